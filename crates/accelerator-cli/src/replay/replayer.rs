@@ -1,0 +1,203 @@
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use accelerator_conformance::Controls;
+use accelerator_core::{
+    Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics,
+    Stream,
+};
+
+use crate::trace::{Line, Op};
+
+/// What a device is made with: `capacity` and `conf` lines ahead of all others go here.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Bytes of the device; `None`: the backend's own.
+    pub capacity: Option<u64>,
+    /// The allocator's settings.
+    pub config: AllocatorConfig,
+}
+
+impl Setup {
+    /// Takes the line, if it is one for the setup. Whether it was.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`].
+    pub fn take(&mut self, op: &Op) -> Result<bool> {
+        match op {
+            Op::Capacity { bytes } => self.capacity = Some(*bytes),
+            Op::Conf { settings } => self.config = self.config.updated(settings)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Replays the lines of one trace on one device.
+pub struct Replayer<B: Controls> {
+    accelerator: &'static Accelerator<B>,
+    streams: HashMap<u32, Stream<B>>,
+    live: HashMap<u64, Live<B>>,
+    clock: Option<Duration>,
+    operations: u64,
+}
+
+/// What became of an `alloc` line.
+enum Live<B: Controls> {
+    Allocated(Allocation<B>),
+    /// Zero bytes, or out of memory.
+    Nothing,
+}
+
+/// What a line led to, as far as it is to be told.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing to tell.
+    Done,
+    /// An allocation failed for lack of memory.
+    OutOfMemory(u64),
+    /// An allocation of zero bytes.
+    Null(u64),
+    /// An allocation, and how far from the device's first address it lies.
+    Placed(u64, u64),
+    /// `stats`.
+    Statistics(Box<Statistics>),
+    /// `snapshot`; stream numbers are those of the trace, addresses count from the device's first.
+    Snapshot(Snapshot, HashMap<u32, u32>, u64),
+    /// `meminfo`.
+    MemoryInfo(MemoryInfo),
+    /// `cacheinfo`.
+    LargestAvailable(u64),
+    /// `calls`.
+    Calls(Vec<(&'static str, u64)>),
+}
+
+/// Why a line cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// An `alloc` line names an allocation that is live.
+    #[error("allocation {0} is live already")]
+    LiveAlready(u64),
+    /// A line names an allocation that was freed, or never made.
+    #[error("allocation {0} is not live: it was freed already, or never made")]
+    NotLive(u64),
+    /// The library refuses.
+    #[error(transparent)]
+    Accelerator(#[from] Error),
+}
+
+impl<B: Controls> Replayer<B> {
+    /// A replay on this device. With `timed`, the time of the allocator's operations is summed up.
+    pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
+        let streams = HashMap::from([(0, accelerator.default_stream())]);
+        let clock = timed.then_some(Duration::ZERO);
+        Self { accelerator, streams, live: HashMap::new(), clock, operations: 0 }
+    }
+
+    /// The device.
+    pub fn accelerator(&self) -> &'static Accelerator<B> {
+        self.accelerator
+    }
+
+    /// Allocator operations so far, and the time they took, if it was to be summed up.
+    pub fn operations(&self) -> (u64, Option<Duration>) {
+        (self.operations, self.clock)
+    }
+
+    /// Replays one line.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; the device is as before.
+    pub fn step(&mut self, line: &Line) -> Result<Outcome, ReplayError> {
+        let allocator = self.accelerator.allocator();
+        let backend = self.accelerator.backend();
+        match &line.op {
+            Op::Alloc { id, bytes, stream } => return self.alloc(*id, *bytes, *stream),
+            Op::Free { id } => self.free(*id)?,
+            Op::Record { id, stream } => self.record(*id, *stream)?,
+            Op::Hold { stream } => backend.hold(self.stream(*stream)?.native()),
+            Op::Release { stream } => backend.release(self.stream(*stream)?.native()),
+            Op::Sync => self.accelerator.synchronize()?,
+            Op::EmptyCache => allocator.empty_cache()?,
+            Op::ResetPeak => allocator.reset_peak_statistics(),
+            Op::ResetAccumulated => allocator.reset_accumulated_statistics(),
+            Op::Capacity { bytes } => backend.set_capacity(*bytes),
+            Op::Conf { settings } => allocator.set_config(allocator.config().updated(settings)?),
+            Op::Fraction { fraction } => allocator.set_memory_fraction(*fraction)?,
+            Op::FailMallocs { count } => backend.fail_allocs(*count),
+            Op::Stats => return Ok(Outcome::Statistics(Box::new(allocator.statistics()))),
+            Op::Snapshot => {
+                let numbers = self.streams.iter().map(|(number, stream)| (stream.id().get(), *number));
+                return Ok(Outcome::Snapshot(allocator.snapshot(), numbers.collect(), B::BASE));
+            }
+            Op::MemInfo => return Ok(Outcome::MemoryInfo(self.accelerator.memory_info()?)),
+            Op::CacheInfo => return Ok(Outcome::LargestAvailable(allocator.largest_available()?)),
+            Op::Calls => return Ok(Outcome::Calls(backend.calls().made().collect())),
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn alloc(&mut self, id: u64, bytes: u64, stream: u32) -> Result<Outcome, ReplayError> {
+        if self.live.contains_key(&id) {
+            return Err(ReplayError::LiveAlready(id));
+        }
+        let stream = self.stream(stream)?;
+        let Some(bytes) = NonZeroU64::new(bytes) else {
+            self.operations += 1;
+            self.live.insert(id, Live::Nothing);
+            return Ok(Outcome::Null(id));
+        };
+        let allocator = self.accelerator.allocator();
+        match self.timed(|| allocator.allocate(bytes, stream)) {
+            Ok(allocation) => {
+                let place = allocation.ptr().trace_address().wrapping_sub(B::BASE);
+                self.live.insert(id, Live::Allocated(allocation));
+                Ok(Outcome::Placed(id, place))
+            }
+            Err(Error::OutOfMemory(_)) => {
+                self.live.insert(id, Live::Nothing);
+                Ok(Outcome::OutOfMemory(id))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn free(&mut self, id: u64) -> Result<(), ReplayError> {
+        let allocator = self.accelerator.allocator();
+        match self.live.remove(&id).ok_or(ReplayError::NotLive(id))? {
+            Live::Allocated(allocation) => Ok(self.timed(|| allocator.free(allocation))?),
+            Live::Nothing => Ok(()),
+        }
+    }
+
+    fn record(&mut self, id: u64, stream: u32) -> Result<(), ReplayError> {
+        let stream = self.stream(stream)?;
+        let allocator = self.accelerator.allocator();
+        let Some((id, live)) = self.live.remove_entry(&id) else { return Err(ReplayError::NotLive(id)) };
+        let recorded = match &live {
+            Live::Allocated(allocation) => self.timed(|| allocator.record_use(allocation, stream)),
+            Live::Nothing => Ok(()),
+        };
+        self.live.insert(id, live);
+        Ok(recorded?)
+    }
+
+    fn stream(&mut self, number: u32) -> Result<Stream<B>> {
+        if let Some(stream) = self.streams.get(&number) {
+            return Ok(*stream);
+        }
+        let stream = self.accelerator.dedicated_stream(0)?;
+        self.streams.insert(number, stream);
+        Ok(stream)
+    }
+
+    fn timed<T>(&mut self, operation: impl FnOnce() -> T) -> T {
+        self.operations += 1;
+        let Some(clock) = &mut self.clock else { return operation() };
+        let start = Instant::now();
+        let result = operation();
+        *clock += start.elapsed();
+        result
+    }
+}

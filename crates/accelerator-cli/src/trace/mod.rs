@@ -1,0 +1,7 @@
+//! Allocation traces: what stands in a line, and where lines come from. The format is described in TRACE_FORMAT.
+
+mod op;
+mod source;
+
+pub use op::{Op, ParseError, parse_line};
+pub use source::{Line, Source, SourceError};

@@ -1,0 +1,158 @@
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use super::op::{Op, ParseError, parse_line};
+
+/// Lines of a trace, from wherever they come: plain, gzip or zstd, told apart by their first bytes.
+pub struct Source {
+    name: String,
+    lines: Box<dyn BufRead>,
+    number: usize,
+    text: Vec<u8>,
+}
+
+/// One operation, and the number of its line, from 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// The number.
+    pub number: usize,
+    /// The operation.
+    pub op: Op,
+}
+
+/// Why no further line can be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It cannot be opened.
+    #[error("{name}: {error}")]
+    Open {
+        /// The trace.
+        name: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// It cannot be read further, or not be decompressed.
+    #[error("{name}: cannot be read on behind line {line}: {error}")]
+    Read {
+        /// The trace.
+        name: String,
+        /// The last line that was read.
+        line: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// A line is malformed.
+    #[error("{name}:{line}: {error}")]
+    Parse {
+        /// The trace.
+        name: String,
+        /// The line.
+        line: usize,
+        /// What is wrong with it.
+        error: ParseError,
+    },
+}
+
+impl Source {
+    /// The bundled trace: GPT-2 small in training, 6 steps.
+    pub const BUNDLED: &'static [u8] = include_bytes!("../../traces/gpt2_train.trace.zst");
+
+    /// The bundled trace.
+    ///
+    /// # Errors
+    /// None, as far as the program is whole.
+    pub fn bundled() -> Result<Self, SourceError> {
+        Self::from_bytes("gpt2_train (bundled)", Self::BUNDLED)
+    }
+
+    /// A file.
+    ///
+    /// # Errors
+    /// [`SourceError::Open`].
+    pub fn open(path: &Path) -> Result<Self, SourceError> {
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::new(name, BufReader::new(file)),
+            Err(error) => Err(SourceError::Open { name, error }),
+        }
+    }
+
+    /// Standard input.
+    ///
+    /// # Errors
+    /// [`SourceError::Open`].
+    pub fn standard_input() -> Result<Self, SourceError> {
+        Self::new("standard input".to_owned(), BufReader::new(io::stdin()))
+    }
+
+    /// Bytes in memory.
+    ///
+    /// # Errors
+    /// [`SourceError::Open`].
+    pub fn from_bytes(name: &str, bytes: impl Into<Vec<u8>>) -> Result<Self, SourceError> {
+        Self::new(name.to_owned(), Cursor::new(bytes.into()))
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn new(name: String, input: impl BufRead + 'static) -> Result<Self, SourceError> {
+        match decompressed(input) {
+            Ok(lines) => Ok(Self { name, lines, number: 0, text: Vec::new() }),
+            Err(error) => Err(SourceError::Open { name, error }),
+        }
+    }
+
+    fn read(&mut self) -> Result<Option<Line>, SourceError> {
+        loop {
+            self.text.clear();
+            let read = self.lines.read_until(b'\n', &mut self.text).map_err(|error| self.broken(error))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            let text = String::from_utf8_lossy(&self.text);
+            let op = parse_line(&text).map_err(|error| SourceError::Parse {
+                name: self.name.clone(),
+                line: self.number,
+                error,
+            })?;
+            if let Some(op) = op {
+                return Ok(Some(Line { number: self.number, op }));
+            }
+        }
+    }
+
+    fn broken(&self, error: io::Error) -> SourceError {
+        SourceError::Read { name: self.name.clone(), line: self.number, error }
+    }
+}
+
+impl Iterator for Source {
+    type Item = Result<Line, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}
+
+fn decompressed(mut input: impl BufRead + 'static) -> io::Result<Box<dyn BufRead>> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+    let mut start = Vec::new();
+    input.by_ref().take(ZSTD.len() as u64).read_to_end(&mut start)?;
+    let (gzip, zstd) = (start.starts_with(&GZIP), start.starts_with(&ZSTD));
+    let whole = Cursor::new(start).chain(input);
+    Ok(if gzip {
+        Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(whole)))
+    } else if zstd {
+        let decoder = ruzstd::decoding::StreamingDecoder::new(whole).map_err(io::Error::other)?;
+        Box::new(BufReader::new(decoder))
+    } else {
+        Box::new(whole)
+    })
+}

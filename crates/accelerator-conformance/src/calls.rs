@@ -1,0 +1,101 @@
+//! Counts of driver calls.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use accelerator_core::DriverError;
+
+/// A call of the backend trait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each is the method of the same name")]
+pub enum Call {
+    MemoryInfo,
+    Stream,
+    Synchronize,
+    IsIdle,
+    Event,
+    Record,
+    Wait,
+    IsComplete,
+    WaitHost,
+    ElapsedNs,
+    Alloc,
+    Dealloc,
+    Copy,
+    Fill,
+}
+
+impl Call {
+    /// All of them, in order.
+    pub const ALL: [Self; 14] = [
+        Self::MemoryInfo,
+        Self::Stream,
+        Self::Synchronize,
+        Self::IsIdle,
+        Self::Event,
+        Self::Record,
+        Self::Wait,
+        Self::IsComplete,
+        Self::WaitHost,
+        Self::ElapsedNs,
+        Self::Alloc,
+        Self::Dealloc,
+        Self::Copy,
+        Self::Fill,
+    ];
+
+    /// The method's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MemoryInfo => "memory_info",
+            Self::Stream => "stream",
+            Self::Synchronize => "synchronize",
+            Self::IsIdle => "is_idle",
+            Self::Event => "event",
+            Self::Record => "record",
+            Self::Wait => "wait",
+            Self::IsComplete => "is_complete",
+            Self::WaitHost => "wait_host",
+            Self::ElapsedNs => "elapsed_ns",
+            Self::Alloc => "alloc",
+            Self::Dealloc => "dealloc",
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+        }
+    }
+}
+
+/// How often each call was made.
+#[derive(Debug, Default)]
+pub struct Calls([AtomicU64; Call::ALL.len()]);
+
+impl Calls {
+    pub(crate) fn count(&self, call: Call) {
+        self.0[call as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often this call was made.
+    pub fn of(&self, call: Call) -> u64 {
+        self.0[call as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many calls were made in all.
+    pub fn total(&self) -> u64 {
+        Call::ALL.into_iter().map(|call| self.of(call)).sum()
+    }
+
+    /// The calls that were made, by name, with their number.
+    pub fn made(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let mut calls = Call::ALL.map(|call| (call.name(), self.of(call)));
+        calls.sort_unstable();
+        calls.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
+/// The error of a call that was made to fail.
+pub(crate) fn failure(
+    call: Call,
+    kind: accelerator_core::DriverErrorKind,
+    name: &'static str,
+) -> DriverError {
+    DriverError { kind, call: call.name(), code: -1, name }
+}

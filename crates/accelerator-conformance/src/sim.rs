@@ -1,0 +1,258 @@
+//! A simulated device: addresses only, of any size, with streams held and released by hand.
+#![allow(unsafe_code)] // the backend trait is unsafe to implement
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::{
+    Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverErrorKind, DriverResult,
+    EventFlags, GIB, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
+};
+
+use crate::calls::{Call, Calls, failure};
+use crate::controls::Controls;
+use crate::timeline::{Ticket, Timeline};
+
+/// A simulated device.
+///
+/// Memory is addresses, handed out upwards at multiples of 2 MiB and never again; copies and fills are refused. Streams
+/// run at once unless [held](Controls::hold); events recorded on a held stream are complete after the release, or once
+/// something waits for them on the host.
+#[derive(Debug)]
+pub struct Sim {
+    properties: DeviceProperties,
+    calls: Calls,
+    fail_allocs: AtomicU64,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug)]
+struct Memory {
+    capacity: u64,
+    used: u64,
+    next: u64,
+    live: BTreeMap<u64, u64>,
+}
+
+/// An address of the simulated device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SimPtr(u64);
+
+impl DevicePtr for SimPtr {
+    fn offset(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+
+    fn trace_address(self) -> u64 {
+        self.0
+    }
+}
+
+/// A stream of the simulated device.
+#[derive(Debug)]
+pub struct SimStream(Arc<Timeline>);
+
+/// An event of the simulated device.
+#[derive(Debug)]
+pub struct SimEvent(Mutex<Option<Ticket>>);
+
+impl Sim {
+    /// A device of this many bytes.
+    pub fn new(capacity: u64) -> Self {
+        let properties = DeviceProperties {
+            name: "Simulated device".to_owned(),
+            driver: "simulated, addresses only".to_owned(),
+            total_memory: capacity,
+            largest_segment: None,
+            alignment: 2 * MIB,
+            stream_priorities: (0, -1),
+            capability: DeviceCapability::default(),
+        };
+        let memory = Memory { capacity, used: 0, next: <Self as Controls>::BASE, live: BTreeMap::new() };
+        Self {
+            properties,
+            calls: Calls::default(),
+            fail_allocs: AtomicU64::new(0),
+            memory: Mutex::new(memory),
+        }
+    }
+
+    /// Bytes handed out and not given back.
+    pub fn used(&self) -> u64 {
+        self.memory().used
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Controls for Sim {
+    const BASE: u64 = 0x1000_0000_0000;
+
+    fn hold(&self, stream: &SimStream) {
+        stream.0.hold();
+    }
+
+    fn release(&self, stream: &SimStream) {
+        stream.0.release();
+    }
+
+    fn set_capacity(&self, capacity: u64) {
+        self.memory().capacity = capacity;
+    }
+
+    fn fail_allocs(&self, count: u64) {
+        self.fail_allocs.store(count, Ordering::Relaxed);
+    }
+
+    fn calls(&self) -> &Calls {
+        &self.calls
+    }
+}
+
+impl Default for Sim {
+    fn default() -> Self {
+        Self::new(16 * GIB)
+    }
+}
+
+// SAFETY: Addresses are never dereferenced, by the core or here, and are handed out once; streams and events keep the
+// order that `Timeline` documents; `dealloc` has no system to give memory back to; nothing calls the core.
+unsafe impl Backend for Sim {
+    const KIND: DeviceKind = DeviceKind::new("sim");
+    type Ptr = SimPtr;
+    type Stream = SimStream;
+    type Event = SimEvent;
+
+    fn probe() -> Result<u32, Unavailable> {
+        Ok(1)
+    }
+
+    fn open(_ordinal: u32) -> DriverResult<Self> {
+        Ok(Self::default())
+    }
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        self.calls.count(Call::MemoryInfo);
+        let Memory { capacity, used, .. } = *self.memory();
+        let free = capacity.saturating_sub(used);
+        Ok(MemoryInfo { free, total: capacity, source: MemoryInfoSource::Driver })
+    }
+
+    fn stream(&self, _kind: StreamKind) -> DriverResult<SimStream> {
+        self.calls.count(Call::Stream);
+        Ok(SimStream(Arc::default()))
+    }
+
+    fn synchronize(&self, stream: &SimStream) -> DriverResult<()> {
+        self.calls.count(Call::Synchronize);
+        stream.0.synchronize();
+        Ok(())
+    }
+
+    fn is_idle(&self, stream: &SimStream) -> DriverResult<bool> {
+        self.calls.count(Call::IsIdle);
+        Ok(stream.0.is_idle())
+    }
+
+    fn event(&self, _flags: EventFlags) -> DriverResult<SimEvent> {
+        self.calls.count(Call::Event);
+        Ok(SimEvent(Mutex::new(None)))
+    }
+
+    fn record(&self, event: &SimEvent, stream: &SimStream) -> DriverResult<()> {
+        self.calls.count(Call::Record);
+        *event.ticket() = Some(stream.0.record());
+        Ok(())
+    }
+
+    fn wait(&self, _stream: &SimStream, _event: &SimEvent) -> DriverResult<()> {
+        self.calls.count(Call::Wait);
+        Ok(())
+    }
+
+    fn is_complete(&self, event: &SimEvent) -> DriverResult<bool> {
+        self.calls.count(Call::IsComplete);
+        Ok(event.ticket().as_ref().is_none_or(Ticket::is_complete))
+    }
+
+    fn wait_host(&self, event: &SimEvent) -> DriverResult<()> {
+        self.calls.count(Call::WaitHost);
+        event.ticket().iter().for_each(Ticket::complete);
+        Ok(())
+    }
+
+    fn elapsed_ns(&self, _start: &SimEvent, _end: &SimEvent) -> DriverResult<i64> {
+        self.calls.count(Call::ElapsedNs);
+        Ok(0)
+    }
+
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<SimPtr> {
+        self.calls.count(Call::Alloc);
+        let no_memory = failure(Call::Alloc, DriverErrorKind::OutOfMemory, "out of memory");
+        let injected =
+            self.fail_allocs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if injected.is_ok() {
+            return Err(no_memory);
+        }
+        let mut memory = self.memory();
+        let used =
+            memory.used.checked_add(len.get()).filter(|used| *used <= memory.capacity).ok_or(no_memory)?;
+        let address = memory.next;
+        memory.used = used;
+        memory.next = len
+            .get()
+            .checked_next_multiple_of(2 * MIB)
+            .and_then(|len| address.checked_add(len))
+            .ok_or(no_memory)?;
+        memory.live.insert(address, len.get());
+        Ok(SimPtr(address))
+    }
+
+    unsafe fn dealloc(&self, ptr: SimPtr, len: NonZeroU64) {
+        self.calls.count(Call::Dealloc);
+        let mut memory = self.memory();
+        let given_back = memory.live.remove(&ptr.0);
+        assert_eq!(
+            given_back,
+            Some(len.get()),
+            "dealloc of {ptr:?} with {len} bytes, which is not allocated"
+        );
+        memory.used -= len.get();
+    }
+
+    unsafe fn copy(
+        &self,
+        _dst: Place<SimPtr>,
+        _src: Place<SimPtr>,
+        _len: NonZeroU64,
+        _stream: &SimStream,
+    ) -> DriverResult<()> {
+        self.calls.count(Call::Copy);
+        Err(failure(Call::Copy, DriverErrorKind::Unsupported, "the simulated device has addresses only"))
+    }
+
+    unsafe fn fill(
+        &self,
+        _dst: SimPtr,
+        _value: u8,
+        _len: NonZeroU64,
+        _stream: &SimStream,
+    ) -> DriverResult<()> {
+        self.calls.count(Call::Fill);
+        Err(failure(Call::Fill, DriverErrorKind::Unsupported, "the simulated device has addresses only"))
+    }
+}
+
+impl SimEvent {
+    fn ticket(&self) -> MutexGuard<'_, Option<Ticket>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

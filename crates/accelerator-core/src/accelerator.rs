@@ -1,0 +1,167 @@
+//! One opened device: its driver, streams, events and memory together.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
+use crate::alloc::{AllocatorConfig, CachingAllocator};
+use crate::backend::{Backend, DriverResult, EventFlags};
+use crate::buffer::Buffer;
+use crate::event::Event;
+use crate::stream::{Stream, Streams};
+use crate::sync::lock;
+use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId, Unavailable};
+
+/// One device, opened. It stays open until the process ends: drivers may be gone before the last destructor runs.
+pub struct Accelerator<B: Backend> {
+    device: Device,
+    backend: &'static B,
+    streams: &'static Streams<B>,
+    allocator: CachingAllocator<B>,
+}
+
+impl<B: Backend> Accelerator<B> {
+    /// How many devices there are; 0 where there is no driver.
+    pub fn count() -> u32 {
+        B::probe().unwrap_or(0)
+    }
+
+    /// The device with this number, opened at the first call; the same one at each call. The allocator's settings
+    /// are those of the environment.
+    ///
+    /// # Errors
+    /// [`Error::NoAccelerator`], [`Error::InvalidDevice`], [`Error::InvalidSetting`], [`Error::Driver`].
+    pub fn open(ordinal: u32) -> Result<&'static Self> {
+        type Opened = HashMap<(TypeId, u32), &'static (dyn Any + Send + Sync)>;
+        static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
+
+        let mut opened = lock(&OPENED);
+        let key = (TypeId::of::<B>(), ordinal);
+        if let Some(accelerator) = opened.get(&key).and_then(|any| any.downcast_ref::<Self>()) {
+            return Ok(accelerator);
+        }
+        let count = B::probe().map_err(|Unavailable { reason }| Error::NoAccelerator { reasons: reason })?;
+        let kind = B::KIND;
+        if ordinal >= count {
+            return Err(Error::InvalidDevice { kind: kind.name(), index: ordinal.into(), count });
+        }
+        let config = AllocatorConfig::from_environment()?;
+        let device = Device { kind, index: ordinal };
+        let backend = B::open(ordinal).map_err(|source| Error::Driver { device, source })?;
+        let accelerator = Self::new(backend, ordinal, config)?;
+        opened.insert(key, accelerator);
+        Ok(accelerator)
+    }
+
+    /// A device instance of its own around this driver, with streams and an allocator of its own: for drivers that
+    /// are opened with options, and for tests. Never closed.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the default stream cannot be made.
+    pub fn new(backend: B, ordinal: u32, config: AllocatorConfig) -> Result<&'static Self> {
+        let device = Device { kind: B::KIND, index: ordinal };
+        let backend: &'static B = Box::leak(Box::new(backend));
+        let streams: &'static Streams<B> = Box::leak(Box::new(Streams::new(device, backend)?));
+        let allocator = CachingAllocator::new(device, backend, streams, config);
+        Ok(Box::leak(Box::new(Self { device, backend, streams, allocator })))
+    }
+
+    /// Its kind and number.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Its driver.
+    pub fn backend(&self) -> &'static B {
+        self.backend
+    }
+
+    /// Its allocator.
+    pub fn allocator(&self) -> &CachingAllocator<B> {
+        &self.allocator
+    }
+
+    /// What the device says about itself.
+    pub fn properties(&self) -> &'static DeviceProperties {
+        self.backend.properties()
+    }
+
+    /// Free and total memory now, as the driver tells it. PyTorch: `torch.accelerator.get_memory_info`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        self.driver(self.backend.memory_info())
+    }
+
+    /// The default stream.
+    pub fn default_stream(&self) -> Stream<B> {
+        match self.streams.get(StreamId::DEFAULT) {
+            Some(stream) => stream,
+            None => unreachable!("the default stream is made with the device"),
+        }
+    }
+
+    /// The next stream of the pool of this priority: 32 are made, then handed out again in turn. A priority outside
+    /// the device's range becomes the nearest in it. PyTorch: `getStreamFromPool`, `torch.Stream`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn stream(&self, priority: i32) -> Result<Stream<B>> {
+        self.made(self.streams.next_of_pool(priority)?)
+    }
+
+    /// A stream of its own, outside the pools. It lives as long as the device, so make few.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn dedicated_stream(&self, priority: i32) -> Result<Stream<B>> {
+        self.made(self.streams.create(priority)?)
+    }
+
+    /// The stream with this number, if it was made.
+    pub fn stream_by_id(&self, id: StreamId) -> Option<Stream<B>> {
+        self.streams.get(id)
+    }
+
+    /// A new event.
+    pub fn event(&self, flags: EventFlags) -> Event<B> {
+        Event::new(self.device, self.backend, flags)
+    }
+
+    /// Allocates a buffer of `len` bytes for work on `stream`; its contents are whatever was there.
+    ///
+    /// # Errors
+    /// As [`CachingAllocator::allocate`].
+    pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
+        Buffer::allocate(self, len, stream)
+    }
+
+    /// Waits until everything submitted to all its streams so far is done. PyTorch:
+    /// `torch.accelerator.synchronize`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]: of several the first, after all were waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        let mut result = Ok(());
+        for stream in self.streams.iter() {
+            result = result.and(stream.synchronize());
+        }
+        result
+    }
+
+    fn made(&self, id: StreamId) -> Result<Stream<B>> {
+        Ok(self.streams.get(id).unwrap_or_else(|| self.default_stream()))
+    }
+
+    fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
+        result.map_err(|source| Error::Driver { device: self.device, source })
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for Accelerator<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { device, allocator, .. } = self;
+        write!(f, "Accelerator {{ {device}, {:?}, {allocator:?} }}", self.properties().name)
+    }
+}

@@ -1,0 +1,228 @@
+//! The allocator's settings, and the strings that they are read from.
+
+use super::settings::{Settings, Value};
+use crate::types::{Error, MIB, Result};
+
+/// What an allocator is set to. PyTorch: `PYTORCH_ALLOC_CONF`.
+///
+/// [`updated`](Self::updated) reads PyTorch's strings. As in PyTorch 2.15 a new string sets `max_split_size_mb`,
+/// `roundup_power2_divisions` and `garbage_collection_threshold` back to their defaults where it omits them,
+/// and leaves the other keys as they were.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AllocatorConfig {
+    /// Blocks of this size or more are not split; `u64::MAX`: all may be. `max_split_size_mb`, in bytes.
+    pub max_split_size: u64,
+    /// A request of `max_split_size` or more takes no block larger by this much or more.
+    /// `max_non_split_rounding_mb`, in bytes.
+    pub max_non_split_rounding: u64,
+    /// Share of the memory that the fraction allows, from which old unsplit blocks are released ahead of a driver
+    /// allocation; 0: never. Has no effect without a memory fraction below 1. `garbage_collection_threshold`.
+    pub garbage_collection_threshold: f64,
+    /// How requests are rounded up. `roundup_power2_divisions`.
+    pub roundup_power2_divisions: RoundupDivisions,
+    /// Segment for a request over 1 MiB and under 10 MiB. `large_segment_size_mb`, in bytes.
+    pub large_segment_size: u64,
+    /// Memory fraction that an allocator starts with; later it is
+    /// [`set_memory_fraction`](super::CachingAllocator::set_memory_fraction)'s. `per_process_memory_fraction`.
+    pub memory_fraction: f64,
+    /// Whether a request that the device cannot hold beside what is reserved fails at once, without the cache being
+    /// released. `throw_on_cudamalloc_oom`.
+    pub reject_ahead_of_driver: bool,
+    /// Whether a block that other streams still use may be reused on a miss by letting its stream wait for them on
+    /// the device. Off, as in PyTorch, it comes back when the host sees their events complete. A key of ours:
+    /// `device_side_reuse`.
+    pub device_side_reuse: bool,
+    /// Whether freed memory is kept. Off, every request gets a segment of its own, which goes back when it is
+    /// freed. A key of ours: `caching`; PyTorch has the environment variable `PYTORCH_NO_CUDA_MEMORY_CACHING`.
+    pub caching: bool,
+}
+
+impl Default for AllocatorConfig {
+    fn default() -> Self {
+        Self {
+            max_split_size: u64::MAX,
+            max_non_split_rounding: 20 * MIB,
+            garbage_collection_threshold: 0.0,
+            roundup_power2_divisions: RoundupDivisions::default(),
+            large_segment_size: 20 * MIB,
+            memory_fraction: 1.0,
+            reject_ahead_of_driver: false,
+            device_side_reuse: false,
+            caching: true,
+        }
+    }
+}
+
+impl AllocatorConfig {
+    /// The settings after this string, `key:value,key:[a:b,c:d]`, white space ignored.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`] for an unknown key, a value out of range and a malformed string.
+    pub fn updated(&self, settings: &str) -> Result<Self> {
+        self.read(settings).map_err(|reason| Error::InvalidSetting { settings: settings.to_owned(), reason })
+    }
+
+    /// The settings of the environment: `ACCELERATOR_ALLOC_CONF`, else `PYTORCH_ALLOC_CONF`, else the defaults.
+    ///
+    /// # Errors
+    /// As [`updated`](Self::updated).
+    pub fn from_environment() -> Result<Self> {
+        let settings = ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]
+            .into_iter()
+            .find_map(std::env::var_os)
+            .unwrap_or_default();
+        Self::default().updated(&settings.to_string_lossy())
+    }
+
+    fn read(&self, text: &str) -> Result<Self, String> {
+        let defaults = Self::default();
+        let mut config = Self {
+            max_split_size: defaults.max_split_size,
+            garbage_collection_threshold: defaults.garbage_collection_threshold,
+            roundup_power2_divisions: defaults.roundup_power2_divisions,
+            ..*self
+        };
+        let settings = Settings::parse(text)?;
+        for (key, value) in settings.pairs() {
+            config.set(key, value)?;
+        }
+        let segment = config.large_segment_size;
+        for (key, size) in [
+            ("max_split_size_mb", config.max_split_size),
+            ("max_non_split_rounding_mb", config.max_non_split_rounding),
+        ] {
+            if settings.contains(key) && size < segment {
+                return Err(format!(
+                    "`{key}` must be at least large_segment_size_mb, which is {}",
+                    segment / MIB
+                ));
+            }
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
+        match key {
+            "max_split_size_mb" => self.max_split_size = value.mebibytes(key)?,
+            "max_non_split_rounding_mb" => self.max_non_split_rounding = value.mebibytes(key)?,
+            "large_segment_size_mb" => {
+                self.large_segment_size = value.mebibytes(key)?;
+                if self.large_segment_size <= 10 * MIB {
+                    return Err("`large_segment_size_mb` must be more than 10".to_owned());
+                }
+            }
+            "garbage_collection_threshold" => {
+                self.garbage_collection_threshold = value.number(key)?;
+                if !(self.garbage_collection_threshold > 0.0 && self.garbage_collection_threshold < 1.0) {
+                    return Err(
+                        "`garbage_collection_threshold` must lie between 0 and 1, both excluded".to_owned()
+                    );
+                }
+            }
+            "per_process_memory_fraction" => {
+                self.memory_fraction = value.number(key)?;
+                if !(0.0..=1.0).contains(&self.memory_fraction) {
+                    return Err("`per_process_memory_fraction` must lie between 0 and 1".to_owned());
+                }
+            }
+            "roundup_power2_divisions" => self.roundup_power2_divisions = RoundupDivisions::read(value)?,
+            "throw_on_cudamalloc_oom" => self.reject_ahead_of_driver = value.boolean(key)?,
+            "device_side_reuse" => self.device_side_reuse = value.boolean(key)?,
+            "caching" => self.caching = value.boolean(key)?,
+            "expandable_segments" if value.boolean(key)? => {
+                return Err(
+                    "`expandable_segments:True` is not offered yet: leave it out, or set it to False"
+                        .to_owned(),
+                );
+            }
+            "expandable_segments" => {}
+            "pinned_max_round_threshold_mb"
+            | "pinned_max_cached_size_mb"
+            | "pinned_use_background_threads" => {
+                return Err(format!(
+                    "`{key}` is not offered yet: there is no pinned host memory cache, leave it out"
+                ));
+            }
+            _ if CUDA_ONLY.contains(&key) => {
+                return Err(format!("`{key}` is a setting of PyTorch's CUDA allocator alone, leave it out"));
+            }
+            _ => return Err(format!("unknown key `{key}`, expected one of {}", KEYS.join(", "))),
+        }
+        Ok(())
+    }
+}
+
+const KEYS: [&str; 9] = [
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "large_segment_size_mb",
+    "garbage_collection_threshold",
+    "roundup_power2_divisions",
+    "per_process_memory_fraction",
+    "throw_on_cudamalloc_oom",
+    "device_side_reuse",
+    "caching",
+];
+
+const CUDA_ONLY: [&str; 10] = [
+    "backend",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
+    "pinned_reserve_segment_size_mb",
+    "pinned_num_register_threads",
+    "pinned_free_catch_all",
+    "graph_capture_record_stream_reuse",
+    "expandable_segments_reserve",
+];
+
+/// Into how many steps each power of two is divided when a request is rounded up, by the size of the request: under
+/// 2 MiB, under 4 MiB, and so on to 32 GiB and more. 0 and 1: no such rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundupDivisions([u64; Self::INTERVALS]);
+
+impl RoundupDivisions {
+    const INTERVALS: usize = 16;
+
+    /// The divisions for a request of this size in bytes.
+    pub fn of(&self, size: u64) -> u64 {
+        let above_mebibyte = (size / MIB).checked_ilog2().unwrap_or(0) as usize;
+        self.0[above_mebibyte.min(Self::INTERVALS - 1)]
+    }
+
+    /// `4`, or a table as `[64:8,256:4,>:1]`: from 64 MiB 8, from 256 MiB 4, above that 1. The first entry counts for
+    /// all smaller sizes too; intervals between entries are not rounded, as in PyTorch.
+    fn read(value: &Value) -> Result<Self, String> {
+        let mut divisions = [0; Self::INTERVALS];
+        match value {
+            Value::Text(_) => divisions.fill(power_of_two(value.integer("roundup_power2_divisions")?)?),
+            Value::Table(entries) => {
+                let mut last = None;
+                for (from, steps) in entries {
+                    let steps = steps.integer("roundup_power2_divisions")?;
+                    let steps = if steps == 0 { 0 } else { power_of_two(steps)? };
+                    if from == ">" {
+                        divisions[last.unwrap_or(0) + 1..].fill(steps);
+                        continue;
+                    }
+                    let from = Value::Text(from.clone()).integer("roundup_power2_divisions")?;
+                    let interval = (power_of_two(from)?.ilog2() as usize).min(Self::INTERVALS - 1);
+                    if last.is_none() {
+                        divisions[..interval].fill(steps);
+                    }
+                    divisions[interval] = steps;
+                    last = Some(interval);
+                }
+            }
+        }
+        Ok(Self(divisions))
+    }
+}
+
+fn power_of_two(value: u64) -> Result<u64, String> {
+    if value.is_power_of_two() {
+        return Ok(value);
+    }
+    Err(format!("`roundup_power2_divisions` takes powers of two, not {value}"))
+}

@@ -1,0 +1,106 @@
+//! One queue of events per stream, so that a slow stream holds back no other.
+
+use std::collections::VecDeque;
+
+use super::block::BlockId;
+use crate::types::StreamId;
+
+/// A freed block, and the stream that it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PendingBlock {
+    pub(super) arena: StreamId,
+    pub(super) block: BlockId,
+}
+
+/// The queues by the stream that uses the blocks, each from its oldest event; no queue is empty.
+///
+/// The order in which streams are gone through decides which neighbours merge first, and that shows in the accumulated
+/// `inactive_split` statistics. PyTorch's order is that of a hash table by stream handle, which doubles when it is half
+/// full. Ours is the same, with the handles that streams have on the device that we compare with, so that those
+/// statistics are equal too.
+pub(super) struct EventQueues<E> {
+    queues: Vec<(StreamId, VecDeque<(E, PendingBlock)>)>,
+    /// The logarithm of the table's size.
+    bits: u32,
+}
+
+impl<E> EventQueues<E> {
+    pub(super) const fn new() -> Self {
+        Self { queues: Vec::new(), bits: 0 }
+    }
+
+    /// The streams that have a queue, in order.
+    pub(super) fn streams(&self) -> Vec<StreamId> {
+        self.queues.iter().map(|(user, _)| *user).collect()
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = PendingBlock> {
+        self.queues.iter().flat_map(|(_, queue)| queue.iter().map(|(_, block)| *block))
+    }
+
+    pub(super) fn push_back(&mut self, user: StreamId, event: E, block: PendingBlock) {
+        self.queue(user).push_back((event, block));
+    }
+
+    /// Puts an event that is not complete back to where it was.
+    pub(super) fn put_back(&mut self, user: StreamId, event: E, block: PendingBlock) {
+        self.queue(user).push_front((event, block));
+    }
+
+    /// The oldest event of the stream. The queue stays, empty perhaps, until [`prune`](Self::prune).
+    pub(super) fn pop(&mut self, user: StreamId) -> Option<(E, PendingBlock)> {
+        self.queues.iter_mut().find(|(stream, _)| *stream == user)?.1.pop_front()
+    }
+
+    /// Removes the empty queues.
+    pub(super) fn prune(&mut self) {
+        self.queues.retain(|(_, queue)| !queue.is_empty());
+    }
+
+    /// Takes every event of one block off the queues.
+    pub(super) fn take_all_of(&mut self, chosen: PendingBlock) -> Vec<(StreamId, E)> {
+        let mut taken = Vec::new();
+        for (user, queue) in &mut self.queues {
+            for (event, block) in std::mem::take(queue) {
+                match block == chosen {
+                    true => taken.push((*user, event)),
+                    false => queue.push_back((event, block)),
+                }
+            }
+        }
+        self.prune();
+        taken
+    }
+
+    fn queue(&mut self, user: StreamId) -> &mut VecDeque<(E, PendingBlock)> {
+        let place = match self.queues.iter().position(|(stream, _)| *stream == user) {
+            Some(place) => place,
+            None => self.add(user),
+        };
+        &mut self.queues[place].1
+    }
+
+    fn add(&mut self, user: StreamId) -> usize {
+        if 2 * (self.queues.len() + 1) > 1 << self.bits {
+            self.bits = (self.bits + 1).max(2);
+            let bits = self.bits;
+            self.queues.sort_by_key(|(stream, _)| slot(*stream, bits));
+        }
+        let slot_of_user = slot(user, self.bits);
+        let place = self.queues.partition_point(|(stream, _)| slot(*stream, self.bits) <= slot_of_user);
+        self.queues.insert(place, (user, VecDeque::new()));
+        place
+    }
+}
+
+/// The slot of a stream in a table of `1 << bits` by Fibonacci hashing. PyTorch: `fibonacci_hash_policy` on
+/// `c10::Stream::hash`.
+fn slot(stream: StreamId, bits: u32) -> u64 {
+    const CUDA: u64 = 1 << 56;
+    const FIRST_HANDLE: u64 = 0x2000_0000_0000;
+    let hash = match u64::from(stream.get()) {
+        0 => CUDA,
+        number => CUDA | (FIRST_HANDLE + 256 * (number - 1)),
+    };
+    hash.wrapping_mul(11_400_714_819_323_198_485) >> (64 - bits)
+}

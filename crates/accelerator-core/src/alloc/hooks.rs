@@ -1,0 +1,90 @@
+//! What users hang into the allocator. Never called under a lock.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::CachingAllocator;
+use crate::backend::Backend;
+use crate::sync::lock;
+use crate::types::OutOfMemory;
+
+type FreeMemory = dyn Fn() -> bool + Send + Sync;
+type Observer = dyn Fn(&OutOfMemory) + Send + Sync;
+
+/// Names a callback or observer, to remove it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HookId(u64);
+
+#[derive(Default)]
+pub(super) struct Hooks {
+    next: AtomicU64,
+    free_memory: Mutex<Vec<(HookId, Arc<FreeMemory>)>>,
+    observers: Mutex<Vec<(HookId, Arc<Observer>)>>,
+}
+
+impl<B: Backend> CachingAllocator<B> {
+    /// Adds a callback that is asked to free memory when a request finds no block; it says whether it freed any.
+    /// PyTorch: `FreeMemoryCallback`.
+    ///
+    /// It may allocate and free. It runs on the thread that allocates.
+    pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) -> HookId {
+        self.hooks.add(&self.hooks.free_memory, Arc::new(callback))
+    }
+
+    /// Adds an observer of requests that fail for lack of memory. PyTorch: `attachOutOfMemoryObserver`.
+    ///
+    /// It runs once for each, on the thread that allocates, and may allocate and free; requests of its own that
+    /// fail are not observed.
+    pub fn add_out_of_memory_observer(
+        &self,
+        observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
+    ) -> HookId {
+        self.hooks.add(&self.hooks.observers, Arc::new(observer))
+    }
+
+    /// Removes a callback or observer. Whether it was there.
+    pub fn remove_hook(&self, id: HookId) -> bool {
+        remove(&self.hooks.free_memory, id) || remove(&self.hooks.observers, id)
+    }
+}
+
+impl Hooks {
+    /// Runs every callback. Whether any of them freed memory.
+    pub(super) fn free_memory(&self) -> bool {
+        let callbacks = lock(&self.free_memory).clone();
+        callbacks.iter().fold(false, |freed, (_, callback)| callback() | freed)
+    }
+
+    pub(super) fn observe(&self, report: &OutOfMemory) {
+        thread_local!(static OBSERVING: Cell<bool> = const { Cell::new(false) });
+        struct Observing;
+        impl Drop for Observing {
+            fn drop(&mut self) {
+                OBSERVING.set(false);
+            }
+        }
+
+        let observers = lock(&self.observers).clone();
+        if observers.is_empty() || OBSERVING.replace(true) {
+            return;
+        }
+        let _observing = Observing; // also after a panic
+        observers.iter().for_each(|(_, observer)| observer(report));
+    }
+
+    fn add<T: ?Sized>(&self, hooks: &Mutex<Vec<(HookId, Arc<T>)>>, hook: Arc<T>) -> HookId {
+        let id = HookId(self.next.fetch_add(1, Ordering::Relaxed));
+        lock(hooks).push((id, hook));
+        id
+    }
+}
+
+fn remove<T: ?Sized>(hooks: &Mutex<Vec<(HookId, Arc<T>)>>, id: HookId) -> bool {
+    let mut hooks = lock(hooks);
+    let place = hooks.iter().position(|(hook, _)| *hook == id);
+    // Dropped outside the lock: what a closure holds is the user's.
+    let removed = place.map(|place| hooks.remove(place));
+    drop(hooks);
+    removed.is_some()
+}

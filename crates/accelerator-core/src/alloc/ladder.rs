@@ -1,0 +1,110 @@
+//! What happens when no free block serves a request: one function per rung, tried in turn.
+
+use super::arena::Taken;
+use super::policy::Request;
+use super::{CachingAllocator, segment};
+use crate::backend::Backend;
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::types::{DriverErrorKind, OutOfMemoryCause, Result};
+
+/// What asking the driver for a segment led to.
+enum Grown<P> {
+    Taken(Taken<P>),
+    Refused(OutOfMemoryCause),
+}
+
+impl<B: Backend> CachingAllocator<B> {
+    /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
+    #[cold]
+    pub(super) fn after_miss(&self, request: &Request, stream: Stream<B>) -> Result<Taken<B::Ptr>> {
+        if let Some(taken) = self.ask_callbacks(request, stream) {
+            return Ok(taken);
+        }
+        if let Some(taken) = self.reuse_pending(request, stream)? {
+            return Ok(taken);
+        }
+        self.collect_garbage();
+        if let Grown::Taken(taken) = self.grow(request, stream)? {
+            return Ok(taken);
+        }
+        if self.release_oversize(request, stream)
+            && let Grown::Taken(taken) = self.grow(request, stream)?
+        {
+            return Ok(taken);
+        }
+        match self.release_all_and_grow(request, stream)? {
+            Grown::Taken(taken) => Ok(taken),
+            Grown::Refused(cause) => Err(self.out_of_memory(request, stream, cause)),
+        }
+    }
+
+    /// Rung 1: callbacks that free memory, and the cache once more.
+    fn ask_callbacks(&self, request: &Request, stream: Stream<B>) -> Option<Taken<B::Ptr>> {
+        self.hooks.free_memory().then(|| self.search_again(request, stream)).flatten()
+    }
+
+    /// Rung 2, only with `device_side_reuse`: a block that another stream still uses, behind a wait on the device.
+    /// Waits for no other event than those that the block needs, and for none on the host.
+    fn reuse_pending(&self, request: &Request, stream: Stream<B>) -> Result<Option<Taken<B::Ptr>>> {
+        if !lock(self.arena(stream.id())).config.device_side_reuse {
+            return Ok(None);
+        }
+        while self.reuse_by_device_wait(stream, request.size)? {
+            if let Some(taken) = self.search_again(request, stream) {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Rung 4: a segment from the driver. PyTorch: `alloc_block`.
+    fn grow(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
+        if !self.ledger.lock().charge(request.segment) {
+            return Ok(Grown::Refused(OutOfMemoryCause::Limit));
+        }
+        self.reject_ahead_of_driver(request, stream)?;
+        match segment::take(self.backend, request.segment) {
+            Ok(ptr) => {
+                let mut arena = lock(self.arena(stream.id()));
+                let clock = self.clock(request.pool);
+                Ok(Grown::Taken(arena.add_segment(ptr, request, clock, &mut self.ledger.lock())))
+            }
+            Err(error) => {
+                self.ledger.lock().refund(request.segment);
+                match error.kind {
+                    DriverErrorKind::OutOfMemory => Ok(Grown::Refused(OutOfMemoryCause::Device)),
+                    _ => Err(self.driver_error(error)),
+                }
+            }
+        }
+    }
+
+    /// With `throw_on_cudamalloc_oom`, fails a charged request that the device cannot hold beside what is reserved.
+    fn reject_ahead_of_driver(&self, request: &Request, stream: Stream<B>) -> Result<()> {
+        if !lock(self.arena(stream.id())).config.reject_ahead_of_driver {
+            return Ok(());
+        }
+        let mut books = self.ledger.lock();
+        if books.charged() <= self.backend.properties().total_memory {
+            return Ok(());
+        }
+        books.refund(request.segment);
+        books.statistics.num_oom_rejections += 1;
+        drop(books);
+        Err(self.out_of_memory(request, stream, OutOfMemoryCause::Rejected))
+    }
+
+    /// Rung 6: waits for all events, gives back every whole free segment, and asks the driver a last time.
+    fn release_all_and_grow(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
+        self.release_all()?;
+        self.ledger.lock().statistics.num_alloc_retries += 1;
+        self.grow(request, stream)
+    }
+
+    fn search_again(&self, request: &Request, stream: Stream<B>) -> Option<Taken<B::Ptr>> {
+        let mut arena = lock(self.arena(stream.id()));
+        let clock = self.tick(&arena.config, request.pool);
+        arena.take(request, clock, &mut self.ledger.lock())
+    }
+}

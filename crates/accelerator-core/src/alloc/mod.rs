@@ -1,0 +1,289 @@
+//! The caching allocator. ARCHITECTURE tells an allocation in numbered steps.
+//!
+//! From the bottom: [`policy`] is arithmetic; [`block`], [`free_list`] and [`arena`] keep the books of one stream;
+//! [`ledger`] those of the device; [`segment`] alone calls the driver for memory; [`pending`] holds what other
+//! streams still use; [`ladder`] is what happens on a miss; [`release`] is what gives memory back.
+
+mod arena;
+mod block;
+mod config;
+mod event_queues;
+mod free_list;
+mod hooks;
+mod ladder;
+mod ledger;
+mod pending;
+mod policy;
+mod raw;
+mod release;
+mod report;
+mod segment;
+mod settings;
+
+use std::num::NonZeroU64;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::arena::{Arena, Freed, Taken};
+use self::block::BlockId;
+pub use self::config::{AllocatorConfig, RoundupDivisions};
+pub use self::hooks::HookId;
+use self::hooks::Hooks;
+use self::ledger::Ledger;
+use self::pending::PendingFrees;
+use self::policy::{Request, TOO_LARGE};
+use self::raw::RawTable;
+use crate::backend::Backend;
+use crate::event::EventPool;
+use crate::stream::{Stream, Streams};
+use crate::sync::{Table, lock};
+use crate::types::{Device, Error, PoolKind, Result, Statistics, StreamId};
+
+/// Serves the memory of one device from a cache, by PyTorch's policy to the byte.
+///
+/// On the same calls from one thread, statistics, segments and blocks equal those of PyTorch's own allocator.
+/// Any thread may call anything at any time; no lock is held across a driver call or a callback.
+pub struct CachingAllocator<B: Backend> {
+    device: Device,
+    backend: &'static B,
+    streams: &'static Streams<B>,
+    /// By stream number.
+    arenas: Table<Mutex<Arena<B::Ptr>>>,
+    ledger: Ledger,
+    pending: PendingFrees<B>,
+    /// What new arenas start with.
+    config: Mutex<AllocatorConfig>,
+    /// Searches of the small and of the large pool since garbage collection was switched on.
+    clocks: [AtomicU64; 2],
+    hooks: Hooks,
+    raw: RawTable<B>,
+}
+
+/// A block that was given out: where it is, and the key to free it again.
+///
+/// Not a guard: dropped without [`free`](CachingAllocator::free) its memory stays allocated.
+/// [`Buffer`](crate::Buffer) frees by itself.
+#[must_use = "dropping it leaks the memory: free it, or use a Buffer"]
+pub struct Allocation<B: Backend> {
+    taken: Taken<B::Ptr>,
+    requested: NonZeroU64,
+    stream: Stream<B>,
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Where the memory starts.
+    pub fn ptr(&self) -> B::Ptr {
+        self.taken.ptr
+    }
+
+    /// Bytes of the block: what was asked for, rounded up.
+    pub fn size(&self) -> u64 {
+        self.taken.size
+    }
+
+    /// Bytes that were asked for.
+    pub fn requested(&self) -> NonZeroU64 {
+        self.requested
+    }
+
+    /// The stream that it was allocated on.
+    pub fn stream(&self) -> Stream<B> {
+        self.stream
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for Allocation<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { taken, requested, stream } = self;
+        write!(
+            f,
+            "Allocation {{ {:?}, size: {}, requested: {requested}, {stream:?} }}",
+            taken.ptr, taken.size
+        )
+    }
+}
+
+impl<B: Backend> CachingAllocator<B> {
+    pub(crate) fn new(
+        device: Device,
+        backend: &'static B,
+        streams: &'static Streams<B>,
+        config: AllocatorConfig,
+    ) -> Self {
+        Self {
+            device,
+            backend,
+            streams,
+            arenas: Table::new(),
+            ledger: Ledger::new(&config, backend.properties().total_memory),
+            pending: PendingFrees::new(EventPool::new(backend)),
+            config: Mutex::new(config),
+            clocks: [AtomicU64::new(0), AtomicU64::new(0)],
+            hooks: Hooks::default(),
+            raw: RawTable::default(),
+        }
+    }
+
+    /// Allocates `bytes` bytes for work on `stream`. PyTorch: `raw_alloc_with_stream`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::DeviceMismatch`] for a stream of another device, [`Error::Driver`].
+    pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
+        stream.check(self.device, self.backend)?;
+        if bytes.get() >= TOO_LARGE {
+            return Err(self.too_large(bytes));
+        }
+        self.free_what_is_done()?;
+        let (request, taken) = self.search(bytes, stream);
+        let taken = match taken {
+            Some(taken) => taken,
+            None => self.after_miss(&request, stream)?,
+        };
+        Ok(Allocation { taken, requested: bytes, stream })
+    }
+
+    /// Frees an allocation: at once for its own stream, and when they are done for others that used it.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for an allocation of another device, which then stays allocated. A driver that
+    /// cannot record an event is asked again later; that is no error here.
+    pub fn free(&self, allocation: Allocation<B>) -> Result<()> {
+        self.check_owner(&allocation)?;
+        self.free_block(allocation.stream.id(), allocation.taken.block);
+        Ok(())
+    }
+
+    /// Notes that `stream` uses the allocation, so that its memory is not reused before that work is done. Of its
+    /// own stream this is nothing. PyTorch: `record_stream`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for an allocation or a stream of another device.
+    pub fn record_use(&self, allocation: &Allocation<B>, stream: Stream<B>) -> Result<()> {
+        self.check_owner(allocation)?;
+        stream.check(self.device, self.backend)?;
+        if stream != allocation.stream {
+            lock(self.arena(allocation.stream.id())).record_use(allocation.taken.block, stream.id());
+        }
+        Ok(())
+    }
+
+    /// Everything counted so far. Consistent, also while other threads allocate.
+    ///
+    /// A peak is that of the sums over all threads, in the order in which their calls entered the books.
+    pub fn statistics(&self) -> Statistics {
+        self.ledger.lock().statistics
+    }
+
+    /// Sets every peak to the current value. PyTorch: `reset_peak_memory_stats`.
+    pub fn reset_peak_statistics(&self) {
+        self.ledger.lock().statistics.reset_peak();
+    }
+
+    /// Sets the accumulated values and the counters of events to 0. PyTorch: `reset_accumulated_memory_stats`.
+    pub fn reset_accumulated_statistics(&self) {
+        self.ledger.lock().statistics.reset_accumulated();
+    }
+
+    /// Limits the memory taken from the driver to this share of the device's; 1: no limit. What is taken already
+    /// stays. PyTorch: `set_per_process_memory_fraction`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidFraction`] outside 0..=1.
+    pub fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::InvalidFraction(fraction));
+        }
+        self.ledger.lock().set_fraction(fraction, self.backend.properties().total_memory);
+        Ok(())
+    }
+
+    /// The memory fraction in force. PyTorch: `get_per_process_memory_fraction`.
+    pub fn memory_fraction(&self) -> f64 {
+        self.ledger.lock().fraction()
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> AllocatorConfig {
+        *lock(&self.config)
+    }
+
+    /// Changes the settings for later calls. The memory fraction is not among what changes: it is read when the
+    /// allocator is made.
+    pub fn set_config(&self, config: AllocatorConfig) {
+        let mut current = lock(&self.config);
+        *current = config;
+        for arena in self.arenas.iter() {
+            lock(arena).config = config;
+        }
+    }
+
+    fn search(&self, bytes: NonZeroU64, stream: Stream<B>) -> (Request, Option<Taken<B::Ptr>>) {
+        let mut arena = lock(self.arena(stream.id()));
+        let request = arena.config.request(bytes.get());
+        let clock = self.tick(&arena.config, request.pool);
+        let taken = arena.take(&request, clock, &mut self.ledger.lock());
+        (request, taken)
+    }
+
+    fn free_block(&self, arena_id: StreamId, block: BlockId) {
+        let arena = self.arena(arena_id);
+        let (freed, caching) = {
+            let mut arena = lock(arena);
+            let clock = self.clock(arena.pool_of(block));
+            (arena.free(block, clock, &mut self.ledger.lock()), arena.config.caching)
+        };
+        match freed {
+            Freed::Now if caching => {}
+            Freed::Now => self.release_uncached(arena),
+            Freed::WhenDone(uses) => self.await_uses(arena_id, block, uses),
+        }
+    }
+
+    fn arena(&self, stream: StreamId) -> &Mutex<Arena<B::Ptr>> {
+        match self.arenas.get(stream.get()) {
+            Some(arena) => arena,
+            None => self.make_arena(stream),
+        }
+    }
+
+    #[cold]
+    fn make_arena(&self, stream: StreamId) -> &Mutex<Arena<B::Ptr>> {
+        // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
+        let config = lock(&self.config);
+        self.arenas.get_or_init(stream.get(), || Mutex::new(Arena::new(*config)))
+    }
+
+    /// Counts a search, for the age of free blocks: only while garbage collection is on. PyTorch:
+    /// `get_free_blocks_call_count`.
+    fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u64 {
+        let clock = &self.clocks[pool as usize];
+        if config.garbage_collection_threshold > 0.0 && self.ledger.lock().limit().is_some() {
+            return clock.fetch_add(1, Ordering::Relaxed) + 1;
+        }
+        clock.load(Ordering::Relaxed)
+    }
+
+    fn clock(&self, pool: PoolKind) -> u64 {
+        self.clocks[pool as usize].load(Ordering::Relaxed)
+    }
+
+    fn check_owner(&self, allocation: &Allocation<B>) -> Result<()> {
+        if allocation.stream.is_of(self.backend) {
+            return Ok(());
+        }
+        let found = allocation.stream.device();
+        Err(Error::DeviceMismatch { what: "the allocation", expected: self.device, found })
+    }
+
+    fn driver_error(&self, source: crate::types::DriverError) -> Error {
+        Error::Driver { device: self.device, source }
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for CachingAllocator<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let statistics = self.statistics();
+        let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
+        write!(f, "CachingAllocator {{ {}, allocated: {allocated:?}, reserved: {reserved:?} }}", self.device)
+    }
+}

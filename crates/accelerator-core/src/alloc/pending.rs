@@ -1,0 +1,165 @@
+//! Freed blocks that other streams still use, until their events are complete.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::CachingAllocator;
+use super::block::BlockId;
+use super::event_queues::{EventQueues, PendingBlock};
+use crate::backend::{Backend, DriverResult};
+use crate::event::EventPool;
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::types::{Result, StreamId};
+
+/// The freed blocks that other streams still use.
+pub(super) struct PendingFrees<B: Backend> {
+    pub(super) events: EventPool<B>,
+    /// Uses not known to be over: the warm path looks only here.
+    count: AtomicUsize,
+    queues: Mutex<Queues<B::Event>>,
+    /// Held by the one thread that takes events off the queues, driver calls included. An allocation that finds it
+    /// held goes on without: only who must wait for memory anyway waits for it.
+    taking: Mutex<()>,
+}
+
+struct Queues<E> {
+    recorded: EventQueues<E>,
+    /// Uses whose event the driver would not record; tried again each time.
+    unrecorded: VecDeque<(StreamId, PendingBlock)>,
+}
+
+impl<B: Backend> PendingFrees<B> {
+    pub(super) fn new(events: EventPool<B>) -> Self {
+        let queues = Queues { recorded: EventQueues::new(), unrecorded: VecDeque::new() };
+        Self { events, count: AtomicUsize::new(0), queues: Mutex::new(queues), taking: Mutex::new(()) }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues<B::Event>> {
+        lock(&self.queues)
+    }
+}
+
+impl<B: Backend> CachingAllocator<B> {
+    /// A freed block waits for these streams. PyTorch: `insert_events`.
+    pub(super) fn await_uses(&self, arena: StreamId, block: BlockId, users: Vec<StreamId>) {
+        let block = PendingBlock { arena, block };
+        self.pending.count.fetch_add(users.len(), Ordering::Relaxed);
+        for user in users {
+            if self.record_use_end(user, block).is_err() {
+                self.pending.queues().unrecorded.push_back((user, block));
+            }
+        }
+    }
+
+    /// Frees the blocks whose events are complete, without waiting. PyTorch: `process_events`.
+    pub(super) fn free_what_is_done(&self) -> Result<()> {
+        if self.pending.count.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let Ok(_taking) = self.pending.taking.try_lock() else { return Ok(()) };
+        self.take_events(|event| self.backend.is_complete(event))
+    }
+
+    /// Waits for all events and frees their blocks. PyTorch: `synchronize_and_free_events`.
+    pub(super) fn wait_for_all(&self) -> Result<()> {
+        self.ledger.lock().statistics.num_sync_all_streams += 1;
+        let _taking = lock(&self.pending.taking);
+        self.take_events(|event| self.backend.wait_host(event).map(|()| true))
+    }
+
+    /// Goes through the queues, each from its oldest event to the first that is not over.
+    fn take_events(&self, is_over: impl Fn(&B::Event) -> DriverResult<bool>) -> Result<()> {
+        self.record_unrecorded().map_err(|error| self.driver_error(error))?;
+        let users = self.pending.queues().recorded.streams();
+        let result = users.into_iter().try_for_each(|user| self.take_events_of(user, &is_over));
+        self.pending.queues().recorded.prune();
+        result.map_err(|error| self.driver_error(error))
+    }
+
+    fn take_events_of(
+        &self,
+        user: StreamId,
+        is_over: impl Fn(&B::Event) -> DriverResult<bool>,
+    ) -> DriverResult<()> {
+        loop {
+            let Some((event, block)) = self.pending.queues().recorded.pop(user) else { return Ok(()) };
+            let over = is_over(&event);
+            if over != Ok(true) {
+                self.pending.queues().recorded.put_back(user, event, block);
+                return over.map(drop);
+            }
+            self.pending.events.put_back(event);
+            self.use_over(block);
+        }
+    }
+
+    /// Makes the stream wait on the device for the uses of the smallest pending block that can serve `size` bytes for
+    /// it, and frees that block. Whether there was one.
+    pub(super) fn reuse_by_device_wait(&self, stream: Stream<B>, size: u64) -> Result<bool> {
+        let Ok(_taking) = self.pending.taking.try_lock() else { return Ok(false) };
+        self.record_unrecorded().map_err(|error| self.driver_error(error))?;
+        let Some(chosen) = self.smallest_pending(stream.id(), size) else { return Ok(false) };
+        let mut uses = self.pending.queues().recorded.take_all_of(chosen).into_iter();
+        while let Some((user, event)) = uses.next() {
+            // An event that the driver will not wait for on the device is waited for here instead.
+            let ordered =
+                self.backend.wait(stream.native(), &event).or_else(|_| self.backend.wait_host(&event));
+            if let Err(error) = ordered {
+                for (user, event) in std::iter::once((user, event)).chain(uses) {
+                    self.pending.queues().recorded.push_back(user, event, chosen);
+                }
+                return Err(self.driver_error(error));
+            }
+            self.pending.events.put_back(event);
+            self.use_over(chosen);
+        }
+        Ok(true)
+    }
+
+    fn smallest_pending(&self, stream: StreamId, size: u64) -> Option<PendingBlock> {
+        let own: Vec<_> =
+            self.pending.queues().recorded.blocks().filter(|block| block.arena == stream).collect();
+        let arena = lock(self.arena(stream));
+        own.into_iter()
+            .map(|block| (arena.size_of(block.block), block))
+            .filter(|(found, _)| *found >= size)
+            .min_by_key(|(found, _)| *found)
+            .map(|(_, block)| block)
+    }
+
+    fn record_unrecorded(&self) -> DriverResult<()> {
+        loop {
+            let Some((user, block)) = self.pending.queues().unrecorded.pop_front() else {
+                return Ok(());
+            };
+            if let Err(error) = self.record_use_end(user, block) {
+                self.pending.queues().unrecorded.push_front((user, block));
+                return Err(error);
+            }
+        }
+    }
+
+    /// Records an event behind what `user` was given so far, which includes its use of the block.
+    fn record_use_end(&self, user: StreamId, block: PendingBlock) -> DriverResult<()> {
+        if let Some(stream) = self.streams.get(user) {
+            let event = self.pending.events.record(stream)?;
+            self.pending.queues().recorded.push_back(user, event, block);
+        }
+        Ok(())
+    }
+
+    fn use_over(&self, pending: PendingBlock) {
+        self.pending.count.fetch_sub(1, Ordering::Relaxed);
+        let arena = self.arena(pending.arena);
+        let free = {
+            let mut arena = lock(arena);
+            let clock = self.clock(arena.pool_of(pending.block));
+            arena.use_completed(pending.block, clock, &mut self.ledger.lock())
+        };
+        if free {
+            self.release_uncached(arena);
+        }
+    }
+}

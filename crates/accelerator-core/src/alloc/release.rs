@@ -1,0 +1,107 @@
+//! What gives cached memory back to the driver.
+
+use std::sync::Mutex;
+
+use super::arena::{Arena, Detached, WholeFree};
+use super::policy::Request;
+use super::{CachingAllocator, segment};
+use crate::backend::Backend;
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::types::{PoolKind, Result};
+
+impl<B: Backend> CachingAllocator<B> {
+    /// Gives every whole free segment back to the driver, after waiting for the streams that still use freed blocks.
+    /// PyTorch: `empty_cache`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver) where waiting failed; nothing is lost, and it may be called again.
+    pub fn empty_cache(&self) -> Result<()> {
+        self.release_all()
+    }
+
+    /// PyTorch: `release_cached_blocks`.
+    pub(super) fn release_all(&self) -> Result<()> {
+        self.wait_for_all()?;
+        for arena in self.arenas.iter() {
+            let segments = lock(arena).detach_all();
+            self.give_back(arena, segments);
+        }
+        Ok(())
+    }
+
+    /// Rung 5: with `max_split_size_mb`, gives back the stream's oversize segments that make room for the request.
+    /// Whether they do. PyTorch: `release_available_cached_blocks`.
+    pub(super) fn release_oversize(&self, request: &Request, stream: Stream<B>) -> bool {
+        let arena = self.arena(stream.id());
+        let (wanted, segments) = {
+            let mut arena = lock(arena);
+            if arena.config.max_split_size == u64::MAX {
+                return false;
+            }
+            let wanted = request.size.max(arena.config.max_split_size);
+            let chosen = arena.oversize_for(request.pool, wanted);
+            let segments: Vec<_> = chosen.into_iter().filter_map(|whole| arena.detach(whole)).collect();
+            (wanted, segments)
+        };
+        let released: u64 = segments.iter().map(|segment| segment.size).sum();
+        self.give_back(arena, segments);
+        released >= wanted
+    }
+
+    /// Rung 3: over the threshold, gives back the unsplit large blocks that have been free for longer than the mean,
+    /// round by round, until enough is back. Waits for nothing. PyTorch: `garbage_collect_cached_blocks`.
+    pub(super) fn collect_garbage(&self) {
+        let threshold = lock(&self.config).garbage_collection_threshold;
+        let Some(excess) = self.over_threshold(threshold) else { return };
+        let now = self.clock(PoolKind::Large);
+        let mut candidates: Vec<_> = self
+            .arenas
+            .iter()
+            .flat_map(|arena| lock(arena).whole_free().map(|whole| (arena, whole)).collect::<Vec<_>>())
+            .filter(|(_, whole)| whole.pool == PoolKind::Large)
+            .collect();
+        let age = |whole: &WholeFree| now - whole.free_since.min(now);
+        let mut reclaimed = 0;
+        while reclaimed < excess && !candidates.is_empty() {
+            let total: u64 = candidates.iter().map(|(_, whole)| age(whole)).sum();
+            let mean = total as f64 / candidates.len() as f64;
+            let (old, young) = candidates.into_iter().partition(|(_, whole)| age(whole) as f64 >= mean);
+            candidates = young;
+            let old: Vec<(&Mutex<Arena<B::Ptr>>, WholeFree)> = old;
+            for (arena, whole) in old {
+                reclaimed += whole.size;
+                let segment = lock(arena).detach(whole);
+                self.give_back(arena, segment);
+            }
+        }
+    }
+
+    /// Bytes reserved over the threshold of garbage collection, if it is on and reached.
+    fn over_threshold(&self, threshold: f64) -> Option<u64> {
+        let books = self.ledger.lock();
+        let start = (threshold * books.limit()? as f64) as u64;
+        (threshold > 0.0 && books.charged() > start).then(|| books.charged() - start)
+    }
+
+    /// With caching off, gives back what the arena holds.
+    pub(super) fn release_uncached(&self, arena: &Mutex<Arena<B::Ptr>>) {
+        let segments = {
+            let mut arena = lock(arena);
+            if arena.config.caching {
+                return;
+            }
+            arena.detach_all()
+        };
+        self.give_back(arena, segments);
+    }
+
+    /// Returns segments to the driver, outside the arena's lock, and then enters it into the books.
+    fn give_back(&self, arena: &Mutex<Arena<B::Ptr>>, segments: impl IntoIterator<Item = Detached<B::Ptr>>) {
+        for detached in segments {
+            segment::give_back(self.backend, detached);
+            let config = lock(arena).config;
+            self.ledger.lock().segment_released(&config, detached.pool, detached.size);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What the allocator tells: snapshots, the largest block to be had, and why memory ran out.
+
+use std::num::NonZeroU64;
+
+use super::CachingAllocator;
+use super::arena::Arena;
+use super::block::{Block, Segment, State};
+use super::config::AllocatorConfig;
+use super::policy::Request;
+use crate::backend::{Backend, DevicePtr};
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::types::{
+    BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
+    SegmentSnapshot, Snapshot, StreamId,
+};
+
+impl<B: Backend> CachingAllocator<B> {
+    /// All segments and blocks at one moment.
+    pub fn snapshot(&self) -> Snapshot {
+        let streams: Vec<_> = self.streams.iter().map(Stream::id).collect();
+        let held: Vec<_> =
+            streams.into_iter().filter_map(|id| Some((id, lock(self.arenas.get(id.get())?)))).collect();
+        let mut segments: Vec<_> =
+            held.iter().flat_map(|(id, arena)| segments_of(self.device, *id, arena)).collect();
+        drop(held);
+        segments.sort_by_key(|segment| segment.address);
+        Snapshot { segments }
+    }
+
+    /// Bytes of the largest block that could be had without giving anything back: free on the device or in the
+    /// cache of any stream. PyTorch: `cacheInfo`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be asked.
+    pub fn largest_available(&self) -> Result<u64> {
+        let free = self.backend.memory_info().map_err(|source| self.driver_error(source))?.free;
+        let cached = self.arenas.iter().map(|arena| {
+            let arena = lock(arena);
+            arena.largest_free(PoolKind::Small).max(arena.largest_free(PoolKind::Large))
+        });
+        Ok(cached.fold(free, u64::max))
+    }
+
+    /// Counts a request that failed, and tells the observers.
+    pub(super) fn out_of_memory(
+        &self,
+        request: &Request,
+        stream: Stream<B>,
+        cause: OutOfMemoryCause,
+    ) -> Error {
+        let largest_cached = lock(self.arena(stream.id())).largest_free(request.pool);
+        let (statistics, allowed) = {
+            let mut books = self.ledger.lock();
+            books.statistics.num_ooms += i64::from(cause != OutOfMemoryCause::Rejected);
+            (books.statistics, books.limit())
+        };
+        let memory = self.backend.memory_info().ok();
+        let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
+        let allocated = current(statistics.allocated_bytes);
+        let mut report = OutOfMemory {
+            device: self.device,
+            requested: request.requested,
+            segment: request.segment,
+            cause,
+            total: memory.map(|memory| memory.total),
+            free: memory.map(|memory| memory.free),
+            allowed,
+            allocated,
+            pending: current(statistics.active_bytes).saturating_sub(allocated),
+            reserved: current(statistics.reserved_bytes),
+            largest_cached,
+            advice: Vec::new(),
+        };
+        report.advice = advice(&report, &self.config());
+        self.hooks.observe(&report);
+        Error::OutOfMemory(Box::new(report))
+    }
+
+    /// A request that no device can hold: not counted, as in PyTorch.
+    pub(super) fn too_large(&self, requested: NonZeroU64) -> Error {
+        let books = self.ledger.lock();
+        Error::OutOfMemory(Box::new(OutOfMemory {
+            device: self.device,
+            requested: requested.get(),
+            segment: 0,
+            cause: OutOfMemoryCause::TooLarge,
+            total: None,
+            free: None,
+            allowed: books.limit(),
+            allocated: 0,
+            pending: 0,
+            reserved: 0,
+            largest_cached: 0,
+            advice: Vec::new(),
+        }))
+    }
+}
+
+/// What may help and is not done yet.
+fn advice(report: &OutOfMemory, config: &AllocatorConfig) -> Vec<&'static str> {
+    let unallocated = report.reserved.saturating_sub(report.allocated + report.pending);
+    let fragmented = unallocated >= report.requested.max(20 * MIB);
+    let used_elsewhere = report
+        .total
+        .zip(report.free)
+        .map_or(0, |(total, free)| total.saturating_sub(free).saturating_sub(report.reserved));
+    let advice = [
+        (report.cause == OutOfMemoryCause::Limit, "Raise the memory fraction, or use less."),
+        (
+            report.cause == OutOfMemoryCause::Rejected && unallocated > 0,
+            "Call empty_cache, or set throw_on_cudamalloc_oom:False so that the cache is released.",
+        ),
+        (
+            report.pending >= report.requested,
+            "Much memory waits for streams: synchronize them, or use fewer blocks across streams.",
+        ),
+        (
+            fragmented && config.max_split_size == u64::MAX,
+            "Much reserved memory is unallocated: set max_split_size_mb to keep large blocks whole.",
+        ),
+        (
+            report.cause == OutOfMemoryCause::Device && used_elsewhere >= report.requested,
+            "Much of the device's memory is held outside this allocator, by other processes perhaps.",
+        ),
+    ];
+    advice.into_iter().filter_map(|(applies, text)| applies.then_some(text)).collect()
+}
+
+fn segments_of<P: DevicePtr>(
+    device: Device,
+    stream: StreamId,
+    arena: &Arena<P>,
+) -> impl Iterator<Item = SegmentSnapshot> {
+    arena.segments().map(move |(segment, blocks)| {
+        let Segment { ptr, size, created, pool, first: _ } = segment;
+        let mut snapshot = SegmentSnapshot {
+            device,
+            address: ptr.trace_address(),
+            created: *created,
+            stream,
+            pool: *pool,
+            total_size: *size,
+            allocated_size: 0,
+            active_size: 0,
+            requested_size: 0,
+            blocks: Vec::new(),
+        };
+        for Block { state, offset, size, requested, .. } in blocks {
+            let state = match state {
+                State::Free => BlockState::Inactive,
+                State::Allocated => BlockState::Allocated,
+                State::Pending(_) => BlockState::PendingFree,
+            };
+            if state != BlockState::Inactive {
+                snapshot.active_size += size;
+                snapshot.requested_size += requested;
+            }
+            if state == BlockState::Allocated {
+                snapshot.allocated_size += size;
+            }
+            let address = ptr.offset(*offset).trace_address();
+            snapshot.blocks.push(BlockSnapshot { address, size: *size, requested_size: *requested, state });
+        }
+        snapshot
+    })
+}

@@ -1,0 +1,19 @@
+//! The only calls that take memory from the driver and give it back.
+#![allow(unsafe_code)] // `Backend::dealloc`
+
+use std::num::NonZeroU64;
+
+use super::arena::Detached;
+use crate::backend::{Backend, DriverResult};
+
+pub(super) fn take<B: Backend>(backend: &B, size: u64) -> DriverResult<B::Ptr> {
+    // Sizes are rounded up to at least 512 bytes: never 0.
+    backend.alloc(NonZeroU64::new(size).unwrap_or(NonZeroU64::MIN))
+}
+
+pub(super) fn give_back<B: Backend>(backend: &B, segment: Detached<B::Ptr>) {
+    let size = NonZeroU64::new(segment.size).unwrap_or(NonZeroU64::MIN);
+    // SAFETY: A `Detached` is made only by `Arena::detach`, which takes the segment, as `take` gave it, out of the
+    // books, so that it is given back once; all of it was one free block, so no work on it is submitted any more.
+    unsafe { backend.dealloc(segment.ptr, size) }
+}

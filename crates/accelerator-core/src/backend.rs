@@ -1,0 +1,208 @@
+//! The contract between the core and a driver.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+
+use crate::types::{DeviceKind, DeviceProperties, DriverError, MemoryInfo, Unavailable};
+
+/// What a driver call answers.
+pub type DriverResult<T> = Result<T, DriverError>;
+
+/// A location in device memory: an address, or a buffer handle plus an offset (OpenCL).
+pub trait DevicePtr: Copy + Eq + Hash + Debug + Send + Sync + 'static {
+    /// The location `bytes` further on, in the same driver allocation.
+    fn offset(self, bytes: u64) -> Self;
+
+    /// A number for traces and snapshots, unique among the locations that are live. Never dereferenced.
+    fn trace_address(self) -> u64;
+}
+
+/// One end of a copy.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<P> {
+    /// Memory of the device.
+    Device(P),
+    /// Memory of the host.
+    Host(NonNull<u8>),
+}
+
+/// What a new stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// The default stream of the device. Made once, first.
+    Default,
+    /// A stream beside it, with a priority inside the device's range (a lower number runs first).
+    Side {
+        /// The priority.
+        priority: i32,
+    },
+}
+
+/// What a new event must be able to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventFlags {
+    /// Whether [`Backend::elapsed_ns`] may be asked. PyTorch: `enable_timing`.
+    pub timing: bool,
+}
+
+/// One kind of accelerator: devices, streams, events and memory as its driver gives them.
+///
+/// Nothing here caches or counts: the core does. ADDING_A_BACKEND goes through the methods one by one.
+///
+/// # Safety
+///
+/// *For backend authors.* The core hands out parts of what [`alloc`](Self::alloc) returned to safe code and
+/// relies on all of this:
+/// * `alloc` returns `len` bytes at the alignment that the properties name, that overlap no other live
+///   allocation, and stay where they are until `dealloc`.
+/// * Work on one stream runs in the order in which it was submitted; `wait` orders it behind an event;
+///   `is_complete` says `true` only when all work before the record is done and its effects are visible.
+/// * After `dealloc` work that was submitted earlier may still use the memory: it must not go back to the
+///   system before that work is done. (`cuMemFree` waits; `clReleaseMemObject` defers; the host waits.)
+/// * No method panics, or calls back into the core.
+///
+/// *For allocator authors.* Callers of the unsafe methods uphold what each lists. No lock of the allocator is
+/// held across any of these calls.
+#[allow(unsafe_code)] // the contract above is what makes the trait unsafe to implement
+pub unsafe trait Backend: Send + Sync + Sized + 'static {
+    /// The kind, and so the name, of these devices.
+    const KIND: DeviceKind;
+    /// A location in device memory.
+    type Ptr: DevicePtr;
+    /// A stream: work runs in the order in which it was submitted.
+    type Stream: Send + Sync + Debug + 'static;
+    /// An event: a point in the work of a stream. Shared between threads.
+    type Event: Send + Sync + Debug + 'static;
+
+    /// How many devices there are.
+    ///
+    /// # Errors
+    /// Why there is none: no driver, no device. Found in milliseconds, and never a panic.
+    fn probe() -> Result<u32, Unavailable>;
+
+    /// Opens the device with this number.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::DriverErrorKind::InvalidArgument) for a number out of range; what the driver says.
+    fn open(ordinal: u32) -> DriverResult<Self>;
+
+    /// What the device says about itself. The same at every call.
+    fn properties(&self) -> &DeviceProperties;
+
+    /// Free and total memory now. May be slow: never called on the warm path.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn memory_info(&self) -> DriverResult<MemoryInfo>;
+
+    /// Makes a stream.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn stream(&self, kind: StreamKind) -> DriverResult<Self::Stream>;
+
+    /// Waits until everything submitted to the stream so far is done.
+    ///
+    /// # Errors
+    /// What the driver says, errors of the work itself among it. Then too, nothing that was submitted before touches
+    /// host memory any more.
+    fn synchronize(&self, stream: &Self::Stream) -> DriverResult<()>;
+
+    /// Whether everything submitted to the stream so far is done.
+    ///
+    /// # Errors
+    /// What the driver says. "Not yet" is `Ok(false)`.
+    fn is_idle(&self, stream: &Self::Stream) -> DriverResult<bool> {
+        let event = self.event(EventFlags::default())?;
+        self.record(&event, stream)?;
+        self.is_complete(&event)
+    }
+
+    /// Makes an event. One that was never recorded counts as complete.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn event(&self, flags: EventFlags) -> DriverResult<Self::Event>;
+
+    /// Records the event behind the work submitted to the stream so far. Recorded again, the last record counts.
+    ///
+    /// # Errors
+    /// What the driver says; the event then stands for what it stood for before.
+    fn record(&self, event: &Self::Event, stream: &Self::Stream) -> DriverResult<()>;
+
+    /// Makes later work of the stream wait for the event as recorded now; a later record changes nothing.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> DriverResult<()>;
+
+    /// Whether the event has been reached. `Ok(false)`: not yet.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn is_complete(&self, event: &Self::Event) -> DriverResult<bool>;
+
+    /// Waits on the host until the event has been reached.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn wait_host(&self, event: &Self::Event) -> DriverResult<()> {
+        while !self.is_complete(event)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds between two recorded, complete events with timing; negative where `end` was first.
+    ///
+    /// # Errors
+    /// What the driver says. The core has checked timing, record and completion.
+    fn elapsed_ns(&self, start: &Self::Event, end: &Self::Event) -> DriverResult<i64>;
+
+    /// Takes `len` bytes from the device.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is normal: the core frees cached memory and asks again.
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<Self::Ptr>;
+
+    /// Gives memory back to the device.
+    ///
+    /// # Safety
+    /// * `ptr` and `len` are those of one `alloc` of this backend, not given back since.
+    /// * No work that uses the memory is submitted afterwards.
+    unsafe fn dealloc(&self, ptr: Self::Ptr, len: NonZeroU64);
+
+    /// Submits a copy of `len` bytes to the stream.
+    ///
+    /// # Errors
+    /// What the driver says; nothing is copied then.
+    ///
+    /// # Safety
+    /// * Both places are valid for `len` bytes, `dst` for writes, and do not overlap.
+    /// * Host memory stays valid, and is not written (as `src`) or touched (as `dst`), until the stream has
+    ///   done the copy.
+    unsafe fn copy(
+        &self,
+        dst: Place<Self::Ptr>,
+        src: Place<Self::Ptr>,
+        len: NonZeroU64,
+        stream: &Self::Stream,
+    ) -> DriverResult<()>;
+
+    /// Submits a fill of `len` bytes with `value` to the stream.
+    ///
+    /// # Errors
+    /// What the driver says; nothing is filled then.
+    ///
+    /// # Safety
+    /// * `dst` is valid for writes of `len` bytes.
+    unsafe fn fill(
+        &self,
+        dst: Self::Ptr,
+        value: u8,
+        len: NonZeroU64,
+        stream: &Self::Stream,
+    ) -> DriverResult<()>;
+}

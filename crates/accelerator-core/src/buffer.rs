@@ -1,0 +1,264 @@
+//! Device memory that frees itself, and typed views of it.
+#![allow(unsafe_code)] // `Backend::copy` and `Backend::fill`
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+
+use bytemuck::{AnyBitPattern, NoUninit};
+
+use crate::accelerator::Accelerator;
+use crate::alloc::Allocation;
+use crate::backend::{Backend, DevicePtr, Place};
+use crate::stream::Stream;
+use crate::types::{Device, Error, Result};
+
+/// Memory of a device, freed on drop to the stream that it was allocated on.
+///
+/// Every operation on another stream notes that use by itself, so the memory is not reused before that work is done.
+/// The *order* of work on two streams is the program's business, as everywhere: use events.
+#[must_use]
+pub struct Buffer<B: Backend> {
+    accelerator: &'static Accelerator<B>,
+    stream: Stream<B>,
+    /// None: of zero bytes.
+    allocation: Option<Allocation<B>>,
+    len: u64,
+}
+
+impl<B: Backend> Buffer<B> {
+    pub(crate) fn allocate(
+        accelerator: &'static Accelerator<B>,
+        len: u64,
+        stream: Stream<B>,
+    ) -> Result<Self> {
+        stream.check(accelerator.device(), accelerator.backend())?;
+        let allocation =
+            NonZeroU64::new(len).map(|len| accelerator.allocator().allocate(len, stream)).transpose()?;
+        Ok(Self { accelerator, stream, allocation, len })
+    }
+
+    /// Bytes that were asked for.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.accelerator.device()
+    }
+
+    /// The opened device.
+    pub fn accelerator(&self) -> &'static Accelerator<B> {
+        self.accelerator
+    }
+
+    /// The stream that it was allocated on.
+    pub fn stream(&self) -> Stream<B> {
+        self.stream
+    }
+
+    /// Where it lies; `None`: it has no bytes. For launching work with other libraries: what is done there on another
+    /// stream than its own must be noted with [`record_use`](Self::record_use).
+    pub fn ptr(&self) -> Option<B::Ptr> {
+        self.allocation.as_ref().map(Allocation::ptr)
+    }
+
+    /// Bytes of its block: `len` rounded up.
+    pub fn block_size(&self) -> u64 {
+        self.allocation.as_ref().map_or(0, Allocation::size)
+    }
+
+    /// Notes that `stream` uses it. The safe operations do this by themselves. PyTorch: `Tensor.record_stream`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a stream of another device.
+    pub fn record_use(&self, stream: Stream<B>) -> Result<()> {
+        match &self.allocation {
+            Some(allocation) => self.accelerator.allocator().record_use(allocation, stream),
+            None => stream.check(self.device(), self.accelerator.backend()).map(drop),
+        }
+    }
+
+    /// Fills it with one byte value, asynchronously on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::Driver`].
+    pub fn fill(&mut self, value: u8, stream: Stream<B>) -> Result<()> {
+        let Some((ptr, len)) = self.part(0, self.len, stream)? else { return Ok(()) };
+        // SAFETY: `part` gives a range inside the allocation, which `self` borrows mutably and keeps from reuse until
+        // this stream is done with it.
+        let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
+        self.driver(filled)
+    }
+
+    /// Copies `bytes` to `offset`, and returns when they are there.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
+    pub fn write(&mut self, offset: u64, bytes: &[u8], stream: Stream<B>) -> Result<()> {
+        let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
+        let source = Place::Host(NonNull::from(bytes).cast());
+        self.copy_and_wait(Place::Device(ptr), source, len, stream)
+    }
+
+    /// Copies from `offset` into `bytes`, and returns when they are there.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
+    pub fn read(&self, offset: u64, bytes: &mut [u8], stream: Stream<B>) -> Result<()> {
+        let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
+        let destination = Place::Host(NonNull::from(bytes).cast());
+        self.copy_and_wait(destination, Place::Device(ptr), len, stream)
+    }
+
+    /// Copies all of `source` to its start, asynchronously on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] for a longer source, [`Error::DeviceMismatch`], [`Error::Driver`].
+    pub fn copy_from(&mut self, source: &Self, stream: Stream<B>) -> Result<()> {
+        let Some((to, len)) = self.part(0, source.len, stream)? else { return Ok(()) };
+        let Some((from, _)) = source.part(0, source.len, stream)? else { return Ok(()) };
+        let (to, from) = (Place::Device(to), Place::Device(from));
+        // SAFETY: Both ranges lie inside their allocations, which are two, since one is borrowed mutably; both are
+        // kept from reuse until this stream is done with them.
+        let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
+        self.driver(copied)
+    }
+
+    /// A typed view to read from in a kernel.
+    ///
+    /// # Errors
+    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, B, T>> {
+        self.count_of::<T>().map(|len| Slice { buffer: self, len, element: PhantomData })
+    }
+
+    /// A typed view to read from and write to in a kernel.
+    ///
+    /// # Errors
+    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, B, T>> {
+        self.count_of::<T>().map(|len| SliceMut { buffer: self, len, element: PhantomData })
+    }
+
+    fn count_of<T>(&self) -> Result<usize> {
+        let element = size_of::<T>();
+        match self.len.checked_rem(element as u64) {
+            Some(0) => Ok((self.len / element as u64) as usize),
+            _ => Err(Error::ElementSize { size: self.len, element }),
+        }
+    }
+
+    /// A range to work on with `stream`, whose use of it is noted; `None`: no bytes.
+    fn part(&self, offset: u64, len: u64, stream: Stream<B>) -> Result<Option<(B::Ptr, NonZeroU64)>> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Error::OutOfBounds { offset, len, size: self.len });
+        }
+        self.record_use(stream)?;
+        Ok(self.ptr().zip(NonZeroU64::new(len)).map(|(ptr, len)| (ptr.offset(offset), len)))
+    }
+
+    fn copy_and_wait(
+        &self,
+        to: Place<B::Ptr>,
+        from: Place<B::Ptr>,
+        len: NonZeroU64,
+        stream: Stream<B>,
+    ) -> Result<()> {
+        let backend = self.accelerator.backend();
+        // SAFETY: The device's end is inside the allocation, the host's is a slice of `len` bytes that the caller
+        // borrows until this returns, which is after the stream has done the copy; were waiting to fail, the stream
+        // is broken and does no further work.
+        let copied = unsafe { backend.copy(to, from, len, stream.native()) };
+        self.driver(copied)?;
+        self.driver(backend.synchronize(stream.native()))
+    }
+
+    fn driver<T>(&self, result: crate::DriverResult<T>) -> Result<T> {
+        result.map_err(|source| Error::Driver { device: self.device(), source })
+    }
+}
+
+impl<B: Backend> Drop for Buffer<B> {
+    fn drop(&mut self) {
+        if let Some(allocation) = self.allocation.take() {
+            // It cannot fail: the allocation is of this allocator.
+            let _ = self.accelerator.allocator().free(allocation);
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Buffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer {{ {}, {} bytes at {:?}, {:?} }}", self.device(), self.len, self.ptr(), self.stream)
+    }
+}
+
+/// A buffer seen as elements, to be read in a kernel.
+#[derive(Debug)]
+pub struct Slice<'a, B: Backend, T> {
+    buffer: &'a Buffer<B>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// A buffer seen as elements, to be read and written in a kernel.
+#[derive(Debug)]
+pub struct SliceMut<'a, B: Backend, T> {
+    buffer: &'a mut Buffer<B>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+macro_rules! view {
+    ($view:ident) => {
+        impl<'a, B: Backend, T> $view<'a, B, T> {
+            /// The buffer.
+            pub fn buffer(&self) -> &Buffer<B> {
+                self.buffer
+            }
+
+            /// How many elements there are.
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+        }
+
+        impl<B: Backend, T: AnyBitPattern + NoUninit> $view<'_, B, T> {
+            /// The elements, copied to the host.
+            ///
+            /// # Errors
+            /// As [`Buffer::read`].
+            pub fn to_vec(&self, stream: Stream<B>) -> Result<Vec<T>> {
+                let mut elements = vec![T::zeroed(); self.len];
+                self.buffer.read(0, bytemuck::cast_slice_mut(&mut elements), stream)?;
+                Ok(elements)
+            }
+        }
+    };
+}
+
+view!(Slice);
+view!(SliceMut);
+
+impl<B: Backend, T: NoUninit> SliceMut<'_, B, T> {
+    /// Copies `elements` to the start, and returns when they are there.
+    ///
+    /// # Errors
+    /// As [`Buffer::write`].
+    pub fn write(&mut self, elements: &[T], stream: Stream<B>) -> Result<()> {
+        self.buffer.write(0, bytemuck::cast_slice(elements), stream)
+    }
+}

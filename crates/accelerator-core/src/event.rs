@@ -1,0 +1,168 @@
+//! Events, and the pool that the allocator takes its own from.
+
+use std::fmt;
+use std::sync::{Mutex, OnceLock};
+
+use crate::backend::{Backend, DriverResult, EventFlags};
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::types::{Device, Error, Result};
+
+/// A point in the work of a stream, to wait for, to ask about and to measure time by.
+///
+/// The driver's event is made at the first record, on the device of the stream that is recorded. Shared freely
+/// between threads. Dropping it, pending or not, stops nothing. PyTorch: `torch.Event`.
+pub struct Event<B: Backend> {
+    device: Device,
+    backend: &'static B,
+    flags: EventFlags,
+    native: OnceLock<B::Event>,
+    making: Mutex<()>,
+}
+
+impl<B: Backend> Event<B> {
+    pub(crate) fn new(device: Device, backend: &'static B, flags: EventFlags) -> Self {
+        Self { device, backend, flags, native: OnceLock::new(), making: Mutex::new(()) }
+    }
+
+    /// Its device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The driver's event, once it was recorded.
+    pub fn native(&self) -> Option<&B::Event> {
+        self.native.get()
+    }
+
+    /// Records it behind the work submitted to the stream so far. Recorded again, the last record counts.
+    /// PyTorch: `torch.Event.record`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
+    pub fn record(&self, stream: Stream<B>) -> Result<()> {
+        self.check(stream)?;
+        let native = self.native_or_made()?;
+        self.driver(self.backend.record(native, stream.native()))
+    }
+
+    /// Makes later work of the stream wait for it as recorded now; one never recorded holds nothing up.
+    /// PyTorch: `torch.Event.wait`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
+    pub fn wait(&self, stream: Stream<B>) -> Result<()> {
+        self.check(stream)?;
+        match self.native.get() {
+            Some(native) => self.driver(self.backend.wait(stream.native(), native)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it has been reached; one never recorded has. PyTorch: `torch.Event.query`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn is_complete(&self) -> Result<bool> {
+        match self.native.get() {
+            Some(native) => self.driver(self.backend.is_complete(native)),
+            None => Ok(true),
+        }
+    }
+
+    /// Waits on the host until it has been reached. PyTorch: `torch.Event.synchronize`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn synchronize(&self) -> Result<()> {
+        match self.native.get() {
+            Some(native) => self.driver(self.backend.wait_host(native)),
+            None => Ok(()),
+        }
+    }
+
+    /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
+    ///
+    /// # Errors
+    /// [`Error::ElapsedTime`] where one is without timing, was never recorded or is not complete;
+    /// [`Error::DeviceMismatch`] where they are of different devices; what the driver says.
+    pub fn elapsed_time(&self, end: &Self) -> Result<f64> {
+        if !std::ptr::eq(self.backend, end.backend) {
+            return Err(Error::DeviceMismatch {
+                what: "the end event",
+                expected: self.device,
+                found: end.device,
+            });
+        }
+        if !(self.flags.timing && end.flags.timing) {
+            return Err(Error::ElapsedTime("both events must be made with timing enabled"));
+        }
+        let (Some(start), Some(stop)) = (self.native.get(), end.native.get()) else {
+            return Err(Error::ElapsedTime("both events must be recorded first"));
+        };
+        if !(self.is_complete()? && end.is_complete()?) {
+            return Err(Error::ElapsedTime("both events must be complete first: synchronize them"));
+        }
+        let nanoseconds = self.driver(self.backend.elapsed_ns(start, stop))?;
+        Ok(nanoseconds as f64 / 1e6)
+    }
+
+    fn native_or_made(&self) -> Result<&B::Event> {
+        if let Some(native) = self.native.get() {
+            return Ok(native);
+        }
+        let _making = lock(&self.making);
+        if let Some(native) = self.native.get() {
+            return Ok(native);
+        }
+        let made = self.driver(self.backend.event(self.flags))?;
+        Ok(self.native.get_or_init(|| made))
+    }
+
+    fn check(&self, stream: Stream<B>) -> Result<()> {
+        stream.check(self.device, self.backend).map(drop)
+    }
+
+    fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
+        result.map_err(|source| Error::Driver { device: self.device, source })
+    }
+}
+
+impl<B: Backend> fmt::Debug for Event<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, flags, native, .. } = self;
+        write!(f, "Event {{ {device}, timing: {}, native: {:?} }}", flags.timing, native.get())
+    }
+}
+
+/// Events without timing that were used and are ready to be recorded again, since making one costs.
+pub(crate) struct EventPool<B: Backend> {
+    backend: &'static B,
+    idle: Mutex<Vec<B::Event>>,
+}
+
+impl<B: Backend> EventPool<B> {
+    pub(crate) fn new(backend: &'static B) -> Self {
+        Self { backend, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// An event recorded behind the work submitted to the stream so far.
+    pub(crate) fn record(&self, stream: Stream<B>) -> DriverResult<B::Event> {
+        let idle = lock(&self.idle).pop();
+        let event = match idle {
+            Some(event) => event,
+            None => self.backend.event(EventFlags::default())?,
+        };
+        match self.backend.record(&event, stream.native()) {
+            Ok(()) => Ok(event),
+            Err(error) => {
+                self.put_back(event);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn put_back(&self, event: B::Event) {
+        lock(&self.idle).push(event);
+    }
+}

@@ -1,0 +1,217 @@
+//! Streams, and the pools that they come from.
+
+use std::fmt;
+use std::sync::Mutex;
+
+use crate::backend::{Backend, StreamKind};
+use crate::event::Event;
+use crate::sync::{Table, lock};
+use crate::types::{Device, Error, Result, StreamId};
+
+/// How many streams of one priority [`Accelerator::stream`](crate::Accelerator::stream) makes before it hands
+/// out the first again. PyTorch: `kStreamsPerPool`.
+pub const STREAMS_PER_PRIORITY: usize = 32;
+
+/// A stream of a device: work submitted to it runs in order, beside the work of other streams.
+///
+/// A handle to copy. The stream itself lives as long as its device, so dropping a handle with work pending
+/// stops nothing. PyTorch: `torch.Stream`.
+pub struct Stream<B: Backend>(&'static StreamState<B>);
+
+struct StreamState<B: Backend> {
+    id: StreamId,
+    device: Device,
+    priority: i32,
+    backend: &'static B,
+    native: B::Stream,
+}
+
+impl<B: Backend> Stream<B> {
+    /// Its number.
+    pub fn id(self) -> StreamId {
+        self.0.id
+    }
+
+    /// Its device.
+    pub fn device(self) -> Device {
+        self.0.device
+    }
+
+    /// Its priority; a lower number runs first.
+    pub fn priority(self) -> i32 {
+        self.0.priority
+    }
+
+    /// The driver's stream.
+    pub fn native(self) -> &'static B::Stream {
+        &self.0.native
+    }
+
+    /// The driver of its device.
+    pub fn backend(self) -> &'static B {
+        self.0.backend
+    }
+
+    /// Waits until everything submitted to it so far is done. PyTorch: `torch.Stream.synchronize`.
+    ///
+    /// # Errors
+    /// What the driver says, errors of the work itself among it.
+    pub fn synchronize(self) -> Result<()> {
+        self.driver(self.0.backend.synchronize(&self.0.native))
+    }
+
+    /// Whether everything submitted to it so far is done. PyTorch: `torch.Stream.query`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn is_idle(self) -> Result<bool> {
+        self.driver(self.0.backend.is_idle(&self.0.native))
+    }
+
+    /// Makes its later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for an event of another kind of memory or device instance; what the driver says.
+    pub fn wait_event(self, event: &Event<B>) -> Result<()> {
+        event.wait(self)
+    }
+
+    /// Makes its later work wait for everything submitted to `other` so far. PyTorch: `torch.Stream.wait_stream`.
+    ///
+    /// # Errors
+    /// As [`wait_event`](Self::wait_event).
+    pub fn wait_stream(self, other: Self) -> Result<()> {
+        let event = Event::new(other.device(), other.backend(), crate::EventFlags::default());
+        event.record(other)?;
+        event.wait(self)
+    }
+
+    /// Whether it is a stream of this very device instance.
+    pub(crate) fn is_of(self, backend: &B) -> bool {
+        std::ptr::eq(self.0.backend, backend)
+    }
+
+    /// Itself, if it is a stream of this very device instance.
+    pub(crate) fn check(self, device: Device, backend: &B) -> Result<Self> {
+        if self.is_of(backend) {
+            return Ok(self);
+        }
+        Err(Error::DeviceMismatch { what: "the stream", expected: device, found: self.device() })
+    }
+
+    fn driver<T>(self, result: crate::DriverResult<T>) -> Result<T> {
+        result.map_err(|source| Error::Driver { device: self.0.device, source })
+    }
+}
+
+impl<B: Backend> Clone for Stream<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Stream<B> {}
+
+impl<B: Backend> PartialEq for Stream<B> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl<B: Backend> Eq for Stream<B> {}
+
+impl<B: Backend> fmt::Debug for Stream<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StreamState { id, device, priority, native, .. } = self.0;
+        write!(f, "Stream {{ {device}, id: {id}, priority: {priority}, native: {native:?} }}")
+    }
+}
+
+/// All streams of one device instance, by number, and the pools.
+pub(crate) struct Streams<B: Backend> {
+    device: Device,
+    backend: &'static B,
+    table: Table<StreamState<B>>,
+    making: Mutex<Making>,
+}
+
+struct Making {
+    next_id: u32,
+    pools: Vec<Pool>,
+}
+
+/// The streams of one priority, handed out in turn.
+struct Pool {
+    priority: i32,
+    streams: Vec<StreamId>,
+    next: usize,
+}
+
+impl<B: Backend> Streams<B> {
+    /// With the default stream made.
+    pub(crate) fn new(device: Device, backend: &'static B) -> Result<Self> {
+        let making = Mutex::new(Making { next_id: 0, pools: Vec::new() });
+        let streams = Self { device, backend, table: Table::new(), making };
+        streams.make(&mut lock(&streams.making), StreamKind::Default)?;
+        Ok(streams)
+    }
+
+    pub(crate) fn get(&'static self, id: StreamId) -> Option<Stream<B>> {
+        self.table.get(id.0).map(Stream)
+    }
+
+    pub(crate) fn iter(&'static self) -> impl Iterator<Item = Stream<B>> {
+        self.table.iter().map(Stream)
+    }
+
+    /// The next stream of the pool of this priority, moved into the device's range.
+    pub(crate) fn next_of_pool(&'static self, priority: i32) -> Result<StreamId> {
+        let priority = self.clamp(priority);
+        let mut making = lock(&self.making);
+        let place = making.pools.iter().position(|pool| pool.priority == priority);
+        if let Some(pool) = place.map(|place| &mut making.pools[place])
+            && pool.streams.len() == STREAMS_PER_PRIORITY
+        {
+            let id = pool.streams[pool.next];
+            pool.next = (pool.next + 1) % STREAMS_PER_PRIORITY;
+            return Ok(id);
+        }
+        let id = self.make(&mut making, StreamKind::Side { priority })?;
+        match place {
+            Some(place) => making.pools[place].streams.push(id),
+            None => making.pools.push(Pool { priority, streams: vec![id], next: 0 }),
+        }
+        Ok(id)
+    }
+
+    /// A stream outside the pools.
+    pub(crate) fn create(&'static self, priority: i32) -> Result<StreamId> {
+        let priority = self.clamp(priority);
+        self.make(&mut lock(&self.making), StreamKind::Side { priority })
+    }
+
+    fn clamp(&self, priority: i32) -> i32 {
+        let (least, greatest) = self.backend.properties().stream_priorities;
+        priority.max(greatest).min(least)
+    }
+
+    /// Making is serialised, driver call and all: it is rare, and numbers stay without gaps.
+    fn make(&self, making: &mut Making, kind: StreamKind) -> Result<StreamId> {
+        let native =
+            self.backend.stream(kind).map_err(|source| Error::Driver { device: self.device, source })?;
+        let id = StreamId(making.next_id);
+        making.next_id += 1;
+        let priority = match kind {
+            StreamKind::Default => 0,
+            StreamKind::Side { priority } => priority,
+        };
+        self.table.get_or_init(id.0, || StreamState {
+            id,
+            device: self.device,
+            priority,
+            backend: self.backend,
+            native,
+        });
+        Ok(id)
+    }
+}

@@ -1,0 +1,95 @@
+//! The table of `torch.cuda.memory_summary`.
+
+use crate::types::{Device, PoolStat, Stat, Statistics};
+
+const WIDTH: usize = 75;
+
+/// The statistics as a table for a person, in PyTorch's layout. PyTorch: `torch.cuda.memory_summary`.
+///
+/// Units are chosen by the value of the first line of each group, and values cut to whole units, as PyTorch does.
+pub fn memory_summary(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
+    let title = format!("Memory summary of {device}");
+    let Statistics { num_ooms, num_alloc_retries, .. } = statistics;
+    let failures = format!(
+        " {:^35} | {:^35} ",
+        format!("OOMs: {num_ooms}"),
+        format!("allocation retries: {num_alloc_retries}")
+    );
+    let header = format!(
+        " {:^21} | {:^10} | {:^10} | {:^10} | {:^10} ",
+        "Metric", "Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed"
+    );
+    let mut lines =
+        vec!["=".repeat(WIDTH), format!("{title:^WIDTH$}"), rule(), failures, "=".repeat(WIDTH), header];
+    for (name, pools, format) in groups(statistics) {
+        lines.push(rule());
+        lines.push(line(name, &pools.all, &pools.all, format));
+        if !abbreviated {
+            lines.push(line("      from large pool", &pools.large_pool, &pools.all, format));
+            lines.push(line("      from small pool", &pools.small_pool, &pools.all, format));
+        }
+    }
+    for (name, stat) in [
+        ("Oversize allocations", &statistics.oversize_allocations),
+        ("Oversize segments", &statistics.oversize_segments),
+    ] {
+        lines.push(rule());
+        lines.push(line(name, stat, stat, count));
+    }
+    lines.push("=".repeat(WIDTH));
+    lines.iter().map(|line| format!("|{line}|\n")).collect()
+}
+
+/// Formats a value in the unit that suits another.
+type Format = fn(i64, i64) -> String;
+
+fn groups(statistics: &Statistics) -> [(&'static str, &PoolStat, Format); 9] {
+    [
+        ("Allocated memory", &statistics.allocated_bytes, size),
+        ("Active memory", &statistics.active_bytes, size),
+        ("Requested memory", &statistics.requested_bytes, size),
+        ("Reserved memory", &statistics.reserved_bytes, size),
+        ("Non-releasable memory", &statistics.inactive_split_bytes, size),
+        ("Allocations", &statistics.allocation, count),
+        ("Active allocs", &statistics.active, count),
+        ("Reserved segments", &statistics.segment, count),
+        ("Non-releasable allocs", &statistics.inactive_split, count),
+    ]
+}
+
+fn line(name: &str, stat: &Stat, unit_of: &Stat, format: Format) -> String {
+    let values = [
+        format(stat.current, unit_of.current),
+        format(stat.peak, unit_of.peak),
+        format(stat.allocated, unit_of.allocated),
+        format(stat.freed, unit_of.freed),
+    ];
+    format!(" {name:<21} | {} ", values.join(" | "))
+}
+
+fn rule() -> String {
+    "-".repeat(WIDTH)
+}
+
+fn size(value: i64, unit_of: i64) -> String {
+    let units = ["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (value, unit) = scale(value, unit_of, 1024, 768 * 1024, &units);
+    format!("{value:6} {unit}")
+}
+
+fn count(value: i64, unit_of: i64) -> String {
+    let (value, unit) = scale(value, unit_of, 1000, 750 * 1000, &[" ", "K", "M"]);
+    format!("{value:7} {unit} ")
+}
+
+/// Divides both by `step` for as long as the second is at least `limit` and there is a larger unit.
+fn scale<'a>(value: i64, unit_of: i64, step: i64, limit: i64, units: &[&'a str]) -> (i64, &'a str) {
+    let (mut value, mut unit_of) = (value, unit_of as f64);
+    let mut chosen = 0;
+    while chosen + 1 < units.len() && unit_of >= limit as f64 {
+        value /= step;
+        unit_of /= step as f64;
+        chosen += 1;
+    }
+    (value, units[chosen])
+}

@@ -1,0 +1,64 @@
+//! Small pieces that the layers share.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Locks, also after a panic elsewhere: no user code runs under our locks, so what they guard is whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const CHUNKS: usize = 28;
+const FIRST: usize = 32;
+
+/// Slots by number that are filled once and never move: found without a lock, and lent for as long as the
+/// table lives.
+///
+/// Chunk `k` holds `32 << k` slots, so 28 chunks reach every u32.
+pub(crate) struct Table<T> {
+    chunks: [OnceLock<Box<[OnceLock<T>]>>; CHUNKS],
+}
+
+impl<T> Table<T> {
+    pub(crate) fn new() -> Self {
+        Self { chunks: [const { OnceLock::new() }; CHUNKS] }
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let (chunk, slot) = Self::place(index);
+        self.chunks[chunk].get()?[slot].get()
+    }
+
+    pub(crate) fn get_or_init(&self, index: u32, make: impl FnOnce() -> T) -> &T {
+        let (chunk, slot) = Self::place(index);
+        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST << chunk).map(|_| OnceLock::new()).collect());
+        slots[slot].get_or_init(make)
+    }
+
+    /// The filled slots by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().filter_map(OnceLock::get).flat_map(|slots| slots.iter()).filter_map(OnceLock::get)
+    }
+
+    fn place(index: u32) -> (usize, usize) {
+        let from_first = index as usize + FIRST;
+        let chunk = (from_first / FIRST).ilog2() as usize;
+        (chunk, from_first - (FIRST << chunk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_slot_of_its_own() {
+        let table = Table::new();
+        for index in (0..5_000).rev() {
+            assert_eq!(*table.get_or_init(index, || index), index);
+        }
+        assert!(table.iter().copied().eq(0..5_000));
+        assert_eq!(table.get(5_000), None);
+        let (chunk, slot) = Table::<u32>::place(u32::MAX);
+        assert!(chunk < CHUNKS && slot < FIRST << chunk);
+    }
+}

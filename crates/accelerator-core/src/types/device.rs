@@ -1,0 +1,89 @@
+use std::fmt;
+
+/// The kind of an accelerator: the name of its backend, as in the `"cuda"` of `"cuda:1"`.
+///
+/// The set is open: a third-party backend makes its own with [`DeviceKind::new`]. PyTorch: `torch.device.type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceKind(&'static str);
+
+impl DeviceKind {
+    /// A kind with this name: lower case, without a colon.
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
+    }
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// One device: its kind and its number among the devices of that kind, from 0. Shown as `host:0`.
+///
+/// PyTorch: `torch.device`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device {
+    /// The kind.
+    pub kind: DeviceKind,
+    /// The number among the devices of this kind.
+    pub index: u32,
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind, self.index)
+    }
+}
+
+/// What a device says about itself when it is opened. Constant afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceProperties {
+    /// The device's name, as its driver gives it.
+    pub name: String,
+    /// The driver and its version, as text for a person.
+    pub driver: String,
+    /// Memory of the device, in bytes. Memory fractions are fractions of this.
+    pub total_memory: u64,
+    /// The largest single driver allocation, in bytes, where the driver names a limit.
+    pub largest_segment: Option<u64>,
+    /// Every driver allocation starts at a multiple of this many bytes.
+    pub alignment: u64,
+    /// The numerically greatest and least stream priority: `(0, -1)` offers two levels. A lower number runs
+    /// first. CUDA: `cuCtxGetStreamPriorityRange`.
+    pub stream_priorities: (i32, i32),
+    /// What the device can compute with, for `get_device_capability`.
+    pub capability: DeviceCapability,
+}
+
+/// What a device can compute with. PyTorch: `torch.accelerator.get_device_capability`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCapability {
+    /// Names of the element types that kernels on this device may use, as `float32`.
+    pub supported_dtypes: Vec<&'static str>,
+}
+
+/// Free and total memory of a device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that are free.
+    pub free: u64,
+    /// Bytes in all.
+    pub total: u64,
+    /// Where `free` comes from.
+    pub source: MemoryInfoSource,
+}
+
+/// Where the free memory in a [`MemoryInfo`] comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryInfoSource {
+    /// The driver was asked: other processes are seen.
+    Driver,
+    /// The backend counts what it hands out itself: other processes are not seen.
+    Accounting,
+}

@@ -1,0 +1,55 @@
+use std::fmt;
+
+/// A driver call that failed: which, and with what.
+///
+/// `Copy` and without text of its own, since running out of memory is a normal event inside the allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverError {
+    /// What it means to the caller.
+    pub kind: DriverErrorKind,
+    /// The driver's function, as `cuMemAlloc` or `mmap`.
+    pub call: &'static str,
+    /// The driver's own code.
+    pub code: i64,
+    /// The driver's name for the code, as `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub name: &'static str,
+}
+
+/// What a failed driver call means to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DriverErrorKind {
+    /// The device has no memory left for this request. The allocator frees cached memory and asks again.
+    OutOfMemory,
+    /// The backend or its driver does not offer this.
+    Unsupported,
+    /// An argument was refused.
+    InvalidArgument,
+    /// The device is gone, or refuses every further call.
+    DeviceLost,
+    /// Anything else.
+    Other,
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed: {} (code {})", self.call, self.name, self.code)
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// Why a backend offers no device on this machine, in words for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The reason, as `libcuda.so.1 was not found: install the NVIDIA driver`.
+    pub reason: String,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Unavailable {}

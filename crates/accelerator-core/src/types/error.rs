@@ -1,0 +1,131 @@
+use super::{Bytes, Device, DriverError, OutOfMemory};
+
+/// A result of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong. After each of these nothing has changed and nothing is lost.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There was not enough memory, and releasing the cache did not help.
+    #[error(transparent)]
+    OutOfMemory(Box<OutOfMemory>),
+
+    /// A driver call failed.
+    #[error("{device}: {source}")]
+    Driver {
+        /// The device.
+        device: Device,
+        /// The call.
+        #[source]
+        source: DriverError,
+    },
+
+    /// No accelerator is there.
+    #[error("no accelerator is available: {reasons}")]
+    NoAccelerator {
+        /// Why each backend that was compiled in offers none.
+        reasons: String,
+    },
+
+    /// The device number is out of range.
+    #[error("{kind} device {index} does not exist: {}", available(*.count))]
+    InvalidDevice {
+        /// The kind of device.
+        kind: &'static str,
+        /// The number asked for.
+        index: i64,
+        /// How many there are.
+        count: u32,
+    },
+
+    /// The text does not name a device.
+    #[error("`{text}` is no device: expected a number, a kind such as `host`, or both as `host:1`")]
+    InvalidDeviceName {
+        /// The text.
+        text: String,
+    },
+
+    /// A device of one kind was given where another is in use.
+    #[error("expected a {expected} device, since {expected} is the current accelerator, but got {found}")]
+    DeviceKindMismatch {
+        /// The current accelerator's kind.
+        expected: &'static str,
+        /// What was given.
+        found: String,
+    },
+
+    /// A stream, event or buffer of another device was given.
+    #[error("{what} belongs to {found}, but this call is for {expected}")]
+    DeviceMismatch {
+        /// What was given.
+        what: &'static str,
+        /// Where the call runs.
+        expected: Device,
+        /// Where it belongs.
+        found: Device,
+    },
+
+    /// A pointer given to the raw interface is not allocated: freed already, or never from here.
+    #[error("{device}: {address:#x} is not allocated here: it was freed already, or came from elsewhere")]
+    UnknownPointer {
+        /// The device.
+        device: Device,
+        /// The pointer's trace address.
+        address: u64,
+    },
+
+    /// A memory fraction outside 0..=1.
+    #[error("the memory fraction must be between 0 and 1, but is {0}")]
+    InvalidFraction(f64),
+
+    /// An allocator setting was refused; the old settings stay.
+    #[error("allocator settings `{settings}`: {reason}")]
+    InvalidSetting {
+        /// All that was given.
+        settings: String,
+        /// What is wrong with it, and what was expected.
+        reason: String,
+    },
+
+    /// A range reaches past the end of a buffer.
+    #[error("{len} at offset {offset} reach past the end of a buffer of {size}", len = Bytes(*.len), size = Bytes(*.size))]
+    OutOfBounds {
+        /// Bytes from the start of the buffer.
+        offset: u64,
+        /// Bytes wanted.
+        len: u64,
+        /// Bytes of the buffer.
+        size: u64,
+    },
+
+    /// A buffer's length is no multiple of the element's size.
+    #[error("a buffer of {size} bytes is no whole number of elements of {element} bytes")]
+    ElementSize {
+        /// Bytes of the buffer.
+        size: u64,
+        /// Bytes of one element.
+        element: usize,
+    },
+
+    /// Elapsed time of events that cannot tell it.
+    #[error("elapsed time: {0}")]
+    ElapsedTime(&'static str),
+
+    /// The backend does not offer this.
+    #[error("{device} does not support {operation}")]
+    Unsupported {
+        /// The device.
+        device: Device,
+        /// What was asked.
+        operation: &'static str,
+    },
+}
+
+fn available(count: u32) -> String {
+    match count {
+        0 => "there is none".to_owned(),
+        1 => "there is one, number 0".to_owned(),
+        _ => format!("there are {count}, numbered from 0"),
+    }
+}

@@ -1,0 +1,38 @@
+//! Plain values that every layer speaks: devices, sizes, statistics, errors.
+
+mod device;
+mod driver_error;
+mod error;
+mod oom;
+mod size;
+mod snapshot;
+mod stats;
+
+pub use device::{Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource};
+pub use driver_error::{DriverError, DriverErrorKind, Unavailable};
+pub use error::{Error, Result};
+pub use oom::{OutOfMemory, OutOfMemoryCause};
+pub use size::{Bytes, GIB, KIB, MIB, parse_bytes};
+pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
+pub use stats::{PoolKind, PoolStat, Stat, Statistics};
+
+/// The number of a stream among the streams of its device, given by the core: 0 is the default stream, then
+/// ever increasing, never used again. Not a driver handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub(crate) u32);
+
+impl StreamId {
+    /// The default stream of every device.
+    pub const DEFAULT: Self = Self(0);
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for StreamId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,83 @@
+use std::fmt;
+
+use super::{Bytes, Device};
+
+/// Why a request could not be served, and what could be done. PyTorch: the text of `torch.OutOfMemoryError`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutOfMemory {
+    /// The device.
+    pub device: Device,
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Bytes of the segment that the driver was to give; 0 where the request was too large to try.
+    pub segment: u64,
+    /// What refused it.
+    pub cause: OutOfMemoryCause,
+    /// Bytes of the device, where it could be asked.
+    pub total: Option<u64>,
+    /// Bytes that the device has free, where it could be asked.
+    pub free: Option<u64>,
+    /// Bytes that the memory fraction allows; `None`: no fraction is set.
+    pub allowed: Option<u64>,
+    /// Bytes in live allocations.
+    pub allocated: u64,
+    /// Bytes freed, but still in use by streams.
+    pub pending: u64,
+    /// Bytes held from the driver.
+    pub reserved: u64,
+    /// Bytes of the largest free block that the request's stream had in its cache.
+    pub largest_cached: u64,
+    /// What may help, settings that are in force already left out.
+    pub advice: Vec<&'static str>,
+}
+
+/// What refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutOfMemoryCause {
+    /// The driver had no memory left.
+    Device,
+    /// The memory fraction does not allow it, though the device may have memory.
+    Limit,
+    /// `throw_on_cudamalloc_oom` is set, and the device cannot hold the request beside what is reserved.
+    Rejected,
+    /// No device can hold it: an exbibyte or more.
+    TooLarge,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, requested, cause, allocated, reserved, pending, largest_cached, .. } = self;
+        write!(f, "{device} out of memory: tried to allocate {}", Bytes(*requested))?;
+        if self.segment > *requested {
+            write!(f, " (a segment of {})", Bytes(self.segment))?;
+        }
+        match cause {
+            OutOfMemoryCause::TooLarge => return f.write_str(", more than any device can hold."),
+            OutOfMemoryCause::Device => f.write_str(". The device has no room for it.")?,
+            OutOfMemoryCause::Limit => f.write_str(". The memory fraction does not allow it.")?,
+            OutOfMemoryCause::Rejected => f.write_str(
+                ". It was rejected ahead of the driver call, since throw_on_cudamalloc_oom is set and the device \
+                 cannot hold it beside what is reserved.",
+            )?,
+        }
+        if let (Some(total), Some(free)) = (self.total, self.free) {
+            write!(f, " The device has {} in all, of which {} is free.", Bytes(total), Bytes(free))?;
+        }
+        if let Some(allowed) = self.allowed {
+            write!(f, " The memory fraction allows {}.", Bytes(allowed))?;
+        }
+        write!(f, " {} is allocated", Bytes(*allocated))?;
+        if *pending > 0 {
+            write!(f, ", {} is freed but still in use by streams", Bytes(*pending))?;
+        }
+        let unallocated = reserved.saturating_sub(allocated + pending);
+        write!(f, ", and {} is reserved but unallocated", Bytes(unallocated))?;
+        if unallocated > 0 {
+            write!(f, "; the largest free block that this stream could use is {}", Bytes(*largest_cached))?;
+        }
+        f.write_str(".")?;
+        self.advice.iter().try_for_each(|advice| write!(f, " {advice}"))
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
