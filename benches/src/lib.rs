@@ -1,0 +1,1 @@
+//! Benchmarks of the workspace: see the files beside this folder.
