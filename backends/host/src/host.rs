@@ -1,0 +1,200 @@
+use std::env;
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use accelerator_core::{
+    Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
+    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes,
+};
+
+use crate::access::{Access, Touched};
+use crate::memory::{self, HostPtr, Memory};
+use crate::worker::{HostEvent, HostStream};
+
+const DEVICES: &str = "ACCELERATOR_HOST_DEVICES";
+const CAPACITY: &str = "ACCELERATOR_HOST_CAPACITY";
+
+/// The host as a device: its memory, and a thread for each stream.
+///
+/// There is one, or as many as `ACCELERATOR_HOST_DEVICES` says; they share the machine. Each hands out as much memory as
+/// the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
+#[derive(Debug)]
+pub struct Host {
+    ordinal: u32,
+    properties: DeviceProperties,
+    memory: Memory,
+    streams: Mutex<Vec<HostStream>>,
+    access: Arc<Access>,
+}
+
+impl Host {
+    /// A device that hands out at most `capacity` bytes.
+    pub fn new(ordinal: u32, capacity: u64) -> Self {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let properties = DeviceProperties {
+            name: format!("Host, {threads} hardware threads"),
+            driver: format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH),
+            total_memory: capacity,
+            largest_segment: None,
+            alignment: memory::page_size(),
+            stream_priorities: (0, 0),
+            capability: DeviceCapability { supported_dtypes: DTYPES.to_vec() },
+        };
+        let (memory, streams) = (Memory::new(capacity), Mutex::default());
+        Self { ordinal, properties, memory, streams, access: Arc::default() }
+    }
+
+    pub(crate) fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+}
+
+const DTYPES: [&str; 11] =
+    ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64"];
+
+// SAFETY: A map is whole pages that overlap no other; a stream's thread does its jobs in order, and waits in them for
+// events; it reaches an event after what lies before it, behind a lock that makes the effects visible; `dealloc` leaves
+// unmapping to the last stream that had work at that time; nothing here panics or calls the core.
+unsafe impl Backend for Host {
+    const KIND: DeviceKind = DeviceKind::new("host");
+    type Ptr = HostPtr;
+    type Stream = HostStream;
+    type Event = HostEvent;
+
+    fn probe() -> Result<u32, Unavailable> {
+        let Some(devices) = env::var_os(DEVICES) else { return Ok(1) };
+        let count = devices.to_str().and_then(|devices| devices.trim().parse().ok());
+        match count {
+            Some(0) => Err(Unavailable { reason: format!("{DEVICES} is 0") }),
+            Some(count) => Ok(count),
+            None => Err(Unavailable {
+                reason: format!("{DEVICES} must be a number of devices, but is {devices:?}"),
+            }),
+        }
+    }
+
+    fn open(ordinal: u32) -> DriverResult<Self> {
+        let refused =
+            |call, name| DriverError { kind: DriverErrorKind::InvalidArgument, call, code: -1, name };
+        if Self::probe().map_or(true, |count| ordinal >= count) {
+            return Err(refused(DEVICES, "there are fewer host devices"));
+        }
+        let capacity = match env::var_os(CAPACITY) {
+            None => memory::of_machine(),
+            Some(capacity) => capacity
+                .to_str()
+                .and_then(parse_bytes)
+                .ok_or_else(|| refused(CAPACITY, "expected a size, as 16GiB"))?,
+        };
+        Ok(Self::new(ordinal, capacity))
+    }
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        let (free, total) = (self.memory.free(), self.properties.total_memory);
+        Ok(MemoryInfo { free, total, source: MemoryInfoSource::Accounting })
+    }
+
+    fn stream(&self, _kind: StreamKind) -> DriverResult<HostStream> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = HostStream::start(format!("host:{} stream {}", self.ordinal, streams.len()))?;
+        streams.push(stream.clone());
+        Ok(stream)
+    }
+
+    fn synchronize(&self, stream: &HostStream) -> DriverResult<()> {
+        stream.synchronize()
+    }
+
+    fn is_idle(&self, stream: &HostStream) -> DriverResult<bool> {
+        Ok(stream.is_idle())
+    }
+
+    fn event(&self, _flags: EventFlags) -> DriverResult<HostEvent> {
+        Ok(HostEvent::default())
+    }
+
+    fn record(&self, event: &HostEvent, stream: &HostStream) -> DriverResult<()> {
+        event.record(stream);
+        Ok(())
+    }
+
+    fn wait(&self, stream: &HostStream, event: &HostEvent) -> DriverResult<()> {
+        event.wait_on(stream);
+        Ok(())
+    }
+
+    fn is_complete(&self, event: &HostEvent) -> DriverResult<bool> {
+        Ok(event.is_complete())
+    }
+
+    fn wait_host(&self, event: &HostEvent) -> DriverResult<()> {
+        event.wait();
+        Ok(())
+    }
+
+    fn elapsed_ns(&self, start: &HostEvent, end: &HostEvent) -> DriverResult<i64> {
+        let (Some(start), Some(end)) = (start.reached(), end.reached()) else { return Ok(0) };
+        let (forwards, backwards) =
+            (end.saturating_duration_since(start), start.saturating_duration_since(end));
+        Ok(forwards.as_nanos() as i64 - backwards.as_nanos() as i64)
+    }
+
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
+        self.memory.map(len)
+    }
+
+    unsafe fn dealloc(&self, ptr: HostPtr, _len: NonZeroU64) {
+        let pages = Arc::new(self.memory.take_back(ptr));
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        for stream in streams.iter().filter(|stream| !stream.is_idle()) {
+            let pages = Arc::clone(&pages);
+            stream.submit(move || drop(pages));
+        }
+    }
+
+    unsafe fn copy(
+        &self,
+        dst: Place<HostPtr>,
+        src: Place<HostPtr>,
+        len: NonZeroU64,
+        stream: &HostStream,
+    ) -> DriverResult<()> {
+        let (dst, src, len) = (address(dst), address(src), len.get() as usize);
+        let touched = [Touched::new(src, len, false), Touched::new(dst, len, true)];
+        let access = Arc::clone(&self.access);
+        stream.submit(move || {
+            access.run(&touched, || {
+                // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this;
+                // `access` keeps other work on them away meanwhile.
+                unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) }
+            });
+        });
+        Ok(())
+    }
+
+    unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
+        let len = len.get() as usize;
+        let touched = [Touched::new(dst, len, true)];
+        let access = Arc::clone(&self.access);
+        stream.submit(move || {
+            access.run(&touched, || {
+                // SAFETY: The caller promises a range valid for writes; `access` keeps other work on it away meanwhile.
+                unsafe { dst.as_ptr().write_bytes(value, len) }
+            });
+        });
+        Ok(())
+    }
+}
+
+fn address(place: Place<HostPtr>) -> HostPtr {
+    match place {
+        Place::Device(ptr) => ptr,
+        Place::Host(ptr) => HostPtr::new(NonNull::as_ptr(ptr)),
+    }
+}

@@ -1,0 +1,134 @@
+//! Kernels: closures over typed views of buffers, run on a stream.
+
+use std::sync::Arc;
+
+use accelerator_core::{Buffer, Result, Slice, SliceMut, Stream};
+use bytemuck::{AnyBitPattern, NoUninit};
+
+use crate::access::Touched;
+use crate::host::Host;
+use crate::memory::HostPtr;
+
+/// Runs `kernel` on `stream`, asynchronously, over the elements of `args`: a view made by [`Buffer::slice`] or
+/// [`Buffer::slice_mut`], or a tuple of up to six. The kernel gets `&[T]` or `&mut [T]` for each.
+///
+/// Each buffer's use is noted, so it may be dropped right afterwards. A kernel that panics makes the stream's next
+/// synchronize fail; other work goes on. A kernel must not wait for its own stream.
+///
+/// # Errors
+/// [`Error::DeviceMismatch`](accelerator_core::Error::DeviceMismatch) for a buffer of another device than the stream's.
+pub fn launch<A, K>(stream: Stream<Host>, args: A, kernel: K) -> Result<()>
+where
+    A: KernelArgs,
+    K: for<'k> FnOnce(A::Views<'k>) + Send + 'static,
+{
+    let mut touched = Vec::new();
+    let parts = args.prepare(stream, &mut touched)?;
+    let access = Arc::clone(stream.backend().access());
+    stream.native().submit(move || {
+        access.run(&touched, || {
+            // SAFETY: The buffers' blocks are not reused before this stream has come past this kernel, since their use by
+            // it is noted, or it is their own; no segment is unmapped before. While it runs `access` keeps all other work
+            // on these bytes away, and within it no view overlaps a mutable one, which borrowed its buffer mutably beside
+            // all others when the kernel was launched.
+            let views = unsafe { A::views(&parts) };
+            kernel(views);
+        });
+    });
+    Ok(())
+}
+
+/// What a kernel can be given: a view of a buffer, or a tuple of them. Implemented here only.
+pub trait KernelArgs: sealed::Sealed {
+    /// What the kernel gets: `&[T]`, `&mut [T]` or a tuple of them.
+    type Views<'k>;
+    #[doc(hidden)]
+    type Parts: Send + 'static;
+    #[doc(hidden)]
+    fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts>;
+    /// # Safety
+    /// * The parts are valid for `'k`: for reads, and where mutable for writes that nothing else sees.
+    #[doc(hidden)]
+    unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Where the elements of one view lie.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Elements<T> {
+    start: *mut T,
+    len: usize,
+}
+
+// SAFETY: It is an address and a length; `KernelArgs::views` says what may be done with them.
+unsafe impl<T> Send for Elements<T> {}
+
+impl<T> Elements<T> {
+    fn of(
+        buffer: &Buffer<Host>,
+        written: bool,
+        stream: Stream<Host>,
+        touched: &mut Vec<Touched>,
+    ) -> Result<Self> {
+        const { assert!(align_of::<T>() <= 512, "blocks are aligned to 512 bytes") };
+        buffer.record_use(stream)?;
+        let bytes = buffer.len() as usize;
+        let start: *mut T = buffer.ptr().map_or(std::ptr::dangling_mut(), |ptr| ptr.as_ptr().cast());
+        touched.push(Touched::new(HostPtr::new(start.cast()), bytes, written));
+        Ok(Self { start, len: bytes / size_of::<T>() })
+    }
+}
+
+macro_rules! view {
+    ($view:ident, $slice:ty, $written:literal, $from_raw_parts:path, $($bound:path),+) => {
+        impl<T> sealed::Sealed for $view<'_, Host, T> {}
+
+        impl<T: $($bound +)+> KernelArgs for $view<'_, Host, T> {
+            type Views<'k> = $slice;
+            type Parts = Elements<T>;
+
+            fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts> {
+                Elements::of(self.buffer(), $written, stream, touched)
+            }
+
+            unsafe fn views<'k>(parts: &Self::Parts) -> $slice {
+                // SAFETY: The caller promises valid memory; pages of the system are initialised, any bits make a `T`, and
+                // blocks are aligned to 512 bytes.
+                unsafe { $from_raw_parts(parts.start, parts.len) }
+            }
+        }
+    };
+}
+
+view!(Slice, &'k [T], false, std::slice::from_raw_parts, AnyBitPattern, Sync);
+view!(SliceMut, &'k mut [T], true, std::slice::from_raw_parts_mut, AnyBitPattern, NoUninit, Send);
+
+macro_rules! tuples {
+    ($(($($arg:ident),+))+) => {$(
+        impl<$($arg: KernelArgs),+> sealed::Sealed for ($($arg,)+) {}
+
+        impl<$($arg: KernelArgs),+> KernelArgs for ($($arg,)+) {
+            type Views<'k> = ($($arg::Views<'k>,)+);
+            type Parts = ($($arg::Parts,)+);
+
+            fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts> {
+                #[expect(non_snake_case, reason = "named by their types")]
+                let ($($arg,)+) = self;
+                Ok(($($arg.prepare(stream, touched)?,)+))
+            }
+
+            unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k> {
+                #[expect(non_snake_case, reason = "named by their types")]
+                let ($($arg,)+) = parts;
+                // SAFETY: The caller promises it for each part.
+                ($(unsafe { $arg::views($arg) },)+)
+            }
+        }
+    )+};
+}
+
+tuples! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) }

@@ -1,0 +1,109 @@
+//! Memory from the operating system: pages that cost nothing until they are touched, and read as 0.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
+use memmap2::{MmapMut, MmapOptions};
+
+/// An address of the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostPtr(*mut u8);
+
+// SAFETY: It is an address; what is done with the memory behind it is the business of whoever dereferences it.
+unsafe impl Send for HostPtr {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for HostPtr {}
+
+impl HostPtr {
+    pub(crate) fn new(ptr: *mut u8) -> Self {
+        Self(ptr)
+    }
+
+    /// The address as a pointer.
+    pub fn as_ptr(self) -> *mut u8 {
+        self.0
+    }
+}
+
+impl DevicePtr for HostPtr {
+    fn offset(self, bytes: u64) -> Self {
+        Self(self.0.wrapping_add(bytes as usize))
+    }
+
+    fn trace_address(self) -> u64 {
+        self.0.addr() as u64
+    }
+}
+
+/// The memory that a device handed out.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    capacity: u64,
+    mapped: Mutex<Mapped>,
+}
+
+#[derive(Debug, Default)]
+struct Mapped {
+    used: u64,
+    maps: HashMap<HostPtr, MmapMut>,
+}
+
+impl Memory {
+    pub(crate) fn new(capacity: u64) -> Self {
+        Self { capacity, mapped: Mutex::default() }
+    }
+
+    pub(crate) fn free(&self) -> u64 {
+        self.capacity - self.mapped().used
+    }
+
+    pub(crate) fn map(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
+        let length = usize::try_from(len.get()).map_err(|_| FULL)?;
+        let mut mapped = self.mapped();
+        let used = mapped.used.checked_add(len.get()).filter(|used| *used <= self.capacity).ok_or(FULL)?;
+        let mut map =
+            MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(|error| DriverError {
+                code: error.raw_os_error().unwrap_or(-1).into(),
+                name: "the operating system gives no more memory",
+                ..FULL
+            })?;
+        let start = HostPtr(map.as_mut_ptr());
+        mapped.used = used;
+        mapped.maps.insert(start, map);
+        Ok(start)
+    }
+
+    /// Takes back what `map` gave, to be dropped when no work touches it any more.
+    pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapMut> {
+        let mut mapped = self.mapped();
+        let map = mapped.maps.remove(&start)?;
+        mapped.used -= map.len() as u64;
+        Some(map)
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Mapped> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const FULL: DriverError = DriverError {
+    kind: DriverErrorKind::OutOfMemory,
+    call: "mmap",
+    code: 0,
+    name: "the capacity of the device is used up",
+};
+
+/// The memory of the machine in bytes; 0: the system does not say.
+pub(crate) fn of_machine() -> u64 {
+    // SAFETY: `sysconf` only reads its argument.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    u64::try_from(pages).unwrap_or(0) * page_size()
+}
+
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: `sysconf` only reads its argument.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}

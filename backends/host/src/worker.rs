@@ -1,0 +1,119 @@
+//! Streams and events: threads that do jobs in order, and points in them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A stream: a thread that does its jobs in order.
+#[derive(Clone, Debug)]
+pub struct HostStream {
+    jobs: Sender<Job>,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Jobs submitted and not done.
+    pending: AtomicU64,
+    /// A job panicked since this was last told.
+    panicked: AtomicBool,
+}
+
+impl HostStream {
+    /// Starts the thread. It ends when the stream and its clones are gone and its jobs done.
+    pub(crate) fn start(name: String) -> DriverResult<Self> {
+        let (jobs, to_do) = mpsc::channel();
+        let stream = Self { jobs, state: Arc::default() };
+        let state = Arc::clone(&stream.state);
+        let started = thread::Builder::new().name(name).spawn(move || state.work(to_do));
+        started.map(|_| stream).map_err(|error| DriverError {
+            kind: DriverErrorKind::Other,
+            call: "thread::spawn",
+            code: error.raw_os_error().unwrap_or(-1).into(),
+            name: "the thread of the stream could not be started",
+        })
+    }
+
+    pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        self.state.pending.fetch_add(1, Ordering::Relaxed);
+        // It fails only when the thread is gone, and that outlives this sender.
+        let _ = self.jobs.send(Box::new(job));
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.pending.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits for everything submitted so far, and tells once of a job that panicked.
+    pub(crate) fn synchronize(&self) -> DriverResult<()> {
+        let event = HostEvent::default();
+        event.record(self);
+        event.wait();
+        match self.state.panicked.swap(false, Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(DriverError {
+                kind: DriverErrorKind::Other,
+                call: "launch",
+                code: -1,
+                name: "a kernel panicked, its message is on standard error",
+            }),
+        }
+    }
+}
+
+impl State {
+    fn work(&self, jobs: Receiver<Job>) {
+        for job in jobs {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            self.pending.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// An event: reached when the thread of the stream comes to it.
+#[derive(Debug, Default)]
+pub struct HostEvent(Mutex<Option<Recording>>);
+
+/// One record of an event: when it was reached.
+type Recording = Arc<OnceLock<Instant>>;
+
+impl HostEvent {
+    pub(crate) fn record(&self, stream: &HostStream) {
+        let recording = Recording::default();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&recording));
+        stream.submit(move || _ = recording.set(Instant::now()));
+    }
+
+    /// When its last record was reached; `None`: not yet, or it was never recorded.
+    pub(crate) fn reached(&self) -> Option<Instant> {
+        self.recording()?.get().copied()
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.recording().is_none_or(|recording| recording.get().is_some())
+    }
+
+    pub(crate) fn wait(&self) {
+        self.recording().iter().for_each(|recording| _ = recording.wait());
+    }
+
+    /// Lets the stream wait for the last record, whatever is recorded later.
+    pub(crate) fn wait_on(&self, stream: &HostStream) {
+        if let Some(recording) = self.recording() {
+            stream.submit(move || _ = recording.wait());
+        }
+    }
+
+    fn recording(&self) -> Option<Recording> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
