@@ -64,31 +64,24 @@ unsafe impl Backend for Host {
     type Event = HostEvent;
 
     fn probe() -> Result<u32, Unavailable> {
-        let Some(devices) = env::var_os(DEVICES) else { return Ok(1) };
-        let count = devices.to_str().and_then(|devices| devices.trim().parse().ok());
-        match count {
+        capacity()?;
+        match variable(DEVICES, "a number of devices", |devices| devices.parse().ok())? {
             Some(0) => Err(Unavailable { reason: format!("{DEVICES} is 0") }),
-            Some(count) => Ok(count),
-            None => Err(Unavailable {
-                reason: format!("{DEVICES} must be a number of devices, but is {devices:?}"),
-            }),
+            count => Ok(count.unwrap_or(1)),
         }
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
-        let refused =
-            |call, name| DriverError { kind: DriverErrorKind::InvalidArgument, call, code: -1, name };
-        if Self::probe().map_or(true, |count| ordinal >= count) {
-            return Err(refused(DEVICES, "there are fewer host devices"));
-        }
-        let capacity = match env::var_os(CAPACITY) {
-            None => memory::of_machine(),
-            Some(capacity) => capacity
-                .to_str()
-                .and_then(parse_bytes)
-                .ok_or_else(|| refused(CAPACITY, "expected a size, as 16GiB"))?,
+        let refused = DriverError {
+            kind: DriverErrorKind::InvalidArgument,
+            call: "open",
+            code: -1,
+            name: "there is no such host device",
         };
-        Ok(Self::new(ordinal, capacity))
+        match (Self::probe(), capacity()) {
+            (Ok(count), Ok(capacity)) if ordinal < count => Ok(Self::new(ordinal, capacity)),
+            _ => Err(refused),
+        }
     }
 
     fn properties(&self) -> &DeviceProperties {
@@ -190,6 +183,17 @@ unsafe impl Backend for Host {
         });
         Ok(())
     }
+}
+
+fn capacity() -> Result<u64, Unavailable> {
+    Ok(variable(CAPACITY, "a size, as 16GiB", parse_bytes)?.unwrap_or_else(memory::of_machine))
+}
+
+/// The value of an environment variable; `None`: it is not set.
+fn variable<T>(name: &str, expected: &str, read: fn(&str) -> Option<T>) -> Result<Option<T>, Unavailable> {
+    let Some(text) = env::var_os(name) else { return Ok(None) };
+    let refused = || Unavailable { reason: format!("{name} must be {expected}, but is {text:?}") };
+    text.to_str().and_then(|text| read(text.trim())).map(Some).ok_or_else(refused)
 }
 
 fn address(place: Place<HostPtr>) -> HostPtr {

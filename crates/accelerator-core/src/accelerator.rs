@@ -12,6 +12,10 @@ use crate::stream::{Stream, Streams};
 use crate::sync::lock;
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId, Unavailable};
 
+/// The devices that [`Accelerator::open`] has opened, by backend and number.
+type Opened = HashMap<(TypeId, u32), &'static (dyn Any + Send + Sync)>;
+static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
+
 /// One device, opened. It stays open until the process ends: drivers may be gone before the last destructor runs.
 pub struct Accelerator<B: Backend> {
     device: Device,
@@ -32,9 +36,6 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::NoAccelerator`], [`Error::InvalidDevice`], [`Error::InvalidSetting`], [`Error::Driver`].
     pub fn open(ordinal: u32) -> Result<&'static Self> {
-        type Opened = HashMap<(TypeId, u32), &'static (dyn Any + Send + Sync)>;
-        static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
-
         let mut opened = lock(&OPENED);
         let key = (TypeId::of::<B>(), ordinal);
         if let Some(accelerator) = opened.get(&key).and_then(|any| any.downcast_ref::<Self>()) {
@@ -51,6 +52,11 @@ impl<B: Backend> Accelerator<B> {
         let accelerator = Self::new(backend, ordinal, config)?;
         opened.insert(key, accelerator);
         Ok(accelerator)
+    }
+
+    /// The device with this number if [`open`](Self::open) has opened it; opens nothing.
+    pub fn opened(ordinal: u32) -> Option<&'static Self> {
+        lock(&OPENED).get(&(TypeId::of::<B>(), ordinal)).and_then(|any| any.downcast_ref::<Self>())
     }
 
     /// A device instance of its own around this driver, with streams and an allocator of its own: for drivers that

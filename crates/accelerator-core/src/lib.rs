@@ -12,7 +12,7 @@ mod sync;
 mod types;
 
 pub use accelerator::Accelerator;
-pub use alloc::{Allocation, AllocatorConfig, CachingAllocator, HookId, RoundupDivisions};
+pub use alloc::{Allocation, AllocatorConfig, CachingAllocator, ForeignAllocation, HookId, RoundupDivisions};
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, Place, StreamKind};
 pub use buffer::{Buffer, Slice, SliceMut};
 pub use event::Event;

@@ -2,6 +2,10 @@
 
 mod plain;
 mod replayer;
+mod setup;
+mod summary;
 
 pub use plain::PlainOutput;
-pub use replayer::{Outcome, ReplayError, Replayer, Setup};
+pub use replayer::{Outcome, ReplayError, Replayer};
+pub use setup::Setup;
+pub use summary::Summary;

@@ -4,41 +4,18 @@ use std::time::{Duration, Instant};
 
 use accelerator_conformance::Controls;
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics,
-    Stream,
+    Accelerator, Allocation, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics, Stream,
 };
 
 use crate::trace::{Line, Op};
-
-/// What a device is made with: `capacity` and `conf` lines ahead of all others go here.
-#[derive(Clone, Debug, Default)]
-pub struct Setup {
-    /// Bytes of the device; `None`: the backend's own.
-    pub capacity: Option<u64>,
-    /// The allocator's settings.
-    pub config: AllocatorConfig,
-}
-
-impl Setup {
-    /// Takes the line, if it is one for the setup. Whether it was.
-    ///
-    /// # Errors
-    /// [`Error::InvalidSetting`].
-    pub fn take(&mut self, op: &Op) -> Result<bool> {
-        match op {
-            Op::Capacity { bytes } => self.capacity = Some(*bytes),
-            Op::Conf { settings } => self.config = self.config.updated(settings)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
 
 /// Replays the lines of one trace on one device.
 pub struct Replayer<B: Controls> {
     accelerator: &'static Accelerator<B>,
     streams: HashMap<u32, Stream<B>>,
     live: HashMap<u64, Live<B>>,
+    /// Whether any allocation was used by a second stream.
+    shared: bool,
     clock: Option<Duration>,
     operations: u64,
 }
@@ -92,7 +69,7 @@ impl<B: Controls> Replayer<B> {
     pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
         let streams = HashMap::from([(0, accelerator.default_stream())]);
         let clock = timed.then_some(Duration::ZERO);
-        Self { accelerator, streams, live: HashMap::new(), clock, operations: 0 }
+        Self { accelerator, streams, live: HashMap::new(), shared: false, clock, operations: 0 }
     }
 
     /// The device.
@@ -110,6 +87,15 @@ impl<B: Controls> Replayer<B> {
     /// # Errors
     /// [`ReplayError`]; the device is as before.
     pub fn step(&mut self, line: &Line) -> Result<Outcome, ReplayError> {
+        let outcome = self.replay(line)?;
+        if self.shared && matches!(line.op, Op::Free { .. } | Op::Release { .. }) {
+            // Events that the format calls complete are complete when the next line asks for them.
+            self.accelerator.backend().settle();
+        }
+        Ok(outcome)
+    }
+
+    fn replay(&mut self, line: &Line) -> Result<Outcome, ReplayError> {
         let allocator = self.accelerator.allocator();
         let backend = self.accelerator.backend();
         match &line.op {
@@ -166,13 +152,16 @@ impl<B: Controls> Replayer<B> {
     fn free(&mut self, id: u64) -> Result<(), ReplayError> {
         let allocator = self.accelerator.allocator();
         match self.live.remove(&id).ok_or(ReplayError::NotLive(id))? {
-            Live::Allocated(allocation) => Ok(self.timed(|| allocator.free(allocation))?),
+            Live::Allocated(allocation) => {
+                Ok(self.timed(|| allocator.free(allocation)).map_err(Error::from)?)
+            }
             Live::Nothing => Ok(()),
         }
     }
 
     fn record(&mut self, id: u64, stream: u32) -> Result<(), ReplayError> {
         let stream = self.stream(stream)?;
+        self.shared = true;
         let allocator = self.accelerator.allocator();
         let Some((id, live)) = self.live.remove_entry(&id) else { return Err(ReplayError::NotLive(id)) };
         let recorded = match &live {

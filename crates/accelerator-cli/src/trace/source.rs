@@ -33,7 +33,7 @@ pub enum SourceError {
         error: io::Error,
     },
     /// It cannot be read further, or not be decompressed.
-    #[error("{name}: cannot be read on behind line {line}: {error}")]
+    #[error("{name}: truncated or damaged behind line {line}: {error}")]
     Read {
         /// The trace.
         name: String,

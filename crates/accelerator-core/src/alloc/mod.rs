@@ -92,6 +92,29 @@ impl<B: Backend> Allocation<B> {
     }
 }
 
+/// An allocation that was given to another device's allocator to free. Into an [`Error`] it turns without the
+/// allocation, whose memory then stays allocated.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+pub struct ForeignAllocation<B: Backend> {
+    /// The allocation, still allocated.
+    pub allocation: Allocation<B>,
+    /// [`Error::DeviceMismatch`].
+    pub error: Error,
+}
+
+impl<B: Backend> From<ForeignAllocation<B>> for Error {
+    fn from(foreign: ForeignAllocation<B>) -> Self {
+        foreign.error
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for ForeignAllocation<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ForeignAllocation {{ {:?}, {} }}", self.allocation, self.error)
+    }
+}
+
 impl<B: Backend> std::fmt::Debug for Allocation<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { taken, requested, stream } = self;
@@ -145,10 +168,12 @@ impl<B: Backend> CachingAllocator<B> {
     /// Frees an allocation: at once for its own stream, and when they are done for others that used it.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for an allocation of another device, which then stays allocated. A driver that
-    /// cannot record an event is asked again later; that is no error here.
-    pub fn free(&self, allocation: Allocation<B>) -> Result<()> {
-        self.check_owner(&allocation)?;
+    /// [`ForeignAllocation`] for an allocation of another device, which is handed back. A driver that cannot record an
+    /// event is asked again later; that is no error here.
+    pub fn free(&self, allocation: Allocation<B>) -> Result<(), ForeignAllocation<B>> {
+        if let Err(error) = self.check_owner(&allocation) {
+            return Err(ForeignAllocation { allocation, error });
+        }
         self.free_block(allocation.stream.id(), allocation.taken.block);
         Ok(())
     }
@@ -165,6 +190,11 @@ impl<B: Backend> CachingAllocator<B> {
             lock(self.arena(allocation.stream.id())).record_use(allocation.taken.block, stream.id());
         }
         Ok(())
+    }
+
+    /// Whether it was ever searched for a block: false for an allocator that nobody has used. PyTorch: `initialized`.
+    pub fn is_used(&self) -> bool {
+        self.arenas.iter().next().is_some()
     }
 
     /// Everything counted so far. Consistent, also while other threads allocate.

@@ -41,7 +41,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// [`Error::UnknownPointer`] for a pointer that is not allocated, freed before or foreign: nothing changes then.
     pub fn raw_free(&self, ptr: B::Ptr) -> Result<()> {
         let allocation = lock(&self.raw.0).remove(&ptr).ok_or_else(|| self.unknown(ptr))?;
-        self.free(allocation)
+        Ok(self.free(allocation)?)
     }
 
     /// Notes that `stream` uses what [`raw_alloc`](Self::raw_alloc) gave. PyTorch: `recordStream`.

@@ -28,6 +28,17 @@ pub enum Error {
         reasons: String,
     },
 
+    /// A name that no backend of this build has.
+    #[error("{given_by}: `{name}` is no backend of this build, which has {known}")]
+    UnknownBackend {
+        /// The name.
+        name: String,
+        /// Where it was given: a function or an environment variable.
+        given_by: &'static str,
+        /// The backends that were compiled in.
+        known: String,
+    },
+
     /// The device number is out of range.
     #[error("{kind} device {index} does not exist: {}", available(*.count))]
     InvalidDevice {

@@ -1,0 +1,143 @@
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use accelerator_conformance::{Controls, Faulty, Sim};
+use accelerator_core::{Accelerator, AllocatorConfig, GIB, parse_bytes};
+use accelerator_host::Host;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Failure;
+use crate::replay::{PlainOutput, Replayer, Setup, Summary};
+use crate::trace::{Line, Source};
+
+/// Memory of the device where neither the user nor the trace says: replays touch none of it.
+const CAPACITY: u64 = 16 * GIB;
+
+/// What to replay, and how.
+#[derive(Args)]
+pub struct Arguments {
+    /// The trace: a file, plain or compressed with gzip or zstd, or `-` for standard input [default: the bundled
+    /// training run of GPT-2]
+    trace: Option<PathBuf>,
+    /// The device to replay on [default: host; with --plain sim]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
+    /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB]
+    #[arg(long, value_parser = capacity)]
+    capacity: Option<u64>,
+    /// Allocator settings, as max_split_size_mb:64 [default: those of the environment]
+    #[arg(long, value_parser = config)]
+    conf: Option<AllocatorConfig>,
+    /// Print line for line what a replay through PyTorch's own allocator prints
+    #[arg(long)]
+    plain: bool,
+    /// With --plain, print where each allocation lies
+    #[arg(short, long, requires = "plain")]
+    placements: bool,
+    /// Print the time of the allocator's operations on standard error
+    #[arg(long)]
+    time: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Backend {
+    /// The host: real memory, reserved but not touched.
+    Host,
+    /// A simulated device: addresses only.
+    Sim,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let backend = arguments.backend.unwrap_or(if arguments.plain { Backend::Sim } else { Backend::Host });
+    match backend {
+        Backend::Host => run_on(arguments, |capacity| Faulty::new(Host::new(0, capacity))),
+        Backend::Sim => run_on(arguments, Sim::new),
+    }
+}
+
+fn run_on<B: Controls>(arguments: &Arguments, open: impl FnOnce(u64) -> B) -> Result<ExitCode, Failure> {
+    let mut lines = match &arguments.trace {
+        None => Source::bundled()?,
+        Some(path) if path.as_os_str() == "-" => Source::standard_input()?,
+        Some(path) => Source::open(path)?,
+    };
+    let trace = lines.name().to_owned();
+    let config = arguments.conf.map_or_else(AllocatorConfig::from_environment, Ok)?;
+    let mut setup = Setup { capacity: arguments.capacity, config };
+    let first = setup.take_from(&mut lines)?;
+    let device = open(setup.capacity.unwrap_or(CAPACITY));
+    let accelerator = Accelerator::new(device, 0, setup.config)?;
+    let lines = first.into_iter().map(Ok).chain(lines);
+    let timed = arguments.time || !arguments.plain;
+    let mut replay = Replay { trace, replayer: Replayer::new(accelerator, timed) };
+    if arguments.plain {
+        replay.plain(lines, arguments.placements)?;
+    } else {
+        replay.with_summary(lines)?;
+    }
+    if let (true, (operations, Some(time))) = (arguments.time, replay.replayer.operations()) {
+        eprintln!("time_ns {} ops {operations}", time.as_nanos());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Replay<B: Controls> {
+    trace: String,
+    replayer: Replayer<B>,
+}
+
+impl<B: Controls> Replay<B> {
+    /// Line by line, so that a trace may come through a pipe.
+    fn plain(
+        &mut self,
+        lines: impl Iterator<Item = Result<Line, crate::trace::SourceError>>,
+        placements: bool,
+    ) -> Result<(), Failure> {
+        let mut output = PlainOutput::new(BufWriter::new(std::io::stdout().lock()), placements);
+        let result = lines.into_iter().try_for_each(|line| {
+            let line = line?;
+            let outcome = self.step(&line)?;
+            Ok(output.write(line.number, &outcome)?)
+        });
+        output.finish()?; // what came before a failure is told
+        result
+    }
+
+    /// All lines are read first, so that the progress bar knows its end.
+    fn with_summary(
+        &mut self,
+        lines: impl Iterator<Item = Result<Line, crate::trace::SourceError>>,
+    ) -> Result<(), Failure> {
+        let lines = lines.collect::<Result<Vec<_>, _>>()?;
+        let bar = ProgressBar::new(lines.len() as u64).with_style(style());
+        let mut summary = Summary::default();
+        for (done, line) in lines.iter().enumerate() {
+            summary.add(&self.step(line)?);
+            if done % 1024 == 0 {
+                bar.set_position(done as u64);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(write!(std::io::stdout(), "{}", summary.of(&self.trace, &self.replayer))?)
+    }
+
+    fn step(&mut self, line: &Line) -> Result<crate::replay::Outcome, Failure> {
+        let in_line = |error| Failure::Line { trace: self.trace.clone(), line: line.number, error };
+        self.replayer.step(line).map_err(in_line)
+    }
+}
+
+fn style() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} lines, {eta} left");
+    style.unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn capacity(text: &str) -> Result<u64, String> {
+    parse_bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size, as 16GiB".to_owned())
+}
+
+fn config(text: &str) -> Result<AllocatorConfig, String> {
+    AllocatorConfig::default().updated(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,41 @@
+use accelerator_core::{AllocatorConfig, Result};
+
+use super::replayer::ReplayError;
+use crate::commands::Failure;
+use crate::trace::{Line, Op, Source};
+
+/// What a device is made with. `capacity` and `conf` lines ahead of all others go here: an allocator reads the size of
+/// its device, and some of its settings, when it is made.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Bytes of the device; `None`: nobody has said.
+    pub capacity: Option<u64>,
+    /// The allocator's settings.
+    pub config: AllocatorConfig,
+}
+
+impl Setup {
+    /// Takes the lines for the setup off the trace. The first line that is none.
+    ///
+    /// # Errors
+    /// [`Failure::Source`] and, for settings that are refused, [`Failure::Line`].
+    pub fn take_from(&mut self, lines: &mut Source) -> Result<Option<Line>, Failure> {
+        let trace = lines.name().to_owned();
+        for line in lines {
+            let line = line?;
+            match &line.op {
+                Op::Capacity { bytes } => self.capacity = Some(*bytes),
+                Op::Conf { settings } => {
+                    let in_line = |error| Failure::Line {
+                        trace: trace.clone(),
+                        line: line.number,
+                        error: ReplayError::Accelerator(error),
+                    };
+                    self.config = self.config.updated(settings).map_err(in_line)?;
+                }
+                _ => return Ok(Some(line)),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,88 @@
+use std::fmt::Write;
+
+use accelerator_conformance::Controls;
+use accelerator_core::{Bytes, Statistics, memory_summary};
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::replayer::{Outcome, Replayer};
+
+/// What a replay comes to, for a person.
+#[derive(Debug, Default)]
+pub struct Summary {
+    out_of_memory: u64,
+}
+
+impl Summary {
+    /// Takes note of what a line led to.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.out_of_memory += u64::from(matches!(outcome, Outcome::OutOfMemory(_)));
+    }
+
+    /// The text at the end of the replay.
+    pub fn of<B: Controls>(&self, trace: &str, replayer: &Replayer<B>) -> String {
+        let accelerator = replayer.accelerator();
+        let statistics = accelerator.allocator().statistics();
+        let device = accelerator.device();
+        let mut text = memory_summary(device, &statistics, false);
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        for (name, value) in self.rows(&statistics, replayer) {
+            table.add_row([name.to_owned(), value]);
+        }
+        if let Some(values) = table.column_mut(1) {
+            values.set_cell_alignment(CellAlignment::Right);
+        }
+        let name = &accelerator.properties().name;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\n{trace} on {device} ({name})\n\n{table}");
+        text
+    }
+
+    fn rows<B: Controls>(
+        &self,
+        statistics: &Statistics,
+        replayer: &Replayer<B>,
+    ) -> Vec<(&'static str, String)> {
+        let peak = |stat: accelerator_core::PoolStat| stat.all.peak.unsigned_abs();
+        let (requested, reserved) = (peak(statistics.requested_bytes), peak(statistics.reserved_bytes));
+        let Statistics { num_device_alloc, num_device_free, .. } = *statistics;
+        let (operations, time) = replayer.operations();
+        let mut rows = vec![
+            ("peak requested", Bytes(requested).to_string()),
+            ("peak allocated", Bytes(peak(statistics.allocated_bytes)).to_string()),
+            ("peak reserved", Bytes(reserved).to_string()),
+            ("share of reserved memory used", percent(requested, reserved)),
+            (
+                "device allocations and frees",
+                format!(
+                    "{} + {}",
+                    grouped(num_device_alloc.unsigned_abs()),
+                    grouped(num_device_free.unsigned_abs())
+                ),
+            ),
+            ("allocator operations", grouped(operations)),
+        ];
+        if let Some(time) = time.filter(|_| operations > 0) {
+            let each = time.as_nanos() / u128::from(operations);
+            rows.push(("host time per operation", format!("{each} ns")));
+        }
+        if self.out_of_memory > 0 {
+            rows.push(("requests out of memory", grouped(self.out_of_memory)));
+        }
+        rows
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
+    }
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}

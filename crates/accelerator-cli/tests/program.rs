@@ -1,0 +1,180 @@
+//! `accel` as a person runs it: what it prints, and how it ends.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use accelerator_cli::trace::Source;
+
+/// A run of `accel`, without the environment's settings.
+fn accel(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_accel"));
+    command.args(arguments).env("RUST_BACKTRACE", "1");
+    for name in ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ACCELERATOR_HOST_DEVICES"] {
+        command.env_remove(name);
+    }
+    command.env_remove("ACCELERATOR_HOST_CAPACITY");
+    command
+}
+
+fn run(arguments: &[&str]) -> Ended {
+    Ended::of(accel(arguments).output().unwrap())
+}
+
+fn run_with_input(arguments: &[&str], input: &[u8]) -> Ended {
+    let mut command = accel(arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    Ended::of(child.wait_with_output().unwrap())
+}
+
+struct Ended {
+    status: Option<i32>,
+    out: String,
+    error: String,
+}
+
+impl Ended {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { status: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+    }
+
+    #[track_caller]
+    fn fails(&self, status: i32, message: &str) {
+        assert_eq!(self.status, Some(status), "{}", self.error);
+        assert!(self.error.contains(message), "expected `{message}` in:\n{}", self.error);
+        assert!(!self.error.contains("backtrace") && !self.error.contains("panicked"), "{}", self.error);
+    }
+}
+
+/// A file in the folder of this test run.
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    run(&[]).fails(2, "Usage: accel");
+    run(&["fly"]).fails(2, "unrecognized subcommand 'fly'");
+    run(&["replay", "--backend", "abacus"]).fails(2, "possible values: host, sim");
+    run(&["replay", "--capacity", "apples"]).fails(2, "expected a size, as 16GiB");
+    run(&["replay", "--placements"]).fails(2, "--plain");
+    run(&["replay", "--conf", "foo:1"]).fails(2, "unknown key `foo`, expected one of max_split_size_mb");
+    run(&["replay", "--conf", "expandable_segments:True"])
+        .fails(2, "`expandable_segments:True` is not offered yet");
+    run(&["replay", "--conf", "pinned_max_cached_size_mb:1"])
+        .fails(2, "`pinned_max_cached_size_mb` is not offered yet");
+    run(&["replay", "--conf", "backend:native"])
+        .fails(2, "`backend` is a setting of PyTorch's CUDA allocator alone");
+}
+
+#[test]
+fn a_failed_run_ends_with_1_and_says_where() {
+    run(&["replay", "/no/such/trace"]).fails(1, "/no/such/trace: No such file");
+    for (input, message) in [
+        ("alloc 1 5 0\nallok 2\n", "standard input:2: expected an operation, but found `allok`"),
+        ("alloc 1 5\n", "standard input:1: expected the number of a stream, but the line ends"),
+        ("alloc 1 5 0\nalloc 1 5 0\n", "standard input:2: allocation 1 is live already"),
+        ("\nfree 9\n", "standard input:2: allocation 9 is not live"),
+        ("alloc 1 5 0\nfree 1\nfree 1\n", "standard input:3: allocation 1 is not live"),
+        ("record 3 1\n", "standard input:1: allocation 3 is not live"),
+        (
+            "stats\nfraction 1.5\n",
+            "standard input:2: the memory fraction must be between 0 and 1, but is 1.5",
+        ),
+        (
+            "stats\nfraction NaN\n",
+            "standard input:2: the memory fraction must be between 0 and 1, but is NaN",
+        ),
+        ("conf max_split_size_mb:5\n", "standard input:1: allocator settings `max_split_size_mb:5`"),
+    ] {
+        for extra in [&["--plain"][..], &[]] {
+            run_with_input(&[&["replay", "-"], extra].concat(), input.as_bytes()).fails(1, message);
+        }
+    }
+}
+
+#[test]
+fn what_came_before_a_failure_is_told() {
+    let ended = run_with_input(&["replay", "--plain", "-"], b"alloc 7 0 0\nfree 9\n");
+    ended.fails(1, "allocation 9 is not live");
+    assert_eq!(ended.out, "null 7\n");
+}
+
+#[test]
+fn a_truncated_or_foreign_file_is_told() {
+    let whole = Source::BUNDLED;
+    let zst = file("truncated.trace.zst", &whole[..whole.len() / 2]);
+    run(&["replay", zst.to_str().unwrap()]).fails(1, "truncated or damaged");
+    let gzip = file("truncated.gz", &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b]);
+    run(&["replay", "--plain", gzip.to_str().unwrap()]).fails(1, "truncated or damaged");
+    let foreign = file("foreign", &[0x7f, b'E', b'L', b'F', 2, 1, 0xff, 0xfe, b'\n']);
+    run(&["replay", foreign.to_str().unwrap()]).fails(1, "foreign:1: expected an operation");
+}
+
+#[test]
+fn settings_of_the_environment_count_and_are_checked() {
+    let trace = b"alloc 1 5000000 0\nsnapshot\n";
+    let replay = |name: &str, value: &str| {
+        let mut command = accel(&["replay", "--plain", "-"]);
+        command.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Refused settings end the program before it reads the trace.
+        let _ = child.stdin.take().unwrap().write_all(trace);
+        Ended::of(child.wait_with_output().unwrap())
+    };
+    for name in ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+        assert!(replay(name, "large_segment_size_mb:32").out.contains("size 33554432"));
+        replay(name, "max_split_size_mb").fails(1, "expected `:` and a value after `max_split_size_mb`");
+    }
+}
+
+#[test]
+fn plain_output_is_that_of_the_format() {
+    let trace =
+        "capacity 4194304\nalloc 1 1000 0\nalloc 2 0 0\nalloc 3 9000000 3\nfree 3\nsnapshot\nmeminfo\n";
+    let ended = run_with_input(&["replay", "--plain", "--placements", "--time", "-"], trace.as_bytes());
+    assert_eq!(ended.status, Some(0));
+    let expected = "at 1 0x0\nnull 2\noom 3\n@6 snapshot\n\
+        segment 0 at 0x0 size 2097152 stream 0 pool small allocated 1024 active 1024 requested 1000 blocks 2 counter 0\n  \
+        block +0 size 1024 requested 1000 active_allocated\n  block +1024 size 2096128 requested 0 inactive\nend\n\
+        @7 meminfo free 2097152 total 4194304\n";
+    assert_eq!(ended.out, expected);
+    assert!(ended.error.starts_with("time_ns ") && ended.error.ends_with(" ops 3\n"), "{}", ended.error);
+}
+
+#[test]
+fn the_bundled_trace_replays_on_the_host() {
+    let ended = run(&["replay"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.error);
+    for part in ["Memory summary of host:0", "peak requested", "7.00 GiB", "94.9 %", "131 + 0", "19,178"] {
+        assert!(ended.out.contains(part), "expected `{part}` in:\n{}", ended.out);
+    }
+}
+
+#[test]
+fn host_and_simulation_agree() {
+    let trace = file(
+        "agree.trace",
+        b"hold 1\nalloc 1 7000000 0\nrecord 1 1\nfree 1\nalloc 2 7000000 0\nstats\nrelease 1\n\
+        alloc 3 7000000 0\nfree 2\nfree 3\nfail_mallocs 2\nalloc 4 99000000 2\nstats\nempty_cache\nstats\n",
+    );
+    let replay = |backend| run(&["replay", "--plain", "--backend", backend, trace.to_str().unwrap()]);
+    let (host, sim) = (replay("host"), replay("sim"));
+    assert_eq!(host.status, Some(0), "{}", host.error);
+    assert!(sim.out.contains("oom 4\n"));
+    assert!(host.out == sim.out, "the outputs differ");
+}
+
+#[test]
+fn info_shows_devices_or_why_there_are_none() {
+    let info =
+        |devices| Ended::of(accel(&["info"]).env("ACCELERATOR_HOST_DEVICES", devices).output().unwrap());
+    assert!(info("2").out.contains("host:1"));
+    assert_eq!(info("0").out, "host is not available: ACCELERATOR_HOST_DEVICES is 0\n");
+    assert!(info("x").out.contains("must be a number of devices, but is \"x\""));
+}
