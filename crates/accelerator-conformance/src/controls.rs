@@ -14,6 +14,10 @@ pub trait Controls: Backend {
     /// Releases the stream and completes its events; nothing if it is not held.
     fn release(&self, stream: &Self::Stream);
 
+    /// Waits until what was given to streams that are not held is done, so that what comes next finds the same on a
+    /// device that runs by itself as on one that runs at once.
+    fn settle(&self);
+
     /// Changes how many bytes there are to hand out; the device's properties stay.
     fn set_capacity(&self, capacity: u64);
 

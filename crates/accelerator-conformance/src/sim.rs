@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{
-    Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverErrorKind, DriverResult,
-    EventFlags, GIB, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
+    Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind,
+    DriverResult, EventFlags, GIB, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
 };
 
 use crate::calls::{Call, Calls, failure};
@@ -100,6 +100,8 @@ impl Controls for Sim {
         stream.0.release();
     }
 
+    fn settle(&self) {}
+
     fn set_capacity(&self, capacity: u64) {
         self.memory().capacity = capacity;
     }
@@ -131,8 +133,16 @@ unsafe impl Backend for Sim {
         Ok(1)
     }
 
-    fn open(_ordinal: u32) -> DriverResult<Self> {
-        Ok(Self::default())
+    fn open(ordinal: u32) -> DriverResult<Self> {
+        match ordinal {
+            0 => Ok(Self::default()),
+            _ => Err(DriverError {
+                kind: DriverErrorKind::InvalidArgument,
+                call: "open",
+                code: -1,
+                name: "there is one simulated device, number 0",
+            }),
+        }
     }
 
     fn properties(&self) -> &DeviceProperties {

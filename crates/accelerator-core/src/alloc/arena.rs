@@ -292,6 +292,12 @@ impl<P: DevicePtr> Arena<P> {
         })
     }
 
+    /// Whether the block, were it free, would serve the request.
+    pub(super) fn could_serve(&self, id: BlockId, request: &Request) -> bool {
+        let size = self.blocks[id].size;
+        self.pool_of(id) == request.pool && size >= request.size && self.config.may_take(request, size)
+    }
+
     pub(super) fn size_of(&self, id: BlockId) -> u64 {
         self.blocks[id].size
     }

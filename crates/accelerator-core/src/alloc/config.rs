@@ -25,8 +25,8 @@ pub struct AllocatorConfig {
     /// Memory fraction that an allocator starts with; later it is
     /// [`set_memory_fraction`](super::CachingAllocator::set_memory_fraction)'s. `per_process_memory_fraction`.
     pub memory_fraction: f64,
-    /// Whether a request that the device cannot hold beside what is reserved fails at once, without the cache being
-    /// released. `throw_on_cudamalloc_oom`.
+    /// Whether a request that would bring what is reserved over `memory_fraction` of the device, as it is set at that
+    /// time, fails at once, without the cache being released. `throw_on_cudamalloc_oom`.
     pub reject_ahead_of_driver: bool,
     /// Whether a block that other streams still use may be reused on a miss by letting its stream wait for them on
     /// the device. Off, as in PyTorch, it comes back when the host sees their events complete. A key of ours:

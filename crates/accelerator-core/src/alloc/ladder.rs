@@ -1,7 +1,7 @@
 //! What happens when no free block serves a request: one function per rung, tried in turn.
 
 use super::arena::Taken;
-use super::policy::Request;
+use super::policy::{Request, share};
 use super::{CachingAllocator, segment};
 use crate::backend::Backend;
 use crate::stream::Stream;
@@ -50,7 +50,7 @@ impl<B: Backend> CachingAllocator<B> {
         if !lock(self.arena(stream.id())).config.device_side_reuse {
             return Ok(None);
         }
-        while self.reuse_by_device_wait(stream, request.size)? {
+        while self.reuse_by_device_wait(request, stream)? {
             if let Some(taken) = self.search_again(request, stream) {
                 return Ok(Some(taken));
             }
@@ -80,13 +80,16 @@ impl<B: Backend> CachingAllocator<B> {
         }
     }
 
-    /// With `throw_on_cudamalloc_oom`, fails a charged request that the device cannot hold beside what is reserved.
+    /// With `throw_on_cudamalloc_oom`, fails a charged request that exceeds the share of the device that the settings,
+    /// as they are now, allow.
     fn reject_ahead_of_driver(&self, request: &Request, stream: Stream<B>) -> Result<()> {
-        if !lock(self.arena(stream.id())).config.reject_ahead_of_driver {
+        let config = lock(self.arena(stream.id())).config;
+        if !config.reject_ahead_of_driver {
             return Ok(());
         }
+        let allowed = share(config.memory_fraction, self.backend.properties().total_memory);
         let mut books = self.ledger.lock();
-        if books.charged() <= self.backend.properties().total_memory {
+        if books.charged() <= allowed {
             return Ok(());
         }
         books.refund(request.segment);

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use super::config::AllocatorConfig;
-use super::policy::Request;
+use super::policy::{Request, share};
 use crate::sync::lock;
 use crate::types::{PoolKind, Statistics};
 
@@ -41,7 +41,7 @@ impl Books {
     /// PyTorch: `setMemoryFraction`. 1 is no limit, rather than a limit of all the memory.
     pub(super) fn set_fraction(&mut self, fraction: f64, total_memory: u64) {
         self.fraction = fraction;
-        self.limit = (fraction < 1.0).then_some((fraction * total_memory as f64) as u64);
+        self.limit = (fraction < 1.0).then(|| share(fraction, total_memory));
     }
 
     pub(super) fn fraction(&self) -> f64 {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use super::CachingAllocator;
 use super::block::BlockId;
 use super::event_queues::{EventQueues, PendingBlock};
+use super::policy::Request;
 use crate::backend::{Backend, DriverResult};
 use crate::event::EventPool;
 use crate::stream::Stream;
@@ -95,12 +96,12 @@ impl<B: Backend> CachingAllocator<B> {
         }
     }
 
-    /// Makes the stream wait on the device for the uses of the smallest pending block that can serve `size` bytes for
-    /// it, and frees that block. Whether there was one.
-    pub(super) fn reuse_by_device_wait(&self, stream: Stream<B>, size: u64) -> Result<bool> {
+    /// Makes the stream wait on the device for the uses of the smallest pending block of its own that can serve the
+    /// request, and frees that block. Whether there was one.
+    pub(super) fn reuse_by_device_wait(&self, request: &Request, stream: Stream<B>) -> Result<bool> {
         let Ok(_taking) = self.pending.taking.try_lock() else { return Ok(false) };
         self.record_unrecorded().map_err(|error| self.driver_error(error))?;
-        let Some(chosen) = self.smallest_pending(stream.id(), size) else { return Ok(false) };
+        let Some(chosen) = self.smallest_pending(request, stream.id()) else { return Ok(false) };
         let mut uses = self.pending.queues().recorded.take_all_of(chosen).into_iter();
         while let Some((user, event)) = uses.next() {
             // An event that the driver will not wait for on the device is waited for here instead.
@@ -118,15 +119,12 @@ impl<B: Backend> CachingAllocator<B> {
         Ok(true)
     }
 
-    fn smallest_pending(&self, stream: StreamId, size: u64) -> Option<PendingBlock> {
+    fn smallest_pending(&self, request: &Request, stream: StreamId) -> Option<PendingBlock> {
         let own: Vec<_> =
             self.pending.queues().recorded.blocks().filter(|block| block.arena == stream).collect();
         let arena = lock(self.arena(stream));
-        own.into_iter()
-            .map(|block| (arena.size_of(block.block), block))
-            .filter(|(found, _)| *found >= size)
-            .min_by_key(|(found, _)| *found)
-            .map(|(_, block)| block)
+        let fitting = own.into_iter().filter(|pending| arena.could_serve(pending.block, request));
+        fitting.min_by_key(|pending| arena.size_of(pending.block))
     }
 
     fn record_unrecorded(&self) -> DriverResult<()> {

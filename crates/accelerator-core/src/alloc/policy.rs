@@ -16,6 +16,11 @@ const SEGMENT_ROUNDING: u64 = 2 * MIB;
 /// No device has this much; below it no size overflows. PyTorch: the check in `NativeCachingAllocator::allocate`.
 pub(super) const TOO_LARGE: u64 = 1 << 60;
 
+/// This share of so many bytes, rounded as PyTorch rounds it.
+pub(super) fn share(fraction: f64, bytes: u64) -> u64 {
+    (fraction * bytes as f64) as u64
+}
+
 /// A request, rounded, and where it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {

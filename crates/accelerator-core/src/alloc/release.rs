@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::arena::{Arena, Detached, WholeFree};
-use super::policy::Request;
+use super::policy::{Request, share};
 use super::{CachingAllocator, segment};
 use crate::backend::Backend;
 use crate::stream::Stream;
@@ -80,7 +80,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Bytes reserved over the threshold of garbage collection, if it is on and reached.
     fn over_threshold(&self, threshold: f64) -> Option<u64> {
         let books = self.ledger.lock();
-        let start = (threshold * books.limit()? as f64) as u64;
+        let start = share(threshold, books.limit()?);
         (threshold > 0.0 && books.charged() > start).then(|| books.charged() - start)
     }
 

@@ -38,7 +38,8 @@ pub enum OutOfMemoryCause {
     Device,
     /// The memory fraction does not allow it, though the device may have memory.
     Limit,
-    /// `throw_on_cudamalloc_oom` is set, and the device cannot hold the request beside what is reserved.
+    /// `throw_on_cudamalloc_oom` is set, and the request would bring what is reserved over the share of the device that
+    /// the settings allow.
     Rejected,
     /// No device can hold it: an exbibyte or more.
     TooLarge,
@@ -56,8 +57,8 @@ impl fmt::Display for OutOfMemory {
             OutOfMemoryCause::Device => f.write_str(". The device has no room for it.")?,
             OutOfMemoryCause::Limit => f.write_str(". The memory fraction does not allow it.")?,
             OutOfMemoryCause::Rejected => f.write_str(
-                ". It was rejected ahead of the driver call, since throw_on_cudamalloc_oom is set and the device \
-                 cannot hold it beside what is reserved.",
+                ". It was rejected ahead of the driver call, since throw_on_cudamalloc_oom is set and it would bring \
+                 what is reserved over per_process_memory_fraction of the device.",
             )?,
         }
         if let (Some(total), Some(free)) = (self.total, self.free) {

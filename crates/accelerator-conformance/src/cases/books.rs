@@ -1,0 +1,160 @@
+//! What must hold of the books at any moment.
+
+use accelerator_core::{Backend, BlockState, PoolKind, PoolStat, SegmentSnapshot, Stat, Statistics};
+
+use super::context::Device;
+
+/// Statistics, snapshot and driver agree.
+pub(super) fn check_books<B: Backend>(device: Device<B>) {
+    let statistics = device.statistics();
+    check_statistics(&statistics);
+    let snapshot = device.allocator().snapshot();
+    snapshot.segments.iter().for_each(check_segment);
+    for pool in [None, Some(PoolKind::Small), Some(PoolKind::Large)] {
+        let of = |stat: &PoolStat| match pool {
+            None => stat.all.current,
+            Some(PoolKind::Small) => stat.small_pool.current,
+            Some(PoolKind::Large) => stat.large_pool.current,
+        };
+        let segments =
+            snapshot.segments.iter().filter(|segment| pool.is_none_or(|pool| segment.pool == pool));
+        let sums = Sums::of(segments);
+        let counted = Sums {
+            segments: of(&statistics.segment),
+            reserved: of(&statistics.reserved_bytes),
+            allocations: of(&statistics.allocation),
+            allocated: of(&statistics.allocated_bytes),
+            active_blocks: of(&statistics.active),
+            active: of(&statistics.active_bytes),
+            requested: of(&statistics.requested_bytes),
+            inactive_split_blocks: of(&statistics.inactive_split),
+            inactive_split: of(&statistics.inactive_split_bytes),
+        };
+        assert_eq!(counted, sums, "statistics and snapshot differ in pool {pool:?}");
+    }
+    let reserved = statistics.reserved_bytes.all.current.unsigned_abs();
+    assert_eq!(reserved, device.backend().used(), "reserved, and taken from the driver");
+}
+
+/// What must hold of the statistics alone, also while other threads work.
+pub(super) fn check_statistics(statistics: &Statistics) {
+    for (name, stat) in pool_stats(statistics) {
+        let PoolStat { all, small_pool, large_pool } = stat;
+        assert_eq!(
+            all.current,
+            small_pool.current + large_pool.current,
+            "{name}.current: small + large = all"
+        );
+        assert_eq!(
+            all.allocated,
+            small_pool.allocated + large_pool.allocated,
+            "{name}.allocated: small + large"
+        );
+        assert_eq!(all.freed, small_pool.freed + large_pool.freed, "{name}.freed: small + large = all");
+        for (pool, stat) in [("all", all), ("small_pool", small_pool), ("large_pool", large_pool)] {
+            assert!(stat.current >= 0 && stat.peak >= stat.current, "{name}.{pool}: {stat:?}");
+        }
+    }
+    let pools: [fn(&PoolStat) -> Stat; 3] = [|stat| stat.all, |stat| stat.small_pool, |stat| stat.large_pool];
+    for of in pools {
+        let bytes = |stat: &PoolStat| of(stat).current;
+        let (requested, allocated) = (bytes(&statistics.requested_bytes), bytes(&statistics.allocated_bytes));
+        let (active, reserved) = (bytes(&statistics.active_bytes), bytes(&statistics.reserved_bytes));
+        assert!(
+            allocated <= active && active <= reserved,
+            "allocated {allocated} ≤ active {active} ≤ {reserved}"
+        );
+        assert!(requested <= active, "requested {requested} ≤ active {active}");
+        assert!(
+            active > allocated || requested <= allocated,
+            "requested {requested} ≤ allocated {allocated}"
+        );
+        assert!(
+            bytes(&statistics.inactive_split_bytes) <= reserved - active,
+            "inactive split ≤ what is free"
+        );
+    }
+}
+
+/// Also: the current value is the difference of the accumulated ones. Holds until these are reset.
+pub(super) fn check_accumulated(statistics: &Statistics) {
+    check_statistics(statistics);
+    for (name, PoolStat { all, small_pool, large_pool }) in pool_stats(statistics) {
+        for stat in [all, small_pool, large_pool] {
+            assert_eq!(stat.current, stat.allocated - stat.freed, "{name}: current = allocated - freed");
+        }
+    }
+    let segments = statistics.num_device_alloc - statistics.num_device_free;
+    assert_eq!(statistics.segment.all.current, segments, "segments = device allocations - device frees");
+}
+
+/// Its blocks are the segment, without a gap, and no two neighbours are free.
+fn check_segment(segment: &SegmentSnapshot) {
+    let mut address = segment.address;
+    let mut before = None;
+    for block in &segment.blocks {
+        assert_eq!(block.address, address, "blocks lie one behind the other in {segment:?}");
+        assert!(
+            block.size > 0 && block.size.is_multiple_of(512),
+            "block sizes are multiples of 512: {block:?}"
+        );
+        let free = block.state == BlockState::Inactive;
+        assert!(!(free && before == Some(BlockState::Inactive)), "free neighbours are merged: {segment:?}");
+        address += block.size;
+        before = Some(block.state);
+    }
+    assert_eq!(address - segment.address, segment.total_size, "blocks fill the segment: {segment:?}");
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sums {
+    segments: i64,
+    reserved: i64,
+    allocations: i64,
+    allocated: i64,
+    active_blocks: i64,
+    active: i64,
+    requested: i64,
+    inactive_split_blocks: i64,
+    inactive_split: i64,
+}
+
+impl Sums {
+    fn of<'a>(segments: impl Iterator<Item = &'a SegmentSnapshot>) -> Self {
+        let mut sums = Self::default();
+        for segment in segments {
+            sums.segments += 1;
+            sums.reserved += segment.total_size as i64;
+            for block in &segment.blocks {
+                let size = block.size as i64;
+                if block.state == BlockState::Allocated {
+                    sums.allocations += 1;
+                    sums.allocated += size;
+                }
+                if block.state != BlockState::Inactive {
+                    sums.active_blocks += 1;
+                    sums.active += size;
+                    sums.requested += block.requested_size as i64;
+                } else if segment.blocks.len() > 1 {
+                    sums.inactive_split_blocks += 1;
+                    sums.inactive_split += size;
+                }
+            }
+        }
+        sums
+    }
+}
+
+fn pool_stats(statistics: &Statistics) -> [(&'static str, PoolStat); 9] {
+    [
+        ("allocation", statistics.allocation),
+        ("segment", statistics.segment),
+        ("active", statistics.active),
+        ("inactive_split", statistics.inactive_split),
+        ("allocated_bytes", statistics.allocated_bytes),
+        ("reserved_bytes", statistics.reserved_bytes),
+        ("active_bytes", statistics.active_bytes),
+        ("inactive_split_bytes", statistics.inactive_split_bytes),
+        ("requested_bytes", statistics.requested_bytes),
+    ]
+}

@@ -1,0 +1,213 @@
+//! What a case works with.
+
+use std::num::NonZeroU64;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::{
+    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, MIB, Result,
+    Statistics, Stream,
+};
+use libtest_mimic::Failed;
+
+use super::Outcome;
+use super::books::check_books;
+use crate::calls::Call;
+use crate::controls::Controls;
+use crate::faulty::Faulty;
+use crate::suite::Capability;
+
+/// Memory of the devices that cases get, unless they ask for another amount.
+const MEMORY: u64 = 512 * MIB;
+
+/// Gives a case its devices, and cleans up behind it.
+pub(crate) struct Context<B: Backend> {
+    inner: Arc<B>,
+    lacks: Vec<Capability>,
+    devices: Mutex<Vec<Device<B>>>,
+}
+
+/// A device instance of its own, with a fresh allocator, around the driver that all cases share.
+pub(crate) struct Device<B: Backend>(&'static Accelerator<Faulty<B>>);
+
+impl<B: Backend> Clone for Device<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Device<B> {}
+
+impl<B: Backend> Deref for Device<B> {
+    type Target = Accelerator<Faulty<B>>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl<B: Backend> Context<B> {
+    pub(crate) fn new(inner: Arc<B>, lacks: Vec<Capability>) -> Self {
+        Self { inner, lacks, devices: Mutex::new(Vec::new()) }
+    }
+
+    pub(super) fn offers(&self, capability: Capability) -> bool {
+        !self.lacks.contains(&capability)
+    }
+
+    pub(super) fn device(&self) -> Result<Device<B>> {
+        self.device_with(MEMORY, "")
+    }
+
+    /// A device of at most this much memory, with these allocator settings.
+    pub(super) fn device_with(&self, memory: u64, settings: &str) -> Result<Device<B>> {
+        self.around(Faulty::new(Arc::clone(&self.inner)).with_memory(memory), settings)
+    }
+
+    /// A device with all the memory that there is.
+    pub(super) fn whole_device(&self) -> Result<Device<B>> {
+        self.around(Faulty::new(Arc::clone(&self.inner)), "")
+    }
+
+    fn around(&self, driver: Faulty<B>, settings: &str) -> Result<Device<B>> {
+        let config = AllocatorConfig::default().updated(settings)?;
+        let device = Device(Accelerator::new(driver, 0, config)?);
+        self.made().push(device);
+        Ok(device)
+    }
+
+    /// Gives everything back to the driver, whatever became of the case. A case that passed must have left nothing.
+    #[allow(unsafe_code)] // `Faulty::reclaim`
+    pub(crate) fn finish(self, passed: bool) -> Outcome {
+        let mut outcome = Ok(());
+        for device in self.made().drain(..) {
+            device.backend().clear_failures();
+            device.backend().release_all();
+            let emptied = device.allocator().empty_cache().map_err(Failed::from);
+            if passed {
+                outcome = outcome.and(emptied).and(nothing_left(device));
+            }
+            // SAFETY: The case is over, its buffers are dropped, and the device is not used again.
+            unsafe { device.backend().reclaim() };
+        }
+        outcome
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Device<B>>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn nothing_left<B: Backend>(device: Device<B>) -> Outcome {
+    let (live, misuses) = (device.backend().live_allocations(), device.backend().misuses());
+    if live > 0 {
+        return Err(format!("{live} driver allocations were left behind").into());
+    }
+    if misuses > 0 {
+        return Err(format!("{misuses} driver allocations were given back that were not live").into());
+    }
+    let snapshot = device.allocator().snapshot();
+    match snapshot.segments.is_empty() {
+        true => Ok(()),
+        false => Err(format!("segments were left behind: {snapshot:?}").into()),
+    }
+}
+
+impl<B: Backend> Device<B> {
+    /// A stream beside the default one.
+    pub(super) fn side_stream(self) -> Result<Stream<Faulty<B>>> {
+        self.stream(0)
+    }
+
+    pub(super) fn alloc(self, bytes: u64) -> Result<Allocation<Faulty<B>>> {
+        self.alloc_on(bytes, self.default_stream())
+    }
+
+    /// At least 1 byte.
+    pub(super) fn alloc_on(self, bytes: u64, stream: Stream<Faulty<B>>) -> Result<Allocation<Faulty<B>>> {
+        let bytes = NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN);
+        self.0.allocator().allocate(bytes, stream)
+    }
+
+    pub(super) fn free(self, allocation: Allocation<Faulty<B>>) -> Result<()> {
+        Ok(self.0.allocator().free(allocation)?)
+    }
+
+    pub(super) fn free_all(self, all: impl IntoIterator<Item = Allocation<Faulty<B>>>) -> Result<()> {
+        all.into_iter().try_for_each(|allocation| self.free(allocation))
+    }
+
+    pub(super) fn buffer(self, bytes: u64, stream: Stream<Faulty<B>>) -> Result<Buffer<Faulty<B>>> {
+        self.0.allocate(bytes, stream)
+    }
+
+    /// A buffer on the default stream that holds one value, for certain.
+    pub(super) fn filled(self, bytes: u64, value: u8) -> Result<Buffer<Faulty<B>>> {
+        let stream = self.default_stream();
+        let mut buffer = self.buffer(bytes, stream)?;
+        buffer.fill(value, stream)?;
+        stream.synchronize()?;
+        Ok(buffer)
+    }
+
+    pub(super) fn plain_event(self) -> Event<Faulty<B>> {
+        self.event(EventFlags::default())
+    }
+
+    /// An event recorded on the stream now.
+    pub(super) fn recorded(self, stream: Stream<Faulty<B>>) -> Result<Event<Faulty<B>>> {
+        let event = self.plain_event();
+        event.record(stream)?;
+        Ok(event)
+    }
+
+    pub(super) fn hold(self, stream: Stream<Faulty<B>>) {
+        self.backend().hold(stream.native());
+    }
+
+    pub(super) fn release(self, stream: Stream<Faulty<B>>) {
+        self.backend().release(stream.native());
+    }
+
+    pub(super) fn calls(self, call: Call) -> u64 {
+        self.backend().calls().of(call)
+    }
+
+    pub(super) fn all_calls(self) -> u64 {
+        self.backend().calls().total()
+    }
+
+    pub(super) fn statistics(self) -> Statistics {
+        self.allocator().statistics()
+    }
+
+    pub(super) fn reserved(self) -> u64 {
+        self.statistics().reserved_bytes.all.current.unsigned_abs()
+    }
+
+    /// Statistics, snapshot and driver agree. Only while no other thread works.
+    pub(super) fn check_books(self) {
+        check_books(self);
+    }
+}
+
+/// The bytes of a buffer, as its stream leaves them.
+pub(super) fn bytes_of<B: Backend>(buffer: &Buffer<Faulty<B>>, stream: Stream<Faulty<B>>) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; buffer.len() as usize];
+    buffer.read(0, &mut bytes, stream)?;
+    Ok(bytes)
+}
+
+/// Whether the buffer holds this value throughout.
+pub(super) fn holds<B: Backend>(
+    buffer: &Buffer<Faulty<B>>,
+    value: u8,
+    stream: Stream<Faulty<B>>,
+) -> Result<bool> {
+    Ok(bytes_of(buffer, stream)?.iter().all(|byte| *byte == value))
+}
+
+/// Where an allocation starts, for comparison.
+pub(super) fn address<B: Backend>(allocation: &Allocation<Faulty<B>>) -> u64 {
+    allocation.ptr().trace_address()
+}

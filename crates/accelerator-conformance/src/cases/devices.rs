@@ -1,0 +1,111 @@
+//! A, devices and their streams: cases 1 to 5, 13 and 14.
+
+use accelerator_core::{
+    Accelerator, Backend, DriverErrorKind, Error, STREAMS_PER_PRIORITY, Stream, StreamId,
+};
+
+use super::context::{Device, holds};
+use super::{Case, Context, Outcome};
+use crate::calls::Call;
+use crate::faulty::Faulty;
+use crate::suite::Capability;
+
+const CURRENT_DEVICE: &str =
+    "the current device belongs to the facade, the crate `accelerator`, whose own tests cover it";
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    vec![
+        Case::new(1, "device_count_and_open", device_count_and_open),
+        Case::new(2, "bad_index_is_an_error", bad_index_is_an_error),
+        Case::elsewhere(3, "set_stream_switches_the_device", CURRENT_DEVICE),
+        Case::elsewhere(4, "nested_guards", CURRENT_DEVICE),
+        Case::elsewhere(5, "current_device_per_thread", CURRENT_DEVICE),
+        Case::new(13, "priorities", priorities),
+        Case::new(14, "stream_dropped_with_work_pending", stream_dropped_with_work_pending),
+    ]
+}
+
+fn device_count_and_open<B: Backend>(_: &Context<B>) -> Outcome {
+    let count = B::probe()?;
+    assert!(count > 0, "`probe` answers with the reason where there is no device");
+    assert_eq!(Accelerator::<B>::count(), count);
+    let device = Accelerator::<B>::open(0)?;
+    assert!(std::ptr::eq(device, Accelerator::<B>::open(0)?), "a device is opened once");
+    assert_eq!((device.device().kind, device.device().index), (B::KIND, 0));
+    let properties = device.properties();
+    assert_eq!(properties, device.properties(), "properties are the same at every call");
+    assert!(properties.alignment.is_power_of_two());
+    assert!(properties.total_memory > 0);
+    let memory = device.memory_info()?;
+    assert!(memory.free <= memory.total, "{memory:?}");
+    Ok(())
+}
+
+fn bad_index_is_an_error<B: Backend>(_: &Context<B>) -> Outcome {
+    let count = B::probe()?;
+    for index in [count, count + 1, u32::MAX] {
+        match Accelerator::<B>::open(index) {
+            Err(Error::InvalidDevice { kind, index: named, count: available }) => {
+                assert_eq!((kind, named, available), (B::KIND.name(), index.into(), count));
+            }
+            other => return Err(format!("expected an invalid device, not {other:?}").into()),
+        }
+        let refused = B::open(index).map(drop).map_err(|error| error.kind);
+        assert_eq!(refused, Err(DriverErrorKind::InvalidArgument), "`Backend::open({index})`");
+    }
+    Ok(())
+}
+
+fn priorities<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device()?;
+    let (least, greatest) = device.properties().stream_priorities;
+    assert!(greatest <= least, "a lower number runs first");
+    assert!((greatest..=least).contains(&0), "0 is the priority of the default stream");
+    assert_eq!(device.default_stream().priority(), 0);
+    assert_eq!(device.default_stream().id(), StreamId::DEFAULT);
+    assert_eq!(device.stream(i32::MAX)?.priority(), least);
+    assert_eq!(device.stream(i32::MIN)?.priority(), greatest);
+    assert_eq!(device.dedicated_stream(i32::MIN)?.priority(), greatest);
+
+    // The pool makes 32, and then hands them out again in turn.
+    let made = device.calls(Call::Stream);
+    let first: Vec<_> = in_turn(device, least)?;
+    let second: Vec<_> = in_turn(device, least)?;
+    assert!(first.iter().enumerate().all(|(place, stream)| !first[..place].contains(stream)));
+    let rotated = usize::from(least == greatest) + 1;
+    let expected = (0..STREAMS_PER_PRIORITY).map(|place| first[place]);
+    assert!(second.iter().copied().eq(expected), "the second round is the first");
+    assert_eq!(device.calls(Call::Stream) - made, (STREAMS_PER_PRIORITY - rotated) as u64);
+    for stream in first {
+        assert_eq!(device.stream_by_id(stream.id()), Some(stream));
+        assert!(stream.id() > StreamId::DEFAULT);
+    }
+    Ok(())
+}
+
+fn in_turn<B: Backend>(device: Device<B>, priority: i32) -> accelerator_core::Result<Vec<Stream<Faulty<B>>>> {
+    (0..STREAMS_PER_PRIORITY).map(|_| device.stream(priority)).collect()
+}
+
+fn stream_dropped_with_work_pending<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device()?;
+    let bytes = context.offers(Capability::Bytes);
+    let mut buffer = device.buffer(4096, device.default_stream())?;
+    let (event, id) = {
+        let stream = device.side_stream()?;
+        device.hold(stream);
+        if bytes {
+            buffer.fill(7, stream)?;
+        }
+        (device.recorded(stream)?, stream.id())
+    };
+    assert!(!event.is_complete()?);
+    let again = device.stream_by_id(id).ok_or("the stream outlives its handle")?;
+    device.release(again);
+    event.synchronize()?;
+    assert!(event.is_complete()?);
+    again.synchronize()?;
+    assert!(again.is_idle()?);
+    assert!(!bytes || holds(&buffer, 7, device.default_stream())?, "the work was done");
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! D, a failure at every single driver call: case 54.
+
+use accelerator_core::{Allocation, Backend, DriverErrorKind, MIB, Stream};
+
+use super::books::check_accumulated;
+use super::context::Device;
+use super::{Case, Context, Outcome};
+use crate::calls::Call;
+use crate::faulty::Faulty;
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    vec![Case::new(54, "failure_at_every_driver_call", failure_at_every_driver_call)]
+}
+
+const KINDS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
+const MEMORY: u64 = 64 * MIB;
+
+fn failure_at_every_driver_call<B: Backend>(context: &Context<B>) -> Outcome {
+    for settings in ["", "max_split_size_mb:20", "device_side_reuse:True", "caching:False"] {
+        // A fresh device for each kind of call, since some are made only at first.
+        for call in [Call::Stream, Call::Event] {
+            let device = context.device_with(MEMORY, settings)?;
+            device.backend().fail_next(call, DriverErrorKind::Other);
+            let injected = workload(device, &mut Vec::new())?;
+            assert_eq!(injected, 1, "`{}` is called with `{settings}`", call.name());
+        }
+        let device = context.device_with(MEMORY, settings)?;
+        let mut streams = Vec::new();
+        assert_eq!(workload(device, &mut streams)?, 0, "no failure without an injected one");
+        for kind in KINDS {
+            let mut n = 1;
+            loop {
+                device.backend().fail_call(n, kind);
+                if workload(device, &mut streams)? == 0 {
+                    break;
+                }
+                n += 1;
+            }
+            assert!(n > 10, "the workload makes driver calls: {n}");
+        }
+    }
+    Ok(())
+}
+
+/// Allocates and frees on three streams until memory runs out, then cleans up. Whatever failed meanwhile, nothing may be
+/// lost, the books must be right and the device usable. How many calls were made to fail.
+fn workload<B: Backend>(device: Device<B>, streams: &mut Streams<B>) -> Result<u64, libtest_mimic::Failed> {
+    let injected_before = device.backend().injected();
+    while streams.len() < 2
+        && let Ok(stream) = device.side_stream()
+    {
+        streams.push(stream);
+    }
+    let mut work = Work { device, live: Vec::new() };
+    work.run(streams);
+    let Work { live, .. } = work;
+    let injected = device.backend().injected() - injected_before;
+    device.backend().clear_failures();
+    device.free_all(live)?;
+    device.backend().release_all();
+    device.allocator().empty_cache()?;
+    device.check_books();
+    check_accumulated(&device.statistics());
+    let statistics = device.statistics();
+    assert_eq!(statistics.active.all.current, 0);
+    assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "all is given back");
+    let usable = device.alloc(MEMORY / 2)?;
+    device.free(usable)?;
+    device.allocator().empty_cache()?;
+    Ok(injected)
+}
+
+/// Two streams beside the default one, made by the first workload that can.
+type Streams<B> = Vec<Stream<Faulty<B>>>;
+
+struct Work<B: Backend> {
+    device: Device<B>,
+    live: Vec<Allocation<Faulty<B>>>,
+}
+
+impl<B: Backend> Work<B> {
+    /// Errors are part of the plan: what matters is the state that they leave.
+    fn run(&mut self, streams: &Streams<B>) {
+        let device = self.device;
+        let own = device.default_stream();
+        let user = streams.first().copied().unwrap_or(own);
+        let slow = streams.get(1).copied().unwrap_or(own);
+        device.hold(slow);
+        for bytes in [100, 600 << 10, 600 << 10, MIB, 3 * MIB, 15 * MIB] {
+            self.alloc(bytes, own);
+        }
+        self.use_and_free(0, user);
+        self.use_and_free(0, slow);
+        self.alloc(2 * MIB, user);
+        self.use_and_free(1, user);
+        self.alloc(600 << 10, own);
+        let _ = user.synchronize();
+        self.alloc(9 * MIB, own);
+        // Short of memory: events are waited for, and the cache is given back.
+        self.alloc(25 * MIB, slow);
+        self.use_and_free(0, user);
+        self.free(0);
+        self.alloc(25 * MIB, own);
+        self.alloc(MEMORY, own);
+        let _ = device.allocator().empty_cache();
+        let _ = device.memory_info();
+        let _ = device.allocator().largest_available();
+        let _ = user.is_idle();
+        if let Ok(event) = device.recorded(user) {
+            let _ = event.wait(own);
+            let _ = event.is_complete();
+            let _ = event.synchronize();
+        }
+        self.alloc(MIB, slow);
+        let _ = device.synchronize();
+        device.check_books();
+    }
+
+    fn alloc(&mut self, bytes: u64, stream: Stream<Faulty<B>>) {
+        self.live.extend(self.device.alloc_on(bytes, stream));
+        self.device.check_books();
+    }
+
+    fn use_and_free(&mut self, place: usize, user: Stream<Faulty<B>>) {
+        if let Some(allocation) = self.live.get(place) {
+            let _ = self.device.allocator().record_use(allocation, user);
+        }
+        self.free(place);
+    }
+
+    fn free(&mut self, place: usize) {
+        if place < self.live.len() {
+            let freed = self.device.free(self.live.remove(place));
+            assert!(freed.is_ok(), "a free does not fail: {freed:?}");
+            self.device.check_books();
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! K, threads and process: cases 93 to 97.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use accelerator_core::{Backend, Error, MIB, Stream};
+
+use super::context::{Device, address};
+use super::random::Random;
+use super::{Case, Context, Outcome};
+use crate::calls::Call;
+use crate::faulty::Faulty;
+
+/// After this long a call that should return is taken to be stuck.
+const STUCK: Duration = Duration::from_secs(60);
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    vec![
+        Case::new(93, "many_threads", many_threads),
+        Case::elsewhere(
+            94,
+            "model_checking_of_lock_free_parts",
+            "there is no lock-free or sharded part: each stream's books are behind one lock",
+        ),
+        Case::new(95, "no_lock_across_driver_calls", no_lock_across_driver_calls),
+        Case::new(96, "thread_end_returns_its_cache", thread_end_returns_its_cache),
+        Case::new(97, "driver_gone_first", driver_gone_first),
+    ]
+}
+
+/// What all threads hold, by address: kept apart from the allocator's own books.
+type Held = Mutex<BTreeMap<u64, u64>>;
+
+fn many_threads<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device_with(256 * MIB, "")?;
+    let shared = device.side_stream()?;
+    let streams = [device.side_stream()?, device.side_stream()?, shared, shared];
+    let held = Held::default();
+    std::thread::scope(|scope| {
+        let held = &held;
+        let threads =
+            streams.map(|stream| scope.spawn(move || mixed_operations(device, stream, shared, held)));
+        for thread in threads.map(|thread| thread.join()) {
+            thread.map_err(|_| "a thread panicked")??;
+        }
+        Outcome::Ok(())
+    })?;
+    assert_eq!(device.statistics().allocation.all.current, 0);
+    device.check_books();
+    device.allocator().empty_cache()?;
+    assert_eq!(device.reserved(), 0);
+    device.check_books();
+    Ok(())
+}
+
+fn mixed_operations<B: Backend>(
+    device: Device<B>,
+    stream: Stream<Faulty<B>>,
+    shared: Stream<Faulty<B>>,
+    held: &Held,
+) -> accelerator_core::Result<()> {
+    let held = || held.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut random = Random::new(u64::from(stream.id().get()) + 93);
+    let mut live = Vec::new();
+    for _ in 0..2_000 {
+        match random.below(100) {
+            0 => device.allocator().empty_cache()?,
+            1..=4 => {
+                let statistics = device.statistics();
+                assert!(statistics.allocated_bytes.all.current <= statistics.reserved_bytes.all.current);
+            }
+            5..=55 if live.len() < 30 => match device.alloc_on(random.size(4 * MIB), stream) {
+                Ok(allocation) => {
+                    let (start, end) = (address(&allocation), address(&allocation) + allocation.size());
+                    let mut held = held();
+                    if let Some((other, size)) = held.range(..end).next_back() {
+                        assert!(other + size <= start, "{allocation:?} overlaps a live one at {other:#x}");
+                    }
+                    held.insert(start, allocation.size());
+                    live.push(allocation);
+                }
+                Err(Error::OutOfMemory(_)) => {}
+                Err(error) => return Err(error),
+            },
+            choice if !live.is_empty() => {
+                let allocation = live.swap_remove(random.below(live.len() as u64) as usize);
+                if choice > 90 {
+                    device.allocator().record_use(&allocation, shared)?;
+                }
+                held().remove(&address(&allocation));
+                device.free(allocation)?;
+            }
+            _ => {}
+        }
+    }
+    for allocation in live {
+        held().remove(&address(&allocation));
+        device.free(allocation)?;
+    }
+    Ok(())
+}
+
+fn no_lock_across_driver_calls<B: Backend>(context: &Context<B>) -> Outcome {
+    for call in [
+        Call::Alloc,
+        Call::Dealloc,
+        Call::Event,
+        Call::Record,
+        Call::IsComplete,
+        Call::WaitHost,
+        Call::MemoryInfo,
+        Call::Stream,
+        Call::Synchronize,
+    ] {
+        stuck_in(context, call)?;
+    }
+    Ok(())
+}
+
+/// Keeps one thread inside a driver call, and sees whether others can still allocate and free on the same stream.
+fn stuck_in<B: Backend>(context: &Context<B>, call: Call) -> Outcome {
+    let device = context.device()?;
+    let (own, user) = (device.default_stream(), device.side_stream()?);
+    device.hold(user);
+    // Something to release, a block that another stream uses, and two that fit the cache.
+    let used = device.alloc(15 * MIB)?;
+    device.allocator().record_use(&used, user)?;
+    let [whole, small, kept] = [device.alloc(30 * MIB)?, device.alloc(512)?, device.alloc(512)?];
+    device.free_all([whole, small])?;
+
+    let gate = device.backend().gate(call);
+    let stuck = in_thread(move || {
+        if call == Call::Alloc {
+            device.free_all([device.alloc(40 * MIB)?])?;
+        }
+        device.free(used)?; // records an event
+        device.free_all([device.alloc(512)?])?; // asks for it
+        device.allocator().empty_cache()?; // waits for it
+        device.allocator().largest_available()?;
+        device.dedicated_stream(0)?;
+        own.synchronize()
+    });
+    assert!(gate.wait_reached(STUCK), "nobody calls `{}`", call.name());
+
+    let others = in_thread(move || {
+        let small = device.alloc(512)?;
+        device.allocator().record_use(&kept, own)?;
+        device.free_all([small, kept])?;
+        device.statistics();
+        device.allocator().snapshot();
+        device.allocator().set_config(device.allocator().config());
+        device.allocator().reset_peak_statistics();
+        let elsewhere = device.alloc_on(512, user)?;
+        device.free(elsewhere)
+    });
+    let went_on = others.recv_timeout(STUCK);
+    gate.open();
+    went_on.map_err(|_| format!("others wait for a thread that is inside `{}`", call.name()))??;
+    stuck.recv_timeout(STUCK).map_err(|_| format!("`{}` does not return", call.name()))??;
+    device.release(user);
+    device.allocator().empty_cache()?;
+    device.check_books();
+    assert_eq!(device.reserved(), 0);
+    Ok(())
+}
+
+/// Runs it in a thread of its own, which a stuck call does not keep the case from ending.
+fn in_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more when the case has failed meanwhile.
+        let _ = sender.send(run());
+    });
+    receiver
+}
+
+fn thread_end_returns_its_cache<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device()?;
+    let stream = device.side_stream()?;
+    let place = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let allocation = device.alloc_on(MIB, stream)?;
+            let place = address(&allocation);
+            device.free(allocation).map(|()| place)
+        });
+        thread.join()
+    });
+    let place = place.map_err(|_| "the thread panicked")??;
+    let again = device.alloc_on(MIB, stream)?;
+    assert_eq!(address(&again), place, "what a thread cached, others can have");
+    device.free(again)?;
+    device.allocator().empty_cache()?;
+    assert_eq!(device.reserved(), 0);
+    device.check_books();
+    Ok(())
+}
+
+fn driver_gone_first<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device()?;
+    let (own, user) = (device.default_stream(), device.side_stream()?);
+    let used = device.buffer(MIB, own)?;
+    used.record_use(user)?;
+    let plain = device.buffer(MIB, own)?;
+    let event = device.recorded(user)?;
+    let live = device.alloc(5 * MIB)?;
+    device.backend().set_lost(true);
+
+    // The destructors that run at the end of a process.
+    drop((used, plain, event));
+    device.free(live)?;
+    let lost = |result: Result<(), Error>| matches!(result, Err(Error::Driver { .. }));
+    assert!(lost(device.alloc(100 * MIB).map(drop)));
+    assert!(lost(device.allocator().empty_cache()));
+    assert!(lost(device.synchronize()));
+    assert!(lost(device.memory_info().map(drop)));
+    assert!(lost(device.dedicated_stream(0).map(drop)));
+    assert_eq!(device.statistics().allocation.all.current, 0);
+    assert_eq!(device.statistics().active.all.current, 1, "the use that no event could be recorded for");
+    device.check_books();
+
+    device.backend().set_lost(false);
+    device.allocator().empty_cache()?;
+    assert_eq!(device.reserved(), 0, "nothing was lost with it");
+    device.check_books();
+    Ok(())
+}

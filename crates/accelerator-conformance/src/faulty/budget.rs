@@ -1,0 +1,82 @@
+//! What was taken from the driver inside, and how much of it may be.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::{DevicePtr, MemoryInfo};
+
+/// The driver allocations that live, under a limit.
+#[derive(Debug)]
+pub(super) struct Budget<P>(Mutex<State<P>>);
+
+#[derive(Debug)]
+struct State<P> {
+    capacity: Option<u64>,
+    used: u64,
+    live: HashMap<P, NonZeroU64>,
+    misuses: u64,
+}
+
+impl<P: DevicePtr> Budget<P> {
+    pub(super) fn new(capacity: Option<u64>) -> Self {
+        Self(Mutex::new(State { capacity, used: 0, live: HashMap::new(), misuses: 0 }))
+    }
+
+    pub(super) fn set_capacity(&self, capacity: u64) {
+        self.state().capacity = Some(capacity);
+    }
+
+    /// Sets `len` bytes aside. Whether there are as many.
+    pub(super) fn reserve(&self, len: NonZeroU64) -> bool {
+        let mut state = self.state();
+        let used = state.used.checked_add(len.get());
+        let used = used.filter(|used| state.capacity.is_none_or(|capacity| *used <= capacity));
+        state.used = used.unwrap_or(state.used);
+        used.is_some()
+    }
+
+    /// Takes back what was set aside for an allocation that failed.
+    pub(super) fn refund(&self, len: NonZeroU64) {
+        self.state().used -= len.get();
+    }
+
+    pub(super) fn enter(&self, ptr: P, len: NonZeroU64) {
+        self.state().live.insert(ptr, len);
+    }
+
+    /// Takes an allocation out. Whether it was there, with this length: if not, that is counted.
+    pub(super) fn remove(&self, ptr: P, len: NonZeroU64) -> bool {
+        let mut state = self.state();
+        let known = state.live.get(&ptr) == Some(&len);
+        if known {
+            state.live.remove(&ptr);
+        } else {
+            state.misuses += 1;
+        }
+        known
+    }
+
+    pub(super) fn live(&self) -> Vec<(P, NonZeroU64)> {
+        self.state().live.iter().map(|(ptr, len)| (*ptr, *len)).collect()
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.state().used
+    }
+
+    pub(super) fn misuses(&self) -> u64 {
+        self.state().misuses
+    }
+
+    /// What the driver inside says, seen through the limit.
+    pub(super) fn limited(&self, memory: MemoryInfo) -> MemoryInfo {
+        let State { capacity, used, .. } = *self.state();
+        let Some(total) = capacity else { return memory };
+        MemoryInfo { free: total.saturating_sub(used).min(memory.free), total, ..memory }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<P>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,211 @@
+//! The calls of the backend trait, with their faults.
+#![allow(unsafe_code)] // the backend trait is unsafe to implement
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::{
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
+    StreamKind, Unavailable,
+};
+
+use super::Faulty;
+use super::lanes::{FaultyStream, Mark, Work};
+use crate::calls::{Call, failure};
+
+/// An event of a faulty driver.
+pub struct FaultyEvent<B: Backend> {
+    flags: EventFlags,
+    /// The last record. Work that waits for an earlier one keeps that one.
+    last: Mutex<Arc<Mark<B>>>,
+}
+
+impl<B: Backend> FaultyEvent<B> {
+    fn last(&self) -> MutexGuard<'_, Arc<Mark<B>>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self) -> Arc<Mark<B>> {
+        Arc::clone(&self.last())
+    }
+}
+
+impl<B: Backend> fmt::Debug for FaultyEvent<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FaultyEvent {{ inner: {:?} }}", self.last().native)
+    }
+}
+
+impl<B: Backend> Faulty<B> {
+    /// What every call starts with.
+    fn enter(&self, call: Call) {
+        self.calls.count(call);
+        if let Some(log) = self.log().as_mut() {
+            log.push(call);
+        }
+        self.gates.pass(call);
+    }
+
+    /// What every call that can fail starts with.
+    fn begin(&self, call: Call) -> DriverResult<()> {
+        self.enter(call);
+        self.failures.check(call)
+    }
+}
+
+// SAFETY: Memory, order and completion are those of the backend inside, whose contract is the same: work goes to it in
+// the order in which each stream was given it, behind what it waits for; an event is complete only when the backend
+// inside was given it and says so; a `dealloc` is passed on after all work that may use the memory. Nothing calls the
+// core.
+unsafe impl<B: Backend> Backend for Faulty<B> {
+    const KIND: DeviceKind = B::KIND;
+    type Ptr = B::Ptr;
+    type Stream = FaultyStream<B>;
+    type Event = FaultyEvent<B>;
+
+    fn probe() -> Result<u32, Unavailable> {
+        B::probe()
+    }
+
+    fn open(ordinal: u32) -> DriverResult<Self> {
+        B::open(ordinal).map(Self::new)
+    }
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        self.begin(Call::MemoryInfo)?;
+        Ok(self.budget.limited(self.inner.memory_info()?))
+    }
+
+    fn stream(&self, kind: StreamKind) -> DriverResult<FaultyStream<B>> {
+        self.begin(Call::Stream)?;
+        Ok(self.lanes.add(self.inner.stream(kind)?))
+    }
+
+    fn synchronize(&self, stream: &FaultyStream<B>) -> DriverResult<()> {
+        let injected = self.begin(Call::Synchronize);
+        let late = self.lanes.force(&self.inner, stream);
+        let waited = self.inner.synchronize(stream.inner());
+        injected.and(late).and(waited)
+    }
+
+    fn is_idle(&self, stream: &FaultyStream<B>) -> DriverResult<bool> {
+        self.begin(Call::IsIdle)?;
+        Ok(!self.lanes.is_waiting(stream) && self.inner.is_idle(stream.inner())?)
+    }
+
+    fn event(&self, flags: EventFlags) -> DriverResult<FaultyEvent<B>> {
+        self.begin(Call::Event)?;
+        let unrecorded = Mark::unrecorded(self.inner.event(flags)?);
+        Ok(FaultyEvent { flags, last: Mutex::new(Arc::new(unrecorded)) })
+    }
+
+    fn record(&self, event: &FaultyEvent<B>, stream: &FaultyStream<B>) -> DriverResult<()> {
+        self.begin(Call::Record)?;
+        let mut last = event.last();
+        if let Some(mark) = Arc::get_mut(&mut last)
+            && !self.lanes.defers(stream)
+        {
+            // The common case is the backend's own: the same event is recorded again.
+            return self.inner.record(&mark.native, stream.inner());
+        }
+        let mark = Arc::new(Mark::on(stream, self.inner.event(event.flags)?));
+        self.lanes.submit(&self.inner, stream, Work::Record(Arc::clone(&mark)))?;
+        *last = mark;
+        Ok(())
+    }
+
+    fn wait(&self, stream: &FaultyStream<B>, event: &FaultyEvent<B>) -> DriverResult<()> {
+        self.begin(Call::Wait)?;
+        self.lanes.submit(&self.inner, stream, Work::Wait(event.mark()))
+    }
+
+    fn is_complete(&self, event: &FaultyEvent<B>) -> DriverResult<bool> {
+        self.begin(Call::IsComplete)?;
+        let mark = event.mark();
+        Ok(mark.is_submitted() && self.inner.is_complete(&mark.native)?)
+    }
+
+    fn wait_host(&self, event: &FaultyEvent<B>) -> DriverResult<()> {
+        self.begin(Call::WaitHost)?;
+        let mark = event.mark();
+        self.lanes.force_mark(&self.inner, &mark);
+        self.inner.wait_host(&mark.native)
+    }
+
+    fn elapsed_ns(&self, start: &FaultyEvent<B>, end: &FaultyEvent<B>) -> DriverResult<i64> {
+        self.begin(Call::ElapsedNs)?;
+        let (start, end) = (start.mark(), end.mark());
+        self.inner.elapsed_ns(&start.native, &end.native)
+    }
+
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<B::Ptr> {
+        self.begin(Call::Alloc)?;
+        if !self.budget.reserve(len) {
+            return Err(failure(Call::Alloc, DriverErrorKind::OutOfMemory, "the device's limit"));
+        }
+        match self.inner.alloc(len) {
+            Ok(ptr) => {
+                self.budget.enter(ptr, len);
+                Ok(ptr)
+            }
+            Err(error) => {
+                self.budget.refund(len);
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn dealloc(&self, ptr: B::Ptr, len: NonZeroU64) {
+        self.enter(Call::Dealloc);
+        if !self.budget.remove(ptr, len) {
+            return;
+        }
+        self.lanes.force_bytes(&self.inner);
+        if !self.quarantined(ptr, len) {
+            // SAFETY: `budget` knew it as a live allocation of the backend inside, and no longer does; work that uses
+            // it was submitted to the backend before.
+            unsafe { self.inner.dealloc(ptr, len) };
+        }
+        self.budget.refund(len);
+    }
+
+    unsafe fn copy(
+        &self,
+        dst: Place<B::Ptr>,
+        src: Place<B::Ptr>,
+        len: NonZeroU64,
+        stream: &FaultyStream<B>,
+    ) -> DriverResult<()> {
+        self.begin(Call::Copy)?;
+        self.lanes.submit(&self.inner, stream, Work::Copy { to: dst, from: src, len })
+    }
+
+    unsafe fn fill(
+        &self,
+        dst: B::Ptr,
+        value: u8,
+        len: NonZeroU64,
+        stream: &FaultyStream<B>,
+    ) -> DriverResult<()> {
+        self.begin(Call::Fill)?;
+        self.lanes.submit(&self.inner, stream, Work::Fill { at: dst, value, len })
+    }
+}
+
+impl<B: Backend> Faulty<B> {
+    /// Puts memory that is given back into quarantine, after the work that uses it. Whether there is one.
+    fn quarantined(&self, ptr: B::Ptr, len: NonZeroU64) -> bool {
+        if !self.quarantine.is_on() {
+            return false;
+        }
+        let streams = self.lanes.natives();
+        let idle = streams.iter().all(|stream| self.inner.synchronize(stream).is_ok());
+        let first = streams.first().filter(|_| idle);
+        first.is_some_and(|stream| self.quarantine.take(&self.inner, ptr, len, stream))
+    }
+}

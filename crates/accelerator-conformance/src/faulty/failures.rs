@@ -1,0 +1,91 @@
+//! Failures to inject: which calls are to fail, and how.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+
+use crate::calls::{Call, failure};
+
+/// What is to fail from now on.
+#[derive(Debug, Default)]
+pub(super) struct Failures(Mutex<Plan>);
+
+#[derive(Debug, Default)]
+struct Plan {
+    /// Calls until the one that fails, itself included; 0: none does.
+    countdown: u64,
+    countdown_kind: Option<DriverErrorKind>,
+    /// The next call of each of these fails.
+    next: Vec<(Call, DriverErrorKind)>,
+    /// Allocations that fail for lack of memory.
+    allocs: u64,
+    lost: bool,
+    injected: u64,
+}
+
+impl Failures {
+    pub(super) fn fail_call(&self, n: u64, kind: DriverErrorKind) {
+        let mut plan = self.plan();
+        plan.countdown = n;
+        plan.countdown_kind = Some(kind);
+    }
+
+    pub(super) fn fail_next(&self, call: Call, kind: DriverErrorKind) {
+        self.plan().next.push((call, kind));
+    }
+
+    pub(super) fn fail_allocs(&self, count: u64) {
+        self.plan().allocs = count;
+    }
+
+    pub(super) fn set_lost(&self, lost: bool) {
+        self.plan().lost = lost;
+    }
+
+    /// Takes back everything that has not failed yet.
+    pub(super) fn clear(&self) {
+        let mut plan = self.plan();
+        *plan = Plan { injected: plan.injected, ..Plan::default() };
+    }
+
+    /// Calls that were made to fail so far.
+    pub(super) fn injected(&self) -> u64 {
+        self.plan().injected
+    }
+
+    /// A call that can fail is made: whether it does.
+    pub(super) fn check(&self, call: Call) -> DriverResult<()> {
+        let mut plan = self.plan();
+        let Some(error) = plan.due(call) else { return Ok(()) };
+        plan.injected += 1;
+        Err(error)
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plan {
+    fn due(&mut self, call: Call) -> Option<DriverError> {
+        if self.lost {
+            return Some(failure(call, DriverErrorKind::DeviceLost, "injected loss of the device"));
+        }
+        if self.countdown > 0 {
+            self.countdown -= 1;
+            if self.countdown == 0 {
+                let kind = self.countdown_kind.unwrap_or(DriverErrorKind::Other);
+                return Some(failure(call, kind, "injected failure"));
+            }
+        }
+        if let Some(place) = self.next.iter().position(|(wanted, _)| *wanted == call) {
+            let (_, kind) = self.next.remove(place);
+            return Some(failure(call, kind, "injected failure"));
+        }
+        if call == Call::Alloc && self.allocs > 0 {
+            self.allocs -= 1;
+            return Some(failure(call, DriverErrorKind::OutOfMemory, "injected lack of memory"));
+        }
+        None
+    }
+}

@@ -1,0 +1,84 @@
+//! Calls that are kept waiting inside the driver, to see what goes on meanwhile.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::calls::Call;
+
+/// Keeps the next call of one kind waiting inside the driver until it is opened or dropped.
+#[derive(Debug)]
+#[must_use = "dropping it opens it"]
+pub struct Gate(Arc<Barrier>);
+
+/// The gates that no call has come to yet.
+#[derive(Debug, Default)]
+pub(super) struct Gates(Mutex<Vec<(Call, Arc<Barrier>)>>);
+
+#[derive(Debug, Default)]
+struct Barrier {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    reached: bool,
+    open: bool,
+}
+
+impl Gate {
+    /// Waits until a call stands at the gate. Whether one came within `limit`.
+    pub fn wait_reached(&self, limit: Duration) -> bool {
+        let state = self.0.state();
+        let waited = self.0.changed.wait_timeout_while(state, limit, |state| !state.reached);
+        waited.unwrap_or_else(PoisonError::into_inner).0.reached
+    }
+
+    /// Lets the call go on.
+    pub fn open(self) {}
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.state().open = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Gates {
+    pub(super) fn close(&self, call: Call) -> Gate {
+        let barrier = Arc::<Barrier>::default();
+        self.closed().push((call, Arc::clone(&barrier)));
+        Gate(barrier)
+    }
+
+    /// Waits at the gate, if one is closed for this call.
+    pub(super) fn pass(&self, call: Call) {
+        let barrier = {
+            let mut closed = self.closed();
+            let place = closed.iter().position(|(wanted, _)| *wanted == call);
+            place.map(|place| closed.remove(place).1)
+        };
+        if let Some(barrier) = barrier {
+            barrier.wait();
+        }
+    }
+
+    fn closed(&self) -> MutexGuard<'_, Vec<(Call, Arc<Barrier>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Barrier {
+    fn wait(&self) {
+        let mut state = self.state();
+        state.reached = true;
+        self.changed.notify_all();
+        let opened = self.changed.wait_while(state, |state| !state.open);
+        drop(opened);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,177 @@
+//! From cases to trials, and from trials to a report.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use accelerator_core::{Backend, Unavailable};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use super::report::{CaseReport, Report, Verdict};
+use super::requirement::is_required;
+use super::{Capability, Suite};
+use crate::cases::{self, Case, Context, Run};
+
+/// The trials of one suite or of several, ready to run.
+#[must_use = "run it"]
+pub struct Plan {
+    trials: Vec<Trial>,
+    results: Vec<Results>,
+}
+
+/// Filled by the trials while they run.
+type Results = Arc<Mutex<Vec<CaseReport>>>;
+
+/// What the trials of one suite share.
+struct Shared<B: Backend> {
+    name: String,
+    lacks: BTreeMap<Capability, String>,
+    /// Opened by the first trial that needs it.
+    backend: OnceLock<Result<Arc<B>, Absent>>,
+}
+
+#[derive(Clone)]
+enum Absent {
+    Unavailable(String),
+    Broken(String),
+}
+
+/// What the suite says about one case ahead of its run.
+#[derive(Clone)]
+enum Listing {
+    None,
+    Unsupported(String),
+    ExpectedFailure(String),
+}
+
+impl Plan {
+    pub(super) fn of<B: Backend>(suite: Suite<B>) -> Self {
+        let Suite { name, lacks, mut unsupported, mut expected_failures, backend: _ } = suite;
+        let shared = Arc::new(Shared { name: name.clone(), lacks, backend: OnceLock::new() });
+        let results = Results::default();
+        let mut trials = Vec::new();
+        for case in cases::all::<B>() {
+            let listing = match (unsupported.remove(&case.number), expected_failures.remove(&case.number)) {
+                (Some(reason), _) => Listing::Unsupported(reason),
+                (None, Some(reason)) => Listing::ExpectedFailure(reason),
+                (None, None) => Listing::None,
+            };
+            trials.push(trial(case, listing, Arc::clone(&shared), Arc::clone(&results)));
+        }
+        for number in unsupported.into_keys().chain(expected_failures.into_keys()) {
+            let fail = move || Err(Failed::from(format!("case {number} is listed, but there is none")));
+            trials.push(Trial::test(format!("{name}::unknown_case_{number}"), fail));
+        }
+        Self { trials, results: vec![results] }
+    }
+
+    /// The trials of both.
+    pub fn and(mut self, other: Self) -> Self {
+        self.trials.extend(other.trials);
+        self.results.extend(other.results);
+        self
+    }
+
+    /// The trials alone.
+    pub fn into_trials(self) -> Vec<Trial> {
+        self.trials
+    }
+
+    /// Runs the trials that the arguments select.
+    pub fn run(self, arguments: &Arguments) -> Report {
+        let conclusion = libtest_mimic::run(arguments, self.trials);
+        let mut cases = Vec::new();
+        for results in &self.results {
+            let mut of_suite = std::mem::take(&mut *lock(results));
+            of_suite.sort_by_key(|case| case.number);
+            cases.append(&mut of_suite);
+        }
+        Report { cases, conclusion }
+    }
+
+    /// All of a test binary's `main`: reads the arguments of `cargo test`, runs, prints the closing table.
+    pub fn main(self) -> ExitCode {
+        let report = self.run(&Arguments::from_args());
+        print!("{report}");
+        report.exit_code()
+    }
+}
+
+fn trial<B: Backend>(case: Case<B>, listing: Listing, shared: Arc<Shared<B>>, results: Results) -> Trial {
+    let name = format!("{}::{}", shared.name, case.trial_name());
+    Trial::ignorable_test(name.clone(), move || {
+        let verdict = shared.verdict(&case, &listing);
+        let completion = match &verdict {
+            Verdict::Passed => Ok(Completion::Completed),
+            Verdict::Failed(why) => Err(Failed::from(why)),
+            excuse => Ok(Completion::ignored_with(excuse)),
+        };
+        let suite = shared.name.clone();
+        let (group, number) = (case.group(), case.number);
+        lock(&results).push(CaseReport { suite, group, number, trial: name, verdict });
+        completion
+    })
+}
+
+impl<B: Backend> Shared<B> {
+    fn verdict(&self, case: &Case<B>, listing: &Listing) -> Verdict {
+        let run = match &case.run {
+            Run::Here(run) => run,
+            Run::Elsewhere(reason) => return Verdict::Skipped((*reason).to_owned()),
+        };
+        let backend = match self.backend.get_or_init(|| self.open()) {
+            Ok(backend) => Arc::clone(backend),
+            Err(Absent::Unavailable(reason)) => return Verdict::Unavailable(reason.clone()),
+            Err(Absent::Broken(reason)) => return Verdict::Failed(reason.clone()),
+        };
+        if let Listing::Unsupported(reason) = listing {
+            return Verdict::Unsupported(reason.clone());
+        }
+        if let Some(reason) = case.needs.iter().find_map(|needed| self.lacks.get(needed)) {
+            return Verdict::Skipped(reason.clone());
+        }
+        let context = Context::new(backend, self.lacks.keys().copied().collect());
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(&context))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(Failed::from(text.unwrap_or("panicked")))
+        });
+        let left = context.finish(outcome.is_ok());
+        match (outcome.and(left), listing) {
+            (Ok(()), Listing::ExpectedFailure(reason)) => Verdict::Failed(format!(
+                "passes, though it is listed as an expected failure ({reason}): take it off the list"
+            )),
+            (Err(_), Listing::ExpectedFailure(reason)) => Verdict::ExpectedFailure(reason.clone()),
+            (Ok(()), _) => Verdict::Passed,
+            (Err(why), _) => Verdict::Failed(why.message().unwrap_or("failed").to_owned()),
+        }
+    }
+
+    fn open(&self) -> Result<Arc<B>, Absent> {
+        let name = &self.name;
+        match B::probe() {
+            Ok(1..) => {}
+            Ok(0) => return Err(self.absent("there is no device")),
+            Err(Unavailable { reason }) => return Err(self.absent(&reason)),
+        }
+        match B::open(0) {
+            Ok(backend) => Ok(Arc::new(backend)),
+            Err(error) => Err(Absent::Broken(format!("`{name}` has a device, but opening it: {error}"))),
+        }
+    }
+
+    fn absent(&self, reason: &str) -> Absent {
+        if !is_required(&self.name) {
+            return Absent::Unavailable(reason.to_owned());
+        }
+        Absent::Broken(format!(
+            "ACCELERATOR_REQUIRE asks for `{}`, which is not available: {reason}",
+            self.name
+        ))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,171 @@
+//! What a run came to.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use libtest_mimic::Conclusion;
+
+/// A group of cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Group {
+    /// A: device, stream, event.
+    Device,
+    /// B: allocation.
+    Allocation,
+    /// C: streams.
+    Streams,
+    /// D: out of memory.
+    OutOfMemory,
+    /// E: cache control.
+    CacheControl,
+    /// I: statistics.
+    Statistics,
+    /// K: threads and process.
+    Threads,
+}
+
+impl Group {
+    /// All of them, in order.
+    pub const ALL: [Self; 7] = [
+        Self::Device,
+        Self::Allocation,
+        Self::Streams,
+        Self::OutOfMemory,
+        Self::CacheControl,
+        Self::Statistics,
+        Self::Threads,
+    ];
+
+    /// Its letter in the names of trials.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Device => 'A',
+            Self::Allocation => 'B',
+            Self::Streams => 'C',
+            Self::OutOfMemory => 'D',
+            Self::CacheControl => 'E',
+            Self::Statistics => 'I',
+            Self::Threads => 'K',
+        }
+    }
+
+    /// What its cases are about.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Device => "device, stream, event",
+            Self::Allocation => "allocation",
+            Self::Streams => "streams",
+            Self::OutOfMemory => "out of memory",
+            Self::CacheControl => "cache control",
+            Self::Statistics => "statistics",
+            Self::Threads => "threads and process",
+        }
+    }
+}
+
+/// What became of one case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passed.
+    Passed,
+    /// It failed, or passed though it was listed as an expected failure: why.
+    Failed(String),
+    /// It failed as listed, for this reason.
+    ExpectedFailure(String),
+    /// Listed as unsupported, for this reason.
+    Unsupported(String),
+    /// Not run: the backend lacks what it needs, or it is tested elsewhere.
+    Skipped(String),
+    /// Not run: the backend is not available on this machine.
+    Unavailable(String),
+}
+
+/// One case of one suite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaseReport {
+    /// The suite's name.
+    pub suite: String,
+    /// The case's group.
+    pub group: Group,
+    /// The case's number.
+    pub number: u32,
+    /// The trial's name.
+    pub trial: String,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What became of every case that was run. Shown as a table by group, and a list of those that did not just pass.
+#[derive(Clone, Debug)]
+#[must_use = "it has the exit code"]
+pub struct Report {
+    /// The cases, by suite and number.
+    pub cases: Vec<CaseReport>,
+    /// The test harness's own count.
+    pub conclusion: Conclusion,
+}
+
+impl Report {
+    /// Success, or what `cargo test` takes for a failure.
+    pub fn exit_code(&self) -> ExitCode {
+        self.conclusion.exit_code()
+    }
+
+    /// Whether any case failed.
+    pub fn has_failed(&self) -> bool {
+        self.conclusion.has_failed()
+    }
+
+    /// How many cases of a group of a suite passed, failed, and were not run or failed as listed.
+    pub fn count(&self, suite: &str, group: Group) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for case in self.cases.iter().filter(|case| case.suite == suite && case.group == group) {
+            counts[match case.verdict {
+                Verdict::Passed => 0,
+                Verdict::Failed(_) => 1,
+                _ => 2,
+            }] += 1;
+        }
+        counts
+    }
+
+    fn suites(&self) -> Vec<&str> {
+        let mut suites: Vec<_> = self.cases.iter().map(|case| case.suite.as_str()).collect();
+        suites.dedup();
+        suites
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for suite in self.suites() {
+            writeln!(f, "{:<32} {:>7} {:>7} {:>8}", suite, "passed", "failed", "excused")?;
+            for group in Group::ALL {
+                let [passed, failed, excused] = self.count(suite, group);
+                if passed + failed + excused > 0 {
+                    let title = format!("{} {}", group.letter(), group.title());
+                    writeln!(f, "  {title:<30} {passed:>7} {failed:>7} {excused:>8}")?;
+                }
+            }
+            for case in self.cases.iter().filter(|case| case.suite == suite) {
+                if case.verdict != Verdict::Passed {
+                    writeln!(f, "  {}: {}", case.trial, case.verdict)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("passed"),
+            Self::Failed(why) => write!(f, "FAILED: {why}"),
+            Self::ExpectedFailure(reason) => write!(f, "expected failure: {reason}"),
+            Self::Unsupported(reason) => write!(f, "unsupported: {reason}"),
+            Self::Skipped(reason) => write!(f, "skipped: {reason}"),
+            Self::Unavailable(reason) => write!(f, "not available: {reason}"),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, HookId, OutOfMemory, Result, Snapshot, Statistics,
+};
+use enum_dispatch::enum_dispatch;
+
+/// The allocator of a device.
+#[enum_dispatch]
+pub(crate) trait AllocatorDispatch {
+    fn is_used(&self) -> bool;
+    fn statistics(&self) -> Statistics;
+    fn reset_peak_statistics(&self);
+    fn reset_accumulated_statistics(&self);
+    fn empty_cache(&self) -> Result<()>;
+    fn snapshot(&self) -> Snapshot;
+    fn memory_fraction(&self) -> f64;
+    fn set_memory_fraction(&self, fraction: f64) -> Result<()>;
+    fn set_config(&self, config: AllocatorConfig);
+    fn add_free_memory_callback(&self, callback: Box<dyn Fn() -> bool + Send + Sync>) -> HookId;
+    fn add_out_of_memory_observer(&self, observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>) -> HookId;
+    fn remove_hook(&self, id: HookId) -> bool;
+}
+
+impl<B: Backend> AllocatorDispatch for &'static Accelerator<B> {
+    fn is_used(&self) -> bool {
+        self.allocator().is_used()
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.allocator().statistics()
+    }
+
+    fn reset_peak_statistics(&self) {
+        self.allocator().reset_peak_statistics();
+    }
+
+    fn reset_accumulated_statistics(&self) {
+        self.allocator().reset_accumulated_statistics();
+    }
+
+    fn empty_cache(&self) -> Result<()> {
+        self.allocator().empty_cache()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.allocator().snapshot()
+    }
+
+    fn memory_fraction(&self) -> f64 {
+        self.allocator().memory_fraction()
+    }
+
+    fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+        self.allocator().set_memory_fraction(fraction)
+    }
+
+    fn set_config(&self, config: AllocatorConfig) {
+        self.allocator().set_config(config);
+    }
+
+    fn add_free_memory_callback(&self, callback: Box<dyn Fn() -> bool + Send + Sync>) -> HookId {
+        self.allocator().add_free_memory_callback(callback)
+    }
+
+    fn add_out_of_memory_observer(&self, observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>) -> HookId {
+        self.allocator().add_out_of_memory_observer(observer)
+    }
+
+    fn remove_hook(&self, id: HookId) -> bool {
+        self.allocator().remove_hook(id)
+    }
+}

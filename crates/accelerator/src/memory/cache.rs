@@ -1,0 +1,37 @@
+use accelerator_core::{Result, Snapshot};
+
+use crate::choice;
+use crate::dispatch::AllocatorDispatch;
+
+/// Gives the cached memory of all devices of the current accelerator back to the driver: every segment of which no part
+/// is allocated. Waits for the streams that still use freed memory. PyTorch: `torch.accelerator.empty_cache`.
+///
+/// # Errors
+/// [`Error::Driver`](crate::Error::Driver): of several the first, after all devices were tried.
+/// [`Error::UnknownBackend`](crate::Error::UnknownBackend).
+pub fn empty_cache() -> Result<()> {
+    let mut result = Ok(());
+    for device in choice::current()?.all_opened().filter(AllocatorDispatch::is_used) {
+        result = result.and(device.empty_cache());
+    }
+    result
+}
+
+/// Gives cached host memory back to the system. There is no cache of pinned host memory yet, so for now this does
+/// nothing. PyTorch: `torch.accelerator.empty_host_cache`.
+///
+/// # Errors
+/// None for now.
+pub fn empty_host_cache() -> Result<()> {
+    Ok(())
+}
+
+/// All segments and blocks of all devices of the current accelerator; those of one device are of one moment. PyTorch:
+/// `torch.cuda.memory_snapshot`.
+///
+/// # Errors
+/// [`Error::NoAccelerator`](crate::Error::NoAccelerator), [`Error::UnknownBackend`](crate::Error::UnknownBackend).
+pub fn memory_snapshot() -> Result<Snapshot> {
+    let devices = choice::current()?.all_opened();
+    Ok(Snapshot { segments: devices.flat_map(|device| device.snapshot().segments).collect() })
+}

@@ -1,0 +1,23 @@
+//! Memory of the current accelerator: statistics, cache, limits. PyTorch: `torch.accelerator.memory`, and from
+//! `torch.cuda.memory` what PyTorch has there alone.
+//!
+//! A device is "used" once memory was asked of its allocator. On one that is not, statistics are empty and 0, and
+//! emptying and resetting do nothing; none of these functions opens a device unless it says so. Sizes are bytes.
+
+mod cache;
+mod hooks;
+mod info;
+mod settings;
+mod statistics;
+
+pub use cache::{empty_cache, empty_host_cache, memory_snapshot};
+pub use hooks::{Hook, add_free_memory_callback, attach_out_of_memory_observer, remove_hook};
+pub use info::{
+    get_memory_info, get_per_process_memory_fraction, mem_get_info, set_per_process_memory_fraction,
+};
+pub(crate) use settings::open;
+pub use settings::set_allocator_settings;
+pub use statistics::{
+    max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved, memory_stats,
+    memory_summary, reset_accumulated_memory_stats, reset_peak_memory_stats, statistics,
+};

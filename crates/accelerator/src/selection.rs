@@ -1,0 +1,49 @@
+//! What each thread has selected: the current device, and on each device the current stream.
+//!
+//! Per thread and backend. A thread that is ending, whose selection is gone, sees device 0 and default streams.
+
+use std::cell::RefCell;
+
+use crate::backends::{BuiltIn, ENTRIES};
+use crate::stream::Stream;
+
+#[derive(Default)]
+struct Selection {
+    index: u32,
+    /// By device number; `None`: the default stream, not asked for yet.
+    streams: Vec<Option<Stream>>,
+}
+
+thread_local! {
+    static SELECTIONS: RefCell<[Selection; ENTRIES.len()]> = RefCell::default();
+}
+
+/// The current device.
+pub(crate) fn index(backend: BuiltIn) -> u32 {
+    with(backend, |selection| selection.index).unwrap_or_default()
+}
+
+/// Makes a device current that is known to exist; gives the one that was.
+pub(crate) fn exchange_index(backend: BuiltIn, index: u32) -> u32 {
+    with(backend, |selection| std::mem::replace(&mut selection.index, index)).unwrap_or_default()
+}
+
+/// The current stream of a device, if any was selected or asked for.
+pub(crate) fn stream(backend: BuiltIn, index: u32) -> Option<Stream> {
+    with(backend, |selection| *selection.streams.get(index as usize)?).flatten()
+}
+
+/// Makes a stream the current one of its device.
+pub(crate) fn set_stream(stream: Stream) {
+    let index = stream.device().index as usize;
+    with(stream.backend(), |Selection { streams, .. }| {
+        if streams.len() <= index {
+            streams.resize(index + 1, None);
+        }
+        streams[index] = Some(stream);
+    });
+}
+
+fn with<T>(backend: BuiltIn, f: impl FnOnce(&mut Selection) -> T) -> Option<T> {
+    SELECTIONS.try_with(|selections| selections.borrow_mut().get_mut(backend.place()).map(f)).ok().flatten()
+}

@@ -1,0 +1,112 @@
+//! Buffers seen as elements of a type.
+
+use std::marker::PhantomData;
+
+use accelerator_core::{Error, Result};
+use bytemuck::{AnyBitPattern, NoUninit};
+
+use crate::buffer::Buffer;
+
+/// A buffer seen as elements, to be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'a, T> {
+    buffer: &'a Buffer,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// A buffer seen as elements, to be read and written.
+#[derive(Debug)]
+pub struct SliceMut<'a, T> {
+    buffer: &'a mut Buffer,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl Buffer {
+    /// A view of its elements to read.
+    ///
+    /// # Errors
+    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, T>> {
+        Ok(Slice { len: count_of::<T>(self)?, buffer: self, element: PhantomData })
+    }
+
+    /// A view of its elements to read and write.
+    ///
+    /// # Errors
+    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, T>> {
+        Ok(SliceMut { len: count_of::<T>(self)?, buffer: self, element: PhantomData })
+    }
+
+    /// Its elements, copied to the host. PyTorch: `torch.Tensor.tolist`.
+    ///
+    /// # Errors
+    /// [`Error::ElementSize`] where the length is no whole number of elements; as [`read`](Self::read).
+    pub fn to_vec<T: AnyBitPattern + NoUninit>(&self) -> Result<Vec<T>> {
+        self.slice()?.to_vec()
+    }
+}
+
+fn count_of<T>(buffer: &Buffer) -> Result<usize> {
+    let (size, element) = (buffer.len(), size_of::<T>());
+    match size.checked_rem(element as u64) {
+        Some(0) => Ok((size / element as u64) as usize),
+        _ => Err(Error::ElementSize { size, element }),
+    }
+}
+
+macro_rules! reading {
+    ($view:ident) => {
+        impl<T> $view<'_, T> {
+            /// How many elements there are.
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+        }
+
+        impl<T: AnyBitPattern + NoUninit> $view<'_, T> {
+            /// The elements, copied to the host.
+            ///
+            /// # Errors
+            /// As [`Buffer::read`].
+            pub fn to_vec(&self) -> Result<Vec<T>> {
+                let mut elements = vec![T::zeroed(); self.len];
+                self.read(0, &mut elements)?;
+                Ok(elements)
+            }
+
+            /// Copies elements from number `start` on, as many as `elements` holds.
+            ///
+            /// # Errors
+            /// As [`Buffer::read`].
+            pub fn read(&self, start: usize, elements: &mut [T]) -> Result<()> {
+                self.buffer.read(bytes_to::<T>(start), bytemuck::cast_slice_mut(elements))
+            }
+        }
+    };
+}
+
+reading!(Slice);
+reading!(SliceMut);
+
+impl<T: NoUninit> SliceMut<'_, T> {
+    /// Copies `elements` to number `start` and on, and returns when they are there.
+    ///
+    /// # Errors
+    /// As [`Buffer::write`].
+    pub fn write(&mut self, start: usize, elements: &[T]) -> Result<()> {
+        self.buffer.write(bytes_to::<T>(start), bytemuck::cast_slice(elements))
+    }
+}
+
+/// Bytes before an element; where they are too many to count, past the end of every buffer.
+fn bytes_to<T>(start: usize) -> u64 {
+    (start as u64).saturating_mul(size_of::<T>() as u64)
+}

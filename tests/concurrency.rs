@@ -1,0 +1,242 @@
+//! Threads on one allocator: what each holds is its own, and every reader sees statistics that agree.
+
+#[path = "model/relations.rs"]
+mod relations;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, mpsc};
+use std::thread;
+
+use accelerator_conformance::{Controls, Sim};
+use accelerator_core::{Accelerator, Allocation, AllocatorConfig, BlockState, Buffer, DevicePtr, Error, MIB, Statistics, Stream};
+
+use relations::check_relations;
+
+const THREADS: u64 = 6;
+const ROUNDS: u64 = 30_000;
+const CAPACITY: u64 = 512 * MIB;
+
+/// The blocks that live, of all threads, by their start.
+#[derive(Default)]
+struct Live(Mutex<BTreeMap<u64, u64>>);
+
+impl Live {
+    fn enter(&self, allocation: &Allocation<Sim>) {
+        let start = allocation.ptr().trace_address();
+        let end = start + allocation.size();
+        let mut live = self.0.lock().unwrap();
+        let below = live.range(..end).next_back();
+        assert!(below.is_none_or(|(_, end)| *end <= start), "{allocation:?} overlaps {below:?}");
+        live.insert(start, end);
+    }
+
+    /// Ahead of the free: from then on others may have the memory.
+    fn leave(&self, allocation: &Allocation<Sim>) {
+        assert!(self.0.lock().unwrap().remove(&allocation.ptr().trace_address()).is_some());
+    }
+}
+
+/// Numbers for choosing, the same at each run.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn device() -> &'static Accelerator<Sim> {
+    Accelerator::new(Sim::new(CAPACITY), 0, AllocatorConfig::default()).unwrap()
+}
+
+/// One thread: allocates on its own stream and on the shared one, frees and uses blocks elsewhere.
+fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live, seed: u64) -> u64 {
+    let allocator = accelerator.allocator();
+    let own = accelerator.dedicated_stream(0).unwrap();
+    let mut choices = Choices(seed);
+    let mut held = VecDeque::new();
+    let mut served = 0;
+    for _ in 0..ROUNDS {
+        match choices.below(100) {
+            0..48 => {
+                let bytes = [4096, MIB, 12 * MIB][choices.below(3) as usize];
+                let bytes = NonZeroU64::new(1 + choices.below(bytes)).unwrap();
+                let stream = if choices.below(3) == 0 { shared } else { own };
+                match allocator.allocate(bytes, stream) {
+                    Ok(allocation) => {
+                        live.enter(&allocation);
+                        held.push_back(allocation);
+                        served += 1;
+                    }
+                    Err(Error::OutOfMemory(_)) => held.drain(..).for_each(|allocation| {
+                        live.leave(&allocation);
+                        allocator.free(allocation).unwrap();
+                    }),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            48..85 => {
+                let chosen = choices.below(held.len().max(1) as u64) as usize;
+                if let Some(allocation) = held.swap_remove_back(chosen) {
+                    live.leave(&allocation);
+                    allocator.free(allocation).unwrap();
+                }
+            }
+            85..95 => {
+                let user = if choices.below(2) == 0 { shared } else { own };
+                if let Some(allocation) = held.front() {
+                    allocator.record_use(allocation, user).unwrap();
+                }
+            }
+            95 => accelerator.backend().hold(own.native()),
+            96 => accelerator.backend().release(own.native()),
+            97 => allocator.empty_cache().unwrap(),
+            98 => own.synchronize().unwrap(),
+            _ => {
+                let settings = ["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True"];
+                let settings = settings[choices.below(4) as usize];
+                allocator.set_config(allocator.config().updated(settings).unwrap());
+            }
+        }
+    }
+    accelerator.backend().release(own.native());
+    for allocation in held {
+        live.leave(&allocation);
+        allocator.free(allocation).unwrap();
+    }
+    served
+}
+
+/// Reads all that can be read until told to stop. How often it did.
+fn read(accelerator: &'static Accelerator<Sim>, stop: &AtomicBool) -> u64 {
+    let allocator = accelerator.allocator();
+    let mut reads = 0;
+    while !stop.load(Ordering::Relaxed) {
+        check_relations(&allocator.statistics().entries().into_iter().collect());
+        for segment in allocator.snapshot().segments {
+            let blocks: u64 = segment.blocks.iter().map(|block| block.size).sum();
+            assert_eq!(blocks, segment.total_size, "{segment:?}");
+            assert!(segment.allocated_size <= segment.active_size, "{segment:?}");
+            assert!(segment.requested_size <= segment.active_size, "{segment:?}");
+            let free = |state| state == BlockState::Inactive;
+            let neighbours = segment.blocks.windows(2).any(|pair| free(pair[0].state) && free(pair[1].state));
+            assert!(!neighbours, "not merged: {segment:?}");
+        }
+        reads += 1;
+        thread::yield_now();
+    }
+    reads
+}
+
+/// After all is freed, and the cache emptied, everything is exact again.
+fn check_empty(accelerator: &'static Accelerator<Sim>, served: Option<u64>) {
+    let allocator = accelerator.allocator();
+    allocator.empty_cache().unwrap();
+    let statistics = allocator.statistics();
+    check_relations(&statistics.entries().into_iter().collect());
+    let pools = [
+        statistics.allocation,
+        statistics.segment,
+        statistics.active,
+        statistics.inactive_split,
+        statistics.allocated_bytes,
+        statistics.reserved_bytes,
+        statistics.active_bytes,
+        statistics.inactive_split_bytes,
+        statistics.requested_bytes,
+    ];
+    for pool in pools {
+        for stat in [pool.all, pool.small_pool, pool.large_pool] {
+            assert_eq!((stat.current, stat.allocated), (0, stat.freed), "{statistics:?}");
+        }
+    }
+    assert!(served.is_none_or(|served| statistics.allocation.all.allocated == served as i64));
+    assert_eq!(statistics.num_device_alloc, statistics.num_device_free);
+    assert_eq!(accelerator.backend().used(), 0);
+    assert_eq!(allocator.snapshot().segments, []);
+}
+
+#[test]
+fn threads_share_an_allocator() {
+    let accelerator = device();
+    let shared = accelerator.stream(0).unwrap();
+    let live = Live::default();
+    let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read(accelerator, &stop));
+        let workers: Vec<_> = (0..THREADS)
+            .map(|seed| {
+                let (live, served) = (&live, &served);
+                scope.spawn(move || served.fetch_add(work(accelerator, shared, live, seed), Ordering::Relaxed))
+            })
+            .collect();
+        let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        stop.store(true, Ordering::Relaxed);
+        let reads = reader.join().unwrap();
+        assert!(reads > 0);
+        assert!(results.iter().all(Result::is_ok), "a thread failed");
+    });
+    assert!(live.0.lock().unwrap().is_empty());
+    let statistics = accelerator.allocator().statistics();
+    let Statistics { num_alloc_retries, num_ooms, num_device_free, .. } = statistics;
+    assert!(num_alloc_retries > 0 && num_ooms > 0 && num_device_free > 0, "too tame: {statistics:?}");
+    check_empty(accelerator, Some(served.into_inner()));
+}
+
+/// Streams are made, looked up and used while others do the same.
+#[test]
+fn threads_make_streams_at_once() {
+    let accelerator = device();
+    let barrier = Barrier::new(THREADS as usize);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                barrier.wait();
+                for bytes in 1..40 {
+                    let stream = accelerator.stream(0).unwrap();
+                    assert_eq!(accelerator.stream_by_id(stream.id()), Some(stream));
+                    drop(accelerator.allocate(bytes, stream).unwrap());
+                }
+            });
+        }
+    });
+    check_empty(accelerator, Some(THREADS * 39));
+}
+
+/// A buffer may be dropped anywhere; its memory goes to its stream, behind the uses of others.
+#[test]
+fn buffers_are_freed_on_another_thread() {
+    let accelerator = device();
+    let allocator = accelerator.allocator();
+    let (stream, user) = (accelerator.stream(0).unwrap(), accelerator.stream(0).unwrap());
+    let (send, receive) = mpsc::sync_channel::<Buffer<Sim>>(8);
+    thread::scope(|scope| {
+        scope.spawn(move || receive.into_iter().for_each(drop));
+        for bytes in 1..2000 {
+            let buffer = accelerator.allocate(bytes * 64, stream).unwrap();
+            if bytes % 3 == 0 {
+                buffer.record_use(user).unwrap();
+            }
+            send.send(buffer).unwrap();
+        }
+        drop(send);
+    });
+    assert_eq!(allocator.statistics().allocation.all.current, 0);
+
+    // Dropped elsewhere, a buffer that another stream uses still waits for it.
+    accelerator.backend().hold(user.native());
+    let buffer = accelerator.allocate(MIB, stream).unwrap();
+    let first = buffer.ptr();
+    buffer.record_use(user).unwrap();
+    thread::spawn(move || drop(buffer)).join().unwrap();
+    let second = accelerator.allocate(MIB, stream).unwrap();
+    assert_ne!(second.ptr(), first);
+    accelerator.backend().release(user.native());
+    drop(accelerator.allocate(1, stream).unwrap());
+    assert_eq!(allocator.statistics().active.all.current, 1, "what was released is free at the next allocation");
+    drop(second);
+    check_empty(accelerator, None);
+}

@@ -1,0 +1,17 @@
+//! The facade against what PyTorch documents for `torch.accelerator`.
+//!
+//! The current accelerator, what is opened and the environment belong to the process, so each test runs in a process of
+//! its own, in which the host has three devices.
+
+#[path = "facade/arguments.rs"]
+mod arguments;
+#[path = "facade/current.rs"]
+mod current;
+#[path = "facade/environment.rs"]
+mod environment;
+#[path = "facade/memory.rs"]
+mod memory;
+#[path = "facade/process.rs"]
+mod process;
+#[path = "facade/work.rs"]
+mod work;

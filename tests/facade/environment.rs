@@ -1,0 +1,101 @@
+//! What the environment says.
+
+use accelerator::host::Host;
+use accelerator::memory::{self, memory_stats};
+use accelerator::{
+    Buffer, DeviceIndexGuard, Error, Event, MIB, Stream, current_accelerator, current_device_index,
+    current_stream, device_count, get_device_capability, is_available, set_accelerator, set_device_index,
+    synchronize,
+};
+
+use crate::process::{HOST, processes};
+
+processes! {
+    fn settings_reach_open_and_later_devices(ACCELERATOR_ALLOC_CONF = "large_segment_size_mb:30") {
+        let config = |index| accelerator::typed::<Host>(index).map(|device| device.allocator().config());
+        let before = config(0)?;
+        assert_eq!(before.large_segment_size, 30 * MIB, "of the environment");
+        for bad in ["garbage_collection_threshold:2", "no_such_key:1", "max_split_size_mb"] {
+            let error = memory::set_allocator_settings(bad).unwrap_err();
+            assert!(matches!(&error, Error::InvalidSetting { settings, .. } if settings == bad), "{error:?}");
+        }
+        assert_eq!(config(0)?, before);
+        memory::set_allocator_settings("max_split_size_mb:64,per_process_memory_fraction:0.5")?;
+        assert_eq!(config(0)?.max_split_size, 64 * MIB);
+        assert_eq!(config(1)?, config(0)?, "opened afterwards");
+        assert_eq!(config(1)?.large_segment_size, 30 * MIB);
+        assert_eq!(memory::get_per_process_memory_fraction(0)?, 1.0);
+        assert_eq!(memory::get_per_process_memory_fraction(1)?, 0.5);
+    }
+
+    fn wrong_settings_in_the_environment_are_an_error(PYTORCH_ALLOC_CONF = "max_split_size_mb:nonsense") {
+        assert!(matches!(Buffer::allocate(1, None), Err(Error::InvalidSetting { .. })));
+        assert!(memory_stats(None)?.is_empty());
+    }
+
+    fn backend_variable_names_the_accelerator(ACCELERATOR_BACKEND = "host") {
+        assert_eq!(current_accelerator(true), Some(HOST));
+        set_accelerator("host")?;
+        assert_eq!(device_count(), 3);
+        let backends = accelerator::backends();
+        assert_eq!(backends.last().map(|backend| (backend.kind, backend.devices.clone())), Some((HOST, Ok(3))));
+    }
+
+    fn empty_backend_variable_is_none(ACCELERATOR_BACKEND = "") {
+        assert_eq!(current_accelerator(true), Some(HOST));
+    }
+
+    fn wrong_backend_variable_is_an_error(ACCELERATOR_BACKEND = "banana") {
+        assert!(!is_available());
+        assert_eq!(device_count(), 0);
+        assert_eq!(current_accelerator(false), None);
+        for error in [
+            current_device_index().unwrap_err(),
+            memory_stats(None).unwrap_err(),
+            memory::empty_cache().unwrap_err(),
+            Buffer::allocate(1, 0).unwrap_err(),
+        ] {
+            let text = "ACCELERATOR_BACKEND: `banana` is no backend of this build, which has host";
+            assert_eq!(error.to_string(), text);
+        }
+        let error = set_accelerator("mango").unwrap_err();
+        assert!(matches!(&error, Error::UnknownBackend { name, .. } if name == "mango"), "{error:?}");
+        assert!(!is_available(), "a failing call changes nothing");
+        set_accelerator("host")?;
+        assert!(is_available());
+        drop(Buffer::allocate(1, 0)?);
+    }
+
+    fn host_devices_variable_says_how_many(ACCELERATOR_HOST_DEVICES = "1") {
+        assert_eq!(device_count(), 1);
+        let error = set_device_index(1).unwrap_err();
+        assert_eq!(error.to_string(), "host device 1 does not exist: there is one, number 0");
+    }
+
+    fn without_a_device_nothing_panics(ACCELERATOR_HOST_DEVICES = "0") {
+        assert_eq!((device_count(), is_available()), (0, false));
+        assert_eq!(current_accelerator(false), Some(HOST), "it is in the build");
+        assert_eq!(current_accelerator(true), None);
+        set_device_index(-1)?;
+        assert!(memory_stats(None)?.is_empty());
+        memory::empty_cache()?;
+        synchronize(None)?;
+        drop(DeviceIndexGuard::new(None)?);
+        for error in [
+            current_device_index().err(),
+            set_device_index(0).err(),
+            memory_stats("host:0").err(),
+            current_stream(None).err(),
+            Buffer::allocate(1, None).err(),
+            Stream::new(None, 0).err(),
+            Event::new(false).record(None).err(),
+            get_device_capability(None).err(),
+            memory::get_memory_info(None).err(),
+            set_accelerator("host").err(),
+            DeviceIndexGuard::new(Some(0)).err(),
+        ] {
+            assert!(matches!(error, Some(Error::NoAccelerator { .. })), "{error:?}");
+            assert!(error.unwrap().to_string().contains("ACCELERATOR_HOST_DEVICES is 0"));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Rules of the workspace that no compiler holds, run over the source text. Each finding says where and what to do.
+
+mod rules;
+
+use rules::source::{files, report, root, sources};
+use rules::{layers, packages, text, unsafety};
+
+const CORE: &str = "crates/accelerator-core/src";
+const FACADE: &str = "crates/accelerator/src";
+const HOST: &str = "backends/host/src";
+
+/// Lines of code that a backend like the host's may have.
+const LONGEST_BACKEND: usize = 400;
+
+/// Library lines that may panic: file, a piece of the line. Say here why none of its users can reach it.
+const MAY_PANIC: [(&str, &str); 0] = [];
+
+#[test]
+fn data_flows_one_way_through_the_core() {
+    report(&layers::upward_uses(&sources(CORE)));
+}
+
+#[test]
+fn packages_need_only_what_lies_below_them() {
+    let manifests = files("").into_iter().filter(|file| file.ends_with("/Cargo.toml"));
+    let findings: Vec<_> = manifests
+        .flat_map(|file| {
+            let manifest = std::fs::read_to_string(root().join(&file)).unwrap();
+            packages::needs(file.trim_end_matches("/Cargo.toml"), &manifest)
+        })
+        .collect();
+    report(&findings);
+}
+
+#[test]
+fn the_allocator_names_no_backend() {
+    report(&layers::backends_named(&sources(&format!("{CORE}/alloc"))));
+}
+
+#[test]
+fn unsafe_stays_where_it_is_expected() {
+    report(&layers::unsafe_where_not_listed(&sources(CORE)));
+}
+
+#[test]
+fn every_unsafe_operation_has_its_proof() {
+    report(&unsafety::missing_proofs(&sources("")));
+}
+
+#[test]
+fn files_are_short() {
+    report(&text::too_long(&sources("")));
+}
+
+#[test]
+fn libraries_return_errors() {
+    let libraries: Vec<_> = [CORE, FACADE, HOST].into_iter().flat_map(sources).collect();
+    report(&text::panics(&libraries, &MAY_PANIC));
+}
+
+#[test]
+fn a_backend_is_little_code() {
+    let lines = text::code_lines(&sources(HOST));
+    assert!(lines > 0, "{HOST} has no code");
+    assert!(
+        lines < LONGEST_BACKEND,
+        "{HOST}: {lines} lines of code, blank lines, comments and tests left out, but fewer than {LONGEST_BACKEND} \
+         are to do: move what is not the host's into the core"
+    );
+}
+
+#[test]
+fn the_facade_has_one_switch_per_backend() {
+    let mut backends: Vec<String> = files("backends")
+        .iter()
+        .filter_map(|file| Some(file.strip_prefix("backends/")?.split('/').next()?.to_owned()))
+        .collect();
+    backends.dedup();
+    assert!(!backends.is_empty());
+    report(&text::feature_switches(&sources(FACADE), &backends, FACADE));
+}
+
+#[test]
+fn no_text_holds_a_path_of_one_machine() {
+    let mut findings = Vec::new();
+    for file in files("") {
+        if let Ok(text) = std::fs::read_to_string(root().join(&file)) {
+            findings.extend(text::machine_paths(&file, &text));
+        }
+    }
+    report(&findings);
+}
+
+#[test]
+fn the_top_level_is_as_expected() {
+    let entries = std::fs::read_dir(root()).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    assert!(names.contains(&"Cargo.toml".to_owned()), "not the root of the workspace: {names:?}");
+    report(&packages::strangers(&names));
+}

@@ -1,0 +1,201 @@
+//! What a call did to the device and to the blocks, seen from outside.
+
+use std::collections::BTreeSet;
+
+use accelerator_conformance::Call;
+use accelerator_core::{BlockState, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot};
+
+use super::machine::{Driver, Machine};
+use super::settings::Expected;
+use super::Entry;
+
+/// Driver calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) alloc: u64,
+    pub(crate) dealloc: u64,
+    pub(crate) record: u64,
+    pub(crate) wait: u64,
+    pub(crate) wait_host: u64,
+    pub(crate) total: u64,
+    pub(crate) faults: u64,
+}
+
+impl<B: Driver> Machine<B> {
+    /// The calls so far.
+    pub(crate) fn seen(&self) -> Seen {
+        let calls = self.accelerator.backend().calls();
+        Seen {
+            alloc: calls.of(Call::Alloc),
+            dealloc: calls.of(Call::Dealloc),
+            record: calls.of(Call::Record),
+            wait: calls.of(Call::Wait),
+            wait_host: calls.of(Call::WaitHost),
+            total: calls.total(),
+            faults: self.accelerator.backend().faults(),
+        }
+    }
+
+    /// The calls since then.
+    pub(crate) fn since(&self, before: Seen) -> Seen {
+        let now = self.seen();
+        Seen {
+            alloc: now.alloc - before.alloc,
+            dealloc: now.dealloc - before.dealloc,
+            record: now.record - before.record,
+            wait: now.wait - before.wait,
+            wait_host: now.wait_host - before.wait_host,
+            total: now.total - before.total,
+            faults: now.faults - before.faults,
+        }
+    }
+
+    /// The block is where best fit puts it, or starts a fresh segment; and is cut as the rules say.
+    pub(crate) fn check_place(
+        &self,
+        entry: &Entry,
+        expected: Expected,
+        fit: Option<(u64, u64)>,
+        fresh: Option<SegmentSnapshot>,
+    ) {
+        let settings = &self.model.settings;
+        match (fit, fresh) {
+            (Some((start, whole)), _) => {
+                assert_eq!((entry.start, entry.size), (start, settings.cut(expected, whole)), "{entry:?}");
+            }
+            (None, Some(segment)) => {
+                assert_eq!((segment.address, segment.total_size), (entry.start, expected.segment), "{entry:?}");
+                assert_eq!(entry.size, settings.cut(expected, segment.total_size), "{entry:?}");
+            }
+            // A block that came free behind a wait: which one is the allocator's choice.
+            (None, None) => assert!(
+                entry.size == expected.rounded || (!expected.small && entry.size > expected.rounded),
+                "{entry:?}, {expected:?}"
+            ),
+        }
+    }
+
+    /// `injected`: whether a driver allocation was made to fail.
+    pub(crate) fn check_report(&self, report: &OutOfMemory, bytes: u64, expected: Expected, injected: bool) {
+        let used = self.accelerator.backend().used();
+        let lacks = |limit: u64| used + expected.segment > limit;
+        let limit = (self.model.fraction * self.capacity as f64) as u64;
+        let justified = match report.cause {
+            OutOfMemoryCause::Device => lacks(self.capacity) || injected,
+            OutOfMemoryCause::Limit => self.model.fraction < 1.0 && lacks(limit),
+            OutOfMemoryCause::Rejected => self.model.settings.throw_on_oom && lacks(self.capacity),
+            OutOfMemoryCause::TooLarge => false,
+        };
+        assert!(justified, "there is room: {report}");
+        let current = |key| self.model.tally.of(key).current as u64;
+        let (allocated, active) = (current("allocated_bytes.all"), current("active_bytes.all"));
+        assert_eq!((report.requested, report.segment), (bytes, expected.segment));
+        assert_eq!((report.allocated, report.pending, report.reserved), (allocated, active - allocated, used));
+        if self.accelerator.backend().faults() == 0 {
+            assert_eq!((report.total, report.free), (Some(self.capacity), Some(self.capacity - used)));
+        }
+    }
+
+    /// Takes the pending blocks that the allocator freed out of the model, if it was allowed to. `reuse`: the stream
+    /// that allocates, and the bytes.
+    pub(crate) fn settle_pending(&mut self, seen: &Seen, reuse: Option<(u32, u64)>) -> BTreeSet<u64> {
+        let snapshot = self.accelerator.allocator().snapshot();
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let pending: BTreeSet<u64> =
+            blocks.filter(|block| block.state == BlockState::PendingFree).map(|block| block.address).collect();
+        let gone: Vec<Entry> = self
+            .model
+            .entries
+            .iter()
+            .filter(|entry| entry.pending.is_some() && !pending.contains(&entry.start))
+            .cloned()
+            .collect();
+        let mut uses = 0;
+        for entry in &gone {
+            let waited_here = seen.wait_host > 0;
+            let waited_there = self.model.settings.device_side_reuse
+                && seen.wait > 0
+                && reuse.is_some_and(|(stream, size)| entry.stream == stream && entry.size >= size);
+            assert!(entry.may_go() || waited_here || waited_there, "reused while in use: {entry:?}");
+            uses += entry.pending.as_ref().map_or(0, Vec::len) as u64;
+            self.model.deactivated(entry.start);
+        }
+        if self.is_exact() {
+            assert_eq!(seen.wait + seen.wait_host, uses, "waits, and uses that were not over: {gone:?}");
+            assert!(seen.wait_host == 0 || pending.is_empty(), "waited for some streams only");
+        } else if seen.wait_host > 0 {
+            self.model.unsure();
+        }
+        if seen.wait > 0 && B::WAITS {
+            self.model.lose_sight();
+        }
+        gone.into_iter().map(|entry| entry.start).collect()
+    }
+
+    /// The start and size of the free block that best fit takes, by search of the segments before the call with the
+    /// blocks that have `gone` free since: the smallest, then of the oldest segment, then the lowest.
+    pub(crate) fn best_fit(&self, gone: &BTreeSet<u64>, stream: u32, expected: Expected) -> Option<(u64, u64)> {
+        let pool = if expected.small { PoolKind::Small } else { PoolKind::Large };
+        let mut free: Vec<(u64, u64, u64)> = Vec::new();
+        for segment in &self.model.segments {
+            if segment.stream.get() != stream || segment.pool != pool {
+                continue;
+            }
+            let mut open = false;
+            for block in &segment.blocks {
+                let is_free = block.state == BlockState::Inactive
+                    || (block.state == BlockState::PendingFree && gone.contains(&block.address));
+                match free.last_mut() {
+                    Some((size, ..)) if is_free && open => *size += block.size,
+                    _ if is_free => free.push((block.size, segment.created, block.address)),
+                    _ => {}
+                }
+                open = is_free;
+            }
+        }
+        let (size, _, start) = free.into_iter().filter(|(size, ..)| *size >= expected.rounded).min()?;
+        self.model.settings.may_take(expected.rounded, size).then_some((start, size))
+    }
+
+    /// Whether it is known of every use if it is over.
+    fn is_exact(&self) -> bool {
+        !self.model.lost_sight && self.accelerator.backend().faults() == 0
+    }
+
+    pub(crate) fn pending_of(&self, stream: u32, bytes: u64) -> bool {
+        self.model
+            .entries
+            .iter()
+            .any(|entry| entry.pending.is_some() && entry.stream == stream && entry.size >= bytes)
+    }
+
+    pub(crate) fn fresh_segment(&self) -> Option<SegmentSnapshot> {
+        let old: BTreeSet<u64> = self.model.segments.iter().map(|segment| segment.created).collect();
+        let mut new = self.accelerator.allocator().snapshot().segments;
+        new.retain(|segment| !old.contains(&segment.created));
+        assert!(new.len() <= 1, "one request made {} segments", new.len());
+        new.pop()
+    }
+
+    pub(crate) fn absorb_segments(&mut self) {
+        self.model.segments_changed(self.accelerator.allocator().snapshot().segments);
+    }
+
+    pub(crate) fn check_nothing_whole_is_free(&self, of: Option<u32>) {
+        let whole = self.model.segments.iter().find(|segment| {
+            of.is_none_or(|stream| segment.stream.get() == stream)
+                && segment.blocks.iter().all(|block| block.state == BlockState::Inactive)
+        });
+        assert_eq!(whole, None, "kept a whole free segment");
+    }
+
+    pub(crate) fn check(&mut self) {
+        self.absorb_segments();
+        let statistics = self.accelerator.allocator().statistics();
+        self.model.check(&statistics, self.accelerator.backend().used());
+        let waits = statistics.num_sync_all_streams - statistics.num_alloc_retries;
+        if self.accelerator.backend().faults() == 0 {
+            assert_eq!(waits, self.model.counters.empty_caches, "num_sync_all_streams");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The settings and the rounding once more, by search instead of by formula.
+
+use accelerator_core::MIB;
+
+/// What one settings string says; what is `None` it leaves out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) max_split_mb: Option<u64>,
+    pub(crate) max_non_split_rounding_mb: Option<u64>,
+    pub(crate) garbage_collection_percent: Option<u8>,
+    pub(crate) roundup: Option<Roundup>,
+    pub(crate) large_segment_mb: Option<u64>,
+    pub(crate) throw_on_oom: Option<bool>,
+    pub(crate) device_side_reuse: Option<bool>,
+    pub(crate) caching: Option<bool>,
+}
+
+/// A number for all sizes, or entries by MiB and one for all above.
+#[derive(Clone, Debug)]
+pub(crate) enum Roundup {
+    Number(u64),
+    Table { entries: Vec<(u64, u64)>, above: Option<u64> },
+}
+
+/// The settings in force.
+#[derive(Clone, Debug)]
+pub(crate) struct InForce {
+    /// `None`: every block may be split.
+    pub(crate) max_split: Option<u64>,
+    pub(crate) max_non_split_rounding: u64,
+    pub(crate) roundup: Roundup,
+    pub(crate) large_segment: u64,
+    pub(crate) throw_on_oom: bool,
+    pub(crate) device_side_reuse: bool,
+    pub(crate) caching: bool,
+}
+
+/// What a request becomes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) rounded: u64,
+    pub(crate) small: bool,
+    pub(crate) segment: u64,
+}
+
+impl Settings {
+    pub(crate) fn text(&self) -> String {
+        let boolean = |value: bool| if value { "True" } else { "False" }.to_owned();
+        let pairs = [
+            // Ahead of the keys that it bounds, and behind them: the order must not matter.
+            ("max_split_size_mb", self.max_split_mb.map(|mb| mb.to_string())),
+            ("large_segment_size_mb", self.large_segment_mb.map(|mb| mb.to_string())),
+            ("max_non_split_rounding_mb", self.max_non_split_rounding_mb.map(|mb| mb.to_string())),
+            (
+                "garbage_collection_threshold",
+                self.garbage_collection_percent.map(|percent| format!("0.{percent:02}")),
+            ),
+            ("roundup_power2_divisions", self.roundup.as_ref().map(Roundup::text)),
+            ("throw_on_cudamalloc_oom", self.throw_on_oom.map(boolean)),
+            ("device_side_reuse", self.device_side_reuse.map(boolean)),
+            ("caching", self.caching.map(boolean)),
+        ];
+        let given = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}:{}", value?)));
+        given.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Roundup {
+    fn text(&self) -> String {
+        match self {
+            Self::Number(divisions) => divisions.to_string(),
+            Self::Table { entries, above } => {
+                let entries = entries.iter().map(|(from, divisions)| format!("{from}:{divisions}"));
+                let above = above.iter().map(|divisions| format!(">:{divisions}"));
+                format!("[{}]", entries.chain(above).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+
+    fn divisions(&self, bytes: u64) -> u64 {
+        match self {
+            Self::Number(divisions) => *divisions,
+            Self::Table { entries, above } => {
+                let interval = (0..15).map(|n| 1 << n).find(|mb| bytes < 2 * mb * MIB).unwrap_or(1 << 15);
+                let entry = entries.iter().find(|(from, _)| *from == interval);
+                match (entry, entries.first(), entries.last()) {
+                    (Some((_, divisions)), ..) => *divisions,
+                    (None, Some((first, divisions)), _) if interval < *first => *divisions,
+                    (None, _, Some((last, _))) if interval > *last => above.unwrap_or(0),
+                    _ => 0,
+                }
+            }
+        }
+    }
+}
+
+impl Default for InForce {
+    fn default() -> Self {
+        Self {
+            max_split: None,
+            max_non_split_rounding: 20 * MIB,
+            roundup: Roundup::Number(0),
+            large_segment: 20 * MIB,
+            throw_on_oom: false,
+            device_side_reuse: false,
+            caching: true,
+        }
+    }
+}
+
+impl InForce {
+    /// The settings after a string; `None`: the string is to be refused.
+    pub(crate) fn after(&self, new: &Settings) -> Option<Self> {
+        let large_segment = new.large_segment_mb.map_or(self.large_segment, |mb| mb * MIB);
+        let too_small = |mb: Option<u64>| mb.is_some_and(|mb| mb * MIB < large_segment);
+        if large_segment <= 10 * MIB
+            || too_small(new.max_split_mb)
+            || too_small(new.max_non_split_rounding_mb)
+            || new.garbage_collection_percent == Some(0)
+        {
+            return None;
+        }
+        Some(Self {
+            max_split: new.max_split_mb.map(|mb| mb * MIB),
+            max_non_split_rounding: new
+                .max_non_split_rounding_mb
+                .map_or(self.max_non_split_rounding, |mb| mb * MIB),
+            roundup: new.roundup.clone().unwrap_or(Roundup::Number(0)),
+            large_segment,
+            throw_on_oom: new.throw_on_oom.unwrap_or(self.throw_on_oom),
+            device_side_reuse: new.device_side_reuse.unwrap_or(self.device_side_reuse),
+            caching: new.caching.unwrap_or(self.caching),
+        })
+    }
+
+    pub(crate) fn expected(&self, bytes: u64) -> Expected {
+        let rounded = self.round(bytes);
+        let small = rounded <= MIB;
+        let segment = match rounded {
+            _ if !self.caching => rounded,
+            _ if small => 2 * MIB,
+            _ if rounded < 10 * MIB => self.large_segment,
+            _ => next_multiple(rounded, 512, 2 * MIB),
+        };
+        Expected { rounded, small, segment }
+    }
+
+    fn round(&self, bytes: u64) -> u64 {
+        let divisions = self.roundup.divisions(bytes);
+        if divisions > 1 && bytes > 512 * divisions {
+            let power = (0..63).map(|n| 1 << n).take_while(|power| *power <= bytes).last().unwrap();
+            return (0..).map(|n| power + n * (power / divisions)).find(|size| *size >= bytes).unwrap();
+        }
+        next_multiple(bytes, 1, 512)
+    }
+
+    pub(crate) fn is_oversize(&self, bytes: u64) -> bool {
+        self.max_split.is_some_and(|limit| bytes >= limit)
+    }
+
+    /// Whether a request of `rounded` bytes may have a cached block of `block` bytes.
+    pub(crate) fn may_take(&self, rounded: u64, block: u64) -> bool {
+        match self.is_oversize(rounded) {
+            true => block - rounded < self.max_non_split_rounding,
+            false => !self.is_oversize(block),
+        }
+    }
+
+    /// What a block of `whole` bytes gives to a request.
+    pub(crate) fn cut(&self, expected: Expected, whole: u64) -> u64 {
+        let rest = whole - expected.rounded;
+        let keeps_rest = match expected.small {
+            true => rest < 512,
+            false => self.is_oversize(expected.rounded) || rest <= MIB,
+        };
+        if keeps_rest { whole } else { expected.rounded }
+    }
+}
+
+fn next_multiple(from: u64, step: usize, of: u64) -> u64 {
+    (from..).step_by(step).find(|size| size.is_multiple_of(of)).unwrap()
+}

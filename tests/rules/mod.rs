@@ -1,0 +1,7 @@
+//! The rules, each a function from text to findings.
+
+pub(crate) mod layers;
+pub(crate) mod packages;
+pub(crate) mod source;
+pub(crate) mod text;
+pub(crate) mod unsafety;

@@ -1,0 +1,88 @@
+//! Rules about the workspace: what lies where, and which package needs which.
+
+use super::source::Finding;
+
+/// All that lies at the top beside dotfiles and build output.
+const TOP_LEVEL: [&str; 14] = [
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+    "backends",
+    "benches",
+    "clippy.toml",
+    "crates",
+    "deny.toml",
+    "docs",
+    "rust-toolchain.toml",
+    "rustfmt.toml",
+    "tests",
+];
+
+/// What our packages may need of each other outside tests; a package not listed here may need any.
+const MAY_NEED: [(&str, &[&str]); 6] = [
+    ("crates/accelerator-core", &[]),
+    ("crates/accelerator-conformance", &["accelerator-core"]),
+    ("crates/accelerator-tracker", &["accelerator-core", "accelerator"]),
+    ("crates/accelerator", &["accelerator-core", "accelerator-host", "accelerator-cuda", "accelerator-xpu", "accelerator-opencl"]),
+    ("crates/level-zero-sys", &[]),
+    ("backends", &["accelerator-core", "level-zero-sys"]),
+];
+
+pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
+    let strange = entries.iter().filter(|entry| {
+        !entry.starts_with('.') && *entry != "target" && !TOP_LEVEL.contains(&entry.as_str())
+    });
+    strange
+        .map(|entry| Finding {
+            file: entry.clone(),
+            line: 1,
+            what: "not expected at the top level: put it into a package or into docs".to_owned(),
+        })
+        .collect()
+}
+
+/// A package that needs one it must not know. `folder`: where its manifest lies.
+pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
+    let place = |listed: &&(&str, &[&str])| folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"));
+    let Some((_, allowed)) = MAY_NEED.iter().find(place) else { return Vec::new() };
+    let mut findings = Vec::new();
+    let mut section = "";
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with('[') {
+            section = line;
+        }
+        let counts = section.contains("dependencies") && !section.contains("dev-dependencies");
+        let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
+        let ours = name.starts_with("accelerator") || name == "level-zero-sys";
+        if counts && ours && !allowed.contains(&name) {
+            let what = format!("needs `{name}`, but may need only {allowed:?}: data flows one way");
+            findings.push(Finding { file: format!("{folder}/Cargo.toml"), line: index + 1, what });
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strange_entries_are_found() {
+        let entries = ["Cargo.toml", ".ci", "target", "notes.txt", "src"].map(str::to_owned);
+        let found: Vec<String> = strangers(&entries).into_iter().map(|finding| finding.file).collect();
+        assert_eq!(found, ["notes.txt", "src"]);
+    }
+
+    #[test]
+    fn needs_against_the_flow_are_found() {
+        let manifest = "[package]\nname = \"accelerator-host\"\n[dependencies]\naccelerator-core.workspace = true\n\
+                        accelerator = { path = \"x\" }\n[dev-dependencies]\naccelerator-conformance.workspace = true";
+        let lines: Vec<usize> = needs("backends/host", manifest).iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [5]);
+        assert_eq!(needs("crates/accelerator-core", manifest).len(), 2);
+        assert_eq!(needs("crates/accelerator-cli", manifest), []);
+    }
+}

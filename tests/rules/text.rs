@@ -1,0 +1,153 @@
+//! Rules about single files: their length, what library code may not do, and what text may not say.
+
+use super::source::{Finding, Source, words};
+
+pub(crate) const LONGEST_FILE: usize = 400;
+
+/// Calls that end the program where a user can reach them. Each entry of `allowed` is a file and a piece of the line.
+pub(crate) fn panics(sources: &[Source], allowed: &[(&str, &str)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in sources {
+        for (line, code) in source.code_outside_tests() {
+            for call in [".unwrap()", ".expect(", "panic!(", "todo!(", "unimplemented!("] {
+                let raw = &source.lines[line - 1];
+                let excused = allowed.iter().any(|(file, text)| source.file.ends_with(file) && raw.contains(text));
+                if code.contains(call) && !excused {
+                    let what = format!("`{call}` in library code: return an error that says what to do");
+                    findings.push(source.finding(line, what));
+                }
+            }
+        }
+    }
+    findings
+}
+
+pub(crate) fn too_long(sources: &[Source]) -> Vec<Finding> {
+    let long = sources.iter().filter(|source| source.lines.len() > LONGEST_FILE);
+    long.map(|source| {
+        let what = format!("{} lines: cut it in two at its seam, {LONGEST_FILE} at most", source.lines.len());
+        source.finding(source.lines.len(), what)
+    })
+    .collect()
+}
+
+/// Lines that are neither blank, nor comment, nor test.
+pub(crate) fn code_lines(sources: &[Source]) -> usize {
+    sources.iter().flat_map(Source::code_outside_tests).filter(|(_, code)| !code.trim().is_empty()).count()
+}
+
+/// Where the source asks for a feature: its name, file and line.
+pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)> {
+    let mut found = Vec::new();
+    for source in sources {
+        for (index, code) in source.code.iter().enumerate() {
+            for (end, _) in words(code).filter(|(_, word)| *word == "feature") {
+                let column = code[..end].chars().count();
+                let raw: String = source.lines[index].chars().skip(column).collect();
+                let Some(value) = raw.trim_start().strip_prefix('=') else { continue };
+                let name = value.trim_start().trim_start_matches('"').split('"').next().unwrap_or_default();
+                found.push((name.to_owned(), source.file.clone(), index + 1));
+            }
+        }
+    }
+    found
+}
+
+/// Every backend is switched by one `cfg` of the facade, all in one file.
+pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: &str) -> Vec<Finding> {
+    let asked = features_asked(sources);
+    let mut findings = Vec::new();
+    let at = |file: &str, line, what: String| Finding { file: file.to_owned(), line, what };
+    for backend in backends {
+        let places: Vec<_> = asked.iter().filter(|(name, ..)| name == backend).collect();
+        match places.as_slice() {
+            [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add the backend's one"))),
+            [_] => {}
+            [_, more @ ..] => findings.extend(more.iter().map(|(_, file, line)| {
+                at(file, *line, format!("feature `{backend}` is asked for more than once: keep one `cfg` per backend"))
+            })),
+        }
+    }
+    for (name, file, line) in &asked {
+        if !backends.contains(name) {
+            findings.push(at(file, *line, format!("feature `{name}` is no backend's: features only add backends")));
+        }
+        if *file != asked[0].1 {
+            let what = format!("a `cfg` outside {}: keep all of them in one file", asked[0].1);
+            findings.push(at(file, *line, what));
+        }
+    }
+    findings
+}
+
+/// Paths of somebody's machine.
+pub(crate) fn machine_paths(file: &str, text: &str) -> Vec<Finding> {
+    // Put together here, so that this file does not hold them.
+    let roots = ["home", "root", "work", "tmp"].map(|name| format!("/{name}/"));
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for path in &roots {
+            let starts = |at: usize| {
+                !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~})>*".contains(c))
+            };
+            if line.match_indices(path.as_str()).any(|(at, _)| starts(at)) {
+                let what = format!("`{path}` is a path of one machine: take it from the environment, or leave it out");
+                findings.push(Finding { file: file.to_owned(), line: index + 1, what });
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(findings: &[Finding]) -> Vec<usize> {
+        findings.iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn panics_are_found_outside_tests_alone() {
+        let text = "a.unwrap();\n// a.unwrap()\n#[expect(x)]\nb.expect(\"c\");\npanic!(\"d\"); todo!();\n\
+                    unimplemented!()\n#[cfg(test)]\nmod tests {\n    fn a() { b.unwrap() }\n}\nc.unwrap();\nd.unwrap_or(1)";
+        let source = [Source::new("src/a.rs", text)];
+        assert_eq!(lines(&panics(&source, &[])), [1, 4, 5, 5, 6, 11]);
+        assert_eq!(lines(&panics(&source, &[("a.rs", "a.unwrap")])), [4, 5, 5, 6, 11]);
+    }
+
+    #[test]
+    fn long_files_are_found() {
+        let text = "a\n".repeat(LONGEST_FILE);
+        assert_eq!(too_long(&[Source::new("a.rs", &text)]), []);
+        assert_eq!(too_long(&[Source::new("a.rs", &(text + "b"))]).len(), 1);
+    }
+
+    #[test]
+    fn code_is_counted_without_comments_blanks_and_tests() {
+        let text = "//! a\n\nfn b() {\n    /* c\n    d */ e(); // f\n}\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\n";
+        assert_eq!(code_lines(&[Source::new("a.rs", text)]), 3);
+    }
+
+    #[test]
+    fn a_missing_a_second_and_a_scattered_switch_are_found() {
+        let of = |texts: &[&str]| {
+            let sources: Vec<_> =
+                texts.iter().enumerate().map(|(n, text)| Source::new(&format!("{n}.rs"), text)).collect();
+            feature_switches(&sources, &["host".to_owned(), "cuda".to_owned()], "facade").len()
+        };
+        let both = "#[cfg(feature = \"host\")]\n/* feature = \"host\" */\n#[cfg(feature = \"cuda\")]";
+        assert_eq!(of(&[both]), 0);
+        assert_eq!(of(&["#[cfg(feature = \"host\")]"]), 1);
+        assert_eq!(of(&[both, "cfg!(feature = \"host\")"]), 2);
+        assert_eq!(of(&["#[cfg(feature = \"host\")]", "#[cfg(feature = \"cuda\")]"]), 1);
+        assert_eq!(of(&[both, ""]), 0);
+        assert_eq!(of(&[&format!("{both}\n#[cfg(feature = \"fast\")]")]), 1);
+    }
+
+    #[test]
+    fn machine_paths_are_found() {
+        let text = ["see /wo", "rk/main\n", "cd \"/ho", "me/me\"\nframe", "/wo", "rk/a and ~/wo", "rk/b"].concat();
+        assert_eq!(lines(&machine_paths("a", &text)), [1, 2]);
+    }
+}
