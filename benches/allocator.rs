@@ -1,4 +1,5 @@
 //! Allocate and free through the core: warm, from the cache, and cold, from the driver.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
 
 use std::hint::black_box;
 use std::num::NonZeroU64;

@@ -10,7 +10,9 @@ use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 
 use accelerator_conformance::{Controls, Sim};
-use accelerator_core::{Accelerator, Allocation, AllocatorConfig, BlockState, Buffer, DevicePtr, Error, MIB, Statistics, Stream};
+use accelerator_core::{
+    Accelerator, Allocation, AllocatorConfig, BlockState, Buffer, DevicePtr, Error, MIB, Statistics, Stream,
+};
 
 use relations::check_relations;
 
@@ -96,7 +98,8 @@ fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live
             97 => allocator.empty_cache().unwrap(),
             98 => own.synchronize().unwrap(),
             _ => {
-                let settings = ["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True"];
+                let settings =
+                    ["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True"];
                 let settings = settings[choices.below(4) as usize];
                 allocator.set_config(allocator.config().updated(settings).unwrap());
             }
@@ -170,7 +173,8 @@ fn threads_share_an_allocator() {
         let workers: Vec<_> = (0..THREADS)
             .map(|seed| {
                 let (live, served) = (&live, &served);
-                scope.spawn(move || served.fetch_add(work(accelerator, shared, live, seed), Ordering::Relaxed))
+                scope
+                    .spawn(move || served.fetch_add(work(accelerator, shared, live, seed), Ordering::Relaxed))
             })
             .collect();
         let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
@@ -236,7 +240,11 @@ fn buffers_are_freed_on_another_thread() {
     assert_ne!(second.ptr(), first);
     accelerator.backend().release(user.native());
     drop(accelerator.allocate(1, stream).unwrap());
-    assert_eq!(allocator.statistics().active.all.current, 1, "what was released is free at the next allocation");
+    assert_eq!(
+        allocator.statistics().active.all.current,
+        1,
+        "what was released is free at the next allocation"
+    );
     drop(second);
     check_empty(accelerator, None);
 }

@@ -2,6 +2,7 @@
 //!
 //! The data and the script that makes it are in `data/`. `calls` blocks differ by nature: each allocator has its own
 //! driver.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what should not happen")]
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -32,7 +32,7 @@ proptest::proptest! {
     #[test]
     fn the_allocator_equals_the_model(program in programs(100)) {
         let mut machine = Machine::new(Sim::new(program.capacity), program.capacity);
-        machine.run(&program);
+        machine.run(&program.ops);
         machine.finish();
     }
 }
@@ -45,7 +45,7 @@ proptest::proptest! {
         program in programs(100).prop_map(without_failing_allocations)
     ) {
         let mut machine = faulty(&program);
-        machine.run(&program);
+        machine.run(&program.ops);
         machine.finish();
     }
 }
@@ -60,15 +60,46 @@ proptest::proptest! {
     ) {
         let mut machine = faulty(&program);
         let before = fallible_calls(&machine);
-        machine.run(&program);
+        machine.run(&program.ops);
         let calls = fallible_calls(&machine) - before;
         for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory] {
             for n in 1..=calls {
                 let mut machine = faulty(&program);
                 let driver = machine.accelerator().backend();
                 driver.fail_call(n, kind);
-                machine.run(&program);
+                machine.run(&program.ops);
                 assert_eq!(driver.injected(), 1, "call {n} of {calls} did not fail");
+                machine.finish();
+            }
+        }
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(config(8))]
+
+    /// Two calls fail, so that what is done about the first fails too.
+    #[test]
+    fn failing_twice_leaks_nothing_and_drifts_no_statistic(
+        program in programs(60).prop_map(without_failing_allocations)
+    ) {
+        let pairs = [
+            [Call::Record, Call::Record],
+            [Call::Event, Call::Record],
+            [Call::Wait, Call::WaitHost],
+            [Call::IsComplete, Call::WaitHost],
+            [Call::WaitHost, Call::WaitHost],
+            [Call::Alloc, Call::Alloc],
+        ];
+        for pair in pairs {
+            for start in [0, program.ops.len() / 3, program.ops.len() * 2 / 3] {
+                let (first, second) = program.ops.split_at(start);
+                let mut machine = faulty(&program);
+                let driver = machine.accelerator().backend();
+                machine.run(first);
+                pair.into_iter().for_each(|call| driver.fail_next(call, DriverErrorKind::Other));
+                machine.run(second);
+                driver.clear_failures();
                 machine.finish();
             }
         }

@@ -19,7 +19,10 @@ impl Model {
         check_relations(&statistics);
         let reserved: u64 = self.segments.iter().map(|segment| segment.total_size).sum();
         assert_eq!(reserved, used, "the snapshot's segments and the device's count differ");
-        assert_eq!(statistics["reserved_bytes.all.current"], used as i64, "reserved_bytes and the device differ");
+        assert_eq!(
+            statistics["reserved_bytes.all.current"], used as i64,
+            "reserved_bytes and the device differ"
+        );
     }
 
     /// Live blocks and those that streams still use lie apart.
@@ -91,7 +94,11 @@ impl Model {
                 ("active_bytes", active.iter().map(|entry| entry.size).sum()),
                 ("requested_bytes", active.iter().map(|entry| entry.requested).sum()),
             ] {
-                assert_eq!(self.tally.of(&format!("{name}.{pool}")).current, sum as i64, "sum of {name}.{pool}");
+                assert_eq!(
+                    self.tally.of(&format!("{name}.{pool}")).current,
+                    sum as i64,
+                    "sum of {name}.{pool}"
+                );
             }
         }
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use accelerator_conformance::Call;
 use accelerator_core::{BlockState, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot};
 
+use super::Entry;
 use super::machine::{Driver, Machine};
 use super::settings::Expected;
-use super::Entry;
 
 /// Driver calls.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,11 @@ impl<B: Driver> Machine<B> {
                 assert_eq!((entry.start, entry.size), (start, settings.cut(expected, whole)), "{entry:?}");
             }
             (None, Some(segment)) => {
-                assert_eq!((segment.address, segment.total_size), (entry.start, expected.segment), "{entry:?}");
+                assert_eq!(
+                    (segment.address, segment.total_size),
+                    (entry.start, expected.segment),
+                    "{entry:?}"
+                );
                 assert_eq!(entry.size, settings.cut(expected, segment.total_size), "{entry:?}");
             }
             // A block that came free behind a wait: which one is the allocator's choice.
@@ -79,30 +83,37 @@ impl<B: Driver> Machine<B> {
     pub(crate) fn check_report(&self, report: &OutOfMemory, bytes: u64, expected: Expected, injected: bool) {
         let used = self.accelerator.backend().used();
         let lacks = |limit: u64| used + expected.segment > limit;
-        let limit = (self.model.fraction * self.capacity as f64) as u64;
+        let limit = self.share(self.model.fraction);
         let justified = match report.cause {
             OutOfMemoryCause::Device => lacks(self.capacity) || injected,
             OutOfMemoryCause::Limit => self.model.fraction < 1.0 && lacks(limit),
-            OutOfMemoryCause::Rejected => self.model.settings.throw_on_oom && lacks(self.capacity),
+            OutOfMemoryCause::Rejected => {
+                self.model.settings.throw_on_oom && lacks(self.share(self.model.settings.memory_fraction))
+            }
             OutOfMemoryCause::TooLarge => false,
         };
         assert!(justified, "there is room: {report}");
         let current = |key| self.model.tally.of(key).current as u64;
         let (allocated, active) = (current("allocated_bytes.all"), current("active_bytes.all"));
         assert_eq!((report.requested, report.segment), (bytes, expected.segment));
-        assert_eq!((report.allocated, report.pending, report.reserved), (allocated, active - allocated, used));
+        assert_eq!(
+            (report.allocated, report.pending, report.reserved),
+            (allocated, active - allocated, used)
+        );
         if self.accelerator.backend().faults() == 0 {
             assert_eq!((report.total, report.free), (Some(self.capacity), Some(self.capacity - used)));
         }
     }
 
     /// Takes the pending blocks that the allocator freed out of the model, if it was allowed to. `reuse`: the stream
-    /// that allocates, and the bytes.
-    pub(crate) fn settle_pending(&mut self, seen: &Seen, reuse: Option<(u32, u64)>) -> BTreeSet<u64> {
+    /// that allocates, and what.
+    pub(crate) fn settle_pending(&mut self, seen: &Seen, reuse: Option<(u32, Expected)>) -> BTreeSet<u64> {
         let snapshot = self.accelerator.allocator().snapshot();
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-        let pending: BTreeSet<u64> =
-            blocks.filter(|block| block.state == BlockState::PendingFree).map(|block| block.address).collect();
+        let pending: BTreeSet<u64> = blocks
+            .filter(|block| block.state == BlockState::PendingFree)
+            .map(|block| block.address)
+            .collect();
         let gone: Vec<Entry> = self
             .model
             .entries
@@ -115,7 +126,7 @@ impl<B: Driver> Machine<B> {
             let waited_here = seen.wait_host > 0;
             let waited_there = self.model.settings.device_side_reuse
                 && seen.wait > 0
-                && reuse.is_some_and(|(stream, size)| entry.stream == stream && entry.size >= size);
+                && reuse.is_some_and(|(stream, expected)| self.serves(entry, stream, expected));
             assert!(entry.may_go() || waited_here || waited_there, "reused while in use: {entry:?}");
             uses += entry.pending.as_ref().map_or(0, Vec::len) as u64;
             self.model.deactivated(entry.start);
@@ -123,7 +134,7 @@ impl<B: Driver> Machine<B> {
         if self.is_exact() {
             assert_eq!(seen.wait + seen.wait_host, uses, "waits, and uses that were not over: {gone:?}");
             assert!(seen.wait_host == 0 || pending.is_empty(), "waited for some streams only");
-        } else if seen.wait_host > 0 {
+        } else if seen.wait_host > 0 || (seen.wait > 0 && seen.faults > 0) {
             self.model.unsure();
         }
         if seen.wait > 0 && B::WAITS {
@@ -134,7 +145,12 @@ impl<B: Driver> Machine<B> {
 
     /// The start and size of the free block that best fit takes, by search of the segments before the call with the
     /// blocks that have `gone` free since: the smallest, then of the oldest segment, then the lowest.
-    pub(crate) fn best_fit(&self, gone: &BTreeSet<u64>, stream: u32, expected: Expected) -> Option<(u64, u64)> {
+    pub(crate) fn best_fit(
+        &self,
+        gone: &BTreeSet<u64>,
+        stream: u32,
+        expected: Expected,
+    ) -> Option<(u64, u64)> {
         let pool = if expected.small { PoolKind::Small } else { PoolKind::Large };
         let mut free: Vec<(u64, u64, u64)> = Vec::new();
         for segment in &self.model.segments {
@@ -157,16 +173,26 @@ impl<B: Driver> Machine<B> {
         self.model.settings.may_take(expected.rounded, size).then_some((start, size))
     }
 
+    fn share(&self, fraction: f64) -> u64 {
+        (fraction * self.capacity as f64) as u64
+    }
+
     /// Whether it is known of every use if it is over.
     fn is_exact(&self) -> bool {
         !self.model.lost_sight && self.accelerator.backend().faults() == 0
     }
 
-    pub(crate) fn pending_of(&self, stream: u32, bytes: u64) -> bool {
-        self.model
-            .entries
-            .iter()
-            .any(|entry| entry.pending.is_some() && entry.stream == stream && entry.size >= bytes)
+    /// Whether a pending block could serve the request behind a wait on the device.
+    pub(crate) fn pending_serves(&self, stream: u32, expected: Expected) -> bool {
+        let mut pending = self.model.entries.iter().filter(|entry| entry.pending.is_some());
+        pending.any(|entry| self.serves(entry, stream, expected))
+    }
+
+    fn serves(&self, entry: &Entry, stream: u32, expected: Expected) -> bool {
+        entry.stream == stream
+            && entry.small == expected.small
+            && entry.size >= expected.rounded
+            && self.model.settings.may_take(expected.rounded, entry.size)
     }
 
     pub(crate) fn fresh_segment(&self) -> Option<SegmentSnapshot> {

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use accelerator_conformance::{Controls, Faulty, Sim};
-use accelerator_core::{Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, OutOfMemoryCause, Result, Stream};
+use accelerator_core::{
+    Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, OutOfMemoryCause, Result, Stream,
+};
 
-use super::program::{Op, Program, STREAMS};
+use super::program::{Op, STREAMS};
 use super::settings::{Expected, Settings};
 use super::{Counters, Entry, Model, Over};
 
@@ -65,8 +67,8 @@ impl<B: Driver> Machine<B> {
         Self { accelerator, streams, allocations: BTreeMap::new(), model: Model::new(), capacity }
     }
 
-    pub(crate) fn run(&mut self, program: &Program) {
-        program.ops.iter().for_each(|op| self.step(op));
+    pub(crate) fn run(&mut self, ops: &[Op]) {
+        ops.iter().for_each(|op| self.step(op));
     }
 
     pub(crate) fn accelerator(&self) -> &'static Accelerator<B> {
@@ -137,11 +139,14 @@ impl<B: Driver> Machine<B> {
             return;
         }
         let expected = self.model.settings.expected(bytes);
-        let gone = self.settle_pending(&seen, Some((stream, expected.rounded)));
-        assert!(seen.faults > 0 || self.model.entries.iter().all(|entry| !entry.must_go()), "not freed in time");
+        let gone = self.settle_pending(&seen, Some((stream, expected)));
+        assert!(
+            seen.faults > 0 || self.model.entries.iter().all(|entry| !entry.must_go()),
+            "not freed in time"
+        );
         // Whether the segments before the call tell what was free in it: caching off, a poll gives memory back.
-        let plain = seen.wait + seen.wait_host + seen.faults == 0
-            && (self.model.settings.caching || gone.is_empty());
+        let plain =
+            seen.wait + seen.wait_host + seen.faults == 0 && (self.model.settings.caching || gone.is_empty());
         let fit = self.best_fit(&gone, stream, expected).filter(|_| plain);
         let fresh = self.fresh_segment();
         let injected = self.model.failing_allocs > 0 || seen.faults > 0;
@@ -166,7 +171,7 @@ impl<B: Driver> Machine<B> {
                     let kept = self.model.fraction < 1.0 || seen.alloc != 1 || seen.dealloc == 0;
                     assert!(kept, "gave back memory though the device had room");
                 }
-                let waiting = self.pending_of(stream, expected.rounded);
+                let waiting = self.pending_serves(stream, expected);
                 let reuse = self.model.settings.device_side_reuse && plain && fit.is_none();
                 assert!(!(reuse && waiting), "grew though a pending block could be had behind a wait");
                 self.absorb_segments();
@@ -186,7 +191,13 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    fn after_out_of_memory(&mut self, cause: OutOfMemoryCause, waited: bool, stream: u32, expected: Expected) {
+    fn after_out_of_memory(
+        &mut self,
+        cause: OutOfMemoryCause,
+        waited: bool,
+        stream: u32,
+        expected: Expected,
+    ) {
         if cause == OutOfMemoryCause::Rejected {
             self.model.counters.num_oom_rejections += 1;
             return;
@@ -209,7 +220,9 @@ impl<B: Driver> Machine<B> {
         let seen = self.since(before);
         self.model.freed(start);
         match self.model.entries.iter_mut().find(|entry| entry.start == start) {
-            None => assert_eq!(seen.total, seen.dealloc, "a free on its own stream called the driver: {seen:?}"),
+            None => {
+                assert_eq!(seen.total, seen.dealloc, "a free on its own stream called the driver: {seen:?}")
+            }
             Some(Entry { pending: Some(uses), .. }) if seen.faults > 0 => {
                 uses.iter_mut().for_each(|used| used.over = Over::Perhaps);
             }
@@ -229,8 +242,12 @@ impl<B: Driver> Machine<B> {
         let allocator = self.accelerator.allocator();
         allocator.record_use(&self.allocations[&start], self.streams[stream as usize]).unwrap();
         assert_eq!(self.since(before).total, 0, "noting a use called the driver");
-        let entry =
-            self.model.entries.iter_mut().find(|entry| entry.start == start && entry.pending.is_none()).unwrap();
+        let entry = self
+            .model
+            .entries
+            .iter_mut()
+            .find(|entry| entry.start == start && entry.pending.is_none())
+            .unwrap();
         if stream != entry.stream && !entry.users.contains(&stream) {
             entry.users.push(stream);
         }

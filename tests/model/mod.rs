@@ -130,7 +130,9 @@ impl Model {
     /// The device came past everything that this stream was given.
     pub(crate) fn stream_done(&mut self, stream: u32) {
         let over = self.over();
-        self.uses().filter(|used| used.stream == stream && used.over == Over::No).for_each(|used| used.over = over);
+        self.uses()
+            .filter(|used| used.stream == stream && used.over == Over::No)
+            .for_each(|used| used.over = over);
     }
 
     /// Something on the way failed, so uses that were not over may be now.

@@ -80,6 +80,7 @@ fn bytes() -> impl Strategy<Value = u64> {
         20 => 1..=MIB,
         20 => MIB..10 * MIB,
         10 => 10 * MIB..=200 * MIB,
+        10 => (5_u64..50).prop_map(|count| count * 2 * MIB),
         1 => prop_oneof![Just((1 << 60) - 1), Just(1 << 60), Just(u64::MAX)],
     ]
 }
@@ -92,16 +93,18 @@ fn settings() -> impl Strategy<Value = Settings> {
         option::of(0_u8..100),
         option::of(roundup()),
         option::of(prop_oneof![3 => Just(20_u64), 1 => Just(10), 2 => 11_u64..40]),
+        option::weighted(0.1, 50_u8..100),
         option::weighted(0.3, any::<bool>()),
         option::weighted(0.4, any::<bool>()),
         option::weighted(0.3, prop::bool::weighted(0.7)),
     )
-        .prop_map(|(split, rounding, garbage, roundup, large, throw, reuse, caching)| Settings {
+        .prop_map(|(split, rounding, garbage, roundup, large, memory, throw, reuse, caching)| Settings {
             max_split_mb: split,
             max_non_split_rounding_mb: rounding,
             garbage_collection_percent: garbage,
             roundup,
             large_segment_mb: large,
+            memory_percent: memory,
             throw_on_oom: throw,
             device_side_reuse: reuse,
             caching,
@@ -113,9 +116,7 @@ fn roundup() -> impl Strategy<Value = Roundup> {
     let entries = prop::collection::btree_map((0_u32..9).prop_map(|power| 1_u64 << power), divisions(), 1..4);
     prop_oneof![
         divisions().prop_map(Roundup::Number),
-        (entries, option::of(divisions())).prop_map(|(entries, above)| Roundup::Table {
-            entries: entries.into_iter().collect(),
-            above
-        }),
+        (entries, option::of(divisions()))
+            .prop_map(|(entries, above)| Roundup::Table { entries: entries.into_iter().collect(), above }),
     ]
 }

@@ -44,7 +44,10 @@ pub(crate) fn check_relations(statistics: &BTreeMap<String, i64>) {
         }
         for name in QUANTITIES {
             assert!(get(name, "current") >= 0, "{name}.{pool}.current is negative");
-            assert!(get(name, "current") <= get(name, "peak"), "{name}.{pool}: the peak is below the current value");
+            assert!(
+                get(name, "current") <= get(name, "peak"),
+                "{name}.{pool}: the peak is below the current value"
+            );
         }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) struct Settings {
     pub(crate) garbage_collection_percent: Option<u8>,
     pub(crate) roundup: Option<Roundup>,
     pub(crate) large_segment_mb: Option<u64>,
+    pub(crate) memory_percent: Option<u8>,
     pub(crate) throw_on_oom: Option<bool>,
     pub(crate) device_side_reuse: Option<bool>,
     pub(crate) caching: Option<bool>,
@@ -30,6 +31,8 @@ pub(crate) struct InForce {
     pub(crate) max_non_split_rounding: u64,
     pub(crate) roundup: Roundup,
     pub(crate) large_segment: u64,
+    /// What an allocator would start with; of one that runs only `throw_on_oom` heeds it.
+    pub(crate) memory_fraction: f64,
     pub(crate) throw_on_oom: bool,
     pub(crate) device_side_reuse: bool,
     pub(crate) caching: bool,
@@ -56,6 +59,7 @@ impl Settings {
                 self.garbage_collection_percent.map(|percent| format!("0.{percent:02}")),
             ),
             ("roundup_power2_divisions", self.roundup.as_ref().map(Roundup::text)),
+            ("per_process_memory_fraction", self.memory_percent.map(|percent| format!("0.{percent:02}"))),
             ("throw_on_cudamalloc_oom", self.throw_on_oom.map(boolean)),
             ("device_side_reuse", self.device_side_reuse.map(boolean)),
             ("caching", self.caching.map(boolean)),
@@ -101,6 +105,7 @@ impl Default for InForce {
             max_non_split_rounding: 20 * MIB,
             roundup: Roundup::Number(0),
             large_segment: 20 * MIB,
+            memory_fraction: 1.0,
             throw_on_oom: false,
             device_side_reuse: false,
             caching: true,
@@ -127,6 +132,9 @@ impl InForce {
                 .map_or(self.max_non_split_rounding, |mb| mb * MIB),
             roundup: new.roundup.clone().unwrap_or(Roundup::Number(0)),
             large_segment,
+            memory_fraction: new
+                .memory_percent
+                .map_or(self.memory_fraction, |percent| f64::from(percent) / 100.0),
             throw_on_oom: new.throw_on_oom.unwrap_or(self.throw_on_oom),
             device_side_reuse: new.device_side_reuse.unwrap_or(self.device_side_reuse),
             caching: new.caching.unwrap_or(self.caching),

@@ -2,17 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// The quantities that the model counts for both pools, the small and the large one.
-pub(crate) const POOLED: [&str; 7] = [
-    "allocation",
-    "allocated_bytes",
-    "active",
-    "active_bytes",
-    "requested_bytes",
-    "segment",
-    "reserved_bytes",
-];
-
 /// One quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Count {
@@ -28,8 +17,18 @@ pub(crate) struct Tally(BTreeMap<String, Count>);
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        let pooled =
-            POOLED.iter().flat_map(|name| ["all", "small_pool", "large_pool"].map(|pool| format!("{name}.{pool}")));
+        let pooled = [
+            "allocation",
+            "allocated_bytes",
+            "active",
+            "active_bytes",
+            "requested_bytes",
+            "segment",
+            "reserved_bytes",
+        ];
+        let pooled = pooled
+            .iter()
+            .flat_map(|name| ["all", "small_pool", "large_pool"].map(|pool| format!("{name}.{pool}")));
         let single = ["oversize_allocations", "oversize_segments"].map(str::to_owned);
         Self(pooled.chain(single).map(|key| (key, Count::default())).collect())
     }

@@ -22,17 +22,20 @@ const BACKENDS: [&str; 9] =
 
 /// No module uses one above it.
 pub(crate) fn upward_uses(sources: &[Source]) -> Vec<Finding> {
-    let exports = sources.iter().find(|source| module_of(&source.file) == "lib").map(exports).unwrap_or_default();
+    let exports =
+        sources.iter().find(|source| module_of(&source.file) == "lib").map(exports).unwrap_or_default();
     let mut findings = Vec::new();
     for source in sources {
         let from = module_of(&source.file);
         let Some(own) = rank(from) else {
-            let what = format!("module `{from}` is not in the order of the layers: give it its place in ORDER");
+            let what =
+                format!("module `{from}` is not in the order of the layers: give it its place in ORDER");
             findings.push(source.finding(1, what));
             continue;
         };
         for (line, name) in crate_paths(source) {
-            let module = exports.iter().find(|(item, _)| *item == name).map_or(name.as_str(), |(_, module)| module);
+            let module =
+                exports.iter().find(|(item, _)| *item == name).map_or(name.as_str(), |(_, module)| module);
             match rank(module) {
                 Some(used) if used > own => findings.push(source.finding(
                     line,
@@ -63,7 +66,8 @@ pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
             for literal in literals(&source.lines[line - 1], code) {
                 let kind = literal.split(':').next().unwrap_or_default().to_lowercase();
                 if BACKENDS.contains(&kind.as_str()) {
-                    let what = format!("the string \"{literal}\" is a backend's name: ask for a property instead");
+                    let what =
+                        format!("the string \"{literal}\" is a backend's name: ask for a property instead");
                     findings.push(source.finding(line, what));
                 }
             }
@@ -77,7 +81,9 @@ pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
 
 pub(crate) fn unsafe_where_not_listed(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for source in sources.iter().filter(|source| !UNSAFE_IN_CORE.iter().any(|file| source.file.ends_with(file))) {
+    for source in
+        sources.iter().filter(|source| !UNSAFE_IN_CORE.iter().any(|file| source.file.ends_with(file)))
+    {
         for (index, code) in source.code.iter().enumerate().filter(|(_, code)| has_word(code, "unsafe")) {
             let what = format!("`{}`: only {UNSAFE_IN_CORE:?} may be unsafe, move it there", code.trim());
             findings.push(source.finding(index + 1, what));
@@ -189,7 +195,10 @@ mod tests {
     #[test]
     fn uses_of_lower_layers_are_not() {
         let lib = core("lib.rs", "pub use types::{A, B};\npub use accelerator::Accelerator;");
-        let alloc = core("alloc/arena.rs", "use super::block::Block;\nuse crate::{stream::Stream, A};\n// crate::lib::x");
+        let alloc = core(
+            "alloc/arena.rs",
+            "use super::block::Block;\nuse crate::{stream::Stream, A};\n// crate::lib::x",
+        );
         let event = core("event.rs", "use crate::stream::Stream; mod tests { use super::*; }");
         assert_eq!(upward_uses(&[lib, alloc, event]), []);
         let strange = upward_uses(&[core("new.rs", "")]);
@@ -198,8 +207,10 @@ mod tests {
 
     #[test]
     fn names_of_backends_are_found_in_code_and_not_in_comments_and_messages() {
-        let bad = "use x::Cuda;\nif kind == \"cuda\" {}\nlet host = 1;\n#[cfg(feature = \"a\")]\nname(\"host:1\")";
-        let lines: Vec<usize> = found(backends_named(&[core("alloc/a.rs", bad)])).iter().map(|(line, _)| *line).collect();
+        let bad =
+            "use x::Cuda;\nif kind == \"cuda\" {}\nlet host = 1;\n#[cfg(feature = \"a\")]\nname(\"host:1\")";
+        let lines: Vec<usize> =
+            found(backends_named(&[core("alloc/a.rs", bad)])).iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [1, 2, 3, 4, 5]);
         let good = "// CUDA and `cuMemAlloc`\nlet a = [\"release_lock_on_cudamalloc\", \"a setting of CUDA alone\"];\n\
                     wait_host(); /* host */ const CUDA_ONLY: u8 = b'x';";

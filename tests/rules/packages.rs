@@ -25,7 +25,16 @@ const MAY_NEED: [(&str, &[&str]); 6] = [
     ("crates/accelerator-core", &[]),
     ("crates/accelerator-conformance", &["accelerator-core"]),
     ("crates/accelerator-tracker", &["accelerator-core", "accelerator"]),
-    ("crates/accelerator", &["accelerator-core", "accelerator-host", "accelerator-cuda", "accelerator-xpu", "accelerator-opencl"]),
+    (
+        "crates/accelerator",
+        &[
+            "accelerator-core",
+            "accelerator-host",
+            "accelerator-cuda",
+            "accelerator-xpu",
+            "accelerator-opencl",
+        ],
+    ),
     ("crates/level-zero-sys", &[]),
     ("backends", &["accelerator-core", "level-zero-sys"]),
 ];
@@ -45,7 +54,9 @@ pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
 
 /// A package that needs one it must not know. `folder`: where its manifest lies.
 pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
-    let place = |listed: &&(&str, &[&str])| folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"));
+    let place = |listed: &&(&str, &[&str])| {
+        folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"))
+    };
     let Some((_, allowed)) = MAY_NEED.iter().find(place) else { return Vec::new() };
     let mut findings = Vec::new();
     let mut section = "";

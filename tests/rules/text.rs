@@ -11,7 +11,8 @@ pub(crate) fn panics(sources: &[Source], allowed: &[(&str, &str)]) -> Vec<Findin
         for (line, code) in source.code_outside_tests() {
             for call in [".unwrap()", ".expect(", "panic!(", "todo!(", "unimplemented!("] {
                 let raw = &source.lines[line - 1];
-                let excused = allowed.iter().any(|(file, text)| source.file.ends_with(file) && raw.contains(text));
+                let excused =
+                    allowed.iter().any(|(file, text)| source.file.ends_with(file) && raw.contains(text));
                 if code.contains(call) && !excused {
                     let what = format!("`{call}` in library code: return an error that says what to do");
                     findings.push(source.finding(line, what));
@@ -61,16 +62,28 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     for backend in backends {
         let places: Vec<_> = asked.iter().filter(|(name, ..)| name == backend).collect();
         match places.as_slice() {
-            [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add the backend's one"))),
+            [] => findings.push(at(
+                facade,
+                1,
+                format!("no `cfg(feature = \"{backend}\")`: add the backend's one"),
+            )),
             [_] => {}
             [_, more @ ..] => findings.extend(more.iter().map(|(_, file, line)| {
-                at(file, *line, format!("feature `{backend}` is asked for more than once: keep one `cfg` per backend"))
+                at(
+                    file,
+                    *line,
+                    format!("feature `{backend}` is asked for more than once: keep one `cfg` per backend"),
+                )
             })),
         }
     }
     for (name, file, line) in &asked {
         if !backends.contains(name) {
-            findings.push(at(file, *line, format!("feature `{name}` is no backend's: features only add backends")));
+            findings.push(at(
+                file,
+                *line,
+                format!("feature `{name}` is no backend's: features only add backends"),
+            ));
         }
         if *file != asked[0].1 {
             let what = format!("a `cfg` outside {}: keep all of them in one file", asked[0].1);
@@ -87,11 +100,12 @@ pub(crate) fn machine_paths(file: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for path in &roots {
-            let starts = |at: usize| {
-                !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~})>*".contains(c))
-            };
+            let starts =
+                |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~})>*".contains(c));
             if line.match_indices(path.as_str()).any(|(at, _)| starts(at)) {
-                let what = format!("`{path}` is a path of one machine: take it from the environment, or leave it out");
+                let what = format!(
+                    "`{path}` is a path of one machine: take it from the environment, or leave it out"
+                );
                 findings.push(Finding { file: file.to_owned(), line: index + 1, what });
             }
         }
@@ -147,7 +161,8 @@ mod tests {
 
     #[test]
     fn machine_paths_are_found() {
-        let text = ["see /wo", "rk/main\n", "cd \"/ho", "me/me\"\nframe", "/wo", "rk/a and ~/wo", "rk/b"].concat();
+        let text =
+            ["see /wo", "rk/main\n", "cd \"/ho", "me/me\"\nframe", "/wo", "rk/a and ~/wo", "rk/b"].concat();
         assert_eq!(lines(&machine_paths("a", &text)), [1, 2]);
     }
 }

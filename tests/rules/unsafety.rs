@@ -15,10 +15,13 @@ pub(crate) fn missing_proofs(sources: &[Source]) -> Vec<Finding> {
                 }
                 let (marker, todo) = match declares {
                     true => ("# Safety", "add a `# Safety` section that lists what the caller upholds"),
-                    false => ("SAFETY:", "add a `// SAFETY:` comment above it that says why it is sound here"),
+                    false => {
+                        ("SAFETY:", "add a `// SAFETY:` comment above it that says why it is sound here")
+                    }
                 };
                 if !is_explained(source, index, marker) {
-                    findings.push(source.finding(index + 1, format!("`{}`: {todo}", source.code[index].trim())));
+                    findings
+                        .push(source.finding(index + 1, format!("`{}`: {todo}", source.code[index].trim())));
                 }
             }
         }
@@ -28,7 +31,8 @@ pub(crate) fn missing_proofs(sources: &[Source]) -> Vec<Finding> {
 
 /// The word behind `unsafe`, an ABI skipped; `fn(` for a function pointer.
 fn what_follows(source: &Source, index: usize, end: usize) -> String {
-    let rest = source.code[index][end..].to_owned() + " " + source.code.get(index + 1).map_or("", String::as_str);
+    let rest =
+        source.code[index][end..].to_owned() + " " + source.code.get(index + 1).map_or("", String::as_str);
     let rest = rest.trim_start();
     let behind_abi = rest.strip_prefix("extern").map(|rest| rest.trim_start_matches(['"', ' ']));
     let rest = behind_abi.filter(|rest| rest.starts_with("fn")).unwrap_or(rest);
@@ -43,7 +47,8 @@ fn is_implementation(source: &Source, index: usize) -> bool {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let own = indent(&source.code[index]);
     let outer = source.code[..index].iter().rev().filter(|line| !line.trim().is_empty());
-    let header = outer.clone().find(|line| indent(line) < own && !line.trim_start().starts_with([')', '}', '>']));
+    let header =
+        outer.clone().find(|line| indent(line) < own && !line.trim_start().starts_with([')', '}', '>']));
     header.is_some_and(|line| line.contains("impl") && line.contains(" for "))
 }
 

@@ -1,0 +1,22 @@
+//! The simulated device, the faulty driver, and the suite itself: does it find what is wrong with a backend?
+
+#[path = "sim/broken.rs"]
+mod broken;
+#[path = "sim/faulty.rs"]
+mod faulty;
+#[path = "sim/simulated.rs"]
+mod simulated;
+#[path = "sim/suite.rs"]
+mod suite;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    if let Some(exit) = suite::run_as_child() {
+        return exit;
+    }
+    let trials: Vec<Trial> = [simulated::trials(), faulty::trials(), suite::trials()].into_iter().flatten().collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

@@ -1,0 +1,165 @@
+//! The suite on backends that it must find fault with, or may not run on.
+//!
+//! A run prints, and reads the environment, so each is a process of its own: this binary again, told what to run by a
+//! variable.
+
+use std::process::{Command, ExitCode};
+
+use accelerator_conformance::{Capability, Sim, Suite};
+use libtest_mimic::{Failed, Trial};
+
+use crate::broken::*;
+
+const CHILD: &str = "ACCELERATOR_TESTS_SUITE";
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        Trial::test("suite::nothing_wrong", || passes(run("nothing", "", "")?)),
+        Trial::test("suite::absent_is_ignored_with_the_reason", absent),
+        Trial::test("suite::absent_but_required_fails", required),
+        Trial::test("suite::expected_failure", expected_failure),
+        Trial::test("suite::unexpected_pass_fails", unexpected_pass),
+        Trial::test("suite::unsupported_is_not_run", unsupported),
+        Trial::test("suite::unknown_case_in_a_list_fails", unknown_case),
+    ];
+    for (name, case) in [
+        ("closed", "B17"),
+        ("any_number", "A02"),
+        ("no_such_error", "B20"),
+        ("no_fill", "A06"),
+        ("short_copy", "B28"),
+        ("incomplete", "A09"),
+        ("misaligned", "B18"),
+        ("no_wait", "A07"),
+        ("early", "A08"),
+        ("backwards", "A10"),
+    ] {
+        trials.push(Trial::test(format!("suite::finds_{name}"), move || finds(name, case)));
+    }
+    trials
+}
+
+/// In a child process: runs the suite that the variable names.
+pub fn run_as_child() -> Option<ExitCode> {
+    let name = std::env::var(CHILD).ok()?;
+    let report = match name.as_str() {
+        "nothing" => suite::<NOTHING>(),
+        "absent" => suite::<ABSENT>(),
+        "closed" => suite::<CLOSED>(),
+        "any_number" => suite::<ANY_NUMBER>(),
+        "no_such_error" => suite::<NO_SUCH_ERROR>(),
+        "no_fill" => suite::<NO_FILL>(),
+        "short_copy" => suite::<SHORT_COPY>(),
+        "incomplete" => suite::<INCOMPLETE>(),
+        "misaligned" => suite::<MISALIGNED>(),
+        "no_wait" => suite::<NO_WAIT>(),
+        "early" => suite::<EARLY>(),
+        "backwards" => suite::<BACKWARDS>(),
+        "listed" => return Some(listed()),
+        _ => return None,
+    };
+    Some(report)
+}
+
+fn suite<const FAULT: u8>() -> ExitCode {
+    Suite::<Broken<FAULT>>::new("broken").main()
+}
+
+/// The simulated device with lists that are right and wrong.
+fn listed() -> ExitCode {
+    Suite::<Sim>::new("sim")
+        .lacks(Capability::Clock, "no clock")
+        .expected_failure(28, "there are no bytes")
+        .expected_failure(17, "a mistake")
+        .unsupported(18, "not today")
+        .unsupported(1_000, "no such case")
+        .main()
+}
+
+struct Output {
+    success: bool,
+    text: String,
+}
+
+fn run(name: &str, filter: &str, required: &str) -> Result<Output, Failed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(CHILD, name).env("ACCELERATOR_REQUIRE", required).env("RUST_BACKTRACE", "0");
+    if !filter.is_empty() {
+        command.arg(filter);
+    }
+    let output = command.output()?;
+    Ok(Output { success: output.status.success(), text: String::from_utf8_lossy(&output.stdout).into_owned() })
+}
+
+fn passes(output: Output) -> Result<(), Failed> {
+    match output.success && !output.text.contains("FAILED") {
+        true => Ok(()),
+        false => Err(output.text.into()),
+    }
+}
+
+/// The line of the closing table that tells of this trial.
+fn told(output: &Output, trial: &str) -> Result<String, Failed> {
+    let mut lines = output.text.lines().map(str::trim);
+    let told = lines.find(|line| line.starts_with(trial) && line.contains(": "));
+    told.map(str::to_owned).ok_or_else(|| Failed::from(format!("`{trial}` is not told of in {}", output.text)))
+}
+
+fn finds(name: &str, case: &str) -> Result<(), Failed> {
+    // Some of these are races that a broken driver may win now and then.
+    for _ in 0..10 {
+        let output = run(name, case, "")?;
+        if !output.success {
+            let line = told(&output, &format!("broken::{case}_"))?;
+            assert!(line.contains("FAILED: "), "{line}");
+            return Ok(());
+        }
+    }
+    Err(format!("case {case} passes on a backend with the fault `{name}`").into())
+}
+
+fn absent() -> Result<(), Failed> {
+    let output = run("absent", "B17", "host,cuda")?;
+    let line = told(&output, "broken::B17_")?;
+    assert!(line.ends_with("not available: libbroken.so was not found"), "{line}");
+    assert!(output.text.contains("0 passed; 0 failed; 1 ignored"), "{}", output.text);
+    passes(output)
+}
+
+fn required() -> Result<(), Failed> {
+    let output = run("absent", "B17", "host, broken")?;
+    assert!(!output.success);
+    let line = told(&output, "broken::B17_")?;
+    let reason = "ACCELERATOR_REQUIRE asks for `broken`, which is not available: libbroken.so was not found";
+    assert!(line.ends_with(&format!("FAILED: {reason}")), "{line}");
+    Ok(())
+}
+
+fn expected_failure() -> Result<(), Failed> {
+    let output = run("listed", "B28", "")?;
+    let line = told(&output, "sim::B28_")?;
+    assert!(line.ends_with("expected failure: there are no bytes"), "{line}");
+    assert!(output.text.contains("0 passed; 0 failed; 1 ignored"), "{}", output.text);
+    passes(output)
+}
+
+fn unexpected_pass() -> Result<(), Failed> {
+    let output = run("listed", "B17", "")?;
+    assert!(!output.success);
+    let line = told(&output, "sim::B17_")?;
+    assert!(line.contains("passes, though it is listed as an expected failure (a mistake)"), "{line}");
+    Ok(())
+}
+
+fn unsupported() -> Result<(), Failed> {
+    let output = run("listed", "B18", "")?;
+    let line = told(&output, "sim::B18_")?;
+    assert!(line.ends_with("unsupported: not today"), "{line}");
+    passes(output)
+}
+
+fn unknown_case() -> Result<(), Failed> {
+    let output = run("listed", "unknown", "")?;
+    assert!(!output.success && output.text.contains("case 1000 is listed, but there is none"), "{}", output.text);
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Keys and table against files that PyTorch 2.15 wrote: `torch.cuda.memory_stats()` and `memory_summary()` of one moment.
+
+use std::collections::BTreeMap;
+
+use accelerator_core::{Device, DeviceKind, PoolStat, Stat, Statistics, memory_summary};
+
+const STATS: &str = include_str!("data/pytorch/tiny_transformer.memory_stats.json");
+const SUMMARY: &str = include_str!("data/pytorch/tiny_transformer.memory_summary.txt");
+
+/// The numbers of the file by key.
+fn pytorch_stats() -> BTreeMap<&'static str, i64> {
+    let entries = STATS.split([',', '{', '}']).filter_map(|entry| {
+        let (key, value) = entry.trim().split_once("\": ")?;
+        Some((key.strip_prefix('"')?, value.trim().parse().ok()?))
+    });
+    entries.collect()
+}
+
+fn statistics(values: &BTreeMap<&'static str, i64>) -> Statistics {
+    let stat = |name: &str| {
+        let value = |metric| values[format!("{name}.{metric}").as_str()];
+        Stat {
+            current: value("current"),
+            peak: value("peak"),
+            allocated: value("allocated"),
+            freed: value("freed"),
+        }
+    };
+    let pools = |name: &str| PoolStat {
+        all: stat(&format!("{name}.all")),
+        small_pool: stat(&format!("{name}.small_pool")),
+        large_pool: stat(&format!("{name}.large_pool")),
+    };
+    Statistics {
+        allocation: pools("allocation"),
+        segment: pools("segment"),
+        active: pools("active"),
+        inactive_split: pools("inactive_split"),
+        allocated_bytes: pools("allocated_bytes"),
+        reserved_bytes: pools("reserved_bytes"),
+        active_bytes: pools("active_bytes"),
+        inactive_split_bytes: pools("inactive_split_bytes"),
+        requested_bytes: pools("requested_bytes"),
+        oversize_allocations: stat("oversize_allocations"),
+        oversize_segments: stat("oversize_segments"),
+        num_alloc_retries: values["num_alloc_retries"],
+        num_ooms: values["num_ooms"],
+        num_sync_all_streams: values["num_sync_all_streams"],
+        num_device_alloc: values["num_device_alloc"],
+        num_device_free: values["num_device_free"],
+        num_oom_rejections: values["num_oom_rejections"],
+        max_split_size: values["max_split_size"],
+    }
+}
+
+#[test]
+fn every_key_of_pytorch_is_ours() {
+    let theirs = pytorch_stats();
+    assert!(theirs.len() > 100, "{} keys were read", theirs.len());
+    let ours: BTreeMap<_, _> = statistics(&theirs).entries().into_iter().collect();
+    let missing: Vec<_> = theirs.iter().filter(|(key, value)| ours.get(**key) != Some(value)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let more: Vec<_> = ours.keys().filter(|key| !theirs.contains_key(key.as_str())).collect();
+    assert!(more.is_empty(), "{more:?}");
+}
+
+#[test]
+fn the_table_shows_the_numbers_of_pytorch() {
+    let device = Device { kind: DeviceKind::new("cuda"), index: 0 };
+    let ours = memory_summary(device, &statistics(&pytorch_stats()), false);
+    let theirs = SUMMARY.replace("GPU reserved memory  ", "Reserved memory      ");
+    let theirs = theirs.replace("GPU reserved segments", "Reserved segments    ");
+    let theirs = theirs.replace("Oversize GPU segments", "Oversize segments    ");
+    let table = |text: &str| -> Vec<String> {
+        text.lines().skip_while(|line| !line.contains("Metric")).map(str::to_owned).collect()
+    };
+    assert!(table(&theirs).len() > 30);
+    assert_eq!(table(&ours), table(&theirs));
+}
