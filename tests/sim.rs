@@ -1,5 +1,7 @@
 //! The simulated device, the faulty driver, and the suite itself: does it find what is wrong with a backend?
 
+#![expect(clippy::unwrap_used, reason = "a trial that panics has failed")]
+
 #[path = "sim/broken.rs"]
 mod broken;
 #[path = "sim/faulty.rs"]
@@ -17,6 +19,7 @@ fn main() -> ExitCode {
     if let Some(exit) = suite::run_as_child() {
         return exit;
     }
-    let trials: Vec<Trial> = [simulated::trials(), faulty::trials(), suite::trials()].into_iter().flatten().collect();
+    let trials: Vec<Trial> =
+        [simulated::trials(), faulty::trials(), suite::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -45,8 +45,10 @@ pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)>
             for (end, _) in words(code).filter(|(_, word)| *word == "feature") {
                 let column = code[..end].chars().count();
                 let raw: String = source.lines[index].chars().skip(column).collect();
-                let Some(value) = raw.trim_start().strip_prefix('=') else { continue };
-                let name = value.trim_start().trim_start_matches('"').split('"').next().unwrap_or_default();
+                // Not a macro's own `feature = $feature`: where it is invoked stands the name.
+                let value = raw.trim_start().strip_prefix('=').map(str::trim_start);
+                let Some(value) = value.and_then(|value| value.strip_prefix('"')) else { continue };
+                let name = value.split('"').next().unwrap_or_default();
                 found.push((name.to_owned(), source.file.clone(), index + 1));
             }
         }
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(of(&["#[cfg(feature = \"host\")]"]), 1);
         assert_eq!(of(&[both, "cfg!(feature = \"host\")"]), 2);
         assert_eq!(of(&["#[cfg(feature = \"host\")]", "#[cfg(feature = \"cuda\")]"]), 1);
-        assert_eq!(of(&[both, ""]), 0);
+        assert_eq!(of(&[both, "#[cfg(feature = $feature)]"]), 0);
         assert_eq!(of(&[&format!("{both}\n#[cfg(feature = \"fast\")]")]), 1);
     }
 

@@ -55,9 +55,6 @@ fn is_implementation(source: &Source, index: usize) -> bool {
 /// Whether a comment with the marker stands directly above the line, or above the statement that it continues.
 fn is_explained(source: &Source, index: usize, marker: &str) -> bool {
     let has = |line: &str| line.split_once("//").is_some_and(|(_, comment)| comment.contains(marker));
-    if has(&source.lines[index]) {
-        return true;
-    }
     let mut in_statement = true;
     for above in (0..index).rev() {
         let line = source.lines[above].trim();

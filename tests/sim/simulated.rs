@@ -3,9 +3,7 @@
 use std::num::NonZeroU64;
 
 use accelerator_conformance::{Call, Controls, Sim};
-use accelerator_core::{
-    Backend, DevicePtr, DriverErrorKind, EventFlags, GIB, MIB, Place, StreamKind,
-};
+use accelerator_core::{Backend, DevicePtr, DriverErrorKind, EventFlags, GIB, MIB, Place, StreamKind};
 use libtest_mimic::{Failed, Trial};
 
 pub fn trials() -> Vec<Trial> {

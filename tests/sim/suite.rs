@@ -88,7 +88,10 @@ fn run(name: &str, filter: &str, required: &str) -> Result<Output, Failed> {
         command.arg(filter);
     }
     let output = command.output()?;
-    Ok(Output { success: output.status.success(), text: String::from_utf8_lossy(&output.stdout).into_owned() })
+    Ok(Output {
+        success: output.status.success(),
+        text: String::from_utf8_lossy(&output.stdout).into_owned(),
+    })
 }
 
 fn passes(output: Output) -> Result<(), Failed> {
@@ -102,7 +105,8 @@ fn passes(output: Output) -> Result<(), Failed> {
 fn told(output: &Output, trial: &str) -> Result<String, Failed> {
     let mut lines = output.text.lines().map(str::trim);
     let told = lines.find(|line| line.starts_with(trial) && line.contains(": "));
-    told.map(str::to_owned).ok_or_else(|| Failed::from(format!("`{trial}` is not told of in {}", output.text)))
+    told.map(str::to_owned)
+        .ok_or_else(|| Failed::from(format!("`{trial}` is not told of in {}", output.text)))
 }
 
 fn finds(name: &str, case: &str) -> Result<(), Failed> {
@@ -160,6 +164,10 @@ fn unsupported() -> Result<(), Failed> {
 
 fn unknown_case() -> Result<(), Failed> {
     let output = run("listed", "unknown", "")?;
-    assert!(!output.success && output.text.contains("case 1000 is listed, but there is none"), "{}", output.text);
+    assert!(
+        !output.success && output.text.contains("case 1000 is listed, but there is none"),
+        "{}",
+        output.text
+    );
     Ok(())
 }

@@ -1,16 +1,37 @@
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Args;
+use accelerator_conformance::{Sim, Suite};
+use accelerator_host::Host;
+use clap::{Args, ValueEnum};
 
 use super::Failure;
 
 /// What to run.
 #[derive(Args)]
 pub struct Arguments {
-    /// Cases whose name contains this
+    /// The backend to test
+    #[arg(long, value_enum, default_value = "host")]
+    backend: Backend,
+    /// Only the cases whose name contains this, as C33 or stream
     filter: Option<String>,
 }
 
-pub(super) fn run(_arguments: &Arguments) -> Result<ExitCode, Failure> {
-    Ok(ExitCode::SUCCESS)
+#[derive(Clone, Copy, ValueEnum)]
+enum Backend {
+    /// The host.
+    Host,
+    /// The simulated device.
+    Sim,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let plan = match arguments.backend {
+        Backend::Host => Suite::<Host>::new("host").plan(),
+        Backend::Sim => Sim::suite().plan(),
+    };
+    let filter = arguments.filter.clone();
+    let report = plan.run(&libtest_mimic::Arguments { filter, ..Default::default() });
+    write!(std::io::stdout(), "{report}")?;
+    Ok(report.exit_code())
 }
