@@ -2,13 +2,9 @@
 
 use std::process::ExitCode;
 
-use accelerator_conformance::{Capability, Sim, Suite};
+use accelerator_conformance::{Sim, Suite};
 use accelerator_host::Host;
 
 fn main() -> ExitCode {
-    let sim = Suite::<Sim>::new("sim")
-        .lacks(Capability::Bytes, "the simulated device has addresses only")
-        .lacks(Capability::Clock, "the simulated device has no clock");
-    let host = Suite::<Host>::new("host");
-    sim.plan().and(host.plan()).main()
+    Sim::suite().plan().and(Suite::<Host>::new("host").plan()).main()
 }

@@ -1,14 +1,16 @@
 //! Random programs on the caching allocator, compared with a naive model after every step.
+#![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
 mod model;
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
-use accelerator_core::DriverErrorKind;
+use accelerator_core::{DriverErrorKind, MIB};
 use proptest::strategy::Strategy;
 use proptest::test_runner::Config;
 
 use model::machine::Machine;
 use model::program::{Op, Program, programs};
+use model::settings::Settings;
 
 /// The environment variable `PROPTEST_CASES` asks for more.
 fn config(cases: u32) -> Config {
@@ -86,7 +88,6 @@ proptest::proptest! {
         let pairs = [
             [Call::Record, Call::Record],
             [Call::Event, Call::Record],
-            [Call::Wait, Call::WaitHost],
             [Call::IsComplete, Call::WaitHost],
             [Call::WaitHost, Call::WaitHost],
             [Call::Alloc, Call::Alloc],
@@ -103,6 +104,26 @@ proptest::proptest! {
                 machine.finish();
             }
         }
+    }
+}
+
+/// A pending block is to be reused behind a wait, and neither the stream nor the host can wait: it stays pending.
+#[test]
+fn a_wait_that_fails_both_ways_loses_no_block() {
+    for failing in [&[Call::Wait][..], &[Call::Wait, Call::WaitHost]] {
+        let reuse = Settings { device_side_reuse: Some(true), ..Settings::default() };
+        let allocate = Op::Allocate { bytes: 12 * MIB, stream: 0 };
+        let mut machine = faulty(&Program { capacity: 64 * MIB, ops: Vec::new() });
+        machine.run(&[Op::Configure(reuse), Op::Hold(1), Op::Hold(2), allocate.clone()]);
+        machine.run(&[1, 2].map(|stream| Op::RecordUse { nth: 0, stream }));
+        machine.run(&[Op::Free { nth: 0 }]);
+        let driver = machine.accelerator().backend();
+        failing.iter().for_each(|call| driver.fail_next(*call, DriverErrorKind::Other));
+        machine.run(std::slice::from_ref(&allocate));
+        assert_eq!(driver.injected(), failing.len() as u64);
+        machine.run(&[allocate]);
+        assert_eq!(driver.calls().of(Call::Alloc), 1, "the pending block was to be had");
+        machine.finish();
     }
 }
 

@@ -49,15 +49,15 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         40 => (bytes(), stream()).prop_map(|(bytes, stream)| Op::Allocate { bytes, stream }),
         30 => any::<usize>().prop_map(|nth| Op::Free { nth }),
-        12 => (any::<usize>(), stream()).prop_map(|(nth, stream)| Op::RecordUse { nth, stream }),
-        4 => stream().prop_map(Op::Hold),
+        20 => (any::<usize>(), stream()).prop_map(|(nth, stream)| Op::RecordUse { nth, stream }),
+        5 => stream().prop_map(Op::Hold),
         4 => stream().prop_map(Op::Release),
         1 => stream().prop_map(Op::Synchronize),
         1 => Just(Op::SynchronizeAll),
         2 => Just(Op::EmptyCache),
         1 => Just(Op::ResetPeaks),
         1 => Just(Op::ResetAccumulated),
-        3 => settings().prop_map(Op::Configure),
+        4 => settings().prop_map(Op::Configure),
         2 => prop_oneof![1 => Just(0.0), 1 => Just(0.3), 3 => 0.5..1.0, 4 => Just(1.0)].prop_map(Op::SetFraction),
         1 => (1_u64..3).prop_map(Op::FailAllocs),
     ]
@@ -79,6 +79,8 @@ fn bytes() -> impl Strategy<Value = u64> {
         20 => (edge, 0_u64..=2).prop_map(|(edge, above)| edge - 1 + above),
         20 => 1..=MIB,
         20 => MIB..10 * MIB,
+        // Few sizes, so that free blocks of one size compete.
+        20 => prop::sample::select(vec![512, 300_000, 700_000, 3 * MIB, 7 * MIB]),
         10 => 10 * MIB..=200 * MIB,
         10 => (5_u64..50).prop_map(|count| count * 2 * MIB),
         1 => prop_oneof![Just((1 << 60) - 1), Just(1 << 60), Just(u64::MAX)],
@@ -95,7 +97,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         option::of(prop_oneof![3 => Just(20_u64), 1 => Just(10), 2 => 11_u64..40]),
         option::weighted(0.1, 50_u8..100),
         option::weighted(0.3, any::<bool>()),
-        option::weighted(0.4, any::<bool>()),
+        option::weighted(0.6, prop::bool::weighted(0.8)),
         option::weighted(0.3, prop::bool::weighted(0.7)),
     )
         .prop_map(|(split, rounding, garbage, roundup, large, memory, throw, reuse, caching)| Settings {

@@ -60,7 +60,7 @@ pub(crate) fn files(below: &str) -> Vec<String> {
         for entry in entries {
             let path = entry.unwrap().path();
             match path.is_dir() {
-                true if path.ends_with(".git") || path.ends_with("target") => {}
+                true if path.ends_with("target") || is_private(&path) => {}
                 true => walk(&path, found),
                 false => found.push(path),
             }
@@ -76,6 +76,12 @@ pub(crate) fn files(below: &str) -> Vec<String> {
     let mut names: Vec<String> = found.iter().map(relative).collect();
     names.sort();
     names
+}
+
+/// Whether it is a hidden folder other than those that belong to the project.
+fn is_private(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with('.') && ![".ci", ".github", ".cargo"].contains(&name.as_ref())
 }
 
 /// The Rust files below a folder.

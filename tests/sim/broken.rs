@@ -9,31 +9,31 @@ use accelerator_core::{
 use accelerator_host::{Host, HostEvent, HostPtr, HostStream};
 
 /// Nothing is wrong.
-pub const NOTHING: u8 = 0;
+pub(crate) const NOTHING: u8 = 0;
 /// There is no driver on this machine.
-pub const ABSENT: u8 = 1;
+pub(crate) const ABSENT: u8 = 1;
 /// There is a device, but it cannot be opened.
-pub const CLOSED: u8 = 2;
+pub(crate) const CLOSED: u8 = 2;
 /// Any device number opens.
-pub const ANY_NUMBER: u8 = 3;
+pub(crate) const ANY_NUMBER: u8 = 3;
 /// Running out of memory is told as another error.
-pub const NO_SUCH_ERROR: u8 = 4;
+pub(crate) const NO_SUCH_ERROR: u8 = 4;
 /// Fills are forgotten.
-pub const NO_FILL: u8 = 5;
+pub(crate) const NO_FILL: u8 = 5;
 /// Copies take one byte too few.
-pub const SHORT_COPY: u8 = 6;
+pub(crate) const SHORT_COPY: u8 = 6;
 /// An event that was never recorded is not complete.
-pub const INCOMPLETE: u8 = 7;
+pub(crate) const INCOMPLETE: u8 = 7;
 /// Memory lies at odd addresses.
-pub const MISALIGNED: u8 = 8;
+pub(crate) const MISALIGNED: u8 = 8;
 /// Streams do not wait for events.
-pub const NO_WAIT: u8 = 9;
+pub(crate) const NO_WAIT: u8 = 9;
 /// Events are complete at once.
-pub const EARLY: u8 = 10;
+pub(crate) const EARLY: u8 = 10;
 /// Time runs backwards.
-pub const BACKWARDS: u8 = 11;
+pub(crate) const BACKWARDS: u8 = 11;
 
-pub struct Broken<const FAULT: u8>(Host);
+pub(crate) struct Broken<const FAULT: u8>(Host);
 
 fn refused(kind: DriverErrorKind, name: &'static str) -> DriverError {
     DriverError { kind, call: "broken", code: -1, name }
@@ -77,6 +77,10 @@ unsafe impl<const FAULT: u8> Backend for Broken<FAULT> {
 
     fn synchronize(&self, stream: &HostStream) -> DriverResult<()> {
         self.0.synchronize(stream)
+    }
+
+    fn is_idle(&self, stream: &HostStream) -> DriverResult<bool> {
+        self.0.is_idle(stream)
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<Self::Event> {

@@ -11,7 +11,7 @@ use accelerator_core::{
 use accelerator_host::{Host, HostPtr};
 use libtest_mimic::{Failed, Trial};
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("faulty::held_work_is_late_and_in_order", held_work),
         Trial::test("faulty::who_waits_for_a_held_stream_is_late_too", chains),

@@ -6,7 +6,7 @@ use accelerator_conformance::{Call, Controls, Sim};
 use accelerator_core::{Backend, DevicePtr, DriverErrorKind, EventFlags, GIB, MIB, Place, StreamKind};
 use libtest_mimic::{Failed, Trial};
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("sim::addresses_go_up_and_never_come_back", addresses),
         Trial::test("sim::capacity_is_kept", capacity),

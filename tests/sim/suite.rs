@@ -12,7 +12,7 @@ use crate::broken::*;
 
 const CHILD: &str = "ACCELERATOR_TESTS_SUITE";
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         Trial::test("suite::nothing_wrong", || passes(run("nothing", "", "")?)),
         Trial::test("suite::absent_is_ignored_with_the_reason", absent),
@@ -40,7 +40,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// In a child process: runs the suite that the variable names.
-pub fn run_as_child() -> Option<ExitCode> {
+pub(crate) fn run_as_child() -> Option<ExitCode> {
     let name = std::env::var(CHILD).ok()?;
     let report = match name.as_str() {
         "nothing" => suite::<NOTHING>(),

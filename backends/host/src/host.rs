@@ -37,7 +37,6 @@ impl Host {
             name: format!("Host, {threads} hardware threads"),
             driver: format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH),
             total_memory: capacity,
-            largest_segment: None,
             alignment: memory::page_size(),
             stream_priorities: (0, 0),
             capability: DeviceCapability { supported_dtypes: DTYPES.to_vec() },
@@ -46,8 +45,15 @@ impl Host {
         Self { ordinal, properties, memory, streams, access: Arc::default() }
     }
 
-    pub(crate) fn access(&self) -> &Arc<Access> {
-        &self.access
+    /// Runs work on a stream, while no other work on what it touches runs.
+    pub(crate) fn run(
+        &self,
+        stream: &HostStream,
+        touched: Vec<Touched>,
+        work: impl FnOnce() + Send + 'static,
+    ) {
+        let access = Arc::clone(&self.access);
+        stream.submit(move || access.run(&touched, work));
     }
 }
 
@@ -159,28 +165,18 @@ unsafe impl Backend for Host {
         stream: &HostStream,
     ) -> DriverResult<()> {
         let (dst, src, len) = (address(dst), address(src), len.get() as usize);
-        let touched = [Touched::new(src, len, false), Touched::new(dst, len, true)];
-        let access = Arc::clone(&self.access);
-        stream.submit(move || {
-            access.run(&touched, || {
-                // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this;
-                // `access` keeps other work on them away meanwhile.
-                unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) }
-            });
-        });
+        let touched = vec![Touched::new(src, len, false), Touched::new(dst, len, true)];
+        // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this; no other work on
+        // them runs meanwhile.
+        self.run(stream, touched, move || unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) });
         Ok(())
     }
 
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
         let len = len.get() as usize;
-        let touched = [Touched::new(dst, len, true)];
-        let access = Arc::clone(&self.access);
-        stream.submit(move || {
-            access.run(&touched, || {
-                // SAFETY: The caller promises a range valid for writes; `access` keeps other work on it away meanwhile.
-                unsafe { dst.as_ptr().write_bytes(value, len) }
-            });
-        });
+        let touched = vec![Touched::new(dst, len, true)];
+        // SAFETY: The caller promises a range valid for writes; no other work on it runs meanwhile.
+        self.run(stream, touched, move || unsafe { dst.as_ptr().write_bytes(value, len) });
         Ok(())
     }
 }

@@ -1,7 +1,5 @@
 //! Kernels: closures over typed views of buffers, run on a stream.
 
-use std::sync::Arc;
-
 use accelerator_core::{Buffer, Result, Slice, SliceMut, Stream};
 use bytemuck::{AnyBitPattern, NoUninit};
 
@@ -24,16 +22,13 @@ where
 {
     let mut touched = Vec::new();
     let parts = args.prepare(stream, &mut touched)?;
-    let access = Arc::clone(stream.backend().access());
-    stream.native().submit(move || {
-        access.run(&touched, || {
-            // SAFETY: The buffers' blocks are not reused before this stream has come past this kernel, since their use by
-            // it is noted, or it is their own; no segment is unmapped before. While it runs `access` keeps all other work
-            // on these bytes away, and within it no view overlaps a mutable one, which borrowed its buffer mutably beside
-            // all others when the kernel was launched.
-            let views = unsafe { A::views(&parts) };
-            kernel(views);
-        });
+    stream.backend().run(stream.native(), touched, move || {
+        // SAFETY: The buffers' blocks are not reused before this stream has come past this kernel, since their use by it is
+        // noted, or it is their own; no segment is unmapped before. While it runs no other work on these bytes does, and
+        // within it no view overlaps a mutable one, which borrowed its buffer mutably beside all others when the kernel
+        // was launched.
+        let views = unsafe { A::views(&parts) };
+        kernel(views);
     });
     Ok(())
 }

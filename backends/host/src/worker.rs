@@ -9,7 +9,10 @@ use std::time::Instant;
 
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
-type Job = Box<dyn FnOnce() + Send>;
+enum Job {
+    Work(Box<dyn FnOnce() + Send>),
+    Reach(Recording),
+}
 
 /// A stream: a thread that does its jobs in order.
 #[derive(Clone, Debug)]
@@ -41,10 +44,14 @@ impl HostStream {
         })
     }
 
-    pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn submit(&self, work: impl FnOnce() + Send + 'static) {
+        self.send(Job::Work(Box::new(work)));
+    }
+
+    fn send(&self, job: Job) {
         self.state.pending.fetch_add(1, Ordering::Relaxed);
         // It fails only when the thread is gone, and that outlives this sender.
-        let _ = self.jobs.send(Box::new(job));
+        let _ = self.jobs.send(job);
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -71,10 +78,18 @@ impl HostStream {
 impl State {
     fn work(&self, jobs: Receiver<Job>) {
         for job in jobs {
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
+            match job {
+                Job::Work(work) => {
+                    let panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
+                    self.panicked.fetch_or(panicked, Ordering::Relaxed);
+                    self.pending.fetch_sub(1, Ordering::Release);
+                }
+                Job::Reach(recording) => {
+                    // Counted first: who has waited for the event finds the stream idle.
+                    self.pending.fetch_sub(1, Ordering::Release);
+                    let _ = recording.set(Instant::now());
+                }
             }
-            self.pending.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -90,7 +105,7 @@ impl HostEvent {
     pub(crate) fn record(&self, stream: &HostStream) {
         let recording = Recording::default();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&recording));
-        stream.submit(move || _ = recording.set(Instant::now()));
+        stream.send(Job::Reach(recording));
     }
 
     /// When its last record was reached; `None`: not yet, or it was never recorded.

@@ -117,6 +117,25 @@ fn a_truncated_or_foreign_file_is_told() {
 }
 
 #[test]
+fn compressed_files_are_read_to_their_end() {
+    // `alloc 1 0 0` and `alloc 2 0 0`, each compressed by itself.
+    let gzip: [&[u8]; 2] = [
+        b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03K\xcc\xc9\xc9OV0T0P0\xe0\x02\x00\x18L&\xb2\x0c\x00\x00\x00",
+        b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03K\xcc\xc9\xc9OV0R0P0\xe0\x02\x00\xb6>\xb24\x0c\x00\x00\x00",
+    ];
+    let zstd: [&[u8]; 2] = [
+        b"(\xb5/\xfd\x04Xa\x00\x00alloc 1 0 0\x0a\xc6N\xea\xeb",
+        b"(\xb5/\xfd\x04Xa\x00\x00alloc 2 0 0\x0a\x09\xa1S\x9e",
+    ];
+    for parts in [gzip, zstd] {
+        let ended = run_with_input(&["replay", "--plain", "-"], &parts.concat());
+        assert_eq!(ended.out, "null 1\nnull 2\n", "{}", ended.error);
+        run_with_input(&["replay", "--plain", "-"], &[parts[0], &parts[1][..8]].concat())
+            .fails(1, "truncated or damaged");
+    }
+}
+
+#[test]
 fn settings_of_the_environment_count_and_are_checked() {
     let trace = b"alloc 1 5000000 0\nsnapshot\n";
     let replay = |name: &str, value: &str| {

@@ -65,7 +65,6 @@ impl Sim {
             name: "Simulated device".to_owned(),
             driver: "simulated, addresses only".to_owned(),
             total_memory: capacity,
-            largest_segment: None,
             alignment: 2 * MIB,
             stream_priorities: (0, -1),
             capability: DeviceCapability::default(),

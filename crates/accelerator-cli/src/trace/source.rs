@@ -2,6 +2,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+
 use super::op::{Op, ParseError, parse_line};
 
 /// Lines of a trace, from wherever they come: plain, gzip or zstd, told apart by their first bytes.
@@ -150,9 +152,33 @@ fn decompressed(mut input: impl BufRead + 'static) -> io::Result<Box<dyn BufRead
     Ok(if gzip {
         Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(whole)))
     } else if zstd {
-        let decoder = ruzstd::decoding::StreamingDecoder::new(whole).map_err(io::Error::other)?;
-        Box::new(BufReader::new(decoder))
+        Box::new(BufReader::new(ZstdFrames::new(whole)?))
     } else {
         Box::new(whole)
     })
+}
+
+/// A zstd file: one frame after the other, until the input ends.
+struct ZstdFrames<R: BufRead>(Option<StreamingDecoder<R, FrameDecoder>>);
+
+impl<R: BufRead> ZstdFrames<R> {
+    fn new(input: R) -> io::Result<Self> {
+        StreamingDecoder::new(input).map(Some).map(Self).map_err(io::Error::other)
+    }
+}
+
+impl<R: BufRead> Read for ZstdFrames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(frame) = &mut self.0 {
+            let read = frame.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(mut input) = self.0.take().map(StreamingDecoder::into_inner) else { break };
+            if !input.fill_buf()?.is_empty() {
+                *self = Self::new(input)?;
+            }
+        }
+        Ok(0)
+    }
 }

@@ -3,6 +3,7 @@
 mod plan;
 mod report;
 mod requirement;
+mod simulated;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;

@@ -223,7 +223,8 @@ impl<B: Backend> CachingAllocator<B> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::InvalidFraction(fraction));
         }
-        self.ledger.lock().set_fraction(fraction, self.backend.properties().total_memory);
+        let total_memory = self.backend.properties().total_memory;
+        self.ledger.lock().set_fraction(fraction, total_memory);
         Ok(())
     }
 

@@ -50,8 +50,6 @@ pub struct DeviceProperties {
     pub driver: String,
     /// Memory of the device, in bytes. Memory fractions are fractions of this.
     pub total_memory: u64,
-    /// The largest single driver allocation, in bytes, where the driver names a limit.
-    pub largest_segment: Option<u64>,
     /// Every driver allocation starts at a multiple of this many bytes.
     pub alignment: u64,
     /// The numerically greatest and least stream priority: `(0, -1)` offers two levels. A lower number runs

@@ -122,15 +122,6 @@ pub enum Error {
     /// Elapsed time of events that cannot tell it.
     #[error("elapsed time: {0}")]
     ElapsedTime(&'static str),
-
-    /// The backend does not offer this.
-    #[error("{device} does not support {operation}")]
-    Unsupported {
-        /// The device.
-        device: Device,
-        /// What was asked.
-        operation: &'static str,
-    },
 }
 
 fn available(count: u32) -> String {

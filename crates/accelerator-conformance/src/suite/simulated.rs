@@ -1,0 +1,13 @@
+//! What the suite is told of the simulated device.
+
+use super::{Capability, Suite};
+use crate::sim::Sim;
+
+impl Sim {
+    /// The suite for the simulated device, with what it lacks.
+    pub fn suite() -> Suite<Self> {
+        Suite::new("sim")
+            .lacks(Capability::Bytes, "the simulated device has addresses only")
+            .lacks(Capability::Clock, "the simulated device has no clock")
+    }
+}
