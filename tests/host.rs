@@ -1,4 +1,5 @@
 //! The host backend beyond conformance: kernels, and memory that is given back while they run.
+#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
 use std::sync::mpsc;
 

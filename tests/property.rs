@@ -119,12 +119,22 @@ fn a_wait_that_fails_both_ways_loses_no_block() {
         machine.run(&[Op::Free { nth: 0 }]);
         let driver = machine.accelerator().backend();
         failing.iter().for_each(|call| driver.fail_next(*call, DriverErrorKind::Other));
-        machine.run(std::slice::from_ref(&allocate));
+        machine.run(&[allocate.clone(), Op::Free { nth: 0 }]);
         assert_eq!(driver.injected(), failing.len() as u64);
         machine.run(&[allocate]);
         assert_eq!(driver.calls().of(Call::Alloc), 1, "the pending block was to be had");
         machine.finish();
     }
+}
+
+/// Ties are rare in random programs: the second block of the older segment against the first of the newer one.
+#[test]
+fn a_tie_goes_to_the_older_segment() {
+    let allocate = Op::Allocate { bytes: MIB, stream: 0 };
+    let mut machine = Machine::new(Sim::new(64 * MIB), 64 * MIB);
+    machine.run(&vec![allocate.clone(); 4]);
+    machine.run(&[Op::Free { nth: 1 }, Op::Free { nth: 1 }, allocate.clone(), allocate]);
+    machine.finish();
 }
 
 fn fallible_calls(machine: &Machine<Faulty<Sim>>) -> u64 {

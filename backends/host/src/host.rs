@@ -3,6 +3,7 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
@@ -139,9 +140,8 @@ unsafe impl Backend for Host {
 
     fn elapsed_ns(&self, start: &HostEvent, end: &HostEvent) -> DriverResult<i64> {
         let (Some(start), Some(end)) = (start.reached(), end.reached()) else { return Ok(0) };
-        let (forwards, backwards) =
-            (end.saturating_duration_since(start), start.saturating_duration_since(end));
-        Ok(forwards.as_nanos() as i64 - backwards.as_nanos() as i64)
+        let after = |a: Instant, b: Instant| a.saturating_duration_since(b).as_nanos() as i64;
+        Ok(after(end, start) - after(start, end))
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<HostPtr> {

@@ -1,6 +1,7 @@
 //! Memory from the operating system: pages that cost nothing until they are touched, and read as 0.
 
 use std::collections::HashMap;
+use std::io;
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -63,12 +64,9 @@ impl Memory {
         let length = usize::try_from(len.get()).map_err(|_| FULL)?;
         let mut mapped = self.mapped();
         let used = mapped.used.checked_add(len.get()).filter(|used| *used <= self.capacity).ok_or(FULL)?;
-        let mut map =
-            MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(|error| DriverError {
-                code: error.raw_os_error().unwrap_or(-1).into(),
-                name: "the operating system gives no more memory",
-                ..FULL
-            })?;
+        let refused =
+            |error: io::Error| DriverError { code: error.raw_os_error().unwrap_or(-1).into(), ..FULL };
+        let mut map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
         let start = HostPtr(map.as_mut_ptr());
         mapped.used = used;
         mapped.maps.insert(start, map);
@@ -88,12 +86,9 @@ impl Memory {
     }
 }
 
-const FULL: DriverError = DriverError {
-    kind: DriverErrorKind::OutOfMemory,
-    call: "mmap",
-    code: 0,
-    name: "the capacity of the device is used up",
-};
+/// Code 0: the capacity is used up; else the system's error.
+const FULL: DriverError =
+    DriverError { kind: DriverErrorKind::OutOfMemory, call: "mmap", code: 0, name: "no memory is left" };
 
 /// The memory of the machine in bytes; 0: the system does not say.
 pub(crate) fn of_machine() -> u64 {

@@ -1,4 +1,5 @@
 //! `accel` as a person runs it: what it prints, and how it ends.
+#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -165,7 +165,7 @@ fn message_names_the_cause<B: Backend>(context: &Context<B>) -> Outcome {
     assert!(report.free.is_some_and(|free| free <= 44 * MIB));
     assert_eq!((report.allocated, report.reserved, report.largest_cached), (5 * MIB, 20 * MIB, 15 * MIB));
     let text = report.to_string();
-    for part in ["tried to allocate 1024.00 MiB", "The device has no room", "5.00 MiB is allocated"] {
+    for part in ["tried to allocate 1.00 GiB", "The device has no room", "5.00 MiB is allocated"] {
         assert!(text.contains(part), "`{part}` in: {text}");
     }
     assert!(text.contains("15.00 MiB is reserved but unallocated"), "{text}");

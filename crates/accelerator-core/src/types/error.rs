@@ -67,7 +67,7 @@ pub enum Error {
     },
 
     /// A stream, event or buffer of another device was given.
-    #[error("{what} belongs to {found}, but this call is for {expected}")]
+    #[error("{what} belongs to {}, but this call is for {expected}", owner(found, expected))]
     DeviceMismatch {
         /// What was given.
         what: &'static str,
@@ -122,6 +122,13 @@ pub enum Error {
     /// Elapsed time of events that cannot tell it.
     #[error("elapsed time: {0}")]
     ElapsedTime(&'static str),
+}
+
+fn owner(found: &Device, expected: &Device) -> String {
+    match found == expected {
+        true => format!("another opening of {found}"),
+        false => found.to_string(),
+    }
 }
 
 fn available(count: u32) -> String {

@@ -7,19 +7,20 @@ pub const MIB: u64 = 1 << 20;
 /// 1,073,741,824 bytes.
 pub const GIB: u64 = 1 << 30;
 
-/// A number of bytes as a person reads it: `512 bytes`, `1.50 MiB`. PyTorch: `format_size` in `Exception.h`.
+/// A number of bytes as a person reads it: `512 bytes`, `1.50 MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, name) = match self.0 {
-            ..=KIB => return write!(f, "{} bytes", self.0),
-            size if size <= MIB => (KIB, "KiB"),
-            size if size <= GIB => (MIB, "MiB"),
-            _ => (GIB, "GiB"),
-        };
-        write!(f, "{:.2} {name}", self.0 as f64 / unit as f64)
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        match self.0.checked_ilog2().unwrap_or(0) / 10 {
+            0 => write!(f, "{} bytes", self.0),
+            power => {
+                let size = self.0 as f64 / (1u64 << (10 * power)) as f64;
+                write!(f, "{size:.2} {}", UNITS[power as usize - 1])
+            }
+        }
     }
 }
 
@@ -50,11 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_print_as_pytorch_prints_them() {
-        assert_eq!(Bytes(1024).to_string(), "1024 bytes");
+    fn sizes_print_in_the_unit_that_suits_them() {
+        assert_eq!(Bytes(0).to_string(), "0 bytes");
+        assert_eq!(Bytes(1023).to_string(), "1023 bytes");
+        assert_eq!(Bytes(1024).to_string(), "1.00 KiB");
         assert_eq!(Bytes(1536).to_string(), "1.50 KiB");
         assert_eq!(Bytes(20 * MIB).to_string(), "20.00 MiB");
         assert_eq!(Bytes(16 * GIB).to_string(), "16.00 GiB");
+        assert_eq!(Bytes(u64::MAX).to_string(), "16.00 EiB");
     }
 
     #[test]
