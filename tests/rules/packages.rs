@@ -3,7 +3,7 @@
 use super::source::Finding;
 
 /// All that lies at the top beside dotfiles and build output.
-const TOP_LEVEL: [&str; 14] = [
+const TOP_LEVEL: [&str; 12] = [
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE-APACHE",
@@ -11,12 +11,10 @@ const TOP_LEVEL: [&str; 14] = [
     "README.md",
     "backends",
     "benches",
-    "clippy.toml",
     "crates",
     "deny.toml",
     "docs",
     "rust-toolchain.toml",
-    "rustfmt.toml",
     "tests",
 ];
 

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, MIB, Result,
@@ -16,6 +17,9 @@ use crate::calls::Call;
 use crate::controls::Controls;
 use crate::faulty::Faulty;
 use crate::suite::Capability;
+
+/// After this long, what should come to an end is taken to be stuck. No case that passes waits for it.
+pub(super) const STUCK: Duration = Duration::from_secs(60);
 
 /// Memory of the devices that cases get, unless they ask for another amount.
 const MEMORY: u64 = 512 * MIB;
@@ -205,6 +209,18 @@ pub(super) fn holds<B: Backend>(
     stream: Stream<Faulty<B>>,
 ) -> Result<bool> {
     Ok(bytes_of(buffer, stream)?.iter().all(|byte| *byte == value))
+}
+
+/// Whether the stream, which has nothing to do, is idle now or soon: a driver may have put work of its own into it.
+pub(super) fn becomes_idle<B: Backend>(stream: Stream<Faulty<B>>) -> Result<bool> {
+    let start = Instant::now();
+    while !stream.is_idle()? {
+        if start.elapsed() > STUCK {
+            return Ok(false);
+        }
+        std::thread::yield_now();
+    }
+    Ok(true)
 }
 
 /// Where an allocation starts, for comparison.

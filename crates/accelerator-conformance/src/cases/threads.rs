@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use accelerator_core::{Backend, Error, MIB, Stream};
 
-use super::context::{Device, address};
+use super::context::{Device, STUCK, address};
 use super::random::Random;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::faulty::Faulty;
-
-/// After this long a call that should return is taken to be stuck.
-const STUCK: Duration = Duration::from_secs(60);
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![

@@ -96,11 +96,11 @@ impl<E> EventQueues<E> {
 /// The slot of a stream in a table of `1 << bits` by Fibonacci hashing. PyTorch: `fibonacci_hash_policy` on
 /// `c10::Stream::hash`.
 fn slot(stream: StreamId, bits: u32) -> u64 {
-    const CUDA: u64 = 1 << 56;
+    const DEVICE_TYPE: u64 = 1 << 56;
     const FIRST_HANDLE: u64 = 0x2000_0000_0000;
     let hash = match u64::from(stream.get()) {
-        0 => CUDA,
-        number => CUDA | (FIRST_HANDLE + 256 * (number - 1)),
+        0 => DEVICE_TYPE,
+        number => DEVICE_TYPE | (FIRST_HANDLE + 256 * (number - 1)),
     };
     hash.wrapping_mul(11_400_714_819_323_198_485) >> (64 - bits)
 }
