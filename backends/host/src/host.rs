@@ -152,8 +152,7 @@ unsafe impl Backend for Host {
         let pages = Arc::new(self.memory.take_back(ptr));
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in streams.iter().filter(|stream| !stream.is_idle()) {
-            let pages = Arc::clone(&pages);
-            stream.submit(move || drop(pages));
+            stream.drop_later(Arc::clone(&pages));
         }
     }
 

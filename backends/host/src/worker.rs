@@ -2,17 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
-enum Job {
-    Work(Box<dyn FnOnce() + Send>),
-    Reach(Recording),
-}
+type Job = Box<dyn FnOnce() + Send>;
 
 /// A stream: a thread that does its jobs in order.
 #[derive(Clone, Debug)]
@@ -34,8 +31,8 @@ impl HostStream {
     pub(crate) fn start(name: String) -> DriverResult<Self> {
         let (jobs, to_do) = mpsc::channel();
         let stream = Self { jobs, state: Arc::default() };
-        let state = Arc::clone(&stream.state);
-        let started = thread::Builder::new().name(name).spawn(move || state.work(to_do));
+        let started =
+            thread::Builder::new().name(name).spawn(move || to_do.iter().for_each(|job: Job| job()));
         started.map(|_| stream).map_err(|error| DriverError {
             kind: DriverErrorKind::Other,
             call: "thread::spawn",
@@ -45,13 +42,27 @@ impl HostStream {
     }
 
     pub(crate) fn submit(&self, work: impl FnOnce() + Send + 'static) {
-        self.send(Job::Work(Box::new(work)));
+        self.send(|state| {
+            let panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
+            state.panicked.fetch_or(panicked, Ordering::Relaxed);
+            state.pending.fetch_sub(1, Ordering::Release);
+        });
     }
 
-    fn send(&self, job: Job) {
-        self.state.pending.fetch_add(1, Ordering::Relaxed);
+    fn send(&self, job: impl FnOnce(&State) + Send + 'static) {
+        let state = Arc::clone(&self.state);
+        state.pending.fetch_add(1, Ordering::Relaxed);
+        self.push(move || job(&state));
+    }
+
+    /// Drops something behind what was submitted so far. That is no work: a stream is idle in spite of it.
+    pub(crate) fn drop_later(&self, thing: impl Send + 'static) {
+        self.push(move || drop(thing));
+    }
+
+    fn push(&self, job: impl FnOnce() + Send + 'static) {
         // It fails only when the thread is gone, and that outlives this sender.
-        let _ = self.jobs.send(job);
+        let _ = self.jobs.send(Box::new(job));
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -75,25 +86,6 @@ impl HostStream {
     }
 }
 
-impl State {
-    fn work(&self, jobs: Receiver<Job>) {
-        for job in jobs {
-            match job {
-                Job::Work(work) => {
-                    let panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
-                    self.panicked.fetch_or(panicked, Ordering::Relaxed);
-                    self.pending.fetch_sub(1, Ordering::Release);
-                }
-                Job::Reach(recording) => {
-                    // Counted first: who has waited for the event finds the stream idle.
-                    self.pending.fetch_sub(1, Ordering::Release);
-                    let _ = recording.set(Instant::now());
-                }
-            }
-        }
-    }
-}
-
 /// An event: reached when the thread of the stream comes to it.
 #[derive(Debug, Default)]
 pub struct HostEvent(Mutex<Option<Recording>>);
@@ -105,7 +97,11 @@ impl HostEvent {
     pub(crate) fn record(&self, stream: &HostStream) {
         let recording = Recording::default();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&recording));
-        stream.send(Job::Reach(recording));
+        stream.send(move |state| {
+            // Counted first: who has waited for the event finds the stream idle.
+            state.pending.fetch_sub(1, Ordering::Release);
+            let _ = recording.set(Instant::now());
+        });
     }
 
     /// When its last record was reached; `None`: not yet, or it was never recorded.

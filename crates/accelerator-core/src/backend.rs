@@ -114,11 +114,7 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// What the driver says. "Not yet" is `Ok(false)`.
-    fn is_idle(&self, stream: &Self::Stream) -> DriverResult<bool> {
-        let event = self.event(EventFlags::default())?;
-        self.record(&event, stream)?;
-        self.is_complete(&event)
-    }
+    fn is_idle(&self, stream: &Self::Stream) -> DriverResult<bool>;
 
     /// Makes an event. One that was never recorded counts as complete.
     ///

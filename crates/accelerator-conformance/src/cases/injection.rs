@@ -64,8 +64,11 @@ fn workload<B: Backend>(device: Device<B>, streams: &mut Streams<B>) -> Result<u
     let statistics = device.statistics();
     assert_eq!(statistics.active.all.current, 0);
     assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "all is given back");
+    // Half of the device is allowed: to the byte, so that what was set aside for a failed request shows.
+    device.allocator().set_memory_fraction(0.5)?;
     let usable = device.alloc(MEMORY / 2)?;
     device.free(usable)?;
+    device.allocator().set_memory_fraction(1.0)?;
     device.allocator().empty_cache()?;
     Ok(injected)
 }
