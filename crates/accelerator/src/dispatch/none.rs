@@ -55,6 +55,10 @@ unsafe impl Backend for NoBackend {
         match *self {}
     }
 
+    fn is_idle(&self, _stream: &Self) -> DriverResult<bool> {
+        match *self {}
+    }
+
     fn event(&self, _flags: EventFlags) -> DriverResult<Self> {
         match *self {}
     }
