@@ -29,9 +29,9 @@ impl<E> EventQueues<E> {
         Self { queues: Vec::new(), bits: 0 }
     }
 
-    /// The streams that have a queue, in order.
-    pub(super) fn streams(&self) -> Vec<StreamId> {
-        self.queues.iter().map(|(user, _)| *user).collect()
+    /// The streams that have a queue, in order, and how many events each has.
+    pub(super) fn lengths(&self) -> Vec<(StreamId, usize)> {
+        self.queues.iter().map(|(user, queue)| (*user, queue.len())).collect()
     }
 
     pub(super) fn blocks(&self) -> impl Iterator<Item = PendingBlock> {

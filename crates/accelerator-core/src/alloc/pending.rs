@@ -70,11 +70,13 @@ impl<B: Backend> CachingAllocator<B> {
         self.take_events(|event| self.backend.wait_host(event).map(|()| true))
     }
 
-    /// Goes through the queues, each from its oldest event to the first that is not over.
+    /// Goes through the queues, each from its oldest event to the first that is not over. What other threads add meanwhile
+    /// is left for the next time: they might never stop.
     fn take_events(&self, is_over: impl Fn(&B::Event) -> DriverResult<bool>) -> Result<()> {
         self.record_unrecorded().map_err(|error| self.driver_error(error))?;
-        let users = self.pending.queues().recorded.streams();
-        let result = users.into_iter().try_for_each(|user| self.take_events_of(user, &is_over));
+        let queues = self.pending.queues().recorded.lengths();
+        let result =
+            queues.into_iter().try_for_each(|(user, length)| self.take_events_of(user, length, &is_over));
         self.pending.queues().recorded.prune();
         result.map_err(|error| self.driver_error(error))
     }
@@ -82,10 +84,11 @@ impl<B: Backend> CachingAllocator<B> {
     fn take_events_of(
         &self,
         user: StreamId,
+        most: usize,
         is_over: impl Fn(&B::Event) -> DriverResult<bool>,
     ) -> DriverResult<()> {
-        loop {
-            let Some((event, block)) = self.pending.queues().recorded.pop(user) else { return Ok(()) };
+        for _ in 0..most {
+            let Some((event, block)) = self.pending.queues().recorded.pop(user) else { break };
             let over = is_over(&event);
             if over != Ok(true) {
                 self.pending.queues().recorded.put_back(user, event, block);
@@ -94,6 +97,7 @@ impl<B: Backend> CachingAllocator<B> {
             self.pending.events.put_back(event);
             self.use_over(block);
         }
+        Ok(())
     }
 
     /// Makes the stream wait on the device for the uses of the smallest pending block of its own that can serve the
