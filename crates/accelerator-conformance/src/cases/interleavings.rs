@@ -1,0 +1,190 @@
+//! K, every interleaving of two threads at driver calls: case 94.
+//!
+//! The books are sharded by stream, and no lock is held while the driver works: so it is there that others come in
+//! between. Each operation of one list is stopped inside each driver call that it makes, and meanwhile each operation of
+//! another list runs. Nothing depends on time, but for the limit after which a deadlock is a failure.
+
+mod operations;
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Instant;
+
+use accelerator_core::{Backend, BlockState, Error, Result};
+use libtest_mimic::Failed;
+
+use self::operations::{Act, Blocks, Meanwhile, Scene, Stage, Stopped, meanwhile, stopped};
+use super::context::{Device, STUCK, address};
+use super::threads::in_thread;
+use super::{Context, Outcome};
+use crate::calls::Call;
+
+pub(super) fn interleavings_at_driver_calls<B: Backend>(context: &Context<B>) -> Outcome {
+    for first in stopped::<B>() {
+        let scene = Scene::new(context, first.settings)?;
+        let log = alone(scene, &first)?;
+        assert!(!log.is_empty(), "{}: makes driver calls", first.name);
+        for place in 0..log.len() {
+            for second in meanwhile::<B>() {
+                let call = log[place].name();
+                let what = format!("{}, stopped in call {place}, `{call}`; {}", first.name, second.name);
+                let _told = Told(&what);
+                both(scene, &first, &log[..=place], &second).map_err(|error| at(&what, &error))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The driver calls that the operation makes by itself.
+fn alone<B: Backend>(scene: Scene<B>, first: &Stopped<B>) -> Result<Vec<Call>, Failed> {
+    let mut stage = scene.set()?;
+    (first.prepare)(scene, &mut stage)?;
+    scene.device.backend().start_log();
+    let result = (first.act)(scene, &mut stage.first);
+    let log = scene.device.backend().take_log();
+    check_result(result, first.fails, first.fails)?;
+    check(scene, &stage, false)?;
+    clear(scene, stage)?;
+    Ok(log)
+}
+
+/// Stops the first operation in the last of these calls, and runs the second meanwhile.
+fn both<B: Backend>(scene: Scene<B>, first: &Stopped<B>, calls: &[Call], second: &Meanwhile<B>) -> Outcome {
+    let Some((call, before)) = calls.split_last() else { return Ok(()) };
+    let mut stage = scene.set()?;
+    (first.prepare)(scene, &mut stage)?;
+    let backend = scene.device.backend();
+    before.iter().filter(|earlier| *earlier == call).for_each(|_| backend.gate(*call).open());
+    let gate = backend.gate(*call);
+    let stopped = start(scene, first.act, std::mem::take(&mut stage.first));
+    if !gate.wait_reached(STUCK) {
+        return Err("the call is not made".into());
+    }
+    let waits = scene.device.statistics().num_sync_all_streams;
+    let mut running = start(scene, second.act, std::mem::take(&mut stage.second));
+    // Who must wait for memory waits for who holds the right to take events; nobody else waits for anybody.
+    if second.waits_for_events && first.holding_events.contains(call) {
+        running.go_as_far_as_possible(scene.device, waits)?;
+    } else {
+        running.finish("it waits for a thread that is inside the driver")?;
+    }
+    gate.open();
+    let ((first_blocks, first_result), (second_blocks, second_result)) =
+        (stopped.into_result("the stopped one")?, running.into_result("the other")?);
+    (stage.first, stage.second) = (first_blocks, second_blocks);
+    check_result(first_result, first.fails, first.fails || second.takes_memory)?;
+    check_result(second_result, false, second.takes_memory)?;
+    check(scene, &stage, second.empties)?;
+    clear(scene, stage)
+}
+
+fn check_result(result: Result<()>, must_fail: bool, may_fail: bool) -> Outcome {
+    match result {
+        Ok(()) if must_fail => Err("that much memory there is not".into()),
+        Err(Error::OutOfMemory(_)) if may_fail => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// What must hold behind both.
+fn check<B: Backend>(scene: Scene<B>, stage: &Stage<B>, emptied: bool) -> Outcome {
+    let device = scene.device;
+    device.check_books();
+    assert!(device.backend().used() <= scene.limit, "more was taken than is allowed");
+    let mut live: Vec<_> = stage.blocks().map(|block| (address(block), block.size())).collect();
+    live.sort_unstable();
+    for pair in live.windows(2) {
+        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "live blocks overlap: {live:x?}");
+    }
+    let snapshot = device.allocator().snapshot();
+    let states: Vec<_> = snapshot.segments.iter().flat_map(|segment| &segment.blocks).collect();
+    for (start, _) in &live {
+        let known =
+            states.iter().any(|block| block.address == *start && block.state == BlockState::Allocated);
+        assert!(known, "a live block at {start:#x} is not in the books");
+    }
+    for start in stage.pending.iter().filter(|_| emptied) {
+        let pending =
+            states.iter().any(|block| block.address == *start && block.state == BlockState::PendingFree);
+        assert!(!pending, "`empty_cache` did not wait for the use of the block at {start:#x}");
+    }
+    Ok(())
+}
+
+/// Nothing may be lost: all goes back to the driver, and all that is allowed can be had, to the byte.
+fn clear<B: Backend>(scene: Scene<B>, stage: Stage<B>) -> Outcome {
+    let device = scene.device;
+    device.free_all(stage.first.into_iter().chain(stage.second).chain(stage.kept))?;
+    scene.reset()?;
+    device.allocator().empty_cache()?;
+    assert_eq!(device.statistics().active.all.current, 0);
+    assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "all is given back");
+    device.allocator().set_memory_fraction(0.5)?;
+    device.free_all([device.alloc(device.properties().total_memory / 2)?])?;
+    device.allocator().empty_cache()?;
+    Ok(scene.reset()?)
+}
+
+/// An operation in a thread of its own, which hands back the blocks that it was given or made.
+struct Running<B: Backend> {
+    receiver: Receiver<Done<B>>,
+    done: Option<Done<B>>,
+}
+
+type Done<B> = (Blocks<B>, Result<()>);
+
+fn start<B: Backend>(scene: Scene<B>, act: Act<B>, mut blocks: Blocks<B>) -> Running<B> {
+    let receiver = in_thread(move || {
+        let result = act(scene, &mut blocks);
+        (blocks, result)
+    });
+    Running { receiver, done: None }
+}
+
+impl<B: Backend> Running<B> {
+    fn finish(&mut self, otherwise: &str) -> Outcome {
+        if self.done.is_none() {
+            let done = self.receiver.recv_timeout(STUCK);
+            self.done = Some(done.map_err(|error| at(otherwise, &error.into()))?);
+        }
+        Ok(())
+    }
+
+    /// Until it ends or is about to wait for the right to take events, and then some way, should it not wait.
+    fn go_as_far_as_possible(&mut self, device: Device<B>, waits: i64) -> Outcome {
+        let begun = Instant::now();
+        let mut turns = 0;
+        while self.done.is_none() && turns < 20 {
+            match self.receiver.try_recv() {
+                Ok(done) => self.done = Some(done),
+                Err(TryRecvError::Empty) => std::thread::yield_now(),
+                Err(TryRecvError::Disconnected) => return Err("it panicked".into()),
+            }
+            turns += u32::from(device.statistics().num_sync_all_streams > waits);
+            if begun.elapsed() > STUCK {
+                return Err("it waits, but not for events".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn into_result(mut self, who: &str) -> Result<Done<B>, Failed> {
+        self.finish(who)?;
+        self.done.ok_or_else(|| "nothing came back".into())
+    }
+}
+
+fn at(what: &str, error: &Failed) -> Failed {
+    format!("{what}: {}", error.message().unwrap_or("failed")).into()
+}
+
+/// Says at which interleaving a check panicked.
+struct Told<'a>(&'a str);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0);
+        }
+    }
+}
