@@ -249,3 +249,29 @@ fn buffers_are_freed_on_another_thread() {
     drop(second);
     check_empty(accelerator, None);
 }
+
+/// A thread that is out of memory waits for what another is giving back, and finds it.
+#[test]
+fn two_threads_out_of_memory_at_once_both_get_what_fits() {
+    let device = Accelerator::new(Sim::new(1024 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let streams = [device.default_stream(), device.stream(0).unwrap()];
+    let wanted = NonZeroU64::new(400 * MIB).unwrap();
+    for _ in 0..500 {
+        let cached: Vec<_> = (0..12).map(|_| device.allocate(80 * MIB, streams[0]).unwrap()).collect();
+        drop(cached);
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            for stream in streams {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    let allocation = device.allocator().allocate(wanted, stream).unwrap();
+                    start.wait();
+                    device.allocator().free(allocation).unwrap();
+                });
+            }
+        });
+        device.allocator().empty_cache().unwrap();
+    }
+    assert_eq!(device.allocator().statistics().num_ooms, 0);
+}

@@ -11,7 +11,8 @@ use crate::memory::HostPtr;
 /// [`Buffer::slice_mut`], or a tuple of up to six. The kernel gets `&[T]` or `&mut [T]` for each.
 ///
 /// Each buffer's use is noted, so it may be dropped right afterwards. A kernel that panics makes the stream's next
-/// synchronize fail; other work goes on. A kernel must not wait for its own stream.
+/// synchronize fail; other work goes on. A kernel must not wait for a stream or an event, nor allocate, which may wait:
+/// it could wait for itself.
 ///
 /// # Errors
 /// [`Error::DeviceMismatch`](accelerator_core::Error::DeviceMismatch) for a buffer of another device than the stream's.

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::{MmapOptions, MmapRaw};
 
 /// An address of the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
 #[derive(Debug, Default)]
 struct Mapped {
     used: u64,
-    maps: HashMap<HostPtr, MmapMut>,
+    maps: HashMap<HostPtr, MmapRaw>,
 }
 
 impl Memory {
@@ -66,7 +66,8 @@ impl Memory {
         let used = mapped.used.checked_add(len.get()).filter(|used| *used <= self.capacity).ok_or(FULL)?;
         let refused =
             |error: io::Error| DriverError { code: error.raw_os_error().unwrap_or(-1).into(), ..FULL };
-        let mut map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
+        let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
+        let map = MmapRaw::from(map); // never a slice: kernels write to it
         let start = HostPtr(map.as_mut_ptr());
         mapped.used = used;
         mapped.maps.insert(start, map);
@@ -74,7 +75,7 @@ impl Memory {
     }
 
     /// Takes back what `map` gave, to be dropped when no work touches it any more.
-    pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapMut> {
+    pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapRaw> {
         let mut mapped = self.mapped();
         let map = mapped.maps.remove(&start)?;
         mapped.used -= map.len() as u64;

@@ -1,5 +1,6 @@
 //! Streams and events: threads that do jobs in order, and points in them.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -43,8 +44,10 @@ impl HostStream {
 
     pub(crate) fn submit(&self, work: impl FnOnce() + Send + 'static) {
         self.send(|state| {
-            let panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
-            state.panicked.fetch_or(panicked, Ordering::Relaxed);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+                mem::forget(panic); // to drop it could panic again
+                state.panicked.store(true, Ordering::Relaxed);
+            }
             state.pending.fetch_sub(1, Ordering::Release);
         });
     }

@@ -137,6 +137,12 @@ fn compressed_files_are_read_to_their_end() {
 }
 
 #[test]
+fn a_filter_that_matches_no_case_is_a_failure() {
+    run(&["conformance", "--backend", "sim", "B99"]).fails(1, "no case has `B99` in its name");
+    assert!(run(&["conformance", "--backend", "sim", "B24"]).out.contains("B24_best_fit_and_its_ties"));
+}
+
+#[test]
 fn settings_of_the_environment_count_and_are_checked() {
     let trace = b"alloc 1 5000000 0\nsnapshot\n";
     let replay = |name: &str, value: &str| {

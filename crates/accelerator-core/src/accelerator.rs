@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
-use crate::backend::{Backend, DriverResult, EventFlags};
+use crate::backend::{Backend, DriverResult, EventFlags, StreamKind};
 use crate::buffer::Buffer;
 use crate::event::Event;
-use crate::stream::{Stream, Streams};
+use crate::stream::{Instance, Stream, Streams};
 use crate::sync::lock;
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId, Unavailable};
 
@@ -18,7 +18,7 @@ static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
 
 /// One device, opened. It stays open until the process ends: drivers may be gone before the last destructor runs.
 pub struct Accelerator<B: Backend> {
-    device: Device,
+    instance: Instance,
     backend: &'static B,
     streams: &'static Streams<B>,
     allocator: CachingAllocator<B>,
@@ -66,15 +66,22 @@ impl<B: Backend> Accelerator<B> {
     /// [`Error::Driver`] where the default stream cannot be made.
     pub fn new(backend: B, ordinal: u32, config: AllocatorConfig) -> Result<&'static Self> {
         let device = Device { kind: B::KIND, index: ordinal };
+        let default =
+            backend.stream(StreamKind::Default).map_err(|source| Error::Driver { device, source })?;
+        let instance = Instance::new(device);
         let backend: &'static B = Box::leak(Box::new(backend));
-        let streams: &'static Streams<B> = Box::leak(Box::new(Streams::new(device, backend)?));
-        let allocator = CachingAllocator::new(device, backend, streams, config);
-        Ok(Box::leak(Box::new(Self { device, backend, streams, allocator })))
+        let streams: &'static Streams<B> = Box::leak(Box::new(Streams::new(instance, backend, default)));
+        let allocator = CachingAllocator::new(instance, backend, streams, config);
+        Ok(Box::leak(Box::new(Self { instance, backend, streams, allocator })))
     }
 
     /// Its kind and number.
     pub fn device(&self) -> Device {
-        self.device
+        self.instance.device
+    }
+
+    pub(crate) fn instance(&self) -> Instance {
+        self.instance
     }
 
     /// Its driver.
@@ -132,7 +139,7 @@ impl<B: Backend> Accelerator<B> {
 
     /// A new event.
     pub fn event(&self, flags: EventFlags) -> Event<B> {
-        Event::new(self.device, self.backend, flags)
+        Event::new(self.instance, self.backend, flags)
     }
 
     /// Allocates a buffer of `len` bytes for work on `stream`; its contents are whatever was there.
@@ -161,13 +168,13 @@ impl<B: Backend> Accelerator<B> {
     }
 
     fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.device, source })
+        result.map_err(|source| Error::Driver { device: self.device(), source })
     }
 }
 
 impl<B: Backend> std::fmt::Debug for Accelerator<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { device, allocator, .. } = self;
+        let Self { instance: Instance { device, .. }, allocator, .. } = self;
         write!(f, "Accelerator {{ {device}, {:?}, {allocator:?} }}", self.properties().name)
     }
 }

@@ -33,7 +33,7 @@ impl<B: Backend> Buffer<B> {
         len: u64,
         stream: Stream<B>,
     ) -> Result<Self> {
-        stream.check(accelerator.device(), accelerator.backend())?;
+        stream.check(accelerator.instance())?;
         let allocation =
             NonZeroU64::new(len).map(|len| accelerator.allocator().allocate(len, stream)).transpose()?;
         Ok(Self { accelerator, stream, allocation, len })
@@ -82,7 +82,7 @@ impl<B: Backend> Buffer<B> {
     pub fn record_use(&self, stream: Stream<B>) -> Result<()> {
         match &self.allocation {
             Some(allocation) => self.accelerator.allocator().record_use(allocation, stream),
-            None => stream.check(self.device(), self.accelerator.backend()).map(drop),
+            None => stream.check(self.accelerator.instance()),
         }
     }
 
@@ -174,8 +174,8 @@ impl<B: Backend> Buffer<B> {
     ) -> Result<()> {
         let backend = self.accelerator.backend();
         // SAFETY: The device's end is inside the allocation, the host's is a slice of `len` bytes that the caller
-        // borrows until this returns, which is after the stream has done the copy; were waiting to fail, the stream
-        // is broken and does no further work.
+        // borrows until this returns. That is after `synchronize`, and then, also if it failed, nothing that was
+        // submitted before touches host memory any more.
         let copied = unsafe { backend.copy(to, from, len, stream.native()) };
         self.driver(copied)?;
         self.driver(backend.synchronize(stream.native()))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
 use crate::backend::{Backend, DriverResult, EventFlags};
-use crate::stream::Stream;
+use crate::stream::{Instance, Stream};
 use crate::sync::lock;
 use crate::types::{Device, Error, Result};
 
@@ -13,7 +13,7 @@ use crate::types::{Device, Error, Result};
 /// The driver's event is made at the first record, on the device of the stream that is recorded. Shared freely
 /// between threads. Dropping it, pending or not, stops nothing. PyTorch: `torch.Event`.
 pub struct Event<B: Backend> {
-    device: Device,
+    owner: Instance,
     backend: &'static B,
     flags: EventFlags,
     native: OnceLock<B::Event>,
@@ -21,13 +21,13 @@ pub struct Event<B: Backend> {
 }
 
 impl<B: Backend> Event<B> {
-    pub(crate) fn new(device: Device, backend: &'static B, flags: EventFlags) -> Self {
-        Self { device, backend, flags, native: OnceLock::new(), making: Mutex::new(()) }
+    pub(crate) fn new(owner: Instance, backend: &'static B, flags: EventFlags) -> Self {
+        Self { owner, backend, flags, native: OnceLock::new(), making: Mutex::new(()) }
     }
 
     /// Its device.
     pub fn device(&self) -> Device {
-        self.device
+        self.owner.device
     }
 
     /// The driver's event, once it was recorded.
@@ -41,7 +41,7 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
     pub fn record(&self, stream: Stream<B>) -> Result<()> {
-        self.check(stream)?;
+        stream.check(self.owner)?;
         let native = self.native_or_made()?;
         self.driver(self.backend.record(native, stream.native()))
     }
@@ -52,7 +52,7 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
     pub fn wait(&self, stream: Stream<B>) -> Result<()> {
-        self.check(stream)?;
+        stream.check(self.owner)?;
         match self.native.get() {
             Some(native) => self.driver(self.backend.wait(stream.native(), native)),
             None => Ok(()),
@@ -87,13 +87,7 @@ impl<B: Backend> Event<B> {
     /// [`Error::ElapsedTime`] where one is without timing, was never recorded or is not complete;
     /// [`Error::DeviceMismatch`] where they are of different devices; what the driver says.
     pub fn elapsed_time(&self, end: &Self) -> Result<f64> {
-        if !std::ptr::eq(self.backend, end.backend) {
-            return Err(Error::DeviceMismatch {
-                what: "the end event",
-                expected: self.device,
-                found: end.device,
-            });
-        }
+        end.owner.check(self.owner, "the end event")?;
         if !(self.flags.timing && end.flags.timing) {
             return Err(Error::ElapsedTime("both events must be made with timing enabled"));
         }
@@ -119,18 +113,14 @@ impl<B: Backend> Event<B> {
         Ok(self.native.get_or_init(|| made))
     }
 
-    fn check(&self, stream: Stream<B>) -> Result<()> {
-        stream.check(self.device, self.backend).map(drop)
-    }
-
     fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.device, source })
+        result.map_err(|source| Error::Driver { device: self.device(), source })
     }
 }
 
 impl<B: Backend> fmt::Debug for Event<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, flags, native, .. } = self;
+        let Self { owner: Instance { device, .. }, flags, native, .. } = self;
         write!(f, "Event {{ {device}, timing: {}, native: {:?} }}", flags.timing, native.get())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::{Backend, StreamKind};
 use crate::event::Event;
@@ -20,7 +21,7 @@ pub struct Stream<B: Backend>(&'static StreamState<B>);
 
 struct StreamState<B: Backend> {
     id: StreamId,
-    device: Device,
+    owner: Instance,
     priority: i32,
     backend: &'static B,
     native: B::Stream,
@@ -34,7 +35,7 @@ impl<B: Backend> Stream<B> {
 
     /// Its device.
     pub fn device(self) -> Device {
-        self.0.device
+        self.0.owner.device
     }
 
     /// Its priority; a lower number runs first.
@@ -81,26 +82,23 @@ impl<B: Backend> Stream<B> {
     /// # Errors
     /// As [`wait_event`](Self::wait_event).
     pub fn wait_stream(self, other: Self) -> Result<()> {
-        let event = Event::new(other.device(), other.backend(), crate::EventFlags::default());
+        let event = Event::new(other.owner(), other.backend(), crate::EventFlags::default());
         event.record(other)?;
         event.wait(self)
     }
 
-    /// Whether it is a stream of this very device instance.
-    pub(crate) fn is_of(self, backend: &B) -> bool {
-        std::ptr::eq(self.0.backend, backend)
+    /// The device instance that it belongs to.
+    pub(crate) fn owner(self) -> Instance {
+        self.0.owner
     }
 
-    /// Itself, if it is a stream of this very device instance.
-    pub(crate) fn check(self, device: Device, backend: &B) -> Result<Self> {
-        if self.is_of(backend) {
-            return Ok(self);
-        }
-        Err(Error::DeviceMismatch { what: "the stream", expected: device, found: self.device() })
+    /// Fails unless it is a stream of this device instance.
+    pub(crate) fn check(self, instance: Instance) -> Result<()> {
+        self.owner().check(instance, "the stream")
     }
 
     fn driver<T>(self, result: crate::DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.0.device, source })
+        result.map_err(|source| Error::Driver { device: self.device(), source })
     }
 }
 
@@ -122,14 +120,39 @@ impl<B: Backend> Eq for Stream<B> {}
 
 impl<B: Backend> fmt::Debug for Stream<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StreamState { id, device, priority, native, .. } = self.0;
+        let StreamState { id, owner, priority, native, .. } = self.0;
+        let device = owner.device;
         write!(f, "Stream {{ {device}, id: {id}, priority: {priority}, native: {native:?} }}")
+    }
+}
+
+/// One opening of a device: what streams, events and memory belong to.
+///
+/// Numbered, since neither the device nor its driver's address tells two openings apart: a driver may have no size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Instance {
+    pub(crate) device: Device,
+    number: u64,
+}
+
+impl Instance {
+    pub(crate) fn new(device: Device) -> Self {
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        Self { device, number: OPENED.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Fails unless `what`, which belongs here, belongs to `expected`.
+    pub(crate) fn check(self, expected: Self, what: &'static str) -> Result<()> {
+        match self.number == expected.number {
+            true => Ok(()),
+            false => Err(Error::DeviceMismatch { what, expected: expected.device, found: self.device }),
+        }
     }
 }
 
 /// All streams of one device instance, by number, and the pools.
 pub(crate) struct Streams<B: Backend> {
-    device: Device,
+    owner: Instance,
     backend: &'static B,
     table: Table<StreamState<B>>,
     making: Mutex<Making>,
@@ -148,12 +171,12 @@ struct Pool {
 }
 
 impl<B: Backend> Streams<B> {
-    /// With the default stream made.
-    pub(crate) fn new(device: Device, backend: &'static B) -> Result<Self> {
+    /// With this as the driver's default stream.
+    pub(crate) fn new(owner: Instance, backend: &'static B, default: B::Stream) -> Self {
         let making = Mutex::new(Making { next_id: 0, pools: Vec::new() });
-        let streams = Self { device, backend, table: Table::new(), making };
-        streams.make(&mut lock(&streams.making), StreamKind::Default)?;
-        Ok(streams)
+        let streams = Self { owner, backend, table: Table::new(), making };
+        streams.add(&mut lock(&streams.making), 0, default);
+        streams
     }
 
     pub(crate) fn get(&'static self, id: StreamId) -> Option<Stream<B>> {
@@ -176,7 +199,7 @@ impl<B: Backend> Streams<B> {
             pool.next = (pool.next + 1) % STREAMS_PER_PRIORITY;
             return Ok(id);
         }
-        let id = self.make(&mut making, StreamKind::Side { priority })?;
+        let id = self.make(&mut making, priority)?;
         match place {
             Some(place) => making.pools[place].streams.push(id),
             None => making.pools.push(Pool { priority, streams: vec![id], next: 0 }),
@@ -187,7 +210,7 @@ impl<B: Backend> Streams<B> {
     /// A stream outside the pools.
     pub(crate) fn create(&'static self, priority: i32) -> Result<StreamId> {
         let priority = self.clamp(priority);
-        self.make(&mut lock(&self.making), StreamKind::Side { priority })
+        self.make(&mut lock(&self.making), priority)
     }
 
     fn clamp(&self, priority: i32) -> i32 {
@@ -196,22 +219,17 @@ impl<B: Backend> Streams<B> {
     }
 
     /// Making is serialised, driver call and all: it is rare, and numbers stay without gaps.
-    fn make(&self, making: &mut Making, kind: StreamKind) -> Result<StreamId> {
-        let native =
-            self.backend.stream(kind).map_err(|source| Error::Driver { device: self.device, source })?;
+    fn make(&self, making: &mut Making, priority: i32) -> Result<StreamId> {
+        let made = self.backend.stream(StreamKind::Side { priority });
+        let native = made.map_err(|source| Error::Driver { device: self.owner.device, source })?;
+        Ok(self.add(making, priority, native))
+    }
+
+    fn add(&self, making: &mut Making, priority: i32, native: B::Stream) -> StreamId {
         let id = StreamId(making.next_id);
         making.next_id += 1;
-        let priority = match kind {
-            StreamKind::Default => 0,
-            StreamKind::Side { priority } => priority,
-        };
-        self.table.get_or_init(id.0, || StreamState {
-            id,
-            device: self.device,
-            priority,
-            backend: self.backend,
-            native,
-        });
-        Ok(id)
+        let (owner, backend) = (self.owner, self.backend);
+        self.table.get_or_init(id.0, || StreamState { id, owner, priority, backend, native });
+        id
     }
 }

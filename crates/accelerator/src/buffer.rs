@@ -118,7 +118,7 @@ impl Buffer {
     /// then it returns when the bytes are there. PyTorch: `torch.Tensor.copy_`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a longer source, [`Error::Driver`].
+    /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], and then a part may have been copied between devices.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         if self.device() == source.device() {
             let stream = self.current_stream();

@@ -67,7 +67,11 @@ pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
     let target = device.into().resolve()?;
     match selection::stream(target.backend, target.index) {
         Some(stream) => Ok(stream),
-        None => target.open().map(|device| Stream::current_of(target.backend, device)),
+        None => {
+            let stream = Stream::current_of(target.backend, target.open()?);
+            selection::set_stream(stream); // so that the next call finds it at once
+            Ok(stream)
+        }
     }
 }
 

@@ -91,13 +91,12 @@ impl Stream {
         Ok(event)
     }
 
-    /// The current stream of an opened device on this thread; remembered, so that the next call finds it at once.
+    /// The current stream of an opened device on this thread. A device instance that the program opened by itself has no
+    /// other than its default stream.
     pub(crate) fn current_of(backend: BuiltIn, accelerator: AnyDevice) -> Self {
-        selection::stream(backend, accelerator.device().index).unwrap_or_else(|| {
-            let default = Self { accelerator, backend, id: StreamId::DEFAULT };
-            selection::set_stream(default);
-            default
-        })
+        let selected = selection::stream(backend, accelerator.device().index);
+        let of_this = selected.filter(|stream| stream.accelerator.address() == accelerator.address());
+        of_this.unwrap_or(Self { accelerator, backend, id: StreamId::DEFAULT })
     }
 
     pub(crate) fn accelerator(&self) -> AnyDevice {

@@ -33,5 +33,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let filter = arguments.filter.clone();
     let report = plan.run(&libtest_mimic::Arguments { filter, ..Default::default() });
     write!(std::io::stdout(), "{report}")?;
+    if report.cases.is_empty() {
+        return Err(Failure::NoCase(arguments.filter.clone().unwrap_or_default()));
+    }
     Ok(report.exit_code())
 }

@@ -43,6 +43,9 @@ pub enum Failure {
     /// The library refuses.
     #[error(transparent)]
     Accelerator(#[from] Error),
+    /// No conformance case has this in its name.
+    #[error("no case has `{0}` in its name")]
+    NoCase(String),
     /// The output cannot be written.
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),

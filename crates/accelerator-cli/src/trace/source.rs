@@ -163,14 +163,14 @@ struct ZstdFrames<R: BufRead>(Option<StreamingDecoder<R, FrameDecoder>>);
 
 impl<R: BufRead> ZstdFrames<R> {
     fn new(input: R) -> io::Result<Self> {
-        StreamingDecoder::new(input).map(Some).map(Self).map_err(io::Error::other)
+        StreamingDecoder::new(input).map(Some).map(Self).map_err(|_| broken_zstd())
     }
 }
 
 impl<R: BufRead> Read for ZstdFrames<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while let Some(frame) = &mut self.0 {
-            let read = frame.read(buffer)?;
+            let read = frame.read(buffer).map_err(|_| broken_zstd())?;
             if read > 0 || buffer.is_empty() {
                 return Ok(read);
             }
@@ -181,4 +181,8 @@ impl<R: BufRead> Read for ZstdFrames<R> {
         }
         Ok(0)
     }
+}
+
+fn broken_zstd() -> io::Error {
+    io::Error::other("a zstd frame is damaged, or the file ends within it")
 }

@@ -5,6 +5,7 @@
 //! another list runs. Nothing depends on time, but for the limit after which a deadlock is a failure.
 
 mod operations;
+mod stage;
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
@@ -12,7 +13,8 @@ use std::time::Instant;
 use accelerator_core::{Backend, BlockState, Error, Result};
 use libtest_mimic::Failed;
 
-use self::operations::{Act, Blocks, Meanwhile, Scene, Stage, Stopped, meanwhile, stopped};
+use self::operations::{Act, Meanwhile, Stopped, meanwhile, stopped};
+use self::stage::{Blocks, LIMIT, Scene, Stage};
 use super::context::{Device, STUCK, address};
 use super::threads::in_thread;
 use super::{Context, Outcome};
@@ -38,12 +40,12 @@ pub(super) fn interleavings_at_driver_calls<B: Backend>(context: &Context<B>) ->
 /// The driver calls that the operation makes by itself.
 fn alone<B: Backend>(scene: Scene<B>, first: &Stopped<B>) -> Result<Vec<Call>, Failed> {
     let mut stage = scene.set()?;
-    (first.prepare)(scene, &mut stage)?;
+    (first.prepare)(scene)?;
     scene.device.backend().start_log();
     let result = (first.act)(scene, &mut stage.first);
     let log = scene.device.backend().take_log();
     check_result(result, first.fails, first.fails)?;
-    check(scene, &stage, false)?;
+    check(scene.device, &stage);
     clear(scene, stage)?;
     Ok(log)
 }
@@ -52,7 +54,7 @@ fn alone<B: Backend>(scene: Scene<B>, first: &Stopped<B>) -> Result<Vec<Call>, F
 fn both<B: Backend>(scene: Scene<B>, first: &Stopped<B>, calls: &[Call], second: &Meanwhile<B>) -> Outcome {
     let Some((call, before)) = calls.split_last() else { return Ok(()) };
     let mut stage = scene.set()?;
-    (first.prepare)(scene, &mut stage)?;
+    (first.prepare)(scene)?;
     let backend = scene.device.backend();
     before.iter().filter(|earlier| *earlier == call).for_each(|_| backend.gate(*call).open());
     let gate = backend.gate(*call);
@@ -60,21 +62,32 @@ fn both<B: Backend>(scene: Scene<B>, first: &Stopped<B>, calls: &[Call], second:
     if !gate.wait_reached(STUCK) {
         return Err("the call is not made".into());
     }
-    let waits = scene.device.statistics().num_sync_all_streams;
+    let waits = in_thread(move || scene.device.statistics().num_sync_all_streams);
+    let waits = waits.recv_timeout(STUCK).map_err(|_| "the statistics wait for it")?;
     let mut running = start(scene, second.act, std::mem::take(&mut stage.second));
-    // Who must wait for memory waits for who holds the right to take events; nobody else waits for anybody.
-    if second.waits_for_events && first.holding_events.contains(call) {
+    // Who must wait for memory waits for who holds the right to take events, and for who is giving memory back; nobody else
+    // waits for anybody.
+    if second.waits_for_events && *call == Call::Dealloc {
+        // It may be anywhere up to there.
+    } else if second.waits_for_events && first.holding_events.contains(call) {
         running.go_as_far_as_possible(scene.device, waits)?;
     } else {
         running.finish("it waits for a thread that is inside the driver")?;
+    }
+    if second.empties && running.done.is_some() {
+        check_emptied(scene.device, &stage);
     }
     gate.open();
     let ((first_blocks, first_result), (second_blocks, second_result)) =
         (stopped.into_result("the stopped one")?, running.into_result("the other")?);
     (stage.first, stage.second) = (first_blocks, second_blocks);
-    check_result(first_result, first.fails, first.fails || second.takes_memory)?;
-    check_result(second_result, false, second.takes_memory)?;
-    check(scene, &stage, second.empties)?;
+    let too_little = first.takes && second.takes;
+    check_result(first_result, first.fails, first.fails || too_little)?;
+    check_result(second_result, false, too_little)?;
+    if second.empties {
+        check_emptied(scene.device, &stage);
+    }
+    check(scene.device, &stage);
     clear(scene, stage)
 }
 
@@ -87,34 +100,36 @@ fn check_result(result: Result<()>, must_fail: bool, may_fail: bool) -> Outcome 
 }
 
 /// What must hold behind both.
-fn check<B: Backend>(scene: Scene<B>, stage: &Stage<B>, emptied: bool) -> Outcome {
-    let device = scene.device;
+fn check<B: Backend>(device: Device<B>, stage: &Stage<B>) {
     device.check_books();
-    assert!(device.backend().used() <= scene.limit, "more was taken than is allowed");
+    assert!(device.backend().used() <= LIMIT, "more was taken than is allowed");
     let mut live: Vec<_> = stage.blocks().map(|block| (address(block), block.size())).collect();
     live.sort_unstable();
     for pair in live.windows(2) {
         assert!(pair[0].0 + pair[0].1 <= pair[1].0, "live blocks overlap: {live:x?}");
     }
-    let snapshot = device.allocator().snapshot();
-    let states: Vec<_> = snapshot.segments.iter().flat_map(|segment| &segment.blocks).collect();
-    for (start, _) in &live {
-        let known =
-            states.iter().any(|block| block.address == *start && block.state == BlockState::Allocated);
-        assert!(known, "a live block at {start:#x} is not in the books");
+    for (start, _) in live {
+        assert_eq!(state(device, start), Some(BlockState::Allocated), "of a live block at {start:#x}");
     }
-    for start in stage.pending.iter().filter(|_| emptied) {
-        let pending =
-            states.iter().any(|block| block.address == *start && block.state == BlockState::PendingFree);
-        assert!(!pending, "`empty_cache` did not wait for the use of the block at {start:#x}");
+}
+
+/// `empty_cache` has waited for whatever was in use before.
+fn check_emptied<B: Backend>(device: Device<B>, stage: &Stage<B>) {
+    for start in stage.pending {
+        assert_ne!(state(device, start), Some(BlockState::PendingFree), "of a block at {start:#x}");
     }
-    Ok(())
+}
+
+fn state<B: Backend>(device: Device<B>, start: u64) -> Option<BlockState> {
+    let segments = device.allocator().snapshot().segments;
+    let mut blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    blocks.find(|block| block.address == start).map(|block| block.state)
 }
 
 /// Nothing may be lost: all goes back to the driver, and all that is allowed can be had, to the byte.
 fn clear<B: Backend>(scene: Scene<B>, stage: Stage<B>) -> Outcome {
     let device = scene.device;
-    device.free_all(stage.first.into_iter().chain(stage.second).chain(stage.kept))?;
+    device.free_all(stage.into_blocks())?;
     scene.reset()?;
     device.allocator().empty_cache()?;
     assert_eq!(device.statistics().active.all.current, 0);
@@ -150,9 +165,10 @@ impl<B: Backend> Running<B> {
         Ok(())
     }
 
-    /// Until it ends or is about to wait for the right to take events, and then some way, should it not wait.
+    /// Until it ends or is about to wait for the right to take events, and then some turns, in which it must not go on.
     fn go_as_far_as_possible(&mut self, device: Device<B>, waits: i64) -> Outcome {
         let begun = Instant::now();
+        let mut calls = None;
         let mut turns = 0;
         while self.done.is_none() && turns < 20 {
             match self.receiver.try_recv() {
@@ -160,7 +176,13 @@ impl<B: Backend> Running<B> {
                 Err(TryRecvError::Empty) => std::thread::yield_now(),
                 Err(TryRecvError::Disconnected) => return Err("it panicked".into()),
             }
-            turns += u32::from(device.statistics().num_sync_all_streams > waits);
+            if device.statistics().num_sync_all_streams > waits {
+                turns += 1;
+                let before = *calls.get_or_insert_with(|| device.all_calls());
+                if self.done.is_some() || device.all_calls() != before {
+                    return Err("it does not wait for who takes events".into());
+                }
+            }
             if begun.elapsed() > STUCK {
                 return Err("it waits, but not for events".into());
             }

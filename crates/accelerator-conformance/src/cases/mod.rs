@@ -7,6 +7,7 @@ mod context;
 mod devices;
 mod events;
 mod injection;
+mod interleavings;
 mod layout;
 mod out_of_memory;
 mod random;

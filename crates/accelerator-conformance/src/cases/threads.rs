@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use accelerator_core::{Backend, Error, MIB, Stream};
 
 use super::context::{Device, STUCK, address};
+use super::interleavings::interleavings_at_driver_calls;
 use super::random::Random;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
@@ -15,11 +16,7 @@ use crate::faulty::Faulty;
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
         Case::new(93, "many_threads", many_threads),
-        Case::elsewhere(
-            94,
-            "model_checking_of_lock_free_parts",
-            "there is no lock-free or sharded part: each stream's books are behind one lock",
-        ),
+        Case::new(94, "interleavings_at_driver_calls", interleavings_at_driver_calls),
         Case::new(95, "no_lock_across_driver_calls", no_lock_across_driver_calls),
         Case::new(96, "thread_end_returns_its_cache", thread_end_returns_its_cache),
         Case::new(97, "driver_gone_first", driver_gone_first),
@@ -163,7 +160,7 @@ fn stuck_in<B: Backend>(context: &Context<B>, call: Call) -> Outcome {
 }
 
 /// Runs it in a thread of its own, which a stuck call does not keep the case from ending.
-fn in_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+pub(super) fn in_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         // Nobody listens any more when the case has failed meanwhile.

@@ -27,8 +27,8 @@ pub(super) struct Taken<P> {
     pub(super) size: u64,
 }
 
-/// A segment taken out of the books, to be given back to the driver.
-#[derive(Clone, Copy, Debug)]
+/// A segment taken out of the books, to be given back to the driver: once, so it cannot be copied.
+#[derive(Debug)]
 pub(super) struct Detached<P> {
     pub(super) ptr: P,
     pub(super) size: u64,

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::LocalKey;
 
 use super::CachingAllocator;
 use crate::backend::Backend;
@@ -27,7 +28,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Adds a callback that is asked to free memory when a request finds no block; it says whether it freed any.
     /// PyTorch: `FreeMemoryCallback`.
     ///
-    /// It may allocate and free. It runs on the thread that allocates.
+    /// It may allocate and free; for requests of its own it is not asked. It runs on the thread that allocates.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) -> HookId {
         self.hooks.add(&self.hooks.free_memory, Arc::new(callback))
     }
@@ -53,24 +54,15 @@ impl Hooks {
     /// Runs every callback. Whether any of them freed memory.
     pub(super) fn free_memory(&self) -> bool {
         let callbacks = lock(&self.free_memory).clone();
-        callbacks.iter().fold(false, |freed, (_, callback)| callback() | freed)
+        let run = || callbacks.iter().fold(false, |freed, (_, callback)| callback() | freed);
+        !callbacks.is_empty() && once(&FREEING, run).unwrap_or(false)
     }
 
     pub(super) fn observe(&self, report: &OutOfMemory) {
-        thread_local!(static OBSERVING: Cell<bool> = const { Cell::new(false) });
-        struct Observing;
-        impl Drop for Observing {
-            fn drop(&mut self) {
-                OBSERVING.set(false);
-            }
-        }
-
         let observers = lock(&self.observers).clone();
-        if observers.is_empty() || OBSERVING.replace(true) {
-            return;
+        if !observers.is_empty() {
+            once(&OBSERVING, || observers.iter().for_each(|(_, observer)| observer(report)));
         }
-        let _observing = Observing; // also after a panic
-        observers.iter().for_each(|(_, observer)| observer(report));
     }
 
     fn add<T: ?Sized>(&self, hooks: &Mutex<Vec<(HookId, Arc<T>)>>, hook: Arc<T>) -> HookId {
@@ -78,6 +70,25 @@ impl Hooks {
         lock(hooks).push((id, hook));
         id
     }
+}
+
+thread_local!(static FREEING: Cell<bool> = const { Cell::new(false) });
+thread_local!(static OBSERVING: Cell<bool> = const { Cell::new(false) });
+
+/// Runs the hooks, unless this thread runs them already: what they ask of the allocator does not come back to them.
+fn once<T>(running: &'static LocalKey<Cell<bool>>, hooks: impl FnOnce() -> T) -> Option<T> {
+    struct Running(&'static LocalKey<Cell<bool>>);
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.0.set(false);
+        }
+    }
+
+    if running.replace(true) {
+        return None;
+    }
+    let _running = Running(running); // also after a panic
+    Some(hooks())
 }
 
 fn remove<T: ?Sized>(hooks: &Mutex<Vec<(HookId, Arc<T>)>>, id: HookId) -> bool {

@@ -60,9 +60,12 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Rung 4: a segment from the driver. PyTorch: `alloc_block`.
     fn grow(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
-        if !self.ledger.lock().charge(request.segment) {
-            return Ok(Grown::Refused(OutOfMemoryCause::Limit));
+        let mut books = self.ledger.lock();
+        if !books.charge(request.segment) {
+            let cause = books.limit().map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
+            return Ok(Grown::Refused(cause));
         }
+        drop(books);
         self.reject_ahead_of_driver(request, stream)?;
         match segment::take(self.backend, request.segment) {
             Ok(ptr) => {

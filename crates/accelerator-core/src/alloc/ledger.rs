@@ -56,11 +56,13 @@ impl Books {
         self.charged
     }
 
-    /// Sets `size` bytes aside for a driver allocation, if the limit allows them.
+    /// Sets `size` bytes aside for a driver allocation, if the limit allows them. Without a limit, what statistics can
+    /// count is one.
     pub(super) fn charge(&mut self, size: u64) -> bool {
-        let within = self.limit.is_none_or(|limit| self.charged + size <= limit);
-        self.charged += if within { size } else { 0 };
-        within
+        let limit = self.limit.unwrap_or(i64::MAX as u64);
+        let charged = self.charged.checked_add(size).filter(|charged| *charged <= limit);
+        self.charged = charged.unwrap_or(self.charged);
+        charged.is_some()
     }
 
     /// Takes back a charge whose driver allocation failed.

@@ -17,6 +17,7 @@ mod policy;
 mod raw;
 mod release;
 mod report;
+mod returning;
 mod segment;
 mod settings;
 
@@ -33,9 +34,10 @@ use self::ledger::Ledger;
 use self::pending::PendingFrees;
 use self::policy::{Request, TOO_LARGE};
 use self::raw::RawTable;
+use self::returning::Returning;
 use crate::backend::Backend;
 use crate::event::EventPool;
-use crate::stream::{Stream, Streams};
+use crate::stream::{Instance, Stream, Streams};
 use crate::sync::{Table, lock};
 use crate::types::{Device, Error, PoolKind, Result, Statistics, StreamId};
 
@@ -44,6 +46,7 @@ use crate::types::{Device, Error, PoolKind, Result, Statistics, StreamId};
 /// On the same calls from one thread, statistics, segments and blocks equal those of PyTorch's own allocator.
 /// Any thread may call anything at any time; no lock is held across a driver call or a callback.
 pub struct CachingAllocator<B: Backend> {
+    owner: Instance,
     device: Device,
     backend: &'static B,
     streams: &'static Streams<B>,
@@ -57,6 +60,7 @@ pub struct CachingAllocator<B: Backend> {
     clocks: [AtomicU64; 2],
     hooks: Hooks,
     raw: RawTable<B>,
+    returning: Returning,
 }
 
 /// A block that was given out: where it is, and the key to free it again.
@@ -128,13 +132,14 @@ impl<B: Backend> std::fmt::Debug for Allocation<B> {
 
 impl<B: Backend> CachingAllocator<B> {
     pub(crate) fn new(
-        device: Device,
+        owner: Instance,
         backend: &'static B,
         streams: &'static Streams<B>,
         config: AllocatorConfig,
     ) -> Self {
         Self {
-            device,
+            owner,
+            device: owner.device,
             backend,
             streams,
             arenas: Table::new(),
@@ -144,6 +149,7 @@ impl<B: Backend> CachingAllocator<B> {
             clocks: [AtomicU64::new(0), AtomicU64::new(0)],
             hooks: Hooks::default(),
             raw: RawTable::default(),
+            returning: Returning::default(),
         }
     }
 
@@ -152,7 +158,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::DeviceMismatch`] for a stream of another device, [`Error::Driver`].
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
-        stream.check(self.device, self.backend)?;
+        stream.check(self.owner)?;
         if bytes.get() >= TOO_LARGE {
             return Err(self.too_large(bytes));
         }
@@ -185,7 +191,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// [`Error::DeviceMismatch`] for an allocation or a stream of another device.
     pub fn record_use(&self, allocation: &Allocation<B>, stream: Stream<B>) -> Result<()> {
         self.check_owner(allocation)?;
-        stream.check(self.device, self.backend)?;
+        stream.check(self.owner)?;
         if stream != allocation.stream {
             lock(self.arena(allocation.stream.id())).record_use(allocation.taken.block, stream.id());
         }
@@ -299,11 +305,7 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     fn check_owner(&self, allocation: &Allocation<B>) -> Result<()> {
-        if allocation.stream.is_of(self.backend) {
-            return Ok(());
-        }
-        let found = allocation.stream.device();
-        Err(Error::DeviceMismatch { what: "the allocation", expected: self.device, found })
+        allocation.stream.owner().check(self.owner, "the allocation")
     }
 
     fn driver_error(&self, source: crate::types::DriverError) -> Error {

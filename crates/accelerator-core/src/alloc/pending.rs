@@ -11,7 +11,7 @@ use super::policy::Request;
 use crate::backend::{Backend, DriverResult};
 use crate::event::EventPool;
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use crate::types::{Result, StreamId};
 
 /// The freed blocks that other streams still use.
@@ -59,7 +59,7 @@ impl<B: Backend> CachingAllocator<B> {
         if self.pending.count.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        let Ok(_taking) = self.pending.taking.try_lock() else { return Ok(()) };
+        let Some(_taking) = try_lock(&self.pending.taking) else { return Ok(()) };
         self.take_events(|event| self.backend.is_complete(event))
     }
 
@@ -103,7 +103,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Makes the stream wait on the device for the uses of the smallest pending block of its own that can serve the
     /// request, and frees that block. Whether there was one.
     pub(super) fn reuse_by_device_wait(&self, request: &Request, stream: Stream<B>) -> Result<bool> {
-        let Ok(_taking) = self.pending.taking.try_lock() else { return Ok(false) };
+        let Some(_taking) = try_lock(&self.pending.taking) else { return Ok(false) };
         self.record_unrecorded().map_err(|error| self.driver_error(error))?;
         let Some(chosen) = self.smallest_pending(request, stream.id()) else { return Ok(false) };
         let mut uses = self.pending.queues().recorded.take_all_of(chosen).into_iter();
@@ -155,12 +155,12 @@ impl<B: Backend> CachingAllocator<B> {
     fn use_over(&self, pending: PendingBlock) {
         self.pending.count.fetch_sub(1, Ordering::Relaxed);
         let arena = self.arena(pending.arena);
-        let free = {
+        let (free, caching) = {
             let mut arena = lock(arena);
             let clock = self.clock(arena.pool_of(pending.block));
-            arena.use_completed(pending.block, clock, &mut self.ledger.lock())
+            (arena.use_completed(pending.block, clock, &mut self.ledger.lock()), arena.config.caching)
         };
-        if free {
+        if free && !caching {
             self.release_uncached(arena);
         }
     }

@@ -43,7 +43,8 @@ impl AllocatorConfig {
         } else if pool == PoolKind::Small {
             SMALL_SEGMENT
         } else if size < MIN_OWN_SEGMENT {
-            self.large_segment_size
+            // Whatever somebody set: a segment holds its block, which is a multiple of the smallest.
+            self.large_segment_size.clamp(size, TOO_LARGE).next_multiple_of(MIN_BLOCK)
         } else {
             size.next_multiple_of(SEGMENT_ROUNDING)
         };
@@ -53,9 +54,12 @@ impl AllocatorConfig {
     /// PyTorch: `round_size`.
     fn round(&self, requested: u64) -> u64 {
         let divisions = self.roundup_power2_divisions.of(requested);
-        if divisions > 1 && requested > MIN_BLOCK * divisions {
-            let step = (1 << requested.ilog2()) / divisions;
-            return requested.next_multiple_of(step);
+        // More divisions than a u64 can hold in blocks wrap to 0, as in PyTorch.
+        if divisions > 1 && requested > MIN_BLOCK.wrapping_mul(divisions) && requested >= MIN_BLOCK {
+            return match (1 << requested.ilog2()) / divisions {
+                0 => requested.next_power_of_two(),
+                step => requested.next_multiple_of(step),
+            };
         }
         requested.max(1).next_multiple_of(MIN_BLOCK)
     }

@@ -26,7 +26,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// As [`allocate`](Self::allocate).
     pub fn raw_alloc(&self, bytes: u64, stream: Stream<B>) -> Result<Option<B::Ptr>> {
         let Some(bytes) = NonZeroU64::new(bytes) else {
-            stream.check(self.device, self.backend)?;
+            stream.check(self.owner)?;
             return Ok(None);
         };
         let allocation = self.allocate(bytes, stream)?;

@@ -24,9 +24,9 @@ impl<B: Backend> CachingAllocator<B> {
     pub(super) fn release_all(&self) -> Result<()> {
         self.wait_for_all()?;
         for arena in self.arenas.iter() {
-            let segments = lock(arena).detach_all();
-            self.give_back(arena, segments);
+            self.give_back(arena, |arena| arena.detach_all());
         }
+        self.returning.wait(); // what other threads are giving back
         Ok(())
     }
 
@@ -34,18 +34,15 @@ impl<B: Backend> CachingAllocator<B> {
     /// Whether they do. PyTorch: `release_available_cached_blocks`.
     pub(super) fn release_oversize(&self, request: &Request, stream: Stream<B>) -> bool {
         let arena = self.arena(stream.id());
-        let (wanted, segments) = {
-            let mut arena = lock(arena);
-            if arena.config.max_split_size == u64::MAX {
-                return false;
-            }
-            let wanted = request.size.max(arena.config.max_split_size);
+        let config = lock(arena).config;
+        if config.max_split_size == u64::MAX {
+            return false;
+        }
+        let wanted = request.size.max(config.max_split_size);
+        let released = self.give_back(arena, |arena| {
             let chosen = arena.oversize_for(request.pool, wanted);
-            let segments: Vec<_> = chosen.into_iter().filter_map(|whole| arena.detach(whole)).collect();
-            (wanted, segments)
-        };
-        let released: u64 = segments.iter().map(|segment| segment.size).sum();
-        self.give_back(arena, segments);
+            chosen.into_iter().filter_map(|whole| arena.detach(whole)).collect()
+        });
         released >= wanted
     }
 
@@ -71,8 +68,7 @@ impl<B: Backend> CachingAllocator<B> {
             let old: Vec<(&Mutex<Arena<B::Ptr>>, WholeFree)> = old;
             for (arena, whole) in old {
                 reclaimed += whole.size;
-                let segment = lock(arena).detach(whole);
-                self.give_back(arena, segment);
+                self.give_back(arena, |arena| arena.detach(whole).into_iter().collect());
             }
         }
     }
@@ -86,22 +82,30 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// With caching off, gives back what the arena holds.
     pub(super) fn release_uncached(&self, arena: &Mutex<Arena<B::Ptr>>) {
-        let segments = {
-            let mut arena = lock(arena);
-            if arena.config.caching {
-                return;
-            }
-            arena.detach_all()
-        };
-        self.give_back(arena, segments);
+        self.give_back(arena, |arena| if arena.config.caching { Vec::new() } else { arena.detach_all() });
     }
 
-    /// Returns segments to the driver, outside the arena's lock, and then enters it into the books.
-    fn give_back(&self, arena: &Mutex<Arena<B::Ptr>>, segments: impl IntoIterator<Item = Detached<B::Ptr>>) {
+    /// Takes segments out of the arena's books, and outside its lock returns them to the driver and enters that into the
+    /// ledger. Bytes that went back.
+    fn give_back(
+        &self,
+        arena: &Mutex<Arena<B::Ptr>>,
+        detach: impl FnOnce(&mut Arena<B::Ptr>) -> Vec<Detached<B::Ptr>>,
+    ) -> u64 {
+        let (config, segments) = {
+            let mut arena = lock(arena);
+            let segments = detach(&mut arena);
+            self.returning.leave(segments.len());
+            (arena.config, segments)
+        };
+        let mut bytes = 0;
         for detached in segments {
+            let (pool, size) = (detached.pool, detached.size);
             segment::give_back(self.backend, detached);
-            let config = lock(arena).config;
-            self.ledger.lock().segment_released(&config, detached.pool, detached.size);
+            self.ledger.lock().segment_released(&config, pool, size);
+            self.returning.arrive();
+            bytes += size;
         }
+        bytes
     }
 }

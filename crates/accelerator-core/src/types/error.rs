@@ -3,7 +3,7 @@ use super::{Bytes, Device, DriverError, OutOfMemory};
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. After each of these nothing has changed and nothing is lost.
+/// What can go wrong. Afterwards nothing has changed and nothing is lost, unless the function that failed says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

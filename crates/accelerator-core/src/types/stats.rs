@@ -10,9 +10,9 @@ pub struct Stat {
     pub current: i64,
     /// The highest value since the peaks were last reset.
     pub peak: i64,
-    /// The sum of all increases since the accumulated values were last reset.
+    /// The sum of all increases since the accumulated values were last reset; beyond 2⁶³ it wraps, as in PyTorch.
     pub allocated: i64,
-    /// The sum of all decreases since the accumulated values were last reset.
+    /// The sum of all decreases since the accumulated values were last reset; it wraps too.
     pub freed: i64,
 }
 
@@ -21,13 +21,13 @@ impl Stat {
         let amount = amount as i64;
         self.current += amount;
         self.peak = self.peak.max(self.current);
-        self.allocated += amount;
+        self.allocated = self.allocated.wrapping_add(amount);
     }
 
     pub(crate) fn decrease(&mut self, amount: u64) {
         let amount = amount as i64;
         self.current -= amount;
-        self.freed += amount;
+        self.freed = self.freed.wrapping_add(amount);
     }
 
     pub(crate) fn change(&mut self, amount: i64) {

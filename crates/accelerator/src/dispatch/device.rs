@@ -11,6 +11,8 @@ use crate::backends::{AnyBuffer, AnyEvent};
 /// A device and its streams, which are named by number.
 #[enum_dispatch]
 pub(crate) trait DeviceDispatch {
+    /// Tells device instances apart.
+    fn address(&self) -> usize;
     /// The `Accelerator<B>`.
     fn as_any(&self) -> &'static (dyn Any + Send + Sync);
     fn device(&self) -> Device;
@@ -30,6 +32,10 @@ where
     Event<B>: Into<AnyEvent>,
     Buffer<B>: Into<AnyBuffer>,
 {
+    fn address(&self) -> usize {
+        std::ptr::from_ref::<Accelerator<B>>(self).addr()
+    }
+
     fn as_any(&self) -> &'static (dyn Any + Send + Sync) {
         *self
     }

@@ -1,17 +1,11 @@
-//! What is stopped, what runs meanwhile, and what they find.
+//! What is stopped, and what runs meanwhile.
 
-use accelerator_core::{
-    Allocation, AllocatorConfig, Backend, Buffer, DriverErrorKind, MIB, Result, Stream,
-};
+use accelerator_core::{Backend, DriverErrorKind, MIB, Result};
 
-use super::super::Context;
 use super::super::books::check_statistics;
-use super::super::context::{Device, address};
+use super::stage::{Blocks, Scene};
 use crate::calls::Call;
 use crate::controls::Controls;
-use crate::faulty::Faulty;
-
-pub(super) type Blocks<B> = Vec<Allocation<Faulty<B>>>;
 
 /// Takes the blocks to free from the list, and puts what it allocates there.
 pub(super) type Act<B> = fn(Scene<B>, &mut Blocks<B>) -> Result<()>;
@@ -20,10 +14,12 @@ pub(super) type Act<B> = fn(Scene<B>, &mut Blocks<B>) -> Result<()>;
 pub(super) struct Stopped<B: Backend> {
     pub(super) name: &'static str,
     pub(super) settings: &'static str,
-    pub(super) prepare: fn(Scene<B>, &mut Stage<B>) -> Result<()>,
+    pub(super) prepare: fn(Scene<B>) -> Result<()>,
     pub(super) act: Act<B>,
     /// It fails for lack of memory.
     pub(super) fails: bool,
+    /// It takes memory, so that there may be too little for another.
+    pub(super) takes: bool,
     /// The calls during which it holds the right to take events.
     pub(super) holding_events: &'static [Call],
 }
@@ -36,17 +32,148 @@ pub(super) struct Meanwhile<B: Backend> {
     pub(super) waits_for_events: bool,
     /// It gives everything back to the driver that is not in use.
     pub(super) empties: bool,
-    /// There may be too little memory for it and the other.
-    pub(super) takes_memory: bool,
+    /// It takes so much memory that there may be too little for it and another.
+    pub(super) takes: bool,
 }
 
-/// A device of which at most `limit` bytes may be taken, and three streams.
-pub(super) struct Scene<B: Backend> {
-    pub(super) device: Device<B>,
-    pub(super) limit: u64,
-    own: Stream<Faulty<B>>,
-    other: Stream<Faulty<B>>,
-    /// Held: what it uses stays in use.
-    slow: Stream<Faulty<B>>,
-    config: AllocatorConfig,
+impl<B: Backend> Stopped<B> {
+    /// It succeeds, and is the holder of that right while it asks for events or waits for them.
+    fn new(name: &'static str, settings: &'static str, act: Act<B>) -> Self {
+        let holding_events = &[Call::IsComplete, Call::WaitHost, Call::Wait];
+        Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events }
+    }
+}
+
+pub(super) fn stopped<B: Backend>() -> Vec<Stopped<B>> {
+    const LIMITED: &str = "per_process_memory_fraction:0.5";
+    const COLLECTED: &str = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.3";
+    vec![
+        Stopped::new("an allocation from the cache", "", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
+        Stopped::new("one that grows", "", |scene, blocks| scene.alloc(scene.slow, 20 * MIB, blocks)),
+        Stopped::new("one that the driver refuses at first", "", need_all),
+        Stopped::new("one that the limit refuses at first", LIMITED, need_all),
+        Stopped {
+            fails: true,
+            ..Stopped::new("one that fails", "", |scene, blocks| scene.alloc(scene.own, 300 * MIB, blocks))
+        },
+        Stopped::new("one that collects garbage", COLLECTED, |scene, blocks| {
+            scene.alloc(scene.own, 40 * MIB, blocks)
+        }),
+        Stopped::new("one that gives oversize blocks back", "max_split_size_mb:22", |scene, blocks| {
+            scene.alloc(scene.own, 40 * MIB, blocks)
+        }),
+        Stopped::new("one behind a wait on the device", "device_side_reuse:True", |scene, blocks| {
+            scene.alloc(scene.own, 28 * MIB, blocks)
+        }),
+        Stopped {
+            prepare: unrecorded_use,
+            holding_events: &[Call::Event, Call::Record, Call::IsComplete],
+            ..Stopped::new("one that records an event again", "", |scene, blocks| {
+                scene.alloc(scene.own, 512, blocks)
+            })
+        },
+        Stopped {
+            holding_events: &[Call::IsComplete, Call::Dealloc],
+            ..Stopped::new("one without a cache", "caching:False", |scene, blocks| {
+                scene.alloc(scene.own, 512, blocks)
+            })
+        },
+        Stopped::new("a free without a cache", "caching:False", |scene, blocks| scene.free(0, blocks)),
+        Stopped {
+            prepare: empty_event_pool,
+            ..Stopped::new("a free with uses by two streams", "", |scene, blocks| {
+                scene.device.allocator().record_use(&blocks[0], scene.other)?;
+                scene.device.allocator().record_use(&blocks[0], scene.slow)?;
+                scene.free(0, blocks)
+            })
+        },
+        Stopped {
+            takes: false,
+            ..Stopped::new("empty_cache", "", |scene, _| scene.device.allocator().empty_cache())
+        },
+    ]
+}
+
+impl<B: Backend> Meanwhile<B> {
+    fn new(name: &'static str, act: Act<B>) -> Self {
+        Self { name, act, waits_for_events: false, empties: false, takes: false }
+    }
+}
+
+pub(super) fn meanwhile<B: Backend>() -> Vec<Meanwhile<B>> {
+    vec![
+        Meanwhile::new("an allocation from the cache", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
+        Meanwhile::new("one of a whole segment", |scene, blocks| scene.alloc(scene.own, 24 * MIB, blocks)),
+        Meanwhile::new("two of parts of a segment", |scene, blocks| {
+            scene.alloc(scene.own, 13 * MIB, blocks)?;
+            scene.alloc(scene.own, 11 * MIB, blocks)?;
+            scene.free(blocks.len() - 2, blocks)
+        }),
+        Meanwhile::new("one on another stream", |scene, blocks| scene.alloc(scene.other, 512, blocks)),
+        Meanwhile::new("a free", |scene, blocks| scene.free(0, blocks)),
+        Meanwhile::new("a free that other streams used", |scene, blocks| scene.free(1, blocks)),
+        Meanwhile::new("a free of a whole segment", |scene, blocks| scene.free(2, blocks)),
+        Meanwhile::new("a use by another stream", |scene, blocks| {
+            scene.device.allocator().record_use(&blocks[0], scene.slow)
+        }),
+        Meanwhile::new("events that complete", |scene, blocks| {
+            scene.device.release(scene.slow);
+            scene.device.backend().settle();
+            scene.alloc(scene.own, 512, blocks)
+        }),
+        Meanwhile::new("a look", |scene, _| {
+            check_statistics(&scene.device.statistics());
+            scene.device.allocator().snapshot();
+            Ok(())
+        }),
+        Meanwhile::new("resets", |scene, _| {
+            scene.device.allocator().reset_peak_statistics();
+            scene.device.allocator().reset_accumulated_statistics();
+            Ok(())
+        }),
+        Meanwhile::new("a lower limit", |scene, _| {
+            scene.device.allocator().set_memory_fraction(scene.device.allocator().memory_fraction() * 0.95)
+        }),
+        Meanwhile::new("the cache switched off", |scene, _| {
+            let allocator = scene.device.allocator();
+            allocator.set_config(allocator.config().updated("caching:False")?);
+            Ok(())
+        }),
+        Meanwhile {
+            waits_for_events: true,
+            empties: true,
+            ..Meanwhile::new("empty_cache", |scene, _| scene.device.allocator().empty_cache())
+        },
+        Meanwhile {
+            waits_for_events: true,
+            takes: true,
+            ..Meanwhile::new("one that needs much", |scene, blocks| {
+                scene.alloc(scene.other, 100 * MIB, blocks)
+            })
+        },
+    ]
+}
+
+/// More than there is without what is cached and what other streams use.
+fn need_all<B: Backend>(scene: Scene<B>, blocks: &mut Blocks<B>) -> Result<()> {
+    scene.alloc(scene.own, 100 * MIB, blocks)
+}
+
+/// A freed block with a use that no event could be recorded for.
+fn unrecorded_use<B: Backend>(scene: Scene<B>) -> Result<()> {
+    let used = scene.device.alloc(512)?;
+    scene.device.allocator().record_use(&used, scene.slow)?;
+    scene.device.backend().fail_next(Call::Record, DriverErrorKind::Other);
+    scene.device.free(used)
+}
+
+/// Lets the next use ask the driver for a new event.
+fn empty_event_pool<B: Backend>(scene: Scene<B>) -> Result<()> {
+    let made = scene.device.calls(Call::Event);
+    while scene.device.calls(Call::Event) == made {
+        let used = scene.device.alloc(512)?;
+        scene.device.allocator().record_use(&used, scene.slow)?;
+        scene.device.free(used)?;
+    }
+    Ok(())
 }

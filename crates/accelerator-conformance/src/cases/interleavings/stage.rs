@@ -1,0 +1,101 @@
+//! What the two operations find.
+
+use accelerator_core::{Allocation, AllocatorConfig, Backend, MIB, Result, Stream};
+
+use super::super::Context;
+use super::super::context::{Device, address};
+use crate::controls::Controls;
+use crate::faulty::Faulty;
+
+/// Bytes that may be taken: all of the device, or less where the settings say so.
+pub(super) const LIMIT: u64 = 180 * MIB;
+
+pub(super) type Blocks<B> = Vec<Allocation<Faulty<B>>>;
+
+/// A device and three streams.
+pub(super) struct Scene<B: Backend> {
+    pub(super) device: Device<B>,
+    pub(super) own: Stream<Faulty<B>>,
+    pub(super) other: Stream<Faulty<B>>,
+    /// Held: what it uses stays in use.
+    pub(super) slow: Stream<Faulty<B>>,
+    config: AllocatorConfig,
+}
+
+impl<B: Backend> Clone for Scene<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Scene<B> {}
+
+/// Blocks that live.
+pub(super) struct Stage<B: Backend> {
+    /// For the operation that is stopped.
+    pub(super) first: Blocks<B>,
+    /// For the one that runs meanwhile: a small block, one that another stream used, and a whole segment.
+    pub(super) second: Blocks<B>,
+    pub(super) kept: Blocks<B>,
+    /// Where blocks lie that are freed, and that other streams use.
+    pub(super) pending: [u64; 2],
+}
+
+impl<B: Backend> Stage<B> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &Allocation<Faulty<B>>> {
+        self.first.iter().chain(&self.second).chain(&self.kept)
+    }
+
+    pub(super) fn into_blocks(self) -> impl Iterator<Item = Allocation<Faulty<B>>> {
+        self.first.into_iter().chain(self.second).chain(self.kept)
+    }
+}
+
+impl<B: Backend> Scene<B> {
+    pub(super) fn new(context: &Context<B>, settings: &str) -> Result<Self> {
+        let config = AllocatorConfig::default().updated(settings)?;
+        let device = context.device_with((LIMIT as f64 / config.memory_fraction) as u64, settings)?;
+        let (other, slow) = (device.side_stream()?, device.side_stream()?);
+        Ok(Self { device, own: device.default_stream(), other, slow, config })
+    }
+
+    /// Something of everything: 40 MiB live, 74 MiB cached on two streams, and 40 MiB that others use, of which 12 MiB
+    /// can be had by asking.
+    pub(super) fn set(self) -> Result<Stage<B>> {
+        let Self { device, own, other, slow, .. } = self;
+        device.hold(slow);
+        let [small, shared] = [device.alloc(512)?, device.alloc(512)?];
+        let [large, first] = [device.alloc(16 * MIB)?, device.alloc(18 * MIB)?];
+        let kept = vec![device.alloc(512)?, device.alloc_on(512, other)?];
+        let cached = [(24, own), (26, own), (24, other)];
+        let cached = cached.map(|(mib, stream)| device.alloc_on(mib * MIB, stream));
+        let [done, late] = [device.alloc(12 * MIB)?, device.alloc(28 * MIB)?];
+        let pending = [address(&done), address(&late)];
+        for (block, user) in [(&shared, slow), (&done, other), (&late, other), (&late, slow)] {
+            device.allocator().record_use(block, user)?;
+        }
+        for block in cached {
+            device.free(block?)?;
+        }
+        device.free_all([done, late])?;
+        device.backend().settle();
+        Ok(Stage { first: vec![first], second: vec![small, shared, large], kept, pending })
+    }
+
+    /// Takes back what may have been changed but for the blocks.
+    pub(super) fn reset(self) -> Result<()> {
+        self.device.backend().release_all();
+        self.device.backend().settle();
+        self.device.allocator().set_config(self.config);
+        self.device.allocator().set_memory_fraction(self.config.memory_fraction)
+    }
+
+    pub(super) fn alloc(self, stream: Stream<Faulty<B>>, bytes: u64, blocks: &mut Blocks<B>) -> Result<()> {
+        blocks.push(self.device.alloc_on(bytes, stream)?);
+        Ok(())
+    }
+
+    pub(super) fn free(self, place: usize, blocks: &mut Blocks<B>) -> Result<()> {
+        self.device.free(blocks.swap_remove(place))
+    }
+}
