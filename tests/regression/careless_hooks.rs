@@ -1,0 +1,52 @@
+//! What users hang in may do what the documentation allows, and may panic.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use accelerator_conformance::Sim;
+use accelerator_core::{Accelerator, AllocatorConfig, MIB};
+use accelerator_host::{Host, launch};
+
+#[test]
+fn a_callback_that_allocates_is_not_asked_for_its_own_requests() {
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    device.allocator().add_free_memory_callback(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        device.allocate(30 * MIB, stream).is_ok()
+    });
+    drop(device.allocate(5 * MIB, stream).unwrap());
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_callback_that_panics_leaves_the_allocator_whole() {
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    let id = device.allocator().add_free_memory_callback(|| panic_any("this panic is part of the test"));
+    assert!(catch_unwind(AssertUnwindSafe(|| device.allocate(MIB, stream))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| device.allocate(MIB, stream))).is_err(), "it is asked again");
+    assert!(device.allocator().remove_hook(id));
+    drop(device.allocate(MIB, stream).unwrap());
+    assert_eq!(device.allocator().statistics().active.all.current, 0);
+}
+
+#[test]
+fn a_kernel_may_panic_with_what_panics_when_it_is_dropped() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic_any("dropped");
+        }
+    }
+
+    let host = Accelerator::new(Host::new(0, 100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let stream = host.default_stream();
+    let buffer = host.allocate(16, stream).unwrap();
+    launch(stream, buffer.slice::<u8>().unwrap(), |_| panic_any(Bomb)).unwrap();
+    assert!(stream.synchronize().is_err());
+    stream.synchronize().unwrap();
+}

@@ -1,0 +1,61 @@
+//! Settings and sizes that overflowed.
+
+use accelerator_conformance::Sim;
+use accelerator_core::{Accelerator, AllocatorConfig, Error, MIB, OutOfMemoryCause};
+
+#[test]
+fn a_segment_holds_its_block_whatever_is_set() {
+    for size in [0, 512, 2 * MIB + 1, u64::MAX] {
+        let mut config = AllocatorConfig::default();
+        config.large_segment_size = size;
+        let device = Accelerator::new(Sim::default(), 0, config).unwrap();
+        match device.allocate(9 * MIB, device.default_stream()) {
+            Ok(_buffer) => {
+                for segment in device.allocator().snapshot().segments {
+                    let blocks: u64 = segment.blocks.iter().map(|block| block.size).sum();
+                    assert_eq!(blocks, segment.total_size);
+                    assert!(segment.total_size >= 9 * MIB && segment.total_size % 512 == 0);
+                }
+            }
+            Err(error) => assert!(matches!(error, Error::OutOfMemory(_)) && size == u64::MAX, "{error}"),
+        }
+    }
+}
+
+/// Block sizes as PyTorch 2.15's allocator gives them under the same setting.
+#[test]
+fn more_divisions_than_fit_round_to_powers_of_two() {
+    let settings = "roundup_power2_divisions:36028797018963968";
+    let config = AllocatorConfig::default().updated(settings).unwrap();
+    let device = Accelerator::new(Sim::default(), 0, config).unwrap();
+    for (requested, size) in [(300, 512), (5_000, 8_192), (3_000_000, 4_194_304)] {
+        let buffer = device.allocate(requested, device.default_stream()).unwrap();
+        assert_eq!(buffer.block_size(), size);
+    }
+}
+
+#[test]
+fn sums_beyond_what_statistics_count_wrap_and_live_memory_beyond_it_is_refused() {
+    const LARGEST: u64 = (1 << 60) - 4 * MIB;
+    let device = Accelerator::new(Sim::new(u64::MAX), 0, AllocatorConfig::default()).unwrap();
+    let stream = device.default_stream();
+    for _ in 0..20 {
+        drop(device.allocate(LARGEST, stream).unwrap());
+    }
+    let statistics = device.allocator().statistics();
+    assert_eq!(statistics.allocated_bytes.all.current, 0);
+    assert_eq!(statistics.allocated_bytes.all.allocated, statistics.allocated_bytes.all.freed);
+
+    let mut live = Vec::new();
+    let refusal = loop {
+        match device.allocate(LARGEST, stream) {
+            Ok(buffer) => live.push(buffer),
+            Err(error) => break error,
+        }
+        assert!(live.len() < 10);
+    };
+    assert!(matches!(refusal, Error::OutOfMemory(report) if report.cause == OutOfMemoryCause::Device));
+    drop(live);
+    device.allocator().empty_cache().unwrap();
+    assert_eq!(device.backend().used(), 0);
+}

@@ -1,0 +1,22 @@
+//! A buffer of a device instance that the program opened by itself, put where the facade's own was.
+
+use accelerator::host::Host;
+use accelerator::{Buffer, current_stream, memory};
+use accelerator_core::{Accelerator, AllocatorConfig, GIB};
+
+#[test]
+fn it_does_not_become_the_device_of_the_thread() {
+    let own = Accelerator::new(Host::new(0, GIB), 0, AllocatorConfig::default()).unwrap();
+    let mut inner = own.allocate(4096, own.default_stream()).unwrap();
+    let mut buffer = Buffer::allocate(4096, None).unwrap();
+    std::mem::swap(buffer.typed_mut::<Host>().unwrap(), &mut inner);
+    // A thread on which nothing is selected yet.
+    let worker = std::thread::spawn(move || {
+        buffer.fill(1).unwrap();
+        let (before, facades) =
+            (memory::memory_allocated(None).unwrap(), Buffer::allocate(8192, None).unwrap());
+        assert_eq!(memory::memory_allocated(None).unwrap(), before + facades.block_size());
+        assert_eq!(current_stream(None).unwrap().device(), facades.device());
+    });
+    worker.join().unwrap();
+}

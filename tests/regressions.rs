@@ -1,0 +1,11 @@
+//! Bugs that were found once, a file each.
+#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+
+#[path = "regression/careless_hooks.rs"]
+mod careless_hooks;
+#[path = "regression/driver_without_fields.rs"]
+mod driver_without_fields;
+#[path = "regression/extreme_sizes.rs"]
+mod extreme_sizes;
+#[path = "regression/foreign_buffers.rs"]
+mod foreign_buffers;
