@@ -6,8 +6,7 @@ use accelerator_core::{Accelerator, AllocatorConfig, Error, MIB, OutOfMemoryCaus
 #[test]
 fn a_segment_holds_its_block_whatever_is_set() {
     for size in [0, 512, 2 * MIB + 1, u64::MAX] {
-        let mut config = AllocatorConfig::default();
-        config.large_segment_size = size;
+        let config = AllocatorConfig { large_segment_size: size, ..AllocatorConfig::default() };
         let device = Accelerator::new(Sim::default(), 0, config).unwrap();
         match device.allocate(9 * MIB, device.default_stream()) {
             Ok(_buffer) => {
