@@ -35,6 +35,35 @@ fn a_callback_that_panics_leaves_the_allocator_whole() {
 }
 
 #[test]
+fn an_observer_that_panics_leaves_nobody_waiting() {
+    let config = AllocatorConfig::default().updated("throw_on_cudamalloc_oom:True").unwrap();
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, config).unwrap();
+    let stream = device.default_stream();
+    let id = device.allocator().add_out_of_memory_observer(|_| panic_any("this panic is part of the test"));
+    assert!(catch_unwind(AssertUnwindSafe(|| device.allocate(200 * MIB, stream))).is_err());
+    assert!(device.allocator().remove_hook(id));
+    device.allocator().set_memory_fraction(0.5).unwrap();
+    assert!(device.allocate(60 * MIB, stream).is_err(), "the limit refuses it, on the last rung too");
+    drop(device.allocate(50 * MIB, stream).unwrap());
+}
+
+/// On one thread: what it waits for must not be its own.
+#[test]
+fn an_observer_of_a_rejection_may_run_out_of_memory_itself() {
+    let config = AllocatorConfig::default().updated("throw_on_cudamalloc_oom:True").unwrap();
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, config).unwrap();
+    let stream = device.default_stream();
+    let refused = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&refused);
+    device.allocator().add_out_of_memory_observer(move |_| {
+        device.allocator().set_memory_fraction(0.5).unwrap();
+        count.fetch_add(u64::from(device.allocate(60 * MIB, stream).is_err()), Ordering::Relaxed);
+    });
+    assert!(device.allocate(200 * MIB, stream).is_err());
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn a_kernel_may_panic_with_what_panics_when_it_is_dropped() {
     struct Bomb;
     impl Drop for Bomb {

@@ -65,9 +65,10 @@ fn both<B: Backend>(scene: Scene<B>, first: &Stopped<B>, calls: &[Call], second:
     let waits = in_thread(move || scene.device.statistics().num_sync_all_streams);
     let waits = waits.recv_timeout(STUCK).map_err(|_| "the statistics wait for it")?;
     let mut running = start(scene, second.act, std::mem::take(&mut stage.second));
-    // Who must wait for memory waits for who holds the right to take events, and for who is giving memory back; nobody else
-    // waits for anybody.
-    if second.waits_for_events && *call == Call::Dealloc {
+    // Who must wait for memory waits for who holds the right to take events, for who is giving memory back, and where the
+    // limit refuses it for who may be refused what it counts; nobody else waits for anybody.
+    let gives_or_takes = *call == Call::Dealloc || (*call == Call::Alloc && second.takes);
+    if second.waits_for_events && gives_or_takes {
         // It may be anywhere up to there.
     } else if second.waits_for_events && first.holding_events.contains(call) {
         running.go_as_far_as_possible(scene.device, waits)?;

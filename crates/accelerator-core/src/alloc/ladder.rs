@@ -65,8 +65,23 @@ impl<B: Backend> CachingAllocator<B> {
             let cause = books.limit().map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Ok(Grown::Refused(cause));
         }
+        let asking = self.asking.begin();
         drop(books);
-        self.reject_ahead_of_driver(request, stream)?;
+        let grown = self.ask_driver(request, stream)?;
+        drop(asking); // before observers run: what they ask for may wait for it
+        match grown {
+            Grown::Refused(cause @ OutOfMemoryCause::Rejected) => {
+                Err(self.out_of_memory(request, stream, cause))
+            }
+            grown => Ok(grown),
+        }
+    }
+
+    /// Asks for a charged segment, and takes the charge back where there is none.
+    fn ask_driver(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
+        if self.rejects_ahead_of_driver(request, stream) {
+            return Ok(Grown::Refused(OutOfMemoryCause::Rejected));
+        }
         match segment::take(self.backend, request.segment) {
             Ok(ptr) => {
                 let mut arena = lock(self.arena(stream.id()));
@@ -83,29 +98,32 @@ impl<B: Backend> CachingAllocator<B> {
         }
     }
 
-    /// With `throw_on_cudamalloc_oom`, fails a charged request that exceeds the share of the device that the settings,
-    /// as they are now, allow.
-    fn reject_ahead_of_driver(&self, request: &Request, stream: Stream<B>) -> Result<()> {
+    /// With `throw_on_cudamalloc_oom`, whether a charged request exceeds the share of the device that the settings, as they
+    /// are now, allow. Its charge is taken back then.
+    fn rejects_ahead_of_driver(&self, request: &Request, stream: Stream<B>) -> bool {
         let config = lock(self.arena(stream.id())).config;
-        if !config.reject_ahead_of_driver {
-            return Ok(());
-        }
         let allowed = share(config.memory_fraction, self.backend.properties().total_memory);
         let mut books = self.ledger.lock();
-        if books.charged() <= allowed {
-            return Ok(());
+        let rejects = config.reject_ahead_of_driver && books.charged() > allowed;
+        if rejects {
+            books.refund(request.segment);
+            books.statistics.num_oom_rejections += 1;
         }
-        books.refund(request.segment);
-        books.statistics.num_oom_rejections += 1;
-        drop(books);
-        Err(self.out_of_memory(request, stream, OutOfMemoryCause::Rejected))
+        rejects
     }
 
-    /// Rung 6: waits for all events, gives back every whole free segment, and asks the driver a last time.
+    /// Rung 6: waits for all events, gives back every whole free segment, and asks the driver a last time. What other
+    /// threads have charged and are refused does not count against it.
     fn release_all_and_grow(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
         self.release_all()?;
         self.ledger.lock().statistics.num_alloc_retries += 1;
-        self.grow(request, stream)
+        match self.grow(request, stream)? {
+            Grown::Refused(OutOfMemoryCause::Limit) => {
+                self.asking.wait();
+                self.grow(request, stream)
+            }
+            grown => Ok(grown),
+        }
     }
 
     fn search_again(&self, request: &Request, stream: Stream<B>) -> Option<Taken<B::Ptr>> {

@@ -10,6 +10,7 @@ mod config;
 mod event_queues;
 mod free_list;
 mod hooks;
+mod in_flight;
 mod ladder;
 mod ledger;
 mod pending;
@@ -17,7 +18,6 @@ mod policy;
 mod raw;
 mod release;
 mod report;
-mod returning;
 mod segment;
 mod settings;
 
@@ -30,11 +30,11 @@ use self::block::BlockId;
 pub use self::config::{AllocatorConfig, RoundupDivisions};
 pub use self::hooks::HookId;
 use self::hooks::Hooks;
+use self::in_flight::InFlight;
 use self::ledger::Ledger;
 use self::pending::PendingFrees;
 use self::policy::{Request, TOO_LARGE};
 use self::raw::RawTable;
-use self::returning::Returning;
 use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
@@ -60,7 +60,10 @@ pub struct CachingAllocator<B: Backend> {
     clocks: [AtomicU64; 2],
     hooks: Hooks,
     raw: RawTable<B>,
-    returning: Returning,
+    /// Segments on their way back to the driver.
+    returning: InFlight,
+    /// Charged segments that the driver is being asked for.
+    asking: InFlight,
 }
 
 /// A block that was given out: where it is, and the key to free it again.
@@ -149,7 +152,8 @@ impl<B: Backend> CachingAllocator<B> {
             clocks: [AtomicU64::new(0), AtomicU64::new(0)],
             hooks: Hooks::default(),
             raw: RawTable::default(),
-            returning: Returning::default(),
+            returning: InFlight::default(),
+            asking: InFlight::default(),
         }
     }
 
@@ -264,10 +268,12 @@ impl<B: Backend> CachingAllocator<B> {
 
     fn free_block(&self, arena_id: StreamId, block: BlockId) {
         let arena = self.arena(arena_id);
-        let (freed, caching) = {
+        let (freed, caching, _recording) = {
             let mut arena = lock(arena);
             let clock = self.clock(arena.pool_of(block));
-            (arena.free(block, clock, &mut self.ledger.lock()), arena.config.caching)
+            let freed = arena.free(block, clock, &mut self.ledger.lock());
+            let recording = matches!(freed, Freed::WhenDone(_)).then(|| self.pending.recording.begin());
+            (freed, arena.config.caching, recording)
         };
         match freed {
             Freed::Now if caching => {}

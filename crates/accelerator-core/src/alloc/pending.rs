@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use super::CachingAllocator;
 use super::block::BlockId;
 use super::event_queues::{EventQueues, PendingBlock};
+use super::in_flight::InFlight;
 use super::policy::Request;
 use crate::backend::{Backend, DriverResult};
 use crate::event::EventPool;
@@ -20,6 +21,8 @@ pub(super) struct PendingFrees<B: Backend> {
     /// Uses not known to be over: the warm path looks only here.
     count: AtomicUsize,
     queues: Mutex<Queues<B::Event>>,
+    /// Frees that are on their way into the queues.
+    pub(super) recording: InFlight,
     /// Held by the one thread that takes events off the queues, driver calls included. An allocation that finds it
     /// held goes on without: only who must wait for memory anyway waits for it.
     taking: Mutex<()>,
@@ -34,7 +37,8 @@ struct Queues<E> {
 impl<B: Backend> PendingFrees<B> {
     pub(super) fn new(events: EventPool<B>) -> Self {
         let queues = Queues { recorded: EventQueues::new(), unrecorded: VecDeque::new() };
-        Self { events, count: AtomicUsize::new(0), queues: Mutex::new(queues), taking: Mutex::new(()) }
+        let (count, recording) = (AtomicUsize::new(0), InFlight::default());
+        Self { events, count, queues: Mutex::new(queues), recording, taking: Mutex::new(()) }
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues<B::Event>> {
@@ -66,6 +70,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Waits for all events and frees their blocks. PyTorch: `synchronize_and_free_events`.
     pub(super) fn wait_for_all(&self) -> Result<()> {
         self.ledger.lock().statistics.num_sync_all_streams += 1;
+        self.pending.recording.wait();
         let _taking = lock(&self.pending.taking);
         self.take_events(|event| self.backend.wait_host(event).map(|()| true))
     }

@@ -94,16 +94,14 @@ impl<B: Backend> CachingAllocator<B> {
     ) -> u64 {
         let (config, segments) = {
             let mut arena = lock(arena);
-            let segments = detach(&mut arena);
-            self.returning.leave(segments.len());
-            (arena.config, segments)
+            let segments = detach(&mut arena).into_iter().map(|segment| (segment, self.returning.begin()));
+            (arena.config, segments.collect::<Vec<_>>())
         };
         let mut bytes = 0;
-        for detached in segments {
+        for (detached, _returning) in segments {
             let (pool, size) = (detached.pool, detached.size);
             segment::give_back(self.backend, detached);
             self.ledger.lock().segment_released(&config, pool, size);
-            self.returning.arrive();
             bytes += size;
         }
         bytes

@@ -20,7 +20,7 @@ pub(super) struct Stopped<B: Backend> {
     pub(super) fails: bool,
     /// It takes memory, so that there may be too little for another.
     pub(super) takes: bool,
-    /// The calls during which it holds the right to take events.
+    /// The calls during which it holds the right to take events, or is about to add some.
     pub(super) holding_events: &'static [Call],
 }
 
@@ -81,6 +81,7 @@ pub(super) fn stopped<B: Backend>() -> Vec<Stopped<B>> {
         Stopped::new("a free without a cache", "caching:False", |scene, blocks| scene.free(0, blocks)),
         Stopped {
             prepare: empty_event_pool,
+            holding_events: &[Call::Event, Call::Record],
             ..Stopped::new("a free with uses by two streams", "", |scene, blocks| {
                 scene.device.allocator().record_use(&blocks[0], scene.other)?;
                 scene.device.allocator().record_use(&blocks[0], scene.slow)?;
