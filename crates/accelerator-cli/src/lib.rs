@@ -1,5 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 pub mod commands;
+mod failure;
 pub mod replay;
 pub mod trace;
+
+pub use failure::Failure;

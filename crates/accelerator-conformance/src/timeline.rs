@@ -1,4 +1,4 @@
-//! Streams that are held and released by hand: the clock of the simulated and of the faulty driver.
+//! Streams that are held and released by hand: the clock of the simulated driver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -137,7 +137,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] where the length is no whole number of elements.
     pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, B, T>> {
-        self.count_of::<T>().map(|len| Slice { buffer: self, len, element: PhantomData })
+        element_count::<T>(self.len).map(|len| Slice { buffer: self, len, element: PhantomData })
     }
 
     /// A typed view to read from and write to in a kernel.
@@ -145,15 +145,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] where the length is no whole number of elements.
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, B, T>> {
-        self.count_of::<T>().map(|len| SliceMut { buffer: self, len, element: PhantomData })
-    }
-
-    fn count_of<T>(&self) -> Result<usize> {
-        let element = size_of::<T>();
-        match self.len.checked_rem(element as u64) {
-            Some(0) => Ok((self.len / element as u64) as usize),
-            _ => Err(Error::ElementSize { size: self.len, element }),
-        }
+        element_count::<T>(self.len).map(|len| SliceMut { buffer: self, len, element: PhantomData })
     }
 
     /// A range to work on with `stream`, whose use of it is noted; `None`: no bytes.
@@ -198,6 +190,18 @@ impl<B: Backend> Drop for Buffer<B> {
 impl<B: Backend> fmt::Debug for Buffer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer {{ {}, {} bytes at {:?}, {:?} }}", self.device(), self.len, self.ptr(), self.stream)
+    }
+}
+
+/// How many elements of `T` so many bytes are.
+///
+/// # Errors
+/// [`Error::ElementSize`] where they are no whole number of elements, or elements have no size.
+pub fn element_count<T>(bytes: u64) -> Result<usize> {
+    let element = size_of::<T>();
+    match bytes.checked_rem(element as u64) {
+        Some(0) => Ok((bytes / element as u64) as usize),
+        _ => Err(Error::ElementSize { size: bytes, element }),
     }
 }
 

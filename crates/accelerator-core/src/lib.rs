@@ -14,7 +14,7 @@ mod types;
 pub use accelerator::Accelerator;
 pub use alloc::{Allocation, AllocatorConfig, CachingAllocator, ForeignAllocation, HookId, RoundupDivisions};
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, Place, StreamKind};
-pub use buffer::{Buffer, Slice, SliceMut};
+pub use buffer::{Buffer, Slice, SliceMut, element_count};
 pub use event::Event;
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 pub use summary::memory_summary;

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use accelerator_core::{Error, Result};
+use accelerator_core::{Result, element_count};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::buffer::Buffer;
@@ -27,33 +27,25 @@ impl Buffer {
     /// A view of its elements to read.
     ///
     /// # Errors
-    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    /// [`Error::ElementSize`](crate::Error::ElementSize) where the length is no whole number of elements.
     pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, T>> {
-        Ok(Slice { len: count_of::<T>(self)?, buffer: self, element: PhantomData })
+        Ok(Slice { len: element_count::<T>(self.len())?, buffer: self, element: PhantomData })
     }
 
     /// A view of its elements to read and write.
     ///
     /// # Errors
-    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    /// [`Error::ElementSize`](crate::Error::ElementSize) where the length is no whole number of elements.
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, T>> {
-        Ok(SliceMut { len: count_of::<T>(self)?, buffer: self, element: PhantomData })
+        Ok(SliceMut { len: element_count::<T>(self.len())?, buffer: self, element: PhantomData })
     }
 
     /// Its elements, copied to the host. PyTorch: `torch.Tensor.tolist`.
     ///
     /// # Errors
-    /// [`Error::ElementSize`] where the length is no whole number of elements; as [`read`](Self::read).
+    /// [`Error::ElementSize`](crate::Error::ElementSize) where the length is no whole number of elements; as [`read`](Self::read).
     pub fn to_vec<T: AnyBitPattern + NoUninit>(&self) -> Result<Vec<T>> {
         self.slice()?.to_vec()
-    }
-}
-
-fn count_of<T>(buffer: &Buffer) -> Result<usize> {
-    let (size, element) = (buffer.len(), size_of::<T>());
-    match size.checked_rem(element as u64) {
-        Some(0) => Ok((size / element as u64) as usize),
-        _ => Err(Error::ElementSize { size, element }),
     }
 }
 

@@ -5,7 +5,7 @@ use accelerator_conformance::{Sim, Suite};
 use accelerator_host::Host;
 use clap::{Args, ValueEnum};
 
-use super::Failure;
+use crate::failure::Failure;
 
 /// What to run.
 #[derive(Args)]

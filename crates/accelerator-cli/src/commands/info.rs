@@ -5,7 +5,7 @@ use accelerator_core::{Accelerator, Backend, Bytes, MemoryInfo, MemoryInfoSource
 use accelerator_host::Host;
 use comfy_table::{ContentArrangement, Table, presets};
 
-use super::Failure;
+use crate::failure::Failure;
 
 /// Shows the devices, and why there are no more.
 pub(super) fn run() -> Result<ExitCode, Failure> {

@@ -8,9 +8,9 @@ use accelerator_host::Host;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Failure;
-use crate::replay::{PlainOutput, Replayer, Setup, Summary};
-use crate::trace::{Line, Source};
+use crate::failure::Failure;
+use crate::replay::{Outcome, PlainOutput, Replayer, Setup, Summary};
+use crate::trace::{Line, Source, SourceError};
 
 /// Memory of the device where neither the user nor the trace says: replays touch none of it.
 const CAPACITY: u64 = 16 * GIB;
@@ -92,11 +92,11 @@ impl<B: Controls> Replay<B> {
     /// Line by line, so that a trace may come through a pipe.
     fn plain(
         &mut self,
-        lines: impl Iterator<Item = Result<Line, crate::trace::SourceError>>,
+        mut lines: impl Iterator<Item = Result<Line, SourceError>>,
         placements: bool,
     ) -> Result<(), Failure> {
         let mut output = PlainOutput::new(BufWriter::new(std::io::stdout().lock()), placements);
-        let result = lines.into_iter().try_for_each(|line| {
+        let result = lines.try_for_each(|line| {
             let line = line?;
             let outcome = self.step(&line)?;
             Ok(output.write(line.number, &outcome)?)
@@ -108,7 +108,7 @@ impl<B: Controls> Replay<B> {
     /// All lines are read first, so that the progress bar knows its end.
     fn with_summary(
         &mut self,
-        lines: impl Iterator<Item = Result<Line, crate::trace::SourceError>>,
+        lines: impl Iterator<Item = Result<Line, SourceError>>,
     ) -> Result<(), Failure> {
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
         let bar = ProgressBar::new(lines.len() as u64).with_style(style());
@@ -123,9 +123,8 @@ impl<B: Controls> Replay<B> {
         Ok(write!(std::io::stdout(), "{}", summary.of(&self.trace, &self.replayer))?)
     }
 
-    fn step(&mut self, line: &Line) -> Result<crate::replay::Outcome, Failure> {
-        let in_line = |error| Failure::Line { trace: self.trace.clone(), line: line.number, error };
-        self.replayer.step(line).map_err(in_line)
+    fn step(&mut self, line: &Line) -> Result<Outcome, Failure> {
+        self.replayer.step(line).map_err(|error| Failure::in_line(&self.trace, line.number, error))
     }
 }
 

@@ -16,8 +16,24 @@ pub struct Replayer<B: Controls> {
     live: HashMap<u64, Live<B>>,
     /// Whether any allocation was used by a second stream.
     shared: bool,
-    clock: Option<Duration>,
+    stopwatch: Stopwatch,
+}
+
+/// Counts the allocator's operations, and sums up their time if wanted.
+struct Stopwatch {
     operations: u64,
+    total: Option<Duration>,
+}
+
+impl Stopwatch {
+    fn time<T>(&mut self, operation: impl FnOnce() -> T) -> T {
+        self.operations += 1;
+        let Some(total) = &mut self.total else { return operation() };
+        let start = Instant::now();
+        let result = operation();
+        *total += start.elapsed();
+        result
+    }
 }
 
 /// What became of an `alloc` line.
@@ -68,8 +84,8 @@ impl<B: Controls> Replayer<B> {
     /// A replay on this device. With `timed`, the time of the allocator's operations is summed up.
     pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
         let streams = HashMap::from([(0, accelerator.default_stream())]);
-        let clock = timed.then_some(Duration::ZERO);
-        Self { accelerator, streams, live: HashMap::new(), shared: false, clock, operations: 0 }
+        let stopwatch = Stopwatch { operations: 0, total: timed.then_some(Duration::ZERO) };
+        Self { accelerator, streams, live: HashMap::new(), shared: false, stopwatch }
     }
 
     /// The device.
@@ -79,7 +95,7 @@ impl<B: Controls> Replayer<B> {
 
     /// Allocator operations so far, and the time they took, if it was to be summed up.
     pub fn operations(&self) -> (u64, Option<Duration>) {
-        (self.operations, self.clock)
+        (self.stopwatch.operations, self.stopwatch.total)
     }
 
     /// Replays one line.
@@ -130,12 +146,12 @@ impl<B: Controls> Replayer<B> {
         }
         let stream = self.stream(stream)?;
         let Some(bytes) = NonZeroU64::new(bytes) else {
-            self.operations += 1;
+            self.stopwatch.operations += 1;
             self.live.insert(id, Live::Nothing);
             return Ok(Outcome::Null(id));
         };
         let allocator = self.accelerator.allocator();
-        match self.timed(|| allocator.allocate(bytes, stream)) {
+        match self.stopwatch.time(|| allocator.allocate(bytes, stream)) {
             Ok(allocation) => {
                 let place = allocation.ptr().trace_address().wrapping_sub(B::BASE);
                 self.live.insert(id, Live::Allocated(allocation));
@@ -153,7 +169,7 @@ impl<B: Controls> Replayer<B> {
         let allocator = self.accelerator.allocator();
         match self.live.remove(&id).ok_or(ReplayError::NotLive(id))? {
             Live::Allocated(allocation) => {
-                Ok(self.timed(|| allocator.free(allocation)).map_err(Error::from)?)
+                Ok(self.stopwatch.time(|| allocator.free(allocation)).map_err(Error::from)?)
             }
             Live::Nothing => Ok(()),
         }
@@ -163,13 +179,12 @@ impl<B: Controls> Replayer<B> {
         let stream = self.stream(stream)?;
         self.shared = true;
         let allocator = self.accelerator.allocator();
-        let Some((id, live)) = self.live.remove_entry(&id) else { return Err(ReplayError::NotLive(id)) };
-        let recorded = match &live {
-            Live::Allocated(allocation) => self.timed(|| allocator.record_use(allocation, stream)),
+        match self.live.get(&id).ok_or(ReplayError::NotLive(id))? {
+            Live::Allocated(allocation) => {
+                Ok(self.stopwatch.time(|| allocator.record_use(allocation, stream))?)
+            }
             Live::Nothing => Ok(()),
-        };
-        self.live.insert(id, live);
-        Ok(recorded?)
+        }
     }
 
     fn stream(&mut self, number: u32) -> Result<Stream<B>> {
@@ -179,14 +194,5 @@ impl<B: Controls> Replayer<B> {
         let stream = self.accelerator.dedicated_stream(0)?;
         self.streams.insert(number, stream);
         Ok(stream)
-    }
-
-    fn timed<T>(&mut self, operation: impl FnOnce() -> T) -> T {
-        self.operations += 1;
-        let Some(clock) = &mut self.clock else { return operation() };
-        let start = Instant::now();
-        let result = operation();
-        *clock += start.elapsed();
-        result
     }
 }

@@ -1,7 +1,6 @@
 use accelerator_core::{AllocatorConfig, Result};
 
-use super::replayer::ReplayError;
-use crate::commands::Failure;
+use crate::failure::Failure;
 use crate::trace::{Line, Op, Source};
 
 /// What a device is made with. `capacity` and `conf` lines ahead of all others go here: an allocator reads the size of
@@ -26,12 +25,8 @@ impl Setup {
             match &line.op {
                 Op::Capacity { bytes } => self.capacity = Some(*bytes),
                 Op::Conf { settings } => {
-                    let in_line = |error| Failure::Line {
-                        trace: trace.clone(),
-                        line: line.number,
-                        error: ReplayError::Accelerator(error),
-                    };
-                    self.config = self.config.updated(settings).map_err(in_line)?;
+                    let updated = self.config.updated(settings);
+                    self.config = updated.map_err(|error| Failure::in_line(&trace, line.number, error))?;
                 }
                 _ => return Ok(Some(line)),
             }

@@ -127,8 +127,6 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     fn search_again(&self, request: &Request, stream: Stream<B>) -> Option<Taken<B::Ptr>> {
-        let mut arena = lock(self.arena(stream.id()));
-        let clock = self.tick(&arena.config, request.pool);
-        arena.take(request, clock, &mut self.ledger.lock())
+        self.search_in(&mut lock(self.arena(stream.id())), request)
     }
 }

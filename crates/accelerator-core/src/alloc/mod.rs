@@ -39,7 +39,7 @@ use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
 use crate::sync::{Table, lock};
-use crate::types::{Device, Error, PoolKind, Result, Statistics, StreamId};
+use crate::types::{Error, PoolKind, Result, Statistics, StreamId};
 
 /// Serves the memory of one device from a cache, by PyTorch's policy to the byte.
 ///
@@ -47,7 +47,6 @@ use crate::types::{Device, Error, PoolKind, Result, Statistics, StreamId};
 /// Any thread may call anything at any time; no lock is held across a driver call or a callback.
 pub struct CachingAllocator<B: Backend> {
     owner: Instance,
-    device: Device,
     backend: &'static B,
     streams: &'static Streams<B>,
     /// By stream number.
@@ -142,7 +141,6 @@ impl<B: Backend> CachingAllocator<B> {
     ) -> Self {
         Self {
             owner,
-            device: owner.device,
             backend,
             streams,
             arenas: Table::new(),
@@ -261,9 +259,12 @@ impl<B: Backend> CachingAllocator<B> {
     fn search(&self, bytes: NonZeroU64, stream: Stream<B>) -> (Request, Option<Taken<B::Ptr>>) {
         let mut arena = lock(self.arena(stream.id()));
         let request = arena.config.request(bytes.get());
+        (request, self.search_in(&mut arena, &request))
+    }
+
+    fn search_in(&self, arena: &mut Arena<B::Ptr>, request: &Request) -> Option<Taken<B::Ptr>> {
         let clock = self.tick(&arena.config, request.pool);
-        let taken = arena.take(&request, clock, &mut self.ledger.lock());
-        (request, taken)
+        arena.take(request, clock, &mut self.ledger.lock())
     }
 
     fn free_block(&self, arena_id: StreamId, block: BlockId) {
@@ -315,7 +316,7 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     fn driver_error(&self, source: crate::types::DriverError) -> Error {
-        Error::Driver { device: self.device, source }
+        Error::Driver { device: self.owner.device, source }
     }
 }
 
@@ -323,6 +324,10 @@ impl<B: Backend> std::fmt::Debug for CachingAllocator<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let statistics = self.statistics();
         let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
-        write!(f, "CachingAllocator {{ {}, allocated: {allocated:?}, reserved: {reserved:?} }}", self.device)
+        write!(
+            f,
+            "CachingAllocator {{ {}, allocated: {allocated:?}, reserved: {reserved:?} }}",
+            self.owner.device
+        )
     }
 }

@@ -62,6 +62,6 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     fn unknown(&self, ptr: B::Ptr) -> Error {
-        Error::UnknownPointer { device: self.device, address: ptr.trace_address() }
+        Error::UnknownPointer { device: self.owner.device, address: ptr.trace_address() }
     }
 }

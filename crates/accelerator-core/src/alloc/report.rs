@@ -22,7 +22,7 @@ impl<B: Backend> CachingAllocator<B> {
         let held: Vec<_> =
             streams.into_iter().filter_map(|id| Some((id, lock(self.arenas.get(id.get())?)))).collect();
         let mut segments: Vec<_> =
-            held.iter().flat_map(|(id, arena)| segments_of(self.device, *id, arena)).collect();
+            held.iter().flat_map(|(id, arena)| segments_of(self.owner.device, *id, arena)).collect();
         drop(held);
         segments.sort_by_key(|segment| segment.address);
         Snapshot { segments }
@@ -59,7 +59,7 @@ impl<B: Backend> CachingAllocator<B> {
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
         let allocated = current(statistics.allocated_bytes);
         let mut report = OutOfMemory {
-            device: self.device,
+            device: self.owner.device,
             requested: request.requested,
             segment: request.segment,
             cause,
@@ -81,7 +81,7 @@ impl<B: Backend> CachingAllocator<B> {
     pub(super) fn too_large(&self, requested: NonZeroU64) -> Error {
         let books = self.ledger.lock();
         Error::OutOfMemory(Box::new(OutOfMemory {
-            device: self.device,
+            device: self.owner.device,
             requested: requested.get(),
             segment: 0,
             cause: OutOfMemoryCause::TooLarge,
