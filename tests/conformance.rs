@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use accelerator_conformance::{Sim, Suite};
-use accelerator_host::Host;
+use accelerator_cli::backends::Choice;
 
 fn main() -> ExitCode {
-    Sim::suite().plan().and(Suite::<Host>::new("host").plan()).main()
+    Choice::Sim.conformance().and(Choice::Host.conformance()).and(Choice::OpenCl.conformance()).main()
 }

@@ -14,7 +14,8 @@ const ORDER: [&[&str]; 7] = [
 ];
 
 /// Files of the core with `unsafe` in them: the contract, and the callers of its unsafe methods.
-pub(crate) const UNSAFE_IN_CORE: [&str; 3] = ["src/alloc/segment.rs", "src/backend.rs", "src/buffer.rs"];
+pub(crate) const UNSAFE_IN_CORE: [&str; 4] =
+    ["src/accelerator.rs", "src/alloc/segment.rs", "src/backend.rs", "src/buffer.rs"];
 
 /// Names of backends and of their drivers.
 const BACKENDS: [&str; 9] =

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
-    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes,
+    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes, read_variable,
 };
 
 use crate::access::{Access, Touched};
@@ -38,6 +38,7 @@ impl Host {
             name: format!("Host, {threads} hardware threads"),
             driver: format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH),
             total_memory: capacity,
+            largest_allocation: u64::MAX,
             alignment: memory::page_size(),
             stream_priorities: (0, 0),
             capability: DeviceCapability { supported_dtypes: DTYPES.to_vec() },
@@ -72,7 +73,7 @@ unsafe impl Backend for Host {
 
     fn probe() -> Result<u32, Unavailable> {
         capacity()?;
-        match variable(DEVICES, "a number of devices", |devices| devices.parse().ok())? {
+        match read_variable(DEVICES, "a number of devices", |devices| devices.parse().ok())? {
             Some(0) => Err(Unavailable { reason: format!("{DEVICES} is 0") }),
             count => Ok(count.unwrap_or(1)),
         }
@@ -181,14 +182,7 @@ unsafe impl Backend for Host {
 }
 
 fn capacity() -> Result<u64, Unavailable> {
-    Ok(variable(CAPACITY, "a size, as 16GiB", parse_bytes)?.unwrap_or_else(memory::of_machine))
-}
-
-/// The value of an environment variable; `None`: it is not set.
-fn variable<T>(name: &str, expected: &str, read: fn(&str) -> Option<T>) -> Result<Option<T>, Unavailable> {
-    let Some(text) = env::var_os(name) else { return Ok(None) };
-    let refused = || Unavailable { reason: format!("{name} must be {expected}, but is {text:?}") };
-    text.to_str().and_then(|text| read(text.trim())).map(Some).ok_or_else(refused)
+    Ok(read_variable(CAPACITY, "a size, as 16GiB", parse_bytes)?.unwrap_or_else(memory::of_machine))
 }
 
 fn address(place: Place<HostPtr>) -> HostPtr {

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod backends;
 pub mod commands;
 mod failure;
 pub mod replay;

@@ -65,6 +65,7 @@ impl Sim {
             name: "Simulated device".to_owned(),
             driver: "simulated, addresses only".to_owned(),
             total_memory: capacity,
+            largest_allocation: u64::MAX,
             alignment: 2 * MIB,
             stream_priorities: (0, -1),
             capability: DeviceCapability::default(),

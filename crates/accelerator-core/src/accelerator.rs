@@ -121,7 +121,7 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn stream(&self, priority: i32) -> Result<Stream<B>> {
-        self.made(self.streams.next_of_pool(priority)?)
+        Ok(self.made(self.streams.next_of_pool(priority)?))
     }
 
     /// A stream of its own, outside the pools. It lives as long as the device, so make few.
@@ -129,7 +129,18 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn dedicated_stream(&self, priority: i32) -> Result<Stream<B>> {
-        self.made(self.streams.create(priority)?)
+        Ok(self.made(self.streams.create(priority)?))
+    }
+
+    /// A stream that another library made, for work of ours. It counts as one of priority 0, and stays as long as the
+    /// device. PyTorch: `getStreamFromExternal`, `torch.cuda.ExternalStream`.
+    ///
+    /// # Safety
+    /// * `native` is a stream of this device's [`backend`](Self::backend) and no other's, and keeps what [`Backend`]
+    ///   says of streams.
+    #[allow(unsafe_code)] // the promise is the caller's
+    pub unsafe fn external_stream(&self, native: B::Stream) -> Stream<B> {
+        self.made(self.streams.adopt(native))
     }
 
     /// The stream with this number, if it was made.
@@ -163,8 +174,8 @@ impl<B: Backend> Accelerator<B> {
         result
     }
 
-    fn made(&self, id: StreamId) -> Result<Stream<B>> {
-        Ok(self.streams.get(id).unwrap_or_else(|| self.default_stream()))
+    fn made(&self, id: StreamId) -> Stream<B> {
+        self.streams.get(id).unwrap_or_else(|| self.default_stream())
     }
 
     fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {

@@ -22,5 +22,5 @@ pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError,
     DriverErrorKind, Error, GIB, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause,
     PoolKind, PoolStat, Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, Unavailable,
-    parse_bytes,
+    parse_bytes, read_variable,
 };

@@ -213,6 +213,11 @@ impl<B: Backend> Streams<B> {
         self.make(&mut lock(&self.making), priority)
     }
 
+    /// A stream that was made elsewhere.
+    pub(crate) fn adopt(&'static self, native: B::Stream) -> StreamId {
+        self.add(&mut lock(&self.making), 0, native)
+    }
+
     fn clamp(&self, priority: i32) -> i32 {
         let (least, greatest) = self.backend.properties().stream_priorities;
         priority.max(greatest).min(least)

@@ -144,5 +144,6 @@ macro_rules! backends {
 }
 
 backends! {
+    #[cfg(feature = "opencl")] opencl: accelerator_opencl::OpenCl;
     #[cfg(feature = "host")] host: accelerator_host::Host;
 }

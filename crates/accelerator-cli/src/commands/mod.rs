@@ -14,7 +14,7 @@ use crate::failure::Failure;
 #[derive(Subcommand)]
 pub enum Command {
     /// Shows the devices of every backend that was compiled in, or why there are none.
-    Info,
+    Info(info::Arguments),
     /// Replays an allocation trace and shows what the allocator made of it.
     Replay(replay::Arguments),
     /// Runs the conformance suite on this machine.
@@ -27,7 +27,7 @@ pub enum Command {
 /// [`Failure`], with exit status 1.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Info => info::run(),
+        Command::Info(arguments) => info::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
     }

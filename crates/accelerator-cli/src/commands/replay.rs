@@ -2,12 +2,12 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use accelerator_conformance::{Controls, Faulty, Sim};
+use accelerator_conformance::Controls;
 use accelerator_core::{Accelerator, AllocatorConfig, GIB, parse_bytes};
-use accelerator_host::Host;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::backends::{Choice, Job, Offered};
 use crate::failure::Failure;
 use crate::replay::{Outcome, PlainOutput, Replayer, Setup, Summary};
 use crate::trace::{Line, Source, SourceError};
@@ -23,7 +23,7 @@ pub struct Arguments {
     trace: Option<PathBuf>,
     /// The device to replay on [default: host; with --plain sim]
     #[arg(long, value_enum)]
-    backend: Option<Backend>,
+    backend: Option<Choice>,
     /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB]
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
@@ -41,23 +41,20 @@ pub struct Arguments {
     time: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Backend {
-    /// The host: real memory, reserved but not touched.
-    Host,
-    /// A simulated device: addresses only.
-    Sim,
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let default = if arguments.plain { Choice::Sim } else { Choice::Host };
+    arguments.backend.unwrap_or(default).run(arguments)
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let backend = arguments.backend.unwrap_or(if arguments.plain { Backend::Sim } else { Backend::Host });
-    match backend {
-        Backend::Host => run_on(arguments, |capacity| Faulty::new(Host::new(0, capacity))),
-        Backend::Sim => run_on(arguments, Sim::new),
+impl Job for &Arguments {
+    type Outcome = Result<ExitCode, Failure>;
+
+    fn with<B: Offered>(self) -> Self::Outcome {
+        replay::<B>(self)
     }
 }
 
-fn run_on<B: Controls>(arguments: &Arguments, open: impl FnOnce(u64) -> B) -> Result<ExitCode, Failure> {
+fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut lines = match &arguments.trace {
         None => Source::bundled()?,
         Some(path) if path.as_os_str() == "-" => Source::standard_input()?,
@@ -67,7 +64,7 @@ fn run_on<B: Controls>(arguments: &Arguments, open: impl FnOnce(u64) -> B) -> Re
     let config = arguments.conf.map_or_else(AllocatorConfig::from_environment, Ok)?;
     let mut setup = Setup { capacity: arguments.capacity, config };
     let first = setup.take_from(&mut lines)?;
-    let device = open(setup.capacity.unwrap_or(CAPACITY));
+    let device = B::replayed(setup.capacity.unwrap_or(CAPACITY))?;
     let accelerator = Accelerator::new(device, 0, setup.config)?;
     let lines = first.into_iter().map(Ok).chain(lines);
     let timed = arguments.time || !arguments.plain;

@@ -18,6 +18,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
     #[cold]
     pub(super) fn after_miss(&self, request: &Request, stream: Stream<B>) -> Result<Taken<B::Ptr>> {
+        let request = &request.fitted(self.backend.properties().largest_allocation);
         if let Some(taken) = self.ask_callbacks(request, stream) {
             return Ok(taken);
         }
@@ -70,9 +71,9 @@ impl<B: Backend> CachingAllocator<B> {
         let grown = self.ask_driver(request, stream)?;
         drop(asking); // before observers run: what they ask for may wait for it
         match grown {
-            Grown::Refused(cause @ OutOfMemoryCause::Rejected) => {
-                Err(self.out_of_memory(request, stream, cause))
-            }
+            Grown::Refused(
+                cause @ (OutOfMemoryCause::Rejected | OutOfMemoryCause::AllocationTooLarge { .. }),
+            ) => Err(self.out_of_memory(request, stream, cause)),
             grown => Ok(grown),
         }
     }
@@ -92,6 +93,11 @@ impl<B: Backend> CachingAllocator<B> {
                 self.ledger.lock().refund(request.segment);
                 match error.kind {
                     DriverErrorKind::OutOfMemory => Ok(Grown::Refused(OutOfMemoryCause::Device)),
+                    DriverErrorKind::AllocationTooLarge => {
+                        let largest = self.backend.properties().largest_allocation;
+                        let cause = OutOfMemoryCause::AllocationTooLarge { largest, driver: error };
+                        Ok(Grown::Refused(cause))
+                    }
                     _ => Err(self.driver_error(error)),
                 }
             }

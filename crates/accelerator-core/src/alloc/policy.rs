@@ -33,6 +33,14 @@ pub(super) struct Request {
     pub(super) segment: u64,
 }
 
+impl Request {
+    /// The same where the driver gives no more than `largest` bytes at once: a smaller segment, if the block fits.
+    pub(super) fn fitted(self, largest: u64) -> Self {
+        let largest = largest - largest % MIN_BLOCK;
+        Self { segment: if self.size <= largest { self.segment.min(largest) } else { self.segment }, ..self }
+    }
+}
+
 impl AllocatorConfig {
     /// What becomes of a request for `requested` bytes, which are fewer than [`TOO_LARGE`].
     pub(super) fn request(&self, requested: u64) -> Request {

@@ -50,6 +50,9 @@ pub struct DeviceProperties {
     pub driver: String,
     /// Memory of the device, in bytes. Memory fractions are fractions of this.
     pub total_memory: u64,
+    /// Bytes of the largest driver allocation; [`u64::MAX`]: whatever is free. OpenCL: `CL_DEVICE_MAX_MEM_ALLOC_SIZE`,
+    /// Level Zero: `maxMemAllocSize`.
+    pub largest_allocation: u64,
     /// Every driver allocation starts at a multiple of this many bytes.
     pub alignment: u64,
     /// The numerically greatest and least stream priority: `(0, -1)` offers two levels. A lower number runs

@@ -3,7 +3,7 @@ use std::fmt;
 /// A driver call that failed: which, and with what.
 ///
 /// `Copy` and without text of its own, since running out of memory is a normal event inside the allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DriverError {
     /// What it means to the caller.
     pub kind: DriverErrorKind,
@@ -21,6 +21,8 @@ pub struct DriverError {
 pub enum DriverErrorKind {
     /// The device has no memory left for this request. The allocator frees cached memory and asks again.
     OutOfMemory,
+    /// More memory than the driver gives in one allocation, however much is free.
+    AllocationTooLarge,
     /// The backend or its driver does not offer this.
     Unsupported,
     /// An argument was refused.

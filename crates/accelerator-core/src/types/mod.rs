@@ -7,6 +7,7 @@ mod oom;
 mod size;
 mod snapshot;
 mod stats;
+mod variable;
 
 pub use device::{Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource};
 pub use driver_error::{DriverError, DriverErrorKind, Unavailable};
@@ -15,6 +16,7 @@ pub use oom::{OutOfMemory, OutOfMemoryCause};
 pub use size::{Bytes, GIB, KIB, MIB, parse_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use stats::{PoolKind, PoolStat, Stat, Statistics};
+pub use variable::read_variable;
 
 /// The number of a stream among the streams of its device, given by the core: 0 is the default stream, then
 /// ever increasing, never used again. Not a driver handle.

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::{Bytes, Device};
+use super::{Bytes, Device, DriverError};
 
 /// Why a request could not be served, and what could be done. PyTorch: the text of `torch.OutOfMemoryError`.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,13 @@ pub enum OutOfMemoryCause {
     /// `throw_on_cudamalloc_oom` is set, and the request would bring what is reserved over the share of the device that
     /// the settings allow.
     Rejected,
+    /// The driver does not give as much in one allocation, however much is free.
+    AllocationTooLarge {
+        /// Bytes of the largest driver allocation.
+        largest: u64,
+        /// What the driver said.
+        driver: DriverError,
+    },
     /// No device can hold it: an exbibyte or more.
     TooLarge,
 }
@@ -60,6 +67,10 @@ impl fmt::Display for OutOfMemory {
                 ". It was rejected ahead of the driver call, since throw_on_cudamalloc_oom is set and it would bring \
                  what is reserved over per_process_memory_fraction of the device.",
             )?,
+            OutOfMemoryCause::AllocationTooLarge { largest, driver } => {
+                let largest = Bytes(*largest);
+                return write!(f, ". The largest allocation that this device gives is {largest}: {driver}.");
+            }
         }
         if let (Some(total), Some(free)) = (self.total, self.free) {
             write!(f, " The device has {} in all, of which {} is free.", Bytes(total), Bytes(free))?;

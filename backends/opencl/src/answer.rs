@@ -1,0 +1,40 @@
+//! What OpenCL calls answer, as results of a driver.
+
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+use cl3::error_codes as codes;
+use cl3::types::cl_int;
+
+/// What the call of this name answered.
+pub(crate) fn of<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResult<T> {
+    result.map_err(|code| error(call, code))
+}
+
+/// What a call that takes memory answered: if resources are lacking, it is memory.
+pub(crate) fn of_allocation<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResult<T> {
+    result.map_err(|code| match code {
+        codes::CL_OUT_OF_RESOURCES | codes::CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST => {
+            DriverError { kind: DriverErrorKind::OutOfMemory, ..error(call, code) }
+        }
+        _ => error(call, code),
+    })
+}
+
+/// The error of the call of this name that answered `code`, or that would if it were made.
+pub(crate) fn error(call: &'static str, code: cl_int) -> DriverError {
+    let kind = match code {
+        codes::CL_MEM_OBJECT_ALLOCATION_FAILURE | codes::CL_OUT_OF_HOST_MEMORY => {
+            DriverErrorKind::OutOfMemory
+        }
+        codes::CL_INVALID_BUFFER_SIZE => DriverErrorKind::AllocationTooLarge,
+        codes::CL_DEVICE_NOT_AVAILABLE => DriverErrorKind::DeviceLost,
+        codes::DLOPEN_RUNTIME_LOAD_FAILED | codes::DLOPEN_FUNCTION_NOT_AVAILABLE => {
+            DriverErrorKind::Unsupported
+        }
+        codes::CL_MEM_COPY_OVERLAP | codes::CL_MISALIGNED_SUB_BUFFER_OFFSET => {
+            DriverErrorKind::InvalidArgument
+        }
+        codes::CL_MAX_SIZE_RESTRICTION_EXCEEDED..=codes::CL_INVALID_VALUE => DriverErrorKind::InvalidArgument,
+        _ => DriverErrorKind::Other,
+    };
+    DriverError { kind, call, code: code.into(), name: codes::error_text(code) }
+}

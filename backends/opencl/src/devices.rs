@@ -1,0 +1,202 @@
+//! Which devices there are, in which order, and what they tell of themselves.
+
+use std::env;
+use std::sync::OnceLock;
+
+use accelerator_core::{DriverResult, Unavailable};
+use cl3::info_type::InfoType;
+use cl3::types::{cl_device_id, cl_device_info, cl_platform_id, cl_ulong};
+use cl3::{device, error_codes, platform};
+
+use crate::answer;
+
+const DEVICES: &str = "ACCELERATOR_OPENCL_DEVICES";
+const DEFAULT: &str = "gpu,accelerator,cpu";
+/// Devices of other types, as those for video alone, run no kernels.
+const TYPES: [(&str, cl_ulong); 3] = [
+    ("gpu", device::CL_DEVICE_TYPE_GPU),
+    ("accelerator", device::CL_DEVICE_TYPE_ACCELERATOR),
+    ("cpu", device::CL_DEVICE_TYPE_CPU),
+];
+
+/// A device of one of the platforms.
+#[derive(Debug)]
+pub(crate) struct Device {
+    id: usize,
+    kind: cl_ulong,
+    name: String,
+    platform: String,
+}
+
+impl Device {
+    /// The driver's handle, which is valid as long as the process runs.
+    pub(crate) fn id(&self) -> cl_device_id {
+        std::ptr::with_exposed_provenance_mut(self.id)
+    }
+
+    /// Whether an entry of the list means it: a type, or a part of its name or its platform's.
+    fn is_meant_by(&self, entry: &str) -> bool {
+        let contains = |text: &str| text.to_lowercase().contains(&entry.to_lowercase());
+        match TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(entry)) {
+            Some((_, kind)) => self.kind & kind != 0,
+            None => !entry.is_empty() && (contains(&self.name) || contains(&self.platform)),
+        }
+    }
+}
+
+/// The devices in the order that `ACCELERATOR_OPENCL_DEVICES` says, found once.
+pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
+    static FOUND: OnceLock<Result<Vec<Device>, Unavailable>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let list = env::var_os(DEVICES).filter(|list| !list.is_empty());
+        chosen(find()?, &list.map_or(DEFAULT.into(), |list| list.to_string_lossy().into_owned()))
+    });
+    found.as_deref().map_err(Clone::clone)
+}
+
+/// Each entry of the list takes the devices that it means and none before it did.
+fn chosen(mut devices: Vec<Device>, list: &str) -> Result<Vec<Device>, Unavailable> {
+    let mut chosen = Vec::new();
+    for entry in list.split(',').map(str::trim) {
+        chosen.extend(devices.extract_if(.., |device| device.is_meant_by(entry)));
+    }
+    if !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let names = devices.iter().map(|device| format!("`{}` of `{}`", device.name, device.platform));
+    let names = names.collect::<Vec<_>>().join(", ");
+    Err(Unavailable { reason: format!("{DEVICES} is `{list}`, which means none of the devices: {names}") })
+}
+
+/// All devices of all platforms that can be used, or why there is none.
+fn find() -> Result<Vec<Device>, Unavailable> {
+    if let Err(error) = cl3::load_library() {
+        let todo = "install one, as Debian's ocl-icd-libopencl1, and a driver";
+        return Err(Unavailable { reason: format!("there is no OpenCL loader ({error}): {todo}") });
+    }
+    let (mut devices, mut reasons) = (Vec::new(), Vec::new());
+    match platform::get_platform_ids() {
+        Ok(platforms) if !platforms.is_empty() => {
+            platforms.iter().for_each(|platform| add_devices(*platform, &mut devices, &mut reasons));
+        }
+        Ok(_) | Err(error_codes::CL_PLATFORM_NOT_FOUND_KHR) => reasons.push(
+            "the OpenCL loader found no platform: install a driver, or see whether the files in /etc/OpenCL/vendors, \
+             or where OCL_ICD_VENDORS points, name drivers that load"
+                .to_owned(),
+        ),
+        Err(code) => reasons.push(answer::error("clGetPlatformIDs", code).to_string()),
+    }
+    if devices.is_empty() { Err(Unavailable { reason: reasons.join("; ") }) } else { Ok(devices) }
+}
+
+fn add_devices(platform: cl_platform_id, devices: &mut Vec<Device>, reasons: &mut Vec<String>) {
+    let name = platform::get_platform_info(platform, platform::CL_PLATFORM_NAME);
+    let name = name.map(String::from).unwrap_or_default();
+    match device::get_device_ids(platform, device::CL_DEVICE_TYPE_ALL) {
+        Ok(ids) if ids.is_empty() => reasons.push(format!("the platform `{name}` has no device")),
+        Err(code) => reasons.push(format!("`{name}`: {}", answer::error("clGetDeviceIDs", code))),
+        Ok(ids) => {
+            for id in ids {
+                let device = Device {
+                    id: id.expose_provenance(),
+                    kind: number(id, device::CL_DEVICE_TYPE).unwrap_or(0),
+                    name: text(id, device::CL_DEVICE_NAME),
+                    platform: name.clone(),
+                };
+                match flaw(id) {
+                    None => devices.push(device),
+                    Some(flaw) => reasons.push(format!("`{}` of `{name}` {flaw}", device.name)),
+                }
+            }
+        }
+    }
+}
+
+/// Why a device is of no use.
+fn flaw(id: cl_device_id) -> Option<String> {
+    let version = text(id, device::CL_DEVICE_VERSION); // as `OpenCL 1.2 and what the vendor adds`
+    let parts = version.split(' ').nth(1).and_then(|number| number.split_once('.'));
+    let parts = parts.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    if parts.is_none_or(|parts: (u32, u32)| parts < (1, 2)) {
+        return Some(format!("offers `{version}`, and OpenCL 1.2 is needed"));
+    }
+    let available = number(id, device::CL_DEVICE_AVAILABLE).is_ok_and(|available| available != 0);
+    (!available).then(|| "is not available".to_owned())
+}
+
+/// A text that a device tells of itself; empty if it does not.
+pub(crate) fn text(id: cl_device_id, what: cl_device_info) -> String {
+    device::get_device_info(id, what).map(String::from).unwrap_or_default().trim().to_owned()
+}
+
+/// A number that a device tells of itself.
+pub(crate) fn number(id: cl_device_id, what: cl_device_info) -> DriverResult<u64> {
+    let number = device::get_device_info(id, what).map(|number| match number {
+        InfoType::Uint(number) => number.into(),
+        InfoType::Ulong(number) => number,
+        _ => 0,
+    });
+    answer::of("clGetDeviceInfo", number)
+}
+
+/// The types that kernels may use.
+pub(crate) fn dtypes(id: cl_device_id) -> Vec<&'static str> {
+    let extensions = text(id, device::CL_DEVICE_EXTENSIONS);
+    let has = |extension: &str| extensions.split(' ').any(|listed| listed == extension);
+    let mut dtypes = Vec::from(DTYPES);
+    dtypes.extend(has("cl_khr_fp16").then_some("float16"));
+    dtypes.extend(has("cl_khr_fp64").then_some("float64"));
+    dtypes
+}
+
+const DTYPES: [&str; 10] =
+    ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32"];
+
+/// Bytes that are free, which only drivers of AMD tell, in KiB.
+pub(crate) fn free_memory(id: cl_device_id) -> Option<u64> {
+    let sizes = device::get_device_data(id, device::CL_DEVICE_GLOBAL_FREE_MEMORY_AMD).ok()?;
+    let (free, _) = sizes.split_first_chunk()?;
+    (usize::from_ne_bytes(*free) as u64).checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(list: &str) -> Result<String, Unavailable> {
+        let device = |kind, name: &str, platform: &str| Device {
+            id: 0,
+            kind,
+            name: name.to_owned(),
+            platform: platform.to_owned(),
+        };
+        let devices = vec![
+            device(device::CL_DEVICE_TYPE_CPU, "EPYC", "Intel(R) OpenCL"),
+            device(device::CL_DEVICE_TYPE_GPU, "Arc", "Intel(R) OpenCL"),
+            device(device::CL_DEVICE_TYPE_GPU, "H200", "NVIDIA CUDA"),
+            device(device::CL_DEVICE_TYPE_ACCELERATOR, "FPGA", "Other"),
+        ];
+        let chosen = chosen(devices, list)?;
+        Ok(chosen.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn entries_take_devices_in_turn() {
+        for (list, expected) in [
+            (DEFAULT, "Arc H200 FPGA EPYC"),
+            ("cpu, GPU", "EPYC Arc H200"),
+            ("nvidia,gpu", "H200 Arc"),
+            ("intel(r)", "EPYC Arc"),
+            ("h200,h200,", "H200"),
+        ] {
+            assert_eq!(order(list).as_deref(), Ok(expected), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_means_nothing_is_told_what_there_is() {
+        let Unavailable { reason } = order("amd").unwrap_err();
+        assert!(reason.contains("`amd`") && reason.contains("`H200` of `NVIDIA CUDA`"), "{reason}");
+        assert!(order(",").is_err());
+    }
+}

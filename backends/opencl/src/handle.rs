@@ -1,0 +1,49 @@
+//! OpenCL objects, each counted by the driver.
+#![allow(unsafe_code)] // references are counted by hand
+
+use cl3::command_queue::release_command_queue;
+use cl3::context::release_context;
+use cl3::event::release_event;
+use cl3::memory::release_mem_object;
+use cl3::types::{cl_command_queue, cl_context, cl_event, cl_mem};
+
+macro_rules! handles {
+    ($($Name:ident: $raw:ty, $release:path;)*) => {$(
+        /// One reference to an object, released on drop.
+        #[derive(Debug)]
+        pub(crate) struct $Name($raw);
+
+        // SAFETY: OpenCL objects may be used from any thread; kernels, which are the exception, are not among these.
+        unsafe impl Send for $Name {}
+        // SAFETY: As for `Send`.
+        unsafe impl Sync for $Name {}
+
+        impl $Name {
+            /// Takes over a reference.
+            ///
+            /// # Safety
+            /// * `raw` is such an object, and one of its references is the caller's to give.
+            pub(crate) unsafe fn owned(raw: $raw) -> Self {
+                Self(raw)
+            }
+
+            pub(crate) fn raw(&self) -> $raw {
+                self.0
+            }
+        }
+
+        impl Drop for $Name {
+            fn drop(&mut self) {
+                // SAFETY: The object lives, and one of its references is ours.
+                let _ = unsafe { $release(self.0) }; // what cannot be released stays
+            }
+        }
+    )*};
+}
+
+handles! {
+    Context: cl_context, release_context;
+    Queue: cl_command_queue, release_command_queue;
+    Event: cl_event, release_event;
+    Memory: cl_mem, release_mem_object;
+}

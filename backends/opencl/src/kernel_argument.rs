@@ -1,0 +1,78 @@
+//! Buffers as arguments of kernels.
+#![allow(unsafe_code)] // calls into the driver
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use accelerator_core::{Buffer, DriverResult, Error, Result, Stream};
+use cl3::memory::{CL_BUFFER_CREATE_TYPE_REGION, create_sub_buffer};
+use cl3::types::{cl_buffer_region, cl_mem};
+
+use crate::answer;
+use crate::handle::Memory;
+use crate::memory::OpenClPtr;
+use crate::opencl::OpenCl;
+
+/// The sub-buffers of a buffer object, by start and length: to make one costs more than a launch.
+pub(crate) type Parts = HashMap<(usize, usize), Arc<Memory>>;
+
+/// So many are kept.
+const MOST: usize = 1024;
+
+/// A buffer as the argument of a kernel: a memory object with the buffer's bytes and no others.
+///
+/// To be kept until the kernel is enqueued; the driver keeps what enqueued work uses.
+#[derive(Clone, Debug)]
+pub struct KernelArgument<'a> {
+    part: Option<Arc<Memory>>,
+    buffer: PhantomData<&'a Buffer<OpenCl>>,
+}
+
+impl<'a> KernelArgument<'a> {
+    /// The buffer, for a kernel on this stream, whose use of it is noted. OpenCL: `clCreateSubBuffer`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::Driver`], for instance
+    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET` on a device that aligns to more than the 512 bytes of a block.
+    pub fn new(buffer: &'a Buffer<OpenCl>, stream: Stream<OpenCl>) -> Result<Self> {
+        buffer.record_use(stream)?;
+        let part = buffer.ptr().map(|ptr| stream.backend().part(ptr, buffer.len() as usize)).transpose();
+        let part = part.map_err(|source| Error::Driver { device: buffer.device(), source })?;
+        Ok(Self { part, buffer: PhantomData })
+    }
+
+    /// The memory object, for `clSetKernelArg`; null for a buffer without bytes, which kernels see as a null pointer.
+    pub fn native(&self) -> cl_mem {
+        self.part.as_ref().map_or(std::ptr::null_mut(), |part| part.raw())
+    }
+}
+
+impl OpenCl {
+    /// The sub-buffer over a block, which is live. Made outside the lock: two threads may make the same, and one is kept.
+    fn part(&self, ptr: OpenClPtr, len: usize) -> DriverResult<Arc<Memory>> {
+        let (buffer, offset) = ptr.native();
+        let segments = &self.segments;
+        let known = segments
+            .held()
+            .segments
+            .get(&ptr.whole())
+            .and_then(|segment| segment.parts.get(&(offset, len)).cloned());
+        if let Some(part) = known {
+            return Ok(part);
+        }
+        let region = cl_buffer_region { origin: offset, size: len };
+        let region = (&raw const region).cast();
+        // SAFETY: The buffer object lives, since a block of it does; the access is the buffer object's own.
+        let part = unsafe { create_sub_buffer(buffer, 0, CL_BUFFER_CREATE_TYPE_REGION, region) };
+        // SAFETY: The call just gave this reference.
+        let part = Arc::new(unsafe { Memory::owned(answer::of("clCreateSubBuffer", part)?) });
+        if let Some(segment) = segments.held().segments.get_mut(&ptr.whole()) {
+            if segment.parts.len() == MOST {
+                segment.parts.clear(); // whoever uses one has it
+            }
+            segment.parts.insert((offset, len), Arc::clone(&part));
+        }
+        Ok(part)
+    }
+}

@@ -1,0 +1,311 @@
+#![allow(unsafe_code)] // the backend trait is unsafe to implement, and calls into the driver
+
+use std::num::NonZeroU64;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use accelerator_core::{
+    Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
+    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes, read_variable,
+};
+use cl3::types::{CL_NON_BLOCKING, cl_device_id, cl_mem_flags, cl_queue_properties};
+use cl3::{command_queue, context, device, error_codes, event, ext, memory};
+
+use crate::handle::{Context, Event, Memory, Queue};
+use crate::memory::{OpenClPtr, Segments};
+use crate::stream::{OpenClEvent, OpenClStream};
+use crate::{answer, devices};
+
+const CAPACITY: &str = "ACCELERATOR_OPENCL_CAPACITY";
+
+/// An OpenCL device: buffer objects as memory, in-order queues as streams, markers as events.
+///
+/// It hands out as much memory as the device has, or as `ACCELERATOR_OPENCL_CAPACITY` says (`16GiB`).
+#[derive(Debug)]
+pub struct OpenCl {
+    pub(crate) device: usize,
+    pub(crate) context: Context,
+    properties: DeviceProperties,
+    pub(crate) segments: Segments,
+    /// All queues, for what waits for all work.
+    queues: Mutex<Vec<Arc<Queue>>>,
+    /// For what is done outside the streams.
+    pub(crate) own: Arc<Queue>,
+}
+
+impl OpenCl {
+    /// The device with this number, which hands out at most `capacity` bytes; `None`: as many as it has.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a number out of range; what the driver says.
+    pub fn with_capacity(ordinal: u32, capacity: Option<u64>) -> DriverResult<Self> {
+        let device = devices::all().ok().and_then(|devices| devices.get(ordinal as usize));
+        let device = device.ok_or(NO_DEVICE)?.id();
+        let context = context::create_context(&[device], ptr::null(), None, ptr::null_mut());
+        // SAFETY: The call just gave this reference.
+        let context = unsafe { Context::owned(answer::of("clCreateContext", context)?) };
+        Self::new(context, device, capacity)
+    }
+
+    pub(crate) fn new(context: Context, device: cl_device_id, capacity: Option<u64>) -> DriverResult<Self> {
+        let own = Arc::new(queue(&context, device, 0)?);
+        // Tried, since some drivers list the extension and refuse all the same.
+        let priorities = if hinted_queue(&context, device, -1).is_ok() { (1, -1) } else { (0, 0) };
+        let total_memory = devices::number(device, device::CL_DEVICE_GLOBAL_MEM_SIZE)?;
+        let version = devices::text(device, device::CL_DEVICE_VERSION);
+        let properties = DeviceProperties {
+            name: devices::text(device, device::CL_DEVICE_NAME),
+            driver: format!("{version}, driver {}", devices::text(device, device::CL_DRIVER_VERSION)),
+            total_memory: capacity.unwrap_or(total_memory),
+            largest_allocation: devices::number(device, device::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
+            alignment: (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
+            stream_priorities: priorities,
+            capability: DeviceCapability { supported_dtypes: devices::dtypes(device) },
+        };
+        let (segments, queues) = (Segments::new(properties.total_memory), Mutex::default());
+        Ok(Self { device: device.expose_provenance(), context, properties, segments, queues, own })
+    }
+
+    /// A stream over this queue, which is waited for like all others.
+    pub(crate) fn stream_of(&self, queue: Queue) -> OpenClStream {
+        let queue = Arc::new(queue);
+        self.queues().push(Arc::clone(&queue));
+        OpenClStream::new(queue)
+    }
+
+    /// A buffer object. Without memory perhaps: some drivers wait with that for the first use.
+    pub(crate) fn buffer(&self, flags: cl_mem_flags, len: NonZeroU64) -> DriverResult<Memory> {
+        // SAFETY: The context lives; no host memory is given.
+        let made =
+            unsafe { memory::create_buffer(self.context.raw(), flags, len.get() as usize, ptr::null_mut()) };
+        // SAFETY: The call just gave this reference.
+        Ok(unsafe { Memory::owned(answer::of_allocation("clCreateBuffer", made)?) })
+    }
+
+    /// A buffer object that has its memory: at its first use it would be too late to say that there is none.
+    fn backed_buffer(&self, len: NonZeroU64) -> DriverResult<Memory> {
+        const CALL: &str = "clEnqueueMigrateMemObjects";
+        let made = self.buffer(memory::CL_MEM_READ_WRITE, len)?;
+        let (queue, flags) = (self.own.raw(), memory::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
+        // SAFETY: Queue and buffer object live; the list has one entry.
+        let moved = unsafe {
+            command_queue::enqueue_migrate_mem_object(queue, 1, &made.raw(), flags, 0, ptr::null())
+        };
+        // SAFETY: The call just gave this reference.
+        let moved = unsafe { Event::owned(answer::of_allocation(CALL, moved)?) };
+        answer::of_allocation(CALL, event::wait_for_events(&[moved.raw()]))?;
+        Ok(made)
+    }
+
+    /// Waits for all work, so that the driver lets go of the memory that was given back under it.
+    fn finish(&self) {
+        let queues = self.queues().clone();
+        for queue in queues {
+            let _ = command_queue::finish(queue.raw()); // what fails has ended, too
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const NO_DEVICE: DriverError = DriverError {
+    kind: DriverErrorKind::InvalidArgument,
+    call: "open",
+    code: -1,
+    name: "there is no such OpenCL device",
+};
+
+/// The backend's own answer: some drivers give out more memory than there is.
+const FULL: DriverError = DriverError {
+    kind: DriverErrorKind::OutOfMemory,
+    call: "clCreateBuffer",
+    code: 0,
+    name: "nothing is left of what the device may hand out",
+};
+
+// SAFETY: Buffer objects overlap no other, and stay; queues are in order; a barrier waits for its marker, which is complete
+// when the work before it is; the driver keeps a buffer object that is released until its last work is done; nothing here
+// panics or calls the core.
+unsafe impl Backend for OpenCl {
+    const KIND: DeviceKind = DeviceKind::new("opencl");
+    type Ptr = OpenClPtr;
+    type Stream = OpenClStream;
+    type Event = OpenClEvent;
+
+    fn probe() -> Result<u32, Unavailable> {
+        capacity()?;
+        Ok(devices::all()?.len() as u32)
+    }
+
+    fn open(ordinal: u32) -> DriverResult<Self> {
+        let name = "ACCELERATOR_OPENCL_CAPACITY must be a size, as 16GiB";
+        Self::with_capacity(ordinal, capacity().map_err(|_| DriverError { name, ..NO_DEVICE })?)
+    }
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        let (free, total) = (self.segments.free(), self.properties.total_memory);
+        Ok(match devices::free_memory(self.native().1) {
+            Some(driver) => MemoryInfo { free: driver.min(free), total, source: MemoryInfoSource::Driver },
+            None => MemoryInfo { free, total, source: MemoryInfoSource::Accounting },
+        })
+    }
+
+    fn stream(&self, kind: StreamKind) -> DriverResult<OpenClStream> {
+        let priority = match kind {
+            StreamKind::Default => 0,
+            StreamKind::Side { priority } => priority,
+        };
+        Ok(self.stream_of(queue(&self.context, self.native().1, priority)?))
+    }
+
+    fn synchronize(&self, stream: &OpenClStream) -> DriverResult<()> {
+        stream.synchronize()
+    }
+
+    fn is_idle(&self, stream: &OpenClStream) -> DriverResult<bool> {
+        stream.is_idle()
+    }
+
+    fn event(&self, _flags: EventFlags) -> DriverResult<OpenClEvent> {
+        Ok(OpenClEvent::default())
+    }
+
+    fn record(&self, event: &OpenClEvent, stream: &OpenClStream) -> DriverResult<()> {
+        event.record(stream)
+    }
+
+    fn wait(&self, stream: &OpenClStream, event: &OpenClEvent) -> DriverResult<()> {
+        event.wait_on(stream)
+    }
+
+    fn is_complete(&self, event: &OpenClEvent) -> DriverResult<bool> {
+        event.is_complete()
+    }
+
+    fn wait_host(&self, event: &OpenClEvent) -> DriverResult<()> {
+        event.wait()
+    }
+
+    fn elapsed_ns(&self, start: &OpenClEvent, end: &OpenClEvent) -> DriverResult<i64> {
+        Ok(end.reached_ns()?.wrapping_sub(start.reached_ns()?) as i64)
+    }
+
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<OpenClPtr> {
+        if len.get() > self.properties.largest_allocation {
+            return Err(answer::error("clCreateBuffer", error_codes::CL_INVALID_BUFFER_SIZE));
+        }
+        if !self.segments.reserve(len.get()) {
+            return Err(FULL);
+        }
+        let made = self.backed_buffer(len).or_else(|error| match error.kind {
+            DriverErrorKind::OutOfMemory => {
+                self.finish();
+                self.backed_buffer(len)
+            }
+            _ => Err(error),
+        });
+        made.map(|made| self.segments.add(made, len.get())).inspect_err(|_| self.segments.refund(len.get()))
+    }
+
+    unsafe fn dealloc(&self, ptr: OpenClPtr, len: NonZeroU64) {
+        self.segments.remove(ptr, len.get());
+    }
+
+    unsafe fn copy(
+        &self,
+        dst: Place<OpenClPtr>,
+        src: Place<OpenClPtr>,
+        len: NonZeroU64,
+        stream: &OpenClStream,
+    ) -> DriverResult<()> {
+        let (len, none) = (len.get() as usize, ptr::null());
+        let copied = match (dst, src) {
+            (Place::Device(to), Place::Device(from)) if to.overlaps(from, len) => {
+                Err(answer::error("clEnqueueCopyBuffer", error_codes::CL_MEM_COPY_OVERLAP))
+            }
+            (Place::Device(to), Place::Device(from)) => stream.submit("clEnqueueCopyBuffer", |queue| {
+                let ((to, at), (from, start)) = (to.native(), from.native());
+                // SAFETY: The caller promises two valid ranges that do not overlap.
+                unsafe { command_queue::enqueue_copy_buffer(queue, from, to, start, at, len, 0, none) }
+            }),
+            (Place::Device(to), Place::Host(from)) => stream.submit("clEnqueueWriteBuffer", |queue| {
+                let ((to, at), from) = (to.native(), from.as_ptr().cast());
+                // SAFETY: The caller promises two valid ranges, the host's until the stream has done this.
+                unsafe {
+                    command_queue::enqueue_write_buffer(queue, to, CL_NON_BLOCKING, at, len, from, 0, none)
+                }
+            }),
+            (Place::Host(to), Place::Device(from)) => stream.submit("clEnqueueReadBuffer", |queue| {
+                let ((from, at), to) = (from.native(), to.as_ptr().cast());
+                // SAFETY: The caller promises two valid ranges, the host's until the stream has done this.
+                unsafe {
+                    command_queue::enqueue_read_buffer(queue, from, CL_NON_BLOCKING, at, len, to, 0, none)
+                }
+            }),
+            (Place::Host(to), Place::Host(from)) => {
+                stream.synchronize()?;
+                // SAFETY: The caller promises two valid ranges that do not overlap; what was before is done.
+                unsafe { from.copy_to_nonoverlapping(to, len) };
+                return Ok(());
+            }
+        };
+        copied.map(drop)
+    }
+
+    unsafe fn fill(
+        &self,
+        dst: OpenClPtr,
+        value: u8,
+        len: NonZeroU64,
+        stream: &OpenClStream,
+    ) -> DriverResult<()> {
+        let ((buffer, at), len) = (dst.native(), len.get() as usize);
+        let filled = stream.submit("clEnqueueFillBuffer", |queue| {
+            let (pattern, none) = ((&raw const value).cast(), ptr::null());
+            // SAFETY: The caller promises a range valid for writes; the pattern is one byte, which the call copies.
+            unsafe { command_queue::enqueue_fill_buffer(queue, buffer, pattern, 1, at, len, 0, none) }
+        });
+        filled.map(drop)
+    }
+}
+
+fn capacity() -> Result<Option<u64>, Unavailable> {
+    read_variable(CAPACITY, "a size, as 16GiB", parse_bytes)
+}
+
+/// A queue of this priority, or a plain one from drivers that refuse the hint.
+fn queue(context: &Context, device: cl_device_id, priority: i32) -> DriverResult<Queue> {
+    if let (1.. | ..=-1, Ok(queue)) = (priority, hinted_queue(context, device, priority)) {
+        return Ok(queue);
+    }
+    let profiling = command_queue::CL_QUEUE_PROFILING_ENABLE;
+    #[allow(deprecated, reason = "the call that drivers of every version have")]
+    // SAFETY: The device is one of the context's.
+    let made = unsafe { command_queue::create_command_queue(context.raw(), device, profiling) };
+    // SAFETY: The call just gave this reference.
+    Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueue", made)?) })
+}
+
+/// A queue above (negative) or below the usual. OpenCL: `cl_khr_priority_hints`.
+fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> DriverResult<Queue> {
+    let hint = if priority < 0 { ext::CL_QUEUE_PRIORITY_HIGH_KHR } else { ext::CL_QUEUE_PRIORITY_LOW_KHR };
+    let properties: [cl_queue_properties; 5] = [
+        command_queue::CL_QUEUE_PROPERTIES.into(),
+        command_queue::CL_QUEUE_PROFILING_ENABLE,
+        ext::CL_QUEUE_PRIORITY_KHR,
+        hint.into(),
+        0,
+    ];
+    // SAFETY: The device is one of the context's; the list ends with 0.
+    let made = unsafe {
+        command_queue::create_command_queue_with_properties(context.raw(), device, properties.as_ptr())
+    };
+    // SAFETY: The call just gave this reference.
+    Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueueWithProperties", made)?) })
+}

@@ -1,0 +1,17 @@
+use std::env;
+
+use super::Unavailable;
+
+/// The value of an environment variable that a backend is set with; `None`: it is not set.
+///
+/// # Errors
+/// A value that `read` answers `None` to, with the variable's name and what was expected.
+pub fn read_variable<T>(
+    name: &str,
+    expected: &str,
+    read: fn(&str) -> Option<T>,
+) -> Result<Option<T>, Unavailable> {
+    let Some(text) = env::var_os(name) else { return Ok(None) };
+    let refused = || Unavailable { reason: format!("{name} must be {expected}, but is {text:?}") };
+    text.to_str().and_then(|text| read(text.trim())).map(Some).ok_or_else(refused)
+}
