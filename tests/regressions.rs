@@ -3,6 +3,8 @@
 
 #[path = "regression/careless_hooks.rs"]
 mod careless_hooks;
+#[path = "regression/device_limits.rs"]
+mod device_limits;
 #[path = "regression/driver_without_fields.rs"]
 mod driver_without_fields;
 #[path = "regression/extreme_sizes.rs"]

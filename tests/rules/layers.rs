@@ -5,7 +5,7 @@ use super::source::{Finding, Source, has_word, is_word, words};
 /// The core's modules from the bottom; those in one row may use each other.
 const ORDER: [&[&str]; 7] = [
     &["types"],
-    &["backend", "summary"],
+    &["accounting", "backend", "summary"],
     &["sync"],
     &["stream", "event"],
     &["alloc"],

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
-    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes, read_variable,
+    EventFlags, MemoryInfo, Place, StreamKind, Unavailable, parse_bytes, read_variable,
 };
 
 use crate::access::{Access, Touched};
@@ -97,8 +97,7 @@ unsafe impl Backend for Host {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
-        let (free, total) = (self.memory.free(), self.properties.total_memory);
-        Ok(MemoryInfo { free, total, source: MemoryInfoSource::Accounting })
+        Ok(self.memory.accounting.memory_info())
     }
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<HostStream> {

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
+use accelerator_core::{Accounting, DevicePtr, DriverError, DriverErrorKind, DriverResult};
 use memmap2::{MmapOptions, MmapRaw};
 
 /// An address of the host's memory.
@@ -41,49 +41,40 @@ impl DevicePtr for HostPtr {
 /// The memory that a device handed out.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    capacity: u64,
-    mapped: Mutex<Mapped>,
-}
-
-#[derive(Debug, Default)]
-struct Mapped {
-    used: u64,
-    maps: HashMap<HostPtr, MmapRaw>,
+    pub(crate) accounting: Accounting,
+    maps: Mutex<HashMap<HostPtr, MmapRaw>>,
 }
 
 impl Memory {
     pub(crate) fn new(capacity: u64) -> Self {
-        Self { capacity, mapped: Mutex::default() }
-    }
-
-    pub(crate) fn free(&self) -> u64 {
-        self.capacity - self.mapped().used
+        Self { accounting: Accounting::new(capacity), maps: Mutex::default() }
     }
 
     pub(crate) fn map(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
-        let length = usize::try_from(len.get()).map_err(|_| FULL)?;
-        let mut mapped = self.mapped();
-        let used = mapped.used.checked_add(len.get()).filter(|used| *used <= self.capacity).ok_or(FULL)?;
-        let refused =
-            |error: io::Error| DriverError { code: error.raw_os_error().unwrap_or(-1).into(), ..FULL };
+        if !self.accounting.take(len.get()) {
+            return Err(FULL);
+        }
+        let refused = |error: io::Error| {
+            self.accounting.give_back(len.get());
+            DriverError { code: error.raw_os_error().unwrap_or(-1).into(), ..FULL }
+        };
+        let length = usize::try_from(len.get()).unwrap_or(usize::MAX);
         let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
         let map = MmapRaw::from(map); // never a slice: kernels write to it
         let start = HostPtr(map.as_mut_ptr());
-        mapped.used = used;
-        mapped.maps.insert(start, map);
+        self.maps().insert(start, map);
         Ok(start)
     }
 
     /// Takes back what `map` gave, to be dropped when no work touches it any more.
     pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapRaw> {
-        let mut mapped = self.mapped();
-        let map = mapped.maps.remove(&start)?;
-        mapped.used -= map.len() as u64;
+        let map = self.maps().remove(&start)?;
+        self.accounting.give_back(map.len() as u64);
         Some(map)
     }
 
-    fn mapped(&self) -> MutexGuard<'_, Mapped> {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn maps(&self) -> MutexGuard<'_, HashMap<HostPtr, MmapRaw>> {
+        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -90,8 +90,7 @@ fn find() -> Result<Vec<Device>, Unavailable> {
 }
 
 fn add_devices(platform: cl_platform_id, devices: &mut Vec<Device>, reasons: &mut Vec<String>) {
-    let name = platform::get_platform_info(platform, platform::CL_PLATFORM_NAME);
-    let name = name.map(String::from).unwrap_or_default();
+    let name = platform_name(platform);
     match device::get_device_ids(platform, device::CL_DEVICE_TYPE_ALL) {
         Ok(ids) if ids.is_empty() => reasons.push(format!("the platform `{name}` has no device")),
         Err(code) => reasons.push(format!("`{name}`: {}", answer::error("clGetDeviceIDs", code))),
@@ -137,6 +136,17 @@ pub(crate) fn number(id: cl_device_id, what: cl_device_info) -> DriverResult<u64
         _ => 0,
     });
     answer::of("clGetDeviceInfo", number)
+}
+
+/// The name of the platform and the version of its driver.
+pub(crate) fn driver(id: cl_device_id) -> String {
+    let platform = device::get_device_info(id, device::CL_DEVICE_PLATFORM).map(isize::from);
+    let platform = platform.map(|platform| platform_name(platform as cl_platform_id)).unwrap_or_default();
+    format!("{platform}, {}", text(id, device::CL_DRIVER_VERSION))
+}
+
+fn platform_name(platform: cl_platform_id) -> String {
+    platform::get_platform_info(platform, platform::CL_PLATFORM_NAME).map(String::from).unwrap_or_default()
 }
 
 /// The types that kernels may use.

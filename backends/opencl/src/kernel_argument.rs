@@ -1,7 +1,6 @@
 //! Buffers as arguments of kernels.
 #![allow(unsafe_code)] // calls into the driver
 
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -14,10 +13,7 @@ use crate::handle::Memory;
 use crate::memory::OpenClPtr;
 use crate::opencl::OpenCl;
 
-/// The sub-buffers of a buffer object, by start and length: to make one costs more than a launch.
-pub(crate) type Parts = HashMap<(usize, usize), Arc<Memory>>;
-
-/// So many are kept.
+/// So many sub-buffers of one buffer object are kept.
 const MOST: usize = 1024;
 
 /// A buffer as the argument of a kernel: a memory object with the buffer's bytes and no others.
@@ -49,17 +45,12 @@ impl<'a> KernelArgument<'a> {
 }
 
 impl OpenCl {
-    /// The sub-buffer over a block, which is live. Made outside the lock: two threads may make the same, and one is kept.
+    /// The sub-buffer over a block that is live. Made outside the lock: of two threads that make the same, one is kept.
     fn part(&self, ptr: OpenClPtr, len: usize) -> DriverResult<Arc<Memory>> {
         let (buffer, offset) = ptr.native();
-        let segments = &self.segments;
-        let known = segments
-            .held()
-            .segments
-            .get(&ptr.whole())
-            .and_then(|segment| segment.parts.get(&(offset, len)).cloned());
-        if let Some(part) = known {
-            return Ok(part);
+        let key = (offset, len);
+        if let Some(part) = self.segments().around(ptr).and_then(|segment| segment.parts.get(&key)) {
+            return Ok(Arc::clone(part));
         }
         let region = cl_buffer_region { origin: offset, size: len };
         let region = (&raw const region).cast();
@@ -67,11 +58,11 @@ impl OpenCl {
         let part = unsafe { create_sub_buffer(buffer, 0, CL_BUFFER_CREATE_TYPE_REGION, region) };
         // SAFETY: The call just gave this reference.
         let part = Arc::new(unsafe { Memory::owned(answer::of("clCreateSubBuffer", part)?) });
-        if let Some(segment) = segments.held().segments.get_mut(&ptr.whole()) {
+        if let Some(segment) = self.segments().around(ptr) {
             if segment.parts.len() == MOST {
                 segment.parts.clear(); // whoever uses one has it
             }
-            segment.parts.insert((offset, len), Arc::clone(&part));
+            segment.parts.insert(key, Arc::clone(&part));
         }
         Ok(part)
     }

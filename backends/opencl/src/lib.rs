@@ -15,6 +15,8 @@ mod stream;
 pub use cl3;
 pub use kernel_argument::KernelArgument;
 pub use memory::OpenClPtr;
+#[cfg(feature = "ocl")]
+pub use ocl_core;
 pub use opencl::OpenCl;
 pub use pinned::PinnedMemory;
 pub use stream::{OpenClEvent, OpenClStream};

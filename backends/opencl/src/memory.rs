@@ -1,13 +1,12 @@
-//! Buffer objects as memory of the device, counted, since no portable call tells what is free.
+//! Buffer objects as memory of the device.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use accelerator_core::DevicePtr;
 use cl3::types::cl_mem;
 
 use crate::handle::Memory;
-use crate::kernel_argument::Parts;
 
 /// Where addresses for traces begin, and what those of buffer objects are multiples of.
 const FIRST_ADDRESS: u64 = 0x1000_0000_0000;
@@ -33,11 +32,6 @@ impl OpenClPtr {
         (std::ptr::with_exposed_provenance_mut(self.buffer), self.offset)
     }
 
-    /// The start of the buffer object.
-    pub(crate) fn whole(self) -> Self {
-        Self { offset: 0, ..self }
-    }
-
     pub(crate) fn overlaps(self, other: Self, len: usize) -> bool {
         self.buffer == other.buffer && self.offset.abs_diff(other.offset) < len
     }
@@ -53,69 +47,42 @@ impl DevicePtr for OpenClPtr {
     }
 }
 
-/// What a device handed out.
+/// The buffer objects that a device handed out.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    capacity: u64,
-    held: Mutex<Held>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Held {
-    used: u64,
     next_address: u64,
-    pub(crate) segments: HashMap<OpenClPtr, Segment>,
+    live: HashMap<OpenClPtr, Segment>,
 }
 
-/// A buffer object, and what kernels were given of it.
+/// A buffer object, and the sub-buffers of it by start and length: to make one costs more than a launch.
 #[derive(Debug)]
 pub(crate) struct Segment {
     _memory: Memory,
-    pub(crate) parts: Parts,
+    pub(crate) parts: HashMap<(usize, usize), Arc<Memory>>,
 }
 
 impl Segments {
-    pub(crate) fn new(capacity: u64) -> Self {
-        let held = Held { used: 0, next_address: FIRST_ADDRESS, segments: HashMap::new() };
-        Self { capacity, held: Mutex::new(held) }
-    }
-
-    pub(crate) fn free(&self) -> u64 {
-        self.capacity - self.held().used
-    }
-
-    /// Sets `len` bytes aside. Whether there are as many.
-    pub(crate) fn reserve(&self, len: u64) -> bool {
-        let mut held = self.held();
-        let used = held.used.checked_add(len).filter(|used| *used <= self.capacity);
-        held.used = used.unwrap_or(held.used);
-        used.is_some()
-    }
-
-    /// Takes back what was set aside.
-    pub(crate) fn refund(&self, len: u64) {
-        self.held().used -= len;
-    }
-
-    /// Keeps a buffer object for which bytes are set aside.
-    pub(crate) fn add(&self, memory: Memory, len: u64) -> OpenClPtr {
-        let mut held = self.held();
-        let base = held.next_address;
-        held.next_address = base.saturating_add(len.next_multiple_of(ADDRESS_STEP));
-        let ptr = OpenClPtr { buffer: memory.raw().expose_provenance(), offset: 0, base };
-        held.segments.insert(ptr, Segment { _memory: memory, parts: Parts::default() });
+    pub(crate) fn add(&mut self, memory: Memory, len: u64) -> OpenClPtr {
+        let (base, buffer) = (self.next_address, memory.raw().expose_provenance());
+        self.next_address = base.saturating_add(len.next_multiple_of(ADDRESS_STEP));
+        let ptr = OpenClPtr { buffer, offset: 0, base };
+        self.live.insert(ptr, Segment { _memory: memory, parts: HashMap::new() });
         ptr
     }
 
-    /// Lets a buffer object go, which the driver does when its last work is done.
-    pub(crate) fn remove(&self, ptr: OpenClPtr, len: u64) {
-        let segment = self.held().segments.remove(&ptr);
-        if segment.is_some() {
-            self.refund(len);
-        }
+    /// Takes one out, to be dropped: the driver keeps it until its last work is done.
+    pub(crate) fn remove(&mut self, start: OpenClPtr) -> Option<Segment> {
+        self.live.remove(&start)
     }
 
-    pub(crate) fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The one that this place is in.
+    pub(crate) fn around(&mut self, place: OpenClPtr) -> Option<&mut Segment> {
+        self.live.get_mut(&OpenClPtr { offset: 0, ..place })
+    }
+}
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self { next_address: FIRST_ADDRESS, live: HashMap::new() }
     }
 }

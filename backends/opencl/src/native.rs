@@ -1,11 +1,17 @@
 //! Contexts and queues of other libraries, and ours for them.
 #![allow(unsafe_code)] // references are counted by hand
 
+use std::ffi::c_void;
 use std::ptr;
 
 use accelerator_core::DriverResult;
-use cl3::command_queue::retain_command_queue;
+use cl3::command_queue::{
+    CL_QUEUE_CONTEXT, CL_QUEUE_DEVICE, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROPERTIES,
+    get_command_queue_info, retain_command_queue,
+};
 use cl3::context::retain_context;
+use cl3::error_codes::{CL_INVALID_CONTEXT, CL_INVALID_QUEUE_PROPERTIES};
+use cl3::info_type::InfoType;
 use cl3::types::{cl_command_queue, cl_context, cl_device_id};
 
 use crate::answer;
@@ -42,11 +48,21 @@ impl OpenCl {
     /// [`external_stream`](accelerator_core::Accelerator::external_stream).
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a queue of another context or device, and
+    /// for one that is not in order; what the driver says. Elapsed times need a queue with profiling.
     ///
     /// # Safety
-    /// * `queue` is a command queue of this context and device that lives, in order and with profiling.
+    /// * `queue` is a command queue that lives.
     pub unsafe fn adopt(&self, queue: cl_command_queue) -> DriverResult<OpenClStream> {
+        let (context, device) = self.native();
+        let info = |what| answer::of("clGetCommandQueueInfo", get_command_queue_info(queue, what));
+        let is = |found: InfoType, ours: *mut c_void| isize::from(found) as usize == ours.addr();
+        if !is(info(CL_QUEUE_CONTEXT)?, context) || !is(info(CL_QUEUE_DEVICE)?, device) {
+            return Err(answer::error("clRetainCommandQueue", CL_INVALID_CONTEXT));
+        }
+        if u64::from(info(CL_QUEUE_PROPERTIES)?) & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0 {
+            return Err(answer::error("clRetainCommandQueue", CL_INVALID_QUEUE_PROPERTIES));
+        }
         // SAFETY: The caller promises a queue that lives.
         answer::of("clRetainCommandQueue", unsafe { retain_command_queue(queue) })?;
         // SAFETY: The call just added this reference.

@@ -5,8 +5,9 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{
-    Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
-    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes, read_variable,
+    Accounting, Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind,
+    DriverResult, EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes,
+    read_variable,
 };
 use cl3::types::{CL_NON_BLOCKING, cl_device_id, cl_mem_flags, cl_queue_properties};
 use cl3::{command_queue, context, device, error_codes, event, ext, memory};
@@ -26,7 +27,8 @@ pub struct OpenCl {
     pub(crate) device: usize,
     pub(crate) context: Context,
     properties: DeviceProperties,
-    pub(crate) segments: Segments,
+    accounting: Accounting,
+    segments: Mutex<Segments>,
     /// All queues, for what waits for all work.
     queues: Mutex<Vec<Arc<Queue>>>,
     /// For what is done outside the streams.
@@ -52,18 +54,24 @@ impl OpenCl {
         // Tried, since some drivers list the extension and refuse all the same.
         let priorities = if hinted_queue(&context, device, -1).is_ok() { (1, -1) } else { (0, 0) };
         let total_memory = devices::number(device, device::CL_DEVICE_GLOBAL_MEM_SIZE)?;
-        let version = devices::text(device, device::CL_DEVICE_VERSION);
         let properties = DeviceProperties {
             name: devices::text(device, device::CL_DEVICE_NAME),
-            driver: format!("{version}, driver {}", devices::text(device, device::CL_DRIVER_VERSION)),
+            driver: devices::driver(device),
             total_memory: capacity.unwrap_or(total_memory),
             largest_allocation: devices::number(device, device::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
             alignment: (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
             stream_priorities: priorities,
             capability: DeviceCapability { supported_dtypes: devices::dtypes(device) },
         };
-        let (segments, queues) = (Segments::new(properties.total_memory), Mutex::default());
-        Ok(Self { device: device.expose_provenance(), context, properties, segments, queues, own })
+        Ok(Self {
+            device: device.expose_provenance(),
+            context,
+            accounting: Accounting::new(properties.total_memory),
+            properties,
+            segments: Mutex::default(),
+            queues: Mutex::default(),
+            own,
+        })
     }
 
     /// A stream over this queue, which is waited for like all others.
@@ -108,6 +116,10 @@ impl OpenCl {
     fn queues(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    pub(crate) fn segments(&self) -> MutexGuard<'_, Segments> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 const NO_DEVICE: DriverError = DriverError {
@@ -149,11 +161,12 @@ unsafe impl Backend for OpenCl {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
-        let (free, total) = (self.segments.free(), self.properties.total_memory);
-        Ok(match devices::free_memory(self.native().1) {
-            Some(driver) => MemoryInfo { free: driver.min(free), total, source: MemoryInfoSource::Driver },
-            None => MemoryInfo { free, total, source: MemoryInfoSource::Accounting },
-        })
+        let own = self.accounting.memory_info();
+        Ok(devices::free_memory(self.native().1).map_or(own, |free| MemoryInfo {
+            free: own.free.min(free),
+            source: MemoryInfoSource::Driver,
+            ..own
+        }))
     }
 
     fn stream(&self, kind: StreamKind) -> DriverResult<OpenClStream> {
@@ -200,7 +213,7 @@ unsafe impl Backend for OpenCl {
         if len.get() > self.properties.largest_allocation {
             return Err(answer::error("clCreateBuffer", error_codes::CL_INVALID_BUFFER_SIZE));
         }
-        if !self.segments.reserve(len.get()) {
+        if !self.accounting.take(len.get()) {
             return Err(FULL);
         }
         let made = self.backed_buffer(len).or_else(|error| match error.kind {
@@ -210,11 +223,14 @@ unsafe impl Backend for OpenCl {
             }
             _ => Err(error),
         });
-        made.map(|made| self.segments.add(made, len.get())).inspect_err(|_| self.segments.refund(len.get()))
+        let kept = made.map(|made| self.segments().add(made, len.get()));
+        kept.inspect_err(|_| self.accounting.give_back(len.get()))
     }
 
     unsafe fn dealloc(&self, ptr: OpenClPtr, len: NonZeroU64) {
-        self.segments.remove(ptr, len.get());
+        let segment = self.segments().remove(ptr);
+        drop(segment); // outside the lock
+        self.accounting.give_back(len.get());
     }
 
     unsafe fn copy(

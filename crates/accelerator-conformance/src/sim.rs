@@ -79,6 +79,13 @@ impl Sim {
         }
     }
 
+    /// A device that gives at most this many bytes in one allocation, however much is free: a request for more is
+    /// answered with [`AllocationTooLarge`](DriverErrorKind::AllocationTooLarge).
+    pub fn with_largest_allocation(mut self, bytes: u64) -> Self {
+        self.properties.largest_allocation = bytes;
+        self
+    }
+
     /// Bytes handed out and not given back.
     pub fn used(&self) -> u64 {
         self.memory().used
@@ -211,6 +218,10 @@ unsafe impl Backend for Sim {
             self.fail_allocs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if injected.is_ok() {
             return Err(no_memory);
+        }
+        if len.get() > self.properties.largest_allocation {
+            let too_large = "more than the largest allocation";
+            return Err(failure(Call::Alloc, DriverErrorKind::AllocationTooLarge, too_large));
         }
         let mut memory = self.memory();
         let used =

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)] // calls into a backend are unsafe; each module that makes them allows it and proves each
 
 mod accelerator;
+mod accounting;
 mod alloc;
 mod backend;
 mod buffer;
@@ -12,6 +13,7 @@ mod sync;
 mod types;
 
 pub use accelerator::Accelerator;
+pub use accounting::Accounting;
 pub use alloc::{Allocation, AllocatorConfig, CachingAllocator, ForeignAllocation, HookId, RoundupDivisions};
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, Place, StreamKind};
 pub use buffer::{Buffer, Slice, SliceMut, element_count};

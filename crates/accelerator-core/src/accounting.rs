@@ -1,0 +1,52 @@
+//! Memory counted by the backend itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::types::{MemoryInfo, MemoryInfoSource};
+
+/// The bytes that a backend hands out, for drivers that do not say what is free or give out more than there is.
+#[derive(Debug)]
+pub struct Accounting {
+    capacity: u64,
+    used: AtomicU64,
+}
+
+impl Accounting {
+    /// Nothing of `capacity` bytes is handed out.
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, used: AtomicU64::new(0) }
+    }
+
+    /// Takes `len` bytes. Whether there were as many; else nothing is taken.
+    #[must_use]
+    pub fn take(&self, len: u64) -> bool {
+        let taken = |used: u64| used.checked_add(len).filter(|used| *used <= self.capacity);
+        self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
+    }
+
+    /// Gives back `len` bytes that were taken.
+    pub fn give_back(&self, len: u64) {
+        self.used.fetch_sub(len, Ordering::Relaxed);
+    }
+
+    /// What is free, by this count.
+    pub fn memory_info(&self) -> MemoryInfo {
+        let free = self.capacity - self.used.load(Ordering::Relaxed);
+        MemoryInfo { free, total: self.capacity, source: MemoryInfoSource::Accounting }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_is_taken_as_there_is() {
+        let accounting = Accounting::new(100);
+        assert!(accounting.take(60) && accounting.take(40) && accounting.take(0));
+        assert!(!accounting.take(1) && !accounting.take(u64::MAX));
+        accounting.give_back(40);
+        assert_eq!(accounting.memory_info().free, 40);
+        assert!(!accounting.take(41) && accounting.take(40));
+    }
+}
