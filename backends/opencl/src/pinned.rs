@@ -76,6 +76,7 @@ impl Drop for PinnedMemory {
             unsafe { command_queue::enqueue_unmap_mem_object(queue, memory, start, 0, ptr::null()) };
         // SAFETY: The call just gave this reference.
         drop(unmapped.map(|unmapped| unsafe { Event::owned(unmapped) }));
+        let _ = command_queue::flush(queue); // or the memory is kept until the queue is used again
     }
 }
 

@@ -126,7 +126,7 @@ impl OpenClEvent {
 fn is_complete(event: &Event) -> DriverResult<bool> {
     let status = event::get_event_info(event.raw(), event::CL_EVENT_COMMAND_EXECUTION_STATUS);
     match answer::of("clGetEventInfo", status.map(cl_int::from))? {
-        failed if failed < 0 => Err(answer::error("the work before the event", failed)),
+        failed if failed < 0 => Err(answer::error("a command ahead of the event (clGetEventInfo)", failed)),
         status => Ok(status == event::CL_COMPLETE),
     }
 }

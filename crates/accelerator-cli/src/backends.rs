@@ -5,20 +5,23 @@
 use accelerator::host::Host;
 use accelerator::opencl::OpenCl;
 use accelerator_conformance::{Controls, Faulty, Plan, Sim, Suite};
-use accelerator_core::{Backend, Device, Error, Result};
+use accelerator_core::{Backend, Device, Error, GIB, Result};
 use clap::ValueEnum;
 
 /// A backend by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum Choice {
-    /// OpenCL: the first of the devices that `ACCELERATOR_OPENCL_DEVICES` says
+    /// The first OpenCL device, in the order of `ACCELERATOR_OPENCL_DEVICES`
     OpenCl,
     /// The host: real memory, reserved but not touched
     Host,
     /// A simulated device: addresses only
     Sim,
 }
+
+/// Memory of devices that have as much as they are told: replays touch none of it.
+const CAPACITY: u64 = 16 * GIB;
 
 /// What a command does with a backend.
 pub(crate) trait Job {
@@ -32,8 +35,8 @@ pub(crate) trait Offered: Backend {
     /// The driver that traces are replayed on.
     type Replayed: Controls;
 
-    /// Opens the first device, to hand out at most `capacity` bytes.
-    fn replayed(capacity: u64) -> Result<Self::Replayed>;
+    /// Opens the first device, to hand out at most `capacity` bytes; `None`: nobody has said how many.
+    fn replayed(capacity: Option<u64>) -> Result<Self::Replayed>;
 
     /// The conformance suite, with what is known of the drivers.
     fn suite() -> Suite<Self> {
@@ -69,10 +72,10 @@ impl Choice {
 impl Offered for OpenCl {
     type Replayed = Faulty<Self>;
 
-    fn replayed(capacity: u64) -> Result<Faulty<Self>> {
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
         Self::probe().map_err(|why| Error::NoAccelerator { reasons: format!("{}: {why}", Self::KIND) })?;
         let device = Device { kind: Self::KIND, index: 0 };
-        let opened = Self::with_capacity(0, Some(capacity));
+        let opened = Self::with_capacity(0, capacity);
         opened.map(Faulty::new).map_err(|source| Error::Driver { device, source })
     }
 }
@@ -80,16 +83,16 @@ impl Offered for OpenCl {
 impl Offered for Host {
     type Replayed = Faulty<Self>;
 
-    fn replayed(capacity: u64) -> Result<Faulty<Self>> {
-        Ok(Faulty::new(Self::new(0, capacity)))
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
+        Ok(Faulty::new(Self::new(0, capacity.unwrap_or(CAPACITY))))
     }
 }
 
 impl Offered for Sim {
     type Replayed = Self;
 
-    fn replayed(capacity: u64) -> Result<Self> {
-        Ok(Self::new(capacity))
+    fn replayed(capacity: Option<u64>) -> Result<Self> {
+        Ok(Self::new(capacity.unwrap_or(CAPACITY)))
     }
 
     fn suite() -> Suite<Self> {

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use accelerator_conformance::Controls;
-use accelerator_core::{Accelerator, AllocatorConfig, GIB, parse_bytes};
+use accelerator_core::{Accelerator, AllocatorConfig, parse_bytes};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -11,9 +11,6 @@ use crate::backends::{Choice, Job, Offered};
 use crate::failure::Failure;
 use crate::replay::{Outcome, PlainOutput, Replayer, Setup, Summary};
 use crate::trace::{Line, Source, SourceError};
-
-/// Memory of the device where neither the user nor the trace says: replays touch none of it.
-const CAPACITY: u64 = 16 * GIB;
 
 /// What to replay, and how.
 #[derive(Args)]
@@ -24,7 +21,8 @@ pub struct Arguments {
     /// The device to replay on [default: host; with --plain sim]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
-    /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB]
+    /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB; on a
+    /// device with a driver, all that it has]
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
     /// Allocator settings, as max_split_size_mb:64 [default: those of the environment]
@@ -64,7 +62,7 @@ fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let config = arguments.conf.map_or_else(AllocatorConfig::from_environment, Ok)?;
     let mut setup = Setup { capacity: arguments.capacity, config };
     let first = setup.take_from(&mut lines)?;
-    let device = B::replayed(setup.capacity.unwrap_or(CAPACITY))?;
+    let device = B::replayed(setup.capacity)?;
     let accelerator = Accelerator::new(device, 0, setup.config)?;
     let lines = first.into_iter().map(Ok).chain(lines);
     let timed = arguments.time || !arguments.plain;
