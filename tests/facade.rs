@@ -1,7 +1,7 @@
 //! The facade against what PyTorch documents for `torch.accelerator`.
 //!
 //! The current accelerator, what is opened and the environment belong to the process, so each test runs in a process of
-//! its own, in which the host has three devices.
+//! its own, in which the host has three devices and OpenCL none. Those on OpenCL run where the machine has a device.
 
 #[path = "facade/arguments.rs"]
 mod arguments;
@@ -11,6 +11,8 @@ mod current;
 mod environment;
 #[path = "facade/memory.rs"]
 mod memory;
+#[path = "facade/opencl.rs"]
+mod opencl;
 #[path = "facade/process.rs"]
 mod process;
 #[path = "facade/work.rs"]

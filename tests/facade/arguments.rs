@@ -9,7 +9,7 @@ use accelerator_conformance::Sim;
 
 use crate::process::{host, processes};
 
-processes! {
+processes! { on_host:
     fn a_device_is_named_in_many_ways() {
         set_device_index(1)?;
         let name = String::from("host:1");
@@ -38,7 +38,7 @@ processes! {
             Buffer::allocate(1, Device { kind: DeviceKind::new("cuda"), index: 1 }).unwrap_err(),
         ] {
             assert!(matches!(error, Error::DeviceKindMismatch { expected: "host", .. }), "{error:?}");
-            let text = "expected a host device, since host is the current accelerator, but got cuda:1";
+            let text = "the current accelerator is host, but the device given is cuda:1";
             assert_eq!(error.to_string(), text);
         }
         let error = accelerator::typed::<Sim>(0).unwrap_err();

@@ -13,7 +13,7 @@ use accelerator::{
 
 use crate::process::{HOST, host, processes};
 
-processes! {
+processes! { on_host:
     fn a1_count_current_set_exchange() {
         assert!(is_available());
         assert_eq!(device_count(), 3);

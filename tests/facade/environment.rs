@@ -1,5 +1,7 @@
 //! What the environment says.
 
+use std::time::{Duration, Instant};
+
 use accelerator::host::Host;
 use accelerator::memory::{self, memory_stats};
 use accelerator::{
@@ -8,9 +10,9 @@ use accelerator::{
     synchronize,
 };
 
-use crate::process::{HOST, processes};
+use crate::process::{HOST, OPENCL, processes};
 
-processes! {
+processes! { on_host:
     fn settings_reach_open_and_later_devices(ACCELERATOR_ALLOC_CONF = "large_segment_size_mb:30") {
         let config = |index| accelerator::typed::<Host>(index).map(|device| device.allocator().config());
         let before = config(0)?;
@@ -49,14 +51,15 @@ processes! {
         assert!(!is_available());
         assert_eq!(device_count(), 0);
         assert_eq!(current_accelerator(false), None);
+        let known: Vec<_> = accelerator::backends().iter().map(|backend| backend.kind.name()).collect();
         for error in [
             current_device_index().unwrap_err(),
             memory_stats(None).unwrap_err(),
             memory::empty_cache().unwrap_err(),
             Buffer::allocate(1, 0).unwrap_err(),
         ] {
-            let text = "ACCELERATOR_BACKEND: `banana` is no backend of this build, which has host";
-            assert_eq!(error.to_string(), text);
+            let text = "ACCELERATOR_BACKEND: `banana` is no backend of this build, which has";
+            assert_eq!(error.to_string(), format!("{text} {}", known.join(", ")));
         }
         let error = set_accelerator("mango").unwrap_err();
         assert!(matches!(&error, Error::UnknownBackend { name, .. } if name == "mango"), "{error:?}");
@@ -72,7 +75,7 @@ processes! {
         assert_eq!(error.to_string(), "host device 1 does not exist: there is one, number 0");
     }
 
-    fn without_a_device_nothing_panics(ACCELERATOR_HOST_DEVICES = "0") {
+    fn without_a_device_nothing_panics(ACCELERATOR_HOST_DEVICES = "0", ACCELERATOR_BACKEND = "host") {
         assert_eq!((device_count(), is_available()), (0, false));
         assert_eq!(current_accelerator(false), Some(HOST), "it is in the build");
         assert_eq!(current_accelerator(true), None);
@@ -97,5 +100,29 @@ processes! {
             assert!(matches!(error, Some(Error::NoAccelerator { .. })), "{error:?}");
             assert!(error.unwrap().to_string().contains("ACCELERATOR_HOST_DEVICES is 0"));
         }
+    }
+
+    fn without_any_device_the_first_backend_is_current(ACCELERATOR_HOST_DEVICES = "0") {
+        let first = accelerator::backends().swap_remove(0);
+        assert_eq!(current_accelerator(false), Some(first.kind));
+        assert_eq!((current_accelerator(true), is_available(), device_count()), (None, false, 0));
+        let (error, reason) = (Buffer::allocate(1, None).unwrap_err(), first.devices.unwrap_err().reason);
+        assert!(error.to_string().contains(&reason), "expected `{reason}` in `{error}`");
+    }
+
+    fn opencl_without_a_driver_says_so_at_once(ACCELERATOR_BACKEND = "opencl") {
+        let started = Instant::now();
+        assert!(!is_available());
+        assert_eq!((current_accelerator(false), current_accelerator(true)), (Some(OPENCL), None));
+        assert!(memory_stats(None)?.is_empty());
+        let error = Buffer::allocate(1, None).unwrap_err();
+        assert!(matches!(error, Error::NoAccelerator { .. }), "{error:?}");
+        assert!(error.to_string().contains("OpenCL loader"), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+
+        set_accelerator("host")?;
+        assert_eq!(device_count(), 3);
+        assert!(set_accelerator("opencl").is_err());
+        assert_eq!(device_count(), 3, "a failing call changes nothing");
     }
 }

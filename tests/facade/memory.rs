@@ -12,7 +12,7 @@ use accelerator::{
 
 use crate::process::{host, processes};
 
-processes! {
+processes! { on_host:
     fn a_device_that_nobody_used_has_no_statistics() {
         for device in [DeviceArg::Current, DeviceArg::Index(1), DeviceArg::Name("host:2")] {
             assert!(memory_stats(device)?.is_empty());

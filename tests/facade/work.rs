@@ -13,7 +13,7 @@ use accelerator_conformance::Sim;
 
 use crate::process::{host, processes};
 
-processes! {
+processes! { on_host:
     fn an_allocation_goes_to_the_current_stream_or_the_one_given() {
         let (side, other) = (Stream::new(0, 0)?, Stream::new(1, 0)?);
         assert_eq!(Buffer::allocate(1, None)?.stream_id(), StreamId::DEFAULT);

@@ -90,7 +90,7 @@ impl<B: Driver> Machine<B> {
             OutOfMemoryCause::Rejected => {
                 self.model.settings.throw_on_oom && lacks(self.share(self.model.settings.memory_fraction))
             }
-            OutOfMemoryCause::TooLarge => false,
+            OutOfMemoryCause::TooLarge | OutOfMemoryCause::AllocationTooLarge { .. } => false,
         };
         assert!(justified, "there is room: {report}");
         let current = |key| self.model.tally.of(key).current as u64;

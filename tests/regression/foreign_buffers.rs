@@ -6,6 +6,7 @@ use accelerator_core::{Accelerator, AllocatorConfig, GIB};
 
 #[test]
 fn it_does_not_become_the_device_of_the_thread() {
+    accelerator::set_accelerator("host").unwrap();
     let own = Accelerator::new(Host::new(0, GIB), 0, AllocatorConfig::default()).unwrap();
     let mut inner = own.allocate(4096, own.default_stream()).unwrap();
     let mut buffer = Buffer::allocate(4096, None).unwrap();

@@ -32,9 +32,28 @@ pub(crate) fn too_long(sources: &[Source]) -> Vec<Finding> {
     .collect()
 }
 
+/// A backend with so much code or more. `beyond`: files that do not count, each of which must be there.
+pub(crate) fn too_much(folder: &str, sources: &[Source], too_many: usize, beyond: &[&str]) -> Vec<Finding> {
+    let name = |source: &Source| source.file.rsplit('/').next().unwrap_or_default().to_owned();
+    let at = |what| Finding { file: folder.to_owned(), line: 1, what };
+    let missing = beyond.iter().filter(|file| !sources.iter().any(|source| name(source) == **file));
+    let mut findings: Vec<_> =
+        missing.map(|file| at(format!("has no {file}: take it off the list"))).collect();
+    let counts = sources.iter().map(|source| (name(source), code_lines(source)));
+    let counts: Vec<_> = counts.filter(|(file, _)| !beyond.contains(&file.as_str())).collect();
+    let lines: usize = counts.iter().map(|(_, lines)| lines).sum();
+    if lines == 0 || lines >= too_many {
+        findings.push(at(format!(
+            "{lines} lines of code, blank lines, comments and tests left out, but fewer than {too_many} are to do: move \
+             what is not its own into the core: {counts:?}"
+        )));
+    }
+    findings
+}
+
 /// Lines that are neither blank, nor comment, nor test.
-pub(crate) fn code_lines(sources: &[Source]) -> usize {
-    sources.iter().flat_map(Source::code_outside_tests).filter(|(_, code)| !code.trim().is_empty()).count()
+fn code_lines(source: &Source) -> usize {
+    source.code_outside_tests().filter(|(_, code)| !code.trim().is_empty()).count()
 }
 
 /// Where the source asks for a feature: its name, file and line.
@@ -142,7 +161,13 @@ mod tests {
     #[test]
     fn code_is_counted_without_comments_blanks_and_tests() {
         let text = "//! a\n\nfn b() {\n    /* c\n    d */ e(); // f\n}\n#[cfg(test)]\nmod tests {\n    fn g() {}\n}\n";
-        assert_eq!(code_lines(&[Source::new("a.rs", text)]), 3);
+        let source = Source::new("backends/b/src/a.rs", text);
+        assert_eq!(code_lines(&source), 3);
+        let sources = [source, Source::new("backends/b/src/kernels.rs", "fn h() {}\nfn i() {}")];
+        let found = |too_many, beyond: &[&str]| too_much("backends/b", &sources, too_many, beyond).len();
+        assert_eq!((found(6, &[]), found(5, &[])), (0, 1));
+        assert_eq!((found(4, &["kernels.rs"]), found(3, &["kernels.rs"])), (0, 1));
+        assert_eq!((found(6, &["c.rs"]), found(9, &["kernels.rs", "a.rs"])), (1, 1), "missing; nothing left");
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::env;
 use std::sync::OnceLock;
 
-use accelerator_core::{DriverResult, Unavailable};
+use accelerator_core::{DriverResult, Unavailable, parse_bytes, read_variable};
 use cl3::info_type::InfoType;
 use cl3::types::{cl_device_id, cl_device_info, cl_platform_id, cl_ulong};
 use cl3::{device, error_codes, platform};
 
 use crate::answer;
 
+const CAPACITY: &str = "ACCELERATOR_OPENCL_CAPACITY";
 const DEVICES: &str = "ACCELERATOR_OPENCL_DEVICES";
 const DEFAULT: &str = "gpu,accelerator,cpu";
 /// Devices of other types, as those for video alone, run no kernels.
@@ -52,6 +53,11 @@ pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
         chosen(find()?, &list.map_or(DEFAULT.into(), |list| list.to_string_lossy().into_owned()))
     });
     found.as_deref().map_err(Clone::clone)
+}
+
+/// How much memory the environment lets each device hand out.
+pub(crate) fn capacity() -> Result<Option<u64>, Unavailable> {
+    read_variable(CAPACITY, "a size, as 16GiB", parse_bytes)
 }
 
 /// Each entry of the list takes the devices that it means and none before it did.

@@ -12,6 +12,7 @@ use crate::answer;
 use crate::handle::Memory;
 use crate::memory::OpenClPtr;
 use crate::opencl::OpenCl;
+use crate::stream::lock;
 
 /// So many sub-buffers of one buffer object are kept.
 const MOST: usize = 1024;
@@ -49,7 +50,7 @@ impl OpenCl {
     fn part(&self, ptr: OpenClPtr, len: usize) -> DriverResult<Arc<Memory>> {
         let (buffer, offset) = ptr.native();
         let key = (offset, len);
-        if let Some(part) = self.segments().around(ptr).and_then(|segment| segment.parts.get(&key)) {
+        if let Some(part) = lock(&self.segments).around(ptr).and_then(|segment| segment.parts.get(&key)) {
             return Ok(Arc::clone(part));
         }
         let region = cl_buffer_region { origin: offset, size: len };
@@ -58,7 +59,7 @@ impl OpenCl {
         let part = unsafe { create_sub_buffer(buffer, 0, CL_BUFFER_CREATE_TYPE_REGION, region) };
         // SAFETY: The call just gave this reference.
         let part = Arc::new(unsafe { Memory::owned(answer::of("clCreateSubBuffer", part)?) });
-        if let Some(segment) = self.segments().around(ptr) {
+        if let Some(segment) = lock(&self.segments).around(ptr) {
             if segment.parts.len() == MOST {
                 segment.parts.clear(); // whoever uses one has it
             }

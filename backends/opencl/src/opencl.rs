@@ -2,22 +2,19 @@
 
 use std::num::NonZeroU64;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use accelerator_core::{
     Accounting, Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind,
-    DriverResult, EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, parse_bytes,
-    read_variable,
+    DriverResult, EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
 };
 use cl3::types::{CL_NON_BLOCKING, cl_device_id, cl_mem_flags, cl_queue_properties};
 use cl3::{command_queue, context, device, error_codes, event, ext, memory};
 
 use crate::handle::{Context, Event, Memory, Queue};
 use crate::memory::{OpenClPtr, Segments};
-use crate::stream::{OpenClEvent, OpenClStream};
+use crate::stream::{OpenClEvent, OpenClStream, lock};
 use crate::{answer, devices};
-
-const CAPACITY: &str = "ACCELERATOR_OPENCL_CAPACITY";
 
 /// An OpenCL device: buffer objects as memory, in-order queues as streams, markers as events.
 ///
@@ -28,7 +25,7 @@ pub struct OpenCl {
     pub(crate) context: Context,
     properties: DeviceProperties,
     accounting: Accounting,
-    segments: Mutex<Segments>,
+    pub(crate) segments: Mutex<Segments>,
     /// All queues, for what waits for all work.
     queues: Mutex<Vec<Arc<Queue>>>,
     /// For what is done outside the streams.
@@ -77,7 +74,7 @@ impl OpenCl {
     /// A stream over this queue, which is waited for like all others.
     pub(crate) fn stream_of(&self, queue: Queue) -> OpenClStream {
         let queue = Arc::new(queue);
-        self.queues().push(Arc::clone(&queue));
+        lock(&self.queues).push(Arc::clone(&queue));
         OpenClStream::new(queue)
     }
 
@@ -107,18 +104,10 @@ impl OpenCl {
 
     /// Waits for all work, so that the driver lets go of the memory that was given back under it.
     fn finish(&self) {
-        let queues = self.queues().clone();
+        let queues = lock(&self.queues).clone();
         for queue in queues {
             let _ = command_queue::finish(queue.raw()); // what fails has ended, too
         }
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn segments(&self) -> MutexGuard<'_, Segments> {
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,13 +136,13 @@ unsafe impl Backend for OpenCl {
     type Event = OpenClEvent;
 
     fn probe() -> Result<u32, Unavailable> {
-        capacity()?;
+        devices::capacity()?;
         Ok(devices::all()?.len() as u32)
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
         let name = "ACCELERATOR_OPENCL_CAPACITY must be a size, as 16GiB";
-        Self::with_capacity(ordinal, capacity().map_err(|_| DriverError { name, ..NO_DEVICE })?)
+        Self::with_capacity(ordinal, devices::capacity().map_err(|_| DriverError { name, ..NO_DEVICE })?)
     }
 
     fn properties(&self) -> &DeviceProperties {
@@ -223,14 +212,15 @@ unsafe impl Backend for OpenCl {
             }
             _ => Err(error),
         });
-        let kept = made.map(|made| self.segments().add(made, len.get()));
+        let kept = made.map(|made| lock(&self.segments).add(made, len.get()));
         kept.inspect_err(|_| self.accounting.give_back(len.get()))
     }
 
     unsafe fn dealloc(&self, ptr: OpenClPtr, len: NonZeroU64) {
-        let segment = self.segments().remove(ptr);
-        drop(segment); // outside the lock
-        self.accounting.give_back(len.get());
+        let segment = lock(&self.segments).remove(ptr); // dropped outside the lock
+        if segment.is_some() {
+            self.accounting.give_back(len.get());
+        }
     }
 
     unsafe fn copy(
@@ -289,10 +279,6 @@ unsafe impl Backend for OpenCl {
         });
         filled.map(drop)
     }
-}
-
-fn capacity() -> Result<Option<u64>, Unavailable> {
-    read_variable(CAPACITY, "a size, as 16GiB", parse_bytes)
 }
 
 /// A queue of this priority, or a plain one from drivers that refuse the hint.

@@ -1,6 +1,6 @@
 //! The backends that `accel` is built with.
 //!
-//! To add one: a name in [`Choice`] and an implementation of [`Offered`].
+//! To add one: a name in [`Choice`] and an implementation of `Offered`.
 
 use accelerator::host::Host;
 use accelerator::opencl::OpenCl;
@@ -75,7 +75,10 @@ impl Offered for OpenCl {
     fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
         Self::probe().map_err(|why| Error::NoAccelerator { reasons: format!("{}: {why}", Self::KIND) })?;
         let device = Device { kind: Self::KIND, index: 0 };
-        let opened = Self::with_capacity(0, capacity);
+        let opened = match capacity {
+            Some(_) => Self::with_capacity(0, capacity),
+            None => Self::open(0), // as the environment says
+        };
         opened.map(Faulty::new).map_err(|source| Error::Driver { device, source })
     }
 }

@@ -1,67 +1,22 @@
 //! `accel` as a person runs it: what it prints, and how it ends.
 #![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
+#[path = "program/accel.rs"]
+mod accel;
+#[path = "program/opencl.rs"]
+mod opencl;
+
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
+use accel::{Ended, accel, file, run, run_with_input};
 use accelerator_cli::trace::Source;
-
-/// A run of `accel`, without the environment's settings.
-fn accel(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_accel"));
-    command.args(arguments).env("RUST_BACKTRACE", "1");
-    for name in ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ACCELERATOR_HOST_DEVICES"] {
-        command.env_remove(name);
-    }
-    command.env_remove("ACCELERATOR_HOST_CAPACITY");
-    command
-}
-
-fn run(arguments: &[&str]) -> Ended {
-    Ended::of(accel(arguments).output().unwrap())
-}
-
-fn run_with_input(arguments: &[&str], input: &[u8]) -> Ended {
-    let mut command = accel(arguments);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    Ended::of(child.wait_with_output().unwrap())
-}
-
-struct Ended {
-    status: Option<i32>,
-    out: String,
-    error: String,
-}
-
-impl Ended {
-    fn of(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { status: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
-    }
-
-    #[track_caller]
-    fn fails(&self, status: i32, message: &str) {
-        assert_eq!(self.status, Some(status), "{}", self.error);
-        assert!(self.error.contains(message), "expected `{message}` in:\n{}", self.error);
-        assert!(!self.error.contains("backtrace") && !self.error.contains("panicked"), "{}", self.error);
-    }
-}
-
-/// A file in the folder of this test run.
-fn file(name: &str, content: &[u8]) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, content).unwrap();
-    path
-}
 
 #[test]
 fn wrong_usage_ends_with_2() {
     run(&[]).fails(2, "Usage: accel");
     run(&["fly"]).fails(2, "unrecognized subcommand 'fly'");
-    run(&["replay", "--backend", "abacus"]).fails(2, "possible values: host, sim");
+    run(&["replay", "--backend", "abacus"]).fails(2, "possible values: opencl, host, sim");
     run(&["replay", "--capacity", "apples"]).fails(2, "expected a size, as 16GiB");
     run(&["replay", "--placements"]).fails(2, "--plain");
     run(&["replay", "--conf", "foo:1"]).fails(2, "unknown key `foo`, expected one of max_split_size_mb");
@@ -198,9 +153,12 @@ fn host_and_simulation_agree() {
 
 #[test]
 fn info_shows_devices_or_why_there_are_none() {
-    let info =
-        |devices| Ended::of(accel(&["info"]).env("ACCELERATOR_HOST_DEVICES", devices).output().unwrap());
-    assert!(info("2").out.contains("host:1"));
-    assert_eq!(info("0").out, "host is not available: ACCELERATOR_HOST_DEVICES is 0\n");
-    assert!(info("x").out.contains("must be a number of devices, but is \"x\""));
+    let info = |devices, arguments: &[&str]| {
+        Ended::of(accel(arguments).env("ACCELERATOR_HOST_DEVICES", devices).output().unwrap())
+    };
+    assert!(info("2", &["info"]).out.contains("host:1"));
+    let none = "host is not available: ACCELERATOR_HOST_DEVICES is 0\n";
+    assert!(info("0", &["info"]).out.ends_with(none));
+    assert_eq!(info("0", &["info", "--backend", "host"]).out, none);
+    assert!(info("x", &["info"]).out.contains("must be a number of devices, but is \"x\""));
 }

@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::event::Event;
 use crate::stream::{Instance, Stream, Streams};
 use crate::sync::lock;
-use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId, Unavailable};
+use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId};
 
 /// The devices that [`Accelerator::open`] has opened, by backend and number.
 type Opened = HashMap<(TypeId, u32), &'static (dyn Any + Send + Sync)>;
@@ -41,8 +41,9 @@ impl<B: Backend> Accelerator<B> {
         if let Some(accelerator) = opened.get(&key).and_then(|any| any.downcast_ref::<Self>()) {
             return Ok(accelerator);
         }
-        let count = B::probe().map_err(|Unavailable { reason }| Error::NoAccelerator { reasons: reason })?;
         let kind = B::KIND;
+        let unavailable = |why| Error::NoAccelerator { reasons: format!("{kind}: {why}") };
+        let count = B::probe().map_err(unavailable)?;
         if ordinal >= count {
             return Err(Error::InvalidDevice { kind: kind.name(), index: ordinal.into(), count });
         }

@@ -43,7 +43,7 @@ pub fn device_count() -> u32 {
 /// device. The accelerator stays as it was then.
 pub fn set_accelerator(name: &str) -> Result<()> {
     let backend = named(name, "set_accelerator")?;
-    backend.probe().map_err(|unavailable| no_device(backend, unavailable))?;
+    backend.probe().map_err(|_| no_device([backend].into_iter()))?;
     CHOSEN.store(backend.place(), Ordering::Release);
     Ok(())
 }
@@ -70,9 +70,18 @@ pub(crate) fn current() -> Result<BuiltIn> {
     }
 }
 
-/// [`Error::NoAccelerator`] for this backend.
-pub(crate) fn no_device(backend: BuiltIn, Unavailable { reason }: Unavailable) -> Error {
-    Error::NoAccelerator { reasons: format!("{}: {reason}", backend.kind()) }
+/// How many devices the current accelerator has.
+///
+/// # Errors
+/// [`Error::NoAccelerator`] where it has none: why, and if nobody has chosen it, why the others have none.
+pub(crate) fn count(current: BuiltIn) -> Result<u32> {
+    let chosen = CHOSEN.load(Ordering::Acquire) == current.place();
+    current.probe().map_err(|_| no_device(BuiltIn::all().filter(|backend| !chosen || *backend == current)))
+}
+
+fn no_device(backends: impl Iterator<Item = BuiltIn>) -> Error {
+    let reason = |backend: BuiltIn| Some(format!("{}: {}", backend.kind(), backend.probe().err()?));
+    Error::NoAccelerator { reasons: backends.filter_map(reason).collect::<Vec<_>>().join("; ") }
 }
 
 #[cold]

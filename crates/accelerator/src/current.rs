@@ -14,7 +14,7 @@ use crate::{choice, selection};
 /// [`Error::NoAccelerator`] where there is no device, [`Error::UnknownBackend`].
 pub fn current_device_index() -> Result<u32> {
     let backend = choice::current()?;
-    backend.probe().map_err(|unavailable| choice::no_device(backend, unavailable))?;
+    choice::count(backend)?;
     Ok(selection::index(backend))
 }
 

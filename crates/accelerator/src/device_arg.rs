@@ -11,6 +11,7 @@ use crate::{choice, memory, selection};
 /// ```
 /// use accelerator::{Device, DeviceKind, memory};
 /// # fn main() -> accelerator::Result<()> {
+/// # accelerator::set_accelerator("host")?;
 /// memory::memory_stats(None)?; // the current device of this thread
 /// memory::memory_stats(0)?;
 /// memory::memory_stats("host")?; // the current device, if the accelerator is the host
@@ -134,7 +135,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 fn at(backend: BuiltIn, index: i64) -> Result<Target> {
-    let count = backend.probe().map_err(|unavailable| choice::no_device(backend, unavailable))?;
+    let count = choice::count(backend)?;
     match u32::try_from(index) {
         Ok(index) if index < count => Ok(Target { backend, index }),
         _ => Err(Error::InvalidDevice { kind: backend.kind().name(), index, count }),

@@ -58,7 +58,7 @@ pub enum Error {
     },
 
     /// A device of one kind was given where another is in use.
-    #[error("expected a {expected} device, since {expected} is the current accelerator, but got {found}")]
+    #[error("the current accelerator is {expected}, but the device given is {found}")]
     DeviceKindMismatch {
         /// The current accelerator's kind.
         expected: &'static str,

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use accelerator_core::{AllocatorConfig, Result};
 
 use crate::backends::{AnyDevice, BuiltIn};
+use crate::choice;
 use crate::dispatch::AllocatorDispatch;
 
 /// What [`set_allocator_settings`] came to; `None`: the environment counts.
@@ -33,6 +34,7 @@ pub(crate) fn open(backend: BuiltIn, index: u32) -> Result<AnyDevice> {
     if let Some(device) = backend.opened(index) {
         return Ok(device);
     }
+    choice::count(backend)?; // else why there is none
     // Held while opening, so that settings changed meanwhile do not pass the device by.
     let settings = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let device = backend.open(index)?;

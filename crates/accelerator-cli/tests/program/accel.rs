@@ -1,0 +1,72 @@
+//! Runs of `accel`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A run of `accel` that finds no OpenCL driver, without the environment's settings.
+pub(crate) fn accel(arguments: &[&str]) -> Command {
+    let mut command = accel_with_drivers(arguments);
+    // Where OpenCL loaders look for drivers.
+    command.env("OCL_ICD_VENDORS", folder("no-opencl-drivers")).env_remove("OCL_ICD_FILENAMES");
+    command
+}
+
+/// A run of `accel` that finds the drivers of the machine, without the environment's settings.
+pub(crate) fn accel_with_drivers(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_accel"));
+    command.args(arguments).env("RUST_BACKTRACE", "1");
+    for name in ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ACCELERATOR_HOST_DEVICES"] {
+        command.env_remove(name);
+    }
+    for name in ["ACCELERATOR_HOST_CAPACITY", "ACCELERATOR_OPENCL_CAPACITY", "ACCELERATOR_REQUIRE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+pub(crate) fn run(arguments: &[&str]) -> Ended {
+    Ended::of(accel(arguments).output().unwrap())
+}
+
+pub(crate) fn run_with_input(arguments: &[&str], input: &[u8]) -> Ended {
+    let mut command = accel(arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    Ended::of(child.wait_with_output().unwrap())
+}
+
+pub(crate) struct Ended {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) error: String,
+}
+
+impl Ended {
+    pub(crate) fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { status: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+    }
+
+    #[track_caller]
+    pub(crate) fn fails(&self, status: i32, message: &str) {
+        assert_eq!(self.status, Some(status), "{}", self.error);
+        assert!(self.error.contains(message), "expected `{message}` in:\n{}", self.error);
+        assert!(!self.error.contains("backtrace") && !self.error.contains("panicked"), "{}", self.error);
+    }
+}
+
+/// A file in the folder of this test run.
+pub(crate) fn file(name: &str, content: &[u8]) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+/// A folder there.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}

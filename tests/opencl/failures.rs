@@ -1,0 +1,246 @@
+//! Calls and work that fail: what is told, and that nothing is lost.
+
+use accelerator_conformance::{Call, Faulty};
+use accelerator_core::{Accelerator, DriverError, DriverErrorKind, Error, EventFlags, KIB, MIB, Result};
+use accelerator_opencl::OpenCl;
+use libtest_mimic::{Failed, Trial};
+
+use crate::rig::{Outcome, UserEvent, around, check_all_gone, device, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("failures::a_copy", copy),
+        trial("failures::a_record", record),
+        trial("failures::a_synchronize", synchronize),
+        trial("failures::a_lost_device", lost),
+        trial("failures::any_call_of_a_program", any_call),
+        trial("failures::work_behind_a_failed_event", work_behind_a_failed_event),
+    ]
+}
+
+type Device = &'static Accelerator<Faulty<OpenCl>>;
+
+fn faulty() -> Result<Device, Failed> {
+    around(Faulty::new(OpenCl::with_capacity(0, None)?))
+}
+
+/// Fails unless it is the failure that was asked for.
+fn check_injected<T: std::fmt::Debug>(result: Result<T>, call: Call, kind: DriverErrorKind) {
+    let error = result.unwrap_err();
+    let Error::Driver { device, source } = &error else { unreachable!("{error:?}") };
+    assert_eq!((device.kind.name(), source.call, source.kind), ("opencl", call.name(), kind));
+    assert!(error.to_string().starts_with(&format!("opencl:0: {} failed: injected", call.name())), "{error}");
+}
+
+fn copy() -> Outcome {
+    let device = faulty()?;
+    let (driver, stream) = (device.backend(), device.stream(0)?);
+    let mut buffer = device.allocate(5_000, stream)?;
+    let mut other = device.allocate(5_000, stream)?;
+    buffer.fill(1, stream)?;
+    other.fill(2, stream)?;
+    let mut bytes = vec![3; 5_000];
+    for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory, DriverErrorKind::InvalidArgument] {
+        driver.fail_next(Call::Copy, kind);
+        check_injected(buffer.write(0, &bytes, stream), Call::Copy, kind);
+        driver.fail_next(Call::Copy, kind);
+        check_injected(buffer.copy_from(&other, stream), Call::Copy, kind);
+        driver.fail_next(Call::Copy, kind);
+        check_injected(buffer.read(0, &mut bytes, stream), Call::Copy, kind);
+        driver.fail_next(Call::Fill, kind);
+        check_injected(buffer.fill(4, stream), Call::Fill, kind);
+        assert_eq!(bytes, [3; 5_000]);
+        assert_eq!(buffer.slice::<u8>()?.to_vec(stream)?, [1; 5_000]);
+    }
+    buffer.copy_from(&other, stream)?;
+    assert_eq!(buffer.slice::<u8>()?.to_vec(stream)?, [2; 5_000]);
+    drop((buffer, other));
+    check_all_gone(device)
+}
+
+fn record() -> Outcome {
+    const FAILURE: DriverErrorKind = DriverErrorKind::Other;
+    let device = faulty()?;
+    let (driver, home, side) = (device.backend(), device.default_stream(), device.stream(0)?);
+    let event = device.event(EventFlags { timing: true });
+    driver.fail_next(Call::Record, FAILURE);
+    check_injected(event.record(side), Call::Record, FAILURE);
+    assert!(event.is_complete()?, "never recorded");
+    event.record(side)?;
+    event.synchronize()?;
+
+    // An event of the allocator's own is recorded later.
+    let active = || device.allocator().statistics().active_bytes.all.current;
+    let mut buffer = device.allocate(64 * KIB, home)?;
+    buffer.fill(1, side)?;
+    let at = buffer.ptr();
+    driver.fail_next(Call::Record, FAILURE);
+    drop(buffer);
+    side.synchronize()?;
+    assert_eq!((active(), driver.injected()), (64 << 10, 2), "kept, for nobody knows whether it is in use");
+    driver.fail_next(Call::Record, FAILURE);
+    check_injected(device.allocator().empty_cache(), Call::Record, FAILURE);
+    assert_eq!(active(), 64 << 10);
+    device.allocator().empty_cache()?;
+    assert_eq!(active(), 0);
+    assert_ne!(device.allocate(64 * KIB, home)?.ptr(), at, "that segment went back");
+    check_all_gone(device)
+}
+
+fn synchronize() -> Outcome {
+    const FAILURE: DriverErrorKind = DriverErrorKind::Other;
+    let device = faulty()?;
+    let (driver, stream) = (device.backend(), device.stream(0)?);
+    let mut buffer = device.allocate(MIB, stream)?;
+    let mut bytes = vec![0; 1 << 20];
+    for round in 1..=10 {
+        buffer.fill(round, stream)?;
+        driver.fail_next(Call::Synchronize, FAILURE);
+        check_injected(buffer.read(0, &mut bytes, stream), Call::Synchronize, FAILURE);
+        assert!(bytes.iter().all(|byte| *byte == round), "it has waited all the same");
+        driver.fail_next(Call::Synchronize, FAILURE);
+        check_injected(stream.synchronize(), Call::Synchronize, FAILURE);
+        driver.fail_next(Call::Synchronize, FAILURE);
+        check_injected(device.synchronize(), Call::Synchronize, FAILURE);
+        stream.synchronize()?;
+        assert!(stream.is_idle()?);
+    }
+    drop(buffer);
+    check_all_gone(device)
+}
+
+fn lost() -> Outcome {
+    const LOST: DriverErrorKind = DriverErrorKind::DeviceLost;
+    let device = faulty()?;
+    let (driver, home, side) = (device.backend(), device.default_stream(), device.stream(0)?);
+    let mut buffers = [100, 64 * KIB, 3 * MIB, 30 * MIB].map(|len| device.allocate(len, home).unwrap());
+    buffers.iter_mut().try_for_each(|buffer| buffer.fill(7, side))?;
+    let event = device.event(EventFlags::default());
+    event.record(side)?;
+
+    driver.set_lost(true);
+    check_injected(device.memory_info(), Call::MemoryInfo, LOST);
+    check_injected(device.stream(0), Call::Stream, LOST);
+    check_injected(device.allocate(50 * MIB, home), Call::Alloc, LOST);
+    check_injected(buffers[0].fill(1, home), Call::Fill, LOST);
+    check_injected(buffers[0].write(0, &[1], home), Call::Copy, LOST);
+    check_injected(event.record(home), Call::Record, LOST);
+    check_injected(event.wait(home), Call::Wait, LOST);
+    check_injected(event.is_complete(), Call::IsComplete, LOST);
+    check_injected(event.synchronize(), Call::WaitHost, LOST);
+    check_injected(side.is_idle(), Call::IsIdle, LOST);
+    check_injected(device.synchronize(), Call::Synchronize, LOST);
+    drop(buffers);
+    assert!(device.allocator().empty_cache().is_err());
+    let statistics = device.allocator().statistics();
+    let (allocated, active) = (statistics.allocated_bytes.all.current, statistics.active_bytes.all.current);
+    assert!(allocated == 0 && active > (33 << 20), "freed, and kept as in use");
+
+    driver.set_lost(false);
+    let mut buffer = device.allocate(50 * MIB, home)?;
+    buffer.write(0, &[8], home)?;
+    drop(buffer);
+    check_all_gone(device)?;
+    assert_eq!((driver.live_allocations(), driver.misuses()), (0, 0));
+    Ok(())
+}
+
+/// A bit of all that programs do, on streams that it is given.
+fn program(device: Device) -> Result<()> {
+    let (home, side) = (device.default_stream(), device.stream(0)?);
+    let event = device.event(EventFlags { timing: true });
+    let mut one = device.allocate(100 * KIB, home)?;
+    let mut other = device.allocate(12 * MIB, side)?;
+    one.write(0, &[1; 1_000], home)?;
+    event.record(home)?;
+    event.wait(side)?;
+    other.fill(0, side)?;
+    other.copy_from(&one, side)?;
+    drop(one);
+    let mut bytes = [0; 1_000];
+    other.read(0, &mut bytes, side)?;
+    assert_eq!(bytes, [1; 1_000]);
+    drop(other);
+    drop(device.allocate(100 * KIB, home)?);
+    event.synchronize()?;
+    let end = device.event(EventFlags { timing: true });
+    end.record(side)?;
+    end.synchronize()?;
+    event.elapsed_time(&end)?;
+    device.allocator().empty_cache()?;
+    device.memory_info()?;
+    device.synchronize()
+}
+
+fn any_call() -> Outcome {
+    let device = faulty()?;
+    let driver = device.backend();
+    let mut told = Vec::new();
+    for kind in [DriverErrorKind::Other, DriverErrorKind::DeviceLost] {
+        for n in 1.. {
+            let before = driver.injected();
+            driver.fail_call(n, kind);
+            let result = program(device);
+            let failed = driver.injected() > before;
+            driver.clear_failures();
+            check_all_gone(device)?;
+            match result {
+                Ok(()) if !failed => break,
+                // The allocator records its own events again, and a report leaves free memory out.
+                Ok(()) => {}
+                Err(Error::Driver { source: DriverError { kind: found, call, .. }, .. }) => {
+                    assert!(failed && found == kind, "call {n}: {found:?} of {call}");
+                    told.push(call);
+                }
+                Err(error) => return Err(format!("call {n}: {error}").into()),
+            }
+            program(device)?; // as good as before
+        }
+    }
+    for call in
+        [Call::Stream, Call::Copy, Call::Fill, Call::Record, Call::Wait, Call::Synchronize, Call::Alloc]
+    {
+        assert!(told.contains(&call.name()), "`{}` was not among {told:?}", call.name());
+    }
+    assert_eq!((driver.live_allocations(), driver.misuses()), (0, 0));
+    Ok(())
+}
+
+/// What a user event ends with that failed.
+const FAILED: i32 = -7;
+
+/// Drivers either fail what waits for a failed event or go on; the backend tells which.
+fn work_behind_a_failed_event() -> Outcome {
+    let device = device()?;
+    let (stream, other) = (device.stream(0)?, device.stream(0)?);
+    let mut buffer = device.allocate(MIB, stream)?;
+    let event = device.event(EventFlags::default());
+    let (held, barrier) = UserEvent::ahead_of(device.backend(), stream.native())?;
+    event.record(stream)?;
+    held.end(FAILED)?;
+    let (waited, complete) = (event.synchronize(), event.is_complete());
+    match barrier.status()? {
+        0 => assert!(waited.is_ok() && matches!(complete, Ok(true)), "{waited:?} {complete:?}"),
+        status => {
+            for (result, code) in [(waited, -14), (complete.map(drop), status.into())] {
+                let Err(Error::Driver { source, .. }) = result else { unreachable!("{result:?}") };
+                assert_eq!((source.kind, source.code), (DriverErrorKind::Other, code), "{source}");
+                assert!(source.to_string().contains("cl"), "it names a call: {source}");
+            }
+        }
+    }
+    // No call tells of work that failed, and that it has ended is told all the same.
+    stream.synchronize()?;
+    assert!(stream.is_idle()?);
+
+    // The stream and all others go on.
+    for stream in [stream, other] {
+        buffer.fill(9, stream)?;
+        event.record(stream)?;
+        event.synchronize()?;
+        assert!(event.is_complete()?);
+        assert!(buffer.slice::<u8>()?.to_vec(stream)? == vec![9; 1 << 20]);
+    }
+    drop(buffer);
+    check_all_gone(device)
+}

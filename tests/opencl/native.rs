@@ -1,0 +1,271 @@
+//! Handles of other libraries, and ours in their hands.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::time::Duration;
+
+use accelerator_core::{Accelerator, Backend, Buffer, DevicePtr, EventFlags, KIB, MIB, Place, Stream};
+use accelerator_opencl::cl3::types::{CL_BLOCKING, cl_command_queue, cl_context, cl_device_id, cl_mem};
+use accelerator_opencl::cl3::{command_queue, context, memory};
+use accelerator_opencl::{KernelArgument, OpenCl, OpenClPtr};
+use libtest_mimic::{Failed, Trial};
+
+use crate::kernels::Kernel;
+use crate::rig::{
+    NO_EVENTS, Outcome, Pending, UserEvent, around, becomes_true, bytes, called, check_all_gone, device,
+    trial,
+};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("native::our_buffers_in_a_context_made_elsewhere", context_made_elsewhere),
+        trial("native::a_queue_made_elsewhere_is_waited_for", queue_made_elsewhere),
+        trial("native::a_buffer_object_made_elsewhere", buffer_made_elsewhere),
+        trial("native::our_handles_are_what_the_driver_says", our_handles),
+        trial("native::work_given_to_a_queue_past_us_is_seen", work_past_us),
+        trial("native::one_context_opened_twice", opened_twice),
+    ]
+}
+
+/// A context and a queue that another library made.
+struct Elsewhere {
+    context: cl_context,
+    queue: cl_command_queue,
+    device: cl_device_id,
+}
+
+impl Elsewhere {
+    fn new() -> Result<Self, Failed> {
+        let (_, device) = OpenCl::with_capacity(0, None)?.native();
+        let context = called(context::create_context(&[device], ptr::null(), None, ptr::null_mut()))?;
+        let profiling = command_queue::CL_QUEUE_PROFILING_ENABLE;
+        #[allow(deprecated, reason = "the call that drivers of every version have")]
+        // SAFETY: The device is the context's.
+        let queue = unsafe { command_queue::create_command_queue(context, device, profiling) };
+        Ok(Self { context, queue: called(queue)?, device })
+    }
+
+    /// The backend over the context.
+    fn backend(&self) -> Result<OpenCl, Failed> {
+        // SAFETY: The context lives, and the device is its.
+        Ok(unsafe { OpenCl::from_native(self.context, self.device, Some(100 * MIB)) }?)
+    }
+
+    /// The queue as a stream of a device over the context.
+    fn adopted_by(&self, device: &'static Accelerator<OpenCl>) -> Result<Stream<OpenCl>, Failed> {
+        // SAFETY: The queue lives, is of this context and device, in order and with profiling.
+        let stream = unsafe { device.backend().adopt(self.queue) }?;
+        // SAFETY: It is a stream of this backend.
+        Ok(unsafe { device.external_stream(stream) })
+    }
+
+    /// Lets go of both: who still uses them has references of its own.
+    fn let_go(self) -> Outcome {
+        // SAFETY: The reference that came from making it.
+        called(unsafe { command_queue::release_command_queue(self.queue) })?;
+        // SAFETY: As above.
+        called(unsafe { context::release_context(self.context) })
+    }
+}
+
+/// Writes to the buffer on this queue, past us.
+fn write(queue: cl_command_queue, to: &Buffer<OpenCl>, data: &[u8]) -> Outcome {
+    let (buffer, offset) = to.ptr().unwrap().native();
+    let from = data.as_ptr().cast();
+    // SAFETY: The buffer has as many bytes, and the call returns when it has read those of the host.
+    let written = unsafe {
+        command_queue::enqueue_write_buffer(
+            queue,
+            buffer,
+            CL_BLOCKING,
+            offset,
+            data.len(),
+            from,
+            0,
+            NO_EVENTS,
+        )
+    };
+    called(written).map(|event| drop(Pending(event)))
+}
+
+/// Reads from a buffer object on this queue, past us.
+fn read(queue: cl_command_queue, from: cl_mem, offset: usize, len: usize) -> Result<Vec<u8>, Failed> {
+    let mut data = vec![0; len];
+    let to = data.as_mut_ptr().cast();
+    // SAFETY: The buffer object has as many bytes, and the call returns when those of the host are written.
+    let read = unsafe {
+        command_queue::enqueue_read_buffer(queue, from, CL_BLOCKING, offset, len, to, 0, NO_EVENTS)
+    };
+    drop(Pending(called(read)?));
+    Ok(data)
+}
+
+fn context_made_elsewhere() -> Outcome {
+    let elsewhere = Elsewhere::new()?;
+    let device = around(elsewhere.backend()?)?;
+    assert_eq!(device.backend().native(), (elsewhere.context, elsewhere.device));
+    assert_eq!(device.memory_info()?.total, 100 * MIB);
+    let references = || {
+        let what = command_queue::CL_QUEUE_REFERENCE_COUNT;
+        called(command_queue::get_command_queue_info(elsewhere.queue, what).map(u32::from))
+    };
+    assert_eq!(references()?, 1);
+    let stream = elsewhere.adopted_by(device)?;
+    assert_eq!((stream.native().native(), references()?), (elsewhere.queue, 2));
+
+    // Bytes that they write we read, and the other way round.
+    let _below = device.allocate(700, stream)?;
+    let mut buffer = device.allocate(3_000, stream)?;
+    write(elsewhere.queue, &buffer, &[5; 3_000])?;
+    assert_eq!(buffer.slice::<u8>()?.to_vec(stream)?, [5; 3_000]);
+    buffer.fill(6, stream)?;
+    let (native, offset) = buffer.ptr().unwrap().native();
+    assert_eq!(offset, 1_024);
+    assert_eq!(read(elsewhere.queue, native, offset, 3_000)?, [6; 3_000]);
+
+    // The context and the queue stay while we use them.
+    let queue = elsewhere.queue;
+    elsewhere.let_go()?;
+    buffer.fill(7, stream)?;
+    assert_eq!(read(queue, native, offset, 3_000)?, [7; 3_000]);
+    let other = device.stream(0)?;
+    let mut large = device.allocate(30 * MIB, other)?;
+    large.fill(8, other)?;
+    stream.wait_stream(other)?;
+    assert!(large.slice::<u8>()?.to_vec(stream)? == vec![8; 30 << 20]);
+    drop((_below, buffer, large));
+    check_all_gone(device)
+}
+
+fn queue_made_elsewhere() -> Outcome {
+    let elsewhere = Elsewhere::new()?;
+    let device = around(elsewhere.backend()?)?;
+    let (stream, home) = (elsewhere.adopted_by(device)?, device.default_stream());
+    let (start, end) = (device.event(EventFlags { timing: true }), device.event(EventFlags { timing: true }));
+    start.record(stream)?;
+    let (held, _) = UserEvent::ahead_of(device.backend(), stream.native())?;
+    let mut buffer = device.allocate(64 * KIB, home)?;
+    let at = buffer.ptr();
+    buffer.fill(1, stream)?;
+    end.record(stream)?;
+    assert!(!stream.is_idle()? && !end.is_complete()?);
+    drop(buffer);
+    assert_ne!(device.allocate(64 * KIB, home)?.ptr(), at, "the queue still uses it");
+    let waits = std::thread::spawn(move || device.synchronize());
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!waits.is_finished());
+    held.let_go()?;
+    waits.join().unwrap()?;
+    assert!(stream.is_idle()? && end.is_complete()?);
+    assert!(start.elapsed_time(&end)? >= 0.0);
+    assert_eq!(device.allocate(64 * KIB, home)?.ptr(), at);
+    // The same queue, adopted again, is another stream of the same order.
+    let again = elsewhere.adopted_by(device)?;
+    assert!(again != stream && again.native().native() == stream.native().native());
+    elsewhere.let_go()?;
+    check_all_gone(device)
+}
+
+fn buffer_made_elsewhere() -> Outcome {
+    const LEN: usize = 10_000;
+    let device = device()?;
+    let (backend, stream) = (device.backend(), device.stream(0)?);
+    let flags = memory::CL_MEM_READ_WRITE | memory::CL_MEM_COPY_HOST_PTR;
+    let mut data: Vec<u8> = (0..LEN).map(|n| (n % 253) as u8).collect();
+    // SAFETY: The context lives, and the driver copies as many bytes as there are.
+    let made = unsafe { memory::create_buffer(backend.native().0, flags, LEN, data.as_mut_ptr().cast()) };
+    let theirs = called(made)?;
+    let ours = device.allocate(20_000, stream)?;
+    let at = ours.ptr().unwrap();
+    let copy = |to, from, len| {
+        let ends = (Place::Device(to), Place::Device(from));
+        // SAFETY: Every call below stays inside 10,000 bytes of theirs and 20,000 of ours. Where two ends
+        // overlap, the backend finds it.
+        unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }
+    };
+    // All of it to us, a part of that back to another place, and a fill.
+    copy(at.offset(5_000), OpenClPtr::from_native(theirs, 0), 10_000)?;
+    copy(OpenClPtr::from_native(theirs, 9_000), at.offset(5_000), 1_000)?;
+    // SAFETY: It has as many bytes.
+    unsafe { backend.fill(OpenClPtr::from_native(theirs, 100), 0xEE, bytes(50), stream.native()) }?;
+    let mut found = vec![0; LEN];
+    ours.read(5_000, &mut found, stream)?;
+    assert!(found == data);
+    data.copy_within(..1_000, 9_000);
+    data[100..150].fill(0xEE);
+    assert!(read(stream.native().native(), theirs, 0, LEN)? == data);
+    let inside = OpenClPtr::from_native(theirs, 0);
+    assert!(copy(inside.offset(10), inside, 11).is_err(), "these overlap");
+    assert_eq!(inside.offset(10), OpenClPtr::from_native(theirs, 10));
+
+    // It stays theirs.
+    drop(ours);
+    check_all_gone(device)?;
+    // The driver lets go of it some time after the last work is done.
+    let references =
+        || called(memory::get_mem_object_info(theirs, memory::CL_MEM_REFERENCE_COUNT).map(u32::from));
+    becomes_true(|| Ok(references()? == 1))?;
+    // SAFETY: The reference that came from making it.
+    called(unsafe { memory::release_mem_object(theirs) })
+}
+
+fn our_handles() -> Outcome {
+    let device = device()?;
+    let (stream, (context, id)) = (device.stream(0)?, device.backend().native());
+    let of_queue = |what| {
+        let told = command_queue::get_command_queue_info(stream.native().native(), what);
+        called(told.map(isize::from))
+    };
+    assert_eq!(of_queue(command_queue::CL_QUEUE_CONTEXT)?, context as isize);
+    assert_eq!(of_queue(command_queue::CL_QUEUE_DEVICE)?, id as isize);
+    let buffer = device.allocate(100, stream)?;
+    let (native, offset) = buffer.ptr().unwrap().native();
+    let of_buffer = memory::get_mem_object_info(native, memory::CL_MEM_CONTEXT).map(isize::from);
+    assert_eq!((called(of_buffer)?, offset), (context as isize, 0));
+    let segment = memory::get_mem_object_info(native, memory::CL_MEM_SIZE).map(usize::from);
+    assert_eq!(called(segment)?, 2 << 20, "the whole segment");
+    Ok(())
+}
+
+fn work_past_us() -> Outcome {
+    let device = device()?;
+    let stream = device.stream(0)?;
+    let buffer = device.allocate(400, stream)?;
+    let set = Kernel::new(device, c"set", "kernel void set(global uint* to) { to[get_global_id(0)] = 3; }")?;
+    stream.synchronize()?;
+    assert!(stream.is_idle()?);
+    let (held, _) = UserEvent::ahead_of(device.backend(), stream.native())?;
+    let argument = KernelArgument::new(&buffer, stream)?;
+    set.launch(&[argument.native()], 100, stream)?;
+    assert!(!stream.is_idle()?, "a kernel waits that only the driver knows of");
+    let event = device.event(EventFlags::default());
+    event.record(stream)?;
+    assert!(!event.is_complete()?);
+    held.let_go()?;
+    event.synchronize()?;
+    assert!(event.is_complete()?);
+    stream.synchronize()?;
+    assert!(stream.is_idle()?);
+    assert_eq!(buffer.slice::<u32>()?.to_vec(stream)?, [3; 100]);
+    Ok(())
+}
+
+fn opened_twice() -> Outcome {
+    let elsewhere = Elsewhere::new()?;
+    let (one, other) = (around(elsewhere.backend()?)?, around(elsewhere.backend()?)?);
+    // They share objects, not books: a place of one is an end of a copy of the other.
+    let mut source = one.allocate(5_000, one.default_stream())?;
+    source.fill(4, one.default_stream())?;
+    one.synchronize()?;
+    let target = other.allocate(5_000, other.default_stream())?;
+    let (to, from) = (Place::Device(target.ptr().unwrap()), Place::Device(source.ptr().unwrap()));
+    let stream = other.default_stream();
+    // SAFETY: Both have as many bytes, and live until the read below is done.
+    unsafe { other.backend().copy(to, from, bytes(5_000), stream.native()) }?;
+    assert_eq!(target.slice::<u8>()?.to_vec(stream)?, [4; 5_000]);
+    assert_eq!(one.allocator().statistics().allocation.all.current, 1);
+    elsewhere.let_go()?;
+    drop((source, target));
+    check_all_gone(one)?;
+    check_all_gone(other)
+}
