@@ -13,7 +13,7 @@ const FACADE: &str = "crates/accelerator/src";
 /// kernels are given, objects of other libraries, and of OpenCL, which has many platforms, the choice of devices.
 const BACKENDS: [(&str, usize, &[&str]); 2] = [
     ("backends/host", 400, &["launch.rs"]),
-    ("backends/opencl", 500, &["devices.rs", "kernel_argument.rs", "native.rs", "ocl.rs", "pinned.rs"]),
+    ("backends/opencl", 550, &["devices.rs", "kernel_argument.rs", "native.rs", "ocl.rs", "pinned.rs"]),
 ];
 
 /// Library lines that may panic: file, a piece of the line. Say here why none of its users can reach it.

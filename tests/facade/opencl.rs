@@ -154,7 +154,7 @@ processes! { on_opencl:
     }
 
     fn a_capacity_that_is_none_is_told(ACCELERATOR_OPENCL_CAPACITY = "lots") {
-        refuses("ACCELERATOR_OPENCL_CAPACITY must be a size, as 16GiB, but is \"lots\"")?;
+        refuses("ACCELERATOR_OPENCL_CAPACITY must be a size above 0, as 16GiB, but is \"lots\"")?;
     }
 
     // The last variable gives PoCL two devices, of which the list wants the second first.

@@ -59,8 +59,8 @@ fn driver_budget() -> Outcome {
     let full = DriverError {
         kind: DriverErrorKind::OutOfMemory,
         call: "clCreateBuffer",
-        code: 0,
-        name: "nothing is left of what the device may hand out",
+        code: -4,
+        name: "CL_MEM_OBJECT_ALLOCATION_FAILURE",
     };
     let sizes = [40 * MIB, 1, 24 * MIB - 1];
     let mut live = Vec::new();
@@ -153,9 +153,9 @@ fn largest_allocation() -> Outcome {
         let report = refusal(device, largest + 1);
         assert_eq!(report.cause, OutOfMemoryCause::AllocationTooLarge { largest, driver });
         let text = report.to_string();
-        for part in ["clCreateBuffer failed: CL_INVALID_BUFFER_SIZE (code -61)", "The largest allocation"] {
-            assert!(text.contains(part), "`{part}` in: {text}");
-        }
+        let part =
+            format!("gives at most {largest}: clCreateBuffer failed: CL_INVALID_BUFFER_SIZE (code -61).");
+        assert!(text.contains(&part), "`{part}` in: {text}");
         let mut statistics = allocator.statistics();
         assert_eq!((statistics.num_ooms, *observed.lock().unwrap()), (count, count));
         statistics.num_ooms = 0;
@@ -182,8 +182,8 @@ fn sub_buffers() -> Outcome {
 
 fn no_such_device() -> Outcome {
     let Err(error) = OpenCl::open(1000) else { return Err("there is a device 1000".into()) };
-    assert_eq!((error.kind, error.call), (DriverErrorKind::InvalidArgument, "open"));
-    assert!(error.to_string().contains("no such OpenCL device"), "{error}");
+    assert_eq!((error.kind, error.call), (DriverErrorKind::InvalidArgument, "clGetDeviceIDs"));
+    assert_eq!(error.name, "CL_DEVICE_NOT_FOUND");
     match (Accelerator::<OpenCl>::open(1000), OpenCl::probe()) {
         (Err(Error::InvalidDevice { kind, index, count }), Ok(there)) => {
             assert_eq!((kind, index, count), ("opencl", 1000, there));

@@ -4,22 +4,27 @@
 use std::ptr;
 use std::time::Duration;
 
-use accelerator_core::{Accelerator, Backend, Buffer, DevicePtr, EventFlags, KIB, MIB, Place, Stream};
-use accelerator_opencl::cl3::types::{CL_BLOCKING, cl_command_queue, cl_context, cl_device_id, cl_mem};
+use accelerator_core::{
+    Accelerator, Backend, Buffer, DevicePtr, DriverErrorKind, EventFlags, KIB, MIB, Place, Stream,
+};
+use accelerator_opencl::cl3::types::{
+    CL_BLOCKING, cl_command_queue, cl_command_queue_properties, cl_context, cl_device_id, cl_int, cl_mem,
+};
 use accelerator_opencl::cl3::{command_queue, context, memory};
 use accelerator_opencl::{KernelArgument, OpenCl, OpenClPtr};
 use libtest_mimic::{Failed, Trial};
 
 use crate::kernels::Kernel;
 use crate::rig::{
-    NO_EVENTS, Outcome, Pending, UserEvent, around, becomes_true, bytes, called, check_all_gone, device,
-    trial,
+    NO_EVENTS, Outcome, Pending, UserEvent, around, becomes_true, bytes, called, check_all_gone, check_busy,
+    device, trial,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("native::our_buffers_in_a_context_made_elsewhere", context_made_elsewhere),
         trial("native::a_queue_made_elsewhere_is_waited_for", queue_made_elsewhere),
+        trial("native::queues_that_will_not_do_are_refused", refused_queues),
         trial("native::a_buffer_object_made_elsewhere", buffer_made_elsewhere),
         trial("native::our_handles_are_what_the_driver_says", our_handles),
         trial("native::work_given_to_a_queue_past_us_is_seen", work_past_us),
@@ -38,11 +43,8 @@ impl Elsewhere {
     fn new() -> Result<Self, Failed> {
         let (_, device) = OpenCl::with_capacity(0, None)?.native();
         let context = called(context::create_context(&[device], ptr::null(), None, ptr::null_mut()))?;
-        let profiling = command_queue::CL_QUEUE_PROFILING_ENABLE;
-        #[allow(deprecated, reason = "the call that drivers of every version have")]
-        // SAFETY: The device is the context's.
-        let queue = unsafe { command_queue::create_command_queue(context, device, profiling) };
-        Ok(Self { context, queue: called(queue)?, device })
+        let queue = called(queue(context, device, command_queue::CL_QUEUE_PROFILING_ENABLE))?;
+        Ok(Self { context, queue, device })
     }
 
     /// The backend over the context.
@@ -65,6 +67,18 @@ impl Elsewhere {
         called(unsafe { command_queue::release_command_queue(self.queue) })?;
         // SAFETY: As above.
         called(unsafe { context::release_context(self.context) })
+    }
+}
+
+fn queue(
+    context: cl_context,
+    device: cl_device_id,
+    properties: cl_command_queue_properties,
+) -> Result<cl_command_queue, cl_int> {
+    #[allow(deprecated, reason = "the call that drivers of every version have")]
+    // SAFETY: Every caller gives a device of the context.
+    unsafe {
+        command_queue::create_command_queue(context, device, properties)
     }
 }
 
@@ -148,7 +162,8 @@ fn queue_made_elsewhere() -> Outcome {
     let at = buffer.ptr();
     buffer.fill(1, stream)?;
     end.record(stream)?;
-    assert!(!stream.is_idle()? && !end.is_complete()?);
+    check_busy(stream)?;
+    assert!(!end.is_complete()?);
     drop(buffer);
     assert_ne!(device.allocate(64 * KIB, home)?.ptr(), at, "the queue still uses it");
     let waits = std::thread::spawn(move || device.synchronize());
@@ -156,14 +171,50 @@ fn queue_made_elsewhere() -> Outcome {
     assert!(!waits.is_finished());
     held.let_go()?;
     waits.join().unwrap()?;
-    assert!(stream.is_idle()? && end.is_complete()?);
+    becomes_true(|| Ok(stream.is_idle()?))?;
+    assert!(end.is_complete()?);
     assert!(start.elapsed_time(&end)? >= 0.0);
     assert_eq!(device.allocate(64 * KIB, home)?.ptr(), at);
     // The same queue, adopted again, is another stream of the same order.
     let again = elsewhere.adopted_by(device)?;
     assert!(again != stream && again.native().native() == stream.native().native());
+    let held = UserEvent::hold(stream)?;
+    check_busy(again)?; // whoever submitted it
+    held.let_go()?;
+    becomes_true(|| Ok(again.is_idle()?))?;
+    // One that is dropped is let go.
+    let references = || {
+        let count =
+            command_queue::get_command_queue_info(elsewhere.queue, command_queue::CL_QUEUE_REFERENCE_COUNT);
+        called(count.map(u32::from))
+    };
+    let before = references()?;
+    for _ in 0..100 {
+        // SAFETY: The queue lives.
+        drop(unsafe { device.backend().adopt(elsewhere.queue) }?);
+    }
+    assert_eq!(references()?, before);
     elsewhere.let_go()?;
     check_all_gone(device)
+}
+
+fn refused_queues() -> Outcome {
+    let (elsewhere, backend) = (Elsewhere::new()?, OpenCl::with_capacity(0, None)?);
+    let refused = |queue| {
+        // SAFETY: Every queue below lives. That it will not do is found by the backend.
+        let error = unsafe { backend.adopt(queue) }.unwrap_err();
+        assert_eq!(error.kind, DriverErrorKind::InvalidArgument);
+        error.name
+    };
+    assert_eq!(refused(elsewhere.queue), "CL_INVALID_CONTEXT");
+    let (context, device) = backend.native();
+    // Not all drivers have such queues.
+    if let Ok(queue) = queue(context, device, command_queue::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) {
+        assert_eq!(refused(queue), "CL_INVALID_QUEUE_PROPERTIES");
+        // SAFETY: The reference that came from making it.
+        called(unsafe { command_queue::release_command_queue(queue) })?;
+    }
+    elsewhere.let_go()
 }
 
 fn buffer_made_elsewhere() -> Outcome {
@@ -237,7 +288,7 @@ fn work_past_us() -> Outcome {
     let (held, _) = UserEvent::ahead_of(device.backend(), stream.native())?;
     let argument = KernelArgument::new(&buffer, stream)?;
     set.launch(&[argument.native()], 100, stream)?;
-    assert!(!stream.is_idle()?, "a kernel waits that only the driver knows of");
+    check_busy(stream)?; // a kernel waits that only the driver knows of
     let event = device.event(EventFlags::default());
     event.record(stream)?;
     assert!(!event.is_complete()?);

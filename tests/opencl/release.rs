@@ -5,7 +5,7 @@ use accelerator_opencl::{KernelArgument, OpenCl};
 use libtest_mimic::{Failed, Trial};
 
 use crate::kernels::Kernel;
-use crate::rig::{Outcome, UserEvent, check_all_gone, device, trial};
+use crate::rig::{Outcome, UserEvent, check_all_gone, check_busy, device, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -51,7 +51,7 @@ fn copies() -> Outcome {
     drop(source);
     device.allocator().empty_cache()?;
     assert_eq!(reserved(device), LEN as i64, "the driver has it back");
-    assert!(!stream.is_idle()?, "and its work waits");
+    check_busy(stream)?; // and its work waits
     let others = overwrite(device, other)?;
     held.let_go()?;
 

@@ -72,6 +72,16 @@ pub(crate) fn becomes_true(mut ask: impl FnMut() -> Result<bool, Failed>) -> Out
     Ok(())
 }
 
+/// Fails if the stream is idle, or would be if it were not held up.
+pub(crate) fn check_busy(stream: Stream<OpenCl>) -> Outcome {
+    for _ in 0..2 {
+        assert!(!stream.is_idle()?);
+        std::thread::sleep(Duration::from_millis(20)); // what may run has run by then
+    }
+    assert!(!stream.is_idle()?);
+    Ok(())
+}
+
 /// What a call of another library answered, with the name of its error.
 pub(crate) fn called<T>(answer: Result<T, cl_int>) -> Result<T, Failed> {
     answer.map_err(|code| format!("{} ({code})", error_text(code)).into())

@@ -181,7 +181,8 @@ unsafe impl Backend for Host {
 }
 
 fn capacity() -> Result<u64, Unavailable> {
-    Ok(read_variable(CAPACITY, "a size, as 16GiB", parse_bytes)?.unwrap_or_else(memory::of_machine))
+    let read = |text: &str| parse_bytes(text).filter(|bytes| *bytes > 0);
+    Ok(read_variable(CAPACITY, "a size above 0, as 16GiB", read)?.unwrap_or_else(memory::of_machine))
 }
 
 fn address(place: Place<HostPtr>) -> HostPtr {

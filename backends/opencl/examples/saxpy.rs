@@ -9,7 +9,7 @@ use std::ptr;
 
 use accelerator_core::{Accelerator, Buffer, Stream};
 use accelerator_opencl::cl3::error_codes::ClError;
-use accelerator_opencl::cl3::types::{cl_int, cl_kernel};
+use accelerator_opencl::cl3::types::cl_kernel;
 use accelerator_opencl::cl3::{command_queue, event, kernel, program};
 use accelerator_opencl::{KernelArgument, OpenCl};
 
@@ -44,9 +44,11 @@ fn run() -> Result<(), Box<dyn Error>> {
     device_x.slice_mut()?.write(&x, stream)?;
     device_y.slice_mut()?.write(&y, stream)?;
 
-    let saxpy = compile(device.backend()).map_err(ClError)?;
+    let saxpy = compile(device.backend())?;
     launch(saxpy, 3.0, &device_x, &mut device_y, stream)?;
     drop(device_x); // its memory is not reused before the kernel is done
+    // SAFETY: It is a kernel, and not used again; the driver keeps it until its work is done.
+    unsafe { kernel::release_kernel(saxpy) }.map_err(ClError)?;
 
     let result: Vec<f32> = device_y.slice()?.to_vec(stream)?;
     let expected = x.iter().zip(&y).map(|(x, y)| 3.0 * x + y);
@@ -58,11 +60,17 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn compile(backend: &OpenCl) -> Result<cl_kernel, cl_int> {
+fn compile(backend: &OpenCl) -> Result<cl_kernel, Box<dyn Error>> {
     let (context, device) = backend.native();
-    let program = program::create_program_with_source(context, &[SOURCE])?;
-    program::build_program(program, &[device], c"", None, ptr::null_mut())?;
-    kernel::create_kernel(program, c"saxpy")
+    let program = program::create_program_with_source(context, &[SOURCE]).map_err(ClError)?;
+    program::build_program(program, &[device], c"", None, ptr::null_mut()).map_err(|code| {
+        let log = program::get_program_build_info(program, device, program::CL_PROGRAM_BUILD_LOG);
+        format!("{}\n{}", ClError(code), log.map(String::from).unwrap_or_default())
+    })?;
+    let kernel = kernel::create_kernel(program, c"saxpy").map_err(ClError)?;
+    // SAFETY: It is a program, which the kernel keeps.
+    unsafe { program::release_program(program) }.map_err(ClError)?;
+    Ok(kernel)
 }
 
 /// Both buffers have the same length.

@@ -1,6 +1,6 @@
 //! What OpenCL calls answer, as results of a driver.
 
-use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+use accelerator_core::{DriverError, DriverErrorKind as Kind, DriverResult};
 use cl3::error_codes as codes;
 use cl3::types::cl_int;
 
@@ -13,7 +13,7 @@ pub(crate) fn of<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResu
 pub(crate) fn of_allocation<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResult<T> {
     result.map_err(|code| match code {
         codes::CL_OUT_OF_RESOURCES | codes::CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST => {
-            DriverError { kind: DriverErrorKind::OutOfMemory, ..error(call, code) }
+            DriverError { kind: Kind::OutOfMemory, ..error(call, code) }
         }
         _ => error(call, code),
     })
@@ -22,19 +22,15 @@ pub(crate) fn of_allocation<T>(call: &'static str, result: Result<T, cl_int>) ->
 /// The error of the call of this name that answered `code`, or that would if it were made.
 pub(crate) fn error(call: &'static str, code: cl_int) -> DriverError {
     let kind = match code {
-        codes::CL_MEM_OBJECT_ALLOCATION_FAILURE | codes::CL_OUT_OF_HOST_MEMORY => {
-            DriverErrorKind::OutOfMemory
-        }
-        codes::CL_INVALID_BUFFER_SIZE => DriverErrorKind::AllocationTooLarge,
-        codes::CL_DEVICE_NOT_AVAILABLE => DriverErrorKind::DeviceLost,
-        codes::DLOPEN_RUNTIME_LOAD_FAILED | codes::DLOPEN_FUNCTION_NOT_AVAILABLE => {
-            DriverErrorKind::Unsupported
-        }
-        codes::CL_MEM_COPY_OVERLAP | codes::CL_MISALIGNED_SUB_BUFFER_OFFSET => {
-            DriverErrorKind::InvalidArgument
-        }
-        codes::CL_MAX_SIZE_RESTRICTION_EXCEEDED..=codes::CL_INVALID_VALUE => DriverErrorKind::InvalidArgument,
-        _ => DriverErrorKind::Other,
+        codes::CL_MEM_OBJECT_ALLOCATION_FAILURE | codes::CL_OUT_OF_HOST_MEMORY => Kind::OutOfMemory,
+        codes::CL_INVALID_BUFFER_SIZE => Kind::AllocationTooLarge,
+        codes::CL_DEVICE_NOT_AVAILABLE => Kind::DeviceLost,
+        codes::DLOPEN_RUNTIME_LOAD_FAILED | codes::DLOPEN_FUNCTION_NOT_AVAILABLE => Kind::Unsupported,
+        codes::CL_DEVICE_NOT_FOUND
+        | codes::CL_MEM_COPY_OVERLAP
+        | codes::CL_MISALIGNED_SUB_BUFFER_OFFSET
+        | codes::CL_MAX_SIZE_RESTRICTION_EXCEEDED..=codes::CL_INVALID_VALUE => Kind::InvalidArgument,
+        _ => Kind::Other,
     };
     DriverError { kind, call, code: code.into(), name: codes::error_text(code) }
 }

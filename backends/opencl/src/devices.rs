@@ -57,7 +57,7 @@ pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
 
 /// How much memory the environment lets each device hand out.
 pub(crate) fn capacity() -> Result<Option<u64>, Unavailable> {
-    read_variable(CAPACITY, "a size, as 16GiB", parse_bytes)
+    read_variable(CAPACITY, "a size above 0, as 16GiB", |text| parse_bytes(text).filter(|bytes| *bytes > 0))
 }
 
 /// Each entry of the list takes the devices that it means and none before it did.
@@ -136,10 +136,10 @@ pub(crate) fn text(id: cl_device_id, what: cl_device_info) -> String {
 
 /// A number that a device tells of itself.
 pub(crate) fn number(id: cl_device_id, what: cl_device_info) -> DriverResult<u64> {
-    let number = device::get_device_info(id, what).map(|number| match number {
-        InfoType::Uint(number) => number.into(),
-        InfoType::Ulong(number) => number,
-        _ => 0,
+    let number = device::get_device_info(id, what).and_then(|number| match number {
+        InfoType::Uint(number) => Ok(number.into()),
+        InfoType::Ulong(number) => Ok(number),
+        _ => Err(error_codes::CL_INVALID_VALUE),
     });
     answer::of("clGetDeviceInfo", number)
 }

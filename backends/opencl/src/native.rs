@@ -9,8 +9,8 @@ use cl3::command_queue::{
     CL_QUEUE_CONTEXT, CL_QUEUE_DEVICE, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, CL_QUEUE_PROPERTIES,
     get_command_queue_info, retain_command_queue,
 };
-use cl3::context::retain_context;
-use cl3::error_codes::{CL_INVALID_CONTEXT, CL_INVALID_QUEUE_PROPERTIES};
+use cl3::context::{CL_CONTEXT_DEVICES, get_context_info, retain_context};
+use cl3::error_codes::{CL_INVALID_CONTEXT, CL_INVALID_DEVICE, CL_INVALID_QUEUE_PROPERTIES};
 use cl3::info_type::InfoType;
 use cl3::types::{cl_command_queue, cl_context, cl_device_id};
 
@@ -24,15 +24,20 @@ impl OpenCl {
     /// `None`: as many as the device has.
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a device that is not of the context;
+    /// what the driver says.
     ///
     /// # Safety
-    /// * `context` is an OpenCL context that lives, and `device` one of its devices.
+    /// * `context` is an OpenCL context that lives.
     pub unsafe fn from_native(
         context: cl_context,
         device: cl_device_id,
         capacity: Option<u64>,
     ) -> DriverResult<Self> {
+        let devices = answer::of("clGetContextInfo", get_context_info(context, CL_CONTEXT_DEVICES))?;
+        if !Vec::<isize>::from(devices).contains(&(device.addr() as isize)) {
+            return Err(answer::error("clGetContextInfo", CL_INVALID_DEVICE));
+        }
         // SAFETY: The caller promises a context that lives.
         answer::of("clRetainContext", unsafe { retain_context(context) })?;
         // SAFETY: The call just added this reference.
@@ -66,6 +71,6 @@ impl OpenCl {
         // SAFETY: The caller promises a queue that lives.
         answer::of("clRetainCommandQueue", unsafe { retain_command_queue(queue) })?;
         // SAFETY: The call just added this reference.
-        Ok(self.stream_of(unsafe { Queue::owned(queue) }))
+        Ok(self.stream_of(unsafe { Queue::owned(queue) }, true))
     }
 }

@@ -16,9 +16,9 @@ impl OpenCl {
     /// As [`from_native`](Self::from_native).
     ///
     /// # Errors
-    /// What the driver says, for instance of a device that is not of the context.
+    /// As there.
     pub fn from_ocl(context: &Context, device: &DeviceId, capacity: Option<u64>) -> DriverResult<Self> {
-        // SAFETY: The context lives, since its type holds a reference. A device of another is refused by the driver.
+        // SAFETY: The context lives, since its type holds a reference.
         unsafe { Self::from_native(context.as_ptr(), device.as_ptr(), capacity) }
     }
 
@@ -65,7 +65,11 @@ impl KernelArgument<'_> {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn ocl(&self) -> DriverResult<Option<Mem>> {
+    ///
+    /// # Safety
+    /// * While it is used, by calls of `ocl-core` that are safe otherwise, the buffer lives, its use by that queue's stream
+    ///   is noted, and it is not borrowed in conflict.
+    pub unsafe fn ocl(&self) -> DriverResult<Option<Mem>> {
         let memory = self.native();
         if memory.is_null() {
             return Ok(None);

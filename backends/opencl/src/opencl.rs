@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use accelerator_core::{
     Accounting, Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind,
@@ -27,7 +27,7 @@ pub struct OpenCl {
     accounting: Accounting,
     pub(crate) segments: Mutex<Segments>,
     /// All queues, for what waits for all work.
-    queues: Mutex<Vec<Arc<Queue>>>,
+    queues: Mutex<Vec<Weak<Queue>>>,
     /// For what is done outside the streams.
     pub(crate) own: Arc<Queue>,
 }
@@ -39,7 +39,8 @@ impl OpenCl {
     /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a number out of range; what the driver says.
     pub fn with_capacity(ordinal: u32, capacity: Option<u64>) -> DriverResult<Self> {
         let device = devices::all().ok().and_then(|devices| devices.get(ordinal as usize));
-        let device = device.ok_or(NO_DEVICE)?.id();
+        let no_device = || answer::error("clGetDeviceIDs", error_codes::CL_DEVICE_NOT_FOUND);
+        let device = device.ok_or_else(no_device)?.id();
         let context = context::create_context(&[device], ptr::null(), None, ptr::null_mut());
         // SAFETY: The call just gave this reference.
         let context = unsafe { Context::owned(answer::of("clCreateContext", context)?) };
@@ -66,16 +67,18 @@ impl OpenCl {
             accounting: Accounting::new(properties.total_memory),
             properties,
             segments: Mutex::default(),
-            queues: Mutex::default(),
+            queues: Mutex::new(vec![Arc::downgrade(&own)]),
             own,
         })
     }
 
-    /// A stream over this queue, which is waited for like all others.
-    pub(crate) fn stream_of(&self, queue: Queue) -> OpenClStream {
+    /// A stream over this queue, which another library may have, too.
+    pub(crate) fn stream_of(&self, queue: Queue, shared: bool) -> OpenClStream {
         let queue = Arc::new(queue);
-        lock(&self.queues).push(Arc::clone(&queue));
-        OpenClStream::new(queue)
+        let mut queues = lock(&self.queues);
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(&queue));
+        OpenClStream::new(queue, shared)
     }
 
     /// A buffer object. Without memory perhaps: some drivers wait with that for the first use.
@@ -105,26 +108,11 @@ impl OpenCl {
     /// Waits for all work, so that the driver lets go of the memory that was given back under it.
     fn finish(&self) {
         let queues = lock(&self.queues).clone();
-        for queue in queues {
+        for queue in queues.iter().filter_map(Weak::upgrade) {
             let _ = command_queue::finish(queue.raw()); // what fails has ended, too
         }
     }
 }
-
-const NO_DEVICE: DriverError = DriverError {
-    kind: DriverErrorKind::InvalidArgument,
-    call: "open",
-    code: -1,
-    name: "there is no such OpenCL device",
-};
-
-/// The backend's own answer: some drivers give out more memory than there is.
-const FULL: DriverError = DriverError {
-    kind: DriverErrorKind::OutOfMemory,
-    call: "clCreateBuffer",
-    code: 0,
-    name: "nothing is left of what the device may hand out",
-};
 
 // SAFETY: Buffer objects overlap no other, and stay; queues are in order; a barrier waits for its marker, which is complete
 // when the work before it is; the driver keeps a buffer object that is released until its last work is done; nothing here
@@ -141,8 +129,13 @@ unsafe impl Backend for OpenCl {
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
-        let name = "ACCELERATOR_OPENCL_CAPACITY must be a size, as 16GiB";
-        Self::with_capacity(ordinal, devices::capacity().map_err(|_| DriverError { name, ..NO_DEVICE })?)
+        let refused = DriverError {
+            kind: DriverErrorKind::InvalidArgument,
+            call: "open",
+            code: -1,
+            name: "ACCELERATOR_OPENCL_CAPACITY is no size",
+        };
+        Self::with_capacity(ordinal, devices::capacity().map_err(|_| refused)?)
     }
 
     fn properties(&self) -> &DeviceProperties {
@@ -163,7 +156,7 @@ unsafe impl Backend for OpenCl {
             StreamKind::Default => 0,
             StreamKind::Side { priority } => priority,
         };
-        Ok(self.stream_of(queue(&self.context, self.native().1, priority)?))
+        Ok(self.stream_of(queue(&self.context, self.native().1, priority)?, false))
     }
 
     fn synchronize(&self, stream: &OpenClStream) -> DriverResult<()> {
@@ -203,7 +196,8 @@ unsafe impl Backend for OpenCl {
             return Err(answer::error("clCreateBuffer", error_codes::CL_INVALID_BUFFER_SIZE));
         }
         if !self.accounting.take(len.get()) {
-            return Err(FULL);
+            // Our own answer: some drivers give out more memory than there is.
+            return Err(answer::error("clCreateBuffer", error_codes::CL_MEM_OBJECT_ALLOCATION_FAILURE));
         }
         let made = self.backed_buffer(len).or_else(|error| match error.kind {
             DriverErrorKind::OutOfMemory => {
@@ -217,8 +211,9 @@ unsafe impl Backend for OpenCl {
     }
 
     unsafe fn dealloc(&self, ptr: OpenClPtr, len: NonZeroU64) {
-        let segment = lock(&self.segments).remove(ptr); // dropped outside the lock
-        if segment.is_some() {
+        let segment = lock(&self.segments).remove(ptr);
+        if let Some(segment) = segment {
+            drop(segment); // the driver has it back before anybody is told that there is room
             self.accounting.give_back(len.get());
         }
     }

@@ -19,7 +19,9 @@ fn square(stream: Stream<OpenCl>, numbers: &mut Buffer<OpenCl>) {
     let program = ocl_core::create_program_with_source(&context, &[source]).unwrap();
     ocl_core::build_program(&program, Some(&[device]), &options, None, None).unwrap();
     let kernel = ocl_core::create_kernel(&program, "square").unwrap();
-    let argument = KernelArgument::new(numbers, stream).unwrap().ocl().unwrap().unwrap();
+    let argument = KernelArgument::new(numbers, stream).unwrap();
+    // SAFETY: The buffer is borrowed mutably until the kernel is enqueued on this stream.
+    let argument = unsafe { argument.ocl() }.unwrap().unwrap();
     ocl_core::set_kernel_arg(&kernel, 0, ArgVal::mem(&argument)).unwrap();
     let (queue, work) = (stream.native().ocl().unwrap(), [(numbers.len() / 4) as usize, 1, 1]);
     // SAFETY: The argument is set, and has as many elements as there are work items.
@@ -46,7 +48,8 @@ fn check(device: &'static Accelerator<OpenCl>, stream: Stream<OpenCl>) {
     let squares: Vec<u32> = numbers.iter().map(|number| number * number).collect();
     assert_eq!(buffer.slice::<u32>().unwrap().to_vec(stream).unwrap(), squares);
     let empty = device.allocate(0, stream).unwrap();
-    assert!(KernelArgument::new(&empty, stream).unwrap().ocl().unwrap().is_none());
+    // SAFETY: There is nothing to use.
+    assert!(unsafe { KernelArgument::new(&empty, stream).unwrap().ocl() }.unwrap().is_none());
 }
 
 /// A context of theirs, on the first device.

@@ -73,7 +73,7 @@ impl Offered for OpenCl {
     type Replayed = Faulty<Self>;
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
-        Self::probe().map_err(|why| Error::NoAccelerator { reasons: format!("{}: {why}", Self::KIND) })?;
+        Self::probe().map_err(|why| Error::no_accelerator(Self::KIND, &why))?;
         let device = Device { kind: Self::KIND, index: 0 };
         let opened = match capacity {
             Some(_) => Self::with_capacity(0, capacity),

@@ -42,8 +42,7 @@ impl<B: Backend> Accelerator<B> {
             return Ok(accelerator);
         }
         let kind = B::KIND;
-        let unavailable = |why| Error::NoAccelerator { reasons: format!("{kind}: {why}") };
-        let count = B::probe().map_err(unavailable)?;
+        let count = B::probe().map_err(|why| Error::no_accelerator(kind, &why))?;
         if ordinal >= count {
             return Err(Error::InvalidDevice { kind: kind.name(), index: ordinal.into(), count });
         }

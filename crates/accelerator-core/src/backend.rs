@@ -134,7 +134,8 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// What the driver says.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> DriverResult<()>;
 
-    /// Whether the event has been reached. `Ok(false)`: not yet.
+    /// Whether the event has been reached. `Ok(false)`: not yet. Work that failed is over, too: its error comes out of
+    /// [`synchronize`](Self::synchronize) and [`wait_host`](Self::wait_host).
     ///
     /// # Errors
     /// What the driver says.
@@ -143,7 +144,7 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// Waits on the host until the event has been reached.
     ///
     /// # Errors
-    /// What the driver says.
+    /// What the driver says, errors of the work before it among it.
     fn wait_host(&self, event: &Self::Event) -> DriverResult<()> {
         while !self.is_complete(event)? {
             std::thread::yield_now();

@@ -43,7 +43,7 @@ pub fn device_count() -> u32 {
 /// device. The accelerator stays as it was then.
 pub fn set_accelerator(name: &str) -> Result<()> {
     let backend = named(name, "set_accelerator")?;
-    backend.probe().map_err(|_| no_device([backend].into_iter()))?;
+    backend.probe().map_err(|why| Error::no_accelerator(backend.kind(), &why))?;
     CHOSEN.store(backend.place(), Ordering::Release);
     Ok(())
 }
@@ -75,13 +75,14 @@ pub(crate) fn current() -> Result<BuiltIn> {
 /// # Errors
 /// [`Error::NoAccelerator`] where it has none: why, and if nobody has chosen it, why the others have none.
 pub(crate) fn count(current: BuiltIn) -> Result<u32> {
-    let chosen = CHOSEN.load(Ordering::Acquire) == current.place();
-    current.probe().map_err(|_| no_device(BuiltIn::all().filter(|backend| !chosen || *backend == current)))
-}
-
-fn no_device(backends: impl Iterator<Item = BuiltIn>) -> Error {
-    let reason = |backend: BuiltIn| Some(format!("{}: {}", backend.kind(), backend.probe().err()?));
-    Error::NoAccelerator { reasons: backends.filter_map(reason).collect::<Vec<_>>().join("; ") }
+    current.probe().map_err(|why| {
+        let chosen = CHOSEN.load(Ordering::Acquire) == current.place();
+        let others = BuiltIn::all().filter(|other| !chosen && *other != current);
+        let others = others.filter_map(|other| Some((other, other.probe().err()?)));
+        let reasons = std::iter::once((current, why)).chain(others);
+        let reasons = reasons.map(|(backend, why)| format!("{}: {why}", backend.kind()));
+        Error::NoAccelerator { reasons: reasons.collect::<Vec<_>>().join("; ") }
+    })
 }
 
 #[cold]

@@ -147,10 +147,17 @@ impl fmt::Display for Report {
                     writeln!(f, "  {title:<30} {passed:>7} {failed:>7} {excused:>8}")?;
                 }
             }
+            // Where there is no device all cases say the same.
+            let (mut unavailable, mut why) = (0, "");
             for case in self.cases.iter().filter(|case| case.suite == suite) {
-                if case.verdict != Verdict::Passed {
-                    writeln!(f, "  {}: {}", case.trial, case.verdict)?;
+                match &case.verdict {
+                    Verdict::Passed => {}
+                    Verdict::Unavailable(reason) => (unavailable, why) = (unavailable + 1, reason),
+                    verdict => writeln!(f, "  {}: {verdict}", case.trial)?,
                 }
+            }
+            if unavailable > 0 {
+                writeln!(f, "  not run: {unavailable}, {why}")?;
             }
         }
         Ok(())

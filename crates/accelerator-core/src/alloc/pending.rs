@@ -72,7 +72,15 @@ impl<B: Backend> CachingAllocator<B> {
         self.ledger.lock().statistics.num_sync_all_streams += 1;
         self.pending.recording.wait();
         let _taking = lock(&self.pending.taking);
-        self.take_events(|event| self.backend.wait_host(event).map(|()| true))
+        self.take_events(|event| self.wait_until_over(event).map(|()| true))
+    }
+
+    /// Waits for the event. Whether its work failed is for those to know who wait for the work.
+    fn wait_until_over(&self, event: &B::Event) -> DriverResult<()> {
+        self.backend.wait_host(event).or_else(|error| match self.backend.is_complete(event) {
+            Ok(true) => Ok(()),
+            _ => Err(error),
+        })
     }
 
     /// Goes through the queues, each from its oldest event to the first that is not over. What other threads add meanwhile
@@ -115,7 +123,7 @@ impl<B: Backend> CachingAllocator<B> {
         while let Some((user, event)) = uses.next() {
             // An event that the driver will not wait for on the device is waited for here instead.
             let ordered =
-                self.backend.wait(stream.native(), &event).or_else(|_| self.backend.wait_host(&event));
+                self.backend.wait(stream.native(), &event).or_else(|_| self.wait_until_over(&event));
             if let Err(error) = ordered {
                 for (user, event) in std::iter::once((user, event)).chain(uses) {
                     self.pending.queues().recorded.push_back(user, event, chosen);

@@ -1,4 +1,4 @@
-use super::{Bytes, Device, DriverError, OutOfMemory};
+use super::{Bytes, Device, DeviceKind, DriverError, OutOfMemory, Unavailable};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -122,6 +122,13 @@ pub enum Error {
     /// Elapsed time of events that cannot tell it.
     #[error("elapsed time: {0}")]
     ElapsedTime(&'static str),
+}
+
+impl Error {
+    /// [`Error::NoAccelerator`] for one kind of device.
+    pub fn no_accelerator(kind: DeviceKind, why: &Unavailable) -> Self {
+        Self::NoAccelerator { reasons: format!("{kind}: {why}") }
+    }
 }
 
 fn owner(found: &Device, expected: &Device) -> String {

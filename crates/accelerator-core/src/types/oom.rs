@@ -68,8 +68,11 @@ impl fmt::Display for OutOfMemory {
                  what is reserved over per_process_memory_fraction of the device.",
             )?,
             OutOfMemoryCause::AllocationTooLarge { largest, driver } => {
-                let largest = Bytes(*largest);
-                return write!(f, ". The largest allocation that this device gives is {largest}: {driver}.");
+                let segment = self.segment;
+                return write!(
+                    f,
+                    ". That is {segment} bytes at once, and this device gives at most {largest}: {driver}."
+                );
             }
         }
         if let (Some(total), Some(free)) = (self.total, self.free) {

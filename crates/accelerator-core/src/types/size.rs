@@ -37,6 +37,8 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         "m" | "mib" | "mb" => MIB,
         "g" | "gib" | "gb" => GIB,
         "t" | "tib" | "tb" => GIB << 10,
+        "p" | "pib" | "pb" => GIB << 20,
+        "e" | "eib" | "eb" => GIB << 30,
         _ => return None,
     };
     if let Ok(whole) = number.parse::<u64>() {
@@ -68,11 +70,14 @@ mod tests {
             ("16GiB", 16 * GIB),
             (" 512 MiB ", 512 * MIB),
             ("1.5G", GIB * 3 / 2),
+            ("15 EiB", 15 << 60),
             ("18446744073709551615", u64::MAX),
         ] {
             assert_eq!(parse_bytes(text), Some(bytes), "{text}");
         }
-        for text in ["", "G", "-1", "1.2.3", "4 apples", "1e9", "99999999999 T", "18446744073709551616"] {
+        for text in
+            ["", "G", "-1", "1.2.3", "4 apples", "1e9", "99999999999 T", "16EiB", "18446744073709551616"]
+        {
             assert_eq!(parse_bytes(text), None, "{text}");
         }
     }
