@@ -235,6 +235,8 @@ fn work_behind_a_failed_event() -> Outcome {
         }
     }
     stream.synchronize()?; // told once
+    event.wait(other)?;
+    other.synchronize()?; // what failed is not waited for
 
     // The stream and all others go on.
     for stream in [stream, other] {

@@ -117,6 +117,20 @@ fn a_request_over_the_largest_allocation_is_told_so_and_costs_no_cache() {
 }
 
 #[test]
+fn it_costs_no_cache_under_a_memory_fraction_either() {
+    let device = limited(16 * MIB, "garbage_collection_threshold:0.1");
+    let (allocator, stream) = (device.allocator(), device.default_stream());
+    let total = device.properties().total_memory;
+    allocator.set_memory_fraction((24 * MIB) as f64 / total as f64).unwrap();
+    drop(device.allocate(13 * MIB, stream).unwrap());
+    let before = allocator.snapshot();
+    assert_eq!(refusal(device, 16 * MIB + 1).cause, OutOfMemoryCause::Limit);
+    assert_eq!(allocator.snapshot(), before);
+    let calls = device.backend().calls();
+    assert_eq!((calls.of(Call::Alloc), calls.of(Call::Dealloc)), (1, 0));
+}
+
+#[test]
 fn a_request_that_is_too_large_only_when_it_is_rounded_is_refused_too() {
     for settings in ["", "caching:False"] {
         let device = limited(16 * MIB - 100, settings);

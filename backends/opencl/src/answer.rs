@@ -34,3 +34,9 @@ pub(crate) fn error(call: &'static str, code: cl_int) -> DriverError {
     };
     DriverError { kind, call, code: code.into(), name: codes::error_text(code) }
 }
+
+/// The error of a command that ended with this status; some drivers say -1 for all failures.
+pub(crate) fn failed_command(call: &'static str, status: cl_int) -> DriverError {
+    let name = if status == -1 { "the command failed" } else { codes::error_text(status) };
+    DriverError { kind: Kind::Other, call, code: status.into(), name }
+}

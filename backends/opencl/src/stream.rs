@@ -133,7 +133,7 @@ impl Command {
     fn outcome(&self) -> DriverResult<Option<DriverResult<()>>> {
         let status = event::get_event_info(self.event.raw(), event::CL_EVENT_COMMAND_EXECUTION_STATUS);
         Ok(match answer::of("clGetEventInfo", status.map(cl_int::from))? {
-            failed if failed < 0 => Some(Err(answer::error(self.call, failed))),
+            failed if failed < 0 => Some(Err(answer::failed_command(self.call, failed))),
             event::CL_COMPLETE => Some(Ok(())),
             _ => None,
         })
@@ -159,7 +159,10 @@ impl OpenClEvent {
     }
 
     pub(crate) fn wait_on(&self, stream: &OpenClStream) -> DriverResult<()> {
-        let Some(marker) = self.marker() else { return Ok(()) };
+        // Some drivers never get past a wait for a command that has failed already.
+        let Some(marker) = self.marker().filter(|marker| marker.is_over() != Ok(true)) else {
+            return Ok(());
+        };
         let barrier = stream.submit("clEnqueueBarrierWithWaitList", |queue| {
             // SAFETY: Queue and event live; the list has one entry.
             unsafe { command_queue::enqueue_barrier_with_wait_list(queue, 1, &marker.event.raw()) }

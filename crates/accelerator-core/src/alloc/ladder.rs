@@ -18,7 +18,13 @@ impl<B: Backend> CachingAllocator<B> {
     /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
     #[cold]
     pub(super) fn after_miss(&self, request: &Request, stream: Stream<B>) -> Result<Taken<B::Ptr>> {
-        let request = &request.fitted(self.backend.properties().largest_allocation);
+        let largest = self.backend.properties().largest_allocation;
+        let request = &request.fitted(largest);
+        if request.size > largest {
+            // No rung makes the driver give as much at once: the cache is left alone.
+            let grown = self.grow(request, stream)?;
+            return self.taken(grown, request, stream);
+        }
         if let Some(taken) = self.ask_callbacks(request, stream) {
             return Ok(taken);
         }
@@ -34,7 +40,13 @@ impl<B: Backend> CachingAllocator<B> {
         {
             return Ok(taken);
         }
-        match self.release_all_and_grow(request, stream)? {
+        let grown = self.release_all_and_grow(request, stream)?;
+        self.taken(grown, request, stream)
+    }
+
+    /// The end of the climb.
+    fn taken(&self, grown: Grown<B::Ptr>, request: &Request, stream: Stream<B>) -> Result<Taken<B::Ptr>> {
+        match grown {
             Grown::Taken(taken) => Ok(taken),
             Grown::Refused(cause) => Err(self.out_of_memory(request, stream, cause)),
         }
