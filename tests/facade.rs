@@ -2,6 +2,7 @@
 //!
 //! The current accelerator, what is opened and the environment belong to the process, so each test runs in a process of
 //! its own, in which the host has three devices and OpenCL none. Those on OpenCL run where the machine has a device.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
 #[path = "facade/arguments.rs"]
 mod arguments;
@@ -17,3 +18,17 @@ mod opencl;
 mod process;
 #[path = "facade/work.rs"]
 mod work;
+
+use libtest_mimic::Arguments;
+
+fn main() {
+    let trials = [
+        arguments::trials(),
+        current::trials(),
+        environment::trials(),
+        memory::trials(),
+        opencl::trials(),
+        work::trials(),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit();
+}

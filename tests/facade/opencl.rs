@@ -1,5 +1,4 @@
 //! The facade on OpenCL devices, where there are any.
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
 use std::collections::BTreeMap;
 use std::time::Instant;

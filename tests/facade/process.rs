@@ -1,14 +1,12 @@
-//! Tests that each run in a process of their own.
+//! Trials that each run in a process of their own.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "only tests call it")]
-
-use std::env;
-use std::fs;
-use std::io::{Write, stderr};
 use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
-use accelerator::{Device, DeviceKind, Result};
+use accelerator::opencl::OpenCl;
+use accelerator::{Backend, Device, DeviceKind, Result};
+use libtest_mimic::{Completion, Failed, Trial};
 
 /// Set to the test's name in the process of a test.
 const CHILD: &str = "ACCELERATOR_FACADE_TEST";
@@ -22,77 +20,92 @@ const VARIABLES: [&str; 5] = [
     "ACCELERATOR_OPENCL_CAPACITY",
 ];
 
-/// Makes each body a test that runs `on_host` or `on_opencl`, and with the variables that it names.
+/// Makes each body a trial that runs `on_host` or `on_opencl`, and with the variables that it names.
 macro_rules! processes {
-    ($place:ident: $( fn $name:ident($($variable:ident = $value:literal),*) $body:block )*) => {$(
-        #[test]
-        fn $name() {
-            let path = concat!(module_path!(), "::", stringify!($name));
-            $crate::process::$place(path, &[$((stringify!($variable), $value)),*], || {
-                $body
-                Ok(())
-            });
+    ($place:ident: $( fn $name:ident($($variable:ident = $value:literal),*) $body:block )*) => {
+        pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
+            vec![$({
+                fn body() -> accelerator::Result<()> {
+                    $body
+                    Ok(())
+                }
+                let path = concat!(module_path!(), "::", stringify!($name));
+                $crate::process::$place(path, &[$((stringify!($variable), $value)),*], body)
+            }),*]
         }
-    )*};
+    };
 }
 
 pub(crate) use processes;
 
-/// Runs the body of the test with this path in a process of its own, in which the host has three devices and no OpenCL
+/// A trial with this path that runs the body in a process of its own, in which the host has three devices and no OpenCL
 /// driver is found, whatever the machine has.
-pub(crate) fn on_host(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
-    run(path, body, |command| {
+pub(crate) fn on_host(
+    path: &'static str,
+    variables: &'static [(&str, &str)],
+    body: fn() -> Result<()>,
+) -> Trial {
+    trial(path, body, |command| {
         // Where OpenCL loaders look for drivers: that is faster than to load drivers and leave their devices out.
         let nothing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-opencl-drivers");
-        fs::create_dir_all(&nothing).unwrap();
+        fs::create_dir_all(&nothing)?;
         command.env("OCL_ICD_VENDORS", nothing).env_remove("OCL_ICD_FILENAMES");
         // For loaders that do not ask for it.
         command.env("ACCELERATOR_OPENCL_DEVICES", ",").env("ACCELERATOR_HOST_DEVICES", "3");
         command.envs(variables.iter().copied());
-        true
-    });
+        Ok(Completion::Completed)
+    })
 }
 
-/// Runs the body of the test with this path in a process of its own, which finds the machine's OpenCL devices and a host
-/// device. Without an OpenCL device it is skipped, which is a failure where `ACCELERATOR_REQUIRE` lists `opencl`.
-pub(crate) fn on_opencl(path: &str, variables: &[(&str, &str)], body: fn() -> Result<()>) {
-    run(path, body, |command| {
-        let backends = accelerator::backends();
-        let opencl = backends.into_iter().find(|backend| backend.kind == OPENCL).unwrap();
-        if let Err(unavailable) = opencl.devices {
-            let required = env::var("ACCELERATOR_REQUIRE").unwrap_or_default();
-            let required = required.split(',').any(|name| name.trim() == OPENCL.name());
-            assert!(
-                !required,
-                "ACCELERATOR_REQUIRE asks for `opencl`, which is not available: {unavailable}"
-            );
-            // Written past the harness, which would keep it to itself.
-            stderr().write_all(format!("skipped {path}: {unavailable}\n").as_bytes()).unwrap();
-            return false;
-        }
+/// A trial with this path that runs the body in a process of its own, which finds the machine's OpenCL devices and a host
+/// device. Ignored without an OpenCL device, which is a failure where `ACCELERATOR_REQUIRE` lists `opencl`.
+pub(crate) fn on_opencl(
+    path: &'static str,
+    variables: &'static [(&str, &str)],
+    body: fn() -> Result<()>,
+) -> Trial {
+    trial(path, body, |command| {
         command.env("ACCELERATOR_HOST_DEVICES", "1").envs(variables.iter().copied());
-        true
-    });
+        let required = env::var("ACCELERATOR_REQUIRE").unwrap_or_default();
+        match OpenCl::probe() {
+            Ok(_) => Ok(Completion::Completed),
+            Err(why) if required.split(',').any(|name| name.trim() == OPENCL.name()) => {
+                Err(format!("ACCELERATOR_REQUIRE asks for `opencl`, which is not available: {why}").into())
+            }
+            Err(why) => Ok(Completion::ignored_with(format!("not available: {why}"))),
+        }
+    })
 }
 
-/// Runs the body here if this is the process of the test, or else in such a process, if `prepare` says so.
-fn run(path: &str, body: fn() -> Result<()>, prepare: impl FnOnce(&mut Command) -> bool) {
-    let (_crate, name) = path.split_once("::").unwrap();
-    if env::var_os(CHILD).is_some_and(|running| running == name) {
-        return body().unwrap_or_else(|error| panic!("{error}"));
-    }
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture"]).env(CHILD, name);
-    for variable in VARIABLES {
-        command.env_remove(variable);
-    }
-    if !prepare(&mut command) {
-        return;
-    }
-    let output = command.output().unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // That one passed shows that the name is right.
-    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
+/// Runs the body if this is the process of the trial, or else starts such a process, unless `prepare` ignores it.
+fn trial(
+    path: &'static str,
+    body: fn() -> Result<()>,
+    prepare: impl FnOnce(&mut Command) -> Result<Completion, Failed> + Send + 'static,
+) -> Trial {
+    let name = path.split_once("::").map_or(path, |(_crate, name)| name);
+    Trial::ignorable_test(name, move || {
+        if env::var_os(CHILD).is_some_and(|running| running == name) {
+            return Ok(body().map(|()| Completion::Completed)?);
+        }
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["--exact", name, "--nocapture"]).env(CHILD, name);
+        for variable in VARIABLES {
+            command.env_remove(variable);
+        }
+        let completion = prepare(&mut command)?;
+        if matches!(completion, Completion::Ignored { .. }) {
+            return Ok(completion);
+        }
+        let output = command.output()?;
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        // That one passed shows that the name is right.
+        match output.status.success() && stdout.contains("1 passed") {
+            true => Ok(Completion::Completed),
+            false => Err(format!("{stdout}{stderr}").into()),
+        }
+    })
 }
 
 pub(crate) const HOST: DeviceKind = DeviceKind::new("host");

@@ -1,0 +1,87 @@
+//! `accel` with the OpenCL drivers of the machine.
+#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+
+#[path = "program/accel.rs"]
+#[allow(dead_code, reason = "the other target uses more of it")]
+mod accel;
+
+use std::env;
+
+use accel::{Ended, accel_with_drivers, file};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+const INFO: [&str; 3] = ["info", "--backend", "opencl"];
+
+fn main() {
+    let trials = vec![
+        trial("a_list_that_means_no_device_is_told", no_such_device),
+        trial("a_platform_without_a_device_is_told", platform_without_device),
+        trial("replays_as_on_the_simulated_device", replays_agree),
+        trial("a_conformance_case_passes", conformance),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// A trial that is given what `accel info` prints of OpenCL's devices. Ignored where there is none, which is a failure where
+/// `ACCELERATOR_REQUIRE` lists `opencl`.
+fn trial(name: &str, run: fn(&str) -> Completion) -> Trial {
+    Trial::ignorable_test(name, move || {
+        let devices = Ended::of(accel_with_drivers(&INFO).output()?).out;
+        let required = env::var("ACCELERATOR_REQUIRE").unwrap_or_default();
+        if devices.contains("opencl:0") {
+            Ok(run(&devices))
+        } else if required.split(',').any(|name| name.trim() == "opencl") {
+            Err(Failed::from(format!("ACCELERATOR_REQUIRE asks for `opencl`, but {devices}")))
+        } else {
+            Ok(Completion::ignored_with(devices.trim()))
+        }
+    })
+}
+
+fn no_such_device(_devices: &str) -> Completion {
+    let mut command = accel_with_drivers(&INFO);
+    let ended = Ended::of(command.env("ACCELERATOR_OPENCL_DEVICES", "no such device").output().unwrap());
+    let text = "opencl is not available: ACCELERATOR_OPENCL_DEVICES is `no such device`";
+    assert!(ended.status == Some(0) && ended.out.starts_with(text), "{}", ended.out);
+    Completion::Completed
+}
+
+/// PoCL can be told to have no device, so this is tested with that alone.
+fn platform_without_device(devices: &str) -> Completion {
+    const PLATFORM: &str = "Portable Computing Language";
+    if !devices.lines().filter(|line| line.contains("opencl:")).all(|row| row.contains(PLATFORM)) {
+        return Completion::ignored_with("PoCL is not the only driver");
+    }
+    let ended = Ended::of(accel_with_drivers(&INFO).env("POCL_DEVICES", "none").output().unwrap());
+    let text = format!("opencl is not available: the platform `{PLATFORM}` has no device\n");
+    assert_eq!((ended.status, ended.out), (Some(0), text));
+    Completion::Completed
+}
+
+fn replays_agree(_devices: &str) -> Completion {
+    let trace = file(
+        "opencl-agrees.trace",
+        b"capacity 268435456\nhold 1\nalloc 1 7000000 0\nrecord 1 1\nfree 1\nalloc 2 7000000 0\nstats\nrelease 1\n\
+        alloc 3 7000000 0\nfree 2\nfree 3\nstats\nfail_mallocs 2\nalloc 4 99000000 2\nstats\nalloc 5 300000000 0\n\
+        alloc 6 200000000 3\nalloc 7 60000000 3\nstats\nfree 6\nempty_cache\nstats\n",
+    );
+    let replay = |backend| {
+        let mut command = accel_with_drivers(&["replay", "--plain", "--backend", backend]);
+        let ended = Ended::of(command.arg(&trace).output().unwrap());
+        assert_eq!(ended.status, Some(0), "{}", ended.error);
+        ended.out
+    };
+    let (opencl, sim) = (replay("opencl"), replay("sim"));
+    assert_eq!(sim.matches(" stats\n").count(), 5, "{sim}");
+    assert!(sim.contains("oom 4\n") && sim.contains("oom 5\n"), "{sim}");
+    assert_eq!(opencl, sim);
+    Completion::Completed
+}
+
+fn conformance(_devices: &str) -> Completion {
+    let mut command = accel_with_drivers(&["conformance", "--backend", "opencl", "B17"]);
+    let passed = Ended::of(command.output().unwrap());
+    assert_eq!(passed.status, Some(0), "{}", passed.error);
+    assert!(passed.out.contains("1 passed; 0 failed; 0 ignored"), "{}", passed.out);
+    Completion::Completed
+}
