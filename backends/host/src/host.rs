@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
-    EventFlags, MemoryInfo, Place, StreamKind, Unavailable, parse_bytes, read_variable,
+    EventFlags, MemoryInfo, Place, StreamKind, Unavailable, read_capacity, read_variable,
 };
 
 use crate::access::{Access, Touched};
@@ -181,8 +181,7 @@ unsafe impl Backend for Host {
 }
 
 fn capacity() -> Result<u64, Unavailable> {
-    let read = |text: &str| parse_bytes(text).filter(|bytes| *bytes > 0);
-    Ok(read_variable(CAPACITY, "a size above 0, as 16GiB", read)?.unwrap_or_else(memory::of_machine))
+    Ok(read_capacity(CAPACITY)?.unwrap_or_else(memory::of_machine))
 }
 
 fn address(place: Place<HostPtr>) -> HostPtr {

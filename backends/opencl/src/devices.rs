@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use accelerator_core::{DriverResult, Unavailable, parse_bytes, read_variable};
+use accelerator_core::{DriverResult, Unavailable, read_capacity};
 use cl3::info_type::InfoType;
 use cl3::types::{cl_device_id, cl_device_info, cl_platform_id, cl_ulong};
 use cl3::{device, error_codes, platform};
@@ -57,7 +57,7 @@ pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
 
 /// How much memory the environment lets each device hand out.
 pub(crate) fn capacity() -> Result<Option<u64>, Unavailable> {
-    read_variable(CAPACITY, "a size above 0, as 16GiB", |text| parse_bytes(text).filter(|bytes| *bytes > 0))
+    read_capacity(CAPACITY)
 }
 
 /// Each entry of the list takes the devices that it means and none before it did.

@@ -278,7 +278,9 @@ unsafe impl Backend for OpenCl {
 
 /// A queue of this priority, or a plain one from drivers that refuse the hint.
 fn queue(context: &Context, device: cl_device_id, priority: i32) -> DriverResult<Queue> {
-    if let (1.. | ..=-1, Ok(queue)) = (priority, hinted_queue(context, device, priority)) {
+    if priority != 0
+        && let Ok(queue) = hinted_queue(context, device, priority)
+    {
         return Ok(queue);
     }
     let profiling = command_queue::CL_QUEUE_PROFILING_ENABLE;

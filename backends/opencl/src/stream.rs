@@ -145,7 +145,7 @@ impl Command {
     }
 
     /// Waits until it is over, and tells what it came to.
-    pub(crate) fn wait(&self) -> DriverResult<()> {
+    fn wait(&self) -> DriverResult<()> {
         let waited = answer::of("clWaitForEvents", event::wait_for_events(&[self.event.raw()]));
         self.outcome()?.unwrap_or(waited)
     }

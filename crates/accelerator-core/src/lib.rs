@@ -24,5 +24,5 @@ pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError,
     DriverErrorKind, Error, GIB, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause,
     PoolKind, PoolStat, Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, Unavailable,
-    parse_bytes, read_variable,
+    parse_bytes, read_capacity, read_variable,
 };

@@ -16,7 +16,7 @@ pub use oom::{OutOfMemory, OutOfMemoryCause};
 pub use size::{Bytes, GIB, KIB, MIB, parse_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use stats::{PoolKind, PoolStat, Stat, Statistics};
-pub use variable::read_variable;
+pub use variable::{read_capacity, read_variable};
 
 /// The number of a stream among the streams of its device, given by the core: 0 is the default stream, then
 /// ever increasing, never used again. Not a driver handle.

@@ -1,6 +1,6 @@
 use std::env;
 
-use super::Unavailable;
+use super::{Unavailable, parse_bytes};
 
 /// The value of an environment variable that a backend is set with; `None`: it is not set.
 ///
@@ -14,4 +14,12 @@ pub fn read_variable<T>(
     let Some(text) = env::var_os(name) else { return Ok(None) };
     let refused = || Unavailable { reason: format!("{name} must be {expected}, but is {text:?}") };
     text.to_str().and_then(|text| read(text.trim())).map(Some).ok_or_else(refused)
+}
+
+/// The memory of a device, in bytes, that an environment variable sets; `None`: it is not set.
+///
+/// # Errors
+/// As [`read_variable`]; 0 is refused, too.
+pub fn read_capacity(name: &str) -> Result<Option<u64>, Unavailable> {
+    read_variable(name, "a size above 0, as 16GiB", |text| parse_bytes(text).filter(|bytes| *bytes > 0))
 }
