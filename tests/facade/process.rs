@@ -6,6 +6,7 @@ use std::{env, fs};
 
 use accelerator::opencl::OpenCl;
 use accelerator::{Backend, Device, DeviceKind, Result};
+use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed, Trial};
 
 /// Set to the test's name in the process of a test.
@@ -66,13 +67,9 @@ pub(crate) fn on_opencl(
 ) -> Trial {
     trial(path, body, |command| {
         command.env("ACCELERATOR_HOST_DEVICES", "1").envs(variables.iter().copied());
-        let required = env::var("ACCELERATOR_REQUIRE").unwrap_or_default();
         match OpenCl::probe() {
             Ok(_) => Ok(Completion::Completed),
-            Err(why) if required.split(',').any(|name| name.trim() == OPENCL.name()) => {
-                Err(format!("ACCELERATOR_REQUIRE asks for `opencl`, which is not available: {why}").into())
-            }
-            Err(why) => Ok(Completion::ignored_with(format!("not available: {why}"))),
+            Err(why) => unavailable(OPENCL.name(), &why.reason),
         }
     })
 }

@@ -61,6 +61,12 @@ impl Elsewhere {
         Ok(unsafe { device.external_stream(stream) })
     }
 
+    /// How many references to the queue there are, ours among them.
+    fn references(&self) -> Result<u32, Failed> {
+        let what = command_queue::CL_QUEUE_REFERENCE_COUNT;
+        called(command_queue::get_command_queue_info(self.queue, what).map(u32::from))
+    }
+
     /// Lets go of both: who still uses them has references of its own.
     fn let_go(self) -> Outcome {
         // SAFETY: The reference that came from making it.
@@ -119,13 +125,9 @@ fn context_made_elsewhere() -> Outcome {
     let device = around(elsewhere.backend()?)?;
     assert_eq!(device.backend().native(), (elsewhere.context, elsewhere.device));
     assert_eq!(device.memory_info()?.total, 100 * MIB);
-    let references = || {
-        let what = command_queue::CL_QUEUE_REFERENCE_COUNT;
-        called(command_queue::get_command_queue_info(elsewhere.queue, what).map(u32::from))
-    };
-    assert_eq!(references()?, 1);
+    assert_eq!(elsewhere.references()?, 1);
     let stream = elsewhere.adopted_by(device)?;
-    assert_eq!((stream.native().native(), references()?), (elsewhere.queue, 2));
+    assert_eq!((stream.native().native(), elsewhere.references()?), (elsewhere.queue, 2));
 
     // Bytes that they write we read, and the other way round.
     let _below = device.allocate(700, stream)?;
@@ -183,17 +185,12 @@ fn queue_made_elsewhere() -> Outcome {
     held.let_go()?;
     becomes_true(|| Ok(again.is_idle()?))?;
     // One that is dropped is let go.
-    let references = || {
-        let count =
-            command_queue::get_command_queue_info(elsewhere.queue, command_queue::CL_QUEUE_REFERENCE_COUNT);
-        called(count.map(u32::from))
-    };
-    let before = references()?;
+    let before = elsewhere.references()?;
     for _ in 0..100 {
         // SAFETY: The queue lives.
         drop(unsafe { device.backend().adopt(elsewhere.queue) }?);
     }
-    assert_eq!(references()?, before);
+    assert_eq!(elsewhere.references()?, before);
     elsewhere.let_go()?;
     check_all_gone(device)
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
+use accelerator_conformance::unavailable;
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, MemoryInfo, MemoryInfoSource, Place, Statistics, Stream,
 };
@@ -20,16 +21,8 @@ pub(crate) type Outcome = Result<(), Failed>;
 pub(crate) fn trial(name: impl Into<String>, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || match OpenCl::probe() {
         Ok(_) => run().map(|()| Completion::Completed),
-        Err(why) if is_required() => {
-            Err(format!("ACCELERATOR_REQUIRE asks for `opencl`, which is not available: {why}").into())
-        }
-        Err(why) => Ok(Completion::ignored_with(format!("not available: {why}"))),
+        Err(why) => unavailable(OpenCl::KIND.name(), &why.reason),
     })
-}
-
-fn is_required() -> bool {
-    let list = std::env::var_os("ACCELERATOR_REQUIRE").unwrap_or_default();
-    list.to_string_lossy().split(',').any(|required| required.trim() == OpenCl::KIND.name())
 }
 
 /// The first device, opened anew.

@@ -5,12 +5,9 @@
 #[allow(dead_code, reason = "the other target uses more of it")]
 mod accel;
 
-use std::env;
-
-use accel::{Ended, accel_with_drivers, file};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
-
-const INFO: [&str; 3] = ["info", "--backend", "opencl"];
+use accel::{CONFORMANCE, Ended, INFO, accel_with_drivers, file};
+use accelerator_conformance::unavailable;
+use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() {
     let trials = vec![
@@ -27,13 +24,9 @@ fn main() {
 fn trial(name: &str, run: fn(&str) -> Completion) -> Trial {
     Trial::ignorable_test(name, move || {
         let devices = Ended::of(accel_with_drivers(&INFO).output()?).out;
-        let required = env::var("ACCELERATOR_REQUIRE").unwrap_or_default();
-        if devices.contains("opencl:0") {
-            Ok(run(&devices))
-        } else if required.split(',').any(|name| name.trim() == "opencl") {
-            Err(Failed::from(format!("ACCELERATOR_REQUIRE asks for `opencl`, but {devices}")))
-        } else {
-            Ok(Completion::ignored_with(devices.trim()))
+        match devices.trim().strip_prefix("opencl is not available: ") {
+            None => Ok(run(&devices)),
+            Some(why) => unavailable("opencl", why),
         }
     })
 }
@@ -79,8 +72,7 @@ fn replays_agree(_devices: &str) -> Completion {
 }
 
 fn conformance(_devices: &str) -> Completion {
-    let mut command = accel_with_drivers(&["conformance", "--backend", "opencl", "B17"]);
-    let passed = Ended::of(command.output().unwrap());
+    let passed = Ended::of(accel_with_drivers(&CONFORMANCE).output().unwrap());
     assert_eq!(passed.status, Some(0), "{}", passed.error);
     assert!(passed.out.contains("1 passed; 0 failed; 0 ignored"), "{}", passed.out);
     Completion::Completed

@@ -17,7 +17,7 @@ pub use calls::{Call, Calls};
 pub use controls::Controls;
 pub use faulty::{Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
 pub use sim::{Sim, SimEvent, SimPtr, SimStream};
-pub use suite::{Capability, CaseReport, Group, Plan, Report, Suite, Verdict};
+pub use suite::{Capability, CaseReport, Group, Plan, Report, Suite, Verdict, unavailable};
 
 /// The test harness, as far as the suite's interface speaks of it.
 #[doc(no_inline)]

@@ -4,6 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+pub(crate) const INFO: [&str; 3] = ["info", "--backend", "opencl"];
+pub(crate) const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "opencl", "B17"];
+
 /// A run of `accel` that finds no OpenCL driver, without the environment's settings.
 pub(crate) fn accel(arguments: &[&str]) -> Command {
     let mut command = accel_with_drivers(arguments);

@@ -3,10 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::accel::{Ended, accel, file, folder, run};
-
-const INFO: [&str; 3] = ["info", "--backend", "opencl"];
-const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "opencl", "B17"];
+use crate::accel::{CONFORMANCE, Ended, INFO, accel, file, folder, run};
 
 /// Whether the text tells why there is no driver: the loader found none, or there is no loader.
 fn tells_why(text: &str) -> bool {

@@ -14,6 +14,7 @@ use libtest_mimic::{Arguments, Trial};
 
 pub use self::plan::Plan;
 pub use self::report::{CaseReport, Group, Report, Verdict};
+pub use self::requirement::unavailable;
 
 /// Something that a backend can do and some cases need.
 ///

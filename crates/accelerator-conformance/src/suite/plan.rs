@@ -9,7 +9,7 @@ use accelerator_core::{Backend, Unavailable};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use super::report::{CaseReport, Report, Verdict};
-use super::requirement::is_required;
+use super::requirement::requirement;
 use super::{Capability, Suite};
 use crate::cases::{self, Case, Context, Run};
 
@@ -162,13 +162,8 @@ impl<B: Backend> Shared<B> {
     }
 
     fn absent(&self, reason: &str) -> Absent {
-        if !is_required(&self.name) {
-            return Absent::Unavailable(reason.to_owned());
-        }
-        Absent::Broken(format!(
-            "ACCELERATOR_REQUIRE asks for `{}`, which is not available: {reason}",
-            self.name
-        ))
+        let required = requirement(&self.name, reason);
+        required.map_or_else(|| Absent::Unavailable(reason.to_owned()), Absent::Broken)
     }
 }
 

@@ -1,9 +1,24 @@
 //! Backends that must be there.
 
-/// Whether the environment variable `ACCELERATOR_REQUIRE`, a list as `host,cuda`, has this name.
-pub(super) fn is_required(name: &str) -> bool {
+use libtest_mimic::{Completion, Failed};
+
+/// What a trial of your own comes to whose backend is not available: ignored with the reason, or failed where the
+/// environment variable `ACCELERATOR_REQUIRE`, a list as `host,cuda`, has the backend's name.
+///
+/// # Errors
+/// That it is required.
+pub fn unavailable(name: &str, reason: &str) -> Result<Completion, Failed> {
+    match requirement(name, reason) {
+        Some(required) => Err(required.into()),
+        None => Ok(Completion::ignored_with(format!("not available: {reason}"))),
+    }
+}
+
+/// Why trials fail whose backend is not available; `None`: they are excused.
+pub(super) fn requirement(name: &str, reason: &str) -> Option<String> {
     let required = std::env::var_os("ACCELERATOR_REQUIRE").unwrap_or_default();
     contains(&required.to_string_lossy(), name)
+        .then(|| format!("ACCELERATOR_REQUIRE asks for `{name}`, which is not available: {reason}"))
 }
 
 fn contains(list: &str, name: &str) -> bool {
