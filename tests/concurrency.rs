@@ -1,6 +1,8 @@
 //! Threads on one allocator: what each holds is its own, and every reader sees statistics that agree.
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
+#[path = "concurrency/pinned.rs"]
+mod pinned;
 #[path = "model/relations.rs"]
 mod relations;
 

@@ -14,6 +14,8 @@ mod environment;
 mod memory;
 #[path = "facade/opencl.rs"]
 mod opencl;
+#[path = "facade/pinned.rs"]
+mod pinned;
 #[path = "facade/process.rs"]
 mod process;
 #[path = "facade/work.rs"]
@@ -28,6 +30,7 @@ fn main() {
         environment::trials(),
         memory::trials(),
         opencl::trials(),
+        pinned::trials(),
         work::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit();

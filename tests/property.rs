@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
 mod model;
+#[path = "property/pinned.rs"]
+mod pinned;
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{DriverErrorKind, MIB};
@@ -139,5 +141,5 @@ fn a_tie_goes_to_the_older_segment() {
 
 fn fallible_calls(machine: &Machine<Faulty<Sim>>) -> u64 {
     let calls = machine.accelerator().backend().calls();
-    calls.total() - calls.of(Call::Dealloc)
+    calls.total() - calls.of(Call::Dealloc) - calls.of(Call::DeallocHost)
 }

@@ -11,7 +11,7 @@ Needs zstd. Writes, compressed,
 
 oracle/NAME.trace.zst, NAME.out.zst      each of the 92
 settings/NAME.trace.zst, NAME.out.zst    random ones with settings, fractions and failures put in between
-models/NAME.trace.zst                    the recorded ones, but the one that `accel` brings along
+models/NAME.trace.zst                    the recorded ones, but those that `accel` brings along
 models/NAME.SETTING.out.zst              statistics and snapshot at the end, for each line of models/settings.txt
 """
 import pathlib
@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-BUNDLED = "gpt2_train"
+BUNDLED = ["gpt2_train", "gpt2_ddp_buckets", "gpt2_fsdp_emulated", "resnet50_train", "maskrcnn_train"]
 FIRST_SETTINGS = [
     "max_split_size_mb:20,large_segment_size_mb:20",
     "max_split_size_mb:64,per_process_memory_fraction:0.7",
@@ -87,7 +87,7 @@ def main():
         if name.endswith(".scoped"):
             continue  # the same operations with comments
         text = subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout.decode()
-        if name != BUNDLED:
+        if name not in BUNDLED:
             (HERE / "models" / path.name).write_bytes(path.read_bytes())
         for setting, lines in settings.items():
             ahead = lines.replace(";", "\n")

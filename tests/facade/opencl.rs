@@ -8,8 +8,8 @@ use accelerator::memory::{self, memory_stats};
 use accelerator::opencl::OpenCl;
 use accelerator::opencl::cl3::{device, platform};
 use accelerator::{
-    Accelerator, Buffer, Error, Event, KIB, MIB, MemoryInfoSource, OutOfMemoryCause, Result, Stream,
-    StreamGuard, StreamId, current_accelerator, current_device_index, current_stream, device_count,
+    Accelerator, Buffer, Error, Event, KIB, MIB, MemoryInfoSource, OutOfMemoryCause, PinnedBuffer, Result,
+    Stream, StreamGuard, StreamId, current_accelerator, current_device_index, current_stream, device_count,
     get_device_capability, is_available, set_accelerator, synchronize, typed,
 };
 
@@ -55,6 +55,14 @@ processes! { on_opencl:
         numbers[999_998..].copy_from_slice(&[7, 8]);
         assert_eq!(copy.to_vec::<u32>()?, numbers);
         assert_eq!(source.to_vec::<u32>()?[999_997..], [999_997, 999_998, 999_999]);
+
+        let pinned = PinnedBuffer::from_slice(&numbers, None)?;
+        let mut back = PinnedBuffer::allocate(pinned.len(), None)?;
+        copy.fill(0)?;
+        copy.copy_from_pinned(0, &pinned, 0..pinned.len())?;
+        copy.copy_to_pinned(0..pinned.len(), &mut back, 0)?;
+        assert_eq!(back.slice::<u32>()?, numbers);
+        assert_eq!(memory::host_memory_stats(None)?["active_requests.current"], 2);
 
         let mut small = Buffer::allocate(12, None)?;
         small.fill(7)?;

@@ -86,7 +86,7 @@ fn trial(
             return Ok(body().map(|()| Completion::Completed)?);
         }
         let mut command = Command::new(env::current_exe()?);
-        command.args(["--exact", name, "--nocapture"]).env(CHILD, name);
+        command.args(["--exact", name, "--nocapture"]).env(CHILD, name).env("CUDA_VISIBLE_DEVICES", "");
         for variable in VARIABLES {
             command.env_remove(variable);
         }

@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("bytes::raw_copies_equal_a_model", raw_copies),
         trial("bytes::overlapping_copies_are_refused", overlap),
         trial("bytes::pinned_memory", pinned),
+        trial("bytes::pinned_memory_is_zero", pinned_memory_is_zero),
     ]
 }
 
@@ -236,26 +237,45 @@ fn pinned() -> Outcome {
     let stream = device.stream(0)?;
     let before = free(device)?;
     for len in [1, 4_095, 5 * MIB + 3] {
-        // Twice: what was given back and comes again is 0, too.
         for _ in 0..2 {
-            let mut source = device.backend().pinned(bytes(len))?;
-            let mut target = device.backend().pinned(bytes(len))?;
-            assert_eq!((source.len() as u64, target.len() as u64), (len, len));
-            assert!(source.iter().chain(target.iter()).all(|byte| *byte == 0));
+            let mut source = device.allocate_host(len)?;
+            let mut target = device.allocate_host(len)?;
             let mut random = Random::new(len);
-            source.fill_with(|| random.below(256) as u8);
+            source.bytes_mut()?.fill_with(|| random.below(256) as u8);
+            target.bytes_mut()?.fill(0);
             let mut buffer = device.allocate(len, stream)?;
-            buffer.write(0, &source, stream)?;
-            buffer.read(0, &mut target, stream)?;
-            assert!(source[..] == target[..]);
-            assert!(read_raw(device.backend(), buffer.ptr().unwrap(), len, stream.native())? == source[..]);
+            buffer.copy_from_pinned(0, &source, 0..len, stream)?;
+            buffer.copy_to_pinned(0..len, &mut target, 0, stream)?;
+            assert!(source.bytes()? == target.bytes()?);
+            let raw = read_raw(device.backend(), buffer.ptr().unwrap(), len, stream.native())?;
+            assert!(raw == source.bytes()?);
             // From another thread, and dropped there.
-            let sum = move || source.iter().map(|byte| u64::from(*byte)).sum::<u64>();
-            let expected = target.iter().map(|byte| u64::from(*byte)).sum::<u64>();
-            assert_eq!(std::thread::spawn(sum).join().unwrap(), expected);
+            let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            let expected = sum(target.bytes()?);
+            assert_eq!(std::thread::spawn(move || source.bytes().map(sum)).join().unwrap()?, expected);
         }
     }
     device.allocator().empty_cache()?;
     assert_eq!(free(device)?, before, "it is not counted as memory of the device");
+    device.host_allocator().empty_cache()?;
+    assert_eq!(device.host_allocator().statistics().allocations.current, 0);
+    Ok(())
+}
+
+/// As the backend itself gives it: initialised, also where other memory was given back before.
+fn pinned_memory_is_zero() -> Outcome {
+    let device = device()?;
+    let backend = device.backend();
+    for len in [1, 4_095, 5 * MIB + 3] {
+        for _ in 0..3 {
+            let start = backend.alloc_host(bytes(len))?;
+            // SAFETY: `len` bytes that are this function's alone.
+            let pinned = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len as usize) };
+            assert!(pinned.iter().all(|byte| *byte == 0));
+            pinned.fill(1);
+            // SAFETY: Given back once, and no work has used it.
+            unsafe { backend.dealloc_host(start, bytes(len)) };
+        }
+    }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use accelerator_cli::replay::{Outcome as Told, Replayer, Setup};
-use accelerator_cli::trace::Source;
+use accelerator_cli::trace::{BUNDLED, Bundled, Source};
 use accelerator_conformance::{Controls, Faulty, Sim};
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, GIB, Snapshot, Statistics};
 use accelerator_opencl::OpenCl;
@@ -29,8 +29,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         let name = path.file_name().unwrap().to_string_lossy().replace(".trace.zst", "");
         trial(format!("traces::{name}"), move || same(|| Ok(Source::open(&path)?)))
     };
-    let bundled = trial("traces::bundled", || same(|| Ok(Source::bundled()?)));
-    traces.into_iter().map(of_file).chain([bundled]).collect()
+    let bundled =
+        |trace: &'static Bundled| trial(format!("traces::{}", trace.name), || same(|| Ok(trace.source()?)));
+    traces.into_iter().map(of_file).chain(BUNDLED.iter().map(bundled)).collect()
 }
 
 /// What a replay comes to.

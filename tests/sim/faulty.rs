@@ -25,6 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         Trial::test("faulty::given_back_memory_is_used_first", dealloc_after_late_work),
         Trial::test("faulty::gates", gates),
         Trial::test("faulty::quarantine", quarantine),
+        Trial::test("faulty::host_memory_is_limited_counted_and_kept", host_memory),
+        Trial::test("faulty::host_memory_in_use_is_not_given_back", host_memory_in_use),
     ]
 }
 
@@ -301,5 +303,50 @@ fn quarantine() -> Result<(), Failed> {
     }
     rig.driver.end_quarantine();
     assert_eq!(rig.driver.check_quarantine()?, []);
+    Ok(())
+}
+
+fn host_memory() -> Result<(), Failed> {
+    let driver = Faulty::new(Host::open(0)?);
+    driver.set_host_capacity(2 * LEN);
+    let [first, second] = [driver.alloc_host(len())?, driver.alloc_host(len())?];
+    assert_eq!(driver.alloc_host(len()).unwrap_err().kind, DriverErrorKind::OutOfMemory);
+    assert_eq!((driver.live_host_allocations(), driver.host_used()), (2, 2 * LEN));
+    assert_eq!(driver.used(), 0, "it is not the device's");
+    driver.start_quarantine();
+    // SAFETY: Allocated above with this length; nothing uses it.
+    unsafe { driver.dealloc_host(first, len()) };
+    // SAFETY: Not so: freed twice, which the faulty driver finds and keeps to itself.
+    unsafe { driver.dealloc_host(first, len()) };
+    assert_eq!((driver.misuses(), driver.host_used()), (1, LEN));
+    assert_eq!(driver.check_quarantine()?, []);
+    // SAFETY: The memory is in quarantine and so still there.
+    let place = unsafe { first.add(7) };
+    // SAFETY: As above.
+    unsafe { place.write(0) };
+    let found: Vec<_> = driver.check_quarantine()?.iter().map(|found| found.address).collect();
+    assert_eq!(found, [place.as_ptr().addr() as u64]);
+    driver.end_quarantine();
+    driver.fail_next(Call::AllocHost, DriverErrorKind::Other);
+    assert_eq!(driver.alloc_host(len()).unwrap_err().kind, DriverErrorKind::Other);
+    assert_eq!(driver.calls().of(Call::AllocHost), 4);
+    // SAFETY: Allocated above with this length; nothing uses it.
+    unsafe { driver.dealloc_host(second, len()) };
+    assert_eq!((driver.live_host_allocations(), driver.host_used()), (0, 0));
+    Ok(())
+}
+
+fn host_memory_in_use() -> Result<(), Failed> {
+    let rig = Rig::new()?;
+    let host = rig.driver.alloc_host(len())?;
+    rig.driver.hold(&rig.one);
+    // SAFETY: The last byte of `LEN`.
+    let last = Place::Host(unsafe { host.add(LEN as usize - 1) });
+    // SAFETY: One byte each, which the driver keeps until the copy is done.
+    unsafe { rig.driver.copy(Place::Device(rig.ptr), last, NonZeroU64::MIN, &rig.one) }?;
+    // SAFETY: Not so: the copy is still to come, which the faulty driver finds, and has it done first.
+    unsafe { rig.driver.dealloc_host(host, len()) };
+    assert_eq!(rig.driver.misuses(), 1);
+    assert!(rig.driver.is_idle(&rig.one)?, "it is done");
     Ok(())
 }

@@ -42,6 +42,8 @@ impl Host {
             alignment: memory::page_size(),
             stream_priorities: (0, 0),
             capability: DeviceCapability { supported_dtypes: DTYPES.to_vec() },
+            uuid: None,
+            pci_address: None,
         };
         let (memory, streams) = (Memory::new(capacity), Mutex::default());
         Self { ordinal, properties, memory, streams, access: Arc::default() }

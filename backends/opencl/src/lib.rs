@@ -18,5 +18,4 @@ pub use memory::OpenClPtr;
 #[cfg(feature = "ocl")]
 pub use ocl_core;
 pub use opencl::OpenCl;
-pub use pinned::PinnedMemory;
 pub use stream::{OpenClEvent, OpenClStream};

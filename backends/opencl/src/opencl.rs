@@ -1,7 +1,7 @@
 #![allow(unsafe_code)] // the backend trait is unsafe to implement, and calls into the driver
 
 use std::num::NonZeroU64;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, Weak};
 
 use accelerator_core::{
@@ -13,6 +13,7 @@ use cl3::{command_queue, context, device, error_codes, event, ext, memory};
 
 use crate::handle::{Context, Event, Memory, Queue};
 use crate::memory::{OpenClPtr, Segments};
+use crate::pinned::PinnedMemory;
 use crate::stream::{OpenClEvent, OpenClStream, lock};
 use crate::{answer, devices};
 
@@ -26,6 +27,7 @@ pub struct OpenCl {
     properties: DeviceProperties,
     accounting: Accounting,
     pub(crate) segments: Mutex<Segments>,
+    pub(crate) pinned: PinnedMemory,
     /// All queues, for what waits for all work.
     queues: Mutex<Vec<Weak<Queue>>>,
     /// For what is done outside the streams.
@@ -60,6 +62,8 @@ impl OpenCl {
             alignment: (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
             stream_priorities: priorities,
             capability: DeviceCapability { supported_dtypes: devices::dtypes(device) },
+            uuid: None,
+            pci_address: None,
         };
         Ok(Self {
             device: device.expose_provenance(),
@@ -67,6 +71,7 @@ impl OpenCl {
             accounting: Accounting::new(properties.total_memory),
             properties,
             segments: Mutex::default(),
+            pinned: PinnedMemory::default(),
             queues: Mutex::new(vec![Arc::downgrade(&own)]),
             own,
         })
@@ -273,6 +278,15 @@ unsafe impl Backend for OpenCl {
             unsafe { command_queue::enqueue_fill_buffer(queue, buffer, pattern, 1, at, len, 0, none) }
         });
         filled.map(drop)
+    }
+
+    fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+        self.pin(len)
+    }
+
+    unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
+        // SAFETY: The caller promises the same.
+        unsafe { self.unpin(ptr) };
     }
 }
 

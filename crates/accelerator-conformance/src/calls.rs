@@ -22,11 +22,14 @@ pub enum Call {
     Dealloc,
     Copy,
     Fill,
+    AllocHost,
+    DeallocHost,
+    IsCapturing,
 }
 
 impl Call {
     /// All of them, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::MemoryInfo,
         Self::Stream,
         Self::Synchronize,
@@ -41,6 +44,9 @@ impl Call {
         Self::Dealloc,
         Self::Copy,
         Self::Fill,
+        Self::AllocHost,
+        Self::DeallocHost,
+        Self::IsCapturing,
     ];
 
     /// The method's name.
@@ -60,6 +66,9 @@ impl Call {
             Self::Dealloc => "dealloc",
             Self::Copy => "copy",
             Self::Fill => "fill",
+            Self::AllocHost => "alloc_host",
+            Self::DeallocHost => "dealloc_host",
+            Self::IsCapturing => "is_capturing",
         }
     }
 }

@@ -69,6 +69,8 @@ impl Sim {
             alignment: 2 * MIB,
             stream_priorities: (0, -1),
             capability: DeviceCapability::default(),
+            uuid: None,
+            pci_address: None,
         };
         let memory = Memory { capacity, used: 0, next: <Self as Controls>::BASE, live: BTreeMap::new() };
         Self {

@@ -8,6 +8,7 @@ use crate::alloc::{AllocatorConfig, CachingAllocator};
 use crate::backend::{Backend, DriverResult, EventFlags, StreamKind};
 use crate::buffer::Buffer;
 use crate::event::Event;
+use crate::pinned::{CachingHostAllocator, PinnedBuffer};
 use crate::stream::{Instance, Stream, Streams};
 use crate::sync::lock;
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId};
@@ -22,6 +23,7 @@ pub struct Accelerator<B: Backend> {
     backend: &'static B,
     streams: &'static Streams<B>,
     allocator: CachingAllocator<B>,
+    host_allocator: &'static CachingHostAllocator<B>,
 }
 
 impl<B: Backend> Accelerator<B> {
@@ -72,7 +74,9 @@ impl<B: Backend> Accelerator<B> {
         let backend: &'static B = Box::leak(Box::new(backend));
         let streams: &'static Streams<B> = Box::leak(Box::new(Streams::new(instance, backend, default)));
         let allocator = CachingAllocator::new(instance, backend, streams, config);
-        Ok(Box::leak(Box::new(Self { instance, backend, streams, allocator })))
+        let host_allocator = CachingHostAllocator::new(instance, backend, streams, allocator.host_settings());
+        let host_allocator = Box::leak(Box::new(host_allocator));
+        Ok(Box::leak(Box::new(Self { instance, backend, streams, allocator, host_allocator })))
     }
 
     /// Its kind and number.
@@ -92,6 +96,11 @@ impl<B: Backend> Accelerator<B> {
     /// Its allocator.
     pub fn allocator(&self) -> &CachingAllocator<B> {
         &self.allocator
+    }
+
+    /// The allocator of its pinned host memory.
+    pub fn host_allocator(&self) -> &'static CachingHostAllocator<B> {
+        self.host_allocator
     }
 
     /// What the device says about itself.
@@ -159,6 +168,15 @@ impl<B: Backend> Accelerator<B> {
     /// As [`CachingAllocator::allocate`].
     pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
         Buffer::allocate(self, len, stream)
+    }
+
+    /// Allocates pinned host memory of `len` bytes, for copies that run beside the program; its contents are whatever was
+    /// there. PyTorch: `pin_memory=True`.
+    ///
+    /// # Errors
+    /// As [`CachingHostAllocator::allocate`].
+    pub fn allocate_host(&self, len: u64) -> Result<PinnedBuffer<B>> {
+        self.host_allocator.allocate(len)
     }
 
     /// Waits until everything submitted to all its streams so far is done. PyTorch:

@@ -5,7 +5,9 @@ use std::hash::Hash;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
+use crate::host_memory;
 use crate::types::{DeviceKind, DeviceProperties, DriverError, MemoryInfo, Unavailable};
+use crate::virtual_memory::VirtualMemory;
 
 /// What a driver call answers.
 pub type DriverResult<T> = Result<T, DriverError>;
@@ -202,4 +204,76 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
         len: NonZeroU64,
         stream: &Self::Stream,
     ) -> DriverResult<()>;
+
+    /// Takes `len` bytes of host memory that the device copies from and to by itself, so that such copies are
+    /// asynchronous: initialised, and aligned to 64 bytes at least. Where a device has no such memory, or needs none,
+    /// ordinary memory. CUDA: `cuMemHostAlloc`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory); what else the driver says.
+    fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+        host_memory::alloc(len)
+    }
+
+    /// Gives host memory back. CUDA: `cuMemFreeHost`.
+    ///
+    /// # Safety
+    /// * `ptr` and `len` are those of one `alloc_host` of this backend, not given back since.
+    /// * All work that uses the memory is over, and none is submitted afterwards.
+    unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
+        // SAFETY: The caller promises that it is one of `alloc_host`, given back once.
+        unsafe { host_memory::dealloc(ptr, len) };
+    }
+
+    /// Whether work submitted to the stream is written down as a graph instead of being done. Meanwhile the core
+    /// neither asks about events nor records any there. CUDA: `cuStreamIsCapturing`.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn is_capturing(&self, _stream: &Self::Stream) -> DriverResult<bool> {
+        Ok(false)
+    }
+
+    /// Copies between devices of this backend that do not go through the host, where they are offered. Else the core
+    /// goes through the host itself.
+    fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
+        None
+    }
+
+    /// Address space and memory apart, where they are offered.
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Self::Ptr>> {
+        None
+    }
+}
+
+/// Copies between devices of one backend.
+///
+/// # Safety
+/// As [`Backend`]: the copy is work of the stream like any other, and an event of another device is waited for as one of
+/// this device is.
+#[allow(unsafe_code)] // the core relies on the contract as on that of `Backend`
+pub unsafe trait PeerCopies<B: Backend> {
+    /// Submits a copy of `len` bytes, from memory of the device `source`, to a stream of this device. CUDA:
+    /// `cuMemcpyPeerAsync`.
+    ///
+    /// # Errors
+    /// What the driver says; nothing is copied then.
+    ///
+    /// # Safety
+    /// * `dst` is valid for writes of `len` bytes on this device, `src` for reads on `source`.
+    /// * `src` is not given back before the stream has done the copy.
+    unsafe fn copy_from(
+        &self,
+        dst: B::Ptr,
+        source: &B,
+        src: B::Ptr,
+        len: NonZeroU64,
+        stream: &B::Stream,
+    ) -> DriverResult<()>;
+
+    /// Makes later work of a stream of this device wait for an event of another as recorded now.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn wait(&self, stream: &B::Stream, event: &B::Event) -> DriverResult<()>;
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -11,6 +12,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use crate::accelerator::Accelerator;
 use crate::alloc::Allocation;
 use crate::backend::{Backend, DevicePtr, Place};
+use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
 use crate::types::{Device, Error, Result};
 
@@ -118,11 +120,15 @@ impl<B: Backend> Buffer<B> {
         self.copy_and_wait(destination, Place::Device(ptr), len, stream)
     }
 
-    /// Copies all of `source` to its start, asynchronously on `stream`.
+    /// Copies all of `source` to its start, asynchronously on `stream`; from another device of the same kind as
+    /// [`copy_from_peer`](Self::copy_from_peer) behind the source's own stream.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] for a longer source, [`Error::DeviceMismatch`], [`Error::Driver`].
     pub fn copy_from(&mut self, source: &Self, stream: Stream<B>) -> Result<()> {
+        if source.device() != self.device() {
+            return self.copy_from_peer(source, stream, source.stream());
+        }
         let Some((to, len)) = self.part(0, source.len, stream)? else { return Ok(()) };
         let Some((from, _)) = source.part(0, source.len, stream)? else { return Ok(()) };
         let (to, from) = (Place::Device(to), Place::Device(from));
@@ -130,6 +136,56 @@ impl<B: Backend> Buffer<B> {
         // kept from reuse until this stream is done with them.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         self.driver(copied)
+    }
+
+    /// Copies a range of pinned host memory to `offset`, asynchronously on `stream`. The source may be dropped at once.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`], also for memory that is pinned for another device;
+    /// [`Error::Driver`]: nothing is copied then, or the copy is done already; also for a stream whose work is being captured
+    /// as a graph, where it would be done when nobody knows.
+    pub fn copy_from_pinned(
+        &mut self,
+        offset: u64,
+        source: &PinnedBuffer<B>,
+        range: Range<u64>,
+        stream: Stream<B>,
+    ) -> Result<()> {
+        let from = source.part(&range, self.accelerator.instance())?;
+        let part = self.part(offset, range.end - range.start, stream)?;
+        let Some(((to, len), from)) = part.zip(from) else { return Ok(()) };
+        source.before_read(stream)?;
+        let (to, from) = (Place::Device(to), Place::Host(from));
+        // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `reading` records
+        // is complete, and until then the host does not write to it, and copies into it wait.
+        let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
+        self.driver(copied)?;
+        source.reading(stream)
+    }
+
+    /// Copies a range to `offset` in pinned host memory, asynchronously on `stream`:
+    /// [`PinnedBuffer::bytes`] waits for it. The destination may be dropped at once.
+    ///
+    /// # Errors
+    /// As [`copy_from_pinned`](Self::copy_from_pinned).
+    pub fn copy_to_pinned(
+        &self,
+        range: Range<u64>,
+        destination: &mut PinnedBuffer<B>,
+        offset: u64,
+        stream: Stream<B>,
+    ) -> Result<()> {
+        let len = range.end.wrapping_sub(range.start);
+        let part = self.part(range.start, len, stream)?;
+        let to = destination.part(&(offset..offset.saturating_add(len)), self.accelerator.instance())?;
+        let Some(((from, len), to)) = part.zip(to) else { return Ok(()) };
+        destination.before_write(stream)?;
+        let (to, from) = (Place::Host(to), Place::Device(from));
+        // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `writing` records
+        // is complete, and until then the host does not touch it, and other copies of it wait.
+        let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
+        self.driver(copied)?;
+        destination.writing(stream)
     }
 
     /// A typed view to read from in a kernel.

@@ -139,7 +139,12 @@ impl<B: Backend> EventPool<B> {
     /// An event recorded behind the work submitted to the stream so far.
     pub(crate) fn record(&self, stream: Stream<B>) -> DriverResult<B::Event> {
         let idle = lock(&self.idle).pop();
-        let event = match idle {
+        self.record_again(idle, stream)
+    }
+
+    /// As [`record`](Self::record), with this event if there is one. If it fails, the event is idle.
+    pub(crate) fn record_again(&self, event: Option<B::Event>, stream: Stream<B>) -> DriverResult<B::Event> {
+        let event = match event {
             Some(event) => event,
             None => self.backend.event(EventFlags::default())?,
         };
@@ -149,6 +154,15 @@ impl<B: Backend> EventPool<B> {
                 self.put_back(event);
                 Err(error)
             }
+        }
+    }
+
+    /// An event behind the work submitted to the stream so far; `None` while that is being captured: such an event would
+    /// never be complete.
+    pub(crate) fn record_use_end(&self, stream: Stream<B>) -> DriverResult<Option<B::Event>> {
+        match self.backend.is_capturing(stream.native())? {
+            true => Ok(None),
+            false => self.record(stream).map(Some),
         }
     }
 

@@ -7,22 +7,28 @@ mod alloc;
 mod backend;
 mod buffer;
 mod event;
+mod host_memory;
+mod peer;
+mod pinned;
 mod stream;
 mod summary;
 mod sync;
 mod types;
+mod virtual_memory;
 
 pub use accelerator::Accelerator;
 pub use accounting::Accounting;
 pub use alloc::{Allocation, AllocatorConfig, CachingAllocator, ForeignAllocation, HookId, RoundupDivisions};
-pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, Place, StreamKind};
+pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, PeerCopies, Place, StreamKind};
 pub use buffer::{Buffer, Slice, SliceMut, element_count};
 pub use event::Event;
+pub use pinned::{CachingHostAllocator, PinnedBuffer};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 pub use summary::memory_summary;
 pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError,
-    DriverErrorKind, Error, GIB, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause,
-    PoolKind, PoolStat, Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, Unavailable,
-    parse_bytes, read_capacity, read_variable,
+    DriverErrorKind, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,
+    MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result, SegmentSnapshot,
+    Snapshot, Stat, Statistics, StreamId, Unavailable, Uuid, parse_bytes, read_capacity, read_variable,
 };
+pub use virtual_memory::{Pages, VirtualMemory};

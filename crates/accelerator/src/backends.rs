@@ -3,15 +3,19 @@
 //! To add one: a line in the list at the end, a feature and an optional dependency in `Cargo.toml`.
 
 use std::any::Any;
+use std::ops::Range;
 
 // What the dispatched traits speak of must be in scope here, where `enum_dispatch` implements them.
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, Buffer, Device, DeviceKind, DeviceProperties, Event, EventFlags,
-    HookId, MemoryInfo, OutOfMemory, Result, Snapshot, Statistics, StreamId, Unavailable,
+    HookId, HostStatistics, MemoryInfo, OutOfMemory, PinnedBuffer, Result, Snapshot, Statistics, StreamId,
+    Unavailable,
 };
 use enum_dispatch::enum_dispatch;
 
-use crate::dispatch::{AllocatorDispatch, BufferDispatch, DeviceDispatch, EventDispatch, NoBackend};
+use crate::dispatch::{
+    AllocatorDispatch, BufferDispatch, DeviceDispatch, EventDispatch, NoBackend, PinnedDispatch,
+};
 use crate::stream::Stream;
 
 /// A backend of this build: its place in [`ENTRIES`].
@@ -134,6 +138,16 @@ macro_rules! backends {
             )*
         }
 
+        /// Pinned host memory for any backend of this build.
+        #[enum_dispatch(PinnedDispatch)]
+        pub(crate) enum AnyPinned {
+            NoBackend(PinnedBuffer<NoBackend>),
+            $(
+                #[cfg(feature = $feature)]
+                $Backend(PinnedBuffer<$package::$Backend>),
+            )*
+        }
+
         pub(crate) const ENTRIES: &[Entry] = &[
             $(
                 #[cfg(feature = $feature)]
@@ -144,6 +158,7 @@ macro_rules! backends {
 }
 
 backends! {
+    #[cfg(feature = "cuda-without-version")] cuda: accelerator_cuda::Cuda;
     #[cfg(feature = "opencl")] opencl: accelerator_opencl::OpenCl;
     #[cfg(feature = "host")] host: accelerator_host::Host;
 }

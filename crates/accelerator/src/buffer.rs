@@ -1,6 +1,7 @@
 //! Memory of whichever backend it is.
 
 use std::fmt;
+use std::ops::Range;
 
 use accelerator_core::{Device, Error, MIB, Result, StreamId};
 use bytemuck::NoUninit;
@@ -9,6 +10,7 @@ use crate::backends::{AnyBuffer, BuiltIn};
 use crate::current::current_stream;
 use crate::device_arg::DeviceArg;
 use crate::dispatch::{BufferDispatch, DeviceDispatch};
+use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
 
 /// Bytes that a copy between two devices holds on the host at a time.
@@ -114,8 +116,9 @@ impl Buffer {
         self.any.read(offset, bytes, &self.current_stream())
     }
 
-    /// Copies all of `source` to its start: asynchronously on one device; from another device by way of the host, and
-    /// then it returns when the bytes are there. PyTorch: `torch.Tensor.copy_`.
+    /// Copies all of `source` to its start: asynchronously on one device, and between devices whose driver copies by itself,
+    /// behind the current streams of both; else by way of the host, and then it returns when the bytes are there. PyTorch:
+    /// `torch.Tensor.copy_`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], and then a part may have been copied between devices.
@@ -123,6 +126,9 @@ impl Buffer {
         if self.device() == source.device() {
             let stream = self.current_stream();
             return self.any.copy_from(&source.any, &stream);
+        }
+        if self.device().kind == source.device().kind {
+            return self.any.copy_from_peer(&source.any, &self.current_stream(), &source.current_stream());
         }
         if source.len() > self.len() {
             return Err(Error::OutOfBounds { offset: 0, len: source.len(), size: self.len() });
@@ -136,6 +142,30 @@ impl Buffer {
             offset += bytes.len() as u64;
         }
         Ok(())
+    }
+
+    /// Copies a range of pinned host memory to `offset`, asynchronously. The source may be dropped at once. PyTorch:
+    /// `torch.Tensor.copy_(…, non_blocking=True)`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`] for memory that is pinned for another device; [`Error::Driver`].
+    pub fn copy_from_pinned(&mut self, offset: u64, source: &PinnedBuffer, range: Range<u64>) -> Result<()> {
+        let stream = self.current_stream();
+        self.any.copy_from_pinned(offset, source.any(), range, &stream)
+    }
+
+    /// Copies a range to `offset` in pinned host memory, asynchronously: [`PinnedBuffer::bytes`] waits for it. The
+    /// destination may be dropped at once. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
+    ///
+    /// # Errors
+    /// As [`copy_from_pinned`](Self::copy_from_pinned).
+    pub fn copy_to_pinned(
+        &self,
+        range: Range<u64>,
+        destination: &mut PinnedBuffer,
+        offset: u64,
+    ) -> Result<()> {
+        self.any.copy_to_pinned(range, destination.any_mut(), offset, &self.current_stream())
     }
 
     pub(crate) fn any(&self) -> &AnyBuffer {

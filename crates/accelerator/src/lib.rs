@@ -15,6 +15,7 @@ mod device_arg;
 mod event;
 mod guard;
 pub mod memory;
+mod pinned;
 mod selection;
 mod stream;
 mod typed;
@@ -23,9 +24,9 @@ mod view;
 pub use accelerator_core as core;
 pub use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, BlockSnapshot, BlockState, Bytes, Device, DeviceCapability,
-    DeviceKind, DeviceProperties, DriverError, DriverErrorKind, Error, GIB, KIB, MIB, MemoryInfo,
-    MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PoolKind, PoolStat, Result, SegmentSnapshot, Snapshot,
-    Stat, Statistics, StreamId, Unavailable, parse_bytes,
+    DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat, Error, GIB, HostOutOfMemory,
+    HostStatistics, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PoolKind,
+    PoolStat, Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, Unavailable, parse_bytes,
 };
 #[allow(unused_imports, unreachable_pub, reason = "empty in a build without backends")]
 pub use backends::crates::*;
@@ -40,6 +41,7 @@ pub use current::{
 pub use device_arg::DeviceArg;
 pub use event::Event;
 pub use guard::{DeviceIndexGuard, StreamGuard};
+pub use pinned::PinnedBuffer;
 pub use stream::Stream;
 pub use typed::typed;
 pub use view::{Slice, SliceMut};

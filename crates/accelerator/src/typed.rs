@@ -5,7 +5,8 @@ use accelerator_core::{Accelerator, Backend, Device, Error, Result};
 use crate::backends::AnyDevice;
 use crate::buffer::Buffer;
 use crate::device_arg::DeviceArg;
-use crate::dispatch::{BufferDispatch, DeviceDispatch};
+use crate::dispatch::{BufferDispatch, DeviceDispatch, PinnedDispatch};
+use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
 
 /// A device of the current accelerator as the core's type over its backend. Opens the device. For another backend than
@@ -48,6 +49,25 @@ impl Buffer {
     pub fn typed_mut<B: Backend>(&mut self) -> Result<&mut accelerator_core::Buffer<B>> {
         let device = self.device();
         self.any_mut().as_any_mut().downcast_mut().ok_or_else(|| mismatch::<B>("the buffer", device))
+    }
+}
+
+impl PinnedBuffer {
+    /// The core's buffer, for other libraries.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for memory that is pinned for another backend.
+    pub fn typed<B: Backend>(&self) -> Result<&accelerator_core::PinnedBuffer<B>> {
+        self.any().as_any().downcast_ref().ok_or_else(|| mismatch::<B>("the pinned buffer", self.device()))
+    }
+
+    /// The core's buffer, for other libraries that write to it.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for memory that is pinned for another backend.
+    pub fn typed_mut<B: Backend>(&mut self) -> Result<&mut accelerator_core::PinnedBuffer<B>> {
+        let device = self.device();
+        self.any_mut().as_any_mut().downcast_mut().ok_or_else(|| mismatch::<B>("the pinned buffer", device))
     }
 }
 

@@ -1,6 +1,8 @@
 //! What must hold of the books at any moment.
 
-use accelerator_core::{Backend, BlockState, PoolKind, PoolStat, SegmentSnapshot, Stat, Statistics};
+use accelerator_core::{
+    Backend, BlockState, HostStatistics, PoolKind, PoolStat, SegmentSnapshot, Stat, Statistics,
+};
 
 use super::context::Device;
 
@@ -34,6 +36,29 @@ pub(super) fn check_books<B: Backend>(device: Device<B>) {
     }
     let reserved = statistics.reserved_bytes.all.current.unsigned_abs();
     assert_eq!(reserved, device.backend().used(), "reserved, and taken from the driver");
+    check_host_books(device);
+}
+
+/// The statistics of pinned host memory and the driver agree.
+fn check_host_books<B: Backend>(device: Device<B>) {
+    let HostStatistics {
+        allocations,
+        allocated_bytes,
+        active_requests,
+        active_bytes,
+        host_alloc_time,
+        host_free_time,
+    } = device.host_statistics();
+    let driver = (device.backend().live_host_allocations() as i64, device.backend().host_used() as i64);
+    assert_eq!((allocations.current, allocated_bytes.current), driver, "pinned, and taken from the driver");
+    for stat in [allocations, allocated_bytes, active_requests, active_bytes] {
+        assert!(stat.current >= 0 && stat.peak >= stat.current, "{stat:?}");
+    }
+    assert!(
+        active_requests.current <= allocations.current && active_bytes.current <= allocated_bytes.current
+    );
+    assert_eq!(host_alloc_time.count, allocations.allocated, "each call is timed");
+    assert_eq!(host_free_time.count, allocations.freed, "each call is timed");
 }
 
 /// What must hold of the statistics alone, also while other threads work.

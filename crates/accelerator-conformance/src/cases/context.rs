@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, MIB, Result,
-    Statistics, Stream,
+    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, HostStatistics,
+    MIB, PinnedBuffer, Result, Statistics, Stream,
 };
 use libtest_mimic::Failed;
 
@@ -87,7 +87,10 @@ impl<B: Backend> Context<B> {
         for device in self.made().drain(..) {
             device.backend().clear_failures();
             device.backend().release_all();
-            let emptied = device.allocator().empty_cache().map_err(Failed::from);
+            // The host's cache keeps what streams still use. What failed before was told then.
+            let _ = device.synchronize();
+            let emptied = device.allocator().empty_cache().and(device.host_allocator().empty_cache());
+            let emptied = emptied.map_err(Failed::from);
             if passed {
                 outcome = outcome.and(emptied).and(nothing_left(device));
             }
@@ -107,8 +110,14 @@ fn nothing_left<B: Backend>(device: Device<B>) -> Outcome {
     if live > 0 {
         return Err(format!("{live} driver allocations were left behind").into());
     }
+    let host = device.backend().live_host_allocations();
+    if host > 0 {
+        return Err(format!("{host} driver allocations of host memory were left behind").into());
+    }
     if misuses > 0 {
-        return Err(format!("{misuses} driver allocations were given back that were not live").into());
+        return Err(
+            format!("{misuses} driver allocations were given back that were not live, or in use").into()
+        );
     }
     let snapshot = device.allocator().snapshot();
     match snapshot.segments.is_empty() {
@@ -154,6 +163,13 @@ impl<B: Backend> Device<B> {
         Ok(buffer)
     }
 
+    /// Pinned memory that holds one value.
+    pub(super) fn pinned(self, bytes: u64, value: u8) -> Result<PinnedBuffer<Faulty<B>>> {
+        let mut pinned = self.allocate_host(bytes)?;
+        pinned.bytes_mut()?.fill(value);
+        Ok(pinned)
+    }
+
     pub(super) fn plain_event(self) -> Event<Faulty<B>> {
         self.event(EventFlags::default())
     }
@@ -187,6 +203,10 @@ impl<B: Backend> Device<B> {
 
     pub(super) fn reserved(self) -> u64 {
         self.statistics().reserved_bytes.all.current.unsigned_abs()
+    }
+
+    pub(super) fn host_statistics(self) -> HostStatistics {
+        self.host_allocator().statistics()
     }
 
     /// Statistics, snapshot and driver agree. Only while no other thread works.

@@ -14,6 +14,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 
 const KINDS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
 const MEMORY: u64 = 64 * MIB;
+const HOST_MEMORY: u64 = 8 * MIB;
 
 fn failure_at_every_driver_call<B: Backend>(context: &Context<B>) -> Outcome {
     for settings in ["", "max_split_size_mb:20", "device_side_reuse:True", "caching:False"] {
@@ -53,13 +54,19 @@ fn workload<B: Backend>(device: Device<B>, streams: &mut Streams<B>) -> Result<u
     }
     let mut work = Work { device, live: Vec::new() };
     work.run(streams);
+    work.run_pinned(streams);
     let Work { live, .. } = work;
     let injected = device.backend().injected() - injected_before;
     device.backend().clear_failures();
     device.free_all(live)?;
     device.backend().release_all();
+    device.synchronize()?;
     device.allocator().empty_cache()?;
+    device.host_allocator().empty_cache()?;
     device.check_books();
+    let host = device.host_statistics();
+    assert_eq!((host.active_requests.current, host.active_bytes.current), (0, 0));
+    assert_eq!(device.backend().live_host_allocations(), 0, "all is given back");
     check_accumulated(&device.statistics());
     let statistics = device.statistics();
     assert_eq!(statistics.active.all.current, 0);
@@ -115,6 +122,40 @@ impl<B: Backend> Work<B> {
             let _ = event.synchronize();
         }
         self.alloc(MIB, slow);
+        let _ = device.synchronize();
+        device.check_books();
+    }
+
+    /// Pinned host memory, with copies and without, until there is no more.
+    fn run_pinned(&mut self, streams: &Streams<B>) {
+        let device = self.device;
+        let own = device.default_stream();
+        let (user, slow) = (streams.first().copied().unwrap_or(own), streams.get(1).copied().unwrap_or(own));
+        device.backend().set_host_capacity(HOST_MEMORY);
+        let mut pinned: Vec<_> = [100, 3_000, 3_000, MIB]
+            .into_iter()
+            .filter_map(|bytes| device.allocate_host(bytes).ok())
+            .collect();
+        device.check_books();
+        if let (Ok(mut buffer), Some(first)) = (device.buffer(1_000, own), pinned.last_mut()) {
+            let _ = buffer.copy_from_pinned(0, first, 0..50, slow);
+            let _ = buffer.copy_to_pinned(0..50, first, 10, user);
+            let _ = buffer.copy_from_pinned(0, first, 0..50, user);
+            let _ = first.bytes();
+            let _ = first.bytes_mut();
+            let _ = buffer.copy_to_pinned(0..50, first, 10, slow);
+        }
+        for pinned in &pinned {
+            let _ = pinned.record_use(user);
+            let _ = pinned.record_use(slow);
+        }
+        drop(pinned);
+        device.check_books();
+        for bytes in [3_000, MIB, HOST_MEMORY / 2, HOST_MEMORY / 2, HOST_MEMORY] {
+            let _ = device.allocate_host(bytes);
+            device.check_books();
+        }
+        let _ = device.host_allocator().empty_cache();
         let _ = device.synchronize();
         device.check_books();
     }

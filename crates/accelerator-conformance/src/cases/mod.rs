@@ -10,6 +10,9 @@ mod injection;
 mod interleavings;
 mod layout;
 mod out_of_memory;
+mod pinned;
+mod pinned_copies;
+mod pinned_threads;
 mod random;
 mod recovery;
 mod reuse;
@@ -62,7 +65,8 @@ impl<B: Backend> Case<B> {
             31..=42 => Group::Streams,
             43..=54 => Group::OutOfMemory,
             55..=60 => Group::CacheControl,
-            61..=87 => Group::Statistics,
+            61..=81 => Group::PinnedMemory,
+            82..=87 => Group::Statistics,
             88.. => Group::Threads,
         }
     }
@@ -85,6 +89,9 @@ pub(crate) fn all<B: Backend>() -> Vec<Case<B>> {
         recovery::cases(),
         injection::cases(),
         cache_control::cases(),
+        pinned::cases(),
+        pinned_copies::cases(),
+        pinned_threads::cases(),
         statistics::cases(),
         threads::cases(),
     ];
@@ -100,7 +107,7 @@ mod tests {
     #[test]
     fn every_number_of_the_groups_has_one_case() {
         let numbers: Vec<_> = all::<crate::Sim>().iter().map(|case| case.number).collect();
-        let expected: Vec<_> = (1..=60).chain(82..=87).chain(93..=97).collect();
+        let expected: Vec<_> = (1..=60).chain(77..=87).chain(93..=97).collect();
         assert_eq!(numbers, expected);
     }
 }

@@ -55,7 +55,8 @@ fn order_of_the_retries<B: Backend>(context: &Context<B>) -> Outcome {
     assert_eq!(asked_at.load(Ordering::Relaxed), allocs, "callbacks come ahead of the driver");
     let log = device.backend().take_log();
     let expected = [
-        Call::IsComplete, // events are looked at first
+        Call::IsCapturing, // events are looked at first, unless the stream is being captured
+        Call::IsComplete,
         Call::Alloc,
         Call::WaitHost, // refused: the pending block is waited for, all cached segments go back, once more
         Call::Dealloc,

@@ -1,10 +1,11 @@
 //! What was taken from the driver inside, and how much of it may be.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use accelerator_core::{DevicePtr, MemoryInfo};
+use accelerator_core::MemoryInfo;
 
 /// The driver allocations that live, under a limit.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ struct State<P> {
     misuses: u64,
 }
 
-impl<P: DevicePtr> Budget<P> {
+impl<P: Copy + Eq + Hash> Budget<P> {
     pub(super) fn new(capacity: Option<u64>) -> Self {
         Self(Mutex::new(State { capacity, used: 0, live: HashMap::new(), misuses: 0 }))
     }
@@ -43,6 +44,11 @@ impl<P: DevicePtr> Budget<P> {
 
     pub(super) fn enter(&self, ptr: P, len: NonZeroU64) {
         self.state().live.insert(ptr, len);
+    }
+
+    /// Counts a call that was not allowed.
+    pub(super) fn add_misuse(&self) {
+        self.state().misuses += 1;
     }
 
     /// Takes an allocation out. Whether it was there, with this length: if not, that is counted.

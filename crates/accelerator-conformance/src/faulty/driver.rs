@@ -3,6 +3,8 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{
@@ -11,8 +13,10 @@ use accelerator_core::{
 };
 
 use super::Faulty;
+use super::host::addresses;
 use super::lanes::{FaultyStream, Mark, Work};
 use crate::calls::{Call, failure};
+use crate::controls::Controls;
 
 /// An event of a faulty driver.
 pub struct FaultyEvent<B: Backend> {
@@ -194,6 +198,30 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     ) -> DriverResult<()> {
         self.begin(Call::Fill)?;
         self.lanes.submit(&self.inner, stream, Work::Fill { at: dst, value, len })
+    }
+
+    fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+        self.begin(Call::AllocHost)?;
+        self.host.alloc(&*self.inner, len)
+    }
+
+    unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
+        self.enter(Call::DeallocHost);
+        if !self.host.remove(ptr, len) {
+            return;
+        }
+        if self.lanes.touch(&addresses(ptr, len)) {
+            self.host.budget().add_misuse(); // the caller promised that there is no such work
+            self.lanes.force_bytes(&self.inner);
+            self.settle();
+        }
+        // SAFETY: It was known as a live allocation of the backend inside, and no longer is; the caller promises the rest.
+        unsafe { self.host.dealloc(&*self.inner, ptr, len) };
+    }
+
+    fn is_capturing(&self, stream: &FaultyStream<B>) -> DriverResult<bool> {
+        self.begin(Call::IsCapturing)?;
+        Ok(stream.capturing.load(Ordering::SeqCst) || self.inner.is_capturing(stream.inner())?)
     }
 }
 

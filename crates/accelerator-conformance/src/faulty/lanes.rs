@@ -4,15 +4,20 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{Backend, DriverError, DriverResult, Place};
 
+use super::host::addresses;
+
 /// A stream of a faulty driver.
 pub struct FaultyStream<B: Backend> {
     number: usize,
     native: Arc<B::Stream>,
+    /// Whether it says that its work is being captured.
+    pub(super) capturing: AtomicBool,
 }
 
 /// What a stream was given to do.
@@ -89,6 +94,18 @@ impl<B: Backend> Work<B> {
         matches!(self, Self::Copy { .. } | Self::Fill { .. })
     }
 
+    /// Whether it copies from or to these addresses of the host.
+    fn touches(&self, host: &Range<usize>) -> bool {
+        let Self::Copy { to, from, len } = self else { return false };
+        [to, from].into_iter().any(|place| match place {
+            Place::Host(start) => {
+                let copied = addresses(*start, *len);
+                copied.start < host.end && host.start < copied.end
+            }
+            Place::Device(_) => false,
+        })
+    }
+
     fn submit(&self, inner: &B, native: &B::Stream) -> DriverResult<()> {
         match self {
             // SAFETY: Who made this work promised what `Backend::copy` asks for until the stream has done it.
@@ -124,7 +141,7 @@ impl<B: Backend> Lanes<B> {
         let mut lanes = self.lanes();
         let lane = Lane { native: Arc::clone(&native), held: false, waiting: VecDeque::new(), error: None };
         lanes.push(lane);
-        FaultyStream { number: lanes.len() - 1, native }
+        FaultyStream { number: lanes.len() - 1, native, capturing: AtomicBool::new(false) }
     }
 
     /// The driver's streams.
@@ -211,6 +228,12 @@ impl<B: Backend> Lanes<B> {
             }
         }
         self.advance(inner, &mut lanes);
+    }
+
+    /// Whether work that waits copies from or to these addresses of the host.
+    pub(super) fn touch(&self, host: &Range<usize>) -> bool {
+        self.deferring.load(Ordering::SeqCst)
+            && self.lanes().iter().any(|lane| lane.waiting.iter().any(|work| work.touches(host)))
     }
 
     /// Gives the driver whatever need not wait any longer.

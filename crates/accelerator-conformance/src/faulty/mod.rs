@@ -4,10 +4,12 @@ mod budget;
 mod driver;
 mod failures;
 mod gate;
+mod host;
 mod lanes;
 mod quarantine;
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{Backend, DeviceProperties, DriverErrorKind, DriverResult};
@@ -17,6 +19,7 @@ pub use self::driver::FaultyEvent;
 use self::failures::Failures;
 pub use self::gate::Gate;
 use self::gate::Gates;
+use self::host::HostMemory;
 pub use self::lanes::FaultyStream;
 use self::lanes::Lanes;
 use self::quarantine::Quarantine;
@@ -34,6 +37,8 @@ use crate::controls::Controls;
 /// * A call can be kept waiting inside the driver, at a [`Gate`].
 /// * The device can be made [smaller](Controls::set_capacity).
 /// * Memory that is given back can be [poisoned and kept](Self::start_quarantine), to find later writes to it.
+/// * Host memory that is given back while late work still has to use it [is found](Self::misuses).
+/// * A stream can be made to say that it [is captured](Self::set_capturing).
 pub struct Faulty<B: Backend> {
     inner: Arc<B>,
     properties: DeviceProperties,
@@ -42,6 +47,7 @@ pub struct Faulty<B: Backend> {
     failures: Failures,
     gates: Gates,
     budget: Budget<B::Ptr>,
+    host: HostMemory,
     lanes: Lanes<B>,
     quarantine: Quarantine<B>,
 }
@@ -58,6 +64,7 @@ impl<B: Backend> Faulty<B> {
             failures: Failures::default(),
             gates: Gates::default(),
             budget: Budget::new(None),
+            host: HostMemory::new(),
             lanes: Lanes::new(),
             quarantine: Quarantine::new(),
         }
@@ -132,14 +139,36 @@ impl<B: Backend> Faulty<B> {
         self.budget.used()
     }
 
-    /// Calls of `dealloc` with what was not allocated; they go no further.
-    pub fn misuses(&self) -> u64 {
-        self.budget.misuses()
+    /// Allocations of host memory that live.
+    pub fn live_host_allocations(&self) -> usize {
+        self.host.budget().live().len()
     }
 
-    /// From now on memory that is given back is filled with [`POISON`] and kept.
+    /// Bytes of the host memory that lives.
+    pub fn host_used(&self) -> u64 {
+        self.host.budget().used()
+    }
+
+    /// Changes how many bytes of host memory there are to hand out: at first, as many as the driver inside has.
+    pub fn set_host_capacity(&self, capacity: u64) {
+        self.host.budget().set_capacity(capacity);
+    }
+
+    /// Calls of `dealloc` and `dealloc_host` with what was not allocated, which go no further; and with host memory that
+    /// work still has to use.
+    pub fn misuses(&self) -> u64 {
+        self.budget.misuses() + self.host.budget().misuses()
+    }
+
+    /// Makes the stream say that its work is being captured, or no longer. Its work is done all the same.
+    pub fn set_capturing(&self, stream: &FaultyStream<B>, capturing: bool) {
+        stream.capturing.store(capturing, Ordering::SeqCst);
+    }
+
+    /// From now on memory that is given back is filled with [`POISON`] and kept; that of the host, too.
     pub fn start_quarantine(&self) {
         self.quarantine.start();
+        self.host.start_quarantine();
     }
 
     /// Memory in quarantine that was written to.
@@ -147,18 +176,20 @@ impl<B: Backend> Faulty<B> {
     /// # Errors
     /// What the driver inside says.
     pub fn check_quarantine(&self) -> DriverResult<Vec<UseAfterFree>> {
-        match self.lanes.natives().first() {
-            Some(stream) => self.quarantine.check(&self.inner, stream),
-            None => Ok(Vec::new()),
+        let mut found = self.host.check_quarantine();
+        if let Some(stream) = self.lanes.natives().first() {
+            found.append(&mut self.quarantine.check(&self.inner, stream)?);
         }
+        Ok(found)
     }
 
     /// Ends the quarantine: what it kept goes back to the driver.
     pub fn end_quarantine(&self) {
         self.quarantine.end(&self.inner);
+        self.host.end_quarantine(&*self.inner);
     }
 
-    /// Gives every driver allocation back, whoever holds it.
+    /// Gives every driver allocation back, that of host memory too, whoever holds it.
     ///
     /// # Safety
     /// * Nothing that was allocated here is used afterwards, and no memory is given back or allocated afterwards.
@@ -177,6 +208,8 @@ impl<B: Backend> Faulty<B> {
                 unsafe { self.inner.dealloc(ptr, len) };
             }
         }
+        // SAFETY: All work was waited for; the caller promises the rest.
+        unsafe { self.host.reclaim(&*self.inner) };
     }
 
     fn log(&self) -> MutexGuard<'_, Option<Vec<Call>>> {

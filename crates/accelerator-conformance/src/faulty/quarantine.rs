@@ -13,7 +13,7 @@ pub const POISON: u8 = 0xDD;
 /// Memory that was used after it had been given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UseAfterFree {
-    /// [`DevicePtr::trace_address`] of the first byte that changed.
+    /// [`DevicePtr::trace_address`] of the first byte that changed; of host memory, its address.
     pub address: u64,
 }
 
@@ -67,7 +67,8 @@ impl<B: Backend> Quarantine<B> {
 
     /// Ends the quarantine and gives the memory back.
     pub(super) fn end(&self, inner: &B) {
-        for (ptr, len) in self.kept().take().into_iter().flatten() {
+        let kept = self.kept().take(); // ahead of the loop, which would keep the lock
+        for (ptr, len) in kept.into_iter().flatten() {
             // SAFETY: Taken from a caller of `dealloc`, whose promise it is that nothing uses it, and given back once.
             unsafe { inner.dealloc(ptr, len) };
         }

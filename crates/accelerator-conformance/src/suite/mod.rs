@@ -89,6 +89,12 @@ impl<B: Backend> Suite<B> {
         Plan::of(self)
     }
 
+    /// Runs the cases one after the other, each when it is asked for: for programs that make a report of their own, since
+    /// the test harness prints. A case that is listed but does not exist is told by the trials alone.
+    pub fn cases(self) -> impl ExactSizeIterator<Item = CaseReport> {
+        plan::cases(self)
+    }
+
     /// Runs the trials that the arguments select.
     pub fn run(self, arguments: &Arguments) -> Report {
         self.plan().run(arguments)

@@ -31,6 +31,14 @@ struct Shared<B: Backend> {
     backend: OnceLock<Result<Arc<B>, Absent>>,
 }
 
+/// The cases of one suite, each with what the suite says about it.
+struct Listed<B: Backend> {
+    shared: Shared<B>,
+    cases: Vec<(Case<B>, Listing)>,
+    /// Listed, but there is no such case.
+    unknown: Vec<u32>,
+}
+
 #[derive(Clone)]
 enum Absent {
     Unavailable(String),
@@ -47,21 +55,15 @@ enum Listing {
 
 impl Plan {
     pub(super) fn of<B: Backend>(suite: Suite<B>) -> Self {
-        let Suite { name, lacks, mut unsupported, mut expected_failures, backend: _ } = suite;
-        let shared = Arc::new(Shared { name: name.clone(), lacks, backend: OnceLock::new() });
-        let results = Results::default();
-        let mut trials = Vec::new();
-        for case in cases::all::<B>() {
-            let listing = match (unsupported.remove(&case.number), expected_failures.remove(&case.number)) {
-                (Some(reason), _) => Listing::Unsupported(reason),
-                (None, Some(reason)) => Listing::ExpectedFailure(reason),
-                (None, None) => Listing::None,
-            };
-            trials.push(trial(case, listing, Arc::clone(&shared), Arc::clone(&results)));
-        }
-        for number in unsupported.into_keys().chain(expected_failures.into_keys()) {
+        let Listed { shared, cases, unknown } = Listed::of(suite);
+        let (shared, results) = (Arc::new(shared), Results::default());
+        let mut trials: Vec<_> = cases
+            .into_iter()
+            .map(|(case, listing)| trial(case, listing, Arc::clone(&shared), Arc::clone(&results)))
+            .collect();
+        for number in unknown {
             let fail = move || Err(Failed::from(format!("case {number} is listed, but there is none")));
-            trials.push(Trial::test(format!("{name}::unknown_case_{number}"), fail));
+            trials.push(Trial::test(format!("{}::unknown_case_{number}", shared.name), fail));
         }
         Self { trials, results: vec![results] }
     }
@@ -99,22 +101,51 @@ impl Plan {
 }
 
 fn trial<B: Backend>(case: Case<B>, listing: Listing, shared: Arc<Shared<B>>, results: Results) -> Trial {
-    let name = format!("{}::{}", shared.name, case.trial_name());
-    Trial::ignorable_test(name.clone(), move || {
-        let verdict = shared.verdict(&case, &listing);
-        let completion = match &verdict {
+    Trial::ignorable_test(shared.trial_name(&case), move || {
+        let report = shared.report(&case, &listing);
+        let completion = match &report.verdict {
             Verdict::Passed => Ok(Completion::Completed),
             Verdict::Failed(why) => Err(Failed::from(why)),
             excuse => Ok(Completion::ignored_with(excuse)),
         };
-        let suite = shared.name.clone();
-        let (group, number) = (case.group(), case.number);
-        lock(&results).push(CaseReport { suite, group, number, trial: name, verdict });
+        lock(&results).push(report);
         completion
     })
 }
 
+/// The cases of one suite, each run when it is asked for.
+pub(super) fn cases<B: Backend>(suite: Suite<B>) -> impl ExactSizeIterator<Item = CaseReport> {
+    let Listed { shared, cases, unknown: _ } = Listed::of(suite);
+    cases.into_iter().map(move |(case, listing)| shared.report(&case, &listing))
+}
+
+impl<B: Backend> Listed<B> {
+    fn of(suite: Suite<B>) -> Self {
+        let Suite { name, lacks, mut unsupported, mut expected_failures, backend: _ } = suite;
+        let cases = cases::all().into_iter().map(|case: Case<B>| {
+            let listing = match (unsupported.remove(&case.number), expected_failures.remove(&case.number)) {
+                (Some(reason), _) => Listing::Unsupported(reason),
+                (None, Some(reason)) => Listing::ExpectedFailure(reason),
+                (None, None) => Listing::None,
+            };
+            (case, listing)
+        });
+        let cases = cases.collect();
+        let unknown = unsupported.into_keys().chain(expected_failures.into_keys()).collect();
+        Self { shared: Shared { name, lacks, backend: OnceLock::new() }, cases, unknown }
+    }
+}
+
 impl<B: Backend> Shared<B> {
+    fn trial_name(&self, case: &Case<B>) -> String {
+        format!("{}::{}", self.name, case.trial_name())
+    }
+
+    fn report(&self, case: &Case<B>, listing: &Listing) -> CaseReport {
+        let (suite, trial, verdict) = (self.name.clone(), self.trial_name(case), self.verdict(case, listing));
+        CaseReport { suite, group: case.group(), number: case.number, trial, verdict }
+    }
+
     fn verdict(&self, case: &Case<B>, listing: &Listing) -> Verdict {
         let run = match &case.run {
             Run::Here(run) => run,

@@ -18,6 +18,8 @@ pub enum Group {
     OutOfMemory,
     /// E: cache control.
     CacheControl,
+    /// H: pinned host memory.
+    PinnedMemory,
     /// I: statistics.
     Statistics,
     /// K: threads and process.
@@ -26,12 +28,13 @@ pub enum Group {
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Device,
         Self::Allocation,
         Self::Streams,
         Self::OutOfMemory,
         Self::CacheControl,
+        Self::PinnedMemory,
         Self::Statistics,
         Self::Threads,
     ];
@@ -44,6 +47,7 @@ impl Group {
             Self::Streams => 'C',
             Self::OutOfMemory => 'D',
             Self::CacheControl => 'E',
+            Self::PinnedMemory => 'H',
             Self::Statistics => 'I',
             Self::Threads => 'K',
         }
@@ -57,6 +61,7 @@ impl Group {
             Self::Streams => "streams",
             Self::OutOfMemory => "out of memory",
             Self::CacheControl => "cache control",
+            Self::PinnedMemory => "pinned host memory",
             Self::Statistics => "statistics",
             Self::Threads => "threads and process",
         }

@@ -35,6 +35,15 @@ pub struct AllocatorConfig {
     /// Whether freed memory is kept. Off, every request gets a segment of its own, which goes back when it is
     /// freed. A key of ours: `caching`; PyTorch has the environment variable `PYTORCH_NO_CUDA_MEMORY_CACHING`.
     pub caching: bool,
+    /// Larger requests of pinned host memory are not rounded up to a power of two; `u64::MAX`: all are.
+    /// `pinned_max_round_threshold_mb`, in bytes.
+    pub pinned_max_round_threshold: u64,
+    /// Larger blocks of pinned host memory are not kept: nor are their requests rounded up. `u64::MAX`: all are kept.
+    /// `pinned_max_cached_size_mb`, in bytes.
+    pub pinned_max_cached_size: u64,
+    /// Whether a thread of its own looks for pinned host memory that streams are done with, instead of each allocation
+    /// of such memory. `pinned_use_background_threads`.
+    pub pinned_use_background_threads: bool,
 }
 
 impl Default for AllocatorConfig {
@@ -49,6 +58,9 @@ impl Default for AllocatorConfig {
             reject_ahead_of_driver: false,
             device_side_reuse: false,
             caching: true,
+            pinned_max_round_threshold: u64::MAX,
+            pinned_max_cached_size: u64::MAX,
+            pinned_use_background_threads: false,
         }
     }
 }
@@ -136,13 +148,9 @@ impl AllocatorConfig {
                 );
             }
             "expandable_segments" => {}
-            "pinned_max_round_threshold_mb"
-            | "pinned_max_cached_size_mb"
-            | "pinned_use_background_threads" => {
-                return Err(format!(
-                    "`{key}` is not offered yet: there is no pinned host memory cache, leave it out"
-                ));
-            }
+            "pinned_max_round_threshold_mb" => self.pinned_max_round_threshold = value.mebibytes(key)?,
+            "pinned_max_cached_size_mb" => self.pinned_max_cached_size = value.mebibytes(key)?,
+            "pinned_use_background_threads" => self.pinned_use_background_threads = value.boolean(key)?,
             _ if CUDA_ONLY.contains(&key) => {
                 return Err(format!("`{key}` is a setting of PyTorch's CUDA allocator alone, leave it out"));
             }
@@ -152,7 +160,7 @@ impl AllocatorConfig {
     }
 }
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 12] = [
     "max_split_size_mb",
     "max_non_split_rounding_mb",
     "large_segment_size_mb",
@@ -162,6 +170,9 @@ const KEYS: [&str; 9] = [
     "throw_on_cudamalloc_oom",
     "device_side_reuse",
     "caching",
+    "pinned_max_round_threshold_mb",
+    "pinned_max_cached_size_mb",
+    "pinned_use_background_threads",
 ];
 
 const CUDA_ONLY: [&str; 10] = [

@@ -5,27 +5,28 @@ use std::collections::VecDeque;
 use super::block::BlockId;
 use crate::types::StreamId;
 
-/// A freed block, and the stream that it serves.
+/// A freed block of the device, and the stream that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PendingBlock {
+pub(crate) struct PendingBlock {
     pub(super) arena: StreamId,
     pub(super) block: BlockId,
 }
 
-/// The queues by the stream that uses the blocks, each from its oldest event; no queue is empty.
+/// The queues by the stream that uses the blocks, each from its oldest event. Who goes
+/// through them removes the empty ones, or keeps them.
 ///
 /// The order in which streams are gone through decides which neighbours merge first, and that shows in the accumulated
 /// `inactive_split` statistics. PyTorch's order is that of a hash table by stream handle, which doubles when it is half
 /// full. Ours is the same, with the handles that streams have on the device that we compare with, so that those
 /// statistics are equal too.
-pub(super) struct EventQueues<E> {
-    queues: Vec<(StreamId, VecDeque<(E, PendingBlock)>)>,
+pub(crate) struct EventQueues<E, T = PendingBlock> {
+    queues: Vec<(StreamId, VecDeque<(E, T)>)>,
     /// The logarithm of the table's size.
     bits: u32,
 }
 
-impl<E> EventQueues<E> {
-    pub(super) const fn new() -> Self {
+impl<E, T> EventQueues<E, T> {
+    pub(crate) const fn new() -> Self {
         Self { queues: Vec::new(), bits: 0 }
     }
 
@@ -34,45 +35,31 @@ impl<E> EventQueues<E> {
         self.queues.iter().map(|(user, queue)| (*user, queue.len())).collect()
     }
 
-    pub(super) fn blocks(&self) -> impl Iterator<Item = PendingBlock> {
-        self.queues.iter().flat_map(|(_, queue)| queue.iter().map(|(_, block)| *block))
+    /// What the oldest event of each stream is for.
+    pub(crate) fn oldest(&self) -> impl Iterator<Item = (StreamId, &T)> {
+        self.queues.iter().filter_map(|(user, queue)| queue.front().map(|(_, block)| (*user, block)))
     }
 
-    pub(super) fn push_back(&mut self, user: StreamId, event: E, block: PendingBlock) {
+    pub(crate) fn push_back(&mut self, user: StreamId, event: E, block: T) {
         self.queue(user).push_back((event, block));
     }
 
     /// Puts an event that is not complete back to where it was.
-    pub(super) fn put_back(&mut self, user: StreamId, event: E, block: PendingBlock) {
+    pub(crate) fn put_back(&mut self, user: StreamId, event: E, block: T) {
         self.queue(user).push_front((event, block));
     }
 
     /// The oldest event of the stream. The queue stays, empty perhaps, until [`prune`](Self::prune).
-    pub(super) fn pop(&mut self, user: StreamId) -> Option<(E, PendingBlock)> {
+    pub(crate) fn pop(&mut self, user: StreamId) -> Option<(E, T)> {
         self.queues.iter_mut().find(|(stream, _)| *stream == user)?.1.pop_front()
     }
 
     /// Removes the empty queues.
-    pub(super) fn prune(&mut self) {
+    pub(crate) fn prune(&mut self) {
         self.queues.retain(|(_, queue)| !queue.is_empty());
     }
 
-    /// Takes every event of one block off the queues.
-    pub(super) fn take_all_of(&mut self, chosen: PendingBlock) -> Vec<(StreamId, E)> {
-        let mut taken = Vec::new();
-        for (user, queue) in &mut self.queues {
-            for (event, block) in std::mem::take(queue) {
-                match block == chosen {
-                    true => taken.push((*user, event)),
-                    false => queue.push_back((event, block)),
-                }
-            }
-        }
-        self.prune();
-        taken
-    }
-
-    fn queue(&mut self, user: StreamId) -> &mut VecDeque<(E, PendingBlock)> {
+    fn queue(&mut self, user: StreamId) -> &mut VecDeque<(E, T)> {
         let place = match self.queues.iter().position(|(stream, _)| *stream == user) {
             Some(place) => place,
             None => self.add(user),
@@ -90,6 +77,27 @@ impl<E> EventQueues<E> {
         let place = self.queues.partition_point(|(stream, _)| slot(*stream, self.bits) <= slot_of_user);
         self.queues.insert(place, (user, VecDeque::new()));
         place
+    }
+}
+
+impl<E> EventQueues<E> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = PendingBlock> {
+        self.queues.iter().flat_map(|(_, queue)| queue.iter().map(|(_, block)| *block))
+    }
+
+    /// Takes every event of one block off the queues.
+    pub(super) fn take_all_of(&mut self, chosen: PendingBlock) -> Vec<(StreamId, E)> {
+        let mut taken = Vec::new();
+        for (user, queue) in &mut self.queues {
+            for (event, block) in std::mem::take(queue) {
+                match block == chosen {
+                    true => taken.push((*user, event)),
+                    false => queue.push_back((event, block)),
+                }
+            }
+        }
+        self.prune();
+        taken
     }
 }
 

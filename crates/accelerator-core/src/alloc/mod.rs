@@ -10,6 +10,7 @@ mod config;
 mod event_queues;
 mod free_list;
 mod hooks;
+mod host_settings;
 mod in_flight;
 mod ladder;
 mod ledger;
@@ -22,15 +23,17 @@ mod segment;
 mod settings;
 
 use std::num::NonZeroU64;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use self::arena::{Arena, Freed, Taken};
 use self::block::BlockId;
 pub use self::config::{AllocatorConfig, RoundupDivisions};
+pub(crate) use self::event_queues::EventQueues;
 pub use self::hooks::HookId;
 use self::hooks::Hooks;
-use self::in_flight::InFlight;
+pub(crate) use self::host_settings::HostSettings;
+pub(crate) use self::in_flight::InFlight;
 use self::ledger::Ledger;
 use self::pending::PendingFrees;
 use self::policy::{Request, TOO_LARGE};
@@ -55,6 +58,8 @@ pub struct CachingAllocator<B: Backend> {
     pending: PendingFrees<B>,
     /// What new arenas start with.
     config: Mutex<AllocatorConfig>,
+    /// What of the settings is the pinned host memory's.
+    host_settings: Arc<HostSettings>,
     /// Searches of the small and of the large pool since garbage collection was switched on.
     clocks: [AtomicU64; 2],
     hooks: Hooks,
@@ -147,6 +152,7 @@ impl<B: Backend> CachingAllocator<B> {
             ledger: Ledger::new(&config, backend.properties().total_memory),
             pending: PendingFrees::new(EventPool::new(backend)),
             config: Mutex::new(config),
+            host_settings: Arc::new(HostSettings::new(&config)),
             clocks: [AtomicU64::new(0), AtomicU64::new(0)],
             hooks: Hooks::default(),
             raw: RawTable::default(),
@@ -164,7 +170,7 @@ impl<B: Backend> CachingAllocator<B> {
         if bytes.get() >= TOO_LARGE {
             return Err(self.too_large(bytes));
         }
-        self.free_what_is_done()?;
+        self.free_what_is_done(stream)?;
         let (request, taken) = self.search(bytes, stream);
         let taken = match taken {
             Some(taken) => taken,
@@ -246,14 +252,19 @@ impl<B: Backend> CachingAllocator<B> {
         *lock(&self.config)
     }
 
-    /// Changes the settings for later calls. The memory fraction is not among what changes: it is read when the
-    /// allocator is made.
+    /// Changes the settings for later calls, also those of the device's pinned host memory. The memory fraction is not
+    /// among what changes: it is read when the allocator is made.
     pub fn set_config(&self, config: AllocatorConfig) {
         let mut current = lock(&self.config);
         *current = config;
+        self.host_settings.set(&config);
         for arena in self.arenas.iter() {
             lock(arena).config = config;
         }
+    }
+
+    pub(crate) fn host_settings(&self) -> Arc<HostSettings> {
+        Arc::clone(&self.host_settings)
     }
 
     fn search(&self, bytes: NonZeroU64, stream: Stream<B>) -> (Request, Option<Taken<B::Ptr>>) {

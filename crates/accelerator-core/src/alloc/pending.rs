@@ -52,18 +52,22 @@ impl<B: Backend> CachingAllocator<B> {
         let block = PendingBlock { arena, block };
         self.pending.count.fetch_add(users.len(), Ordering::Relaxed);
         for user in users {
-            if self.record_use_end(user, block).is_err() {
+            if !matches!(self.record_use_end(user, block), Ok(true)) {
                 self.pending.queues().unrecorded.push_back((user, block));
             }
         }
     }
 
-    /// Frees the blocks whose events are complete, without waiting. PyTorch: `process_events`.
-    pub(super) fn free_what_is_done(&self) -> Result<()> {
+    /// Frees the blocks whose events are complete, without waiting, unless work of this stream is being captured:
+    /// drivers refuse the question then. PyTorch: `process_events`.
+    pub(super) fn free_what_is_done(&self, stream: Stream<B>) -> Result<()> {
         if self.pending.count.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
         let Some(_taking) = try_lock(&self.pending.taking) else { return Ok(()) };
+        if self.is_capturing(stream)? {
+            return Ok(());
+        }
         self.take_events(|event| self.backend.is_complete(event))
     }
 
@@ -145,24 +149,32 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     fn record_unrecorded(&self) -> DriverResult<()> {
-        loop {
-            let Some((user, block)) = self.pending.queues().unrecorded.pop_front() else {
-                return Ok(());
-            };
-            if let Err(error) = self.record_use_end(user, block) {
-                self.pending.queues().unrecorded.push_front((user, block));
-                return Err(error);
+        let waiting = self.pending.queues().unrecorded.len(); // ahead of the loop, which would keep the lock
+        for _ in 0..waiting {
+            let Some((user, block)) = self.pending.queues().unrecorded.pop_front() else { break };
+            match self.record_use_end(user, block) {
+                Ok(true) => {}
+                Ok(false) => self.pending.queues().unrecorded.push_back((user, block)),
+                Err(error) => {
+                    self.pending.queues().unrecorded.push_front((user, block));
+                    return Err(error);
+                }
             }
         }
+        Ok(())
     }
 
-    /// Records an event behind what `user` was given so far, which includes its use of the block.
-    fn record_use_end(&self, user: StreamId, block: PendingBlock) -> DriverResult<()> {
-        if let Some(stream) = self.streams.get(user) {
-            let event = self.pending.events.record(stream)?;
-            self.pending.queues().recorded.push_back(user, event, block);
-        }
-        Ok(())
+    /// Records an event behind what `user` was given so far, which includes its use of the block. Whether that can be, which it
+    /// cannot while the work of `user` is being captured.
+    fn record_use_end(&self, user: StreamId, block: PendingBlock) -> DriverResult<bool> {
+        let Some(stream) = self.streams.get(user) else { return Ok(true) };
+        let Some(event) = self.pending.events.record_use_end(stream)? else { return Ok(false) };
+        self.pending.queues().recorded.push_back(user, event, block);
+        Ok(true)
+    }
+
+    fn is_capturing(&self, stream: Stream<B>) -> Result<bool> {
+        self.backend.is_capturing(stream.native()).map_err(|error| self.driver_error(error))
     }
 
     fn use_over(&self, pending: PendingBlock) {

@@ -60,6 +60,44 @@ pub struct DeviceProperties {
     pub stream_priorities: (i32, i32),
     /// What the device can compute with, for `get_device_capability`.
     pub capability: DeviceCapability,
+    /// What names this very device on any machine, where the driver tells it. CUDA: `cuDeviceGetUuid`.
+    pub uuid: Option<Uuid>,
+    /// Where the device is on the bus, where the driver tells it. CUDA: `cuDeviceGetPCIBusId`.
+    pub pci_address: Option<PciAddress>,
+}
+
+/// What names one device on any machine. Shown as `c0ffee00-1234-5678-9abc-def012345678`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a device is on the PCI bus. Shown as `0000:3b:00.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PciAddress {
+    /// The domain.
+    pub domain: u32,
+    /// The bus.
+    pub bus: u32,
+    /// The device on the bus.
+    pub device: u32,
+    /// The function of the device.
+    pub function: u32,
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, bus, device, function } = self;
+        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
+    }
 }
 
 /// What a device can compute with. PyTorch: `torch.accelerator.get_device_capability`.

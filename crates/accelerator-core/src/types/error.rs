@@ -1,4 +1,4 @@
-use super::{Bytes, Device, DeviceKind, DriverError, OutOfMemory, Unavailable};
+use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, Unavailable};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -10,6 +10,10 @@ pub enum Error {
     /// There was not enough memory, and releasing the cache did not help.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
+
+    /// There was not enough pinned host memory, and releasing its cache did not help.
+    #[error(transparent)]
+    HostOutOfMemory(Box<HostOutOfMemory>),
 
     /// A driver call failed.
     #[error("{device}: {source}")]
@@ -66,7 +70,7 @@ pub enum Error {
         found: String,
     },
 
-    /// A stream, event or buffer of another device was given.
+    /// A stream, event or buffer of another device, or of another opening of the same one, was given.
     #[error("{what} belongs to {}, but this call is for {expected}", owner(found, expected))]
     DeviceMismatch {
         /// What was given.

@@ -3,16 +3,20 @@
 mod device;
 mod driver_error;
 mod error;
+mod host_stats;
 mod oom;
 mod size;
 mod snapshot;
 mod stats;
 mod variable;
 
-pub use device::{Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource};
+pub use device::{
+    Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource, PciAddress, Uuid,
+};
 pub use driver_error::{DriverError, DriverErrorKind, Unavailable};
 pub use error::{Error, Result};
-pub use oom::{OutOfMemory, OutOfMemoryCause};
+pub use host_stats::{DurationStat, HostStatistics};
+pub use oom::{HostOutOfMemory, OutOfMemory, OutOfMemoryCause};
 pub use size::{Bytes, GIB, KIB, MIB, parse_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use stats::{PoolKind, PoolStat, Stat, Statistics};

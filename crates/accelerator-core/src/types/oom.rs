@@ -96,3 +96,47 @@ impl fmt::Display for OutOfMemory {
 }
 
 impl std::error::Error for OutOfMemory {}
+
+/// Why a request for pinned host memory could not be served, and what could be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostOutOfMemory {
+    /// The device for which it was to be pinned.
+    pub device: Device,
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Bytes of the block that the driver was to give: rounded up to a power of two, unless the settings say otherwise.
+    /// `None`: there are not as many addresses.
+    pub block: Option<u64>,
+    /// What the driver said; `None`: it was not asked.
+    pub driver: Option<DriverError>,
+    /// Bytes of the blocks that are in use, by the program or by streams.
+    pub active: u64,
+    /// Bytes of the blocks that were cached, before the cache was released for this request.
+    pub cached: u64,
+    /// What may help.
+    pub advice: Vec<&'static str>,
+}
+
+impl fmt::Display for HostOutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, requested, block, driver, active, cached, advice } = self;
+        write!(f, "{device}: out of pinned host memory: tried to allocate {}", Bytes(*requested))?;
+        let Some(block) = block else {
+            return f.write_str(", more than there are addresses.");
+        };
+        if block > requested {
+            write!(f, " (rounded up to {})", Bytes(*block))?;
+        }
+        if let Some(driver) = driver {
+            write!(f, ". {driver}")?;
+        }
+        write!(f, ". {} is in use by buffers of this device", Bytes(*active))?;
+        if *cached > 0 {
+            write!(f, ", and {} was cached and has been given back", Bytes(*cached))?;
+        }
+        f.write_str(".")?;
+        advice.iter().try_for_each(|advice| write!(f, " {advice}"))
+    }
+}
+
+impl std::error::Error for HostOutOfMemory {}

@@ -37,16 +37,25 @@ impl Stat {
         }
     }
 
-    fn reset_peak(&mut self) {
+    /// Adds another quantity, peaks too: what the two reached together is not known.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self { current, peak, allocated, freed } = other;
+        self.current += current;
+        self.peak += peak;
+        self.allocated = self.allocated.wrapping_add(*allocated);
+        self.freed = self.freed.wrapping_add(*freed);
+    }
+
+    pub(crate) fn reset_peak(&mut self) {
         self.peak = self.current;
     }
 
-    fn reset_accumulated(&mut self) {
+    pub(crate) fn reset_accumulated(&mut self) {
         self.allocated = 0;
         self.freed = 0;
     }
 
-    fn entries(&self) -> [(&'static str, i64); 4] {
+    pub(super) fn entries(&self) -> [(&'static str, i64); 4] {
         let Self { current, peak, allocated, freed } = *self;
         [("allocated", allocated), ("current", current), ("freed", freed), ("peak", peak)]
     }

@@ -1,9 +1,9 @@
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, HookId, OutOfMemory, Result, Snapshot, Statistics,
+    Accelerator, AllocatorConfig, Backend, HookId, HostStatistics, OutOfMemory, Result, Snapshot, Statistics,
 };
 use enum_dispatch::enum_dispatch;
 
-/// The allocator of a device.
+/// The allocators of a device.
 #[enum_dispatch]
 pub(crate) trait AllocatorDispatch {
     fn is_used(&self) -> bool;
@@ -18,6 +18,11 @@ pub(crate) trait AllocatorDispatch {
     fn add_free_memory_callback(&self, callback: Box<dyn Fn() -> bool + Send + Sync>) -> HookId;
     fn add_out_of_memory_observer(&self, observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>) -> HookId;
     fn remove_hook(&self, id: HookId) -> bool;
+    fn is_host_used(&self) -> bool;
+    fn host_statistics(&self) -> HostStatistics;
+    fn reset_peak_host_statistics(&self);
+    fn reset_accumulated_host_statistics(&self);
+    fn empty_host_cache(&self) -> Result<()>;
 }
 
 impl<B: Backend> AllocatorDispatch for &'static Accelerator<B> {
@@ -67,5 +72,25 @@ impl<B: Backend> AllocatorDispatch for &'static Accelerator<B> {
 
     fn remove_hook(&self, id: HookId) -> bool {
         self.allocator().remove_hook(id)
+    }
+
+    fn is_host_used(&self) -> bool {
+        self.host_allocator().is_used()
+    }
+
+    fn host_statistics(&self) -> HostStatistics {
+        self.host_allocator().statistics()
+    }
+
+    fn reset_peak_host_statistics(&self) {
+        self.host_allocator().reset_peak_statistics();
+    }
+
+    fn reset_accumulated_host_statistics(&self) {
+        self.host_allocator().reset_accumulated_statistics();
+    }
+
+    fn empty_host_cache(&self) -> Result<()> {
+        self.host_allocator().empty_cache()
     }
 }

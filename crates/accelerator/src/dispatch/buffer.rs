@@ -1,9 +1,11 @@
 use std::any::Any;
+use std::ops::Range;
 
-use accelerator_core::{Accelerator, Backend, Buffer, Error, Result, StreamId};
+use accelerator_core::{Accelerator, Backend, Buffer, Device, Error, Result, StreamId};
 use enum_dispatch::enum_dispatch;
 
-use crate::backends::{AnyBuffer, AnyDevice};
+use crate::backends::{AnyBuffer, AnyDevice, AnyPinned};
+use crate::dispatch::PinnedDispatch;
 use crate::stream::Stream;
 
 /// Memory of a device.
@@ -21,6 +23,21 @@ pub(crate) trait BufferDispatch {
     fn write(&mut self, offset: u64, bytes: &[u8], stream: &Stream) -> Result<()>;
     fn read(&self, offset: u64, bytes: &mut [u8], stream: &Stream) -> Result<()>;
     fn copy_from(&mut self, source: &AnyBuffer, stream: &Stream) -> Result<()>;
+    fn copy_from_peer(&mut self, source: &AnyBuffer, stream: &Stream, source_stream: &Stream) -> Result<()>;
+    fn copy_from_pinned(
+        &mut self,
+        offset: u64,
+        source: &AnyPinned,
+        range: Range<u64>,
+        stream: &Stream,
+    ) -> Result<()>;
+    fn copy_to_pinned(
+        &self,
+        range: Range<u64>,
+        destination: &mut AnyPinned,
+        offset: u64,
+        stream: &Stream,
+    ) -> Result<()>;
 }
 
 impl<B: Backend> BufferDispatch for Buffer<B>
@@ -68,9 +85,46 @@ where
     }
 
     fn copy_from(&mut self, source: &AnyBuffer, stream: &Stream) -> Result<()> {
-        let (expected, found) =
-            (self.device(), crate::dispatch::DeviceDispatch::device(&source.accelerator()));
-        let mismatch = Error::DeviceMismatch { what: "the source", expected, found };
+        let mismatch = of_another_kind(self.device(), source);
         self.copy_from(source.as_any().downcast_ref().ok_or(mismatch)?, stream.typed()?)
     }
+
+    fn copy_from_peer(&mut self, source: &AnyBuffer, stream: &Stream, source_stream: &Stream) -> Result<()> {
+        let mismatch = of_another_kind(self.device(), source);
+        let source = source.as_any().downcast_ref().ok_or(mismatch)?;
+        self.copy_from_peer(source, stream.typed()?, source_stream.typed()?)
+    }
+
+    fn copy_from_pinned(
+        &mut self,
+        offset: u64,
+        source: &AnyPinned,
+        range: Range<u64>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let mismatch = pinned_elsewhere(self.device(), source);
+        let source = source.as_any().downcast_ref().ok_or(mismatch)?;
+        self.copy_from_pinned(offset, source, range, stream.typed()?)
+    }
+
+    fn copy_to_pinned(
+        &self,
+        range: Range<u64>,
+        destination: &mut AnyPinned,
+        offset: u64,
+        stream: &Stream,
+    ) -> Result<()> {
+        let mismatch = pinned_elsewhere(self.device(), destination);
+        let destination = destination.as_any_mut().downcast_mut().ok_or(mismatch)?;
+        self.copy_to_pinned(range, destination, offset, stream.typed()?)
+    }
+}
+
+fn of_another_kind(expected: Device, source: &AnyBuffer) -> Error {
+    let found = crate::dispatch::DeviceDispatch::device(&source.accelerator());
+    Error::DeviceMismatch { what: "the source", expected, found }
+}
+
+fn pinned_elsewhere(expected: Device, pinned: &AnyPinned) -> Error {
+    Error::DeviceMismatch { what: "the pinned buffer", expected, found: pinned.device() }
 }

@@ -1,12 +1,12 @@
 use std::any::Any;
 
 use accelerator_core::{
-    Accelerator, Backend, Buffer, Device, DeviceProperties, Event, EventFlags, MemoryInfo, Result, Stream,
-    StreamId,
+    Accelerator, Backend, Buffer, Device, DeviceProperties, Event, EventFlags, MemoryInfo, PinnedBuffer,
+    Result, Stream, StreamId,
 };
 use enum_dispatch::enum_dispatch;
 
-use crate::backends::{AnyBuffer, AnyEvent};
+use crate::backends::{AnyBuffer, AnyEvent, AnyPinned};
 
 /// A device and its streams, which are named by number.
 #[enum_dispatch]
@@ -25,12 +25,14 @@ pub(crate) trait DeviceDispatch {
     fn synchronize_stream(&self, stream: StreamId) -> Result<()>;
     fn new_event(&self, flags: EventFlags) -> AnyEvent;
     fn allocate(&self, len: u64, stream: StreamId) -> Result<AnyBuffer>;
+    fn allocate_host(&self, len: u64) -> Result<AnyPinned>;
 }
 
 impl<B: Backend> DeviceDispatch for &'static Accelerator<B>
 where
     Event<B>: Into<AnyEvent>,
     Buffer<B>: Into<AnyBuffer>,
+    PinnedBuffer<B>: Into<AnyPinned>,
 {
     fn address(&self) -> usize {
         std::ptr::from_ref::<Accelerator<B>>(self).addr()
@@ -78,6 +80,10 @@ where
 
     fn allocate(&self, len: u64, stream: StreamId) -> Result<AnyBuffer> {
         Accelerator::allocate(self, len, numbered(self, stream)).map(Into::into)
+    }
+
+    fn allocate_host(&self, len: u64) -> Result<AnyPinned> {
+        Accelerator::allocate_host(self, len).map(Into::into)
     }
 }
 

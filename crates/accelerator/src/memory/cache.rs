@@ -17,13 +17,17 @@ pub fn empty_cache() -> Result<()> {
     result
 }
 
-/// Gives cached host memory back to the system. There is no cache of pinned host memory yet, so for now this does
-/// nothing. PyTorch: `torch.accelerator.empty_host_cache`.
+/// Gives the cached pinned host memory of all devices of the current accelerator back to the system. Waits for no stream:
+/// memory that streams still use stays. PyTorch: `torch.accelerator.empty_host_cache`.
 ///
 /// # Errors
-/// None for now.
+/// As [`empty_cache`].
 pub fn empty_host_cache() -> Result<()> {
-    Ok(())
+    let mut result = Ok(());
+    for device in choice::current()?.all_opened() {
+        result = result.and(device.empty_host_cache());
+    }
+    result
 }
 
 /// All segments and blocks of all devices of the current accelerator; those of one device are of one moment. PyTorch:

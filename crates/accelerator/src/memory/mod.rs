@@ -6,12 +6,16 @@
 
 mod cache;
 mod hooks;
+mod host;
 mod info;
 mod settings;
 mod statistics;
 
 pub use cache::{empty_cache, empty_host_cache, memory_snapshot};
 pub use hooks::{Hook, add_free_memory_callback, attach_out_of_memory_observer, remove_hook};
+pub use host::{
+    host_memory_stats, host_statistics, reset_accumulated_host_memory_stats, reset_peak_host_memory_stats,
+};
 pub use info::{
     get_memory_info, get_per_process_memory_fraction, mem_get_info, set_per_process_memory_fraction,
 };

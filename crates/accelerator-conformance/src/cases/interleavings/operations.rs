@@ -39,7 +39,7 @@ pub(super) struct Meanwhile<B: Backend> {
 impl<B: Backend> Stopped<B> {
     /// It succeeds, and is the holder of that right while it asks for events or waits for them.
     fn new(name: &'static str, settings: &'static str, act: Act<B>) -> Self {
-        let holding_events = &[Call::IsComplete, Call::WaitHost, Call::Wait];
+        let holding_events = &[Call::IsCapturing, Call::IsComplete, Call::WaitHost, Call::Wait];
         Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events }
     }
 }
@@ -67,13 +67,13 @@ pub(super) fn stopped<B: Backend>() -> Vec<Stopped<B>> {
         }),
         Stopped {
             prepare: unrecorded_use,
-            holding_events: &[Call::Event, Call::Record, Call::IsComplete],
+            holding_events: &[Call::IsCapturing, Call::Event, Call::Record, Call::IsComplete],
             ..Stopped::new("one that records an event again", "", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
         Stopped {
-            holding_events: &[Call::IsComplete, Call::Dealloc],
+            holding_events: &[Call::IsCapturing, Call::IsComplete, Call::Dealloc],
             ..Stopped::new("one without a cache", "caching:False", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
@@ -81,7 +81,7 @@ pub(super) fn stopped<B: Backend>() -> Vec<Stopped<B>> {
         Stopped::new("a free without a cache", "caching:False", |scene, blocks| scene.free(0, blocks)),
         Stopped {
             prepare: empty_event_pool,
-            holding_events: &[Call::Event, Call::Record],
+            holding_events: &[Call::IsCapturing, Call::Event, Call::Record],
             ..Stopped::new("a free with uses by two streams", "", |scene, blocks| {
                 scene.device.allocator().record_use(&blocks[0], scene.other)?;
                 scene.device.allocator().record_use(&blocks[0], scene.slow)?;

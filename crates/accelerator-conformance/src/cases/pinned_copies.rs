@@ -1,0 +1,269 @@
+//! H, copies from and to pinned host memory: case 78.
+
+use accelerator_core::{Backend, DriverErrorKind, Error, KIB, MIB};
+
+use super::context::{Device, holds};
+use super::pinned::place;
+use super::{Case, Context, Outcome};
+use crate::calls::Call;
+use crate::suite::Capability;
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    vec![
+        Case::new(78, "not_reused_while_a_copy_is_in_flight", not_reused_in_flight)
+            .needs(&[Capability::Bytes]),
+    ]
+}
+
+const SIZE: u64 = 300 * KIB;
+const BYTES: usize = SIZE as usize;
+
+fn not_reused_in_flight<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device()?;
+    source_in_flight(device)?;
+    destination_in_flight(device)?;
+    given_back_behind_the_copy(context)?;
+    waits_for_the_copy_alone(device)?;
+    host_and_device_take_turns(device)?;
+    streams_take_turns(device)?;
+    ranges(device)?;
+    captured(device)?;
+    what_fails(device)?;
+    other_devices(context)?;
+    device.check_books();
+    Ok(())
+}
+
+fn source_in_flight<B: Backend>(device: Device<B>) -> Outcome {
+    let (own, slow) = (device.default_stream(), device.side_stream()?);
+    let source = device.pinned(SIZE, 7)?;
+    let taken = place(&source);
+    let mut buffer = device.filled(SIZE, 0)?;
+    device.hold(slow);
+    let synchronised = device.calls(Call::Synchronize) + device.calls(Call::WaitHost);
+    buffer.copy_from_pinned(0, &source, 0..SIZE, slow)?;
+    assert_eq!(device.calls(Call::Synchronize) + device.calls(Call::WaitHost), synchronised, "asynchronous");
+    drop(source);
+    let mut next = device.allocate_host(SIZE)?;
+    assert_ne!(place(&next), taken, "its bytes are still to be read");
+    next.bytes_mut()?.fill(9);
+    device.release(slow);
+    assert!(holds(&buffer, 7, slow)?, "the copy has the bytes of its time");
+    drop(buffer);
+    let again = device.allocate_host(SIZE)?;
+    assert_eq!(place(&again), taken, "free once the copy is done");
+    Ok(own.synchronize()?)
+}
+
+fn destination_in_flight<B: Backend>(device: Device<B>) -> Outcome {
+    let slow = device.side_stream()?;
+    let buffer = device.filled(SIZE, 5)?;
+    let mut destination = device.pinned(SIZE, 0)?;
+    let taken = place(&destination);
+    device.hold(slow);
+    buffer.copy_to_pinned(0..SIZE, &mut destination, 0, slow)?;
+    drop((destination, buffer));
+    let next = device.pinned(SIZE, 1)?;
+    assert_ne!(place(&next), taken, "it is still to be written");
+    device.release(slow);
+    slow.synchronize()?;
+    assert_eq!(next.bytes()?, [1; BYTES], "the late copy did not come here");
+    Ok(())
+}
+
+/// With a cache of nothing a block goes back to the driver, which poisons it: not before the copy is done.
+fn given_back_behind_the_copy<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device_with(64 * MIB, "pinned_max_cached_size_mb:0")?;
+    let slow = device.side_stream()?;
+    let (source, mut destination) = (device.pinned(SIZE, 7)?, device.pinned(SIZE, 0)?);
+    let mut buffer = device.filled(SIZE, 0)?;
+    device.backend().start_quarantine();
+    device.hold(slow);
+    buffer.copy_from_pinned(0, &source, 0..SIZE, slow)?;
+    buffer.copy_to_pinned(0..SIZE, &mut destination, 0, slow)?;
+    drop((source, destination));
+    drop(device.allocate_host(1)?);
+    device.host_allocator().empty_cache()?;
+    assert_eq!(device.calls(Call::DeallocHost), 1, "only the one that nothing uses");
+    device.release(slow);
+    assert!(holds(&buffer, 7, slow)?);
+    device.host_allocator().empty_cache()?;
+    assert_eq!(device.calls(Call::DeallocHost), 3);
+    assert_eq!(device.backend().check_quarantine()?, []);
+    assert_eq!(device.backend().misuses(), 0);
+    Ok(())
+}
+
+fn waits_for_the_copy_alone<B: Backend>(device: Device<B>) -> Outcome {
+    let slow = device.side_stream()?;
+    let buffer = device.filled(SIZE, 3)?;
+    let (mut later, mut destination) = (device.filled(SIZE, 0)?, device.pinned(SIZE, 0)?);
+    device.hold(slow);
+    buffer.copy_to_pinned(0..SIZE, &mut destination, 0, slow)?;
+    later.fill(1, slow)?;
+    let behind = device.recorded(slow)?;
+    assert_eq!(destination.bytes()?, [3; BYTES]);
+    assert!(!behind.is_complete()?, "what came later was not waited for");
+    let calls = device.all_calls();
+    assert_eq!(destination.slice::<u16>()?, [0x0303; BYTES / 2]);
+    assert_eq!(device.all_calls(), calls, "waited for once");
+    let taken = place(&destination);
+    drop(destination);
+    let next = device.allocate_host(SIZE)?;
+    assert_eq!(place(&next), taken, "and so free at once");
+    device.release(slow);
+    Ok(slow.synchronize()?)
+}
+
+fn host_and_device_take_turns<B: Backend>(device: Device<B>) -> Outcome {
+    let slow = device.side_stream()?;
+    let mut source = device.pinned(SIZE, 7)?;
+    let mut buffer = device.filled(SIZE, 0)?;
+    device.hold(slow);
+    buffer.copy_from_pinned(0, &source, 0..SIZE, slow)?;
+    let waits = device.calls(Call::WaitHost);
+    assert_eq!(source.bytes()?, [7; BYTES], "to read, the host need not wait for who reads");
+    assert_eq!(device.calls(Call::WaitHost), waits);
+    source.bytes_mut()?.fill(8);
+    assert_eq!(device.calls(Call::WaitHost), waits + 1, "to write, it does");
+    buffer.copy_from_pinned(0, &source, 0..SIZE / 2, slow)?;
+    source.slice_mut::<u64>()?.fill(0);
+    device.release(slow);
+    let mut bytes = vec![0; BYTES];
+    buffer.read(0, &mut bytes, slow)?;
+    assert!(bytes[..BYTES / 2].iter().all(|byte| *byte == 8) && bytes[BYTES / 2..].iter().all(|b| *b == 7));
+
+    // Of a stream that was noted by hand, everything so far is waited for.
+    device.hold(slow);
+    source.record_use(slow)?;
+    buffer.fill(1, slow)?;
+    let noted = device.recorded(slow)?;
+    source.bytes_mut()?.fill(1);
+    assert!(noted.is_complete()?);
+    device.release(slow);
+    Ok(())
+}
+
+/// One reads what the other writes: on the device, without the host, and in the order of the calls.
+fn streams_take_turns<B: Backend>(device: Device<B>) -> Outcome {
+    let (one, two) = (device.side_stream()?, device.side_stream()?);
+    let mut pinned = device.pinned(SIZE, 1)?;
+    let (mut first, mut third) = (device.filled(SIZE, 0)?, device.filled(SIZE, 0)?);
+    let second = device.filled(SIZE, 2)?;
+    device.hold(one);
+    first.copy_from_pinned(0, &pinned, 0..SIZE, one)?;
+    second.copy_to_pinned(0..SIZE, &mut pinned, 0, two)?;
+    third.copy_from_pinned(0, &pinned, 0..SIZE, one)?;
+    assert!(!device.recorded(two)?.is_complete()?, "the write waits for the read");
+    device.release(one);
+    assert!(holds(&first, 1, one)? && holds(&third, 2, one)?);
+    assert_eq!(pinned.bytes()?, [2; BYTES]);
+    Ok(())
+}
+
+fn ranges<B: Backend>(device: Device<B>) -> Outcome {
+    let stream = device.default_stream();
+    let (mut pinned, mut buffer) = (device.pinned(100, 1)?, device.filled(100, 2)?);
+    buffer.copy_from_pinned(90, &pinned, 0..10, stream)?;
+    buffer.copy_to_pinned(80..100, &mut pinned, 80, stream)?;
+    let expected: Vec<u8> = (0..100).map(|place| if (80..90).contains(&place) { 2 } else { 1 }).collect();
+    assert_eq!(pinned.bytes()?, expected);
+    let copies = device.calls(Call::Copy);
+    buffer.copy_from_pinned(100, &pinned, 100..100, stream)?;
+    assert_eq!(device.calls(Call::Copy), copies, "no bytes");
+    #[expect(clippy::reversed_empty_ranges, reason = "to be refused")]
+    let outside = [(0, 0..101), (1, 0..100), (0, 5..3), (101, 0..0), (0, u64::MAX..1), (u64::MAX, 0..1)];
+    for (offset, range) in outside {
+        let from = buffer.copy_from_pinned(offset, &pinned, range.clone(), stream);
+        assert!(matches!(from, Err(Error::OutOfBounds { .. })), "{offset} {range:?}: {from:?}");
+        let to = buffer.copy_to_pinned(range.clone(), &mut pinned, offset, stream);
+        assert!(matches!(to, Err(Error::OutOfBounds { .. })), "{range:?} {offset}: {to:?}");
+    }
+    assert_eq!(device.calls(Call::Copy), copies);
+    assert!(matches!(pinned.slice::<u64>(), Err(Error::ElementSize { size: 100, element: 8 })));
+    Ok(())
+}
+
+fn captured<B: Backend>(device: Device<B>) -> Outcome {
+    let stream = device.side_stream()?;
+    let mut pinned = device.pinned(SIZE, 1)?;
+    let mut buffer = device.filled(SIZE, 0)?;
+    device.backend().set_capturing(stream.native(), true);
+    let submitted = || device.calls(Call::Copy) + device.calls(Call::Record) + device.calls(Call::Wait);
+    let before = submitted();
+    let refused = |result| matches!(result, Err(Error::Driver { source, .. }) if source.kind == DriverErrorKind::Unsupported);
+    assert!(refused(buffer.copy_from_pinned(0, &pinned, 0..SIZE, stream)));
+    assert!(refused(buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, stream)));
+    pinned.record_use(stream)?; // by another library, which knows what it does
+    assert!(refused(pinned.bytes().map(drop)), "a capture cannot be waited for");
+    assert!(refused(pinned.bytes_mut().map(drop)));
+    assert_eq!(submitted(), before, "nothing becomes a part of the capture");
+    device.backend().set_capturing(stream.native(), false);
+    buffer.copy_from_pinned(0, &pinned, 0..SIZE, stream)?;
+    pinned.bytes_mut()?.fill(2);
+    assert!(holds(&buffer, 1, stream)?);
+    Ok(())
+}
+
+fn what_fails<B: Backend>(device: Device<B>) -> Outcome {
+    let slow = device.side_stream()?;
+    let mut pinned = device.pinned(SIZE, 7)?;
+    let taken = place(&pinned);
+    let mut buffer = device.filled(SIZE, 0)?;
+    for call in [Call::Copy, Call::IsCapturing] {
+        device.backend().fail_next(call, DriverErrorKind::Other);
+        assert!(buffer.copy_from_pinned(0, &pinned, 0..SIZE, slow).is_err());
+        assert!(holds(&buffer, 0, slow)?, "nothing was copied");
+    }
+    // The copy is given to the stream, but no event behind it: it is done before the error is told.
+    device.hold(slow);
+    device.backend().fail_next(Call::Record, DriverErrorKind::Other);
+    assert!(buffer.copy_from_pinned(0, &pinned, 0..SIZE, slow).is_err());
+    pinned.bytes_mut()?.fill(8);
+    device.backend().fail_next(Call::Record, DriverErrorKind::Other);
+    assert!(buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, slow).is_err());
+    assert_eq!(pinned.bytes()?, [7; BYTES]);
+
+    // A wait that fails gives no bytes away, and can be tried again.
+    buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, slow)?;
+    for _ in 0..2 {
+        device.backend().fail_next(Call::WaitHost, DriverErrorKind::Other);
+        assert!(pinned.bytes().is_err());
+        device.backend().fail_next(Call::WaitHost, DriverErrorKind::Other);
+        assert!(pinned.bytes_mut().is_err());
+    }
+    assert_eq!(pinned.bytes()?, [7; BYTES]);
+
+    // A use whose end cannot be recorded when the buffer is dropped keeps the block until it can.
+    pinned.record_use(slow)?;
+    device.backend().fail_next(Call::Record, DriverErrorKind::Other);
+    drop(pinned);
+    let calls = device.calls(Call::Record);
+    device.release(slow);
+    slow.synchronize()?;
+    let next = device.allocate_host(1)?;
+    assert_eq!(device.calls(Call::Record), calls + 1, "tried again");
+    slow.synchronize()?;
+    drop(next);
+    let again = device.allocate_host(SIZE)?;
+    assert_eq!(place(&again), taken, "and not lost");
+    Ok(())
+}
+
+fn other_devices<B: Backend>(context: &Context<B>) -> Outcome {
+    let (here, elsewhere) = (context.device()?, context.device()?);
+    let (mut pinned, mut foreign) = (here.pinned(100, 1)?, elsewhere.pinned(100, 1)?);
+    let mut buffer = here.filled(100, 0)?;
+    let (own, other) = (here.default_stream(), elsewhere.default_stream());
+    let results = [
+        pinned.record_use(other),
+        buffer.copy_from_pinned(0, &foreign, 0..1, own),
+        buffer.copy_from_pinned(0, &pinned, 0..1, other),
+        buffer.copy_to_pinned(0..1, &mut foreign, 0, own),
+        buffer.copy_to_pinned(0..1, &mut pinned, 0, other),
+    ];
+    for (number, result) in results.into_iter().enumerate() {
+        assert!(matches!(result, Err(Error::DeviceMismatch { .. })), "{number}: {result:?}");
+    }
+    Ok(())
+}

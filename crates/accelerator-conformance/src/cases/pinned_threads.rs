@@ -1,0 +1,198 @@
+//! H, threads on pinned host memory: case 81.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use accelerator_core::{Backend, MIB, PinnedBuffer, Result};
+
+use super::context::{Device, STUCK};
+use super::pinned::place;
+use super::random::Random;
+use super::threads::in_thread;
+use super::{Case, Context, Outcome};
+use crate::calls::Call;
+use crate::faulty::Faulty;
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    vec![Case::new(81, "threads_share_host_memory", threads_share_host_memory)]
+}
+
+/// What all threads hold, by address: kept apart from the allocator's own books.
+type Held = Mutex<BTreeMap<usize, u64>>;
+
+fn threads_share_host_memory<B: Backend>(context: &Context<B>) -> Outcome {
+    for settings in ["", "pinned_max_cached_size_mb:1", "pinned_use_background_threads:True"] {
+        let device = context.device_with(64 * MIB, settings)?;
+        let held = Held::default();
+        std::thread::scope(|scope| {
+            let held = &held;
+            let threads = [0, 1, 2, 3].map(|seed| scope.spawn(move || mixed_operations(device, seed, held)));
+            for thread in threads.map(|thread| thread.join()) {
+                thread.map_err(|_| "a thread panicked")??;
+            }
+            Outcome::Ok(())
+        })?;
+        device
+            .allocator()
+            .set_config(device.allocator().config().updated("pinned_use_background_threads:False")?);
+        device.synchronize()?;
+        device.host_allocator().empty_cache()?;
+        let statistics = device.host_statistics();
+        assert_eq!(
+            (statistics.allocations.current, statistics.active_requests.current),
+            (0, 0),
+            "{settings}"
+        );
+        assert_eq!(device.backend().live_host_allocations(), 0);
+        device.check_books();
+    }
+    background_thread(context)?;
+    waits_for_what_another_frees(context)?;
+    for call in [Call::AllocHost, Call::DeallocHost, Call::Record, Call::IsComplete, Call::IsCapturing] {
+        stuck_in(context, call)?;
+    }
+    Ok(())
+}
+
+fn mixed_operations<B: Backend>(device: Device<B>, seed: u64, held: &Held) -> Result<()> {
+    let mut random = Random::new(seed + 81);
+    let stream = device.side_stream()?;
+    let mut live: Vec<(PinnedBuffer<Faulty<B>>, u8)> = Vec::new();
+    for step in 0..600_u64 {
+        match random.below(20) {
+            0 => device.host_allocator().empty_cache()?,
+            1 => {
+                let statistics = device.host_statistics();
+                assert!(statistics.active_bytes.current >= 0 && statistics.allocated_bytes.current >= 0);
+            }
+            2..=11 if live.len() < 20 => {
+                let value = (step % 251) as u8;
+                let mut pinned = device.allocate_host(random.size(2 * MIB))?;
+                enter(held, &pinned);
+                // The first and last bytes stand for all: what overlaps changes one of them.
+                pinned.bytes_mut()?[0] = value;
+                if let Some(last) = pinned.bytes_mut()?.last_mut() {
+                    *last = value;
+                }
+                live.push((pinned, value));
+            }
+            choice if !live.is_empty() => {
+                let (pinned, value) = live.swap_remove(random.below(live.len() as u64) as usize);
+                let bytes = pinned.bytes()?;
+                assert_eq!(
+                    (bytes.first(), bytes.last()),
+                    (Some(&value), Some(&value)),
+                    "somebody wrote here"
+                );
+                if choice > 15 {
+                    pinned.record_use(stream)?;
+                }
+                held.lock().unwrap_or_else(PoisonError::into_inner).remove(&place(&pinned));
+                drop(pinned);
+            }
+            _ => {}
+        }
+    }
+    for (pinned, _) in live {
+        held.lock().unwrap_or_else(PoisonError::into_inner).remove(&place(&pinned));
+    }
+    Ok(())
+}
+
+fn enter<B: Backend>(held: &Held, pinned: &PinnedBuffer<Faulty<B>>) {
+    let (start, size) = (place(pinned), pinned.block_size());
+    let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((other, size)) = held.range(..start + pinned.block_size() as usize).next_back() {
+        assert!(other + *size as usize <= start, "{pinned:?} overlaps a live one at {other:#x}");
+    }
+    held.insert(start, size);
+}
+
+/// The thread starts at the first miss; until then, and afterwards, allocations leave the events to it.
+fn background_thread<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device()?;
+    let user = device.side_stream()?;
+    let [used, free] = [device.allocate_host(1_000)?, device.allocate_host(9_000)?];
+    used.record_use(user)?;
+    drop((used, free));
+    user.synchronize()?;
+    let settings = "pinned_use_background_threads:True";
+    device.allocator().set_config(device.allocator().config().updated(settings)?);
+    let asked = device.calls(Call::IsComplete);
+    drop(device.allocate_host(9_000)?);
+    assert_eq!(device.calls(Call::IsComplete), asked, "a hit asks for no event");
+    assert_eq!(device.host_statistics().active_requests.current, 1);
+    drop(device.allocate_host(90_000)?);
+    let start = Instant::now();
+    while device.host_statistics().active_requests.current > 0 {
+        assert!(start.elapsed() < STUCK, "nobody looks for what streams are done with");
+        std::thread::yield_now();
+    }
+    let settings = "pinned_use_background_threads:False";
+    device.allocator().set_config(device.allocator().config().updated(settings)?);
+    Ok(())
+}
+
+/// Out of memory, a thread waits for another that is about to make a block available.
+fn waits_for_what_another_frees<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device()?;
+    let user = device.side_stream()?;
+    device.backend().set_host_capacity(4_096);
+    let used = device.allocate_host(4_096)?;
+    used.record_use(user)?;
+    drop(used);
+    user.synchronize()?;
+    let gate = device.backend().gate(Call::IsComplete);
+    let frees = in_thread(move || device.host_allocator().empty_cache());
+    assert!(gate.wait_reached(STUCK), "nobody asks for the event");
+    let asked = device.calls(Call::AllocHost);
+    let needs = in_thread(move || device.allocate_host(4_096).map(drop));
+    let start = Instant::now();
+    while device.calls(Call::AllocHost) == asked && start.elapsed() < STUCK {
+        std::thread::yield_now();
+    }
+    gate.open();
+    frees.recv_timeout(STUCK)??;
+    needs.recv_timeout(STUCK)??;
+    device.check_books();
+    Ok(())
+}
+
+/// Keeps one thread inside a driver call, and sees whether others can still allocate and free.
+fn stuck_in<B: Backend>(context: &Context<B>, call: Call) -> Outcome {
+    let device = context.device()?;
+    let user = device.side_stream()?;
+    device.hold(user);
+    let [used, kept] = [device.allocate_host(1_000)?, device.allocate_host(1_000)?];
+    used.record_use(user)?;
+    drop([device.allocate_host(1_000)?, device.allocate_host(9_000)?]);
+
+    let gate = device.backend().gate(call);
+    let stuck = in_thread(move || {
+        drop(used); // records an event
+        drop(device.allocate_host(1_000)?); // asks for it
+        drop(device.allocate_host(90_000)?);
+        device.host_allocator().empty_cache()
+    });
+    assert!(gate.wait_reached(STUCK), "nobody calls `{}`", call.name());
+    let others = in_thread(move || {
+        drop(kept);
+        for bytes in [1_000, 700] {
+            drop(device.allocate_host(bytes)?);
+        }
+        device.host_statistics();
+        device.host_allocator().reset_peak_statistics();
+        device.allocator().set_config(device.allocator().config());
+        Result::<()>::Ok(())
+    });
+    let went_on = others.recv_timeout(STUCK);
+    gate.open();
+    went_on.map_err(|_| format!("others wait for a thread that is inside `{}`", call.name()))??;
+    stuck.recv_timeout(STUCK).map_err(|_| format!("`{}` does not return", call.name()))??;
+    device.release(user);
+    user.synchronize()?;
+    device.host_allocator().empty_cache()?;
+    device.check_books();
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Ordinary host memory, for devices that have or need no pinned memory.
+#![allow(unsafe_code)] // memory of the system
+
+use std::alloc::Layout;
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+
+use crate::backend::DriverResult;
+use crate::types::{DriverError, DriverErrorKind};
+
+/// Where pages start on the usual systems.
+const ALIGNMENT: usize = 4096;
+
+pub(crate) fn alloc(len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+    let no_memory =
+        DriverError { kind: DriverErrorKind::OutOfMemory, call: "malloc", code: 12, name: "ENOMEM" };
+    let layout = layout(len).ok_or(no_memory)?;
+    // SAFETY: The layout is not of size 0.
+    let start = unsafe { std::alloc::alloc_zeroed(layout) };
+    NonNull::new(start).ok_or(no_memory)
+}
+
+/// # Safety
+/// `ptr` and `len` are those of one [`alloc`], not given back since.
+pub(crate) unsafe fn dealloc(ptr: NonNull<u8>, len: NonZeroU64) {
+    if let Some(layout) = layout(len) {
+        // SAFETY: `alloc` took it with this layout, and the caller gives it back once.
+        unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
+    }
+}
+
+fn layout(len: NonZeroU64) -> Option<Layout> {
+    Layout::from_size_align(usize::try_from(len.get()).ok()?, ALIGNMENT).ok()
+}

@@ -1,0 +1,81 @@
+//! Copies between buffers of two devices.
+#![allow(unsafe_code)] // `PeerCopies::copy_from`
+
+use std::num::NonZeroU64;
+
+use crate::backend::{Backend, DriverResult, EventFlags, PeerCopies};
+use crate::buffer::Buffer;
+use crate::stream::Stream;
+use crate::types::{Error, MIB, Result};
+
+impl<B: Backend> Buffer<B> {
+    /// Copies all of `source`, on another device of the same kind, to the start, on a stream of this buffer's device, behind
+    /// what a stream of the source's device was given so far. What that one is given later comes behind the copy. Where the
+    /// driver has no way, it goes through the host, which waits. PyTorch: `copy_device_to_device`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] for a longer source; [`Error::DeviceMismatch`] for a stream of another device than its buffer;
+    /// [`Error::Driver`].
+    pub fn copy_from_peer(
+        &mut self,
+        source: &Self,
+        stream: Stream<B>,
+        source_stream: Stream<B>,
+    ) -> Result<()> {
+        if source.len() > self.len() {
+            return Err(Error::OutOfBounds { offset: 0, len: source.len(), size: self.len() });
+        }
+        self.record_use(stream)?;
+        source.record_use(source_stream)?;
+        match (self.accelerator().backend().peer_copies(), source.accelerator().backend().peer_copies()) {
+            (Some(peers), Some(peers_of_source)) => {
+                directly((self, stream, peers), (source, source_stream, peers_of_source))
+            }
+            _ => through_the_host((self, stream), (source, source_stream)),
+        }
+    }
+}
+
+type End<'a, B> = (&'a Buffer<B>, Stream<B>, &'a dyn PeerCopies<B>);
+
+fn directly<B: Backend>(
+    (destination, stream, peers): End<'_, B>,
+    (source, source_stream, peers_of_source): End<'_, B>,
+) -> Result<()> {
+    let (Some(to), Some(from), Some(len)) = (destination.ptr(), source.ptr(), NonZeroU64::new(source.len()))
+    else {
+        return Ok(());
+    };
+    let device = destination.device();
+    let driver = |result: DriverResult<()>| result.map_err(|source| Error::Driver { device, source });
+    driver(follow(peers, stream, source_stream))?;
+    // SAFETY: Both ranges are whole buffers of `len` bytes and more, kept from reuse until their streams are done; that of
+    // the source waits for the copy, or else the host does.
+    let copied = unsafe { peers.copy_from(to, source_stream.backend(), from, len, stream.native()) };
+    driver(copied)?;
+    driver(follow(peers_of_source, source_stream, stream)).or_else(|error| {
+        stream.synchronize()?;
+        Err(error)
+    })
+}
+
+/// Makes later work of the stream wait for what `other`, of another device, was given so far.
+fn follow<B: Backend>(peers: &dyn PeerCopies<B>, stream: Stream<B>, other: Stream<B>) -> DriverResult<()> {
+    let event = other.backend().event(EventFlags::default())?;
+    other.backend().record(&event, other.native())?;
+    peers.wait(stream.native(), &event)
+}
+
+fn through_the_host<B: Backend>(
+    (destination, stream): (&mut Buffer<B>, Stream<B>),
+    (source, source_stream): (&Buffer<B>, Stream<B>),
+) -> Result<()> {
+    const STEP: u64 = 16 * MIB;
+    let mut bytes = vec![0; source.len().min(STEP) as usize];
+    for offset in (0..source.len()).step_by(STEP as usize) {
+        let part = &mut bytes[..(source.len() - offset).min(STEP) as usize];
+        source.read(offset, part, source_stream)?;
+        destination.write(offset, part, stream)?;
+    }
+    Ok(())
+}

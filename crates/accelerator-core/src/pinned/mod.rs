@@ -1,0 +1,266 @@
+//! Pinned host memory: what the device copies from and to by itself. ARCHITECTURE has the decisions and their reasons.
+//!
+//! From the bottom: [`memory`] alone calls the driver for memory; [`class`] keeps the free blocks; [`pending`] holds those
+//! that streams still use; [`background`] looks after these on a thread; [`buffer`] is what users have.
+
+mod background;
+mod buffer;
+mod class;
+mod memory;
+mod pending;
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use self::background::Background;
+pub use self::buffer::PinnedBuffer;
+use self::class::Classes;
+use self::memory::Block;
+use self::pending::PendingFrees;
+use crate::alloc::{HostSettings, InFlight};
+use crate::backend::{Backend, DriverResult};
+use crate::event::EventPool;
+use crate::stream::{Instance, Streams};
+use crate::sync::lock;
+use crate::types::{DriverError, DriverErrorKind, Error, HostOutOfMemory, HostStatistics, Result};
+
+/// Serves pinned host memory from a cache, by PyTorch's policy: blocks are powers of two of bytes and never split, and the
+/// one that was freed last is given out first.
+///
+/// On the same calls from one thread, statistics and blocks equal those of PyTorch's own `CachingHostAllocator`. Any
+/// thread may call anything at any time; no lock that an allocation or a free waits for is held across a driver call.
+pub struct CachingHostAllocator<B: Backend> {
+    owner: Instance,
+    backend: &'static B,
+    streams: &'static Streams<B>,
+    settings: Arc<HostSettings>,
+    classes: Classes,
+    pending: PendingFrees<B>,
+    books: Mutex<Books>,
+    background: Background,
+    /// Blocks on their way back to the driver.
+    returning: InFlight,
+}
+
+/// What the driver has given.
+#[derive(Default)]
+struct Books {
+    used: bool,
+    /// What is active is counted by the classes.
+    statistics: HostStatistics,
+}
+
+impl<B: Backend> CachingHostAllocator<B> {
+    pub(crate) fn new(
+        owner: Instance,
+        backend: &'static B,
+        streams: &'static Streams<B>,
+        settings: Arc<HostSettings>,
+    ) -> Self {
+        Self {
+            owner,
+            backend,
+            streams,
+            settings,
+            classes: Classes::new(),
+            pending: PendingFrees::new(EventPool::new(backend)),
+            books: Mutex::default(),
+            background: Background::default(),
+            returning: InFlight::default(),
+        }
+    }
+
+    /// A buffer of `len` bytes; its contents are whatever was there.
+    ///
+    /// # Errors
+    /// [`Error::HostOutOfMemory`], [`Error::Driver`].
+    pub fn allocate(&'static self, len: u64) -> Result<PinnedBuffer<B>> {
+        let block = NonZeroU64::new(len).map(|len| self.block(len)).transpose()?;
+        Ok(PinnedBuffer::new(self, block, len))
+    }
+
+    /// Gives every free block back to the driver. Waits for no stream: blocks that streams still use stay, until they are
+    /// looked for again. PyTorch: `torch.accelerator.empty_host_cache`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where an event could not be asked; the free blocks are given back all the same.
+    pub fn empty_cache(&self) -> Result<()> {
+        let result = self.process_all_events();
+        self.release();
+        result.map_err(|error| self.driver_error(error))
+    }
+
+    /// Whether it ever had memory: false for an allocator that nobody has used.
+    pub fn is_used(&self) -> bool {
+        lock(&self.books).used
+    }
+
+    /// Everything counted so far. While other threads work, what is held from the driver and what is active are of
+    /// moments next to each other. PyTorch: `torch.cuda.host_memory_stats`.
+    pub fn statistics(&self) -> HostStatistics {
+        let mut statistics = lock(&self.books).statistics;
+        for class in self.classes.iter() {
+            let class = lock(class);
+            statistics.active_requests.add(&class.active_requests);
+            statistics.active_bytes.add(&class.active_bytes);
+        }
+        statistics
+    }
+
+    /// Sets every peak to the current value, and the extremes of the times to 0. PyTorch:
+    /// `reset_peak_host_memory_stats`.
+    pub fn reset_peak_statistics(&self) {
+        lock(&self.books).statistics.reset_peak();
+        self.classes.iter().for_each(|class| lock(class).each_stat(crate::types::Stat::reset_peak));
+    }
+
+    /// Sets the accumulated values to 0. PyTorch: `reset_accumulated_host_memory_stats`.
+    pub fn reset_accumulated_statistics(&self) {
+        lock(&self.books).statistics.reset_accumulated();
+        self.classes.iter().for_each(|class| lock(class).each_stat(crate::types::Stat::reset_accumulated));
+    }
+
+    fn block(&'static self, requested: NonZeroU64) -> Result<Block> {
+        let in_background = self.settings.uses_background_thread();
+        if !in_background {
+            self.process_events().map_err(|error| self.driver_error(error))?;
+        }
+        let Some(size) = self.settings.block_size(requested) else {
+            return Err(self.out_of_memory(requested, None, None, 0));
+        };
+        if let Some(block) = self.classes.take(size) {
+            return Ok(block);
+        }
+        if in_background {
+            self.start_background();
+        }
+        self.after_miss(requested, size)
+    }
+
+    /// What happens when no free block serves a request.
+    #[cold]
+    fn after_miss(&self, requested: NonZeroU64, size: NonZeroU64) -> Result<Block> {
+        let cached = match self.ask_driver(size) {
+            Err(error) if error.kind == DriverErrorKind::OutOfMemory => {
+                // A stream that cannot be asked keeps its blocks; there may be memory without them.
+                let _ = self.process_all_events();
+                if let Some(block) = self.classes.take(size) {
+                    return Ok(block);
+                }
+                self.release()
+            }
+            answer => return self.answered(answer, requested, size, 0),
+        };
+        self.answered(self.ask_driver(size), requested, size, cached)
+    }
+
+    fn answered(
+        &self,
+        answer: DriverResult<Block>,
+        requested: NonZeroU64,
+        size: NonZeroU64,
+        cached: u64,
+    ) -> Result<Block> {
+        answer.map_err(|error| match error.kind {
+            DriverErrorKind::OutOfMemory | DriverErrorKind::AllocationTooLarge => {
+                self.out_of_memory(requested, Some(size), Some(error), cached)
+            }
+            _ => self.driver_error(error),
+        })
+    }
+
+    fn ask_driver(&self, size: NonZeroU64) -> DriverResult<Block> {
+        let start = Instant::now();
+        let block = memory::take(self.backend, size)?;
+        {
+            let mut books = lock(&self.books);
+            books.used = true;
+            books.statistics.host_alloc_time.add(start.elapsed());
+            books.statistics.allocations.increase(1);
+            books.statistics.allocated_bytes.increase(size.get());
+        }
+        lock(self.classes.of(size)).activate(size);
+        Ok(block)
+    }
+
+    /// An active block that nothing uses any more: into the cache, or back to the driver. PyTorch: `maybe_cache_block`.
+    fn make_available(&self, block: Block) {
+        if self.settings.caches(block.size()) {
+            return self.classes.put_back(block);
+        }
+        let _returning = self.returning.begin();
+        lock(self.classes.of(block.size())).deactivate(block.size());
+        self.give_back(block);
+    }
+
+    /// Gives every free block back, and waits for those that other threads are giving back. The bytes that it gave.
+    /// PyTorch: `free_from_pool`.
+    fn release(&self) -> u64 {
+        let mut bytes = 0;
+        for class in self.classes.iter() {
+            let (free, _returning) = {
+                let mut class = lock(class);
+                (class.take_free(), self.returning.begin())
+            };
+            for block in free {
+                bytes += block.size().get();
+                self.give_back(block);
+            }
+        }
+        self.returning.wait();
+        bytes
+    }
+
+    fn give_back(&self, block: Block) {
+        let (size, start) = (block.size(), Instant::now());
+        memory::give_back(self.backend, block);
+        let mut books = lock(&self.books);
+        books.statistics.host_free_time.add(start.elapsed());
+        books.statistics.allocations.decrease(1);
+        books.statistics.allocated_bytes.decrease(size.get());
+    }
+
+    fn out_of_memory(
+        &self,
+        requested: NonZeroU64,
+        block: Option<NonZeroU64>,
+        driver: Option<DriverError>,
+        cached: u64,
+    ) -> Error {
+        let block = block.map(NonZeroU64::get);
+        let advice = [
+            (
+                block.is_some_and(|block| block > requested.get()),
+                "Set pinned_max_round_threshold_mb so that large requests are not rounded up to a power of two.",
+            ),
+            (!self.pending.is_empty(), "Some of it waits for streams: synchronize them first."),
+            (self.owner.device.index > 0, "Other devices have caches of their own: empty those, too."),
+            (block.is_some(), "Pin less at a time: pinned memory cannot be paged out."),
+        ];
+        Error::HostOutOfMemory(Box::new(HostOutOfMemory {
+            device: self.owner.device,
+            requested: requested.get(),
+            block,
+            driver,
+            active: self.statistics().active_bytes.current.unsigned_abs(),
+            cached,
+            advice: advice.into_iter().filter_map(|(applies, text)| applies.then_some(text)).collect(),
+        }))
+    }
+
+    fn driver_error(&self, source: DriverError) -> Error {
+        Error::Driver { device: self.owner.device, source }
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for CachingHostAllocator<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let HostStatistics { allocated_bytes, active_bytes, .. } = self.statistics();
+        write!(
+            f,
+            "CachingHostAllocator {{ {}, active: {active_bytes:?}, allocated: {allocated_bytes:?} }}",
+            self.owner.device
+        )
+    }
+}

@@ -1,0 +1,164 @@
+//! Freed blocks that streams still use, until their events are complete.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::CachingHostAllocator;
+use super::memory::Block;
+use crate::alloc::EventQueues;
+use crate::backend::{Backend, DriverResult};
+use crate::event::EventPool;
+use crate::sync::{lock, try_lock};
+use crate::types::StreamId;
+
+/// Where the uses of a block end, stream by stream.
+pub(super) type Uses<E> = Vec<(StreamId, E)>;
+
+/// The freed blocks that streams still use.
+pub(super) struct PendingFrees<B: Backend> {
+    pub(super) events: EventPool<B>,
+    /// Uses not known to be over: the warm path looks only here.
+    count: AtomicUsize,
+    queues: Mutex<Queues<B::Event>>,
+    /// Held by the one thread that takes events off the queues, driver calls included. An allocation that finds it
+    /// held goes on without: only who needs the memory waits for it.
+    taking: Mutex<()>,
+}
+
+struct Queues<E> {
+    recorded: EventQueues<E, Use>,
+    /// Uses whose event the driver would not record, or must not while the stream is captured; tried again each time.
+    unrecorded: VecDeque<(StreamId, Arc<Block>)>,
+    /// The number of the next use.
+    next: u64,
+}
+
+/// A use that is not known to be over. Whoever lets go of the last one frees the block.
+struct Use {
+    /// Uses are gone through in the order in which they came into the queues, as in PyTorch, so that blocks become free
+    /// in the same order.
+    number: u64,
+    block: Arc<Block>,
+}
+
+impl<B: Backend> PendingFrees<B> {
+    pub(super) fn new(events: EventPool<B>) -> Self {
+        let queues = Queues { recorded: EventQueues::new(), unrecorded: VecDeque::new(), next: 0 };
+        Self { events, count: AtomicUsize::new(0), queues: Mutex::new(queues), taking: Mutex::new(()) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues<B::Event>> {
+        lock(&self.queues)
+    }
+}
+
+impl<E> Queues<E> {
+    fn push(&mut self, user: StreamId, event: E, block: Arc<Block>) {
+        let number = self.next;
+        self.next += 1;
+        self.recorded.push_back(user, event, Use { number, block });
+    }
+
+    /// The oldest use before number `end` of a stream that is not among these.
+    fn pop(&mut self, end: u64, except: &[StreamId]) -> Option<(StreamId, E, Use)> {
+        let oldest = self.recorded.oldest().map(|(user, used)| (used.number, user));
+        let (_, user) = oldest.filter(|(number, user)| *number < end && !except.contains(user)).min()?;
+        self.recorded.pop(user).map(|(event, used)| (user, event, used))
+    }
+}
+
+impl<B: Backend> CachingHostAllocator<B> {
+    /// Frees a block once these uses are over, and what the noted streams were given so far. PyTorch: `free`.
+    pub(super) fn free(&self, block: Block, recorded: Uses<B::Event>, noted: Vec<StreamId>) {
+        let uses = recorded.len() + noted.len();
+        if uses == 0 {
+            return self.make_available(block);
+        }
+        self.pending.count.fetch_add(uses, Ordering::Relaxed);
+        let block = Arc::new(block);
+        for (user, event) in recorded {
+            self.pending.queues().push(user, event, Arc::clone(&block));
+        }
+        for user in noted {
+            if !matches!(self.record_use_end(user, &block), Ok(true)) {
+                self.pending.queues().unrecorded.push_back((user, Arc::clone(&block)));
+            }
+        }
+        self.let_go(block);
+    }
+
+    /// Makes the blocks available whose events are complete, without waiting. PyTorch: `process_events`.
+    pub(super) fn process_events(&self) -> DriverResult<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let Some(taking) = try_lock(&self.pending.taking) else { return Ok(()) };
+        self.take_events(&taking)
+    }
+
+    /// As [`process_events`](Self::process_events), after what another thread is making available.
+    pub(super) fn process_all_events(&self) -> DriverResult<()> {
+        self.take_events(&lock(&self.pending.taking))
+    }
+
+    /// Goes through the uses, each stream's up to the first that is not over. What other threads add meanwhile is left
+    /// for the next time: they might never stop.
+    fn take_events(&self, _taking: &MutexGuard<'_, ()>) -> DriverResult<()> {
+        let mut result = self.record_unrecorded();
+        let (end, mut slow) = (self.pending.queues().next, Vec::new());
+        loop {
+            let Some((user, event, used)) = self.pending.queues().pop(end, &slow) else { break };
+            match self.backend.is_complete(&event) {
+                Ok(true) => {
+                    self.pending.events.put_back(event);
+                    self.let_go(used.block);
+                    self.pending.count.fetch_sub(1, Ordering::Relaxed);
+                }
+                not_over => {
+                    self.pending.queues().recorded.put_back(user, event, used);
+                    slow.push(user);
+                    result = result.and(not_over.map(drop));
+                }
+            }
+        }
+        self.pending.queues().recorded.prune();
+        result
+    }
+
+    fn record_unrecorded(&self) -> DriverResult<()> {
+        let mut result = Ok(());
+        let waiting = self.pending.queues().unrecorded.len(); // ahead of the loop, which would keep the lock
+        for _ in 0..waiting {
+            let Some((user, block)) = self.pending.queues().unrecorded.pop_front() else { break };
+            match self.record_use_end(user, &block) {
+                Ok(true) => self.let_go(block),
+                not_recorded => {
+                    self.pending.queues().unrecorded.push_back((user, block));
+                    result = result.and(not_recorded.map(drop));
+                }
+            }
+        }
+        result
+    }
+
+    /// Records an event behind what `user` was given so far. Not while its work is being captured: such an event would
+    /// never be complete.
+    fn record_use_end(&self, user: StreamId, block: &Arc<Block>) -> DriverResult<bool> {
+        let Some(stream) = self.streams.get(user) else { return Ok(true) }; // every number is of a stream
+        let Some(event) = self.pending.events.record_use_end(stream)? else { return Ok(false) };
+        self.pending.queues().push(user, event, Arc::clone(block));
+        Ok(true)
+    }
+
+    /// Takes one holder off a block. The last one makes it available.
+    fn let_go(&self, block: Arc<Block>) {
+        if let Some(block) = Arc::into_inner(block) {
+            self.make_available(block);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Stat;
+
+/// How long some calls took, in microseconds. PyTorch: `c10::CachingAllocator::DurationStat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DurationStat {
+    /// All together, since the accumulated values were last reset.
+    pub total: i64,
+    /// The longest, since the peaks were last reset.
+    pub max: i64,
+    /// The shortest that took any time, since the peaks were last reset.
+    pub min: i64,
+    /// How many there were, since the accumulated values were last reset.
+    pub count: i64,
+}
+
+impl DurationStat {
+    /// Microseconds of one call on average, rounded down.
+    pub fn average(&self) -> i64 {
+        self.total.checked_div(self.count).unwrap_or(0)
+    }
+
+    pub(crate) fn add(&mut self, took: Duration) {
+        let took = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        self.total = self.total.saturating_add(took);
+        self.count += 1;
+        self.max = self.max.max(took);
+        // As in PyTorch, 0 stands for "none yet".
+        self.min = if self.min == 0 { took } else { self.min.min(took) };
+    }
+
+    fn reset_peak(&mut self) {
+        (self.max, self.min) = (0, 0);
+    }
+
+    fn reset_accumulated(&mut self) {
+        (self.total, self.count) = (0, 0);
+    }
+
+    fn entries(&self) -> [(&'static str, i64); 5] {
+        let Self { total, max, min, count } = *self;
+        [("avg", self.average()), ("count", count), ("max", max), ("min", min), ("total", total)]
+    }
+}
+
+/// Everything that an allocator of pinned host memory counts. PyTorch: `torch.cuda.host_memory_stats`, C++ `HostStats`.
+///
+/// On the same calls from one thread every value but the times equals PyTorch's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostStatistics {
+    /// Blocks held from the driver, in use or cached. What was added and taken away are the driver calls.
+    pub allocations: Stat,
+    /// Their bytes.
+    pub allocated_bytes: Stat,
+    /// Blocks given out, or freed and still in use by a stream. Its peak is the sum of those of the size classes, which
+    /// need not have been at one time.
+    pub active_requests: Stat,
+    /// Their bytes, rounding included; its peak as that of `active_requests`.
+    pub active_bytes: Stat,
+    /// Driver calls that took host memory.
+    pub host_alloc_time: DurationStat,
+    /// Driver calls that gave host memory back.
+    pub host_free_time: DurationStat,
+}
+
+impl HostStatistics {
+    /// Every value by its name in `torch.cuda.host_memory_stats`, sorted by name.
+    pub fn entries(&self) -> Vec<(String, i64)> {
+        let Self {
+            allocations,
+            allocated_bytes,
+            active_requests,
+            active_bytes,
+            host_alloc_time,
+            host_free_time,
+        } = self;
+        let stats = [
+            ("active_bytes", active_bytes),
+            ("active_requests", active_requests),
+            ("allocated_bytes", allocated_bytes),
+            ("allocations", allocations),
+        ];
+        let times = [("host_alloc_time", host_alloc_time), ("host_free_time", host_free_time)];
+        let named = |name: &'static str| move |(metric, value)| (format!("{name}.{metric}"), value);
+        let stats = stats.into_iter().flat_map(|(name, stat)| stat.entries().map(named(name)));
+        let times = times.into_iter().flat_map(|(name, time)| time.entries().map(named(name)));
+        let counters = [("num_host_alloc", allocations.allocated), ("num_host_free", allocations.freed)];
+        let counters = counters.map(|(name, value)| (name.to_owned(), value));
+        stats.chain(times).chain(counters).collect()
+    }
+
+    /// [`entries`](Self::entries) as a map.
+    pub fn to_map(&self) -> BTreeMap<String, i64> {
+        self.entries().into_iter().collect()
+    }
+
+    pub(crate) fn reset_peak(&mut self) {
+        self.each_stat(Stat::reset_peak);
+        self.each_time(DurationStat::reset_peak);
+    }
+
+    pub(crate) fn reset_accumulated(&mut self) {
+        self.each_stat(Stat::reset_accumulated);
+        self.each_time(DurationStat::reset_accumulated);
+    }
+
+    fn each_stat(&mut self, change: impl Fn(&mut Stat)) {
+        let Self {
+            allocations,
+            allocated_bytes,
+            active_requests,
+            active_bytes,
+            host_alloc_time: _,
+            host_free_time: _,
+        } = self;
+        [allocations, allocated_bytes, active_requests, active_bytes].into_iter().for_each(change);
+    }
+
+    fn each_time(&mut self, change: impl Fn(&mut DurationStat)) {
+        [&mut self.host_alloc_time, &mut self.host_free_time].into_iter().for_each(change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_counted_as_pytorch_counts_them() {
+        let mut time = DurationStat::default();
+        for micros in [0, 7, 3, 12] {
+            time.add(Duration::from_micros(micros));
+        }
+        assert_eq!(time, DurationStat { total: 22, max: 12, min: 3, count: 4 });
+        assert_eq!(time.average(), 5);
+        time.reset_peak();
+        assert_eq!(time, DurationStat { total: 22, max: 0, min: 0, count: 4 });
+        time.reset_accumulated();
+        assert_eq!((time, time.average()), (DurationStat::default(), 0));
+    }
+
+    #[test]
+    fn entries_are_sorted_and_have_the_names_of_pytorch() {
+        let entries = HostStatistics::default().entries();
+        let names: Vec<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        assert_eq!(names.len(), 4 * 4 + 2 * 5 + 2);
+        for name in ["active_bytes.peak", "allocations.freed", "host_alloc_time.avg", "num_host_free"] {
+            assert!(names.contains(&name), "{name} is missing");
+        }
+    }
+}

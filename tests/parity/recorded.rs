@@ -1,0 +1,144 @@
+//! Traces, each with what PyTorch's allocator printed for it. The data and the scripts that make it are in `data/`.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use accelerator_cli::replay::{PlainOutput, Replayer, Setup};
+use accelerator_cli::trace::{Bundled, Source};
+use accelerator_conformance::Controls;
+use accelerator_core::{Accelerator, GIB};
+use libtest_mimic::Failed;
+
+/// A trace, and what PyTorch printed for it.
+pub(crate) struct Recorded {
+    pub(crate) name: String,
+    trace: PathBuf,
+    /// What comes ahead of the trace and behind it: settings, and what is then printed at the end. `None`: the trace prints
+    /// all the way.
+    around: Option<(String, &'static str)>,
+    expected: PathBuf,
+}
+
+/// Traces that come with all that PyTorch printed, placements too.
+pub(crate) fn whole(folder: &str) -> Vec<Recorded> {
+    let traces = files(&data().join(folder), ".trace.zst");
+    let recorded = |(name, trace): (String, PathBuf)| Recorded {
+        expected: trace.with_file_name(format!("{name}.out.zst")),
+        name: format!("{folder}::{name}"),
+        trace,
+        around: None,
+    };
+    traces.into_iter().map(recorded).collect()
+}
+
+/// Recorded traces of real models, each under several settings: statistics and snapshot at the end.
+pub(crate) fn models() -> Vec<Recorded> {
+    let folder = data().join("models");
+    let settings = fs::read_to_string(folder.join("settings.txt")).expect("tests/data/models/settings.txt");
+    let mut all = Vec::new();
+    for line in settings.lines() {
+        let (setting, ahead) = line.split_once(' ').expect("a name and lines");
+        for (file, expected) in files(&folder, &format!(".{setting}.out.zst")) {
+            all.push(Recorded {
+                name: format!("models::{file}::{setting}"),
+                trace: folder.join(format!("{file}.trace.zst")),
+                around: Some((ahead.replace(';', "\n"), "stats\nsnapshot")),
+                expected,
+            });
+        }
+    }
+    all
+}
+
+impl Recorded {
+    /// Fails unless the replay of the trace prints what PyTorch did.
+    pub(crate) fn compare(&self, replay: impl Fn(String) -> Result<String, Failed>) -> Result<(), Failed> {
+        let trace = self.trace()?;
+        let expected = decompressed(File::open(&self.expected)?)?;
+        let Some((ahead, behind)) = &self.around else { return compare(&expected, &replay(trace)?) };
+        let ours = replay(format!("{ahead}\n{trace}\n{behind}\n"))?;
+        let end = ours.find('@').ok_or("nothing printed")?;
+        compare(&expected, &ours[end..])
+    }
+
+    fn trace(&self) -> Result<String, Failed> {
+        if self.trace.exists() {
+            return decompressed(File::open(&self.trace)?);
+        }
+        let file = self.trace.file_name().unwrap_or_default().to_string_lossy();
+        let name = file.trim_end_matches(".trace.zst");
+        decompressed(Bundled::named(name).ok_or_else(|| format!("there is no trace {name}"))?.file)
+    }
+}
+
+/// What our allocator prints for the trace, on a device of so many bytes.
+pub(crate) fn replay<B: Controls>(
+    trace: String,
+    device: impl FnOnce(u64) -> Result<B, Failed>,
+) -> Result<String, Failed> {
+    let mut lines = Source::from_bytes("the trace", trace)?;
+    let mut setup = Setup::default();
+    let first = setup.take_from(&mut lines)?;
+    let device = device(setup.capacity.unwrap_or(16 * GIB))?;
+    let mut replayer = Replayer::new(Accelerator::new(device, 0, setup.config)?, false);
+    let mut output = PlainOutput::new(Vec::new(), true);
+    for line in first.into_iter().map(Ok).chain(lines) {
+        let line = line?;
+        let outcome = replayer.step(&line)?;
+        output.write(line.number, &outcome)?;
+    }
+    replayer.end()?;
+    Ok(String::from_utf8(output.finish()?)?)
+}
+
+/// Compares line by line, `calls` blocks left out: they differ by nature, since each allocator has its own driver.
+fn compare(expected: &str, ours: &str) -> Result<(), Failed> {
+    let (expected, ours) = (without_calls(expected), without_calls(ours));
+    if expected.is_empty() {
+        return Err("PyTorch printed nothing: there is nothing to compare with".into());
+    }
+    for (number, (expected, ours)) in expected.iter().zip(&ours).enumerate() {
+        if expected != ours {
+            let number = number + 1;
+            return Err(format!("line {number} of the output\nPyTorch: {expected}\nours:    {ours}").into());
+        }
+    }
+    match expected.len() == ours.len() {
+        true => Ok(()),
+        false => Err(format!("PyTorch printed {} lines, ours are {}", expected.len(), ours.len()).into()),
+    }
+}
+
+fn without_calls(text: &str) -> Vec<&str> {
+    let mut in_calls = false;
+    let keep = |line: &&str| {
+        in_calls = (in_calls && *line != "end") || (line.starts_with('@') && line.ends_with(" calls"));
+        !in_calls
+    };
+    text.lines().filter(keep).collect()
+}
+
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
+}
+
+/// The files with this ending, and their names without it.
+fn files(folder: &Path, ending: &str) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            Some((path.file_name()?.to_str()?.strip_suffix(ending)?.to_owned(), path))
+        })
+        .collect();
+    assert!(!files.is_empty(), "{} has no {ending} files", folder.display());
+    files.sort();
+    files
+}
+
+fn decompressed(compressed: impl Read) -> Result<String, Failed> {
+    let mut text = String::new();
+    ruzstd::decoding::StreamingDecoder::new(compressed)?.read_to_string(&mut text)?;
+    Ok(text)
+}
