@@ -1,0 +1,138 @@
+//! The driver calls that the backend makes, by CUDA's names.
+//!
+//! Each is looked up at its first use, by a type in which the answer is a number: the bindings' own functions panic where
+//! the driver lacks one, and answer with an enum, which a code unknown to it would break.
+#![allow(unsafe_code)] // functions of the driver
+#![allow(non_snake_case, reason = "CUDA's names")]
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::OnceLock;
+
+use accelerator_core::{DriverErrorKind, DriverResult};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream, CUuuid};
+
+use crate::answer::{self, Answer};
+use crate::library;
+use crate::virtual_memory::{Access, Properties};
+
+macro_rules! calls {
+    ($($name:ident $symbol:literal ($($argument:ident: $kind:ty),*);)*) => {
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            /// # Safety
+            /// What CUDA documents for it.
+            pub(crate) unsafe fn $name($($argument: $kind),*) -> DriverResult<Answer> {
+                type Function = unsafe extern "C" fn($($kind),*) -> Answer;
+                static FUNCTION: OnceLock<Option<Function>> = OnceLock::new();
+                // SAFETY: The table has CUDA's types.
+                let found = *FUNCTION.get_or_init(|| unsafe { library::function($symbol) });
+                match found {
+                    // SAFETY: The caller keeps what CUDA documents.
+                    Some(function) => Ok(unsafe { function($($argument),*) }),
+                    None => Err(answer::refused(stringify!($name), DriverErrorKind::Unsupported, MISSING)),
+                }
+            }
+        )*
+    };
+}
+
+const MISSING: &str = "the driver is too old to have this call: update it";
+
+calls! {
+    cuCtxEnablePeerAccess "cuCtxEnablePeerAccess" (peer: CUcontext, flags: c_uint);
+    cuCtxGetStreamPriorityRange "cuCtxGetStreamPriorityRange" (least: *mut c_int, greatest: *mut c_int);
+    cuCtxSetCurrent "cuCtxSetCurrent" (context: CUcontext);
+    cuDeviceCanAccessPeer "cuDeviceCanAccessPeer" (can: *mut c_int, device: CUdevice, peer: CUdevice);
+    cuDeviceGet "cuDeviceGet" (device: *mut CUdevice, ordinal: c_int);
+    cuDeviceGetAttribute "cuDeviceGetAttribute" (value: *mut c_int, attribute: c_int, device: CUdevice);
+    cuDeviceGetCount "cuDeviceGetCount" (count: *mut c_int);
+    cuDeviceGetName "cuDeviceGetName" (name: *mut c_char, len: c_int, device: CUdevice);
+    cuDeviceGetUuid "cuDeviceGetUuid_v2" (uuid: *mut CUuuid, device: CUdevice);
+    cuDevicePrimaryCtxRelease "cuDevicePrimaryCtxRelease_v2" (device: CUdevice);
+    cuDevicePrimaryCtxRetain "cuDevicePrimaryCtxRetain" (context: *mut CUcontext, device: CUdevice);
+    cuDeviceTotalMem "cuDeviceTotalMem_v2" (bytes: *mut usize, device: CUdevice);
+    cuDriverGetVersion "cuDriverGetVersion" (version: *mut c_int);
+    cuEventCreate "cuEventCreate" (event: *mut CUevent, flags: c_uint);
+    cuEventDestroy "cuEventDestroy_v2" (event: CUevent);
+    cuEventElapsedTime "cuEventElapsedTime" (milliseconds: *mut f32, start: CUevent, end: CUevent);
+    cuEventQuery "cuEventQuery" (event: CUevent);
+    cuEventRecord "cuEventRecord" (event: CUevent, stream: CUstream);
+    cuEventSynchronize "cuEventSynchronize" (event: CUevent);
+    cuGetErrorName "cuGetErrorName" (code: Answer, name: *mut *const c_char);
+    cuInit "cuInit" (flags: c_uint);
+    cuMemAddressFree "cuMemAddressFree" (at: CUdeviceptr, len: usize);
+    cuMemAddressReserve "cuMemAddressReserve"
+        (at: *mut CUdeviceptr, len: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong);
+    cuMemAlloc "cuMemAlloc_v2" (at: *mut CUdeviceptr, len: usize);
+    cuMemCreate "cuMemCreate"
+        (pages: *mut c_ulonglong, len: usize, properties: *const Properties, flags: c_ulonglong);
+    cuMemFree "cuMemFree_v2" (at: CUdeviceptr);
+    cuMemFreeHost "cuMemFreeHost" (at: *mut c_void);
+    cuMemGetAllocationGranularity "cuMemGetAllocationGranularity"
+        (bytes: *mut usize, properties: *const Properties, option: c_uint);
+    cuMemGetInfo "cuMemGetInfo_v2" (free: *mut usize, total: *mut usize);
+    cuMemHostAlloc "cuMemHostAlloc" (at: *mut *mut c_void, len: usize, flags: c_uint);
+    cuMemMap "cuMemMap" (at: CUdeviceptr, len: usize, offset: usize, pages: c_ulonglong, flags: c_ulonglong);
+    cuMemRelease "cuMemRelease" (pages: c_ulonglong);
+    cuMemSetAccess "cuMemSetAccess" (at: CUdeviceptr, len: usize, access: *const Access, count: usize);
+    cuMemUnmap "cuMemUnmap" (at: CUdeviceptr, len: usize);
+    cuMemcpyAsync "cuMemcpyAsync" (to: CUdeviceptr, from: CUdeviceptr, len: usize, stream: CUstream);
+    cuMemcpyDtoDAsync "cuMemcpyDtoDAsync_v2"
+        (to: CUdeviceptr, from: CUdeviceptr, len: usize, stream: CUstream);
+    cuMemcpyDtoHAsync "cuMemcpyDtoHAsync_v2"
+        (to: *mut c_void, from: CUdeviceptr, len: usize, stream: CUstream);
+    cuMemcpyHtoDAsync "cuMemcpyHtoDAsync_v2"
+        (to: CUdeviceptr, from: *const c_void, len: usize, stream: CUstream);
+    cuMemcpyPeerAsync "cuMemcpyPeerAsync"
+        (to: CUdeviceptr, on: CUcontext, from: CUdeviceptr, of: CUcontext, len: usize, stream: CUstream);
+    cuMemsetD8Async "cuMemsetD8Async" (at: CUdeviceptr, value: u8, len: usize, stream: CUstream);
+    cuStreamCreateWithPriority "cuStreamCreateWithPriority"
+        (stream: *mut CUstream, flags: c_uint, priority: c_int);
+    cuStreamDestroy "cuStreamDestroy_v2" (stream: CUstream);
+    cuStreamIsCapturing "cuStreamIsCapturing" (stream: CUstream, status: *mut c_uint);
+    cuStreamQuery "cuStreamQuery" (stream: CUstream);
+    cuStreamSynchronize "cuStreamSynchronize" (stream: CUstream);
+    cuStreamWaitEvent "cuStreamWaitEvent" (stream: CUstream, event: CUevent, flags: c_uint);
+    cuThreadExchangeStreamCaptureMode "cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
+}
+
+/// Makes a call, `call!(cuMemAlloc(at, len))`, and gives its result. In an unsafe block, as any call of the driver.
+macro_rules! call {
+    ($name:ident($($argument:expr),*)) => {
+        $crate::calls::$name($($argument),*)
+            .and_then(|answer| $crate::answer::of(stringify!($name), answer))
+    };
+}
+pub(crate) use call;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    mod missing {
+        #![allow(dead_code, reason = "the list of one name")]
+        use super::*;
+
+        calls! {
+            cuNoSuchCall "cuNoSuchCall" ();
+        }
+    }
+
+    #[test]
+    fn the_readme_has_every_call() {
+        let readme = include_str!("../README.md");
+        let missing = NAMES.iter().filter(|name| !readme.contains(&format!("`{name}`")));
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new());
+    }
+
+    #[test]
+    fn a_call_that_the_driver_lacks_is_an_error_that_names_it() {
+        // SAFETY: There is no such call.
+        let error = unsafe { missing::cuNoSuchCall() }.map(drop);
+        let told = error.map_err(|error| (error.kind, error.to_string()));
+        let text = "cuNoSuchCall failed: the driver is too old to have this call: update it (code -1)";
+        assert_eq!(told, Err((DriverErrorKind::Unsupported, text.to_owned())));
+    }
+}

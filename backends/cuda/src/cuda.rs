@@ -1,0 +1,197 @@
+#![allow(unsafe_code)] // the backend trait is unsafe to implement, and calls into the driver
+
+use std::num::NonZeroU64;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use accelerator_core::{
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
+    MemoryInfoSource, PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
+};
+use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
+
+use crate::answer;
+use crate::calls::call;
+use crate::context::Context;
+use crate::devices;
+use crate::memory::CudaPtr;
+use crate::native::Cudarc;
+use crate::peer::Peers;
+use crate::stream::{CudaEvent, CudaStream};
+use crate::virtual_memory::Pager;
+
+/// An NVIDIA GPU: its primary context, with streams, events and memory as the driver gives them.
+#[derive(Debug)]
+pub struct Cuda {
+    pub(crate) ordinal: u32,
+    pub(crate) context: Arc<Context>,
+    properties: DeviceProperties,
+    pub(crate) peers: Peers,
+    pager: Option<Pager>,
+    pub(crate) cudarc: Cudarc,
+}
+
+impl Cuda {
+    fn new(ordinal: u32) -> DriverResult<Self> {
+        let device = devices::device(ordinal)?;
+        let context = Context::retain(device)?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: The call writes two numbers.
+        context.run(|| unsafe { call!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest)) })?;
+        let properties = devices::properties(device, (least, greatest))?;
+        let pager = Pager::new(&context);
+        let (peers, cudarc) = (Peers::default(), Cudarc::default());
+        Ok(Self { ordinal, context, properties, peers, pager, cudarc })
+    }
+}
+
+// SAFETY: `cuMemAlloc` gives memory that overlaps no other and stays; streams are in order, `cuStreamWaitEvent` orders them,
+// and an event is complete when the work before it is, or the device does none any more; `cuMemFree` waits for the work that
+// was submitted before; nothing here panics or calls the core.
+unsafe impl Backend for Cuda {
+    const KIND: DeviceKind = DeviceKind::new("cuda");
+    type Ptr = CudaPtr;
+    type Stream = CudaStream;
+    type Event = CudaEvent;
+
+    fn probe() -> Result<u32, Unavailable> {
+        devices::count()
+    }
+
+    fn open(ordinal: u32) -> DriverResult<Self> {
+        devices::count().map_err(|why| devices::refused(&why)).and_then(|_| Self::new(ordinal))
+    }
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: The call writes two numbers.
+        self.context.run(|| unsafe { call!(cuMemGetInfo(&mut free, &mut total)) })?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64, source: MemoryInfoSource::Driver })
+    }
+
+    fn stream(&self, kind: StreamKind) -> DriverResult<CudaStream> {
+        CudaStream::make(&self.context, kind)
+    }
+
+    fn synchronize(&self, stream: &CudaStream) -> DriverResult<()> {
+        stream.synchronize()
+    }
+
+    fn is_idle(&self, stream: &CudaStream) -> DriverResult<bool> {
+        stream.is_idle()
+    }
+
+    fn event(&self, flags: EventFlags) -> DriverResult<CudaEvent> {
+        CudaEvent::make(&self.context, flags)
+    }
+
+    fn record(&self, event: &CudaEvent, stream: &CudaStream) -> DriverResult<()> {
+        event.record(stream)
+    }
+
+    fn wait(&self, stream: &CudaStream, event: &CudaEvent) -> DriverResult<()> {
+        event.wait_on(stream)
+    }
+
+    fn is_complete(&self, event: &CudaEvent) -> DriverResult<bool> {
+        event.is_complete()
+    }
+
+    fn wait_host(&self, event: &CudaEvent) -> DriverResult<()> {
+        event.wait()
+    }
+
+    fn elapsed_ns(&self, start: &CudaEvent, end: &CudaEvent) -> DriverResult<i64> {
+        start.elapsed_ns(end)
+    }
+
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<CudaPtr> {
+        let mut at = 0;
+        let len = bytes(len);
+        // SAFETY: The call writes an address.
+        self.context.run_beside_captures(|| unsafe { call!(cuMemAlloc(&mut at, len)) })?;
+        Ok(CudaPtr::from_native(at))
+    }
+
+    unsafe fn dealloc(&self, ptr: CudaPtr, _len: NonZeroU64) {
+        // SAFETY: The caller gives back what `alloc` gave, once; a call that fails gives nothing back.
+        self.context.give_back(|| unsafe { call!(cuMemFree(ptr.native())) });
+    }
+
+    unsafe fn copy(
+        &self,
+        dst: Place<CudaPtr>,
+        src: Place<CudaPtr>,
+        len: NonZeroU64,
+        stream: &CudaStream,
+    ) -> DriverResult<()> {
+        let (len, stream) = (bytes(len), stream.native());
+        // SAFETY, for all: The caller promises two valid ranges, the host's until the stream has done this.
+        self.context.run(|| match (dst, src) {
+            (Place::Device(to), Place::Device(from)) => {
+                let (to, from) = (to.native(), from.native());
+                // SAFETY: As said.
+                unsafe { call!(cuMemcpyDtoDAsync(to, from, len, stream)) }
+            }
+            (Place::Device(to), Place::Host(from)) => {
+                let (to, from) = (to.native(), from.as_ptr().cast());
+                // SAFETY: As said.
+                unsafe { call!(cuMemcpyHtoDAsync(to, from, len, stream)) }
+            }
+            (Place::Host(to), Place::Device(from)) => {
+                let (to, from) = (to.as_ptr().cast(), from.native());
+                // SAFETY: As said.
+                unsafe { call!(cuMemcpyDtoHAsync(to, from, len, stream)) }
+            }
+            (Place::Host(to), Place::Host(from)) => {
+                let [to, from] = [to, from].map(|at| at.as_ptr().expose_provenance() as CUdeviceptr);
+                // SAFETY: As said. The driver sees from an address where it is.
+                unsafe { call!(cuMemcpyAsync(to, from, len, stream)) }
+            }
+        })
+    }
+
+    unsafe fn fill(&self, dst: CudaPtr, value: u8, len: NonZeroU64, stream: &CudaStream) -> DriverResult<()> {
+        let (to, len) = (dst.native(), bytes(len));
+        // SAFETY: The caller promises a range valid for writes.
+        self.context.run(|| unsafe { call!(cuMemsetD8Async(to, value, len, stream.native())) })
+    }
+
+    fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+        let (mut at, len) = (ptr::null_mut(), bytes(len));
+        // SAFETY: The call writes an address.
+        self.context.run_beside_captures(|| unsafe {
+            call!(cuMemHostAlloc(&mut at, len, CU_MEMHOSTALLOC_PORTABLE))
+        })?;
+        let nowhere =
+            || answer::refused("cuMemHostAlloc", DriverErrorKind::Other, "the driver gave no address");
+        NonNull::new(at.cast()).ok_or_else(nowhere)
+    }
+
+    unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
+        let at = ptr.as_ptr().cast();
+        // SAFETY: The caller gives back what `alloc_host` gave, once, and nothing uses it; a call that fails gives nothing back.
+        self.context.give_back(|| unsafe { call!(cuMemFreeHost(at)) });
+    }
+
+    fn is_capturing(&self, stream: &CudaStream) -> DriverResult<bool> {
+        stream.is_capturing()
+    }
+
+    fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
+        Some(self)
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<CudaPtr>> {
+        self.pager.as_ref().map(|pager| pager as _)
+    }
+}
+
+/// A length as the driver takes it; more than there is address space is as good as all of it.
+pub(crate) fn bytes(len: NonZeroU64) -> usize {
+    usize::try_from(len.get()).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,157 @@
+//! Which devices there are, and what they say about themselves. Makes no context on any of them.
+#![allow(unsafe_code)] // calls the driver
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+
+use accelerator_core::{
+    DeviceCapability, DeviceProperties, DriverError, DriverErrorKind, DriverResult, PciAddress, Unavailable,
+    Uuid,
+};
+use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUresult as Code, CUuuid};
+
+use crate::answer;
+use crate::calls::call;
+use crate::context::FORKED;
+use crate::library;
+
+/// How many devices there are. Asked once a process: the driver reads `CUDA_VISIBLE_DEVICES` once, too.
+pub(crate) fn count() -> Result<u32, Unavailable> {
+    static COUNTED: OnceLock<(u32, Result<u32, Unavailable>)> = OnceLock::new();
+    let process = std::process::id();
+    match COUNTED.get_or_init(|| (process, asked())) {
+        (asked_by, Ok(_)) if *asked_by != process => Err(Unavailable { reason: FORKED.to_owned() }),
+        (_, counted) => counted.clone(),
+    }
+}
+
+fn asked() -> Result<u32, Unavailable> {
+    if !library::is_there() {
+        let reason = "there is no NVIDIA driver: libcuda was not found, or could not be loaded";
+        return Err(Unavailable { reason: reason.to_owned() });
+    }
+    let mut count = 0;
+    // SAFETY: The only flag is 0.
+    let initialised = unsafe { call!(cuInit(0)) };
+    // SAFETY: The call writes a number.
+    initialised.and_then(|()| unsafe { call!(cuDeviceGetCount(&mut count)) }).map_err(|error| why(&error))?;
+    match u32::try_from(count) {
+        Ok(0) | Err(_) => Err(none()),
+        Ok(count) => Ok(count),
+    }
+}
+
+fn why(error: &DriverError) -> Unavailable {
+    if answer::is(error, Code::CUDA_ERROR_NO_DEVICE) {
+        return none();
+    }
+    let reason = match answer::is(error, Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH) {
+        true => format!("{error}: the driver's library and its kernel module differ, restart the machine"),
+        false => format!("the NVIDIA driver does not start: {error}"),
+    };
+    Unavailable { reason }
+}
+
+/// The reason for those who open a device without asking for it first.
+pub(crate) fn refused(why: &Unavailable) -> DriverError {
+    let name = if why.reason == FORKED { FORKED } else { "there is no device to open" };
+    answer::refused("cuInit", DriverErrorKind::Unsupported, name)
+}
+
+fn none() -> Unavailable {
+    let reason = "the NVIDIA driver finds no device";
+    let reason = match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(visible) => format!("{reason} with CUDA_VISIBLE_DEVICES={visible}"),
+        Err(_) => reason.to_owned(),
+    };
+    Unavailable { reason }
+}
+
+pub(crate) fn device(ordinal: u32) -> DriverResult<CUdevice> {
+    let mut device = 0;
+    let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+    // SAFETY: The call writes a number.
+    unsafe { call!(cuDeviceGet(&mut device, ordinal)) }.map(|()| device)
+}
+
+pub(crate) fn attribute(device: CUdevice, attribute: Attribute) -> DriverResult<c_int> {
+    let mut value = 0;
+    // SAFETY: The call writes a number.
+    unsafe { call!(cuDeviceGetAttribute(&mut value, attribute as c_int, device)) }.map(|()| value)
+}
+
+/// What the device says about itself; `stream_priorities` come from its context.
+pub(crate) fn properties(device: CUdevice, stream_priorities: (i32, i32)) -> DriverResult<DeviceProperties> {
+    let mut total = 0;
+    // SAFETY: The call writes a number.
+    unsafe { call!(cuDeviceTotalMem(&mut total, device)) }?;
+    Ok(DeviceProperties {
+        name: name(device)?,
+        driver: driver(device)?,
+        total_memory: total as u64,
+        largest_allocation: u64::MAX,
+        alignment: 256, // what CUDA promises of every allocation
+        stream_priorities,
+        capability: DeviceCapability { supported_dtypes: DTYPES.to_vec() },
+        uuid: uuid(device),
+        pci_address: pci_address(device),
+    })
+}
+
+fn name(device: CUdevice) -> DriverResult<String> {
+    let mut name: [c_char; 256] = [0; 256];
+    // SAFETY: The call writes at most so many bytes, 0 at their end.
+    unsafe { call!(cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device)) }?;
+    let name = name.map(|character| character as u8);
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+    Ok(name.to_string_lossy().trim().to_owned())
+}
+
+fn driver(device: CUdevice) -> DriverResult<String> {
+    let mut version = 0;
+    // SAFETY: The call writes a number.
+    unsafe { call!(cuDriverGetVersion(&mut version)) }?;
+    let (major, minor) = compute_capability(device)?;
+    let (cuda, update) = (version / 1000, version % 1000 / 10);
+    Ok(format!("driver for CUDA {cuda}.{update}, compute capability {major}.{minor}"))
+}
+
+pub(crate) fn compute_capability(device: CUdevice) -> DriverResult<(i32, i32)> {
+    let major = attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    Ok((major, attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?))
+}
+
+fn uuid(device: CUdevice) -> Option<Uuid> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    // SAFETY: The call writes 16 bytes.
+    unsafe { call!(cuDeviceGetUuid(&mut uuid, device)) }.ok()?;
+    Some(Uuid(uuid.bytes.map(|byte| byte as u8)))
+}
+
+fn pci_address(device: CUdevice) -> Option<PciAddress> {
+    let part = |asked| attribute(device, asked).ok().and_then(|value| u32::try_from(value).ok());
+    Some(PciAddress {
+        domain: part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+        bus: part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+        device: part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+        function: 0, // as in `cuDeviceGetPCIBusId`
+    })
+}
+
+const DTYPES: [&str; 15] = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+];

@@ -1,0 +1,27 @@
+//! The driver's library, loaded at run time.
+#![allow(unsafe_code)] // loads a library
+
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+
+/// Whether there is a driver on this machine.
+pub(crate) fn is_there() -> bool {
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    // SAFETY: Loading the NVIDIA driver runs its own start-up code only.
+    *PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
+}
+
+/// A function of the driver; `None`: there is no driver, or it is too old to have this one.
+///
+/// # Safety
+/// * `F` is a function pointer of the type that CUDA documents for this name.
+pub(crate) unsafe fn function<F: Copy>(name: &str) -> Option<F> {
+    if !is_there() {
+        return None; // the next line would panic
+    }
+    // SAFETY: As above.
+    let library = unsafe { sys::culib() };
+    // SAFETY: The caller promises the type, and the library is never unloaded.
+    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|function| *function)
+}

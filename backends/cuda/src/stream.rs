@@ -1,0 +1,177 @@
+//! Streams and events.
+#![allow(unsafe_code)] // calls the driver
+
+use std::ffi::c_uint;
+use std::sync::Arc;
+
+use accelerator_core::{DriverResult, EventFlags, StreamKind};
+use cudarc::driver::sys::{
+    CUevent, CUevent_flags as EventFlag, CUresult as Code, CUstream, CUstream_flags as StreamFlag,
+    CUstreamCaptureStatus as Capture,
+};
+
+use crate::answer::{self, Answer};
+use crate::calls::{self, call};
+use crate::context::Context;
+
+/// A CUDA stream.
+#[derive(Debug)]
+pub struct CudaStream {
+    raw: CUstream,
+    context: Arc<Context>,
+    owned: bool,
+}
+
+// SAFETY: The handle is a name: CUDA lets every thread use it.
+unsafe impl Send for CudaStream {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for CudaStream {}
+
+impl CudaStream {
+    pub(crate) fn make(context: &Arc<Context>, kind: StreamKind) -> DriverResult<Self> {
+        let mut raw = std::ptr::null_mut();
+        match kind {
+            StreamKind::Default => Ok(Self::borrowed(raw, context)),
+            StreamKind::Side { priority } => {
+                let flags = StreamFlag::CU_STREAM_NON_BLOCKING as c_uint;
+                // SAFETY: The call writes a handle.
+                context.run(|| unsafe { call!(cuStreamCreateWithPriority(&mut raw, flags, priority)) })?;
+                Ok(Self { raw, context: Arc::clone(context), owned: true })
+            }
+        }
+    }
+
+    /// A stream that somebody else destroys.
+    pub(crate) fn borrowed(raw: CUstream, context: &Arc<Context>) -> Self {
+        Self { raw, context: Arc::clone(context), owned: false }
+    }
+
+    /// The stream, for other libraries; null: the legacy default stream. It lives as long as this.
+    pub fn native(&self) -> CUstream {
+        self.raw
+    }
+
+    /// Waits also where it fails: who asked is about to touch the host memory of copies. So an error of the calls, and not of
+    /// the work, is asked again; one that stays is that of a stream that is gone.
+    pub(crate) fn synchronize(&self) -> DriverResult<()> {
+        // SAFETY: The stream lives.
+        let wait = || unsafe { call!(cuStreamSynchronize(self.raw)) };
+        let waited = self.context.run_beside_captures(wait);
+        if waited.is_err() && !self.context.is_lost() {
+            let _ = (0..3).find(|_| self.context.run_beside_captures(wait).is_ok());
+        }
+        waited
+    }
+
+    pub(crate) fn is_idle(&self) -> DriverResult<bool> {
+        self.context.run_beside_captures(|| {
+            // SAFETY: The stream lives.
+            let answer = unsafe { calls::cuStreamQuery(self.raw) };
+            is_reached("cuStreamQuery", answer?)
+        })
+    }
+
+    pub(crate) fn is_capturing(&self) -> DriverResult<bool> {
+        let mut status = Capture::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
+        // SAFETY: The stream lives, and the call writes a number.
+        let asked = self.context.run(|| unsafe { call!(cuStreamIsCapturing(self.raw, &mut status)) });
+        match asked {
+            Ok(()) => Ok(status != Capture::CU_STREAM_CAPTURE_STATUS_NONE as c_uint),
+            // Of the legacy stream: another one is capturing.
+            Err(error) if answer::is(&error, Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: Made by `make`, and nobody else destroys it. The driver does its pending work first.
+            let _ = self.context.run(|| unsafe { call!(cuStreamDestroy(self.raw)) });
+        }
+    }
+}
+
+/// A CUDA event.
+#[derive(Debug)]
+pub struct CudaEvent {
+    raw: CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: The handle is a name: CUDA lets every thread use it.
+unsafe impl Send for CudaEvent {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for CudaEvent {}
+
+impl CudaEvent {
+    pub(crate) fn make(context: &Arc<Context>, flags: EventFlags) -> DriverResult<Self> {
+        let mut raw = std::ptr::null_mut();
+        let flags = match flags.timing {
+            true => EventFlag::CU_EVENT_DEFAULT,
+            false => EventFlag::CU_EVENT_DISABLE_TIMING,
+        };
+        // SAFETY: The call writes a handle.
+        context.run(|| unsafe { call!(cuEventCreate(&mut raw, flags as c_uint)) })?;
+        Ok(Self { raw, context: Arc::clone(context) })
+    }
+
+    /// The event, for other libraries. It lives as long as this.
+    pub fn native(&self) -> CUevent {
+        self.raw
+    }
+
+    pub(crate) fn record(&self, stream: &CudaStream) -> DriverResult<()> {
+        // SAFETY: Event and stream live.
+        self.context.run(|| unsafe { call!(cuEventRecord(self.raw, stream.raw)) })
+    }
+
+    /// Makes the stream wait, which may be one of another device.
+    pub(crate) fn wait_on(&self, stream: &CudaStream) -> DriverResult<()> {
+        // SAFETY: Event and stream live; the only flag is 0.
+        let wait = || unsafe { call!(cuStreamWaitEvent(stream.raw, self.raw, 0)) };
+        match Arc::ptr_eq(&stream.context, &self.context) {
+            true => self.context.run(wait),
+            false => stream.context.run_with_peer(&self.context, wait),
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> DriverResult<bool> {
+        let asked = self.context.run_beside_captures(|| {
+            // SAFETY: The event lives.
+            let answer = unsafe { calls::cuEventQuery(self.raw) };
+            is_reached("cuEventQuery", answer?)
+        });
+        // A lost device does no further work: all of it is over.
+        asked.or_else(|error| if self.context.is_lost() { Ok(true) } else { Err(error) })
+    }
+
+    pub(crate) fn wait(&self) -> DriverResult<()> {
+        // SAFETY: The event lives.
+        self.context.run_beside_captures(|| unsafe { call!(cuEventSynchronize(self.raw)) })
+    }
+
+    pub(crate) fn elapsed_ns(&self, end: &Self) -> DriverResult<i64> {
+        let mut milliseconds = 0.0;
+        // SAFETY: The events live, and the call writes a number.
+        self.context.run(|| unsafe { call!(cuEventElapsedTime(&mut milliseconds, self.raw, end.raw)) })?;
+        Ok((f64::from(milliseconds) * 1e6).round() as i64)
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        // SAFETY: Made by `make`, and nobody else destroys it. The driver keeps it until it is reached.
+        let _ = self.context.run(|| unsafe { call!(cuEventDestroy(self.raw)) });
+    }
+}
+
+/// What a query answered. "Not yet" is no error, and is asked often, so that no text is looked up for it.
+fn is_reached(call: &'static str, answer: Answer) -> DriverResult<bool> {
+    const NOT_READY: Answer = Code::CUDA_ERROR_NOT_READY as Answer;
+    match answer {
+        NOT_READY => Ok(false),
+        answer => answer::of(call, answer).map(|()| true),
+    }
+}
