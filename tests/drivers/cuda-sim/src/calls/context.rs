@@ -1,0 +1,143 @@
+//! Primary contexts, and which one is current on a thread.
+
+use crate::code::{Code, Outcome};
+use crate::gate::{Out, exports, put, required};
+use crate::state::{Handle, Session};
+use crate::thread;
+
+exports! {
+    /// The primary context of a device, made at the first call.
+    fn cuDevicePrimaryCtxRetain(context: Out<'_, Handle>, device: i32) [Init] => safe retain;
+    /// Gives it back; with the last one it is destroyed, and all that belongs to it.
+    fn cuDevicePrimaryCtxRelease_v2(device: i32) [Init] => safe release;
+    /// Its flags, always 0, and whether it exists.
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<'_, u32>, active: Out<'_, i32>)
+        [Init] => safe state;
+    /// Makes a context current on the thread; null: none.
+    fn cuCtxSetCurrent(context: Handle) [Init] => safe set_current;
+    /// The thread's context, or null.
+    fn cuCtxGetCurrent(context: Out<'_, Handle>) [Init] => safe get_current;
+    /// Makes a context current until it is popped.
+    fn cuCtxPushCurrent_v2(context: Handle) [Init] => safe push_current;
+    /// Makes the context before it current again.
+    fn cuCtxPopCurrent_v2(context: Out<'_, Handle>) [Init] => safe pop_current;
+    /// The device of the current context.
+    fn cuCtxGetDevice(device: Out<'_, i32>) [Init] => safe get_device;
+    /// The API version of a context.
+    fn cuCtxGetApiVersion(context: Handle, version: Out<'_, u32>) [Init] => safe api_version;
+    /// How the current context waits: not simulated.
+    fn cuCtxSetFlags(flags: u32) [Context] => safe set_flags;
+    /// The least and the greatest priority of streams: 0 and -5.
+    fn cuCtxGetStreamPriorityRange(least: Out<'_, i32>, greatest: Out<'_, i32>)
+        [Context] => safe priority_range;
+    /// Waits for all work of the current context.
+    fn cuCtxSynchronize() [NoCapture] => safe synchronize;
+    /// Lets kernels of the current context into the memory of another's device.
+    fn cuCtxEnablePeerAccess(peer: Handle, flags: u32) [Context] => safe enable_peer_access;
+    /// Ends that.
+    fn cuCtxDisablePeerAccess(peer: Handle) [Context] => safe disable_peer_access;
+}
+
+fn retain(driver: &mut Session, context: Out<'_, Handle>, device: i32) -> Outcome {
+    let context = required(context)?;
+    let device = driver.device(device)?;
+    context.write(driver.retain_context(device)?);
+    Ok(())
+}
+
+fn release(driver: &mut Session, device: i32) -> Outcome {
+    let device = driver.device(device)?;
+    driver.release_context(device)
+}
+
+fn state(driver: &mut Session, device: i32, flags: Out<'_, u32>, active: Out<'_, i32>) -> Outcome {
+    let device = driver.device(device)?;
+    put(flags, 0);
+    put(active, i32::from(driver.primary_context(device).is_some()));
+    Ok(())
+}
+
+fn set_current(driver: &mut Session, context: Handle) -> Outcome {
+    if context != 0 && !driver.contexts.contains_key(&context) {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    thread::set_current(context);
+    Ok(())
+}
+
+fn get_current(_: &mut Session, context: Out<'_, Handle>) -> Outcome {
+    required(context)?.write(thread::current());
+    Ok(())
+}
+
+fn push_current(driver: &mut Session, context: Handle) -> Outcome {
+    if !driver.contexts.contains_key(&context) {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    thread::push(context);
+    Ok(())
+}
+
+fn pop_current(_: &mut Session, context: Out<'_, Handle>) -> Outcome {
+    put(context, thread::pop().ok_or(Code::INVALID_CONTEXT)?);
+    Ok(())
+}
+
+fn get_device(driver: &mut Session, device: Out<'_, i32>) -> Outcome {
+    let device = required(device)?;
+    let current = driver.current()?;
+    device.write(driver.contexts[&current].device as i32);
+    Ok(())
+}
+
+fn api_version(driver: &mut Session, context: Handle, version: Out<'_, u32>) -> Outcome {
+    let version = required(version)?;
+    if context != 0 {
+        driver.context(context)?;
+    }
+    version.write(3020);
+    Ok(())
+}
+
+fn set_flags(_: &mut Session, _flags: u32) -> Outcome {
+    Ok(())
+}
+
+fn priority_range(_: &mut Session, least: Out<'_, i32>, greatest: Out<'_, i32>) -> Outcome {
+    put(least, crate::calls::stream::LEAST_PRIORITY);
+    put(greatest, crate::calls::stream::GREATEST_PRIORITY);
+    Ok(())
+}
+
+fn synchronize(driver: &mut Session) -> Outcome {
+    let current = driver.current()?;
+    let ends = driver.ends_of(current);
+    driver.wait(&ends);
+    driver.context(current).map(drop)
+}
+
+fn enable_peer_access(driver: &mut Session, peer: Handle, flags: u32) -> Outcome {
+    if flags != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let (current, device) = (driver.current()?, driver.context(peer)?.device);
+    let most = driver.settings.peers;
+    let context = driver.context(current)?;
+    if current == peer {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    if context.peers.contains(&device) {
+        return Err(Code::PEER_ACCESS_ALREADY_ENABLED);
+    }
+    if context.peers.len() >= most {
+        return Err(Code::TOO_MANY_PEERS);
+    }
+    context.peers.insert(device);
+    Ok(())
+}
+
+fn disable_peer_access(driver: &mut Session, peer: Handle) -> Outcome {
+    let (current, device) = (driver.current()?, driver.context(peer)?.device);
+    let peers = &mut driver.context(current)?.peers;
+    if peers.remove(&device) { Ok(()) } else { Err(Code::PEER_ACCESS_NOT_ENABLED) }
+}

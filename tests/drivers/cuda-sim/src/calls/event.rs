@@ -1,0 +1,97 @@
+//! Events.
+
+use crate::code::{Code, Outcome};
+use crate::event::Event;
+use crate::gate::{Out, exports, required};
+use crate::state::{Handle, Session};
+use crate::work::Work;
+
+/// `CU_EVENT_DISABLE_TIMING`
+const DISABLE_TIMING: u32 = 2;
+/// `CU_EVENT_INTERPROCESS`, which goes with the one above alone.
+const INTERPROCESS: u32 = 4;
+const ALL_FLAGS: u32 = 7;
+
+exports! {
+    /// Makes an event.
+    fn cuEventCreate(event: Out<'_, Handle>, flags: u32) [Context] => safe create;
+    /// Takes an event away; who waits for it still does.
+    fn cuEventDestroy_v2(event: Handle) [Healthy] => safe destroy;
+    /// Marks the work that a stream has so far.
+    fn cuEventRecord(event: Handle, stream: Handle) [Context] => safe record;
+    /// Whether the work that it marks is over.
+    fn cuEventQuery(event: Handle) [NoCapture] => safe query;
+    /// Waits until it is.
+    fn cuEventSynchronize(event: Handle) [NoCapture] => safe synchronize;
+    /// Milliseconds of virtual time between two events.
+    fn cuEventElapsedTime(milliseconds: Out<'_, f32>, start: Handle, end: Handle)
+        [Context] => safe elapsed_time;
+    /// The same.
+    fn cuEventElapsedTime_v2(milliseconds: Out<'_, f32>, start: Handle, end: Handle)
+        [Context] => safe elapsed_time;
+}
+
+fn create(driver: &mut Session, event: Out<'_, Handle>, flags: u32) -> Outcome {
+    let event = required(event)?;
+    let timing = flags & DISABLE_TIMING == 0;
+    if flags & !ALL_FLAGS != 0 || (flags & INTERPROCESS != 0 && timing) {
+        return Err(Code::INVALID_VALUE);
+    }
+    let context = driver.current()?;
+    let handle = driver.new_handle();
+    driver.events.insert(handle, Event { context, timing, recorded: None, time: None, captured: None });
+    event.write(handle);
+    Ok(())
+}
+
+fn destroy(driver: &mut Session, handle: Handle) -> Outcome {
+    driver.event(handle)?;
+    driver.events.remove(&handle);
+    Ok(())
+}
+
+fn record(driver: &mut Session, handle: Handle, stream: Handle) -> Outcome {
+    let context = driver.event(handle)?.context;
+    let stream = driver.stream(stream)?;
+    if driver.streams[&stream].context != context {
+        return Err(Code::INVALID_HANDLE);
+    }
+    let captured = driver.mark_in_capture(stream)?;
+    let recorded = match captured {
+        Some(_) => None,
+        None => driver.submit(stream, Work::Record(handle), None)?,
+    };
+    let event = driver.event(handle)?;
+    (event.recorded, event.time, event.captured) = (recorded, None, captured);
+    Ok(())
+}
+
+fn query(driver: &mut Session, handle: Handle) -> Outcome {
+    let mark = driver.mark(handle)?;
+    driver.advance();
+    driver.event(handle)?;
+    if mark.is_none_or(|mark| driver.is_over(mark)) { Ok(()) } else { Err(Code::NOT_READY) }
+}
+
+fn synchronize(driver: &mut Session, handle: Handle) -> Outcome {
+    let context = driver.event(handle)?.context;
+    if let Some(mark) = driver.mark(handle)? {
+        driver.wait(&[mark]);
+    }
+    driver.context(context).map(drop)
+}
+
+fn elapsed_time(driver: &mut Session, milliseconds: Out<'_, f32>, start: Handle, end: Handle) -> Outcome {
+    let milliseconds = required(milliseconds)?;
+    let marks = [driver.mark(start)?, driver.mark(end)?];
+    let timed = driver.event(start)?.timing && driver.event(end)?.timing;
+    if !timed || marks.contains(&None) {
+        return Err(Code::INVALID_HANDLE);
+    }
+    driver.advance();
+    let (Some(start), Some(end)) = (driver.event(start)?.time, driver.event(end)?.time) else {
+        return Err(Code::NOT_READY);
+    };
+    milliseconds.write((end as f64 / 1e6 - start as f64 / 1e6) as f32);
+    Ok(())
+}

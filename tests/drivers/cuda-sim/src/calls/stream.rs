@@ -1,0 +1,148 @@
+//! Streams.
+
+use std::ffi::c_void;
+
+use crate::code::{Code, Outcome};
+use crate::gate::{Out, exports, required};
+use crate::scheduler::Position;
+use crate::state::{Handle, Session};
+use crate::stream::{Kind, Stream};
+use crate::work::{HostFunction, Work};
+
+pub(super) const LEAST_PRIORITY: i32 = 0;
+pub(super) const GREATEST_PRIORITY: i32 = -5;
+
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
+
+exports! {
+    /// Makes a stream.
+    fn cuStreamCreate(stream: Out<'_, Handle>, flags: u32) [Context] => safe create;
+    /// Makes a stream with a priority, which is brought into the permitted range and changes nothing else.
+    fn cuStreamCreateWithPriority(stream: Out<'_, Handle>, flags: u32, priority: i32)
+        [Context] => safe create_with_priority;
+    /// Takes a stream away; its work still happens.
+    fn cuStreamDestroy_v2(stream: Handle) [Healthy] => safe destroy;
+    /// Waits for the work in it.
+    fn cuStreamSynchronize(stream: Handle) [NoCapture] => safe synchronize;
+    /// Whether its work is over.
+    fn cuStreamQuery(stream: Handle) [NoCapture] => safe query;
+    /// Lets it wait for what an event marks at this moment.
+    fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) [Context] => safe wait_event;
+    /// The priority that it got.
+    fn cuStreamGetPriority(stream: Handle, priority: Out<'_, i32>) [Context] => safe get_priority;
+    /// The flags that it was made with.
+    fn cuStreamGetFlags(stream: Handle, flags: Out<'_, u32>) [Context] => safe get_flags;
+    /// Its context.
+    fn cuStreamGetCtx(stream: Handle, context: Out<'_, Handle>) [Context] => safe get_context;
+    /// Calls a function in its turn, on a thread of the driver's.
+    fn cuLaunchHostFunc(
+        stream: Handle, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void,
+    )
+        [Context] => safe launch_host_function;
+}
+
+fn create(driver: &mut Session, stream: Out<'_, Handle>, flags: u32) -> Outcome {
+    create_with_priority(driver, stream, flags, LEAST_PRIORITY)
+}
+
+fn create_with_priority(driver: &mut Session, stream: Out<'_, Handle>, flags: u32, priority: i32) -> Outcome {
+    let stream = required(stream)?;
+    let kind = match flags {
+        0 => Kind::Blocking,
+        NON_BLOCKING => Kind::NonBlocking,
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    let context = driver.current()?;
+    let handle = driver.new_handle();
+    let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
+    driver.streams.insert(handle, Stream::new(context, kind, priority));
+    stream.write(handle);
+    Ok(())
+}
+
+fn destroy(driver: &mut Session, handle: Handle) -> Outcome {
+    let found = driver.stream(handle)?;
+    if found != handle {
+        return Err(Code::INVALID_HANDLE); // a default stream
+    }
+    driver.abandon_capture(found);
+    if let Some(stream) = driver.streams.get_mut(&found) {
+        stream.destroyed = true;
+        stream.held = false;
+        if stream.is_gone() {
+            driver.streams.remove(&found);
+        }
+    }
+    Ok(())
+}
+
+/// Where the work of a stream ends so far.
+fn end(driver: &mut Session, handle: Handle) -> Outcome<Position> {
+    let stream = driver.stream(handle)?;
+    let state = driver.streams.get(&stream).ok_or(Code::INVALID_HANDLE)?;
+    if state.captured.is_some() {
+        driver.invalidate_capture_of(stream);
+        return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    Ok(Position { stream, number: state.submitted })
+}
+
+fn synchronize(driver: &mut Session, handle: Handle) -> Outcome {
+    let end = end(driver, handle)?;
+    let context = driver.streams.get(&end.stream).ok_or(Code::INVALID_HANDLE)?.context;
+    driver.wait(&[end]);
+    driver.context(context).map(drop)
+}
+
+fn query(driver: &mut Session, handle: Handle) -> Outcome {
+    let end = end(driver, handle)?;
+    let context = driver.streams.get(&end.stream).ok_or(Code::INVALID_HANDLE)?.context;
+    driver.advance();
+    driver.context(context)?;
+    if driver.is_over(end) { Ok(()) } else { Err(Code::NOT_READY) }
+}
+
+fn wait_event(driver: &mut Session, handle: Handle, event: Handle, flags: u32) -> Outcome {
+    let stream = driver.stream(handle)?;
+    driver.event(event)?;
+    if flags > 1 {
+        return Err(Code::INVALID_VALUE);
+    }
+    if !driver.wait_in_capture(stream, event)?
+        && let Some(mark) = driver.mark(event)?
+    {
+        driver.submit(stream, Work::Nothing, Some(mark))?;
+    }
+    Ok(())
+}
+
+fn get_priority(driver: &mut Session, handle: Handle, priority: Out<'_, i32>) -> Outcome {
+    let stream = driver.stream(handle)?;
+    required(priority)?.write(driver.streams[&stream].priority);
+    Ok(())
+}
+
+fn get_flags(driver: &mut Session, handle: Handle, flags: Out<'_, u32>) -> Outcome {
+    let stream = driver.stream(handle)?;
+    let is_free = driver.streams[&stream].kind == Kind::NonBlocking;
+    required(flags)?.write(if is_free { NON_BLOCKING } else { 0 });
+    Ok(())
+}
+
+fn get_context(driver: &mut Session, handle: Handle, context: Out<'_, Handle>) -> Outcome {
+    let stream = driver.stream(handle)?;
+    required(context)?.write(driver.streams[&stream].context);
+    Ok(())
+}
+
+fn launch_host_function(
+    driver: &mut Session,
+    handle: Handle,
+    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    data: *mut c_void,
+) -> Outcome {
+    let function = required(function)?;
+    let stream = driver.stream(handle)?;
+    driver.submit(stream, Work::HostFunction(HostFunction { function, data }), None).map(drop)
+}

@@ -1,0 +1,109 @@
+//! Primary contexts, one for each device that a program uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::code::{Code, Outcome};
+use crate::scheduler::Position;
+use crate::state::{Driver, Handle, Session};
+use crate::stream::{Kind, Stream};
+
+pub(crate) struct Context {
+    pub(crate) device: usize,
+    pub(crate) retains: u32,
+    /// What every call on it gives since something went wrong for good.
+    sticky: Option<Code>,
+    /// The legacy default stream.
+    pub(crate) legacy: Handle,
+    /// Default streams of threads, by the thread's number.
+    pub(crate) per_thread: BTreeMap<u64, Handle>,
+    /// Devices whose memory its kernels may touch.
+    pub(crate) peers: BTreeSet<usize>,
+}
+
+impl Context {
+    pub(crate) fn check(&self) -> Outcome {
+        self.sticky.map_or(Ok(()), Err)
+    }
+}
+
+impl Driver {
+    pub(crate) fn primary_context(&self, device: usize) -> Option<Handle> {
+        self.contexts.iter().find(|(_, context)| context.device == device).map(|(handle, _)| *handle)
+    }
+
+    pub(crate) fn context(&mut self, handle: Handle) -> Outcome<&mut Context> {
+        let context = self.contexts.get_mut(&handle).ok_or(Code::INVALID_CONTEXT)?;
+        context.check()?;
+        Ok(context)
+    }
+
+    pub(crate) fn retain_context(&mut self, device: usize) -> Outcome<Handle> {
+        let handle = match self.primary_context(device) {
+            Some(handle) => handle,
+            None => self.make_context(device),
+        };
+        self.context(handle)?.retains += 1;
+        Ok(handle)
+    }
+
+    fn make_context(&mut self, device: usize) -> Handle {
+        self.devices[device].contexts_made += 1;
+        let handle = self.new_handle();
+        let legacy = self.new_handle();
+        self.streams.insert(legacy, Stream::new(handle, Kind::Legacy, 0));
+        let context = Context {
+            device,
+            retains: 0,
+            sticky: None,
+            legacy,
+            per_thread: BTreeMap::new(),
+            peers: BTreeSet::new(),
+        };
+        self.contexts.insert(handle, context);
+        handle
+    }
+
+    /// Nothing of the context's work happens any more, and every call on it fails from now on.
+    pub(crate) fn fail_context(&mut self, handle: Handle, code: Code) {
+        let Some(context) = self.contexts.get_mut(&handle) else { return };
+        context.sticky = context.sticky.or(Some(code));
+        for stream in self.streams.values_mut().filter(|stream| stream.context == handle) {
+            stream.drop_work();
+        }
+        self.streams.retain(|_, stream| !stream.is_gone());
+        self.forget_lost_captures();
+    }
+
+    /// Makes failed contexts usable again.
+    pub(crate) fn forget_failures(&mut self) {
+        self.contexts.values_mut().for_each(|context| context.sticky = None);
+    }
+
+    /// Where the work of a context ends so far.
+    pub(crate) fn ends_of(&self, handle: Handle) -> Vec<Position> {
+        let own = self.streams.iter().filter(|(_, stream)| stream.context == handle);
+        own.map(|(stream, state)| Position { stream: *stream, number: state.submitted }).collect()
+    }
+}
+
+impl Session {
+    /// The last release waits for the context's work, and takes with it all that belongs to it.
+    pub(crate) fn release_context(&mut self, device: usize) -> Outcome {
+        let handle = self.primary_context(device).ok_or(Code::INVALID_CONTEXT)?;
+        let context = self.context(handle)?;
+        context.retains -= 1;
+        if context.retains > 0 {
+            return Ok(());
+        }
+        let ends = self.ends_of(handle);
+        self.wait(&ends);
+        self.contexts.remove(&handle);
+        self.streams.retain(|_, stream| stream.context != handle);
+        self.events.retain(|_, event| event.context != handle);
+        self.forget_lost_captures();
+        for address in self.memory.allocations_of(handle) {
+            self.release_memory(address);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,34 @@
+//! Events: marks in streams.
+
+use crate::capture::Captured;
+use crate::code::{Code, Outcome};
+use crate::scheduler::Position;
+use crate::state::{Driver, Handle};
+
+pub(crate) struct Event {
+    pub(crate) context: Handle,
+    pub(crate) timing: bool,
+    /// The mark set last.
+    pub(crate) recorded: Option<Position>,
+    /// When the work reached that mark.
+    pub(crate) time: Option<u64>,
+    /// Set last in a stream that was captured.
+    pub(crate) captured: Option<Captured>,
+}
+
+impl Driver {
+    pub(crate) fn event(&mut self, handle: Handle) -> Outcome<&mut Event> {
+        let context = self.events.get(&handle).ok_or(Code::INVALID_HANDLE)?.context;
+        self.context(context)?;
+        self.events.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// The mark that a program may ask about or wait for; `None`: nothing was recorded.
+    pub(crate) fn mark(&mut self, handle: Handle) -> Outcome<Option<Position>> {
+        let event = self.event(handle)?;
+        if event.captured.is_some() {
+            return Err(Code::CAPTURED_EVENT);
+        }
+        Ok(event.recorded)
+    }
+}
