@@ -2,16 +2,21 @@
 //!
 //! To add one: a name in [`Choice`] and an implementation of `Offered`.
 
+use accelerator::cuda::Cuda;
 use accelerator::host::Host;
 use accelerator::opencl::OpenCl;
 use accelerator_conformance::{Controls, Faulty, Plan, Sim, Suite};
 use accelerator_core::{Backend, Device, Error, GIB, Result};
 use clap::ValueEnum;
 
+use crate::kernels::{Saxpy, cuda_saxpy, host_saxpy, opencl_saxpy};
+
 /// A backend by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum Choice {
+    /// The first NVIDIA GPU, in the order of `CUDA_VISIBLE_DEVICES`
+    Cuda,
     /// The first OpenCL device, in the order of `ACCELERATOR_OPENCL_DEVICES`
     OpenCl,
     /// The host: real memory, reserved but not touched
@@ -38,6 +43,9 @@ pub(crate) trait Offered: Backend {
     /// Opens the first device, to hand out at most `capacity` bytes; `None`: nobody has said how many.
     fn replayed(capacity: Option<u64>) -> Result<Self::Replayed>;
 
+    /// A kernel to try; `None`: the backend has none.
+    const SAXPY: Option<Saxpy<Self>>;
+
     /// The conformance suite, with what is known of the drivers.
     fn suite() -> Suite<Self> {
         Suite::new(Self::KIND.name())
@@ -47,6 +55,7 @@ pub(crate) trait Offered: Backend {
 impl Choice {
     pub(crate) fn run<J: Job>(self, job: J) -> J::Outcome {
         match self {
+            Self::Cuda => job.with::<Cuda>(),
             Self::OpenCl => job.with::<OpenCl>(),
             Self::Host => job.with::<Host>(),
             Self::Sim => job.with::<Sim>(),
@@ -69,8 +78,24 @@ impl Choice {
     }
 }
 
+impl Offered for Cuda {
+    type Replayed = Faulty<Self>;
+    const SAXPY: Option<Saxpy<Self>> = Some(cuda_saxpy);
+
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
+        Self::probe().map_err(|why| Error::no_accelerator(Self::KIND, &why))?;
+        let device = Device { kind: Self::KIND, index: 0 };
+        let opened = Self::open(0).map(Faulty::new).map_err(|source| Error::Driver { device, source })?;
+        Ok(match capacity {
+            Some(capacity) => opened.with_memory(capacity),
+            None => opened,
+        })
+    }
+}
+
 impl Offered for OpenCl {
     type Replayed = Faulty<Self>;
+    const SAXPY: Option<Saxpy<Self>> = Some(opencl_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
         Self::probe().map_err(|why| Error::no_accelerator(Self::KIND, &why))?;
@@ -85,6 +110,7 @@ impl Offered for OpenCl {
 
 impl Offered for Host {
     type Replayed = Faulty<Self>;
+    const SAXPY: Option<Saxpy<Self>> = Some(host_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
         Ok(Faulty::new(Self::new(0, capacity.unwrap_or(CAPACITY))))
@@ -93,6 +119,7 @@ impl Offered for Host {
 
 impl Offered for Sim {
     type Replayed = Self;
+    const SAXPY: Option<Saxpy<Self>> = None;
 
     fn replayed(capacity: Option<u64>) -> Result<Self> {
         Ok(Self::new(capacity.unwrap_or(CAPACITY)))

@@ -1,4 +1,5 @@
 use std::io;
+use std::path::{Path, PathBuf};
 
 use accelerator_core::Error;
 
@@ -27,6 +28,14 @@ pub enum Failure {
     /// No conformance case has this in its name.
     #[error("no case has `{0}` in its name")]
     NoCase(String),
+    /// A file for output cannot be written.
+    #[error("{}: cannot be written: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// The output cannot be written.
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
@@ -36,6 +45,10 @@ impl Failure {
     /// What is wrong with a line of a trace.
     pub(crate) fn in_line(trace: &str, line: usize, error: impl Into<ReplayError>) -> Self {
         Self::Line { trace: trace.to_owned(), line, error: error.into() }
+    }
+
+    pub(crate) fn file(path: &Path, error: io::Error) -> Self {
+        Self::File { path: path.to_owned(), error }
     }
 
     /// Whether the reader of the output has had enough, as in `accel info | head -1`.

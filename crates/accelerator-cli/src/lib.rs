@@ -3,6 +3,7 @@
 pub mod backends;
 pub mod commands;
 mod failure;
+mod kernels;
 pub mod replay;
 pub mod trace;
 

@@ -6,7 +6,7 @@ use accelerator_cli::commands;
 use accelerator_cli::commands::Command;
 use clap::Parser;
 
-/// Devices, trace replay and conformance on your own machine.
+/// Devices, trace replay, conformance and reports on your own machine.
 #[derive(Parser)]
 #[command(name = "accel", version)]
 struct Arguments {

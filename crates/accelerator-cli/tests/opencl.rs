@@ -15,6 +15,7 @@ fn main() {
         trial("a_platform_without_a_device_is_told", platform_without_device),
         trial("replays_as_on_the_simulated_device", replays_agree),
         trial("a_conformance_case_passes", conformance),
+        trial("a_report_holds", report),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -75,5 +76,16 @@ fn conformance(_devices: &str) -> Completion {
     let passed = Ended::of(accel_with_drivers(&CONFORMANCE).output().unwrap());
     assert_eq!(passed.status, Some(0), "{}", passed.error);
     assert!(passed.out.contains("1 passed; 0 failed; 0 ignored"), "{}", passed.out);
+    Completion::Completed
+}
+
+fn report(devices: &str) -> Completion {
+    let told = Ended::of(accel_with_drivers(&["verify", "--backend", "opencl", "--quick"]).output().unwrap());
+    assert_eq!(told.status, Some(0), "{}{}", told.error, told.out);
+    let title = told.out.lines().next().unwrap();
+    let name =
+        title.strip_prefix("# accel verify on opencl:0 (").and_then(|rest| rest.strip_suffix("): all held"));
+    assert!(name.is_some_and(|name| devices.contains(name)), "{title}\n{devices}");
+    assert_eq!(told.out.matches("\n## ").count(), told.out.matches(": held\n").count(), "{}", told.out);
     Completion::Completed
 }

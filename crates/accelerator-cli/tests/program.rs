@@ -1,29 +1,31 @@
 //! `accel` as a person runs it: what it prints, and how it ends.
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at what should not happen")]
 
 #[path = "program/accel.rs"]
 mod accel;
 #[path = "program/opencl.rs"]
 mod opencl;
+#[path = "program/verify.rs"]
+mod verify;
 
 use std::io::Write;
 use std::process::Stdio;
 
 use accel::{Ended, accel, file, run, run_with_input};
-use accelerator_cli::trace::Source;
+use accelerator_cli::trace::BUNDLED;
 
 #[test]
 fn wrong_usage_ends_with_2() {
     run(&[]).fails(2, "Usage: accel");
     run(&["fly"]).fails(2, "unrecognized subcommand 'fly'");
-    run(&["replay", "--backend", "abacus"]).fails(2, "possible values: opencl, host, sim");
+    run(&["replay", "--backend", "abacus"]).fails(2, "possible values: cuda, opencl, host, sim");
     run(&["replay", "--capacity", "apples"]).fails(2, "expected a size, as 16GiB");
     run(&["replay", "--placements"]).fails(2, "--plain");
     run(&["replay", "--conf", "foo:1"]).fails(2, "unknown key `foo`, expected one of max_split_size_mb");
     run(&["replay", "--conf", "expandable_segments:True"])
         .fails(2, "`expandable_segments:True` is not offered yet");
-    run(&["replay", "--conf", "pinned_max_cached_size_mb:1"])
-        .fails(2, "`pinned_max_cached_size_mb` is not offered yet");
+    run(&["replay", "--conf", "pinned_max_cached_size_mb:x"])
+        .fails(2, "`pinned_max_cached_size_mb` takes a whole number, not `x`");
     run(&["replay", "--conf", "backend:native"])
         .fails(2, "`backend` is a setting of PyTorch's CUDA allocator alone");
 }
@@ -63,7 +65,7 @@ fn what_came_before_a_failure_is_told() {
 
 #[test]
 fn a_truncated_or_foreign_file_is_told() {
-    let whole = Source::BUNDLED;
+    let whole = BUNDLED[0].file;
     let zst = file("truncated.trace.zst", &whole[..whole.len() / 2]);
     run(&["replay", zst.to_str().unwrap()]).fails(1, "truncated or damaged");
     let gzip = file("truncated.gz", &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b]);

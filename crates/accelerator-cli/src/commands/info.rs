@@ -19,6 +19,8 @@ pub struct Arguments {
 /// The devices, and why there are no more.
 struct Devices {
     table: Table,
+    /// What names a device outside this program, where its driver tells it.
+    identities: Vec<String>,
     missing: Vec<(String, String)>,
 }
 
@@ -26,7 +28,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["device", "name", "memory", "free", "driver"]);
-    let mut devices = Devices { table, missing: Vec::new() };
+    let mut devices = Devices { table, identities: Vec::new(), missing: Vec::new() };
     match arguments.backend {
         Some(backend) => backend.run(&mut devices),
         None => {
@@ -34,10 +36,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             real.for_each(|backend| backend.run(&mut devices));
         }
     }
-    let Devices { table, missing } = devices;
+    let Devices { table, identities, missing } = devices;
     let mut out = std::io::stdout().lock();
     if !table.is_empty() {
         writeln!(out, "{table}")?;
+    }
+    for identity in identities {
+        writeln!(out, "{identity}")?;
     }
     for (device, reason) in missing {
         writeln!(out, "{device} is not available: {reason}")?;
@@ -54,27 +59,35 @@ impl Job for &mut Devices {
             0
         });
         for ordinal in 0..count {
-            if let Err(error) = add_device::<B>(&mut self.table, ordinal) {
+            if let Err(error) = self.add::<B>(ordinal) {
                 self.missing.push((format!("{}:{ordinal}", B::KIND), error.to_string()));
             }
         }
     }
 }
 
-fn add_device<B: Backend>(table: &mut Table, ordinal: u32) -> Result<()> {
-    let accelerator = Accelerator::<B>::open(ordinal)?;
-    let properties = accelerator.properties();
-    let MemoryInfo { free, total, source } = accelerator.memory_info()?;
-    let free = match source {
-        MemoryInfoSource::Driver => Bytes(free).to_string(),
-        MemoryInfoSource::Accounting => format!("{}, by own count", Bytes(free)),
-    };
-    table.add_row([
-        accelerator.device().to_string(),
-        properties.name.clone(),
-        Bytes(total).to_string(),
-        free,
-        properties.driver.clone(),
-    ]);
-    Ok(())
+impl Devices {
+    fn add<B: Backend>(&mut self, ordinal: u32) -> Result<()> {
+        let accelerator = Accelerator::<B>::open(ordinal)?;
+        let (device, properties) = (accelerator.device(), accelerator.properties());
+        let MemoryInfo { free, total, source } = accelerator.memory_info()?;
+        let free = match source {
+            MemoryInfoSource::Driver => Bytes(free).to_string(),
+            MemoryInfoSource::Accounting => format!("{}, by own count", Bytes(free)),
+        };
+        self.table.add_row([
+            device.to_string(),
+            properties.name.clone(),
+            Bytes(total).to_string(),
+            free,
+            properties.driver.clone(),
+        ]);
+        let uuid = properties.uuid.map(|uuid| format!("UUID {uuid}"));
+        let address = properties.pci_address.map(|address| format!("PCI address {address}"));
+        let told: Vec<_> = uuid.into_iter().chain(address).collect();
+        if !told.is_empty() {
+            self.identities.push(format!("{device} has {}", told.join(", ")));
+        }
+        Ok(())
+    }
 }

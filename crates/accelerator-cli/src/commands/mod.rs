@@ -3,6 +3,7 @@
 mod conformance;
 mod info;
 mod replay;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -16,9 +17,11 @@ pub enum Command {
     /// Shows the devices of every backend that was compiled in, or why there are none.
     Info(info::Arguments),
     /// Replays an allocation trace and shows what the allocator made of it.
-    Replay(replay::Arguments),
+    Replay(Box<replay::Arguments>),
     /// Runs the conformance suite on this machine.
     Conformance(conformance::Arguments),
+    /// Tries everything on this machine's hardware, and reports it as Markdown.
+    Verify(verify::Arguments),
 }
 
 /// Runs a command; the exit status is that of a command that ran.
@@ -30,5 +33,6 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info(arguments) => info::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
     }
 }

@@ -98,6 +98,21 @@ impl<B: Controls> Replayer<B> {
         (self.stopwatch.operations, self.stopwatch.total)
     }
 
+    /// Frees what the trace left and gives the cache back to the driver, for others who use the device.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn end(mut self) -> Result<()> {
+        let allocator = self.accelerator.allocator();
+        for (_, live) in self.live.drain() {
+            if let Live::Allocated(allocation) = live {
+                allocator.free(allocation)?;
+            }
+        }
+        self.accelerator.synchronize()?;
+        allocator.empty_cache()
+    }
+
     /// Replays one line.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 //! Allocation traces: what stands in a line, and where lines come from. The format is described in TRACE_FORMAT.
 
+mod bundled;
 mod op;
 mod source;
 
+pub use bundled::{BUNDLED, Bundled};
 pub use op::{Op, ParseError, parse_line};
 pub use source::{Line, Source, SourceError};

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
+use super::bundled::BUNDLED;
 use super::op::{Op, ParseError, parse_line};
 
 /// Lines of a trace, from wherever they come: plain, gzip or zstd, told apart by their first bytes.
@@ -57,15 +58,13 @@ pub enum SourceError {
 }
 
 impl Source {
-    /// The bundled trace: GPT-2 small in training, 6 steps.
-    pub const BUNDLED: &'static [u8] = include_bytes!("../../traces/gpt2_train.trace.zst");
-
-    /// The bundled trace.
+    /// The first of the bundled traces: GPT-2 small in training, 6 steps.
     ///
     /// # Errors
     /// None, as far as the program is whole.
     pub fn bundled() -> Result<Self, SourceError> {
-        Self::from_bytes("gpt2_train (bundled)", Self::BUNDLED)
+        let [first, ..] = &BUNDLED;
+        first.source()
     }
 
     /// A file.

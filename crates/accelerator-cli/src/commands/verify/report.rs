@@ -1,0 +1,159 @@
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use accelerator_core::Device;
+
+use super::table::Table;
+
+/// What was found about a device.
+pub(super) struct Report {
+    pub(super) device: Device,
+    /// As its driver tells it: a simulated one says so.
+    pub(super) name: String,
+    /// What it is, on which machine, and when: names and values.
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) quick: bool,
+    pub(super) took: Duration,
+    pub(super) sections: Vec<Section>,
+}
+
+pub(super) struct Section {
+    pub(super) title: &'static str,
+    pub(super) outcome: Outcome,
+}
+
+/// What a section came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// Everything was as it should be.
+    Held(String),
+    /// Something was not: what was found, and each thing that was wrong.
+    Failed(String, Vec<String>),
+    /// It could not be tried, for this reason.
+    NotRun(String),
+}
+
+/// What a section gives; an error is a failure like any other.
+pub(super) type Checked = Result<Outcome, Box<dyn Error + Send + Sync>>;
+
+impl Outcome {
+    /// Held where nothing was wrong.
+    pub(super) fn of(text: String, wrong: Vec<String>) -> Self {
+        match wrong.is_empty() {
+            true => Self::Held(text),
+            false => Self::Failed(text, wrong),
+        }
+    }
+
+    pub(super) fn failed(why: String) -> Self {
+        Self::Failed(String::new(), vec![why])
+    }
+}
+
+impl Report {
+    pub(super) fn has_failed(&self) -> bool {
+        self.sections.iter().any(|section| matches!(section.outcome, Outcome::Failed(..)))
+    }
+
+    fn verdict(&self) -> String {
+        let titles = |wanted: fn(&Outcome) -> bool| {
+            let sections = self.sections.iter().filter(|section| wanted(&section.outcome));
+            sections.map(|section| section.title.to_lowercase()).collect::<Vec<_>>().join(", ")
+        };
+        let failed = titles(|outcome| matches!(outcome, Outcome::Failed(..)));
+        let not_run = titles(|outcome| matches!(outcome, Outcome::NotRun(_)));
+        match (failed.as_str(), not_run.as_str()) {
+            ("", "") => "all held".to_owned(),
+            ("", not_run) => format!("what was run held; not run: {not_run}"),
+            (failed, "") => format!("FAILED: {failed}"),
+            (failed, not_run) => format!("FAILED: {failed}; not run: {not_run}"),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, name, facts, quick, took, sections } = self;
+        writeln!(f, "# accel verify on {device} ({name}): {}\n", self.verdict())?;
+        let mut table = Table::of_words(["", ""]);
+        for (name, value) in facts {
+            table.add([*name, value]);
+        }
+        let how = if *quick { " (--quick)" } else { "" };
+        table.add(["took", &format!("{:.0} s{how}", took.as_secs_f64().ceil())]);
+        write!(f, "{table}")?;
+        sections.iter().try_for_each(|section| write!(f, "\n{section}"))
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { title, outcome } = self;
+        match outcome {
+            Outcome::Held(text) => write!(f, "## {title}: held\n\n{text}"),
+            Outcome::NotRun(why) => writeln!(f, "## {title}: not run\n\n{why}"),
+            Outcome::Failed(text, wrong) => {
+                writeln!(f, "## {title}: FAILED\n")?;
+                wrong.iter().try_for_each(|what| writeln!(f, "* {}", indented(what)))?;
+                if text.is_empty() { Ok(()) } else { write!(f, "\n{text}") }
+            }
+        }
+    }
+}
+
+/// Text of several lines as one point of a list.
+pub(super) fn indented(text: &str) -> String {
+    text.trim_end().replace('\n', "\n  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use accelerator_core::DeviceKind;
+
+    use super::*;
+
+    fn report(outcomes: Vec<Outcome>) -> Report {
+        let titles = ["One", "Two", "Three"].into_iter();
+        let sections =
+            titles.zip(outcomes).map(|(title, outcome)| Section { title, outcome }).collect::<Vec<_>>();
+        let device = Device { kind: DeviceKind::new("abacus"), index: 0 };
+        Report {
+            device,
+            facts: vec![("driver", "fingers".to_owned())],
+            name: "beads".to_owned(),
+            quick: true,
+            took: Duration::ZERO,
+            sections,
+        }
+    }
+
+    fn title(outcomes: Vec<Outcome>) -> (String, bool) {
+        let report = report(outcomes);
+        (report.to_string().lines().next().unwrap_or_default().to_owned(), report.has_failed())
+    }
+
+    #[test]
+    fn the_verdict_names_what_failed_and_what_was_not_run() {
+        let held = || Outcome::Held("| a |\n".to_owned());
+        let not_run = || Outcome::NotRun("no kernels".to_owned());
+        let failed = || Outcome::failed("why".to_owned());
+        let start = "# accel verify on abacus:0 (beads): ";
+        for (outcomes, verdict, has_failed) in [
+            (vec![held(), held()], "all held", false),
+            (vec![held(), not_run()], "what was run held; not run: two", false),
+            (vec![failed(), held(), failed()], "FAILED: one, three", true),
+            (vec![held(), failed(), not_run()], "FAILED: two; not run: three", true),
+        ] {
+            assert_eq!(title(outcomes), (format!("{start}{verdict}"), has_failed));
+        }
+    }
+
+    #[test]
+    fn failures_stand_above_what_was_found() {
+        let outcome = Outcome::of("| a |\n".to_owned(), vec!["b\nc".to_owned(), "d".to_owned()]);
+        let text = report(vec![outcome, Outcome::of("| e |\n".to_owned(), Vec::new())]).to_string();
+        let (_, sections) = text.split_once("## ").unwrap_or_default();
+        assert_eq!(sections, "One: FAILED\n\n* b\n  c\n* d\n\n| a |\n\n## Two: held\n\n| e |\n");
+    }
+}

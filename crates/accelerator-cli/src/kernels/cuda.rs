@@ -1,0 +1,54 @@
+#![allow(unsafe_code)] // calls the driver
+
+use std::ffi::CString;
+
+use accelerator::cuda::cudarc::driver::{DevicePtr, DevicePtrMut, DriverError, result, sys};
+use accelerator::cuda::{Cuda, CudaView, CudaViewMut};
+use accelerator_core::{Buffer, Stream};
+
+use super::Launched;
+
+/// PTX for the oldest processors that drivers of today take, so that each compiles it for its own.
+const PTX: &str = include_str!("saxpy.ptx");
+const THREADS: u32 = 256;
+
+pub(crate) fn saxpy(a: f32, x: &Buffer<Cuda>, y: &mut Buffer<Cuda>, stream: Stream<Cuda>) -> Launched {
+    let count = u32::try_from(y.slice::<f32>()?.len())?;
+    let (x, mut y) = (CudaView::<f32>::new(x, stream)?, CudaViewMut::<f32>::new(y, stream)?);
+    let cudarc = stream.backend().cudarc()?;
+    cudarc.bind_to_thread()?;
+    let module = load()?;
+    let native = y.stream().clone();
+    let ((x, _), (y, _)) = (x.device_ptr(&native), y.device_ptr_mut(&native));
+    // SAFETY: The module was just loaded, its kernel has these parameters, and both addresses are of so many floats.
+    let launched = unsafe { launch(module, (count, a, x, y), native.cu_stream()) };
+    let done = stream.synchronize(); // before its code goes
+    // SAFETY: The module is loaded, and no kernel of it is running: the stream is done with all it was given.
+    let unloaded = unsafe { result::module::unload(module) };
+    launched?;
+    done?;
+    Ok(unloaded?)
+}
+
+fn load() -> Result<sys::CUmodule, Box<dyn std::error::Error + Send + Sync>> {
+    let ptx = CString::new(PTX)?;
+    // SAFETY: PTX as a text that ends with 0.
+    Ok(unsafe { result::module::load_data(ptx.as_ptr().cast()) }?)
+}
+
+/// # Safety
+/// * The module is loaded, in the context that is current, and the stream is of that context.
+/// * Both addresses are valid for `count` floats until the stream is done with them, the second for writes.
+unsafe fn launch(
+    module: sys::CUmodule,
+    (mut count, mut a, mut x, mut y): (u32, f32, sys::CUdeviceptr, sys::CUdeviceptr),
+    stream: sys::CUstream,
+) -> Result<(), DriverError> {
+    // SAFETY: The caller promises that it is loaded.
+    let kernel = unsafe { result::module::get_function(module, c"saxpy".to_owned()) }?;
+    let (blocks, none) = ((count.div_ceil(THREADS), 1, 1), 0);
+    let mut parameters =
+        [(&raw mut count).cast(), (&raw mut a).cast(), (&raw mut x).cast(), (&raw mut y).cast()];
+    // SAFETY: The kernel has these four parameters, and leaves out threads beyond `count`.
+    unsafe { result::launch_kernel(kernel, blocks, (THREADS, 1, 1), none, stream, &mut parameters) }
+}

@@ -1,0 +1,61 @@
+#![allow(unsafe_code)] // calls the driver
+
+use std::ptr;
+
+use accelerator::opencl::cl3::error_codes::ClError;
+use accelerator::opencl::cl3::types::cl_kernel;
+use accelerator::opencl::cl3::{command_queue, event, kernel, program};
+use accelerator::opencl::{KernelArgument, OpenCl};
+use accelerator_core::{Buffer, Stream};
+
+use super::Launched;
+
+const SOURCE: &str = include_str!("saxpy.cl");
+
+pub(crate) fn saxpy(a: f32, x: &Buffer<OpenCl>, y: &mut Buffer<OpenCl>, stream: Stream<OpenCl>) -> Launched {
+    let saxpy = compile(stream.backend())?;
+    let launched = launch(saxpy, a, x, y, stream);
+    // SAFETY: It is a kernel, and not used again; the driver keeps it until its work is done.
+    let released = unsafe { kernel::release_kernel(saxpy) };
+    launched.and(released.map_err(|code| ClError(code).into()))
+}
+
+fn compile(backend: &OpenCl) -> Result<cl_kernel, Box<dyn std::error::Error + Send + Sync>> {
+    let (context, device) = backend.native();
+    let program = program::create_program_with_source(context, &[SOURCE]).map_err(ClError)?;
+    let kernel = program::build_program(program, &[device], c"", None, ptr::null_mut())
+        .and_then(|()| kernel::create_kernel(program, c"saxpy"))
+        .map_err(|code| {
+            let log = program::get_program_build_info(program, device, program::CL_PROGRAM_BUILD_LOG);
+            format!("{}: {}", ClError(code), log.map(String::from).unwrap_or_default().trim())
+        });
+    // SAFETY: It is a program, not used again, and the kernel keeps it.
+    unsafe { program::release_program(program) }.map_err(ClError)?;
+    Ok(kernel?)
+}
+
+fn launch(
+    saxpy: cl_kernel,
+    a: f32,
+    x: &Buffer<OpenCl>,
+    y: &mut Buffer<OpenCl>,
+    stream: Stream<OpenCl>,
+) -> Launched {
+    let elements = y.slice::<f32>()?.len();
+    let arguments = (KernelArgument::new(x, stream)?, KernelArgument::new(y, stream)?);
+    let (x, y) = (arguments.0.native(), arguments.1.native());
+    // SAFETY: The kernel has these parameters.
+    unsafe { kernel::set_kernel_arg(saxpy, 0, size_of_val(&a), (&raw const a).cast()) }.map_err(ClError)?;
+    // SAFETY: As above.
+    unsafe { kernel::set_kernel_arg(saxpy, 1, size_of_val(&x), (&raw const x).cast()) }.map_err(ClError)?;
+    // SAFETY: As above.
+    unsafe { kernel::set_kernel_arg(saxpy, 2, size_of_val(&y), (&raw const y).cast()) }.map_err(ClError)?;
+    let (queue, none) = (stream.native().native(), ptr::null());
+    // SAFETY: The arguments are set and kept until here, and both have as many elements as there are work items.
+    let launched = unsafe {
+        command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &elements, none, 0, ptr::null())
+    };
+    // SAFETY: The call gave a reference that is ours, and not needed: the stream knows when its work is done.
+    unsafe { event::release_event(launched.map_err(ClError)?) }.map_err(ClError)?;
+    Ok(())
+}
