@@ -5,5 +5,10 @@ use std::process::ExitCode;
 use accelerator_cli::backends::Choice;
 
 fn main() -> ExitCode {
-    Choice::Sim.conformance().and(Choice::Host.conformance()).and(Choice::OpenCl.conformance()).main()
+    Choice::Sim
+        .conformance()
+        .and(Choice::Host.conformance())
+        .and(Choice::Cuda.conformance())
+        .and(Choice::OpenCl.conformance())
+        .main()
 }

@@ -3,19 +3,29 @@
 use super::source::{Finding, Source, has_word, is_word, words};
 
 /// The core's modules from the bottom; those in one row may use each other.
-const ORDER: [&[&str]; 7] = [
+const ORDER: [&[&str]; 8] = [
     &["types"],
-    &["accounting", "backend", "summary"],
+    &["accounting", "backend", "host_memory", "summary", "virtual_memory"],
     &["sync"],
     &["stream", "event"],
     &["alloc"],
-    &["accelerator", "buffer"],
+    &["pinned"],
+    &["accelerator", "buffer", "peer"],
     &["lib"],
 ];
 
 /// Files of the core with `unsafe` in them: the contract, and the callers of its unsafe methods.
-pub(crate) const UNSAFE_IN_CORE: [&str; 4] =
-    ["src/accelerator.rs", "src/alloc/segment.rs", "src/backend.rs", "src/buffer.rs"];
+pub(crate) const UNSAFE_IN_CORE: [&str; 9] = [
+    "src/accelerator.rs",
+    "src/alloc/segment.rs",
+    "src/backend.rs",
+    "src/buffer.rs",
+    "src/host_memory.rs",
+    "src/peer.rs",
+    "src/pinned/buffer.rs",
+    "src/pinned/memory.rs",
+    "src/virtual_memory.rs",
+];
 
 /// Names of backends and of their drivers.
 const BACKENDS: [&str; 9] =

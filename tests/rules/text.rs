@@ -81,7 +81,7 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     let mut findings = Vec::new();
     let at = |file: &str, line, what: String| Finding { file: file.to_owned(), line, what };
     for backend in backends {
-        let places: Vec<_> = asked.iter().filter(|(name, ..)| name == backend).collect();
+        let places: Vec<_> = asked.iter().filter(|(name, ..)| backend_of(name) == backend).collect();
         match places.as_slice() {
             [] => findings.push(at(
                 facade,
@@ -99,7 +99,7 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
         }
     }
     for (name, file, line) in &asked {
-        if !backends.contains(name) {
+        if !backends.iter().any(|backend| backend_of(name) == backend) {
             findings.push(at(
                 file,
                 *line,
@@ -112,6 +112,11 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
         }
     }
     findings
+}
+
+/// The backend that a feature adds: with `-without-version` it leaves the version of the driver's bindings to others.
+fn backend_of(feature: &str) -> &str {
+    feature.trim_end_matches("-without-version")
 }
 
 /// Paths of somebody's machine.

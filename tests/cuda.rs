@@ -1,0 +1,57 @@
+//! The CUDA backend beyond conformance, on the simulated driver: each trial in a process of its own, which loads that
+//! driver whatever the machine has.
+#![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]
+
+#[path = "cuda/availability.rs"]
+mod availability;
+#[path = "cuda/beside.rs"]
+mod beside;
+#[path = "cuda/bytes.rs"]
+mod bytes;
+#[path = "cuda/capture.rs"]
+mod capture;
+#[path = "cuda/cudarc.rs"]
+mod cudarc;
+#[path = "cuda/every_call.rs"]
+mod every_call;
+#[path = "cuda/exact.rs"]
+mod exact;
+#[path = "cuda/failures.rs"]
+mod failures;
+#[path = "cuda/parity.rs"]
+mod parity;
+#[path = "cuda/peers.rs"]
+mod peers;
+#[path = "cuda/reach.rs"]
+mod reach;
+#[path = "parity/recorded.rs"]
+mod recorded;
+#[path = "cuda/rig.rs"]
+mod rig;
+#[path = "cuda/suite.rs"]
+mod suite;
+#[path = "cuda/virtual_memory.rs"]
+mod virtual_memory;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let trials = [
+        availability::trials(),
+        beside::trials(),
+        bytes::trials(),
+        capture::trials(),
+        cudarc::trials(),
+        every_call::trials(),
+        exact::trials(),
+        failures::trials(),
+        parity::trials(),
+        peers::trials(),
+        reach::trials(),
+        suite::trials(),
+        virtual_memory::trials(),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
+}

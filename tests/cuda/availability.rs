@@ -1,0 +1,147 @@
+//! Which devices there are, and why there is none.
+#![allow(unsafe_code)] // `fork`
+
+use std::time::{Duration, Instant};
+
+use accelerator_core::{Accelerator, Backend, Error, GIB};
+use accelerator_cuda::Cuda;
+use libtest_mimic::{Completion, Trial};
+
+use crate::rig::{self, Outcome, device, trial, trial_without_driver};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        // Not hidden by the rig, since it cannot be: the machine's own driver is wherever the loader finds it.
+        match rig::machine_has_a_driver() {
+            true => Trial::ignorable_test("availability::no_driver", || {
+                Ok(Completion::ignored_with("this machine has a driver"))
+            }),
+            false => trial_without_driver("availability::no_driver", no_driver),
+        },
+        trial("availability::no_device", &[("CUDA_SIM_DEVICES", "0")], no_device),
+        trial(
+            "availability::no_visible_device",
+            &[("CUDA_SIM_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "7")],
+            no_visible_device,
+        ),
+        trial("availability::mismatch", &[("CUDA_SIM_FAIL", "cuInit@*=803")], mismatch),
+        trial(
+            "availability::visible_devices",
+            &[("CUDA_SIM_DEVICES", "3"), ("CUDA_VISIBLE_DEVICES", "2,0")],
+            visible_devices,
+        ),
+        trial("availability::properties", &[("CUDA_SIM_MEMORY", "3G")], properties),
+        trial("availability::only_used_devices_have_contexts", &[("CUDA_SIM_DEVICES", "8")], contexts),
+        trial("availability::facade_prefers_cuda", &[("CUDA_SIM_DEVICES", "2")], facade),
+        trial("availability::after_fork", &[], after_fork),
+    ]
+}
+
+fn reason() -> String {
+    let start = Instant::now();
+    let reason = Cuda::probe().unwrap_err().reason;
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(Accelerator::<Cuda>::count(), 0);
+    let error = Accelerator::<Cuda>::open(0).unwrap_err();
+    assert!(matches!(error, Error::NoAccelerator { .. }) && error.to_string().contains(&reason), "{error}");
+    reason
+}
+
+fn no_driver() -> Outcome {
+    let reason = reason();
+    assert!(reason.contains("no NVIDIA driver") && reason.contains("libcuda"), "{reason}");
+    Ok(())
+}
+
+fn no_device() -> Outcome {
+    assert_eq!(reason(), "the NVIDIA driver finds no device");
+    Ok(())
+}
+
+fn no_visible_device() -> Outcome {
+    assert_eq!(reason(), "the NVIDIA driver finds no device with CUDA_VISIBLE_DEVICES=7");
+    Ok(())
+}
+
+fn mismatch() -> Outcome {
+    let reason = reason();
+    assert!(reason.contains("cuInit") && reason.contains("803") && reason.contains("restart"), "{reason}");
+    Ok(())
+}
+
+fn visible_devices() -> Outcome {
+    assert_eq!(Cuda::probe()?, 2);
+    let names = [0, 1].map(|ordinal| Cuda::open(ordinal).unwrap().properties().name.clone());
+    assert_eq!(names, ["Simulated CUDA device 2", "Simulated CUDA device 0"]);
+    let error = Accelerator::<Cuda>::open(2).unwrap_err();
+    assert!(matches!(error, Error::InvalidDevice { index: 2, count: 2, .. }), "{error:?}");
+    let refused = Cuda::open(2).unwrap_err();
+    assert_eq!((refused.call, refused.code), ("cuDeviceGet", 101));
+    Ok(())
+}
+
+fn properties() -> Outcome {
+    let device = device()?;
+    let properties = device.properties();
+    assert_eq!(properties.name, "Simulated CUDA device 0");
+    assert!(properties.driver.contains("CUDA 13.0"), "{}", properties.driver);
+    assert_eq!(properties.total_memory, 3 * GIB);
+    assert!(properties.uuid.is_some() && properties.pci_address.is_some());
+    let (least, greatest) = properties.stream_priorities;
+    assert!(least > greatest, "{least} {greatest}");
+    assert_eq!(device.stream(-100)?.priority(), greatest);
+    assert_eq!(device.backend().compute_capability()?, (9, 0));
+    assert_eq!(device.memory_info()?.total, 3 * GIB);
+    Ok(())
+}
+
+fn contexts() -> Outcome {
+    assert_eq!(Accelerator::<Cuda>::count(), 8);
+    let made = || (0..8).map(rig::contexts_made).collect::<Vec<_>>();
+    assert_eq!(made(), [0; 8]);
+    let device = Accelerator::<Cuda>::open(3)?;
+    let _ = device.allocate(1, device.default_stream())?;
+    assert_eq!(made().iter().map(|made| u64::from(*made > 0)).collect::<Vec<_>>(), [0, 0, 0, 1, 0, 0, 0, 0]);
+    Ok(())
+}
+
+fn facade() -> Outcome {
+    use accelerator::memory;
+
+    assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("cuda"));
+    assert_eq!(accelerator::device_count(), 2);
+    let buffer = accelerator::Buffer::allocate(1000, None)?;
+    assert_eq!(buffer.device().to_string(), "cuda:0");
+    assert_eq!((memory::memory_allocated(None)?, memory::memory_reserved(None)?), (1024, 2 << 20));
+    drop(buffer);
+    memory::empty_cache()?;
+    assert_eq!((rig::live_allocations(), rig::contexts_made(1)), (0, 0));
+    Ok(())
+}
+
+fn after_fork() -> Outcome {
+    let device = device()?;
+    let buffer = device.allocate(1 << 20, device.default_stream())?;
+    // SAFETY: The child makes no call but ours, `eprintln` and `_exit`, in a process that had one busy thread.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let answers = [
+            device.synchronize().unwrap_err().to_string(),
+            device.allocate(8 << 20, device.default_stream()).unwrap_err().to_string(),
+            Cuda::probe().unwrap_err().reason,
+        ];
+        drop(buffer);
+        let clear = answers.iter().all(|answer| answer.contains("forked"));
+        if !clear {
+            eprintln!("{answers:?}");
+        }
+        // SAFETY: Ends the child, without the parent's destructors.
+        unsafe { libc::_exit(if clear { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: Writes a number.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the forked process was not told clearly");
+    drop(buffer);
+    rig::check_all_gone(device)
+}

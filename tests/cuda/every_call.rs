@@ -1,0 +1,143 @@
+//! Each driver call of a program in turn fails: the error is typed and names it, and nothing is lost.
+
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, Error, EventFlags, MIB};
+use accelerator_cuda::Cuda;
+use libtest_mimic::{Failed, Trial};
+
+use crate::rig::{self, Outcome, check_all_gone, trial};
+
+const INVALID_VALUE: i32 = 1;
+const OUT_OF_MEMORY: i32 = 2;
+const LAUNCH_FAILED: i32 = 719;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("every_call::refuses", MEMORY, || in_turn(INVALID_VALUE)),
+        trial("every_call::is_out_of_memory", MEMORY, || in_turn(OUT_OF_MEMORY)),
+        trial("every_call::loses_the_device", MEMORY, loses_the_device),
+    ]
+}
+
+const MEMORY: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "256M"), ("CUDA_SIM_HOST_MEMORY", "8M")];
+
+/// The calls that the program makes when none fails.
+fn calls_of_all_work() -> Result<u64, Failed> {
+    assert_eq!(Cuda::probe()?, 1); // once a process, and not part of this
+    let before = rig::calls();
+    let (worked, device) = opened_and_worked()?;
+    worked?;
+    let whole = rig::calls() - before;
+    check_all_gone(device)?;
+    assert!(whole > 100, "the program makes only {whole} calls");
+    Ok(whole)
+}
+
+fn in_turn(code: i32) -> Outcome {
+    let whole = calls_of_all_work()?;
+    let mut told = 0;
+    for call in 1..=whole {
+        rig::fail_at(call, code);
+        let worked = opened_and_worked();
+        rig::clear_faults();
+        let error = match worked {
+            Err(refused) => Some(refused),
+            Ok((result, device)) => {
+                check_all_gone(device)?;
+                result.err()
+            }
+        };
+        told += u64::from(error.inspect(|error| check_names_the_call(call, error)).is_some());
+    }
+    assert!(told > 20, "only {told} of {whole} failures were told");
+    Ok(())
+}
+
+/// A lost device is lost for the process: each turn needs one of its own.
+fn loses_the_device() -> Outcome {
+    const TURN: &str = "ACCELERATOR_CUDA_TURN";
+    if let Ok(turn) = std::env::var(TURN) {
+        assert_eq!(Cuda::probe()?, 1);
+        rig::fail_at(turn.parse()?, LAUNCH_FAILED);
+        let worked = opened_and_worked().and_then(|(result, device)| {
+            result?;
+            device.synchronize() // of a device that was lost without anybody's notice
+        });
+        assert_eq!(rig::clear_faults(), 0, "the call was never made");
+        // Asked for what nobody must have: the name of an error, the UUID, virtual memory.
+        let without = std::env::var(TURN).is_ok_and(|turn| turn.parse().is_ok_and(|turn: u64| turn < 30));
+        match worked {
+            Err(error) => check_names_the_call(0, &error),
+            Ok(()) => assert!(without, "a lost device was not told of"),
+        }
+        return Ok(());
+    }
+    for call in 1..=calls_of_all_work()? {
+        rig::again(TURN, &call.to_string())?;
+    }
+    Ok(())
+}
+
+fn check_names_the_call(call: u64, error: &Error) {
+    let text = error.to_string();
+    let memory = matches!(error, Error::OutOfMemory(_) | Error::HostOutOfMemory { .. });
+    assert!(memory || text.contains(" cu"), "call {call}: {text}");
+}
+
+type Worked = (Result<(), Error>, &'static Accelerator<Cuda>);
+
+fn opened_and_worked() -> Result<Worked, Error> {
+    let device = Device { kind: Cuda::KIND, index: 0 };
+    let backend = Cuda::open(0).map_err(|source| Error::Driver { device, source })?;
+    let device = Accelerator::new(backend, 0, AllocatorConfig::default())?;
+    Ok((work(device), device))
+}
+
+/// Something of everything.
+fn work(device: &'static Accelerator<Cuda>) -> Result<(), Error> {
+    let (default, first, second) = (device.default_stream(), device.stream(0)?, device.stream(-1)?);
+    let mut buffer = device.allocate(3 * MIB, first)?;
+    let mut other = device.allocate(3 * MIB, second)?;
+    buffer.fill(1, first)?;
+    buffer.write(100, &[2; 1000], first)?;
+    second.wait_stream(first)?;
+    other.copy_from(&buffer, second)?;
+    drop(buffer); // used by `second`: waits for an event
+
+    let mut pinned = device.allocate_host(1 << 20)?;
+    pinned.bytes_mut()?.fill(3);
+    other.copy_from_pinned(0, &pinned, 0..1 << 20, second)?;
+    other.copy_to_pinned(0..1000, &mut pinned, 5, first)?;
+    drop(device.allocate(512, first)?);
+    pinned.bytes()?;
+    drop(pinned);
+    let mut again = device.allocate_host(1 << 20)?;
+    other.fill(6, second)?;
+    let read = other.read(0, again.bytes_mut()?, second);
+    if let Err(error) = read {
+        let bytes = again.bytes_mut()?.to_vec();
+        device.synchronize()?;
+        assert!(again.bytes()? == bytes, "a copy that failed goes on: {error}");
+        return Err(error);
+    }
+    assert!(again.bytes()?.iter().all(|byte| *byte == 6));
+    drop(again);
+
+    let [start, end] = [(); 2].map(|()| device.event(EventFlags { timing: true }));
+    start.record(first)?;
+    other.fill(4, first)?;
+    end.record(first)?;
+    end.wait(default)?;
+    end.synchronize()?;
+    start.elapsed_time(&end)?;
+    first.is_idle()?;
+    device.memory_info()?;
+
+    drop(device.allocate(100 * MIB, default)?);
+    drop(device.allocate(200 * MIB, default)?); // for which the cache must go
+    assert!(matches!(device.allocate(600 * MIB, default), Err(Error::OutOfMemory(_) | Error::Driver { .. })));
+    let mut read = [0; 10];
+    other.read(0, &mut read, second)?;
+    device.synchronize()?;
+    device.allocator().empty_cache()?;
+    device.host_allocator().empty_cache()
+}

@@ -1,0 +1,234 @@
+//! What the backend asks of the driver and says about the device, to the number: read back past the backend.
+#![allow(unsafe_code)] // questions to the driver itself
+
+use accelerator_core::{
+    Accelerator, Backend, DriverError, DriverErrorKind, Error, EventFlags, MIB, PciAddress, StreamKind, Uuid,
+};
+use accelerator_cuda::Cuda;
+use accelerator_cuda::cudarc::driver::LaunchConfig;
+use accelerator_cuda::cudarc::driver::sys::{self, CUresult as Code, CUstream, CUstream_flags as Flag};
+use accelerator_cuda::cudarc::nvrtc::Ptx;
+use libtest_mimic::Trial;
+
+use crate::rig::{self, Outcome, check_all_gone, device, device_numbered, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("exact::identities", &[("CUDA_SIM_DEVICES", "4"), ("CUDA_VISIBLE_DEVICES", "3,1")], identities),
+        trial("exact::streams", &[], streams),
+        trial("exact::side_streams_wait_for_no_default_stream", &[], side_streams),
+        trial("exact::streams_are_destroyed", &[], destroyed_streams),
+        trial("exact::elapsed_time", &[], elapsed_time),
+        trial("exact::pinned_memory", &[], pinned_memory),
+        trial("exact::sticky_errors", &[], sticky_errors),
+        trial("exact::lost_devices_for_cudarc", &[], lost_for_cudarc),
+        trial("exact::other_errors", &[], other_errors),
+    ]
+}
+
+/// The simulated driver derives both from the device's number in the machine.
+fn identities() -> Outcome {
+    for (ordinal, number) in [(0, 3), (1, 1)] {
+        let device = device_numbered(ordinal)?;
+        let properties = device.properties();
+        let uuid = format!("5cda5130-0000-4000-8000-{number:012x}");
+        assert_eq!(properties.uuid.as_ref().map(Uuid::to_string), Some(uuid));
+        let address = PciAddress { domain: 0x0a, bus: 0x10 + number, device: 3, function: 0 };
+        assert_eq!(properties.pci_address, Some(address));
+        let mut text = [0_u8; 32];
+        let raw = device.backend().native().0;
+        // SAFETY: The call writes at most so many bytes.
+        let told = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, raw) };
+        assert_eq!(told, Code::CUDA_SUCCESS);
+        let text = std::ffi::CStr::from_bytes_until_nul(&text)?.to_str()?;
+        assert!(address.to_string().eq_ignore_ascii_case(text), "{address} {text}");
+    }
+    Ok(())
+}
+
+/// Its priority and its flags, as the driver has them.
+fn made_with(stream: CUstream) -> (i32, u32) {
+    let (mut priority, mut flags) = (i32::MAX, u32::MAX);
+    // SAFETY: The stream lives, and the call writes a number.
+    assert_eq!(unsafe { sys::cuStreamGetPriority(stream, &mut priority) }, Code::CUDA_SUCCESS);
+    // SAFETY: As above.
+    assert_eq!(unsafe { sys::cuStreamGetFlags(stream, &mut flags) }, Code::CUDA_SUCCESS);
+    (priority, flags)
+}
+
+fn streams() -> Outcome {
+    let device = device()?;
+    for priority in -5..=0 {
+        for stream in [device.stream(priority)?, device.dedicated_stream(priority)?] {
+            let expected = (priority, Flag::CU_STREAM_NON_BLOCKING as u32);
+            assert_eq!(made_with(stream.native().native()), expected);
+        }
+    }
+    let default = device.default_stream().native().native();
+    assert!(default.is_null(), "the legacy stream, which other libraries use unasked");
+    Ok(())
+}
+
+/// Work on a side stream is done while that of the default stream is not.
+fn side_streams() -> Outcome {
+    let device = device()?;
+    let (default, side) = (device.default_stream(), device.stream(0)?);
+    let [mut slow, mut quick] = [default, side].map(|stream| device.allocate(MIB, stream).unwrap());
+    assert_eq!(rig::hold(default.native().native().expose_provenance()), 0);
+    slow.fill(1, default)?;
+    quick.fill(2, side)?;
+    side.synchronize()?;
+    assert!(!default.is_idle()?, "the side stream made the default stream go on");
+    default.synchronize()?;
+    assert!(default.is_idle()?);
+    drop((slow, quick));
+    check_all_gone(device)
+}
+
+/// Those of the backend when they are dropped; those of others never.
+fn destroyed_streams() -> Outcome {
+    let device = device()?;
+    let backend = device.backend();
+    let before = rig::live_streams();
+    let own = backend.stream(StreamKind::Side { priority: 0 })?;
+    assert_eq!(rig::live_streams(), before + 1);
+    // SAFETY: The stream outlives what is adopted here.
+    drop(unsafe { backend.adopt(own.native()) });
+    assert_eq!(rig::live_streams(), before + 1);
+    drop(own);
+    assert_eq!(rig::live_streams(), before);
+    drop(backend.stream(StreamKind::Default)?);
+    device.default_stream().synchronize()?;
+    Ok(())
+}
+
+const SPIN: &str = ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry spin() { ret; }\n";
+
+/// The simulated kernel takes ten milliseconds of virtual time, the record behind it at most a microsecond.
+fn elapsed_time() -> Outcome {
+    let device = device()?;
+    let stream = device.stream(0)?;
+    let kernel = device.backend().cudarc()?.load_module(Ptx::from_src(SPIN))?.load_function("spin")?;
+    let on = accelerator_cuda::cudarc_stream(stream)?;
+    let [start, end] = [0; 2].map(|_| device.event(EventFlags { timing: true }));
+    start.record(stream)?;
+    // SAFETY: The kernel has no arguments, and touches nothing.
+    unsafe { on.launch_builder(&kernel).launch(LaunchConfig::for_num_elems(1)) }?;
+    end.record(stream)?;
+    stream.synchronize()?;
+    let milliseconds = start.elapsed_time(&end)?;
+    assert!((10.0..=10.001).contains(&milliseconds), "{milliseconds}");
+    assert_eq!(end.elapsed_time(&start)?, -milliseconds);
+    assert_eq!(start.elapsed_time(&start)?, 0.0);
+    Ok(())
+}
+
+/// Pinned for every context, and quick to read.
+fn pinned_memory() -> Outcome {
+    let device = device()?;
+    let pinned = device.allocate_host(1000)?;
+    let (mut flags, at) = (u32::MAX, pinned.ptr().map_or(std::ptr::null_mut(), |at| at.as_ptr().cast()));
+    // SAFETY: The memory is live, and the call writes a number.
+    assert_eq!(unsafe { sys::cuMemHostGetFlags(&mut flags, at) }, Code::CUDA_SUCCESS);
+    assert_eq!(flags, sys::CU_MEMHOSTALLOC_PORTABLE);
+    drop(pinned);
+    check_all_gone(device)
+}
+
+/// What a fill says for which the driver gives this code.
+fn refused_fill(device: &'static Accelerator<Cuda>, code: i32) -> DriverError {
+    let stream = device.default_stream();
+    let mut buffer = device.allocate(100, stream).unwrap();
+    rig::fail("cuMemsetD8Async", 1, code);
+    match buffer.fill(0, stream) {
+        Err(Error::Driver { source, .. }) => source,
+        other => panic!("{code}: {other:?}"),
+    }
+}
+
+/// After these CUDA documents that the context, or the process, must end.
+const STICKY: [Code; 15] = [
+    Code::CUDA_ERROR_DEINITIALIZED,
+    Code::CUDA_ERROR_ECC_UNCORRECTABLE,
+    Code::CUDA_ERROR_NVLINK_UNCORRECTABLE,
+    Code::CUDA_ERROR_ILLEGAL_ADDRESS,
+    Code::CUDA_ERROR_LAUNCH_TIMEOUT,
+    Code::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+    Code::CUDA_ERROR_ASSERT,
+    Code::CUDA_ERROR_HARDWARE_STACK_ERROR,
+    Code::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+    Code::CUDA_ERROR_MISALIGNED_ADDRESS,
+    Code::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+    Code::CUDA_ERROR_INVALID_PC,
+    Code::CUDA_ERROR_LAUNCH_FAILED,
+    Code::CUDA_ERROR_MPS_CLIENT_TERMINATED,
+    Code::CUDA_ERROR_EXTERNAL_DEVICE,
+];
+
+/// And these, which older bindings lack.
+const LATER_STICKY: [(i32, &str); 2] =
+    [(226, "CUDA_ERROR_CONTAINED"), (721, "CUDA_ERROR_TENSOR_MEMORY_LEAK")];
+
+/// Each loses the device: the driver is asked nothing more.
+fn sticky_errors() -> Outcome {
+    let named = STICKY.map(|code| (code as i32, format!("{code:?}")));
+    let later = LATER_STICKY.map(|(code, name)| (code, name.to_owned()));
+    for (code, name) in named.into_iter().chain(later) {
+        let device = device()?; // opened anew
+        let told = refused_fill(device, code);
+        assert_eq!((told.kind, told.code, told.name), (DriverErrorKind::DeviceLost, code.into(), &*name));
+        let calls = rig::calls();
+        assert_eq!(device.backend().memory_info().err(), Some(told));
+        assert_eq!(rig::calls(), calls, "{name}: the driver is asked again");
+        rig::reset_sticky();
+    }
+    Ok(())
+}
+
+/// Refused at once, whether the context for cudarc was made before or not.
+fn lost_for_cudarc() -> Outcome {
+    for asked_before in [true, false] {
+        let device = device()?; // opened anew
+        if asked_before {
+            device.backend().cudarc()?;
+        }
+        let told = refused_fill(device, Code::CUDA_ERROR_LAUNCH_FAILED as i32);
+        let calls = rig::calls();
+        assert_eq!(device.backend().cudarc().err(), Some(told));
+        let stream = accelerator_cuda::cudarc_stream(device.default_stream());
+        assert_eq!(stream.err(), Some(told));
+        assert_eq!(rig::calls(), calls, "the driver is asked again");
+        rig::reset_sticky();
+    }
+    Ok(())
+}
+
+/// Errors of one call lose nothing, and are told by CUDA's names.
+fn other_errors() -> Outcome {
+    use DriverErrorKind as Kind;
+
+    let codes = [
+        (Code::CUDA_ERROR_INVALID_VALUE, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_OUT_OF_MEMORY, Kind::OutOfMemory),
+        (Code::CUDA_ERROR_STUB_LIBRARY, Kind::Other),
+        (Code::CUDA_ERROR_INVALID_DEVICE, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_INVALID_CONTEXT, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_INVALID_HANDLE, Kind::InvalidArgument),
+        (Code::CUDA_ERROR_TOO_MANY_PEERS, Kind::Other),
+        (Code::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, Kind::Other), // amid sticky ones
+        (Code::CUDA_ERROR_NOT_PERMITTED, Kind::Other),
+        (Code::CUDA_ERROR_NOT_SUPPORTED, Kind::Unsupported),
+        (Code::CUDA_ERROR_SYSTEM_NOT_READY, Kind::Other),
+        (Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, Kind::Other),
+        (Code::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, Kind::Other),
+        (Code::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, Kind::Other),
+        (Code::CUDA_ERROR_UNKNOWN, Kind::Other),
+    ];
+    let device = device()?;
+    for (code, kind) in codes {
+        let told = refused_fill(device, code as i32);
+        assert_eq!((told.kind, told.code, told.name), (kind, code as i64, &*format!("{code:?}")));
+        device.synchronize()?;
+    }
+    check_all_gone(device)
+}

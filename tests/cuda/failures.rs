@@ -1,0 +1,165 @@
+//! Out of memory, lost devices, and what they leave behind.
+#![allow(unsafe_code)] // a device is lost by what must not be done
+
+use accelerator_core::{Backend, DriverErrorKind, Error, GIB, MIB};
+use accelerator_cuda::Cuda;
+use libtest_mimic::{Failed, Trial};
+
+use crate::rig::{self, Outcome, VIOLATES, check_all_gone, device, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("failures::out_of_memory", &[("CUDA_SIM_MEMORY", "1G")], out_of_memory),
+        trial("failures::the_ladder_frees_the_cache", &[("CUDA_SIM_MEMORY", "1G")], ladder),
+        trial("failures::out_of_host_memory", &[("CUDA_SIM_HOST_MEMORY", "64M")], out_of_host_memory),
+        trial("failures::lost_device", &[(VIOLATES, "1")], lost_device),
+        trial(
+            "failures::another_device_stays_usable",
+            &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")],
+            another,
+        ),
+        trial("failures::code_without_a_name", &[], code_without_a_name),
+        trial("failures::a_wait_that_fails_has_waited", &[], failed_wait),
+        trial("failures::a_copy_that_nobody_knows_of", &[], unknown_copy),
+    ]
+}
+
+fn out_of_memory() -> Outcome {
+    let device = device()?;
+    let stream = device.default_stream();
+    let error = device.allocate(2 * GIB, stream).unwrap_err();
+    let Error::OutOfMemory(told) = &error else { return Err(format!("{error:?}").into()) };
+    assert!(error.to_string().contains("cuda:0"), "{error}");
+    assert_eq!(told.requested, 2 * GIB);
+    assert_eq!(device.allocator().statistics().num_ooms, 1);
+    let _ = device.allocate(GIB / 2, stream)?; // and the device is usable
+    check_all_gone(device)
+}
+
+fn ladder() -> Outcome {
+    let device = device()?;
+    let stream = device.default_stream();
+    drop(device.allocate(600 * MIB, stream)?); // stays in the cache
+    let buffer = device.allocate(700 * MIB, stream)?;
+    assert_eq!(device.allocator().statistics().num_alloc_retries, 1);
+    drop(buffer);
+    check_all_gone(device)
+}
+
+fn out_of_host_memory() -> Outcome {
+    let device = device()?;
+    let kept = device.allocate_host(32 * MIB)?;
+    let error = device.allocate_host(64 * MIB).unwrap_err();
+    assert!(matches!(error, Error::HostOutOfMemory { .. }), "{error:?}");
+    drop(device.allocate_host(32 * MIB)?); // stays in the cache
+    drop(kept);
+    let whole = device.allocate_host(64 * MIB)?; // for which the cache gives back what it holds
+    drop(whole);
+    check_all_gone(device)
+}
+
+/// Makes the device touch memory that is not there.
+fn lose(device: &Cuda, stream: &<Cuda as Backend>::Stream) -> Result<(), Failed> {
+    let len = std::num::NonZeroU64::new(MIB).unwrap();
+    let freed = device.alloc(len)?;
+    // SAFETY: It was just taken, and no work uses it.
+    unsafe { device.dealloc(freed, len) };
+    // SAFETY: It is not valid, which is the point: this driver checks.
+    let submitted = unsafe { device.fill(freed, 0, len, stream) };
+    let _ = submitted; // told now or later
+    Ok(())
+}
+
+fn lost_device() -> Outcome {
+    let device = device()?;
+    let (stream, side) = (device.default_stream(), device.stream(0)?);
+    let mut buffer = device.allocate(5 * MIB, stream)?;
+    let mut pinned = device.allocate_host(1000)?;
+    buffer.copy_to_pinned(0..1000, &mut pinned, 0, side)?;
+    let event = device.event(accelerator_core::EventFlags::default());
+    event.record(side)?;
+    lose(device.backend(), stream.native())?;
+
+    let error = device.synchronize().unwrap_err();
+    let Error::Driver { source, .. } = &error else { return Err(format!("{error:?}").into()) };
+    assert_eq!((source.kind, source.code), (DriverErrorKind::DeviceLost, 700));
+    assert!(source.call.starts_with("cu") && source.name == "CUDA_ERROR_ILLEGAL_ADDRESS", "{error}");
+
+    let calls = rig::calls();
+    let told = |error: Error| matches!(error, Error::Driver { source: again, .. } if again == *source);
+    assert!(told(buffer.fill(0, stream).unwrap_err()));
+    assert!(told(device.memory_info().unwrap_err()));
+    assert!(told(stream.synchronize().unwrap_err()));
+    assert!(told(device.allocate(100 * MIB, stream).unwrap_err()));
+    assert!(told(device.allocate_host(100 * MIB).unwrap_err()));
+    assert!(event.is_complete()?, "a lost device does no more work");
+    drop((buffer, pinned, event));
+    let _ = device.allocator().empty_cache();
+    let _ = device.host_allocator().empty_cache();
+    assert_eq!(rig::calls(), calls, "later calls fail at once: the driver is not asked again");
+    Ok(())
+}
+
+fn another() -> Outcome {
+    let (first, second) = (rig::device_numbered(0)?, rig::device_numbered(1)?);
+    lose(first.backend(), first.default_stream().native())?;
+    assert!(first.synchronize().is_err());
+    let mut buffer = second.allocate(100, second.default_stream())?;
+    buffer.write(0, &[7; 100], second.default_stream())?;
+    second.synchronize()?;
+    Ok(())
+}
+
+fn code_without_a_name() -> Outcome {
+    let device = device()?;
+    rig::fail("cuMemsetD8Async", 1, 12_345);
+    let error = device.allocate(10, device.default_stream())?.fill(0, device.default_stream()).unwrap_err();
+    let Error::Driver { source, .. } = &error else { return Err(format!("{error:?}").into()) };
+    assert_eq!((source.kind, source.call, source.code), (DriverErrorKind::Other, "cuMemsetD8Async", 12_345));
+    assert!(error.to_string().contains("12345"), "{error}");
+    check_all_gone(device)
+}
+
+/// Or the device would write to memory that its user has back.
+fn failed_wait() -> Outcome {
+    for call in ["cuStreamSynchronize", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode"] {
+        let device = device()?;
+        let stream = device.stream(0)?;
+        let mut buffer = device.allocate(1000, stream)?;
+        buffer.fill(7, stream)?;
+        let mut pinned = device.allocate_host(1000)?;
+        let bytes = pinned.bytes_mut()?;
+        rig::hold(stream.native().native().expose_provenance());
+        // The copy, and then the wait, set the context; the wait alone makes the other calls.
+        rig::fail(call, if call == "cuCtxSetCurrent" { 2 } else { 1 }, 1);
+        let refused = buffer.read(0, bytes, stream);
+        assert!(matches!(&refused, Err(Error::Driver { source, .. }) if source.call == call), "{refused:?}");
+        assert!(bytes.iter().all(|byte| *byte == 7), "{call}: the copy is still under way");
+        drop((buffer, pinned));
+        check_all_gone(device)?;
+    }
+    Ok(())
+}
+
+/// Neither its end can be recorded, nor can it be waited for: then its memory waits.
+fn unknown_copy() -> Outcome {
+    let device = device()?;
+    let stream = device.stream(0)?;
+    let mut buffer = device.allocate(1000, stream)?;
+    buffer.fill(7, stream)?;
+    let mut pinned = device.allocate_host(1000)?;
+    rig::hold(stream.native().native().expose_provenance());
+    rig::fail("cuEventRecord", 1, 1);
+    (1..10).for_each(|n| rig::fail("cuStreamSynchronize", n, 1));
+    assert!(buffer.copy_to_pinned(0..1000, &mut pinned, 0, stream).is_err());
+    rig::clear_faults();
+    let taken = pinned.ptr();
+    drop(pinned);
+    let mut other = device.allocate_host(1000)?;
+    assert_ne!(other.ptr(), taken, "the copy is still under way");
+    other.bytes_mut()?.fill(1);
+    stream.synchronize()?;
+    assert!(other.bytes()?.iter().all(|byte| *byte == 1));
+    drop((buffer, other));
+    check_all_gone(device)
+}
