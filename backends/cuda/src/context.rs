@@ -56,7 +56,8 @@ impl Context {
         })
     }
 
-    /// As [`run`](Self::run), for calls that two devices have part in: an error of the other loses that one.
+    /// As [`run`](Self::run), for calls that two devices have part in: that a device is lost does not say which. The next call
+    /// of the one that is tells.
     pub(crate) fn run_with_peer(
         &self,
         peer: &Self,
