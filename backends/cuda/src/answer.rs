@@ -15,8 +15,13 @@ pub(crate) type Answer = c_int;
 pub(crate) fn of(call: &'static str, answer: Answer) -> DriverResult<()> {
     match answer {
         0 => Ok(()),
-        code => Err(DriverError { kind: kind(code), call, code: code.into(), name: name(code) }),
+        code => Err(error(call, code)),
     }
+}
+
+/// The error of the call of this name that answered `code`.
+pub(crate) fn error(call: &'static str, code: Answer) -> DriverError {
+    DriverError { kind: kind(code), call, code: code.into(), name: name(code) }
 }
 
 pub(crate) fn is(error: &DriverError, code: Code) -> bool {

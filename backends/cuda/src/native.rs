@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use accelerator_core::{DriverErrorKind, DriverResult, Stream};
+use accelerator_core::{DriverResult, Stream};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUstream};
 use cudarc::driver::{CudaContext, CudaStream as CudarcStream};
 
@@ -47,11 +47,7 @@ impl Cuda {
         let made = self.context.run_beside_captures(|| {
             let context = CudaContext::new(self.ordinal as usize);
             let made = context.and_then(|context| context.new_stream().map(|stream| (context, stream)));
-            made.map_err(|error| {
-                let told = answer::of("cudarc::CudaContext::new", error.0 as Answer).err();
-                let nothing = "no reason was given";
-                told.unwrap_or(answer::refused("cudarc::CudaContext::new", DriverErrorKind::Other, nothing))
-            })
+            made.map_err(|error| answer::error("cudarc::CudaContext::new", error.0 as Answer))
         })?;
         Ok(Arc::clone(&self.cudarc.0.get_or_init(|| made).0))
     }

@@ -123,12 +123,9 @@ impl Buffer {
     /// # Errors
     /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], and then a part may have been copied between devices.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
-        if self.device() == source.device() {
-            let stream = self.current_stream();
-            return self.any.copy_from(&source.any, &stream);
-        }
         if self.device().kind == source.device().kind {
-            return self.any.copy_from_peer(&source.any, &self.current_stream(), &source.current_stream());
+            let (stream, source_stream) = (self.current_stream(), source.current_stream());
+            return self.any.copy_from(&source.any, &stream, &source_stream);
         }
         if source.len() > self.len() {
             return Err(Error::OutOfBounds { offset: 0, len: source.len(), size: self.len() });

@@ -22,8 +22,8 @@ pub(crate) trait BufferDispatch {
     fn fill(&mut self, value: u8, stream: &Stream) -> Result<()>;
     fn write(&mut self, offset: u64, bytes: &[u8], stream: &Stream) -> Result<()>;
     fn read(&self, offset: u64, bytes: &mut [u8], stream: &Stream) -> Result<()>;
-    fn copy_from(&mut self, source: &AnyBuffer, stream: &Stream) -> Result<()>;
-    fn copy_from_peer(&mut self, source: &AnyBuffer, stream: &Stream, source_stream: &Stream) -> Result<()>;
+    /// `source_stream` counts where the source is on another device.
+    fn copy_from(&mut self, source: &AnyBuffer, stream: &Stream, source_stream: &Stream) -> Result<()>;
     fn copy_from_pinned(
         &mut self,
         offset: u64,
@@ -84,15 +84,15 @@ where
         self.read(offset, bytes, stream.typed()?)
     }
 
-    fn copy_from(&mut self, source: &AnyBuffer, stream: &Stream) -> Result<()> {
-        let mismatch = of_another_kind(self.device(), source);
-        self.copy_from(source.as_any().downcast_ref().ok_or(mismatch)?, stream.typed()?)
-    }
-
-    fn copy_from_peer(&mut self, source: &AnyBuffer, stream: &Stream, source_stream: &Stream) -> Result<()> {
-        let mismatch = of_another_kind(self.device(), source);
-        let source = source.as_any().downcast_ref().ok_or(mismatch)?;
-        self.copy_from_peer(source, stream.typed()?, source_stream.typed()?)
+    fn copy_from(&mut self, source: &AnyBuffer, stream: &Stream, source_stream: &Stream) -> Result<()> {
+        let (expected, found) =
+            (self.device(), crate::dispatch::DeviceDispatch::device(&source.accelerator()));
+        let mismatch = Error::DeviceMismatch { what: "the source", expected, found };
+        let source: &Self = source.as_any().downcast_ref().ok_or(mismatch)?;
+        match expected == found {
+            true => self.copy_from(source, stream.typed()?),
+            false => self.copy_from_peer(source, stream.typed()?, source_stream.typed()?),
+        }
     }
 
     fn copy_from_pinned(
@@ -118,11 +118,6 @@ where
         let destination = destination.as_any_mut().downcast_mut().ok_or(mismatch)?;
         self.copy_to_pinned(range, destination, offset, stream.typed()?)
     }
-}
-
-fn of_another_kind(expected: Device, source: &AnyBuffer) -> Error {
-    let found = crate::dispatch::DeviceDispatch::device(&source.accelerator());
-    Error::DeviceMismatch { what: "the source", expected, found }
 }
 
 fn pinned_elsewhere(expected: Device, pinned: &AnyPinned) -> Error {
