@@ -1,0 +1,52 @@
+//! What can go wrong before a function of Level Zero is called.
+
+use std::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+/// The loader could not be opened. The message has every name that was tried, with the reason.
+#[derive(Debug)]
+pub struct LoadError {
+    pub(crate) tried: Vec<(OsString, libloading::Error)>,
+}
+
+impl LoadError {
+    /// The names or paths that were tried, in this order, each with the system's reason why it could not be opened.
+    pub fn tried(&self) -> impl Iterator<Item = (&OsStr, &(dyn Error + 'static))> {
+        // libloading's own message only says which call failed.
+        self.tried.iter().map(|(name, error)| (name.as_os_str(), error.source().unwrap_or(error)))
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the Level Zero loader could not be opened")?;
+        for (index, (name, reason)) in self.tried().enumerate() {
+            f.write_str(if index == 0 { ": " } else { "; " })?;
+            let (name, reason) = (name.display().to_string(), reason.to_string());
+            // Most systems say the name too.
+            match reason.contains(&name) {
+                true => f.write_str(&reason)?,
+                false => write!(f, "{name}: {reason}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Error for LoadError {}
+
+/// The loader has no such function, for it is older.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingFunction {
+    /// The function's name, such as `zeInitDrivers`.
+    pub name: &'static str,
+}
+
+impl fmt::Display for MissingFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the Level Zero loader has no {}: a newer loader has it", self.name)
+    }
+}
+
+impl Error for MissingFunction {}
