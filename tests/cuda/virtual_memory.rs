@@ -86,8 +86,10 @@ fn grows_in_place() -> Outcome {
     assert_eq!(before - device.memory_info()?.free, 8 * step.get());
     // SAFETY: Eight whole mappings, which nothing uses; then their memory and the address space.
     unsafe {
-        memory.unmap(start, NonZeroU64::new(8 * step.get()).unwrap())?;
-        mapped.into_iter().for_each(|pages| memory.destroy(pages));
+        for (number, pages) in mapped.into_iter().enumerate() {
+            memory.unmap(start.offset(number as u64 * step.get()), step)?;
+            memory.destroy(pages);
+        }
         memory.release(start, whole);
     }
     assert_eq!(device.memory_info()?.free, before);

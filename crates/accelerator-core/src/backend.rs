@@ -257,7 +257,8 @@ pub unsafe trait PeerCopies<B: Backend> {
     /// `cuMemcpyPeerAsync`.
     ///
     /// # Errors
-    /// What the driver says; nothing is copied then.
+    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) where there is no way between these two: the core then goes through
+    /// the host. What else the driver says. Nothing is copied then.
     ///
     /// # Safety
     /// * `dst` is valid for writes of `len` bytes on this device, `src` for reads on `source`.

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use crate::backend::{Backend, DriverResult, EventFlags, PeerCopies};
 use crate::buffer::Buffer;
 use crate::stream::Stream;
-use crate::types::{Error, MIB, Result};
+use crate::types::{DriverErrorKind, Error, MIB, Result};
 
 impl<B: Backend> Buffer<B> {
     /// Copies all of `source`, on another device of the same kind, to the start, on a stream of this buffer's device, behind
@@ -27,12 +27,17 @@ impl<B: Backend> Buffer<B> {
         }
         self.record_use(stream)?;
         source.record_use(source_stream)?;
-        match (self.accelerator().backend().peer_copies(), source.accelerator().backend().peer_copies()) {
-            (Some(peers), Some(peers_of_source)) => {
-                directly((self, stream, peers), (source, source_stream, peers_of_source))
-            }
-            _ => through_the_host((self, stream), (source, source_stream)),
+        let peers = self.accelerator().backend().peer_copies();
+        let peers = peers.zip(source.accelerator().backend().peer_copies());
+        let copied = peers.map(|(peers, peers_of_source)| {
+            directly((self, stream, peers), (source, source_stream, peers_of_source))
+        });
+        match copied {
+            Some(Err(Error::Driver { source: error, .. })) if error.kind == DriverErrorKind::Unsupported => {}
+            Some(copied) => return copied,
+            None => {}
         }
+        through_the_host((self, stream), (source, source_stream))
     }
 }
 

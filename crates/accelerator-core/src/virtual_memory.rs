@@ -13,8 +13,8 @@ pub struct Pages {
     pub len: NonZeroU64,
 }
 
-/// Address space and memory apart, so that memory comes and goes at addresses that stay; the same memory may be mapped
-/// at several addresses at once.
+/// Address space and memory apart, so that memory comes and goes at addresses that stay. Many drivers, though not all of Level
+/// Zero's, map the same memory at several addresses at once.
 ///
 /// All lengths, and all distances from the start of a reservation, are multiples of the
 /// [`granularity`](Self::granularity).
@@ -45,10 +45,10 @@ pub unsafe trait VirtualMemory<P: DevicePtr>: Send + Sync {
     /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is normal, as for [`Backend::alloc`](crate::Backend::alloc).
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages>;
 
-    /// Gives memory back; where it is still mapped, once it no longer is. CUDA: `cuMemRelease`.
+    /// Gives memory back. CUDA: `cuMemRelease`.
     ///
     /// # Safety
-    /// * `pages` is of one `create` of this device.
+    /// * `pages` is of one `create` of this device, and mapped nowhere.
     unsafe fn destroy(&self, pages: Pages);
 
     /// Maps the memory at this address, for reading and writing. CUDA: `cuMemMap` and `cuMemSetAccess`.
@@ -60,13 +60,13 @@ pub unsafe trait VirtualMemory<P: DevicePtr>: Send + Sync {
     /// * The range lies in one reservation, and nothing is mapped in it.
     unsafe fn map(&self, at: P, pages: &Pages) -> DriverResult<()>;
 
-    /// Takes what is mapped in the range away. CUDA: `cuMemUnmap`, which does not always wait for work.
+    /// Takes a mapping away. CUDA: `cuMemUnmap`, which does not always wait for work.
     ///
     /// # Errors
     /// What the driver says; it is still mapped then.
     ///
     /// # Safety
-    /// * The range is one or more whole mappings.
+    /// * The range is one whole mapping: not all drivers take several at once.
     /// * All work that uses it is over, and none is submitted afterwards.
     unsafe fn unmap(&self, at: P, len: NonZeroU64) -> DriverResult<()>;
 }
