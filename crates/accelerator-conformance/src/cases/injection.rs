@@ -7,9 +7,11 @@ use super::context::Device;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::faulty::Faulty;
+use crate::suite::Capability;
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
-    vec![Case::new(54, "failure_at_every_driver_call", failure_at_every_driver_call)]
+    let case = Case::new(54, "failure_at_every_driver_call", failure_at_every_driver_call);
+    vec![case.needs(&[Capability::Execution])]
 }
 
 const KINDS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];

@@ -25,6 +25,9 @@ pub enum Capability {
     Bytes,
     /// Events with timing tell a time that passes.
     Clock,
+    /// Work that is submitted is done sooner or later, and events that are asked say so. Drivers that take work without a device
+    /// lack this: waiting ends there, and asking never does.
+    Execution,
 }
 
 /// All cases, for one backend.
