@@ -30,7 +30,7 @@ const INVALIDATED: u32 = 2;
 
 impl Driver {
     fn captured(&self, stream: Handle) -> Option<&Captured> {
-        self.streams.get(&stream)?.captured.as_ref()
+        self.state_of(stream).ok()?.captured.as_ref()
     }
 
     fn invalidate(&mut self, capture: u64) {
@@ -65,12 +65,12 @@ impl Driver {
 
     /// Captures that the legacy default stream, if it is this one, would wait for: those of blocking streams.
     fn implied_captures(&self, stream: Handle) -> Vec<u64> {
-        let Some(legacy) = self.streams.get(&stream).filter(|stream| stream.kind == Kind::Legacy) else {
+        let Some(legacy) = self.state_of(stream).ok().filter(|stream| stream.kind == Kind::Legacy) else {
             return Vec::new();
         };
-        let blocking = self.streams.values();
+        let streams = self.engine.lanes.values().map(|lane| &lane.data);
         let blocking =
-            blocking.filter(|other| other.context == legacy.context && other.kind == Kind::Blocking);
+            streams.filter(|other| other.context == legacy.context && other.kind == Kind::Blocking);
         blocking.filter_map(|other| Some(other.captured.as_ref()?.capture)).collect()
     }
 
@@ -86,9 +86,8 @@ impl Driver {
     /// Whether a capture takes the next operation of a stream.
     pub(crate) fn capture_operation(&mut self, stream: Handle) -> Outcome<bool> {
         self.check_implicit(stream)?;
-        let Some(captured) = self.streams.get_mut(&stream).and_then(|stream| stream.captured.as_mut()) else {
-            return Ok(false);
-        };
+        let lane = self.engine.lanes.get_mut(&stream);
+        let Some(captured) = lane.and_then(|lane| lane.data.captured.as_mut()) else { return Ok(false) };
         let capture = self.captures.get_mut(&captured.capture).ok_or(Code::ILLEGAL_STATE)?;
         if capture.invalidated {
             return Err(Code::STREAM_CAPTURE_INVALIDATED);
@@ -99,8 +98,8 @@ impl Driver {
     }
 
     pub(crate) fn begin_capture(&mut self, stream: Handle, mode: u32) -> Outcome {
-        let capture = self.new_handle() as u64;
-        let state = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
+        let capture = self.engine.new_handle() as u64;
+        let state = self.state_of_mut(stream)?;
         if state.kind == Kind::Legacy {
             return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
         }
@@ -133,15 +132,15 @@ impl Driver {
         if !joined {
             return Err(Code::STREAM_CAPTURE_UNJOINED);
         }
-        let graph = self.new_handle();
+        let graph = self.engine.new_handle();
         self.graphs.push(graph);
         Ok(graph)
     }
 
     fn forget_capture(&mut self, capture: u64) {
         self.captures.remove(&capture);
-        for stream in self.streams.values_mut() {
-            stream.captured.take_if(|captured| captured.capture == capture);
+        for lane in self.engine.lanes.values_mut() {
+            lane.data.captured.take_if(|captured| captured.capture == capture);
         }
     }
 
@@ -208,7 +207,7 @@ impl Driver {
             }
             (_, Some(mark)) => {
                 self.check_implicit(stream)?;
-                let state = self.streams.get_mut(&stream).ok_or(Code::INVALID_HANDLE)?;
+                let state = self.state_of_mut(stream)?;
                 let empty = Captured { capture: mark.capture, last: Vec::new() };
                 let last = &mut state.captured.get_or_insert(empty).last;
                 last.extend(mark.last);

@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 
+use sim_engine::Error;
+
 /// A `CUresult` other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) i32);
@@ -96,6 +98,29 @@ impl Code {
     /// Whether the context is lost for good: every later call on it gives this code.
     pub(crate) fn is_sticky(self) -> bool {
         matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721 | 810 | 911)
+    }
+}
+
+impl From<Error> for Code {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::OutOfDeviceMemory | Error::OutOfHostMemory => Self::OUT_OF_MEMORY,
+            Error::ZeroSize | Error::NotAligned | Error::Unknown | Error::WrongRange => Self::INVALID_VALUE,
+        }
+    }
+}
+
+impl sim_engine::Code for Code {
+    const UNKNOWN: Self = Self::UNKNOWN;
+    const FORKED: Self = Self::NOT_INITIALIZED;
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+
+    fn describe(outcome: Outcome) -> String {
+        let code = outcome.err().map_or(0, |code| code.0);
+        format!("{code} {}", name(code).unwrap_or_default().to_string_lossy())
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sim_engine::Position;
+
 use crate::code::{Code, Outcome};
-use crate::scheduler::Position;
 use crate::state::{Driver, Handle, Session};
-use crate::stream::{Kind, Stream};
+use crate::stream::Kind;
 
 pub(crate) struct Context {
     pub(crate) device: usize,
@@ -48,9 +49,8 @@ impl Driver {
 
     fn make_context(&mut self, device: usize) -> Handle {
         self.devices[device].contexts_made += 1;
-        let handle = self.new_handle();
-        let legacy = self.new_handle();
-        self.streams.insert(legacy, Stream::new(handle, Kind::Legacy, 0));
+        let handle = self.engine.new_handle();
+        let legacy = self.open_stream(handle, device, Kind::Legacy, 0);
         let context = Context {
             device,
             retains: 0,
@@ -67,10 +67,9 @@ impl Driver {
     pub(crate) fn fail_context(&mut self, handle: Handle, code: Code) {
         let Some(context) = self.contexts.get_mut(&handle) else { return };
         context.sticky = context.sticky.or(Some(code));
-        for stream in self.streams.values_mut().filter(|stream| stream.context == handle) {
-            stream.drop_work();
-        }
-        self.streams.retain(|_, stream| !stream.is_gone());
+        let lanes = self.engine.lanes.values_mut();
+        lanes.filter(|lane| lane.data.context == handle).for_each(|lane| lane.data.captured = None);
+        self.engine.drop_work(|_, lane| lane.data.context == handle);
         self.forget_lost_captures();
     }
 
@@ -81,29 +80,26 @@ impl Driver {
 
     /// Where the work of a context ends so far.
     pub(crate) fn ends_of(&self, handle: Handle) -> Vec<Position> {
-        let own = self.streams.iter().filter(|(_, stream)| stream.context == handle);
-        own.map(|(stream, state)| Position { stream: *stream, number: state.submitted }).collect()
+        self.engine.ends(|_, lane| lane.data.context == handle)
     }
 }
 
-impl Session {
-    /// The last release waits for the context's work, and takes with it all that belongs to it.
-    pub(crate) fn release_context(&mut self, device: usize) -> Outcome {
-        let handle = self.primary_context(device).ok_or(Code::INVALID_CONTEXT)?;
-        let context = self.context(handle)?;
-        context.retains -= 1;
-        if context.retains > 0 {
-            return Ok(());
-        }
-        let ends = self.ends_of(handle);
-        self.wait(&ends);
-        self.contexts.remove(&handle);
-        self.streams.retain(|_, stream| stream.context != handle);
-        self.events.retain(|_, event| event.context != handle);
-        self.forget_lost_captures();
-        for address in self.memory.allocations_of(handle) {
-            self.release_memory(address);
-        }
-        Ok(())
+/// The last release waits for the context's work, and takes with it all that belongs to it.
+pub(crate) fn release(driver: &mut Session, device: usize) -> Outcome {
+    let handle = driver.primary_context(device).ok_or(Code::INVALID_CONTEXT)?;
+    let context = driver.context(handle)?;
+    context.retains -= 1;
+    if context.retains > 0 {
+        return Ok(());
     }
+    let ends = driver.ends_of(handle);
+    driver.wait(&ends);
+    driver.contexts.remove(&handle);
+    driver.engine.lanes.retain(|_, lane| lane.data.context != handle);
+    driver.events.retain(|_, event| event.context != handle);
+    driver.forget_lost_captures();
+    for address in driver.engine.memory.of(handle) {
+        driver.engine.free(address)?;
+    }
+    Ok(())
 }

@@ -3,59 +3,42 @@
 
 use std::ffi::{CStr, c_char};
 
+use sim_engine::{Planned, Random, out};
+
 use crate::code::Code;
-use crate::faults::Planned;
-use crate::random::Random;
 use crate::state::{Driver, Handle, Session};
 
-/// Exports control functions: signature, and what is done with the locked driver.
-macro_rules! controls {
-    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty => $work:expr;)*) => {$(
-        $(#[$meta])*
-        // SAFETY: no other function of a program has this name.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name($($argument: $type),*) -> $result {
-            let work: fn(&mut Session $(, $type)*) -> $result = $work;
-            work(&mut Session::new() $(, $argument)*)
-        }
-    )*};
-}
-
-controls! {
+sim_engine::controls! { [Driver]
     /// Starts the generator anew that chooses among permitted orders.
-    fn cuda_sim_seed(seed: u64) -> () => |driver, seed| driver.random = Random::new(seed);
+    fn cuda_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random = Random::new(seed);
     /// Makes a call from now on fail with a code, whichever it is: 1 is the next.
     fn cuda_sim_fail_at(nth: u64, code: i32) -> () => |driver, nth, code| {
-        driver.faults.plan(Planned { name: None, nth: nth.max(1), code: Code(code) });
+        driver.engine.faults.plan(Planned { name: None, nth: nth.max(1), code: Code(code) });
     };
     /// Forgets all failures that are still planned, those of the environment too; tells how many there were.
-    fn cuda_sim_clear_faults() -> u64 => |driver| {
-        let pending = driver.faults.pending();
-        driver.faults.clear();
-        pending as u64
-    };
+    fn cuda_sim_clear_faults() -> u64 => |driver| driver.engine.faults.clear() as u64;
     /// How many driver calls there were.
-    fn cuda_sim_calls() -> u64 => |driver| driver.faults.total();
+    fn cuda_sim_calls() -> u64 => |driver| driver.engine.faults.total();
     /// How often a program did what no correct one does.
-    fn cuda_sim_violations() -> u64 => |driver| driver.violations.len() as u64;
+    fn cuda_sim_violations() -> u64 => |driver| driver.engine.violations.len() as u64;
     /// Live allocations of device memory.
-    fn cuda_sim_live_allocations() -> u64 => |driver| driver.memory.live().0 as u64;
+    fn cuda_sim_live_allocations() -> u64 => |driver| driver.engine.memory.live().0 as u64;
     /// Their bytes.
-    fn cuda_sim_live_bytes() -> u64 => |driver| driver.memory.live().1;
+    fn cuda_sim_live_bytes() -> u64 => |driver| driver.engine.memory.live().1;
     /// Live blocks of pinned host memory.
-    fn cuda_sim_live_pinned() -> u64 => |driver| driver.host.live().0 as u64;
+    fn cuda_sim_live_pinned() -> u64 => |driver| driver.engine.host.live().0 as u64;
     /// Their bytes.
-    fn cuda_sim_live_pinned_bytes() -> u64 => |driver| driver.host.live().1;
+    fn cuda_sim_live_pinned_bytes() -> u64 => |driver| driver.engine.host.live().1;
     /// Streams that were made and not destroyed.
     fn cuda_sim_live_streams() -> u64 => |driver| live_streams(driver);
     /// Events that were made and not destroyed.
     fn cuda_sim_live_events() -> u64 => |driver| driver.events.len() as u64;
     /// Reserved ranges of addresses.
-    fn cuda_sim_live_reservations() -> u64 => |driver| driver.virtual_memory.live().0 as u64;
+    fn cuda_sim_live_reservations() -> u64 => |driver| driver.engine.virtual_memory.live().0 as u64;
     /// Handles of physical memory that were not released.
-    fn cuda_sim_live_physical() -> u64 => |driver| driver.virtual_memory.live().1 as u64;
+    fn cuda_sim_live_physical() -> u64 => |driver| driver.engine.virtual_memory.live().1 as u64;
     /// Mappings.
-    fn cuda_sim_live_mappings() -> u64 => |driver| driver.virtual_memory.live().2 as u64;
+    fn cuda_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
     /// From now on a stream runs nothing, however often it is queried. Who waits for its work gets it,
     /// without the rest; the stream remains held. A code of the driver API.
     fn cuda_sim_hold(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, true);
@@ -66,12 +49,12 @@ controls! {
         driver.device(device).map_or(0, |device| driver.devices[device].contexts_made)
     };
     /// Copies between devices that went through the host, for want of peer access.
-    fn cuda_sim_staged_copies() -> u64 => |driver| driver.staged_copies;
+    fn cuda_sim_staged_copies() -> u64 => |driver| driver.engine.staged_copies;
     /// Changes how much memory a device has; what is used stays.
     fn cuda_sim_set_memory(device: i32, bytes: u64) -> i32 => |driver, device, bytes| {
         let found = driver.device(device);
         found.map_or_else(|code| code.0, |device| {
-            driver.devices[device].memory = bytes;
+            driver.engine.devices[device].memory = bytes;
             0
         })
     };
@@ -89,7 +72,7 @@ controls! {
 pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32) {
     // SAFETY: the caller promises a text.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    Session::new().faults.plan(Planned { name: Some(name), nth, code: Code(code) });
+    Session::new().engine.faults.plan(Planned { name: Some(name), nth, code: Code(code) });
 }
 
 /// How often a function was called.
@@ -102,7 +85,7 @@ pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32)
 pub unsafe extern "C" fn cuda_sim_calls_of(name: *const c_char) -> u64 {
     // SAFETY: the caller promises a text.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    Session::new().faults.count_of(&name)
+    Session::new().engine.faults.count_of(&name)
 }
 
 /// Writes what the violations were, one a line, as far as there is room, and a zero behind it. Tells how many
@@ -114,14 +97,9 @@ pub unsafe extern "C" fn cuda_sim_calls_of(name: *const c_char) -> u64 {
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_violation_text(buffer: *mut c_char, length: usize) -> usize {
-    let text = Session::new().violations.join("\n");
-    if let Some(room) = length.checked_sub(1) {
-        let (place, used) = (buffer.cast::<u8>(), room.min(text.len()));
-        // SAFETY: no more than the room, one byte of it spared.
-        unsafe { place.copy_from(text.as_ptr(), used) };
-        // SAFETY: that byte.
-        unsafe { place.wrapping_add(used).write(0) };
-    }
+    let text = Session::new().engine.violations.join("\n");
+    // SAFETY: the caller promises the room.
+    unsafe { out::put_text(buffer, length, &text) };
     text.len() + 1
 }
 
@@ -131,15 +109,15 @@ fn live_streams(driver: &Driver) -> u64 {
         contexts
             .any(|context| context.legacy == *handle || context.per_thread.values().any(|own| own == handle))
     };
-    let live = driver.streams.iter().filter(|(handle, stream)| !stream.destroyed && !is_default(handle));
+    let live = driver.engine.lanes.iter().filter(|(handle, lane)| !lane.is_closed() && !is_default(handle));
     live.count() as u64
 }
 
 fn set_held(driver: &mut Driver, stream: Handle, held: bool) -> i32 {
     match driver.stream(stream) {
         Ok(stream) => {
-            if let Some(stream) = driver.streams.get_mut(&stream) {
-                stream.held = held;
+            if let Some(lane) = driver.engine.lanes.get_mut(&stream) {
+                lane.held = held;
             }
             0
         }

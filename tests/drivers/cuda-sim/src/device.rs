@@ -3,12 +3,10 @@
 use crate::code::{Code, Outcome};
 use crate::state::Driver;
 
+/// What the engine does not keep of a device.
 pub(crate) struct Device {
     /// Its number in the machine, which `CUDA_VISIBLE_DEVICES` chooses by.
     pub(crate) number: usize,
-    /// Bytes.
-    pub(crate) memory: u64,
-    pub(crate) used: u64,
     /// How often its primary context was made.
     pub(crate) contexts_made: u64,
 }
@@ -57,10 +55,9 @@ fn visible(count: usize, wanted: Option<&str>) -> Vec<usize> {
 impl Driver {
     pub(crate) fn find_devices(&mut self) -> Outcome {
         let wanted = std::env::var_os("CUDA_VISIBLE_DEVICES").map(|text| text.to_string_lossy().into_owned());
-        let memory = self.settings.memory;
-        let found = visible(self.settings.devices, wanted.as_deref());
-        let found = found.into_iter().map(|number| Device { number, memory, used: 0, contexts_made: 0 });
-        self.devices = found.collect();
+        let found = visible(self.settings.common.devices, wanted.as_deref());
+        self.engine.devices = vec![sim_engine::Device::new(self.settings.common.memory); found.len()];
+        self.devices = found.into_iter().map(|number| Device { number, contexts_made: 0 }).collect();
         if self.devices.is_empty() { Err(Code::NO_DEVICE) } else { Ok(()) }
     }
 
@@ -68,16 +65,6 @@ impl Driver {
     pub(crate) fn device(&self, device: i32) -> Outcome<usize> {
         let index = usize::try_from(device).ok().filter(|index| *index < self.devices.len());
         index.ok_or(Code::INVALID_DEVICE)
-    }
-
-    /// Takes memory of a device.
-    pub(crate) fn charge(&mut self, device: usize, bytes: u64) -> Outcome {
-        let device = &mut self.devices[device];
-        if bytes > device.memory.saturating_sub(device.used) {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        device.used += bytes;
-        Ok(())
     }
 }
 

@@ -1,8 +1,9 @@
 //! Events: marks in streams.
 
+use sim_engine::Position;
+
 use crate::capture::Captured;
 use crate::code::{Code, Outcome};
-use crate::scheduler::Position;
 use crate::state::{Driver, Handle};
 
 pub(crate) struct Event {

@@ -1,19 +1,9 @@
-//! The one way into the driver: every exported function goes through [`call`], which counts it, logs it,
-//! checks what every call must check, and makes it fail when a test asked for that.
+//! The one way into the driver: every exported function goes through [`call`], which checks what every call
+//! must check.
 
-use std::fs::File;
-use std::io::Write;
-use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use crate::code::{self, Code, Outcome};
+use crate::code::{Code, Outcome};
 use crate::state::{Driver, Handle, Session};
 use crate::thread;
-
-/// Where a call puts a result: C's pointer, null as `None`.
-pub type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 /// What has to hold before a call does anything; each one asks for what those above it ask.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,19 +19,6 @@ pub(crate) enum Needs {
     NoCapture,
 }
 
-/// The process that called `cuInit`; its forked children cannot use the driver.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-
-static LOG: LazyLock<Option<File>> = LazyLock::new(|| {
-    let path = std::env::var_os("CUDA_SIM_LOG")?;
-    File::options().create(true).append(true).open(path).ok()
-});
-
-/// The arguments of a call as text, if calls are logged.
-pub(crate) fn logged(arguments: impl FnOnce() -> String) -> Option<String> {
-    LOG.as_ref().map(|_| arguments())
-}
-
 /// Runs one driver call.
 pub(crate) fn call(
     name: &'static str,
@@ -49,31 +26,14 @@ pub(crate) fn call(
     arguments: Option<String>,
     body: impl FnOnce(&mut Session) -> Outcome,
 ) -> i32 {
-    // Before the lock, which another thread of the parent may have held at the fork.
-    if is_forked() {
-        return Code::NOT_INITIALIZED.0;
-    }
-    // Nothing may unwind into C.
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut session = Session::new();
-        let outcome = enter(&mut session, name, needs).and_then(|()| body(&mut session));
-        if let Some(arguments) = arguments {
-            log(session.faults.total(), name, &arguments, outcome);
-        }
-        outcome
-    }));
-    match outcome.unwrap_or(Err(Code::UNKNOWN)) {
-        Ok(()) => 0,
-        Err(code) => code.0,
-    }
+    let outcome = sim_engine::gate::call(name, arguments, |driver: &mut Session| {
+        check(driver, needs)?;
+        body(driver)
+    });
+    outcome.err().map_or(0, |code| code.0)
 }
 
-fn enter(driver: &mut Driver, name: &'static str, needs: Needs) -> Outcome {
-    driver.faults.count(name).inspect_err(|code| {
-        if code.is_sticky() {
-            driver.fail_context(thread::current(), *code);
-        }
-    })?;
+fn check(driver: &mut Driver, needs: Needs) -> Outcome {
     if thread::in_host_function() {
         return Err(Code::NOT_PERMITTED);
     }
@@ -94,35 +54,9 @@ fn enter(driver: &mut Driver, name: &'static str, needs: Needs) -> Outcome {
     Ok(())
 }
 
-/// Remembers whose driver this is.
-pub(crate) fn own() {
-    OWNER.store(std::process::id(), Ordering::Relaxed);
-}
-
-fn is_forked() -> bool {
-    let owner = OWNER.load(Ordering::Relaxed);
-    owner != 0 && owner != std::process::id()
-}
-
-fn log(number: u64, name: &str, arguments: &str, outcome: Outcome) {
-    let code = outcome.err().map_or(0, |code| code.0);
-    let text = code::name(code).unwrap_or_default().to_string_lossy();
-    if let Some(mut file) = LOG.as_ref() {
-        // A log that cannot be written is no reason for a driver to fail.
-        let _ = writeln!(file, "{number} thread {} {name}{arguments} = {code} {text}", thread::number());
-    }
-}
-
 /// The place for a result that the caller has to give.
 pub(crate) fn required<T>(place: Option<T>) -> Outcome<T> {
     place.ok_or(Code::INVALID_VALUE)
-}
-
-/// A result that the caller may do without.
-pub(crate) fn put<T>(out: Out<'_, T>, value: T) {
-    if let Some(out) = out {
-        out.write(value);
-    }
 }
 
 impl Driver {
@@ -156,7 +90,8 @@ macro_rules! exports {
         /// As the driver API says: each pointer is null, or good for what the function reads or writes there.
         #[$export]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> i32 {
-            let arguments = crate::gate::logged(|| format!("{:x?}", ($(&$argument,)*)));
+            let lock = &crate::state::LOCK;
+            let arguments = sim_engine::gate::logged(lock, || format!("{:x?}", ($(&$argument,)*)));
             crate::gate::call(stringify!($name), crate::gate::Needs::$needs, arguments, move |session| {
                 crate::gate::exports!(@call $safety $work, session $(, $argument)*)
             })

@@ -1,13 +1,11 @@
-//! Streams: queues of work that happens later.
+//! Streams: lanes with the rules of default streams.
 
-use std::collections::VecDeque;
+use sim_engine::{Operation, Position, Work};
 
 use crate::capture::Captured;
 use crate::code::{Code, Outcome};
-use crate::scheduler::Position;
 use crate::state::{Driver, Handle};
 use crate::thread;
-use crate::work::Work;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -17,58 +15,12 @@ pub(crate) enum Kind {
     NonBlocking,
 }
 
-pub(crate) struct Operation {
-    pub(crate) number: u64,
-    /// What has to be over before it, in other streams.
-    pub(crate) after: Vec<Position>,
-    pub(crate) work: Work,
-}
-
+/// What a lane is.
 pub(crate) struct Stream {
     pub(crate) context: Handle,
     pub(crate) kind: Kind,
     pub(crate) priority: i32,
-    pub(crate) queue: VecDeque<Operation>,
-    /// The number of the operation submitted last, counted from 1.
-    pub(crate) submitted: u64,
-    /// Operations up to this number are over.
-    pub(crate) completed: u64,
-    /// Runs nothing, unless somebody waits for it.
-    pub(crate) held: bool,
-    /// A host function of it runs on a thread of its own.
-    pub(crate) running: bool,
-    /// Unknown to the program from now on, though its work still happens.
-    pub(crate) destroyed: bool,
     pub(crate) captured: Option<Captured>,
-}
-
-impl Stream {
-    pub(crate) fn new(context: Handle, kind: Kind, priority: i32) -> Self {
-        Self {
-            context,
-            kind,
-            priority,
-            queue: VecDeque::new(),
-            submitted: 0,
-            completed: 0,
-            held: false,
-            running: false,
-            destroyed: false,
-            captured: None,
-        }
-    }
-
-    /// Lets its work be over without happening.
-    pub(crate) fn drop_work(&mut self) {
-        self.queue.clear();
-        self.completed = self.submitted;
-        self.captured = None;
-    }
-
-    /// Whether nobody can tell any more that it was there.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.destroyed && self.queue.is_empty() && !self.running
-    }
 }
 
 /// `CU_STREAM_LEGACY`, which 0 is short for.
@@ -77,6 +29,19 @@ const LEGACY: Handle = 1;
 const PER_THREAD: Handle = 2;
 
 impl Driver {
+    /// Makes a stream of a context that there is.
+    pub(crate) fn open_stream(
+        &mut self,
+        context: Handle,
+        device: usize,
+        kind: Kind,
+        priority: i32,
+    ) -> Handle {
+        let handle = self.engine.new_handle();
+        self.engine.open_lane(handle, device, Stream { context, kind, priority, captured: None });
+        handle
+    }
+
     /// The stream that the program means: a handle, or one of the default streams of the current context.
     pub(crate) fn stream(&mut self, handle: Handle) -> Outcome<Handle> {
         let found = match handle {
@@ -84,10 +49,20 @@ impl Driver {
             PER_THREAD => self.per_thread_stream()?,
             other => other,
         };
-        let stream = self.streams.get(&found).filter(|stream| !stream.destroyed);
-        let context = stream.ok_or(Code::INVALID_HANDLE)?.context;
+        let lane = self.engine.lanes.get(&found).filter(|lane| !lane.is_closed());
+        let context = lane.ok_or(Code::INVALID_HANDLE)?.data.context;
         self.context(context)?;
         Ok(found)
+    }
+
+    /// What is known of a stream, be it destroyed.
+    pub(crate) fn state_of(&self, stream: Handle) -> Outcome<&Stream> {
+        self.engine.lanes.get(&stream).map(|lane| &lane.data).ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// The same, to change.
+    pub(crate) fn state_of_mut(&mut self, stream: Handle) -> Outcome<&mut Stream> {
+        self.engine.lanes.get_mut(&stream).map(|lane| &mut lane.data).ok_or(Code::INVALID_HANDLE)
     }
 
     fn context_now(&mut self) -> Outcome<&mut crate::context::Context> {
@@ -97,19 +72,43 @@ impl Driver {
 
     fn per_thread_stream(&mut self) -> Outcome<Handle> {
         let thread = thread::number();
-        if let Some(stream) = self.context_now()?.per_thread.get(&thread) {
+        let context = self.context_now()?;
+        if let Some(stream) = context.per_thread.get(&thread) {
             return Ok(*stream);
         }
-        let context = self.current()?;
-        let handle = self.new_handle();
-        self.streams.insert(handle, Stream::new(context, Kind::Blocking, 0));
+        let device = context.device;
+        let handle = self.open_stream(self.current()?, device, Kind::Blocking, 0);
         self.context_now()?.per_thread.insert(thread, handle);
         Ok(handle)
     }
 
-    /// The device that runs a stream's work.
-    pub(crate) fn device_of(&self, stream: Handle) -> Outcome<usize> {
-        let context = self.streams.get(&stream).and_then(|stream| self.contexts.get(&stream.context));
-        context.map(|context| context.device).ok_or(Code::INVALID_HANDLE)
+    /// Puts work into a stream; `None` if a capture took it instead.
+    pub(crate) fn submit(&mut self, stream: Handle, work: Work) -> Outcome<Option<Position>> {
+        self.submit_operation(stream, Operation::new(work))
+    }
+
+    /// The same with what the work comes after, and what comes of it.
+    pub(crate) fn submit_operation(
+        &mut self,
+        stream: Handle,
+        operation: Operation<Self>,
+    ) -> Outcome<Option<Position>> {
+        if self.capture_operation(stream)? {
+            return Ok(None);
+        }
+        let implied = self.implied(stream);
+        Ok(self.engine.submit(stream, operation.after(implied)))
+    }
+
+    /// What the next operation of a stream comes after without being told: the legacy default stream and the
+    /// blocking streams of a context wait for each other.
+    fn implied(&self, stream: Handle) -> Vec<Position> {
+        let Ok(state) = self.state_of(stream) else { return Vec::new() };
+        let awaited = match state.kind {
+            Kind::Legacy => Kind::Blocking,
+            Kind::Blocking => Kind::Legacy,
+            Kind::NonBlocking => return Vec::new(),
+        };
+        self.engine.ends(|_, other| other.data.context == state.context && other.data.kind == awaited)
     }
 }

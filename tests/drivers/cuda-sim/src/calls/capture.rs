@@ -1,8 +1,10 @@
 //! Stream capture.
 
+use sim_engine::out::{Out, put};
+
 use crate::capture::NOT_CAPTURING;
 use crate::code::{Code, Outcome};
-use crate::gate::{Out, exports, put, required};
+use crate::gate::{exports, required};
 use crate::state::{Handle, Session};
 use crate::thread;
 

@@ -1,7 +1,10 @@
 //! Primary contexts, and which one is current on a thread.
 
+use sim_engine::out::{Out, put};
+
 use crate::code::{Code, Outcome};
-use crate::gate::{Out, exports, put, required};
+use crate::context;
+use crate::gate::{exports, required};
 use crate::state::{Handle, Session};
 use crate::thread;
 
@@ -47,7 +50,7 @@ fn retain(driver: &mut Session, context: Out<'_, Handle>, device: i32) -> Outcom
 
 fn release(driver: &mut Session, device: i32) -> Outcome {
     let device = driver.device(device)?;
-    driver.release_context(device)
+    context::release(driver, device)
 }
 
 fn state(driver: &mut Session, device: i32, flags: Out<'_, u32>, active: Out<'_, i32>) -> Outcome {

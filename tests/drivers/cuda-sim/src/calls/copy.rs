@@ -1,10 +1,10 @@
 //! Copies and fills.
 
+use sim_engine::{FIRST_ADDRESS, Lent, Source, Target, Work};
+
 use crate::code::{Code, Outcome};
-use crate::device_memory::FIRST_ADDRESS;
 use crate::gate::exports;
 use crate::state::{Driver, Handle, Session};
-use crate::work::{Lent, Source, Target, Work};
 
 exports! {
     /// Copies between any two places; the addresses tell which.
@@ -44,7 +44,7 @@ fn is_device(address: u64) -> bool {
 }
 
 fn is_pageable(driver: &Driver, address: u64) -> bool {
-    !is_device(address) && driver.host.containing(address).is_none()
+    !is_device(address) && driver.engine.host.containing(address).is_none()
 }
 
 /// # Safety
@@ -57,7 +57,7 @@ unsafe fn copy_async(
     stream: Handle,
 ) -> Outcome {
     let stream = driver.stream(stream)?;
-    let context = driver.streams[&stream].context;
+    let context = driver.state_of(stream)?.context;
     if bytes == 0 {
         return Ok(());
     }
@@ -75,7 +75,7 @@ unsafe fn copy_async(
     };
     let to = if lends { Target::Pageable(Lent(target as *mut u8)) } else { Target::Memory(target) };
     let copy = Work::Copy { target: to, source: from, bytes: bytes as u64 };
-    let submitted = driver.submit(stream, copy, None)?;
+    let submitted = driver.submit(stream, copy)?;
     match submitted.filter(|_| lends) {
         Some(position) => {
             driver.wait(&[position]);
@@ -136,8 +136,8 @@ unsafe fn device_to_device_async(
 /// Device memory has to be the context's. What is not live is left to the work, which goes wrong in its turn.
 fn check_owner(driver: &mut Driver, address: u64, context: Handle) -> Outcome {
     let device = driver.context(context)?.device;
-    let allocated = driver.memory.containing(address).map(|(_, allocation)| allocation.device);
-    let mapped = driver.virtual_memory.containing(address).map(|(_, _, physical)| physical.device);
+    let allocated = driver.engine.memory.containing(address).map(|(_, allocation)| allocation.device);
+    let mapped = driver.engine.virtual_memory.containing(address).map(|(_, _, physical)| physical.device);
     let is_own = allocated.or(mapped).is_none_or(|owner| owner == device);
     if is_own && is_device(address) { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
@@ -163,8 +163,8 @@ unsafe fn peer_async(
 fn finish(driver: &mut Session) -> Outcome {
     let context = driver.current()?;
     let stream = driver.stream(LEGACY)?;
-    let ends: Vec<_> = driver.ends_of(context).into_iter().filter(|end| end.stream == stream).collect();
-    driver.wait(&ends);
+    let end = driver.engine.end(stream);
+    driver.wait(&[end]);
     driver.context(context).map(drop)
 }
 
@@ -199,7 +199,7 @@ fn fill_async(driver: &mut Session, address: u64, value: u8, bytes: usize, strea
     if is_pageable(driver, address) {
         return Err(Code::INVALID_VALUE);
     }
-    driver.submit(stream, Work::Fill { address, value, bytes: bytes as u64 }, None).map(drop)
+    driver.submit(stream, Work::fill(address, value, bytes as u64)).map(drop)
 }
 
 fn fill(driver: &mut Session, address: u64, value: u8, bytes: usize) -> Outcome {

@@ -2,9 +2,11 @@
 
 use std::ffi::c_char;
 
+use sim_engine::out::{self, Out};
+
 use crate::code::{Code, Outcome};
 use crate::device;
-use crate::gate::{Out, exports, required};
+use crate::gate::{exports, required};
 use crate::state::{Driver, Session};
 
 exports! {
@@ -68,14 +70,10 @@ unsafe fn pci_address(driver: &mut Session, place: *mut c_char, length: i32, dev
 /// # Safety
 /// * `place` is null, or has room for `length` bytes.
 unsafe fn put_text(place: *mut c_char, length: i32, text: &str) -> Outcome {
-    let room = usize::try_from(length).ok().and_then(|length| length.checked_sub(1));
-    let room = room.filter(|_| !place.is_null()).ok_or(Code::INVALID_VALUE)?;
-    let used = room.min(text.len());
-    let place = place.cast::<u8>();
-    // SAFETY: no more than the room, one byte of it spared.
-    unsafe { place.copy_from(text.as_ptr(), used) };
-    // SAFETY: that byte.
-    unsafe { place.wrapping_add(used).write(0) };
+    let room = usize::try_from(length).ok().filter(|length| *length > 0 && !place.is_null());
+    let room = required(room)?;
+    // SAFETY: the caller promises the same.
+    unsafe { out::put_text(place, room, text) };
     Ok(())
 }
 
@@ -90,7 +88,7 @@ fn uuid(driver: &mut Session, uuid: Out<'_, [u8; 16]>, device: i32) -> Outcome {
 
 fn total_memory(driver: &mut Session, bytes: Out<'_, usize>, device: i32) -> Outcome {
     let device = driver.device(device)?;
-    required(bytes)?.write(driver.devices[device].memory as usize);
+    required(bytes)?.write(driver.engine.devices[device].memory as usize);
     Ok(())
 }
 

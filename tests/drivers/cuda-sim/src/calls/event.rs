@@ -1,10 +1,12 @@
 //! Events.
 
+use sim_engine::out::Out;
+use sim_engine::{Operation, Work};
+
 use crate::code::{Code, Outcome};
 use crate::event::Event;
-use crate::gate::{Out, exports, required};
+use crate::gate::{exports, required};
 use crate::state::{Handle, Session};
-use crate::work::Work;
 
 /// `CU_EVENT_DISABLE_TIMING`
 const DISABLE_TIMING: u32 = 2;
@@ -38,7 +40,7 @@ fn create(driver: &mut Session, event: Out<'_, Handle>, flags: u32) -> Outcome {
         return Err(Code::INVALID_VALUE);
     }
     let context = driver.current()?;
-    let handle = driver.new_handle();
+    let handle = driver.engine.new_handle();
     driver.events.insert(handle, Event { context, timing, recorded: None, time: None, captured: None });
     event.write(handle);
     Ok(())
@@ -53,13 +55,13 @@ fn destroy(driver: &mut Session, handle: Handle) -> Outcome {
 fn record(driver: &mut Session, handle: Handle, stream: Handle) -> Outcome {
     let context = driver.event(handle)?.context;
     let stream = driver.stream(stream)?;
-    if driver.streams[&stream].context != context {
+    if driver.state_of(stream)?.context != context {
         return Err(Code::INVALID_HANDLE);
     }
     let captured = driver.mark_in_capture(stream)?;
     let recorded = match captured {
         Some(_) => None,
-        None => driver.submit(stream, Work::Record(handle), None)?,
+        None => driver.submit_operation(stream, Operation::new(Work::Nothing).mark(handle))?,
     };
     let event = driver.event(handle)?;
     (event.recorded, event.time, event.captured) = (recorded, None, captured);
@@ -70,7 +72,7 @@ fn query(driver: &mut Session, handle: Handle) -> Outcome {
     let mark = driver.mark(handle)?;
     driver.advance();
     driver.event(handle)?;
-    if mark.is_none_or(|mark| driver.is_over(mark)) { Ok(()) } else { Err(Code::NOT_READY) }
+    if mark.is_none_or(|mark| driver.engine.is_over(mark)) { Ok(()) } else { Err(Code::NOT_READY) }
 }
 
 fn synchronize(driver: &mut Session, handle: Handle) -> Outcome {

@@ -2,11 +2,13 @@
 
 use std::ffi::{CStr, c_char};
 
+use sim_engine::out::Out;
+use sim_engine::{Kernel, Launch, Work};
+
 use crate::code::{Code, Outcome};
-use crate::gate::{Out, exports, required};
-use crate::kernel::{Kernel, Launch};
+use crate::gate::{exports, required};
+use crate::ptx;
 use crate::state::{Handle, Session};
-use crate::work::Work;
 
 /// More threads no block may have.
 const MOST_THREADS: u64 = 1024;
@@ -62,8 +64,8 @@ unsafe fn load_file(driver: &mut Session, module: Out<'_, Handle>, path: *const 
 
 fn load(driver: &mut Session, image: &[u8]) -> Outcome<Handle> {
     let text = std::str::from_utf8(image).ok().filter(|text| text.contains(".version"));
-    let kernels = Kernel::all_in(text.ok_or(Code::INVALID_IMAGE)?);
-    let handle = driver.new_handle();
+    let kernels = ptx::kernels_in(text.ok_or(Code::INVALID_IMAGE)?);
+    let handle = driver.engine.new_handle();
     driver.modules.insert(handle, kernels);
     Ok(handle)
 }
@@ -85,7 +87,7 @@ unsafe fn get_function(
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let kernel = kernels.iter().copied().find(|kernel| kernel.name().as_bytes() == name);
     let kernel = kernel.ok_or(Code::NOT_FOUND)?;
-    let handle = driver.new_handle();
+    let handle = driver.engine.new_handle();
     driver.functions.insert(handle, (module, kernel));
     function.write(handle);
     Ok(())
@@ -137,7 +139,7 @@ unsafe fn launch(
 ) -> Outcome {
     let (_, kernel) = *driver.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
     let stream = driver.stream(stream)?;
-    if driver.streams[&stream].context != driver.current()? {
+    if driver.state_of(stream)?.context != driver.current()? {
         return Err(Code::INVALID_HANDLE);
     }
     if !extra.is_null() {
@@ -151,7 +153,7 @@ unsafe fn launch(
     // SAFETY: the caller promises the same.
     let arguments = unsafe { take_arguments(kernel, arguments) }?;
     let launch = Launch { kernel, threads: blocks.saturating_mul(threads), arguments };
-    driver.submit(stream, Work::Kernel(launch), None).map(drop)
+    driver.submit(stream, Work::Kernel(launch)).map(drop)
 }
 
 /// The arguments of a kernel as bits, taken at the call.

@@ -1,11 +1,16 @@
 //! Device memory and pinned host memory.
 
+use sim_engine::out::{Out, put};
+
 use crate::code::{Code, Outcome};
-use crate::gate::{Out, exports, put, required};
-use crate::state::Session;
+use crate::gate::{exports, required};
+use crate::state::{Handle, Session};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP` and `_WRITECOMBINED`, which are kept and change nothing here.
 const HOST_FLAGS: u32 = 7;
+
+/// Pinned memory is of all contexts.
+const NO_OWNER: Handle = 0;
 
 exports! {
     /// Memory of the current device, at a multiple of 2 MiB.
@@ -30,12 +35,12 @@ exports! {
 fn allocate(driver: &mut Session, address: Out<'_, u64>, bytes: usize) -> Outcome {
     let address = required(address)?;
     let context = driver.current()?;
-    address.write(driver.allocate(context, bytes as u64, false)?);
+    address.write(driver.allocate(context, bytes as u64, 0)?);
     Ok(())
 }
 
 fn free(driver: &mut Session, address: u64) -> Outcome {
-    let context = driver.memory.allocation(address)?.context;
+    let context = driver.engine.memory.at(address).ok_or(Code::INVALID_VALUE)?.owner;
     driver.context(context)?;
     // A device has no other context than its primary one.
     let ends = driver.ends_of(context);
@@ -43,16 +48,14 @@ fn free(driver: &mut Session, address: u64) -> Outcome {
     // Both may be otherwise by now: work may have gone wrong, or another thread may have freed the same
     // memory.
     driver.context(context)?;
-    driver.memory.allocation(address)?;
-    driver.release_memory(address);
-    Ok(())
+    Ok(driver.engine.free(address)?)
 }
 
 fn info(driver: &mut Session, free: Out<'_, usize>, total: Out<'_, usize>) -> Outcome {
     let context = driver.current()?;
     let device = driver.context(context)?.device;
-    let device = &driver.devices[device];
-    put(free, device.memory.saturating_sub(device.used) as usize);
+    let device = driver.engine.devices[device];
+    put(free, device.free() as usize);
     put(total, device.memory as usize);
     Ok(())
 }
@@ -62,13 +65,13 @@ fn allocate_pinned(driver: &mut Session, address: Out<'_, u64>, bytes: usize, fl
     if flags & !HOST_FLAGS != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    address.write(driver.host.allocate(bytes, flags)?);
+    address.write(driver.engine.host.allocate(bytes, NO_OWNER, None, flags)?);
     Ok(())
 }
 
 fn host_flags(driver: &mut Session, flags: Out<'_, u32>, address: u64) -> Outcome {
     let flags = required(flags)?;
-    flags.write(driver.host.flags(address).ok_or(Code::INVALID_VALUE)?);
+    flags.write(required(driver.engine.host.containing(address))?.1.flags);
     Ok(())
 }
 
@@ -82,7 +85,7 @@ fn free_pinned(driver: &mut Session, address: u64) -> Outcome {
 
 fn device_pointer(driver: &mut Session, device: Out<'_, u64>, address: u64, flags: u32) -> Outcome {
     let device = required(device)?;
-    if flags != 0 || driver.host.containing(address).is_none() {
+    if flags != 0 || driver.engine.host.containing(address).is_none() {
         return Err(Code::INVALID_VALUE);
     }
     device.write(address);

@@ -19,17 +19,17 @@ struct Found {
 }
 
 fn find(driver: &Driver, address: u64) -> Option<Found> {
-    if let Some((start, allocation)) = driver.memory.containing(address) {
-        let (bytes, device, context) = (allocation.bytes, Some(allocation.device), allocation.context);
+    if let Some((start, allocation)) = driver.engine.memory.containing(address) {
+        let (bytes, device, context) = (allocation.bytes, Some(allocation.device), allocation.owner);
         return Some(Found { start, bytes, device, context });
     }
-    if let Some((start, mapping, physical)) = driver.virtual_memory.containing(address) {
+    if let Some((start, mapping, physical)) = driver.engine.virtual_memory.containing(address) {
         let context = driver.primary_context(physical.device).unwrap_or(0);
         return Some(Found { start, bytes: mapping.bytes, device: Some(physical.device), context });
     }
-    let (start, backing) = driver.host.containing(address)?;
+    let (start, block) = driver.engine.host.containing(address)?;
     let context = driver.current().unwrap_or(0);
-    Some(Found { start, bytes: backing.bytes() as u64, device: None, context })
+    Some(Found { start, bytes: block.bytes(), device: None, context })
 }
 
 /// # Safety

@@ -2,9 +2,11 @@
 
 use std::ffi::c_char;
 
+use sim_engine::out::Out;
+
 use crate::code::{self, Code, Outcome};
-use crate::gate::{self, Out, exports, required};
-use crate::state::Session;
+use crate::gate::{exports, required};
+use crate::state::{LOCK, Session};
 
 exports! {
     /// Starts the driver in this process; its forked children cannot use it.
@@ -27,7 +29,7 @@ fn init(driver: &mut Session, flags: u32) -> Outcome {
     if !driver.initialised {
         driver.find_devices()?;
         driver.initialised = true;
-        gate::own();
+        LOCK.own();
     }
     Ok(())
 }

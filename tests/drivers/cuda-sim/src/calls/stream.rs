@@ -2,12 +2,13 @@
 
 use std::ffi::c_void;
 
+use sim_engine::out::Out;
+use sim_engine::{HostFunction, Operation, Position, Work};
+
 use crate::code::{Code, Outcome};
-use crate::gate::{Out, exports, required};
-use crate::scheduler::Position;
+use crate::gate::{exports, required};
 use crate::state::{Handle, Session};
-use crate::stream::{Kind, Stream};
-use crate::work::{HostFunction, Work};
+use crate::stream::Kind;
 
 pub(super) const LEAST_PRIORITY: i32 = 0;
 pub(super) const GREATEST_PRIORITY: i32 = -5;
@@ -54,10 +55,9 @@ fn create_with_priority(driver: &mut Session, stream: Out<'_, Handle>, flags: u3
         _ => return Err(Code::INVALID_VALUE),
     };
     let context = driver.current()?;
-    let handle = driver.new_handle();
+    let device = driver.contexts[&context].device;
     let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
-    driver.streams.insert(handle, Stream::new(context, kind, priority));
-    stream.write(handle);
+    stream.write(driver.open_stream(context, device, kind, priority));
     Ok(())
 }
 
@@ -67,40 +67,33 @@ fn destroy(driver: &mut Session, handle: Handle) -> Outcome {
         return Err(Code::INVALID_HANDLE); // a default stream
     }
     driver.abandon_capture(found);
-    if let Some(stream) = driver.streams.get_mut(&found) {
-        stream.destroyed = true;
-        stream.held = false;
-        if stream.is_gone() {
-            driver.streams.remove(&found);
-        }
-    }
+    driver.engine.close_lane(found);
     Ok(())
 }
 
 /// Where the work of a stream ends so far.
 fn end(driver: &mut Session, handle: Handle) -> Outcome<Position> {
     let stream = driver.stream(handle)?;
-    let state = driver.streams.get(&stream).ok_or(Code::INVALID_HANDLE)?;
-    if state.captured.is_some() {
+    if driver.state_of(stream)?.captured.is_some() {
         driver.invalidate_capture_of(stream);
         return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
     }
-    Ok(Position { stream, number: state.submitted })
+    Ok(driver.engine.end(stream))
 }
 
 fn synchronize(driver: &mut Session, handle: Handle) -> Outcome {
     let end = end(driver, handle)?;
-    let context = driver.streams.get(&end.stream).ok_or(Code::INVALID_HANDLE)?.context;
+    let context = driver.state_of(end.lane)?.context;
     driver.wait(&[end]);
     driver.context(context).map(drop)
 }
 
 fn query(driver: &mut Session, handle: Handle) -> Outcome {
     let end = end(driver, handle)?;
-    let context = driver.streams.get(&end.stream).ok_or(Code::INVALID_HANDLE)?.context;
+    let context = driver.state_of(end.lane)?.context;
     driver.advance();
     driver.context(context)?;
-    if driver.is_over(end) { Ok(()) } else { Err(Code::NOT_READY) }
+    if driver.engine.is_over(end) { Ok(()) } else { Err(Code::NOT_READY) }
 }
 
 fn wait_event(driver: &mut Session, handle: Handle, event: Handle, flags: u32) -> Outcome {
@@ -112,27 +105,27 @@ fn wait_event(driver: &mut Session, handle: Handle, event: Handle, flags: u32) -
     if !driver.wait_in_capture(stream, event)?
         && let Some(mark) = driver.mark(event)?
     {
-        driver.submit(stream, Work::Nothing, Some(mark))?;
+        driver.submit_operation(stream, Operation::new(Work::Nothing).after([mark]))?;
     }
     Ok(())
 }
 
 fn get_priority(driver: &mut Session, handle: Handle, priority: Out<'_, i32>) -> Outcome {
     let stream = driver.stream(handle)?;
-    required(priority)?.write(driver.streams[&stream].priority);
+    required(priority)?.write(driver.state_of(stream)?.priority);
     Ok(())
 }
 
 fn get_flags(driver: &mut Session, handle: Handle, flags: Out<'_, u32>) -> Outcome {
     let stream = driver.stream(handle)?;
-    let is_free = driver.streams[&stream].kind == Kind::NonBlocking;
+    let is_free = driver.state_of(stream)?.kind == Kind::NonBlocking;
     required(flags)?.write(if is_free { NON_BLOCKING } else { 0 });
     Ok(())
 }
 
 fn get_context(driver: &mut Session, handle: Handle, context: Out<'_, Handle>) -> Outcome {
     let stream = driver.stream(handle)?;
-    required(context)?.write(driver.streams[&stream].context);
+    required(context)?.write(driver.state_of(stream)?.context);
     Ok(())
 }
 
@@ -144,5 +137,5 @@ fn launch_host_function(
 ) -> Outcome {
     let function = required(function)?;
     let stream = driver.stream(handle)?;
-    driver.submit(stream, Work::HostFunction(HostFunction { function, data }), None).map(drop)
+    driver.submit(stream, Work::HostFunction(HostFunction { function, data })).map(drop)
 }

@@ -1,8 +1,10 @@
 //! Virtual memory.
 
+use sim_engine::GRANULARITY;
+use sim_engine::out::Out;
+
 use crate::code::{Code, Outcome};
-use crate::device_memory::GRANULARITY;
-use crate::gate::{Out, exports, required};
+use crate::gate::{exports, required};
 use crate::state::Session;
 use crate::virtual_memory::{Access, Properties};
 
@@ -39,12 +41,12 @@ fn reserve(
 ) -> Outcome {
     let address = required(address)?;
     no_flags(flags)?;
-    address.write(driver.reserve_addresses(bytes as u64, alignment as u64)?);
+    address.write(driver.engine.reserve_addresses(bytes as u64, alignment as u64)?);
     Ok(())
 }
 
 fn free(driver: &mut Session, address: u64, bytes: usize) -> Outcome {
-    driver.virtual_memory.free_addresses(address, bytes as u64)
+    Ok(driver.engine.virtual_memory.free_addresses(address, bytes as u64)?)
 }
 
 fn create(
@@ -61,16 +63,16 @@ fn create(
 }
 
 fn release(driver: &mut Session, handle: u64) -> Outcome {
-    driver.release_physical(handle)
+    Ok(driver.engine.release_physical(handle)?)
 }
 
 fn map(driver: &mut Session, address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
     no_flags(flags)?;
-    driver.virtual_memory.map(address, bytes as u64, offset as u64, handle)
+    driver.map_whole(address, bytes as u64, offset as u64, handle)
 }
 
 fn unmap(driver: &mut Session, address: u64, bytes: usize) -> Outcome {
-    driver.unmap(address, bytes as u64)
+    Ok(driver.engine.unmap(address, bytes as u64)?)
 }
 
 /// # Safety

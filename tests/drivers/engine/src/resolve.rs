@@ -1,7 +1,10 @@
 //! From addresses to bytes: what work may touch, and where that lies in this process.
 
 use crate::device_memory::FIRST_ADDRESS;
-use crate::state::Driver;
+use crate::error::{Fault, Wrong};
+use crate::face::Face;
+use crate::session::Session;
+use crate::work::Lent;
 
 /// Who wants to touch memory.
 #[derive(Clone, Copy)]
@@ -18,7 +21,7 @@ pub(crate) struct Span {
     bytes: usize,
 }
 
-impl Driver {
+impl<F: Face> Session<F> {
     /// The pieces that a range is made of; or what is wrong with it.
     pub(crate) fn resolve(
         &self,
@@ -45,55 +48,78 @@ impl Driver {
 
     /// What lies at an address and, at most up to `end`, behind it.
     fn piece(&self, toucher: Toucher, write: bool, address: u64, end: u64) -> Result<(Span, bool), String> {
+        let engine = self.engine();
         let length = |start: u64, bytes: u64| ((end - address).min(start + bytes - address)) as usize;
         let offset = |start: u64| (address - start) as usize;
-        if let Some((start, allocation)) = self.memory.containing(address) {
-            if toucher.kernel && !self.may_reach(toucher.device, allocation.device) {
+        if let Some((start, allocation)) = engine.memory.containing(address) {
+            let is_own = toucher.device == allocation.device;
+            if toucher.kernel && !is_own && !self.may_reach(toucher.device, allocation.device) {
                 return Err("memory of a device to which peer access is not enabled".to_owned());
             }
             let start_byte = allocation.backing.at(offset(start));
             return Ok((Span { start: start_byte, bytes: length(start, allocation.bytes) }, false));
         }
-        if let Some((start, mapping, physical)) = self.virtual_memory.containing(address) {
+        if let Some((start, mapping, physical)) = engine.virtual_memory.containing(address) {
             let owner_copies = !toucher.kernel && mapping.permits(physical.device, write);
             if !owner_copies && !mapping.permits(toucher.device, write) {
                 return Err("mapped memory to which the device has no access".to_owned());
             }
-            let start_byte = physical.backing.at(offset(start));
+            let start_byte = physical.backing.at(mapping.offset as usize + offset(start));
             return Ok((Span { start: start_byte, bytes: length(start, mapping.bytes) }, true));
         }
-        if let Some((start, backing)) = self.host.containing(address) {
-            let bytes = length(start, backing.bytes() as u64);
-            return Ok((Span { start: backing.at(offset(start)), bytes }, false));
+        if let Some((start, block)) = engine.host.containing(address) {
+            let bytes = length(start, block.bytes());
+            return Ok((Span { start: block.backing.at(offset(start)), bytes }, false));
         }
         match address < FIRST_ADDRESS {
             true => Err("host memory that is not pinned".to_owned()),
-            false => Err(self.memory.describe(address)),
+            false => Err(engine.memory.describe(address)),
         }
     }
 
-    fn may_reach(&self, device: usize, other: usize) -> bool {
-        let context = self.primary_context(device).and_then(|context| self.contexts.get(&context));
-        device == other || context.is_some_and(|context| context.peers.contains(&other))
+    /// Whether a device reaches memory by itself, as its kernels do.
+    pub(crate) fn reaches(&self, device: usize, ranges: &[(u64, u64)]) -> bool {
+        let itself = Toucher { device, kernel: true };
+        ranges.iter().all(|(address, bytes)| self.resolve(itself, false, *address, *bytes).is_ok())
+    }
+
+    /// The pieces of a range for work that may touch it; otherwise an illegal address.
+    pub(crate) fn touch(
+        &self,
+        toucher: Toucher,
+        who: &str,
+        write: bool,
+        address: u64,
+        bytes: u64,
+    ) -> Result<Vec<Span>, Fault> {
+        self.resolve(toucher, write, address, bytes).map_err(|what| {
+            let verb = if write { "writes" } else { "reads" };
+            let text =
+                format!("{who} on device {} {verb} {bytes} bytes at {address:#x}: {what}", toucher.device);
+            Fault { wrong: Wrong::IllegalAddress, text }
+        })
+    }
+}
+
+impl Span {
+    /// Memory that the program lends.
+    pub(crate) fn lent(memory: Lent, bytes: u64) -> Self {
+        Self { start: memory.0, bytes: bytes as usize }
     }
 }
 
 /// The bytes of a range.
 pub(crate) fn read(spans: &[Span]) -> Vec<u8> {
     let mut bytes = vec![0; spans.iter().map(|span| span.bytes).sum()];
-    copy_out(spans, bytes.as_mut_ptr());
-    bytes
-}
-
-/// Copies a range to as many bytes at `to`.
-pub(crate) fn copy_out(spans: &[Span], to: *mut u8) {
-    let mut done = 0;
+    let mut rest = bytes.as_mut_slice();
     for span in spans {
-        // SAFETY: `resolve` found the span in live memory, and the lock held since keeps it alive; the caller
-        // has room for all of them at `to`.
-        unsafe { to.wrapping_add(done).copy_from(span.start, span.bytes) };
-        done += span.bytes;
+        let (now, later) = rest.split_at_mut(span.bytes);
+        // SAFETY: `resolve` found the span in live memory, and the lock held since keeps it alive, or the
+        // program lends it; `now` has its length.
+        unsafe { now.as_mut_ptr().copy_from(span.start, now.len()) };
+        rest = later;
     }
+    bytes
 }
 
 /// Overwrites a range with as many bytes.
@@ -101,16 +127,23 @@ pub(crate) fn write(spans: &[Span], bytes: &[u8]) {
     let mut rest = bytes;
     for span in spans {
         let (now, later) = rest.split_at(span.bytes.min(rest.len()));
-        // SAFETY: as in `copy_out`; `now` is no longer than the span.
+        // SAFETY: as in `read`; `now` is no longer than the span.
         unsafe { span.start.copy_from(now.as_ptr(), now.len()) };
         rest = later;
     }
 }
 
-pub(crate) fn fill(spans: &[Span], value: u8) {
-    for span in spans {
-        // SAFETY: as in `copy_out`.
-        unsafe { span.start.write_bytes(value, span.bytes) };
+/// Fills a range with a pattern of at least one byte.
+pub(crate) fn fill(spans: &[Span], pattern: &[u8]) {
+    if let [value] = pattern {
+        for span in spans {
+            // SAFETY: as in `read`.
+            unsafe { span.start.write_bytes(*value, span.bytes) };
+        }
+    } else {
+        let bytes = spans.iter().map(|span| span.bytes).sum();
+        let repeated: Vec<u8> = pattern.iter().copied().cycle().take(bytes).collect();
+        write(spans, &repeated);
     }
 }
 
@@ -118,7 +151,7 @@ pub(crate) fn fill(spans: &[Span], value: u8) {
 pub(crate) fn copy(to: &[Span], from: &[Span]) {
     match (to, from) {
         ([to], [from]) => {
-            // SAFETY: as in `copy_out`, for both; `copy_from` permits overlaps.
+            // SAFETY: as in `read`, for both; `copy_from` permits overlaps.
             unsafe { to.start.copy_from(from.start, from.bytes.min(to.bytes)) };
         }
         _ => write(to, &read(from)),

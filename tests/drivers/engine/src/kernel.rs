@@ -1,12 +1,13 @@
-//! The kernels that the driver knows by name; no PTX is ever run.
+//! The kernels that simulated drivers know by name; no code of kernels is ever run.
 
-use crate::code::Code;
+use crate::error::{Fault, Wrong};
+use crate::face::Face;
 use crate::resolve::{self, Toucher};
-use crate::state::Driver;
-use crate::work::Fault;
+use crate::session::Session;
 
+/// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kernel {
+pub enum Kernel {
     /// `saxpy(u32 n, f32 a, const f32 *x, f32 *y)`: y = a x + y.
     Saxpy,
     /// `scale(u32 n, f32 a, f32 *x)`: x = a x.
@@ -16,7 +17,11 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn name(self) -> &'static str {
+    /// All that are known.
+    pub const ALL: [Self; 3] = [Self::Saxpy, Self::Scale, Self::Spin];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Saxpy => "saxpy",
             Self::Scale => "scale",
@@ -24,46 +29,30 @@ impl Kernel {
         }
     }
 
+    /// The one of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kernel| kernel.name() == name)
+    }
+
     /// The bytes of each parameter.
-    pub(crate) fn parameters(self) -> &'static [usize] {
+    pub fn parameters(self) -> &'static [usize] {
         match self {
             Self::Saxpy => &[4, 4, 8, 8],
             Self::Scale => &[4, 4, 8],
             Self::Spin => &[],
         }
     }
-
-    /// Those among the entries of a PTX text that the driver knows: by name, and with the same parameters.
-    pub(crate) fn all_in(text: &str) -> Vec<Self> {
-        let entries = text.split(".entry").skip(1).filter_map(|entry| {
-            let (name, rest) = entry.split_once('(')?;
-            let parameters = rest.split_once(')')?.0;
-            let named = |kernel: &Self| kernel.name() == name.trim();
-            let kernel = [Self::Saxpy, Self::Scale, Self::Spin].into_iter().find(named)?;
-            let same = widths(parameters) == kernel.parameters();
-            (same || kernel == Self::Spin).then_some(kernel)
-        });
-        entries.collect()
-    }
 }
 
-/// The bytes of each parameter of a list such as `.param .u32 n, .param .u64 .ptr .global .align 4 x`; 0 for
-/// another type.
-fn widths(parameters: &str) -> Vec<usize> {
-    let types = parameters.split(',').filter_map(|parameter| parameter.split_whitespace().nth(1));
-    let width = |name: &str| match name.trim_start_matches(|c: char| !c.is_ascii_digit()) {
-        "32" => 4,
-        "64" => 8,
-        _ => 0,
-    };
-    types.map(width).collect()
-}
-
-/// A kernel with its arguments, as bits, and the threads that run it.
-pub(crate) struct Launch {
-    pub(crate) kernel: Kernel,
-    pub(crate) threads: u64,
-    pub(crate) arguments: Vec<u64>,
+/// A kernel with its arguments and the threads that run it, each of which does one element.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// How many threads there are in all.
+    pub threads: u64,
+    /// As bits, one for each parameter.
+    pub arguments: Vec<u64>,
 }
 
 impl Launch {
@@ -95,7 +84,7 @@ impl Launch {
     }
 }
 
-impl Driver {
+impl<F: Face> Session<F> {
     pub(crate) fn run_kernel(&self, device: usize, launch: &Launch) -> Result<(), Fault> {
         let toucher = Toucher { device, kernel: true };
         let who = format!("kernel {}", launch.kernel.name());
@@ -105,7 +94,7 @@ impl Driver {
             let written = index + 1 == ranges.len();
             if !address.is_multiple_of(4) {
                 let text = format!("{who} touches 4 bytes at {address:#x}, which is no multiple of 4");
-                return Err(Fault { code: Code::MISALIGNED_ADDRESS, text });
+                return Err(Fault { wrong: Wrong::Misaligned, text });
             }
             vectors.push(self.touch(toucher, &who, written, *address, *bytes)?);
         }
@@ -125,23 +114,4 @@ impl Driver {
 fn floats(bytes: &[u8]) -> Vec<f32> {
     let words = bytes.chunks_exact(4);
     words.map(|word| f32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_are_found_by_name_and_parameters() {
-        let text = ".version 8.0
-            .visible .entry saxpy(
-                .param .u32 n,
-                .param .f32 a, .param .u64 .ptr x, .param .u64 y
-            ) {}
-            .visible .entry scale(.param .u32 n, .param .u64 x) {}
-            .entry spin() {}
-            .entry other(.param .u32 n) {}";
-        assert_eq!(Kernel::all_in(text), [Kernel::Saxpy, Kernel::Spin]);
-        assert_eq!(Kernel::all_in("saxpy"), []);
-    }
 }

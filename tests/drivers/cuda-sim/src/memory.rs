@@ -1,0 +1,29 @@
+//! Device memory of contexts, and pinned host memory.
+
+use crate::code::{Code, Outcome};
+use crate::state::{Driver, Handle};
+
+/// Made by `cuMemAllocAsync`, and not yet given to `cuMemFreeAsync`.
+pub(crate) const STREAM_ORDERED: u32 = 1;
+
+impl Driver {
+    pub(crate) fn allocate(&mut self, context: Handle, bytes: u64, flags: u32) -> Outcome<u64> {
+        if bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let device = self.context(context)?.device;
+        Ok(self.engine.allocate(device, bytes, context, flags)?)
+    }
+
+    /// The real driver waits until the device is done with the memory. This one reports who relies on that,
+    /// and lets the work that still needs the memory fall away.
+    pub(crate) fn free_pinned(&mut self, address: u64) -> Outcome {
+        let bytes = self.engine.host.free(address)?;
+        for _ in 0..self.engine.forget_uses(address, bytes) {
+            let text =
+                format!("pinned memory at {address:#x} ({bytes} bytes) is freed while work still uses it");
+            self.engine.violations.push(text);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Functions of the program that a queue calls in its turn.
+
+use std::ffi::c_void;
+use std::thread::Builder;
+
+use crate::face::Face;
+use crate::lane::{Position, Times};
+use crate::session::Session;
+use crate::thread;
+
+/// A function, and what it is called with.
+pub struct HostFunction {
+    /// The function.
+    pub function: unsafe extern "C" fn(*mut c_void),
+    /// Its argument.
+    pub data: *mut c_void,
+}
+
+// SAFETY: an API that has such functions lets them run on any thread, with what they were given.
+unsafe impl Send for HostFunction {}
+
+impl<F: Face> Session<F> {
+    /// Runs it on a thread of the driver's, without the lock: it may take as long as it likes.
+    pub(crate) fn start_host_function(&mut self, at: Position, host: HostFunction, times: Times) {
+        let started = Builder::new().spawn(move || {
+            let HostFunction { function, data } = { host };
+            thread::enter_host_function();
+            // SAFETY: whoever gave the function says that it may be called with this.
+            unsafe { function(data) };
+            Self::new().end_host_function(at, times);
+        });
+        if started.is_err() {
+            let text = "no thread could be started for a host function";
+            self.engine_mut().violations.push(text.to_owned());
+            self.end_host_function(at, times);
+        }
+    }
+
+    fn end_host_function(&mut self, at: Position, times: Times) {
+        let lane = self.engine_mut().lanes.get_mut(&at.lane);
+        // Its work may have been dropped meanwhile.
+        let operation = lane.and_then(|lane| {
+            lane.running = false;
+            lane.queue.pop_front_if(|(number, _)| *number == at.number)
+        });
+        self.finish(at, operation.map(|(_, operation)| operation), times);
+        self.tell_others();
+    }
+}

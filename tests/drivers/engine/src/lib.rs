@@ -1,0 +1,42 @@
+#![doc = include_str!("../README.md")]
+
+mod backing;
+mod device_memory;
+mod engine;
+mod error;
+mod face;
+mod faults;
+pub mod gate;
+mod host_function;
+mod host_memory;
+mod kernel;
+mod lane;
+pub mod out;
+mod random;
+mod resolve;
+mod scheduler;
+mod session;
+mod settings;
+mod signal;
+mod spread;
+pub mod thread;
+mod virtual_memory;
+mod work;
+
+pub use device_memory::{Allocation, DeviceMemory, FIRST_ADDRESS, GRANULARITY};
+pub use engine::{Device, Engine, Handle};
+pub use error::{Error, Fault, Wrong};
+pub use face::{Code, Face};
+pub use faults::{Faults, Planned};
+pub use host_function::HostFunction;
+pub use host_memory::{Block, HostMemory};
+pub use kernel::{Kernel, Launch};
+pub use lane::{Condition, Lane, Operation, Position, Times};
+pub use random::Random;
+pub use scheduler::Waited;
+pub use session::{Lock, Session};
+pub use settings::{Environment, Settings, number, size};
+pub use signal::{Signal, Signals};
+pub use spread::Spread;
+pub use virtual_memory::{Access, Mapping, Physical, VirtualMemory, granular};
+pub use work::{Lent, Source, Target, Work};

@@ -1,0 +1,180 @@
+//! When work happens: later, and in any order that lanes and conditions permit, chosen by the seed.
+//!
+//! There is no thread for it. Work advances when somebody waits or asks, on the thread that does.
+
+use std::collections::BTreeSet;
+
+use crate::engine::{Engine, Handle};
+use crate::face::Face;
+use crate::lane::{Condition, Operation, Position, Times};
+use crate::session::Session;
+use crate::signal::Signal;
+use crate::work::Work;
+
+/// A question about progress lets fewer than so many operations happen, perhaps none.
+const STEPS_OF_A_QUESTION: usize = 4;
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// All of it holds.
+    Over,
+    /// It has not come to that by then.
+    TooLate,
+    /// Nothing that was submitted so far can make it hold: only another thread may.
+    Never,
+}
+
+/// What has to go on for a condition to hold.
+enum Needed {
+    Lane(Handle),
+    HostFunction,
+    Nothing,
+}
+
+impl<F: Face> Engine<F> {
+    fn can_run(&self, lane: Handle) -> bool {
+        let Some(state) = self.lanes.get(&lane).filter(|state| !state.running) else { return false };
+        let first = state.queue.front();
+        first.is_some_and(|(_, operation)| operation.after.iter().all(|condition| self.holds(*condition)))
+    }
+
+    /// One of the lanes that may go on, if there is one.
+    fn any_lane(&mut self) -> Option<Handle> {
+        let free = self.lanes.iter().filter(|(_, state)| !state.held).map(|(handle, _)| *handle);
+        let able: Vec<Handle> = free.filter(|handle| self.can_run(*handle)).collect();
+        let chosen = self.random.below(able.len());
+        able.get(chosen).copied()
+    }
+
+    /// What has to go on for a condition to hold. Lanes in `seen` have been followed already: they lead
+    /// nowhere, or wait for each other.
+    fn needed_for(&self, awaited: Condition, seen: &mut BTreeSet<Handle>) -> Needed {
+        let lanes = match awaited {
+            Condition::Over(position) => vec![position.lane],
+            Condition::Set(signal) => {
+                self.setting(signal).into_iter().map(|position| position.lane).collect()
+            }
+        };
+        let mut needed = Needed::Nothing;
+        for lane in lanes {
+            match self.needed_in(lane, seen) {
+                Needed::Nothing => {}
+                Needed::HostFunction => needed = Needed::HostFunction,
+                found @ Needed::Lane(_) => return found,
+            }
+        }
+        needed
+    }
+
+    fn needed_in(&self, lane: Handle, seen: &mut BTreeSet<Handle>) -> Needed {
+        let Some(state) = self.lanes.get(&lane).filter(|_| seen.insert(lane)) else { return Needed::Nothing };
+        if state.running {
+            return Needed::HostFunction;
+        }
+        let Some((_, first)) = state.queue.front() else { return Needed::Nothing };
+        match first.after.iter().find(|condition| !self.holds(**condition)) {
+            None => Needed::Lane(lane),
+            Some(condition) => self.needed_for(*condition, seen),
+        }
+    }
+
+    /// Submitted operations that will set a signal.
+    pub fn setting(&self, signal: Signal) -> Vec<Position> {
+        self.pending(|operation| operation.sets == Some(signal))
+    }
+
+    /// Submitted operations that will reset a signal.
+    pub fn resetting(&self, signal: Signal) -> Vec<Position> {
+        self.pending(|operation| matches!(operation.work, Work::Reset(reset) if reset == signal))
+    }
+
+    /// Submitted operations that wait for a signal.
+    pub fn awaiting(&self, signal: Signal) -> Vec<Position> {
+        self.pending(|operation| operation.after.contains(&Condition::Set(signal)))
+    }
+}
+
+impl<F: Face> Session<F> {
+    /// Returns when all of these hold, or when nothing submitted can bring that about. Other work may happen
+    /// meanwhile, but that of held lanes only where it is needed.
+    pub fn wait<C: Into<Condition> + Copy>(&mut self, awaited: &[C]) -> Waited {
+        self.wait_until(awaited, u64::MAX)
+    }
+
+    /// The same, but gives up when the virtual clock has reached `deadline`; then it may be some operation's
+    /// time beyond.
+    pub fn wait_until<C: Into<Condition> + Copy>(&mut self, awaited: &[C], deadline: u64) -> Waited {
+        // How often, in quarters, others go first: the same for the whole wait, so that some waits let others
+        // lag far behind.
+        let quarters = self.engine_mut().random.below(4);
+        loop {
+            let engine = self.engine_mut();
+            let missing = awaited.iter().map(|condition| (*condition).into());
+            let Some(next) = missing.into_iter().find(|condition| !engine.holds(*condition)) else {
+                return Waited::Over;
+            };
+            if engine.clock >= deadline {
+                return Waited::TooLate;
+            }
+            let other = if engine.random.below(4) < quarters { engine.any_lane() } else { None };
+            let needed = || engine.needed_for(next, &mut BTreeSet::new());
+            match other.map_or_else(needed, Needed::Lane) {
+                Needed::Lane(lane) => self.step(lane),
+                Needed::HostFunction => self.wait_for_others(),
+                Needed::Nothing => return Waited::Never,
+            }
+        }
+    }
+
+    /// A few operations happen, as a real device goes on while a program asks.
+    pub fn advance(&mut self) {
+        for _ in 0..self.engine_mut().random.below(STEPS_OF_A_QUESTION) {
+            let Some(lane) = self.engine_mut().any_lane() else { return };
+            self.step(lane);
+        }
+    }
+
+    /// The next operation of a lane happens.
+    fn step(&mut self, lane: Handle) {
+        let engine = self.engine_mut();
+        let Some(state) = engine.lanes.get_mut(&lane) else { return };
+        let device = state.device;
+        let Some((number, operation)) = state.queue.front_mut() else { return };
+        let at = Position { lane, number: *number };
+        let work = std::mem::replace(&mut operation.work, Work::Nothing);
+        let began = engine.clock;
+        engine.clock += work.duration();
+        let times = Times { began, ended: engine.clock };
+        if let Work::HostFunction(function) = work {
+            // It stays in its queue until the function has returned.
+            state.running = true;
+            return self.start_host_function(at, function, times);
+        }
+        let operation = state.queue.pop_front().map(|(_, operation)| operation);
+        match self.perform(device, work) {
+            Ok(()) => self.finish(at, operation, times),
+            Err(fault) => {
+                self.engine_mut().violations.push(fault.text.clone());
+                self.failed(at, &fault);
+                self.finish(at, None, times);
+            }
+        }
+    }
+
+    /// An operation is over, and what comes of it happens; `None`: nothing does.
+    pub(crate) fn finish(&mut self, at: Position, operation: Option<Operation<F>>, times: Times) {
+        let (sets, mark) = operation.map_or((None, None), |operation| (operation.sets, operation.mark));
+        if let Some(signal) = sets {
+            self.engine_mut().signals.set(signal, times);
+        }
+        if let Some(mark) = mark {
+            self.reached(at, mark, times);
+        }
+        let engine = self.engine_mut();
+        if let Some(lane) = engine.lanes.get_mut(&at.lane) {
+            lane.completed = lane.completed.max(at.number);
+        }
+        engine.forget_lane_if_gone(at.lane);
+    }
+}

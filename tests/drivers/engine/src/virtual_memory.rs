@@ -1,0 +1,257 @@
+//! Virtual memory: reserved addresses, physical memory, and mappings of one to the other.
+
+use std::collections::BTreeMap;
+
+use crate::backing::Backing;
+use crate::device_memory::GRANULARITY;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::face::Face;
+
+/// What a device may do with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// Nothing.
+    None,
+    /// Read it.
+    Read,
+    /// Read and write it.
+    ReadWrite,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    bytes: u64,
+    mappings: BTreeMap<u64, Mapping>,
+}
+
+/// A part of physical memory at reserved addresses.
+#[derive(Debug)]
+pub struct Mapping {
+    /// Its size.
+    pub bytes: u64,
+    /// The handle of the physical memory.
+    pub physical: u64,
+    /// Where in that it begins.
+    pub offset: u64,
+    /// What each device may do, nothing at first.
+    access: BTreeMap<usize, Access>,
+}
+
+impl Mapping {
+    /// What a device may do.
+    pub fn access(&self, device: usize) -> Access {
+        self.access.get(&device).copied().unwrap_or(Access::None)
+    }
+
+    pub(crate) fn permits(&self, device: usize, write: bool) -> bool {
+        self.access(device) >= if write { Access::ReadWrite } else { Access::Read }
+    }
+}
+
+/// Physical memory of a device, which lives as long as its handle or a mapping.
+#[derive(Debug)]
+pub struct Physical {
+    /// Whose memory it is.
+    pub device: usize,
+    pub(crate) backing: Backing,
+    /// The program has not given up its handle.
+    held: bool,
+    mappings: usize,
+}
+
+impl Physical {
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.backing.bytes() as u64
+    }
+
+    /// How many mappings it has.
+    pub fn mappings(&self) -> usize {
+        self.mappings
+    }
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct VirtualMemory {
+    page: u64,
+    reservations: BTreeMap<u64, Reservation>,
+    physical: BTreeMap<u64, Physical>,
+    last_handle: u64,
+}
+
+/// A size that is a multiple of [`GRANULARITY`], and not none.
+pub fn granular(bytes: u64) -> Result<(), Error> {
+    whole_pages(bytes, GRANULARITY)
+}
+
+fn whole_pages(bytes: u64, page: u64) -> Result<(), Error> {
+    match bytes {
+        0 => Err(Error::ZeroSize),
+        _ if bytes.is_multiple_of(page) => Ok(()),
+        _ => Err(Error::NotAligned),
+    }
+}
+
+impl VirtualMemory {
+    /// None yet, in pages of this size.
+    pub(crate) fn new(page: u64) -> Self {
+        Self { page, reservations: BTreeMap::new(), physical: BTreeMap::new(), last_handle: 0 }
+    }
+
+    /// The mapping that holds an address, where it starts, and its memory.
+    pub fn containing(&self, address: u64) -> Option<(u64, &Mapping, &Physical)> {
+        let (_, reservation) = self.reservations.range(..=address).next_back()?;
+        let (start, mapping) = reservation.mappings.range(..=address).next_back()?;
+        let physical = self.physical.get(&mapping.physical)?;
+        (address - start < mapping.bytes).then_some((*start, mapping, physical))
+    }
+
+    /// Where the reservation that holds an address starts, and its size.
+    pub fn reserved(&self, address: u64) -> Option<(u64, u64)> {
+        let (start, reservation) = self.reservations.range(..=address).next_back()?;
+        (address - start < reservation.bytes).then_some((*start, reservation.bytes))
+    }
+
+    /// Physical memory whose handle the program holds.
+    pub fn physical(&self, handle: u64) -> Option<&Physical> {
+        self.physical.get(&handle).filter(|physical| physical.held)
+    }
+
+    /// Reservations, physical handles that the program holds, mappings.
+    pub fn live(&self) -> (usize, usize, usize) {
+        let held = self.physical.values().filter(|physical| physical.held).count();
+        let mappings = self.reservations.values().map(|reservation| reservation.mappings.len()).sum();
+        (self.reservations.len(), held, mappings)
+    }
+
+    /// The reservation that holds a whole range.
+    fn reservation(&mut self, address: u64, bytes: u64) -> Result<&mut Reservation, Error> {
+        let (start, reservation) =
+            self.reservations.range_mut(..=address).next_back().ok_or(Error::Unknown)?;
+        let end = address.checked_add(bytes).ok_or(Error::WrongRange)?;
+        if end > start + reservation.bytes { Err(Error::WrongRange) } else { Ok(reservation) }
+    }
+
+    /// The starts of the mappings that fill a range without a gap and without reaching out of it.
+    fn mapped(&mut self, address: u64, bytes: u64) -> Result<Vec<u64>, Error> {
+        whole_pages(bytes, self.page)?;
+        let reservation = self.reservation(address, bytes)?;
+        let mut next = address;
+        while next < address + bytes {
+            next += reservation.mappings.get(&next).ok_or(Error::WrongRange)?.bytes;
+        }
+        if next > address + bytes {
+            return Err(Error::WrongRange);
+        }
+        Ok(reservation.mappings.range(address..next).map(|(start, _)| *start).collect())
+    }
+
+    /// Gives up a whole reservation at which nothing is mapped.
+    pub fn free_addresses(&mut self, address: u64, bytes: u64) -> Result<(), Error> {
+        let reservation = self.reservations.get(&address).ok_or(Error::Unknown)?;
+        if reservation.bytes != bytes || !reservation.mappings.is_empty() {
+            return Err(Error::WrongRange);
+        }
+        self.reservations.remove(&address);
+        Ok(())
+    }
+
+    /// Maps a part of physical memory to reserved addresses at which nothing is mapped. No device may touch
+    /// it yet.
+    pub fn map(&mut self, address: u64, bytes: u64, offset: u64, handle: u64) -> Result<(), Error> {
+        whole_pages(bytes, self.page)?;
+        let whole = self.physical(handle).ok_or(Error::Unknown)?.bytes();
+        if !offset.is_multiple_of(self.page) || !address.is_multiple_of(self.page) {
+            return Err(Error::NotAligned);
+        }
+        if offset.checked_add(bytes).is_none_or(|end| end > whole) {
+            return Err(Error::WrongRange);
+        }
+        let mappings = &mut self.reservation(address, bytes)?.mappings;
+        let before = mappings.range(..address + bytes).next_back();
+        if before.is_some_and(|(start, mapping)| start + mapping.bytes > address) {
+            return Err(Error::WrongRange);
+        }
+        mappings.insert(address, Mapping { bytes, physical: handle, offset, access: BTreeMap::new() });
+        if let Some(physical) = self.physical.get_mut(&handle) {
+            physical.mappings += 1;
+        }
+        Ok(())
+    }
+
+    /// Says what a device may do with a range that whole mappings fill.
+    pub fn set_access(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        device: usize,
+        access: Access,
+    ) -> Result<(), Error> {
+        for start in self.mapped(address, bytes)? {
+            if let Some(mapping) = self.reservation(start, 1)?.mappings.get_mut(&start) {
+                mapping.access.insert(device, access);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<F: Face> Engine<F> {
+    /// Addresses that nobody had before, at a multiple of an alignment; 0: at any multiple of
+    /// [`GRANULARITY`].
+    pub fn reserve_addresses(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
+        whole_pages(bytes, F::PAGE)?;
+        if alignment != 0 && !alignment.is_power_of_two() {
+            return Err(Error::NotAligned);
+        }
+        let address = self.memory.take_addresses(bytes, alignment).ok_or(Error::OutOfDeviceMemory)?;
+        let reservation = Reservation { bytes, mappings: BTreeMap::new() };
+        self.virtual_memory.reservations.insert(address, reservation);
+        Ok(address)
+    }
+
+    /// Physical memory of a device; gives its handle.
+    pub fn create_physical(&mut self, device: usize, bytes: u64) -> Result<u64, Error> {
+        whole_pages(bytes, F::PAGE)?;
+        self.charge(device, bytes)?;
+        let Some(backing) = usize::try_from(bytes).ok().and_then(Backing::new) else {
+            self.credit(device, bytes);
+            return Err(Error::OutOfDeviceMemory);
+        };
+        let memory = &mut self.virtual_memory;
+        memory.last_handle += 1;
+        memory.physical.insert(memory.last_handle, Physical { device, backing, held: true, mappings: 0 });
+        Ok(memory.last_handle)
+    }
+
+    /// Gives up a handle of physical memory.
+    pub fn release_physical(&mut self, handle: u64) -> Result<(), Error> {
+        let physical = self.virtual_memory.physical.get_mut(&handle).filter(|physical| physical.held);
+        physical.ok_or(Error::Unknown)?.held = false;
+        self.drop_physical(handle);
+        Ok(())
+    }
+
+    /// Unmaps a range that whole mappings fill, at once, whoever still uses it.
+    pub fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), Error> {
+        for start in self.virtual_memory.mapped(address, bytes)? {
+            let reservation = self.virtual_memory.reservation(start, 1)?;
+            let Some(mapping) = reservation.mappings.remove(&start) else { continue };
+            if let Some(physical) = self.virtual_memory.physical.get_mut(&mapping.physical) {
+                physical.mappings -= 1;
+            }
+            self.drop_physical(mapping.physical);
+        }
+        Ok(())
+    }
+
+    fn drop_physical(&mut self, handle: u64) {
+        let unused = |physical: &&mut Physical| !physical.held && physical.mappings == 0;
+        let Some(physical) = self.virtual_memory.physical.get_mut(&handle).filter(unused) else { return };
+        let (device, bytes) = (physical.device, physical.bytes());
+        self.credit(device, bytes);
+        self.virtual_memory.physical.remove(&handle);
+    }
+}
