@@ -1,0 +1,162 @@
+//! Memory: of a device, of the host, or shared by both.
+
+use level_zero_sys::*;
+use sim_engine::GRANULARITY;
+
+use crate::result::{Outcome, Refusal};
+use crate::settings::Quirk;
+use crate::state::{Driver, Handle, Session};
+
+/// What addresses are multiples of where a program asks for nothing: small pages of a device, and pages of
+/// the host.
+pub(crate) const SMALL_PAGE: u64 = 64 << 10;
+pub(crate) const HOST_PAGE: u64 = 4 << 10;
+
+/// What they are multiples of with the quirk that ignores what programs ask for.
+const IGNORANT: u64 = 64;
+
+/// What a program asks for.
+pub(crate) struct Request {
+    pub(crate) context: Handle,
+    pub(crate) bytes: usize,
+    pub(crate) alignment: usize,
+    /// A descriptor lifts the limit of one allocation.
+    pub(crate) unlimited: bool,
+}
+
+/// Where memory lies, and what is known about it.
+pub(crate) struct Found {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) kind: ze_memory_type_t,
+    pub(crate) device: Option<usize>,
+    pub(crate) context: Handle,
+    pub(crate) page: u64,
+}
+
+impl Driver {
+    /// What the specification asks of every size and alignment. `limit` is that of one allocation.
+    fn check_request(&self, request: &Request, limit: u64) -> Outcome {
+        if request.bytes == 0 {
+            if self.settings.has(Quirk::SizeZeroAborts) {
+                std::process::abort();
+            }
+            return Err(Refusal::UNSUPPORTED_SIZE);
+        }
+        if request.alignment != 0 && !request.alignment.is_power_of_two() {
+            return Err(Refusal::UNSUPPORTED_ALIGNMENT);
+        }
+        let unlimited = request.unlimited && !self.settings.has(Quirk::NoRelaxedLimits);
+        if request.bytes as u64 > limit && !unlimited {
+            return Err(Refusal::UNSUPPORTED_SIZE);
+        }
+        Ok(())
+    }
+
+    /// An alignment that is kept to, and not exceeded by luck.
+    fn alignment(&self, request: &Request, page: u64) -> u64 {
+        match self.settings.has(Quirk::IgnoreAlignment) {
+            true => IGNORANT,
+            false => page.max(request.alignment as u64),
+        }
+    }
+
+    /// Memory of a device; 0 with the quirk that gives none and says that all is well.
+    pub(crate) fn allocate_device(&mut self, request: &Request, device: usize) -> Outcome<u64> {
+        self.check_request(request, self.max_allocation(device))?;
+        if self.settings.has(Quirk::NullSuccess) {
+            return Ok(0);
+        }
+        let (alignment, bytes) = (self.alignment(request, SMALL_PAGE), request.bytes as u64);
+        let address =
+            match bytes.is_multiple_of(GRANULARITY) && (SMALL_PAGE..=GRANULARITY).contains(&alignment) {
+                // Large pages, one behind the other.
+                true => self.engine.allocate(device, bytes, request.context, 0),
+                false => self.engine.allocate_aligned(device, bytes, alignment, request.context, 0),
+            };
+        Ok(address?)
+    }
+
+    /// Memory of the host, or shared by it and a device, or by it and all.
+    pub(crate) fn allocate_host(
+        &mut self,
+        request: &Request,
+        kind: ze_memory_type_t,
+        device: Option<usize>,
+    ) -> Outcome<u64> {
+        let devices = self.contexts.get(&request.context).map(|context| context.devices.clone());
+        let limits = devices.unwrap_or_default().into_iter().map(|device| self.max_allocation(device));
+        self.check_request(request, limits.max().unwrap_or(0))?;
+        if self.settings.has(Quirk::NullSuccess) {
+            return Ok(0);
+        }
+        let alignment = self.alignment(request, HOST_PAGE);
+        let host = &mut self.engine.host;
+        Ok(host.allocate_aligned(request.bytes, alignment as usize, request.context, device, kind.0)?)
+    }
+
+    /// The memory that holds an address; `None`: it is none of the driver's.
+    pub(crate) fn find_memory(&self, address: u64) -> Option<Found> {
+        if let Some((start, own)) = self.engine.memory.containing(address) {
+            let (bytes, device, context) = (own.bytes, Some(own.device), own.owner);
+            let page = if bytes < GRANULARITY { SMALL_PAGE } else { GRANULARITY };
+            return Some(Found {
+                start,
+                bytes,
+                kind: ze_memory_type_t::ZE_MEMORY_TYPE_DEVICE,
+                device,
+                context,
+                page,
+            });
+        }
+        if let Some((start, own)) = self.engine.host.containing(address) {
+            let (bytes, device, context) = (own.bytes(), own.device, own.owner);
+            return Some(Found {
+                start,
+                bytes,
+                kind: ze_memory_type_t(own.flags),
+                device,
+                context,
+                page: HOST_PAGE,
+            });
+        }
+        let (start, bytes) = self.engine.virtual_memory.reserved(address)?;
+        let (_, _, physical) = self.engine.virtual_memory.containing(address)?;
+        let context = self.reservations.get(&start).copied().unwrap_or_default();
+        let kind = ze_memory_type_t::ZE_MEMORY_TYPE_DEVICE;
+        Some(Found { start, bytes, kind, device: Some(physical.device), context, page: GRANULARITY })
+    }
+
+    /// A violation if submitted work has yet to touch memory that is about to go; that work then falls away.
+    pub(crate) fn check_memory_unused(&mut self, address: u64, bytes: u64, about: &str) {
+        let count = self.engine.forget_uses(address, bytes);
+        if count > 0 {
+            self.violation(format!(
+                "{bytes} bytes at {address:#x} are {about} while {count} commands have yet to use them"
+            ));
+        }
+    }
+}
+
+/// Frees memory, at once.
+pub(crate) fn free(session: &mut Session, context: Handle, address: u64) -> Outcome {
+    let allocation = session.engine.memory.at(address).map(|own| (own.bytes, own.owner, Some(own.device)));
+    let block = session.engine.host.at(address).map(|own| (own.bytes(), own.owner, own.device));
+    let Some((bytes, owner, device)) = allocation.or(block) else {
+        session.violation(format!("{address:#x} is freed, where no memory begins"));
+        return Err(Refusal::INVALID_ARGUMENT);
+    };
+    if device.is_some_and(|device| session.is_lost(device)) {
+        return Err(Refusal::DEVICE_LOST);
+    }
+    if owner != context {
+        session
+            .violation(format!("memory at {address:#x} is freed on a context that it was not allocated on"));
+    }
+    session.check_memory_unused(address, bytes, "freed");
+    match allocation {
+        Some(_) => session.engine.free(address)?,
+        None => session.engine.host.free(address).map(drop)?,
+    }
+    Ok(())
+}
