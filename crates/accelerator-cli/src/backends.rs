@@ -5,11 +5,12 @@
 use accelerator::cuda::Cuda;
 use accelerator::host::Host;
 use accelerator::opencl::OpenCl;
+use accelerator::xpu::Xpu;
 use accelerator_conformance::{Controls, Faulty, Plan, Sim, Suite};
 use accelerator_core::{Backend, Device, Error, GIB, Result};
 use clap::ValueEnum;
 
-use crate::kernels::{Saxpy, cuda_saxpy, host_saxpy, opencl_saxpy};
+use crate::kernels::{Saxpy, cuda_saxpy, host_saxpy, opencl_saxpy, xpu_saxpy};
 
 /// A backend by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -17,6 +18,8 @@ use crate::kernels::{Saxpy, cuda_saxpy, host_saxpy, opencl_saxpy};
 pub enum Choice {
     /// The first NVIDIA GPU, in the order of `CUDA_VISIBLE_DEVICES`
     Cuda,
+    /// The first Intel GPU, in the loader's order
+    Xpu,
     /// The first OpenCL device, in the order of `ACCELERATOR_OPENCL_DEVICES`
     OpenCl,
     /// The host: real memory, reserved but not touched
@@ -56,6 +59,7 @@ impl Choice {
     pub(crate) fn run<J: Job>(self, job: J) -> J::Outcome {
         match self {
             Self::Cuda => job.with::<Cuda>(),
+            Self::Xpu => job.with::<Xpu>(),
             Self::OpenCl => job.with::<OpenCl>(),
             Self::Host => job.with::<Host>(),
             Self::Sim => job.with::<Sim>(),
@@ -83,13 +87,16 @@ impl Offered for Cuda {
     const SAXPY: Option<Saxpy<Self>> = Some(cuda_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
-        Self::probe().map_err(|why| Error::no_accelerator(Self::KIND, &why))?;
-        let device = Device { kind: Self::KIND, index: 0 };
-        let opened = Self::open(0).map(Faulty::new).map_err(|source| Error::Driver { device, source })?;
-        Ok(match capacity {
-            Some(capacity) => opened.with_memory(capacity),
-            None => opened,
-        })
+        first(capacity)
+    }
+}
+
+impl Offered for Xpu {
+    type Replayed = Faulty<Self>;
+    const SAXPY: Option<Saxpy<Self>> = Some(xpu_saxpy);
+
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
+        first(capacity)
     }
 }
 
@@ -128,4 +135,15 @@ impl Offered for Sim {
     fn suite() -> Suite<Self> {
         Self::suite()
     }
+}
+
+/// The first device, of which no more than `capacity` bytes are handed out.
+fn first<B: Backend>(capacity: Option<u64>) -> Result<Faulty<B>> {
+    B::probe().map_err(|why| Error::no_accelerator(B::KIND, &why))?;
+    let device = Device { kind: B::KIND, index: 0 };
+    let opened = B::open(0).map(Faulty::new).map_err(|source| Error::Driver { device, source })?;
+    Ok(match capacity {
+        Some(capacity) => opened.with_memory(capacity),
+        None => opened,
+    })
 }

@@ -159,6 +159,7 @@ macro_rules! backends {
 
 backends! {
     #[cfg(feature = "cuda-without-version")] cuda: accelerator_cuda::Cuda;
+    #[cfg(feature = "xpu")] xpu: accelerator_xpu::Xpu;
     #[cfg(feature = "opencl")] opencl: accelerator_opencl::OpenCl;
     #[cfg(feature = "host")] host: accelerator_host::Host;
 }

@@ -3,6 +3,7 @@
 mod cuda;
 mod host;
 mod opencl;
+mod xpu;
 
 use std::error::Error;
 
@@ -11,6 +12,7 @@ use accelerator_core::{Buffer, Stream};
 pub(crate) use self::cuda::saxpy as cuda_saxpy;
 pub(crate) use self::host::saxpy as host_saxpy;
 pub(crate) use self::opencl::saxpy as opencl_saxpy;
+pub(crate) use self::xpu::saxpy as xpu_saxpy;
 
 /// Launches the kernel over `x` and `y`, which have the same number of floats, on a stream. Asynchronous or not.
 pub(crate) type Saxpy<B> = fn(f32, &Buffer<B>, &mut Buffer<B>, Stream<B>) -> Launched;

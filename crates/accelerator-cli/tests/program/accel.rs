@@ -7,11 +7,13 @@ use std::process::{Command, Output, Stdio};
 pub(crate) const INFO: [&str; 3] = ["info", "--backend", "opencl"];
 pub(crate) const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "opencl", "B17"];
 
-/// A run of `accel` that finds no OpenCL driver, without the environment's settings.
+/// A run of `accel` that finds no driver of OpenCL or Level Zero, without the environment's settings.
 pub(crate) fn accel(arguments: &[&str]) -> Command {
     let mut command = accel_with_drivers(arguments);
     // Where OpenCL loaders look for drivers.
     command.env("OCL_ICD_VENDORS", folder("no-opencl-drivers")).env_remove("OCL_ICD_FILENAMES");
+    // The only driver that Level Zero's loader is to open. An empty name crashes old loaders.
+    command.env("ZE_ENABLE_ALT_DRIVERS", "/no/such/driver");
     command
 }
 

@@ -134,7 +134,7 @@ fn a_file_that_cannot_be_written_is_told_before_the_work() {
 
 #[test]
 fn without_a_device_there_is_no_report_and_a_reason() {
-    for backend in ["cuda", "opencl"] {
+    for backend in ["cuda", "xpu", "opencl"] {
         let path = folder("verify").join(format!("{backend}.md"));
         let arguments = ["verify", "--backend", backend, "-o", path.to_str().unwrap()];
         let ended = Ended::of(accel(&arguments).env("CUDA_VISIBLE_DEVICES", "").output().unwrap());

@@ -5,8 +5,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// Variables that change what a run finds, told where they are set.
-const VARIABLES: [&str; 5] = [
+const VARIABLES: [&str; 8] = [
     "CUDA_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "ZE_FLAT_DEVICE_HIERARCHY",
+    "SetCommandStreamReceiver", // Intel's driver without a GPU
     "ACCELERATOR_OPENCL_DEVICES",
     "ACCELERATOR_OPENCL_CAPACITY",
     "ACCELERATOR_HOST_DEVICES",

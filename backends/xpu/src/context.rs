@@ -1,0 +1,53 @@
+//! The context that all devices of a driver share, so that memory of one can be reached from another.
+#![allow(unsafe_code)] // calls the driver
+
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use accelerator_core::DriverResult;
+use level_zero_sys::{LevelZero, ze_context_desc_t, ze_context_handle_t, ze_driver_handle_t};
+
+use crate::answer::ask;
+use crate::device::give_back;
+
+/// A context of Level Zero with all devices of a driver.
+#[derive(Debug)]
+pub(crate) struct Context {
+    api: &'static LevelZero,
+    driver: ze_driver_handle_t,
+    pub(crate) raw: ze_context_handle_t,
+    process: u32,
+}
+
+// SAFETY: The handles are names: every thread may use them.
+unsafe impl Send for Context {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The driver's context: the one that is there, or a new one.
+    pub(crate) fn of(api: &'static LevelZero, driver: ze_driver_handle_t) -> DriverResult<Arc<Self>> {
+        static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|context| context.strong_count() > 0);
+        let there = contexts.iter().filter_map(Weak::upgrade).find(|context| context.driver == driver);
+        if let Some(context) = there {
+            return Ok(context);
+        }
+        let (description, mut raw) = (ze_context_desc_t::default(), ptr::null_mut());
+        // SAFETY: The description says its type, and the call writes a handle.
+        unsafe { ask!(api, zeContextCreate(driver, &description, &mut raw)) }?;
+        let context = Arc::new(Self { api, driver, raw, process: std::process::id() });
+        contexts.push(Arc::downgrade(&context));
+        Ok(context)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::process::id() == self.process {
+            // SAFETY: Made by `of`; all that was made in it holds it, and so is gone.
+            give_back(|| unsafe { ask!(self.api, zeContextDestroy(self.raw)) });
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Which devices there are, and what they say about themselves. Makes no context.
+#![allow(unsafe_code)] // calls the driver
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use accelerator_core::{DeviceCapability, DeviceProperties, DriverResult, PciAddress, Uuid};
+use level_zero_sys::{
+    LevelZero, ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ze_api_version_t, ze_command_queue_group_properties_t,
+    ze_command_queue_group_property_flag_t as GroupFlag, ze_device_handle_t, ze_device_memory_properties_t,
+    ze_device_module_flag_t as ModuleFlag, ze_device_module_properties_t, ze_device_properties_t,
+    ze_device_property_flag_t as DeviceFlag, ze_device_type_t, ze_driver_extension_properties_t,
+    ze_driver_handle_t, ze_driver_properties_t, ze_pci_ext_properties_t, ze_structure_type_t,
+};
+
+use crate::answer::{self, ask};
+
+/// A GPU, and the driver that shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) driver: ze_driver_handle_t,
+    pub(crate) device: ze_device_handle_t,
+}
+
+// SAFETY: The handles are names: every thread may use them.
+unsafe impl Send for Found {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Found {}
+
+/// What is asked twice: first how many there are, then for them. Some drivers crash when asked for handles at once.
+pub(crate) fn list<T: Clone>(
+    blank: T,
+    ask: impl Fn(*mut u32, *mut T) -> DriverResult<()>,
+) -> DriverResult<Vec<T>> {
+    let mut count = 0;
+    ask(&mut count, ptr::null_mut())?;
+    let mut items = vec![blank; count as usize];
+    if count > 0 {
+        ask(&mut count, items.as_mut_ptr())?;
+    }
+    items.truncate(count as usize); // it may have become fewer
+    Ok(items)
+}
+
+/// The GPUs of these drivers, in the loader's order, which honours `ZE_AFFINITY_MASK` and `ZE_FLAT_DEVICE_HIERARCHY`.
+/// A driver that cannot list its own hides no other's.
+pub(crate) fn find(api: &LevelZero, drivers: Vec<ze_driver_handle_t>) -> DriverResult<Vec<Found>> {
+    let (mut found, mut failed) = (Vec::new(), Ok(()));
+    for driver in drivers {
+        match gpus(api, driver) {
+            Ok(devices) => found.extend(devices.into_iter().map(|device| Found { driver, device })),
+            Err(error) => failed = failed.and(Err(error)),
+        }
+    }
+    if found.is_empty() { failed.map(|()| found) } else { Ok(found) }
+}
+
+fn gpus(api: &LevelZero, driver: ze_driver_handle_t) -> DriverResult<Vec<ze_device_handle_t>> {
+    let ask = |count: *mut u32, devices: *mut ze_device_handle_t| {
+        // SAFETY: The call writes a number, and as many handles.
+        unsafe { ask!(api, zeDeviceGet(driver, count, devices)) }
+    };
+    let mut gpus = Vec::new();
+    for device in list(ptr::null_mut(), ask)? {
+        if described(api, device)?.type_ == ze_device_type_t::ZE_DEVICE_TYPE_GPU {
+            gpus.push(device);
+        }
+    }
+    Ok(gpus)
+}
+
+/// What the driver says about a device. Its clock is given in ticks a second.
+pub(crate) fn described(api: &LevelZero, device: ze_device_handle_t) -> DriverResult<ze_device_properties_t> {
+    let mut described = ze_device_properties_t {
+        stype: ze_structure_type_t::ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
+        ..Default::default()
+    };
+    // SAFETY: The call fills a structure that says its type.
+    unsafe { ask!(api, zeDeviceGetProperties(device, &mut described)) }?;
+    Ok(described)
+}
+
+impl Found {
+    /// The version of Level Zero that the driver implements.
+    pub(crate) fn api_version(self, api: &LevelZero) -> DriverResult<(u32, u32)> {
+        let mut version = ze_api_version_t(0);
+        // SAFETY: The call writes a number.
+        unsafe { ask!(api, zeDriverGetApiVersion(self.driver, &mut version)) }?;
+        Ok((version.0 >> 16, version.0 & 0xffff))
+    }
+
+    /// The names of the extensions that the driver has.
+    pub(crate) fn extensions(self, api: &LevelZero) -> DriverResult<Vec<String>> {
+        let blank = ze_driver_extension_properties_t { name: [0; 256], version: 0 };
+        let ask = |count: *mut u32, extensions: *mut ze_driver_extension_properties_t| {
+            // SAFETY: The call writes a number, and as many structures.
+            unsafe { ask!(api, zeDriverGetExtensionProperties(self.driver, count, extensions)) }
+        };
+        Ok(list(blank, ask)?.iter().map(|extension| text(&extension.name)).collect())
+    }
+
+    /// The group of queues that both compute and copy, and how many queues it has.
+    pub(crate) fn queue_group(self, api: &LevelZero) -> DriverResult<(u32, u32)> {
+        let blank = ze_command_queue_group_properties_t::default();
+        let ask = |count: *mut u32, groups: *mut ze_command_queue_group_properties_t| {
+            // SAFETY: The call writes a number, and fills as many structures that say their type.
+            unsafe { ask!(api, zeDeviceGetCommandQueueGroupProperties(self.device, count, groups)) }
+        };
+        let both = GroupFlag::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE.0
+            | GroupFlag::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY.0;
+        let groups = list(blank, ask)?;
+        let found = groups.iter().position(|group| group.flags & both == both && group.numQueues > 0);
+        let none = || {
+            let why = "the device has no queues that both compute and copy";
+            answer::refused(
+                "zeDeviceGetCommandQueueGroupProperties",
+                accelerator_core::DriverErrorKind::Unsupported,
+                why,
+            )
+        };
+        found.map(|place| (place as u32, groups[place].numQueues)).ok_or_else(none)
+    }
+
+    /// Whether a device like this one shares the memory of the host.
+    pub(crate) fn is_integrated(described: &ze_device_properties_t) -> bool {
+        described.flags & DeviceFlag::ZE_DEVICE_PROPERTY_FLAG_INTEGRATED.0 != 0
+    }
+
+    /// What the device says about itself.
+    pub(crate) fn properties(
+        self,
+        api: &LevelZero,
+        described: &ze_device_properties_t,
+        extensions: &[String],
+    ) -> DriverResult<DeviceProperties> {
+        let unlimited =
+            extensions.iter().any(|name| name.as_bytes() == ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME.to_bytes());
+        Ok(DeviceProperties {
+            name: text(&described.name),
+            driver: self.driver_text(api)?,
+            total_memory: self.total_memory(api)?,
+            largest_allocation: if unlimited { u64::MAX } else { described.maxMemAllocSize },
+            alignment: ALIGNMENT,
+            stream_priorities: (1, -1), // as PyTorch's
+            capability: DeviceCapability { supported_dtypes: self.dtypes(api)? },
+            uuid: Some(Uuid(described.uuid.id)),
+            pci_address: self.pci_address(api),
+        })
+    }
+
+    fn driver_text(self, api: &LevelZero) -> DriverResult<String> {
+        let mut properties = ze_driver_properties_t::default();
+        // SAFETY: The call fills a structure that says its type.
+        unsafe { ask!(api, zeDriverGetProperties(self.driver, &mut properties)) }?;
+        let version = properties.driverVersion;
+        let (major, minor) = self.api_version(api)?;
+        // Intel's way to put three numbers into one.
+        let (generation, release, build) = (version >> 24, version >> 16 & 0xff, version & 0xffff);
+        Ok(format!("Level Zero {major}.{minor}, driver {generation}.{release}.{build}"))
+    }
+
+    fn total_memory(self, api: &LevelZero) -> DriverResult<u64> {
+        let blank = ze_device_memory_properties_t::default();
+        let ask = |count: *mut u32, memories: *mut ze_device_memory_properties_t| {
+            // SAFETY: The call writes a number, and fills as many structures that say their type.
+            unsafe { ask!(api, zeDeviceGetMemoryProperties(self.device, count, memories)) }
+        };
+        Ok(list(blank, ask)?.iter().map(|memory| memory.totalSize).sum())
+    }
+
+    fn dtypes(self, api: &LevelZero) -> DriverResult<Vec<&'static str>> {
+        let mut module = ze_device_module_properties_t::default();
+        // SAFETY: The call fills a structure that says its type.
+        unsafe { ask!(api, zeDeviceGetModuleProperties(self.device, &mut module)) }?;
+        let has = |flag: ModuleFlag| module.flags & flag.0 != 0;
+        let mut dtypes = DTYPES.to_vec();
+        if has(ModuleFlag::ZE_DEVICE_MODULE_FLAG_FP16) {
+            dtypes.push("float16");
+        }
+        if has(ModuleFlag::ZE_DEVICE_MODULE_FLAG_FP64) {
+            dtypes.extend(["float64", "complex128"]);
+        }
+        Ok(dtypes)
+    }
+
+    fn pci_address(self, api: &LevelZero) -> Option<PciAddress> {
+        let mut pci = ze_pci_ext_properties_t::default();
+        // SAFETY: The call fills a structure that says its type.
+        unsafe { ask!(api, zeDevicePciGetPropertiesExt(self.device, &mut pci)) }.ok()?;
+        let address = pci.address;
+        Some(PciAddress {
+            domain: address.domain,
+            bus: address.bus,
+            device: address.device,
+            function: address.function,
+        })
+    }
+}
+
+/// What memory is asked to be aligned to, as PyTorch does. No driver was seen to give less than a page.
+pub(crate) const ALIGNMENT: u64 = 512;
+
+const DTYPES: [&str; 12] = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "bfloat16",
+    "float32",
+    "complex64",
+];
+
+fn text(characters: &[c_char]) -> String {
+    let bytes: Vec<u8> = characters.iter().map(|character| *character as u8).collect();
+    CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().trim().to_owned()
+}

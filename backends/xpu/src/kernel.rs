@@ -1,0 +1,220 @@
+//! Kernels of one's own, from SPIR-V.
+#![allow(unsafe_code)] // calls the driver
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use accelerator_core::{Buffer, DriverError, DriverResult, Error, Result, Stream};
+use bytemuck::NoUninit;
+use level_zero_sys as sys;
+
+use crate::answer::{ask, call};
+use crate::device::{Device, give_back};
+use crate::queue::Queue;
+use crate::xpu::Xpu;
+
+/// Code that the driver compiled for a device. Its kernels keep it.
+#[derive(Debug)]
+pub struct Module {
+    device: Arc<Device>,
+    raw: sys::ze_module_handle_t,
+}
+
+// SAFETY: The handle is a name: every thread may use it.
+unsafe impl Send for Module {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Module {}
+
+/// The driver did not compile a module.
+#[derive(Debug)]
+pub struct ModuleError {
+    /// What the call answered.
+    pub source: DriverError,
+    /// What the compiler said.
+    pub log: String,
+}
+
+impl fmt::Display for ModuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.source, if self.log.is_empty() { "it says no more" } else { &self.log })
+    }
+}
+
+impl std::error::Error for ModuleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl Xpu {
+    /// Compiles SPIR-V for OpenCL, with flags as `-ze-opt-greater-than-4GB-buffer-required`. Level Zero:
+    /// `zeModuleCreate`.
+    ///
+    /// # Errors
+    /// What the driver says, with the compiler's log.
+    ///
+    /// # Safety
+    /// * It is valid SPIR-V: Intel's compiler ends the process where it is not.
+    pub unsafe fn module(&self, spirv: &[u8], flags: &CStr) -> Result<Arc<Module>, ModuleError> {
+        let description = sys::ze_module_desc_t {
+            format: sys::ze_module_format_t::ZE_MODULE_FORMAT_IL_SPIRV,
+            inputSize: spirv.len(),
+            pInputModule: spirv.as_ptr(),
+            pBuildFlags: flags.as_ptr(),
+            ..Default::default()
+        };
+        let (device, mut raw, mut log) = (&self.device, ptr::null_mut(), ptr::null_mut());
+        let (context, on) = (device.context(), device.raw());
+        // SAFETY: The description says its type, and what it points to lives; the call writes two handles.
+        let made = unsafe { call!(device, zeModuleCreate(context, on, &description, &mut raw, &mut log)) };
+        let log = if log.is_null() { String::new() } else { told(device, log) };
+        made.map_err(|source| ModuleError { source, log })?;
+        Ok(Arc::new(Module { device: Arc::clone(device), raw }))
+    }
+}
+
+/// What the compiler told, as far as it can be read. Takes the log.
+fn told(device: &Device, log: sys::ze_module_build_log_handle_t) -> String {
+    let (api, mut size, mut text) = (device.api, 0, Vec::new());
+    // SAFETY: Without a place for the text the call writes its size.
+    let sized = unsafe { ask!(api, zeModuleBuildLogGetString(log, &mut size, ptr::null_mut())) };
+    let read = sized.and_then(|()| {
+        text.resize(size, 0_u8);
+        // SAFETY: There is room for so much.
+        unsafe { ask!(api, zeModuleBuildLogGetString(log, &mut size, text.as_mut_ptr().cast())) }
+    });
+    // SAFETY: It is not used again.
+    let _ = unsafe { ask!(api, zeModuleBuildLogDestroy(log)) };
+    let told = || String::from_utf8_lossy(&text).trim_matches(['\0', ' ', '\n']).to_owned();
+    read.map_or_else(|_| String::new(), |()| told())
+}
+
+impl Module {
+    /// The kernel of this name. Level Zero: `zeKernelCreate`.
+    ///
+    /// # Errors
+    /// What the driver says, where there is none for one.
+    pub fn kernel(self: &Arc<Self>, name: &CStr) -> DriverResult<Kernel> {
+        let description = sys::ze_kernel_desc_t { pKernelName: name.as_ptr(), ..Default::default() };
+        let mut raw = ptr::null_mut();
+        // SAFETY: The description says its type, and its name lives; the call writes a handle.
+        unsafe { call!(self.device, zeKernelCreate(self.raw, &description, &mut raw)) }?;
+        Ok(Kernel { module: Arc::clone(self), raw, launched_on: Vec::new() })
+    }
+
+    /// The module, for other libraries. It lives as long as this.
+    pub fn native(&self) -> sys::ze_module_handle_t {
+        self.raw
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: Each of its kernels holds it, and so is gone.
+        give_back(|| unsafe { call!(self.device, zeModuleDestroy(self.raw)) });
+    }
+}
+
+/// A function of a module. Dropped, it waits for its launches.
+#[derive(Debug)]
+pub struct Kernel {
+    module: Arc<Module>,
+    raw: sys::ze_kernel_handle_t,
+    launched_on: Vec<Arc<Queue>>,
+}
+
+// SAFETY: The handle is a name; what may not happen at the same time needs `&mut`.
+unsafe impl Send for Kernel {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Kernel {}
+
+/// What a kernel is given.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument<'a> {
+    /// A value, by its bytes.
+    Value(&'a [u8]),
+    /// The address of a buffer, whose use on the stream is noted.
+    Buffer(&'a Buffer<Xpu>),
+}
+
+impl<'a> Argument<'a> {
+    /// A number, or what else the kernel takes by value.
+    pub fn value<T: NoUninit>(value: &'a T) -> Self {
+        Self::Value(bytemuck::bytes_of(value))
+    }
+}
+
+impl Kernel {
+    /// Launches `groups` groups of `threads` threads each behind the work of the stream. Level Zero:
+    /// `zeKernelSetArgumentValue`, `zeKernelSetGroupSize`, `zeCommandListAppendLaunchKernel`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for a buffer of another device; what the driver says.
+    ///
+    /// # Safety
+    /// * The stream is of the module's device, and the kernel takes these arguments: not all drivers check their sizes.
+    /// * It stays inside the buffers. Those that it writes nobody else uses before the stream has done it.
+    pub unsafe fn launch(
+        &mut self,
+        stream: Stream<Xpu>,
+        groups: [u32; 3],
+        threads: [u32; 3],
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        for (place, argument) in (0..).zip(arguments) {
+            match argument {
+                Argument::Value(bytes) => self.set(stream, place, bytes.len(), bytes.as_ptr().cast())?,
+                Argument::Buffer(buffer) => {
+                    buffer.record_use(stream)?;
+                    let address = buffer.ptr().map_or(ptr::null_mut(), |at| at.native());
+                    self.set(stream, place, size_of_val(&address), (&raw const address).cast())?;
+                }
+            }
+        }
+        let (device, [x, y, z]) = (&self.module.device, threads);
+        // SAFETY: A size that the device does not have is refused.
+        let sized = unsafe { call!(device, zeKernelSetGroupSize(self.raw, x, y, z)) };
+        let [across, down, deep] = groups;
+        let groups = sys::ze_group_count_t { groupCountX: across, groupCountY: down, groupCountZ: deep };
+        let (queue, none, nothing) = (&stream.native().0, ptr::null_mut(), ptr::null_mut());
+        let launched = sized.and_then(|()| {
+            queue.submit(|list| {
+                // SAFETY: The caller promises that the arguments fit; the list is used under its lock.
+                unsafe {
+                    call!(device, zeCommandListAppendLaunchKernel(list, self.raw, &groups, none, 0, nothing))
+                }
+            })
+        });
+        if !self.launched_on.iter().any(|other| Arc::ptr_eq(other, queue)) {
+            self.launched_on.push(Arc::clone(queue));
+        }
+        launched.map_err(|source| Error::Driver { device: stream.device(), source })
+    }
+
+    fn set(&self, stream: Stream<Xpu>, place: u32, size: usize, value: *const c_void) -> Result<()> {
+        // SAFETY: The value is copied by the call.
+        let set =
+            unsafe { call!(self.module.device, zeKernelSetArgumentValue(self.raw, place, size, value)) };
+        set.map_err(|source| Error::Driver { device: stream.device(), source })
+    }
+
+    /// The kernel, for other libraries. It lives as long as this.
+    pub fn native(&self) -> sys::ze_kernel_handle_t {
+        self.raw
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        match self.launched_on.iter().all(|queue| queue.is_done()) {
+            true => {
+                // SAFETY: Its launches are done.
+                give_back(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
+            }
+            // Its code may still be running: it stays.
+            false => std::mem::forget(Arc::clone(&self.module)),
+        }
+    }
+}

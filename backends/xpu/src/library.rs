@@ -1,0 +1,89 @@
+//! The loader and its drivers, initialised once a process.
+#![allow(unsafe_code)] // calls the loader
+
+use std::ptr;
+use std::sync::OnceLock;
+
+use accelerator_core::{DriverErrorKind, DriverResult, Unavailable};
+use level_zero_sys::{
+    LevelZero, ze_driver_handle_t, ze_init_driver_type_desc_t, ze_init_driver_type_flag_t, ze_init_flag_t,
+    ze_result_t as Code,
+};
+
+use crate::answer::{self, ask};
+use crate::devices::{self, Found, list};
+
+/// The loader with its drivers initialised, and the GPUs that they show.
+#[derive(Debug)]
+pub(crate) struct Library {
+    pub(crate) api: LevelZero,
+    pub(crate) devices: Vec<Found>,
+}
+
+/// The loader, or why nothing of it may be called: after a `zeInit` that failed, any other function crashes some
+/// loaders. So it is asked once a process; the loader reads `ZE_AFFINITY_MASK` and its like once, too.
+pub(crate) fn library() -> Result<&'static Library, Unavailable> {
+    static LIBRARY: OnceLock<(u32, Result<Library, Unavailable>)> = OnceLock::new();
+    let process = std::process::id();
+    match LIBRARY.get_or_init(|| (process, load())) {
+        (loaded_by, Ok(_)) if *loaded_by != process => Err(Unavailable { reason: FORKED.to_owned() }),
+        (_, library) => library.as_ref().map_err(Clone::clone),
+    }
+}
+
+pub(crate) const FORKED: &str = "this process was forked from one that used Level Zero, which does not work \
+                                 in it: use Level Zero only after the fork, or start a new program";
+
+const INSTALL: &str = "install the loader (Debian, Ubuntu: libze1) and the driver of the GPU \
+                       (libze-intel-gpu1, in older systems intel-opencl-icd)";
+
+fn load() -> Result<Library, Unavailable> {
+    let unavailable = |reason| Unavailable { reason };
+    let api = LevelZero::load().map_err(|error| unavailable(format!("{error}: {INSTALL}")))?;
+    let drivers = drivers(&api).map_err(|error| {
+        unavailable(match answer::is(&error, Code::ZE_RESULT_ERROR_UNINITIALIZED) {
+            true => format!(
+                "no driver of Level Zero finds a GPU{} ({error}): {INSTALL}, and see that you may read and \
+                 write /dev/dri/renderD*",
+                masked()
+            ),
+            false => format!("Level Zero does not start: {error}"),
+        })
+    })?;
+    let found = devices::find(&api, drivers);
+    let devices = found.map_err(|error| unavailable(format!("Level Zero shows no device: {error}")))?;
+    if devices.is_empty() {
+        return Err(unavailable(format!("Level Zero shows no GPU{}", masked())));
+    }
+    Ok(Library { api, devices })
+}
+
+/// The drivers of GPUs, initialised: by the newer call, which other libraries use as well, since the two do not mix; by the
+/// older one where it is missing or fails, as with an older driver.
+fn drivers(api: &LevelZero) -> DriverResult<Vec<ze_driver_handle_t>> {
+    let flags = ze_init_driver_type_flag_t::ZE_INIT_DRIVER_TYPE_FLAG_GPU.0;
+    let mut wanted = ze_init_driver_type_desc_t { flags, ..Default::default() };
+    let wanted = &raw mut wanted;
+    // SAFETY: The description says its type; the call writes a number, and as many handles.
+    let newer = |count, drivers| unsafe { ask!(api, zeInitDrivers(count, drivers, wanted)) };
+    list(ptr::null_mut(), newer).or_else(|_| {
+        // SAFETY: The flag is one of the call.
+        unsafe { ask!(api, zeInit(ze_init_flag_t::ZE_INIT_FLAG_GPU_ONLY.0)) }?;
+        // SAFETY: The call writes a number, and as many handles.
+        list(ptr::null_mut(), |count, drivers| unsafe { ask!(api, zeDriverGet(count, drivers)) })
+    })
+}
+
+/// The user's choice of devices, which may leave none.
+fn masked() -> String {
+    std::env::var("ZE_AFFINITY_MASK")
+        .map_or_else(|_| String::new(), |mask| format!(" with ZE_AFFINITY_MASK={mask}"))
+}
+
+/// The library for those who open a device without asking for it first.
+pub(crate) fn opened() -> DriverResult<&'static Library> {
+    library().map_err(|why| {
+        let name = if why.reason == FORKED { FORKED } else { "there is no device to open" };
+        answer::refused("zeInit", DriverErrorKind::Unsupported, name)
+    })
+}

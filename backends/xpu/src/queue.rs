@@ -1,0 +1,256 @@
+//! Streams: immediate command lists, which do their commands in the order in which they were given.
+#![allow(unsafe_code)] // calls the driver
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fmt, mem, ptr, thread};
+
+use accelerator_core::DriverResult;
+use level_zero_sys as sys;
+use level_zero_sys::ze_command_list_handle_t;
+
+use crate::answer::{ask, call};
+use crate::device::{Device, give_back};
+use crate::signal::{Signal, Signals};
+
+/// A stream of an Intel GPU: an immediate command list.
+#[derive(Debug)]
+pub struct XpuStream(pub(crate) Arc<Queue>);
+
+impl Drop for XpuStream {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+pub(crate) struct Queue {
+    pub(crate) device: Arc<Device>,
+    signals: Arc<Signals>,
+    pub(crate) list: ze_command_list_handle_t,
+    order: Order,
+    /// Whether the list is of this alone. Into another one others may have put commands at any time.
+    owned: bool,
+    submitted: Mutex<Submitted>,
+    /// Whether all is done, and nothing more will come.
+    closed: AtomicBool,
+}
+
+/// Who sees to it that commands run in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The driver: the list was made so.
+    Driver,
+    /// Barriers between the commands.
+    Barriers,
+}
+
+struct Submitted {
+    end: End,
+    /// What barriers that may not be done yet signal, and wait for.
+    barriers: VecDeque<(Arc<Signal>, Option<Arc<Signal>>)>,
+    /// For a wait when there is no memory for another event: who waits is about to touch the host memory of copies.
+    spare: Option<Arc<Signal>>,
+}
+
+/// Where the work ends so far.
+enum End {
+    /// There was none.
+    Start,
+    /// With this barrier.
+    At(Arc<Signal>),
+    /// With another command.
+    Unmarked,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Queue").field(&self.list).finish()
+    }
+}
+
+// SAFETY: Commands are given to the list under the lock, which is all that Level Zero asks for.
+unsafe impl Send for Queue {}
+// SAFETY: As for `Send`.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// A queue around a list that `make` makes.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        signals: &Arc<Signals>,
+        (order, owned): (Order, bool),
+        make: impl FnOnce() -> DriverResult<ze_command_list_handle_t>,
+    ) -> DriverResult<Arc<Self>> {
+        let submitted =
+            Submitted { end: End::Start, barriers: VecDeque::new(), spare: Some(signals.take()?) };
+        Ok(Arc::new(Self {
+            device: Arc::clone(device),
+            signals: Arc::clone(signals),
+            list: make()?,
+            order,
+            owned,
+            submitted: Mutex::new(submitted),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Checked before: in a forked process the lock may be held by nobody.
+    fn submitted(&self) -> DriverResult<MutexGuard<'_, Submitted>> {
+        self.device.check()?;
+        Ok(self.submitted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives the list commands, behind all that it has.
+    pub(crate) fn submit(
+        &self,
+        commands: impl FnOnce(ze_command_list_handle_t) -> DriverResult<()>,
+    ) -> DriverResult<()> {
+        let submitted = &mut *self.submitted()?;
+        self.keep_order(submitted)?;
+        // Even if it fails: the first of several commands may have been taken.
+        submitted.end = End::Unmarked;
+        commands(self.list)
+    }
+
+    fn known_end<'a>(&self, submitted: &'a Submitted) -> &'a End {
+        if self.owned { &submitted.end } else { &End::Unmarked }
+    }
+
+    /// Makes the next command wait for the one before. The barrier stands before the command and not behind it, so
+    /// that a failure leaves no command in the list that its submitter does not know of.
+    fn keep_order(&self, submitted: &Submitted) -> DriverResult<()> {
+        match (self.order, self.known_end(submitted)) {
+            // SAFETY: The list is used under its lock.
+            (Order::Barriers, End::Unmarked) => unsafe { self.barrier(ptr::null_mut(), None) },
+            _ => Ok(()),
+        }
+    }
+
+    /// A barrier that waits for all before, or that only makes what follows wait for an event.
+    ///
+    /// # Safety
+    /// * The lock is held, and the events live until the barrier is done.
+    unsafe fn barrier(&self, signal: sys::ze_event_handle_t, awaited: Option<&Signal>) -> DriverResult<()> {
+        let (device, list) = (&self.device, self.list);
+        match awaited.map(Signal::native) {
+            // SAFETY: As the caller promises.
+            None => unsafe { call!(device, zeCommandListAppendBarrier(list, signal, 0, ptr::null_mut())) },
+            // Of an event of another device: if that one is lost, this one is not.
+            // SAFETY: As the caller promises.
+            Some(mut event) => unsafe {
+                ask!(device.api, zeCommandListAppendBarrier(list, signal, 1, &mut event))
+            },
+        }
+    }
+
+    /// Puts a signal behind all that was submitted, and behind the awaited one.
+    fn mark(
+        &self,
+        submitted: &mut Submitted,
+        signal: Arc<Signal>,
+        awaited: Option<&Arc<Signal>>,
+    ) -> DriverResult<Arc<Signal>> {
+        if awaited.is_some() {
+            self.keep_order(submitted)?; // such a barrier does not wait for what is before it
+        }
+        // SAFETY: The lock is held, and the events are kept until the signal is reached.
+        unsafe { self.barrier(signal.native(), awaited.map(Arc::as_ref)) }?;
+        submitted.barriers.push_back((Arc::clone(&signal), awaited.cloned()));
+        submitted.end = End::At(Arc::clone(&signal));
+        Ok(signal)
+    }
+
+    /// A signal to be put behind what was submitted.
+    fn take(&self, submitted: &mut Submitted, kind: &Arc<Signals>) -> DriverResult<Arc<Signal>> {
+        while submitted.barriers.front().is_some_and(|(first, _)| first.is_reached() == Ok(true)) {
+            submitted.barriers.pop_front(); // which gives its events back
+        }
+        if submitted.spare.is_none() {
+            submitted.spare = self.signals.take().ok();
+        }
+        kind.take()
+    }
+
+    /// A signal behind all that was submitted; `None`: nothing was.
+    fn end(&self, submitted: &mut Submitted, urgent: bool) -> DriverResult<Option<Arc<Signal>>> {
+        match self.known_end(submitted) {
+            End::Start => Ok(None),
+            End::At(signal) => Ok(Some(Arc::clone(signal))),
+            End::Unmarked => {
+                let taken = self.take(submitted, &self.signals);
+                let spare = if urgent && taken.is_err() { submitted.spare.take() } else { None };
+                let signal = spare.map_or(taken, Ok)?;
+                self.mark(submitted, signal, None).map(Some)
+            }
+        }
+    }
+
+    /// A signal of this kind behind all that was submitted; `None`: there is nothing to wait for.
+    pub(crate) fn record(&self, kind: &Arc<Signals>) -> DriverResult<Option<Arc<Signal>>> {
+        let submitted = &mut *self.submitted()?;
+        match kind.timing {
+            true => {
+                let signal = self.take(submitted, kind)?;
+                self.mark(submitted, signal, None).map(Some)
+            }
+            false => self.end(submitted, false),
+        }
+    }
+
+    /// Makes later commands wait for a signal.
+    pub(crate) fn wait_for(&self, awaited: &Arc<Signal>) -> DriverResult<()> {
+        let submitted = &mut *self.submitted()?;
+        if !awaited.is_reached()? {
+            let signal = self.take(submitted, &self.signals)?;
+            self.mark(submitted, signal, Some(awaited))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_idle(&self) -> DriverResult<bool> {
+        let end = self.end(&mut *self.submitted()?, false)?;
+        // A mark that is asked about once, as in lists of others, gets a little time.
+        let soon = if self.owned { 0 } else { 1_000_000 };
+        end.map_or(Ok(true), |end| end.is_reached_within(soon))
+    }
+
+    fn wait_for_end(&self) -> DriverResult<()> {
+        let end = self.end(&mut *self.submitted()?, true)?;
+        end.map_or(Ok(()), |end| end.wait())
+    }
+
+    /// Waits also where it fails, until an attempt succeeds or the device is lost: who asked is about to touch the
+    /// host memory of copies, and the driver may only be short of memory for the wait.
+    pub(crate) fn synchronize(&self) -> DriverResult<()> {
+        self.wait_for_end().inspect_err(|_| {
+            while !self.is_done() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        })
+    }
+
+    /// Waits until nothing of it runs any more, by whichever attempt; `false`: there is no way to know.
+    pub(crate) fn is_done(&self) -> bool {
+        let done = || self.closed.load(Ordering::Acquire) || self.device.is_lost();
+        (0..3).any(|_| done() || self.wait_for_end().is_ok())
+    }
+
+    /// Waits for the work, and gives the list back.
+    fn close(self: &Arc<Self>) {
+        if !self.is_done() {
+            // The list goes on somewhere: it stays, with all that it needs, and who gives memory back goes on asking it.
+            return mem::forget(Arc::clone(self));
+        }
+        if self.owned {
+            // SAFETY: The backend made the list for this alone, and its commands are done.
+            give_back(|| unsafe { call!(self.device, zeCommandListDestroy(self.list)) });
+        }
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}

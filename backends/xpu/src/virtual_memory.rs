@@ -1,0 +1,100 @@
+//! Address space and memory apart.
+#![allow(unsafe_code)] // calls the driver
+
+use std::num::NonZeroU64;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use accelerator_core::{DriverErrorKind, DriverResult, Pages, VirtualMemory};
+use level_zero_sys as sys;
+
+use crate::answer::{self, call};
+use crate::device::{Device, give_back};
+use crate::memory::XpuPtr;
+use crate::xpu::bytes;
+
+/// Maps memory of one device.
+#[derive(Debug)]
+pub(crate) struct Pager {
+    device: Arc<Device>,
+    granularity: NonZeroU64,
+}
+
+/// The least that is mapped: larger pages are asked for by sizes that are multiples of theirs.
+const PAGE: usize = 2 << 20;
+
+impl Pager {
+    /// `None`: the device or its driver cannot. Some tell the size of pages and then reserve nothing.
+    pub(crate) fn new(device: &Arc<Device>) -> Option<Self> {
+        let mut page = 0;
+        // SAFETY: The context lives, and the call writes a number.
+        unsafe { call!(device, zeVirtualMemQueryPageSize(device.context(), device.raw(), PAGE, &mut page)) }
+            .ok()?;
+        let granularity = NonZeroU64::new(page.max(PAGE) as u64)?;
+        let pager = Self { device: Arc::clone(device), granularity };
+        let tried = pager.reserve(granularity).ok()?;
+        // SAFETY: Just reserved, and nothing is mapped there.
+        unsafe { pager.release(tried, granularity) };
+        Some(pager)
+    }
+}
+
+// SAFETY: The driver gives each reservation addresses of its own; what is mapped for reading and writing may be used
+// by all work.
+unsafe impl VirtualMemory<XpuPtr> for Pager {
+    fn granularity(&self) -> NonZeroU64 {
+        self.granularity
+    }
+
+    fn reserve(&self, len: NonZeroU64) -> DriverResult<XpuPtr> {
+        let (device, anywhere, mut at) = (&self.device, ptr::null(), ptr::null_mut());
+        // SAFETY: The call writes an address.
+        unsafe { call!(device, zeVirtualMemReserve(device.context(), anywhere, bytes(len), &mut at)) }?;
+        let nowhere =
+            || answer::refused("zeVirtualMemReserve", DriverErrorKind::OutOfMemory, "it gave no address");
+        (!at.is_null()).then(|| XpuPtr::from_native(at)).ok_or_else(nowhere)
+    }
+
+    unsafe fn release(&self, at: XpuPtr, len: NonZeroU64) {
+        let (device, at, len) = (&self.device, at.native(), bytes(len));
+        // SAFETY: The caller gives back what `reserve` gave, once, with nothing mapped in it.
+        give_back(|| unsafe { call!(device, zeVirtualMemFree(device.context(), at, len)) });
+    }
+
+    fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
+        let mut description = sys::ze_physical_mem_desc_t { size: bytes(len), ..Default::default() };
+        let (device, mut memory) = (&self.device, ptr::null_mut());
+        let (context, raw) = (device.context(), device.raw());
+        // SAFETY: The description says its type, and the call writes a handle.
+        unsafe { call!(device, zePhysicalMemCreate(context, raw, &mut description, &mut memory)) }?;
+        device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
+        Ok(Pages { handle: memory.expose_provenance() as u64, len })
+    }
+
+    unsafe fn destroy(&self, pages: Pages) {
+        let (device, memory) = (&self.device, physical(&pages));
+        // SAFETY: The caller gives back what `create` gave, once, and it is mapped nowhere.
+        if give_back(|| unsafe { call!(device, zePhysicalMemDestroy(device.context(), memory)) }) {
+            device.handed_out.fetch_sub(pages.len.get(), Ordering::Relaxed);
+        }
+    }
+
+    unsafe fn map(&self, at: XpuPtr, pages: &Pages) -> DriverResult<()> {
+        let (device, memory) = (&self.device, physical(pages));
+        let (context, at, len) = (device.context(), at.native(), bytes(pages.len));
+        let access = sys::ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
+        // SAFETY: The caller promises free address space for the memory.
+        unsafe { call!(device, zeVirtualMemMap(context, at, len, memory, 0, access)) }
+    }
+
+    unsafe fn unmap(&self, at: XpuPtr, len: NonZeroU64) -> DriverResult<()> {
+        let (device, at, len) = (&self.device, at.native(), bytes(len));
+        // SAFETY: The caller promises a whole mapping, which no work uses.
+        unsafe { call!(device, zeVirtualMemUnmap(device.context(), at, len)) }
+    }
+}
+
+fn physical(pages: &Pages) -> sys::ze_physical_mem_handle_t {
+    ptr::with_exposed_provenance_mut(pages.handle as usize)
+}

@@ -1,0 +1,338 @@
+#![allow(unsafe_code)] // the backend trait is unsafe to implement, and calls into the driver
+
+use std::ffi::c_void;
+use std::num::NonZeroU64;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use accelerator_core::{
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, PeerCopies,
+    Place, StreamKind, Unavailable, VirtualMemory,
+};
+use level_zero_sys as sys;
+use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Priority};
+
+use crate::answer::{self, ask, call};
+use crate::device::{Device, give_back};
+use crate::devices::{self, ALIGNMENT};
+use crate::event::{Clock, XpuEvent};
+use crate::library::{self, Library};
+use crate::memory::XpuPtr;
+use crate::queue::{Order, Queue, XpuStream};
+use crate::signal::Signals;
+use crate::usage::Usage;
+use crate::virtual_memory::Pager;
+
+/// An Intel GPU, with streams, events and memory as its driver gives them.
+#[derive(Debug)]
+pub struct Xpu {
+    pub(crate) device: Arc<Device>,
+    properties: DeviceProperties,
+    /// The most that one allocation may have without asking for more.
+    usual_limit: u64,
+    clock: Clock,
+    order: Order,
+    /// The group of queues that streams are made in, how many there are, and which is next.
+    group: u32,
+    queues_of_group: u32,
+    next_queue: AtomicU32,
+    /// Events without timing, and with.
+    pub(crate) plain: Arc<Signals>,
+    timed: Arc<Signals>,
+    /// All streams, which may use memory that is given back.
+    queues: Mutex<Vec<Arc<Queue>>>,
+    usage: Usage,
+    pager: Option<Pager>,
+}
+
+impl Xpu {
+    fn new(library: &'static Library, ordinal: u32) -> DriverResult<Self> {
+        let api = &library.api;
+        let none = || {
+            answer::refused(
+                "zeDeviceGet",
+                DriverErrorKind::InvalidArgument,
+                "there is no device of this number",
+            )
+        };
+        let found = *library.devices.get(ordinal as usize).ok_or_else(none)?;
+        let described = devices::described(api, found.device)?;
+        let extensions = found.extensions(api)?;
+        let properties = found.properties(api, &described, &extensions)?;
+        let (group, queues_of_group) = found.queue_group(api)?;
+        // The flag came with 1.7, and this function with 1.9, so that the loader's own checks know the flag.
+        let in_order = found.api_version(api)? >= (1, 7) && api.zeCommandListGetDeviceHandle().is_ok();
+        let device = Device::new(api, found)?;
+        Ok(Self {
+            usual_limit: described.maxMemAllocSize,
+            clock: Clock {
+                ticks_per_second: described.timerResolution,
+                bits: described.kernelTimestampValidBits,
+            },
+            order: if in_order { Order::Driver } else { Order::Barriers },
+            group,
+            queues_of_group,
+            next_queue: AtomicU32::new(0),
+            plain: Signals::new(&device, false),
+            timed: Signals::new(&device, true),
+            queues: Mutex::default(),
+            usage: Usage::new(&described, &extensions, properties.total_memory),
+            pager: Pager::new(&device),
+            properties,
+            device,
+        })
+    }
+
+    /// A stream that does its commands in the list that `make` makes, noted as one that may use memory.
+    pub(crate) fn stream_of(
+        &self,
+        (order, owned): (Order, bool),
+        make: impl FnOnce() -> DriverResult<ze_command_list_handle_t>,
+    ) -> DriverResult<XpuStream> {
+        let queue = Queue::new(&self.device, &self.plain, (order, owned), make)?;
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.retain(|queue| !queue.is_closed());
+        queues.push(Arc::clone(&queue));
+        Ok(XpuStream(queue))
+    }
+
+    /// Waits for all streams. Whether nothing of theirs runs any more.
+    fn wait_for_streams(&self) -> bool {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        queues.iter().all(|queue| queue.is_done())
+    }
+
+    /// An answer that the device is lost may be of either device.
+    ///
+    /// # Safety
+    /// * As of [`Backend::copy`]; device memory may be of any device of the context that this one reaches.
+    pub(crate) unsafe fn submit_copy(
+        &self,
+        dst: Place<XpuPtr>,
+        src: Place<XpuPtr>,
+        len: NonZeroU64,
+        stream: &XpuStream,
+    ) -> DriverResult<()> {
+        let (to, from, len, none) = (address(dst), address(src), bytes(len), ptr::null_mut());
+        stream.0.submit(|list| {
+            // SAFETY: The caller promises two valid ranges; the list is used under its lock.
+            unsafe {
+                ask!(
+                    self.device.api,
+                    zeCommandListAppendMemoryCopy(list, to, from, len, none, 0, ptr::null_mut())
+                )
+            }
+        })
+    }
+
+    /// Checks what the driver calls a success: memory somewhere, and where it was asked for.
+    fn checked(&self, call: &'static str, at: *mut c_void) -> DriverResult<NonNull<u8>> {
+        let Some(memory) = NonNull::new(at.cast::<u8>()) else {
+            return Err(answer::refused(
+                call,
+                DriverErrorKind::OutOfMemory,
+                "the driver gave no memory, and no error",
+            ));
+        };
+        if !(at.addr() as u64).is_multiple_of(ALIGNMENT) {
+            // SAFETY: Just allocated, and nobody was told.
+            unsafe { self.free(at) };
+            let why = "the driver gave memory at an address that is no multiple of 512";
+            return Err(answer::refused(call, DriverErrorKind::Other, why));
+        }
+        Ok(memory)
+    }
+
+    /// Whether it did.
+    ///
+    /// # Safety
+    /// * It is memory of the context, which nothing uses, and is freed once: a call that fails frees nothing.
+    unsafe fn free(&self, at: *mut c_void) -> bool {
+        // SAFETY: As the caller promises.
+        give_back(|| unsafe { call!(self.device, zeMemFree(self.device.context(), at)) })
+    }
+}
+
+// SAFETY: The driver gives memory that overlaps no other and stays, and its alignment is checked; streams are in
+// order, by the driver or by barriers, and barriers make them wait for events; an event is complete when the barrier
+// behind the work before it is done, or the device does none any more; memory goes back when the streams have done
+// what was submitted before; nothing here panics or calls the core.
+unsafe impl Backend for Xpu {
+    const KIND: DeviceKind = DeviceKind::new("xpu");
+    type Ptr = XpuPtr;
+    type Stream = XpuStream;
+    type Event = XpuEvent;
+
+    fn probe() -> Result<u32, Unavailable> {
+        library::library().map(|library| library.devices.len() as u32)
+    }
+
+    fn open(ordinal: u32) -> DriverResult<Self> {
+        Self::new(library::opened()?, ordinal)
+    }
+
+    fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        self.usage.info(&self.device)
+    }
+
+    fn stream(&self, kind: StreamKind) -> DriverResult<XpuStream> {
+        let priority = match kind {
+            StreamKind::Side { priority } if priority < 0 => {
+                Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH
+            }
+            StreamKind::Side { priority } if priority > 0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_LOW,
+            StreamKind::Default | StreamKind::Side { .. } => Priority::ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
+        };
+        let in_order = sys::ze_command_queue_flag_t::ZE_COMMAND_QUEUE_FLAG_IN_ORDER.0;
+        let description = sys::ze_command_queue_desc_t {
+            ordinal: self.group,
+            index: self.next_queue.fetch_add(1, Ordering::Relaxed) % self.queues_of_group,
+            flags: if self.order == Order::Driver { in_order } else { 0 },
+            mode: sys::ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS,
+            priority,
+            ..Default::default()
+        };
+        self.stream_of((self.order, true), || {
+            let (device, mut list) = (&self.device, ptr::null_mut());
+            let (context, raw) = (device.context(), device.raw());
+            // SAFETY: The description says its type, and the call writes a handle.
+            unsafe { call!(device, zeCommandListCreateImmediate(context, raw, &description, &mut list)) }?;
+            Ok(list)
+        })
+    }
+
+    fn synchronize(&self, stream: &XpuStream) -> DriverResult<()> {
+        stream.0.synchronize()
+    }
+
+    fn is_idle(&self, stream: &XpuStream) -> DriverResult<bool> {
+        stream.0.is_idle()
+    }
+
+    fn event(&self, flags: EventFlags) -> DriverResult<XpuEvent> {
+        let signals = if flags.timing { &self.timed } else { &self.plain };
+        self.device.check().map(|()| XpuEvent::new(&self.device, signals))
+    }
+
+    fn record(&self, event: &XpuEvent, stream: &XpuStream) -> DriverResult<()> {
+        event.record(&stream.0)
+    }
+
+    fn wait(&self, stream: &XpuStream, event: &XpuEvent) -> DriverResult<()> {
+        event.wait_on(&stream.0)
+    }
+
+    fn is_complete(&self, event: &XpuEvent) -> DriverResult<bool> {
+        event.is_complete()
+    }
+
+    fn wait_host(&self, event: &XpuEvent) -> DriverResult<()> {
+        event.wait()
+    }
+
+    fn elapsed_ns(&self, start: &XpuEvent, end: &XpuEvent) -> DriverResult<i64> {
+        start.elapsed_ns(end, self.clock)
+    }
+
+    fn alloc(&self, len: NonZeroU64) -> DriverResult<XpuPtr> {
+        const CALL: &str = "zeMemAllocDevice";
+        let beyond = len.get() > self.usual_limit;
+        if len.get() > self.properties.largest_allocation {
+            let why = "it is more than maxMemAllocSize, and the driver has no ZE_experimental_relaxed_allocation_limits: \
+                       update the driver, or ask for several smaller parts";
+            return Err(answer::refused(CALL, DriverErrorKind::AllocationTooLarge, why));
+        }
+        let flags =
+            sys::ze_relaxed_allocation_limits_exp_flag_t::ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE.0;
+        let relaxed = sys::ze_relaxed_allocation_limits_exp_desc_t { flags, ..Default::default() };
+        let chain = if beyond { (&raw const relaxed).cast() } else { ptr::null() };
+        let description = sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() };
+        let (device, mut at) = (&self.device, ptr::null_mut());
+        let (context, raw, size, alignment) =
+            (device.context(), device.raw(), bytes(len), ALIGNMENT as usize);
+        // SAFETY: The descriptions say their types, and the call writes an address.
+        let allocated =
+            unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
+        allocated.map_err(|mut error| {
+            // Without a limit of its own, what is too large for the device is more than it has.
+            if beyond && error.kind == DriverErrorKind::AllocationTooLarge {
+                error.kind = DriverErrorKind::OutOfMemory;
+            }
+            error
+        })?;
+        let memory = self.checked(CALL, at)?;
+        device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
+        Ok(XpuPtr::from_native(memory.as_ptr().cast()))
+    }
+
+    unsafe fn dealloc(&self, ptr: XpuPtr, len: NonZeroU64) {
+        // `zeMemFree` waits for nothing. What cannot be waited for keeps its memory.
+        // SAFETY: The caller gives back what `alloc` gave, once, and no stream uses it.
+        if self.wait_for_streams() && unsafe { self.free(ptr.native()) } {
+            self.device.handed_out.fetch_sub(len.get(), Ordering::Relaxed);
+        }
+    }
+
+    unsafe fn copy(
+        &self,
+        dst: Place<XpuPtr>,
+        src: Place<XpuPtr>,
+        len: NonZeroU64,
+        stream: &XpuStream,
+    ) -> DriverResult<()> {
+        // SAFETY: The caller promises the same.
+        self.device.run(|| unsafe { self.submit_copy(dst, src, len, stream) })
+    }
+
+    unsafe fn fill(&self, dst: XpuPtr, value: u8, len: NonZeroU64, stream: &XpuStream) -> DriverResult<()> {
+        let (to, pattern, len, none) = (dst.native(), (&raw const value).cast(), bytes(len), ptr::null_mut());
+        stream.0.submit(|list| {
+            // SAFETY: The caller promises a range valid for writes; the call itself reads the pattern of one byte.
+            unsafe {
+                call!(
+                    self.device,
+                    zeCommandListAppendMemoryFill(list, to, pattern, 1, len, none, 0, ptr::null_mut())
+                )
+            }
+        })
+    }
+
+    fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+        let (device, mut at) = (&self.device, ptr::null_mut());
+        let description = sys::ze_host_mem_alloc_desc_t::default();
+        let (context, size, alignment) = (device.context(), bytes(len), ALIGNMENT as usize);
+        // SAFETY: The description says its type, and the call writes an address.
+        unsafe { call!(device, zeMemAllocHost(context, &description, size, alignment, &mut at)) }?;
+        self.checked("zeMemAllocHost", at)
+    }
+
+    unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
+        // SAFETY: The caller gives back what `alloc_host` gave, once, and nothing uses it.
+        unsafe { self.free(ptr.as_ptr().cast()) };
+    }
+
+    fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
+        Some(self)
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<XpuPtr>> {
+        self.pager.as_ref().map(|pager| pager as _)
+    }
+}
+
+fn address(place: Place<XpuPtr>) -> *mut c_void {
+    match place {
+        Place::Device(at) => at.native(),
+        Place::Host(at) => at.as_ptr().cast(),
+    }
+}
+
+/// A length as the driver takes it; more than there is address space is as good as all of it.
+pub(crate) fn bytes(len: NonZeroU64) -> usize {
+    usize::try_from(len.get()).unwrap_or(usize::MAX)
+}
