@@ -9,6 +9,7 @@ fn main() -> ExitCode {
         .conformance()
         .and(Choice::Host.conformance())
         .and(Choice::Cuda.conformance())
+        .and(Choice::Xpu.conformance())
         .and(Choice::OpenCl.conformance())
         .main()
 }

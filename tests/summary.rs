@@ -77,3 +77,19 @@ fn the_table_shows_the_numbers_of_pytorch() {
     assert!(table(&theirs).len() > 30);
     assert_eq!(table(&ours), table(&theirs));
 }
+
+/// `torch.xpu.memory_stats` documents these, each for all memory and for the two pools, as it is now, at its most, and what came
+/// and went. They stand as `core` and `pool` in its documentation: `"allocated_bytes.{all,large_pool,small_pool}.{current,…}"`.
+#[test]
+fn every_documented_key_of_xpu_is_ours() {
+    let ours = statistics(&pytorch_stats()).entries();
+    for core in ["allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes"] {
+        for pool in ["all", "large_pool", "small_pool"] {
+            for metric in ["current", "peak", "allocated", "freed"] {
+                let key = format!("{core}.{pool}.{metric}");
+                let found = ours.iter().filter(|(own, _)| *own == key).count();
+                assert_eq!(found, 1, "{key}");
+            }
+        }
+    }
+}

@@ -10,7 +10,7 @@ use accelerator::{
     synchronize,
 };
 
-use crate::process::{HOST, OPENCL, processes};
+use crate::process::{HOST, OPENCL, XPU, processes};
 
 processes! { on_host:
     fn settings_reach_open_and_later_devices(ACCELERATOR_ALLOC_CONF = "large_segment_size_mb:30") {
@@ -41,6 +41,13 @@ processes! { on_host:
         assert_eq!(device_count(), 3);
         let backends = accelerator::backends();
         assert_eq!(backends.last().map(|backend| (backend.kind, backend.devices.clone())), Some((HOST, Ok(3))));
+    }
+
+    fn backends_stand_in_their_order_and_only_the_host_has_devices() {
+        let backends = accelerator::backends();
+        let found: Vec<_> =
+            backends.iter().map(|backend| (backend.kind.name(), backend.devices.clone().unwrap_or(0))).collect();
+        assert_eq!(found, [("cuda", 0), ("xpu", 0), ("opencl", 0), ("host", 3)]);
     }
 
     fn empty_backend_variable_is_none(ACCELERATOR_BACKEND = "") {
@@ -123,6 +130,22 @@ processes! { on_host:
         set_accelerator("host")?;
         assert_eq!(device_count(), 3);
         assert!(set_accelerator("opencl").is_err());
+        assert_eq!(device_count(), 3, "a failing call changes nothing");
+    }
+
+    fn xpu_without_a_driver_says_so_at_once(ACCELERATOR_BACKEND = "xpu") {
+        let started = Instant::now();
+        assert!(!is_available());
+        assert_eq!((current_accelerator(false), current_accelerator(true)), (Some(XPU), None));
+        assert!(memory_stats(None)?.is_empty());
+        let error = Buffer::allocate(1, None).unwrap_err();
+        assert!(matches!(error, Error::NoAccelerator { .. }), "{error:?}");
+        // Whether or not the machine has a loader.
+        assert!(error.to_string().contains("install the loader"), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+
+        set_accelerator("host")?;
+        assert!(set_accelerator("xpu").is_err());
         assert_eq!(device_count(), 3, "a failing call changes nothing");
     }
 }

@@ -39,8 +39,8 @@ macro_rules! processes {
 
 pub(crate) use processes;
 
-/// A trial with this path that runs the body in a process of its own, in which the host has three devices and no OpenCL
-/// driver is found, whatever the machine has.
+/// A trial with this path that runs the body in a process of its own, in which the host has three devices and no driver
+/// is found, whatever the machine has.
 pub(crate) fn on_host(
     path: &'static str,
     variables: &'static [(&str, &str)],
@@ -87,6 +87,8 @@ fn trial(
         }
         let mut command = Command::new(env::current_exe()?);
         command.args(["--exact", name, "--nocapture"]).env(CHILD, name).env("CUDA_VISIBLE_DEVICES", "");
+        // The only driver that Level Zero's loader is to open. An empty name crashes old loaders.
+        command.env("ZE_ENABLE_ALT_DRIVERS", "/no/such/driver");
         for variable in VARIABLES {
             command.env_remove(variable);
         }
@@ -107,6 +109,7 @@ fn trial(
 
 pub(crate) const HOST: DeviceKind = DeviceKind::new("host");
 pub(crate) const OPENCL: DeviceKind = DeviceKind::new("opencl");
+pub(crate) const XPU: DeviceKind = DeviceKind::new("xpu");
 
 pub(crate) fn host(index: u32) -> Device {
     Device { kind: HOST, index }

@@ -54,12 +54,24 @@ pub(crate) fn models() -> Vec<Recorded> {
 impl Recorded {
     /// Fails unless the replay of the trace prints what PyTorch did.
     pub(crate) fn compare(&self, replay: impl Fn(String) -> Result<String, Failed>) -> Result<(), Failed> {
+        compare(&self.expected()?, &self.printed(replay)?)
+    }
+
+    /// What PyTorch printed.
+    pub(crate) fn expected(&self) -> Result<String, Failed> {
+        decompressed(File::open(&self.expected)?)
+    }
+
+    /// What the replay prints of that.
+    pub(crate) fn printed(
+        &self,
+        replay: impl Fn(String) -> Result<String, Failed>,
+    ) -> Result<String, Failed> {
         let trace = self.trace()?;
-        let expected = decompressed(File::open(&self.expected)?)?;
-        let Some((ahead, behind)) = &self.around else { return compare(&expected, &replay(trace)?) };
-        let ours = replay(format!("{ahead}\n{trace}\n{behind}\n"))?;
+        let Some((ahead, behind)) = &self.around else { return replay(trace) };
+        let mut ours = replay(format!("{ahead}\n{trace}\n{behind}\n"))?;
         let end = ours.find('@').ok_or("nothing printed")?;
-        compare(&expected, &ours[end..])
+        Ok(ours.split_off(end))
     }
 
     fn trace(&self) -> Result<String, Failed> {

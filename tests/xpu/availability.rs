@@ -1,0 +1,283 @@
+//! Which devices there are, and why there is none.
+#![allow(unsafe_code)] // `fork`
+
+use std::time::{Duration, Instant};
+
+use accelerator_core::{Accelerator, Backend, DriverErrorKind, Error, EventFlags, GIB, PciAddress, Uuid};
+use accelerator_xpu::Xpu;
+use libtest_mimic::{Completion, Trial};
+
+use crate::control;
+use crate::rig::{self, Driver, Outcome, device, device_numbered, simulated, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let done = |run: fn() -> Outcome| move || run().map(|()| Completion::Completed);
+    vec![
+        trial("availability::no_loader", Driver::NoLoader, &[], done(no_loader)),
+        trial("availability::old_loader", Driver::OldLoader, &[], done(old_loader)),
+        trial("availability::no_driver", Driver::None, &[], done(no_driver)),
+        simulated("availability::no_device", &[("ZE_SIM_DEVICES", "0")], no_device),
+        simulated("availability::failed_start::refused", CRASHES_AFTER_REFUSAL, failed_start),
+        simulated("availability::failed_start::lost", CRASHES_AFTER_LOSS, failed_start),
+        simulated("availability::failed_start::no_gpu", CRASHES_WITHOUT_GPU, failed_start),
+        simulated("availability::devices_that_do_not_answer", UNTOLD_DEVICES, untold_devices),
+        simulated("availability::several_drivers", &[], several_drivers),
+        simulated("availability::no_visible_device", MASKED, no_visible_device),
+        simulated(
+            "availability::visible_devices",
+            &[("ZE_SIM_DEVICES", "4"), ("ZE_AFFINITY_MASK", "3,1")],
+            visible_devices,
+        ),
+        simulated("availability::properties", &[("ZE_SIM_MEMORY", "3G")], properties),
+        simulated("availability::no_pci_address", &[("ZE_SIM_QUIRKS", "no-pci")], no_pci_address),
+        simulated("availability::one_context_for_all_devices", &[("ZE_SIM_DEVICES", "3")], contexts),
+        simulated(
+            "availability::facade_prefers_xpu",
+            &[("ZE_SIM_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "")],
+            facade_prefers_xpu,
+        ),
+        simulated("availability::facade_prefers_cuda", &[], facade_prefers_cuda),
+        simulated("availability::after_fork", &[], after_fork),
+    ]
+}
+
+const CRASHES: (&str, &str) = ("ZE_SIM_QUIRKS", "crash-after-failed-init");
+// Newer loaders start drivers by the second of these.
+const CRASHES_AFTER_REFUSAL: &[(&str, &str)] =
+    &[CRASHES, ("ZE_SIM_FAIL", "zeInit@*=0x78000001,zeInitDrivers@*=0x78000001")];
+const CRASHES_AFTER_LOSS: &[(&str, &str)] =
+    &[CRASHES, ("ZE_SIM_FAIL", "zeInit@*=0x70000001,zeInitDrivers@*=0x70000001")];
+const CRASHES_WITHOUT_GPU: &[(&str, &str)] = &[CRASHES, ("ZE_SIM_DEVICES", "0")];
+const UNTOLD_DEVICES: &[(&str, &str)] = &[("ZE_SIM_FAIL", "zeDeviceGet@*=0x70000001")];
+const MASKED: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_AFFINITY_MASK", "7")];
+
+/// Why there is no device, which is told soon, and in the same words at each try.
+fn reason() -> String {
+    let start = Instant::now();
+    let reason = Xpu::probe().unwrap_err().reason;
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(Accelerator::<Xpu>::count(), 0);
+    let error = Accelerator::<Xpu>::open(0).unwrap_err();
+    assert!(matches!(error, Error::NoAccelerator { .. }) && error.to_string().contains(&reason), "{error}");
+    let refused = Xpu::open(0).unwrap_err();
+    assert_eq!((refused.kind, refused.call), (DriverErrorKind::Unsupported, "zeInit"));
+    reason
+}
+
+fn no_loader() -> Outcome {
+    let reason = reason();
+    for part in ["libze_loader.so.1", "install", "libze1", "libze-intel-gpu1"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    Ok(())
+}
+
+/// A function that it lacks is an error that names it.
+fn old_loader() -> Outcome {
+    let reason = reason();
+    for part in ["Level Zero does not start", "zeInit", "too old", "update it"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    Ok(())
+}
+
+/// What the loader says without a driver, and what to do about it.
+fn check_no_gpu(reason: &str) {
+    for part in
+        ["no driver of Level Zero finds a GPU", "ZE_RESULT_ERROR_UNINITIALIZED", "install", "/dev/dri"]
+    {
+        assert!(reason.contains(part), "{reason}");
+    }
+}
+
+fn no_driver() -> Outcome {
+    check_no_gpu(&reason());
+    Ok(())
+}
+
+fn no_device() -> Outcome {
+    check_no_gpu(&reason());
+    Ok(())
+}
+
+/// The simulated driver ends the process at the next call after a start that failed, as one loader does.
+fn failed_start() -> Outcome {
+    let first = reason();
+    assert!(first.contains("zeInit"), "{first}");
+    let starts = control::calls_of("zeInit") + control::calls_of("zeInitDrivers");
+    let calls = control::calls();
+    assert_eq!(calls, starts, "a call after a start that failed");
+    assert_eq!(reason(), first);
+    assert_eq!(control::calls(), calls, "the driver is asked again");
+    Ok(())
+}
+
+fn untold_devices() -> Outcome {
+    let reason = reason();
+    // Some loaders ask for the devices when drivers are started.
+    let names = ["zeDeviceGet", "zeInit"].iter().any(|call| reason.contains(call));
+    assert!(names && reason.contains("ZE_RESULT_ERROR_DEVICE_LOST"), "{reason}");
+    Ok(())
+}
+
+/// The loader opens as many as it finds. One that fails hides no other.
+fn several_drivers() -> Outcome {
+    const SECOND: &str = "ACCELERATOR_XPU_SECOND_FAILS";
+    match std::env::var(SECOND).as_deref() {
+        Ok("0") => assert_eq!(Xpu::probe()?, 2),
+        Ok(_) => {
+            control::fail("zeDeviceGet", 0, control::LOST);
+            assert_eq!(Xpu::probe()?, 1);
+            assert!(control::calls_of("zeDeviceGet") > 0);
+            control::clear_faults();
+            let device = device()?;
+            drop(device.allocate(1000, device.default_stream())?);
+            assert_eq!(control::live_allocations(), 0, "it is of the other driver");
+        }
+        Err(_) => {
+            let tmp = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+            let (first, second) = (rig::beside("ze_sim"), tmp.join("libze_sim_again.so"));
+            std::fs::copy(&first, &second)?;
+            for (first, second) in [(&first, &second), (&second, &first)] {
+                let both = format!("{},{}", first.display(), second.display());
+                for fails in ["0", "1"] {
+                    rig::again(&[(SECOND, fails), ("ZE_ENABLE_ALT_DRIVERS", &both)])?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_visible_device() -> Outcome {
+    let reason = reason();
+    assert!(reason.contains(" GPU with ZE_AFFINITY_MASK=7"), "{reason}");
+    Ok(())
+}
+
+/// The simulated driver keeps the machine's order, and derives identities from the device's number in the machine.
+fn visible_devices() -> Outcome {
+    assert_eq!(Xpu::probe()?, 2);
+    for (ordinal, number) in [(0, 1), (1, 3)] {
+        let device = device_numbered(ordinal)?;
+        let properties = device.properties();
+        let uuid = format!("7e514000-0000-4000-8000-{number:012x}");
+        assert_eq!(properties.uuid.as_ref().map(Uuid::to_string), Some(uuid));
+        let address = PciAddress { domain: 0x0b, bus: 0x20 + number, device: 5, function: 0 };
+        assert_eq!(properties.pci_address, Some(address));
+    }
+    let error = Accelerator::<Xpu>::open(2).unwrap_err();
+    assert!(matches!(error, Error::InvalidDevice { index: 2, count: 2, .. }), "{error:?}");
+    let refused = Xpu::open(2).unwrap_err();
+    assert_eq!((refused.kind, refused.call), (DriverErrorKind::InvalidArgument, "zeDeviceGet"));
+    Ok(())
+}
+
+fn properties() -> Outcome {
+    let device = device()?;
+    let properties = device.properties();
+    assert_eq!(properties.name, "Simulated Level Zero device");
+    assert!(properties.driver.starts_with("Level Zero 1."), "{}", properties.driver);
+    assert_eq!((properties.total_memory, device.memory_info()?.total), (3 * GIB, 3 * GIB));
+    let (least, greatest) = properties.stream_priorities;
+    assert!(least > greatest, "{least} {greatest}");
+    assert_eq!(device.stream(-100)?.priority(), greatest);
+    let dtypes = &properties.capability.supported_dtypes;
+    assert!(dtypes.contains(&"float32") && !dtypes.contains(&"float64"), "the device has none: {dtypes:?}");
+    Ok(())
+}
+
+fn no_pci_address() -> Outcome {
+    assert_eq!(device()?.properties().pci_address, None);
+    Ok(())
+}
+
+/// Made when the first is opened, and not before.
+fn contexts() -> Outcome {
+    assert_eq!(Accelerator::<Xpu>::count(), 3);
+    assert_eq!(control::live_contexts(), 0);
+    for ordinal in [2, 0, 2] {
+        device_numbered(ordinal)?;
+        assert_eq!(control::live_contexts(), 1);
+    }
+    Ok(())
+}
+
+fn facade_prefers_xpu() -> Outcome {
+    use accelerator::memory;
+
+    assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("xpu"));
+    assert_eq!(accelerator::device_count(), 2);
+    let buffer = accelerator::Buffer::allocate(1000, None)?;
+    assert_eq!(buffer.device().to_string(), "xpu:0");
+    assert_eq!((memory::memory_allocated(None)?, memory::memory_reserved(None)?), (1024, 2 << 20));
+    drop(buffer);
+    memory::empty_cache()?;
+    assert_eq!(control::live_allocations(), 0);
+    Ok(())
+}
+
+/// With the other simulated driver loaded ahead of the process.
+fn facade_prefers_cuda() -> Outcome {
+    const BOTH: &str = "ACCELERATOR_XPU_BOTH";
+    if std::env::var_os(BOTH).is_none() {
+        return rig::again(&[(BOTH, "1"), ("LD_PRELOAD", &rig::beside("cuda_sim").to_string_lossy())]);
+    }
+    assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("cuda"));
+    assert_eq!(Xpu::probe()?, 1);
+    let buffer = accelerator::Buffer::allocate(1000, None)?;
+    assert_eq!((buffer.device().to_string(), control::live_allocations()), ("cuda:0".to_owned(), 0));
+    Ok(())
+}
+
+/// Every call in the child says so, and none hangs.
+fn after_fork() -> Outcome {
+    let device = device()?;
+    let stream = device.stream(0)?;
+    let mut buffer = device.allocate(1 << 20, stream)?;
+    let mut pinned = device.allocate_host(1000)?;
+    let [event, unrecorded] = [(); 2].map(|()| device.event(EventFlags { timing: true }));
+    control::hold(stream.native().native());
+    buffer.fill(1, stream)?;
+    event.record(stream)?;
+    // SAFETY: The child makes no call but ours, `eprintln`, `alarm` and `_exit`, in a process that had one busy thread.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: Ends the child if it hangs.
+        unsafe { libc::alarm(20) };
+        let answers = [
+            device.synchronize().map_err(told),
+            stream.synchronize().map_err(told),
+            stream.is_idle().map(drop).map_err(told),
+            stream.wait_event(&event).map_err(told),
+            buffer.fill(1, stream).map_err(told),
+            buffer.read(0, &mut [0; 10], stream).map_err(told),
+            buffer.copy_to_pinned(0..10, &mut pinned, 0, stream).map_err(told),
+            event.record(stream).map_err(told),
+            unrecorded.record(stream).map_err(told),
+            event.synchronize().map_err(told),
+            device.memory_info().map(drop).map_err(told),
+            device.dedicated_stream(0).map(drop).map_err(told),
+            device.allocate(8 << 20, device.default_stream()).map(drop).map_err(told),
+            device.allocate_host(8 << 20).map(drop).map_err(told),
+            Xpu::probe().map(drop).map_err(|why| why.reason),
+            Xpu::open(0).map(drop).map_err(told),
+        ];
+        drop((buffer, pinned, event));
+        let clear = |answer: &Result<(), String>| answer.as_ref().is_err_and(|text| text.contains("forked"));
+        let unclear = answers.iter().enumerate().filter(|(_, answer)| !clear(answer));
+        let count = unclear.inspect(|(place, answer)| eprintln!("{place}: {answer:?}")).count();
+        // SAFETY: Ends the child, without the parent's destructors.
+        unsafe { libc::_exit(i32::from(count > 0)) };
+    }
+    let mut status = 0;
+    // SAFETY: Writes a number.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the forked process was not told clearly");
+    drop((buffer, pinned, event));
+    rig::check_all_gone(device)
+}
+
+fn told(error: impl ToString) -> String {
+    error.to_string()
+}

@@ -1,0 +1,116 @@
+//! The controls of the simulated driver that the loader has opened.
+#![allow(unsafe_code)] // functions of that driver
+
+use std::ffi::{CString, c_char};
+use std::sync::LazyLock;
+
+use accelerator_xpu::sys::{ze_command_list_handle_t, ze_result_t};
+use libloading::Library;
+
+use crate::rig::beside;
+
+pub(crate) const REFUSED: ze_result_t = ze_result_t::ZE_RESULT_ERROR_INVALID_ARGUMENT;
+pub(crate) const OUT_OF_MEMORY: ze_result_t = ze_result_t::ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+pub(crate) const LOST: ze_result_t = ze_result_t::ZE_RESULT_ERROR_DEVICE_LOST;
+
+/// The same library as the loader's: one that is open already is not opened twice.
+static DRIVER: LazyLock<Library> = LazyLock::new(|| {
+    // SAFETY: Its initialisers have no conditions.
+    unsafe { Library::new(beside("ze_sim")) }.unwrap()
+});
+
+macro_rules! controls {
+    ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            $(#[$doc])*
+            pub(crate) fn $name($($argument: $kind),*) $(-> $result)? {
+                type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
+                // SAFETY: The simulated driver documents this type.
+                let function = unsafe { DRIVER.get::<Function>($symbol) }.unwrap();
+                // SAFETY: It asks for no more than its types say, and the texts given live.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
+}
+
+controls! {
+    /// Driver calls so far.
+    calls = b"ze_sim_calls" () -> u64;
+    calls_named = b"ze_sim_calls_of" (name: *const c_char) -> u64;
+    /// Chooses anew among permitted orders.
+    seed = b"ze_sim_seed" (seed: u64);
+    fail_numbered = b"ze_sim_fail_at" (n: u64, code: u32);
+    fail_named = b"ze_sim_fail" (name: *const c_char, n: u64, code: u32);
+    /// Takes back the failures that have not happened yet; how many there were.
+    clear_faults = b"ze_sim_clear_faults" () -> u64;
+    violation_bytes = b"ze_sim_violation_text" (text: *mut c_char, room: usize) -> usize;
+    hold_handle = b"ze_sim_hold" (list: usize) -> u32;
+    release_handle = b"ze_sim_release" (list: usize) -> u32;
+    live_allocations = b"ze_sim_live_allocations" () -> u64;
+    /// Bytes of them.
+    live_bytes = b"ze_sim_live_bytes" () -> u64;
+    live_host = b"ze_sim_live_host" () -> u64;
+    live_contexts = b"ze_sim_live_contexts" () -> u64;
+    live_lists = b"ze_sim_live_lists" () -> u64;
+    live_events = b"ze_sim_live_events" () -> u64;
+    live_pools = b"ze_sim_live_pools" () -> u64;
+    live_reservations = b"ze_sim_live_reservations" () -> u64;
+    live_physical = b"ze_sim_live_physical" () -> u64;
+    live_mappings = b"ze_sim_live_mappings" () -> u64;
+    live_modules = b"ze_sim_live_modules" () -> u64;
+    live_kernels = b"ze_sim_live_kernels" () -> u64;
+    /// How much memory a device has.
+    set_memory = b"ze_sim_set_memory" (device: u32, bytes: u64) -> u32;
+    /// Makes lost devices answer again.
+    reset_lost = b"ze_sim_reset_lost" ();
+}
+
+/// Makes the `n`-th call from now fail with this code.
+pub(crate) fn fail_at(n: u64, code: ze_result_t) {
+    fail_numbered(n, code.0);
+}
+
+/// Makes the `n`-th call of this name from now fail with this code; 0: every one.
+pub(crate) fn fail(name: &str, n: u64, code: ze_result_t) {
+    fail_named(CString::new(name).unwrap().as_ptr(), n, code.0);
+}
+
+/// Calls of this name so far.
+pub(crate) fn calls_of(name: &str) -> u64 {
+    calls_named(CString::new(name).unwrap().as_ptr())
+}
+
+/// Lets the list run nothing, however often it is asked, unless somebody waits for it for ever.
+pub(crate) fn hold(list: ze_command_list_handle_t) {
+    assert_eq!(hold_handle(list.expose_provenance()), 0);
+}
+
+pub(crate) fn release(list: ze_command_list_handle_t) {
+    assert_eq!(release_handle(list.expose_provenance()), 0);
+}
+
+/// What no correct program does and was done, a line each.
+pub(crate) fn violation_text() -> String {
+    let mut text = vec![0_u8; violation_bytes(std::ptr::null_mut(), 0)];
+    violation_bytes(text.as_mut_ptr().cast(), text.len());
+    String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
+}
+
+/// What lives of each kind, those left out of which there is none.
+pub(crate) fn live() -> Vec<(&'static str, u64)> {
+    let all = [
+        ("allocations", live_allocations()),
+        ("host", live_host()),
+        ("contexts", live_contexts()),
+        ("lists", live_lists()),
+        ("events", live_events()),
+        ("pools", live_pools()),
+        ("reservations", live_reservations()),
+        ("physical", live_physical()),
+        ("mappings", live_mappings()),
+        ("modules", live_modules()),
+        ("kernels", live_kernels()),
+    ];
+    all.into_iter().filter(|(_, count)| *count > 0).collect()
+}

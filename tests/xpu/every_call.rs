@@ -1,0 +1,286 @@
+//! Each driver call of a program in turn fails: the error is typed and names it, and nothing is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::{env, fs};
+
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, Device, DriverError, DriverErrorKind, Error, EventFlags, MIB,
+};
+use accelerator_xpu::sys::ze_result_t;
+use accelerator_xpu::{Argument, Xpu};
+use libtest_mimic::{Failed, Trial};
+
+use crate::control::{self, LOST, OUT_OF_MEMORY, REFUSED};
+use crate::native::SPIRV;
+use crate::rig::{self, Outcome, check_all_gone, simulated, unchecked};
+use crate::suite;
+use crate::whole;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        simulated("every_call::refuses", REFUSES, || in_turn(REFUSED)),
+        simulated("every_call::is_out_of_memory", IS_OUT_OF_MEMORY, || in_turn(OUT_OF_MEMORY)),
+        simulated("every_call::loses_the_device", LOSES, || in_turn(LOST)),
+        unchecked("every_call::of_the_backend_refuses", BACKEND_REFUSES, || of_the_backend(REFUSED)),
+        unchecked("every_call::of_the_backend_is_out_of_memory", BACKEND_IS_OUT, || {
+            of_the_backend(OUT_OF_MEMORY)
+        }),
+        unchecked("every_call::of_the_backend_loses_the_device", BACKEND_LOSES, || of_the_backend(LOST)),
+        unchecked("every_call::is_made", BACKEND_WHOLE, is_made),
+        simulated("every_call::is_let_through_by_the_checks", LET_THROUGH, is_let_through),
+    ]
+}
+
+/// Calls are told by a file, which lies in the folder that trials run in.
+const LOG: &str = "ZE_SIM_LOG";
+const MEMORY: (&str, &str) = ("ZE_SIM_MEMORY", "256M");
+const CAPACITY: u64 = 256 * MIB;
+const HOST_MEMORY: (&str, &str) = ("ZE_SIM_HOST_MEMORY", "8M");
+const REFUSES: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-refuses.log")];
+const IS_OUT_OF_MEMORY: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-is-out-of-memory.log")];
+const LOSES: &[(&str, &str)] = &[MEMORY, (LOG, "xpu-loses.log")];
+const LET_THROUGH: &[(&str, &str)] = &[MEMORY, HOST_MEMORY, (LOG, "xpu-let-through.log")];
+const TWO: (&str, &str) = ("ZE_SIM_DEVICES", "2");
+const SYSMAN: (&str, &str) = ("ZES_ENABLE_SYSMAN", "1");
+const BACKEND_WHOLE: &[(&str, &str)] = &[TWO, SYSMAN];
+const BACKEND_REFUSES: &[(&str, &str)] = &[TWO, SYSMAN, (LOG, "xpu-backend-refuses.log")];
+const BACKEND_IS_OUT: &[(&str, &str)] = &[TWO, SYSMAN, (LOG, "xpu-backend-is-out-of-memory.log")];
+const BACKEND_LOSES: &[(&str, &str)] = &[TWO, SYSMAN, (LOG, "xpu-backend-loses.log")];
+
+/// What was told when a call failed: the numbers of that call and of the last one before the next try.
+#[derive(Default)]
+struct Told(Vec<(RangeInclusive<u64>, Error)>);
+
+impl Told {
+    /// Fails unless each error is that of a call that the driver failed then: the one that was made to fail, or, where its answer
+    /// can be done without but loses the device, one after it. Who it concerns may be told in words of ours, where memory is out.
+    fn check(self, code: ze_result_t) -> Outcome {
+        let failed = failed_calls(code)?;
+        let kind = match code {
+            OUT_OF_MEMORY => DriverErrorKind::OutOfMemory,
+            LOST => DriverErrorKind::DeviceLost,
+            _ => DriverErrorKind::InvalidArgument,
+        };
+        for (calls, error) in self.0 {
+            let number = *calls.start();
+            let name = failed.get(&number).ok_or("it is not in the file")?;
+            match error {
+                Error::Driver { source: DriverError { call, code: told, kind: of, .. }, .. } => {
+                    assert_eq!((told, of), (i64::from(code.0), kind), "call {number}, {name}");
+                    let later = code == LOST && failed.range(calls).any(|(_, name)| call == name);
+                    assert!(call == name || later, "call {number}, {name}: {call}");
+                }
+                Error::OutOfMemory(_) | Error::HostOutOfMemory { .. } if code == OUT_OF_MEMORY => {
+                    assert!(name.starts_with("zeMemAlloc"), "call {number}, {name}: {error}");
+                }
+                other => return Err(format!("call {number}, {name}: {other}").into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// From the simulated driver's file: the names of calls that it answered so.
+fn failed_calls(code: ze_result_t) -> Result<BTreeMap<u64, String>, Failed> {
+    let (lines, answer) = (fs::read_to_string(env::var(LOG)?)?, format!(" = {:#x} ", code.0));
+    let name = |line: &str| {
+        let mut words = line.split(' ');
+        let (number, mut rest) = (words.next()?.parse().ok()?, words.skip(2));
+        Some((number, rest.next()?.split('(').next()?.to_owned()))
+    };
+    Ok(lines.lines().filter(|line| line.contains(&answer)).filter_map(name).collect())
+}
+
+/// Opens the loader and its drivers, which is done once a process and not part of what follows.
+fn probed(count: u32) -> Outcome {
+    if let Ok(log) = env::var(LOG) {
+        let _ = fs::remove_file(log); // of an earlier run
+    }
+    assert_eq!(Xpu::probe()?, count);
+    Ok(())
+}
+
+/// The calls that the program makes when none fails, beside those that only its first run makes.
+fn calls_of_all_work() -> Result<u64, Failed> {
+    let (worked, device) = opened_and_worked()?;
+    worked?;
+    check_all_gone(device)?;
+    control::seed(0);
+    let before = control::calls();
+    let (worked, device) = opened_and_worked()?;
+    worked?;
+    let whole = control::calls() - before;
+    check_all_gone(device)?;
+    assert!(whole > 90, "the program makes only {whole} calls");
+    Ok(whole)
+}
+
+fn in_turn(code: ze_result_t) -> Outcome {
+    probed(1)?;
+    let (whole, mut told) = (calls_of_all_work()?, Told::default());
+    for call in 1..=whole {
+        control::seed(0); // the same calls each time
+        control::set_memory(0, CAPACITY + control::live_bytes()); // with what lost devices keep
+        let number = control::calls() + call;
+        control::fail_at(call, code);
+        let worked = opened_and_worked();
+        assert_eq!(control::clear_faults(), 0, "call {call} was never made");
+        let error = match worked {
+            Err(refused) => Some(refused),
+            Ok((result, _)) if code == LOST => result.err(),
+            Ok((result, device)) => {
+                check_all_gone(device)?;
+                result.err()
+            }
+        };
+        control::reset_lost();
+        told.0.extend(error.map(|error| (number..=control::calls(), error)));
+    }
+    let most = if code == LOST { whole - 10 } else { 20 };
+    assert!(told.0.len() as u64 > most, "only {} of {whole} failures were told", told.0.len());
+    told.check(code)
+}
+
+type Worked = (Result<(), Error>, &'static Accelerator<Xpu>);
+
+fn opened_and_worked() -> Result<Worked, Error> {
+    let device = Device { kind: Xpu::KIND, index: 0 };
+    let backend = Xpu::open(0).map_err(|source| Error::Driver { device, source })?;
+    let device = Accelerator::new(backend, 0, AllocatorConfig::default())?;
+    Ok((work(device), device))
+}
+
+/// Something of everything.
+fn work(device: &'static Accelerator<Xpu>) -> Result<(), Error> {
+    let (default, first, second) = (device.default_stream(), device.stream(0)?, device.stream(-1)?);
+    let mut buffer = device.allocate(3 * MIB, first)?;
+    let mut other = device.allocate(3 * MIB, second)?;
+    buffer.fill(1, first)?;
+    buffer.write(100, &[2; 1000], first)?;
+    second.wait_stream(first)?;
+    other.copy_from(&buffer, second)?;
+    launch(device)?;
+    drop(buffer); // used by `second`: waits for an event
+
+    let mut pinned = device.allocate_host(1 << 20)?;
+    pinned.bytes_mut()?.fill(3);
+    other.copy_from_pinned(0, &pinned, 0..1 << 20, second)?;
+    other.copy_to_pinned(0..1000, &mut pinned, 5, first)?;
+    drop(device.allocate(512, first)?);
+    pinned.bytes()?;
+    drop(pinned);
+    let mut again = device.allocate_host(1 << 20)?;
+    other.fill(6, second)?;
+    let read = other.read(0, again.bytes_mut()?, second);
+    if let Err(error) = read {
+        let bytes = again.bytes_mut()?.to_vec();
+        device.synchronize()?;
+        assert!(again.bytes()? == bytes, "a copy that failed goes on: {error}");
+        return Err(error);
+    }
+    assert!(again.bytes()?.iter().all(|byte| *byte == 6));
+    drop(again);
+
+    let [start, end] = [(); 2].map(|()| device.event(EventFlags { timing: true }));
+    start.record(first)?;
+    other.fill(4, first)?;
+    end.record(first)?;
+    end.wait(default)?;
+    end.synchronize()?;
+    start.elapsed_time(&end)?;
+    first.is_idle()?;
+    device.memory_info()?;
+
+    drop(device.allocate(100 * MIB, default)?);
+    drop(device.allocate(200 * MIB, default)?); // for which the cache must go
+    assert!(matches!(device.allocate(600 * MIB, default), Err(Error::OutOfMemory(_) | Error::Driver { .. })));
+    let mut read = [0; 10];
+    other.read(0, &mut read, second)?;
+    device.synchronize()?;
+    device.allocator().empty_cache()?;
+    device.host_allocator().empty_cache()
+}
+
+fn launch(device: &'static Accelerator<Xpu>) -> Result<(), Error> {
+    let (stream, of) = (device.default_stream(), device.device());
+    let driver = |source| Error::Driver { device: of, source };
+    let (mut x, mut y) = (device.allocate(400, stream)?, device.allocate(400, stream)?);
+    x.slice_mut()?.write(&[4.0_f32; 100], stream)?;
+    y.slice_mut()?.write(&[1.0_f32; 100], stream)?;
+    // SAFETY: A kernel of the example, which is valid.
+    #[allow(unsafe_code)]
+    let module = unsafe { device.backend().module(SPIRV, c"") };
+    let mut kernel = module.map_err(|error| driver(error.source))?.kernel(c"saxpy").map_err(driver)?;
+    let (n, a) = (100_u32, 2.0_f32);
+    let arguments = [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
+    // SAFETY: These are its arguments, and it does no more elements than there are.
+    #[allow(unsafe_code)]
+    unsafe { kernel.launch(stream, [1, 1, 1], [128, 1, 1], &arguments) }?;
+    assert_eq!(y.slice::<f32>()?.to_vec(stream)?, [9.0; 100]);
+    Ok(())
+}
+
+/// The backend alone, which a program may drop: whatever fails, nothing is left.
+fn of_the_backend(code: ze_result_t) -> Outcome {
+    probed(2)?;
+    whole::everything()?; // some loaders make calls of their own the first time
+    control::seed(0);
+    let before = control::calls();
+    whole::everything()?;
+    let (calls, mut told) = (control::calls() - before, Told::default());
+    assert_eq!(control::live(), []);
+    for call in 1..=calls {
+        control::seed(0); // the same calls each time
+        let number = control::calls() + call;
+        control::fail_at(call, code);
+        let done = whole::everything();
+        let was_made = control::clear_faults() == 0;
+        match code {
+            // A context with anything left of a lost device stays for good, and is not made anew.
+            LOST => assert!(was_made || call + 2 > calls, "call {call} was never made"),
+            _ => assert_eq!((was_made, control::live()), (true, vec![]), "call {call}: {done:?}"),
+        }
+        control::reset_lost();
+        let device = Device { kind: Xpu::KIND, index: 0 };
+        told.0.extend(done.err().map(|source| (number..=control::calls(), Error::Driver { device, source })));
+    }
+    assert!(told.0.len() > 100, "only {} of {calls} failures were told", told.0.len());
+    told.check(code)
+}
+
+/// What the backend may call, it calls in these trials.
+fn is_made() -> Outcome {
+    whole::everything()?;
+    assert_eq!(control::live(), []);
+    let newer = Xpu::open(0)?.level_zero().zesInit().is_ok();
+    let all = suite::calls();
+    assert!(
+        suite::BEYOND.iter().all(|call| all.contains(*call)),
+        "what the suite leaves out is called no more"
+    );
+    let never: BTreeSet<_> =
+        all.iter().filter(|call| control::calls_of(call) == 0).map(String::as_str).collect();
+    // Loaders before 1.10 start drivers by one call, later ones by another; before 1.9.4 they do not find devices by their UUID.
+    let old = ["zeInitDrivers", "zesDeviceGet", "zesDeviceGetProperties", "zesDriverGet", "zesInit"];
+    match newer {
+        true => assert!(never.is_subset(&["zeInit", "zeDriverGet"].into()), "{never:?}"),
+        false => assert_eq!(never, old.into()),
+    }
+    Ok(())
+}
+
+/// The loader's checks answer in the driver's place where they find fault: it would see fewer calls.
+fn is_let_through() -> Outcome {
+    const EXPECTED: &str = "ACCELERATOR_XPU_CALLS";
+    probed(1)?;
+    let calls = calls_of_all_work()?;
+    // Those of old loaders refuse by mistake what tries virtual memory. The program ran twice.
+    let tries = (control::calls_of("zeVirtualMemReserve") + control::calls_of("zeVirtualMemFree")) / 2;
+    if let Ok(expected) = env::var(EXPECTED) {
+        assert_eq!(calls - tries, expected.parse()?);
+        return Ok(());
+    }
+    let unchecked = rig::CHECKS.map(|variable| (variable, "0"));
+    rig::again(&[unchecked.as_slice(), &[(EXPECTED, &(calls - tries).to_string())]].concat())
+}

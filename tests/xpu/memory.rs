@@ -1,0 +1,305 @@
+//! What drivers do with requests for memory that they were seen to do, and how much of it is free.
+#![allow(unsafe_code)] // memory of the backend itself
+
+use std::num::NonZeroU64;
+
+use accelerator_core::{
+    Backend, DriverErrorKind, Error, GIB, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemoryCause,
+    StreamKind,
+};
+use accelerator_xpu::{Xpu, XpuPtr};
+use libtest_mimic::{Failed, Trial};
+
+use crate::control::{self, REFUSED};
+use crate::raw;
+use crate::rig::{Outcome, check_all_gone, device, device_numbered, simulated, unchecked};
+
+const QUIRKS: &str = "ZE_SIM_QUIRKS";
+const NO_SYSMAN: &[(&str, &str)] = &[(QUIRKS, "no-sysman"), ("ZE_SIM_MEMORY", "8G")];
+const INTEGRATED: &[(&str, &str)] = &[(QUIRKS, "no-sysman,integrated"), ("ZE_SIM_MEMORY", "8G")];
+const SYSMAN: &[(&str, &str)] = &[
+    ("ZES_ENABLE_SYSMAN", "1"),
+    ("ZE_SIM_DEVICES", "3"),
+    ("ZE_AFFINITY_MASK", "1,2"),
+    ("ZE_SIM_MEMORY", "8G"),
+];
+const USABLE: &[(&str, &str)] =
+    &[("ZES_ENABLE_SYSMAN", "1"), (QUIRKS, "usable-memory"), ("ZE_SIM_MEMORY", "8G")];
+const NO_RELAXED_LIMITS: &[(&str, &str)] = &[(QUIRKS, "no-relaxed-limits"), ("ZE_SIM_MAX_ALLOCATION", "1G")];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        simulated("memory::none_is_never_asked_for", &[(QUIRKS, "size-zero-aborts")], no_bytes),
+        simulated("memory::handles_after_their_count", &[(QUIRKS, "no-handles-without-count")], counted),
+        simulated("memory::alignment", &[], alignment),
+        simulated("memory::ignored_alignment", &[(QUIRKS, "ignore-alignment")], ignored_alignment),
+        simulated("memory::null_and_success", &[(QUIRKS, "null-success")], null_and_success),
+        simulated("memory::over_the_limit", &[("ZE_SIM_MAX_ALLOCATION", "1G")], over_the_limit),
+        simulated("memory::over_the_limit_of_old_drivers", NO_RELAXED_LIMITS, over_the_old_limit),
+        simulated("memory::out_of_memory", &[("ZE_SIM_MEMORY", "1G")], out_of_memory),
+        simulated("memory::out_of_host_memory", &[("ZE_SIM_HOST_MEMORY", "64M")], out_of_host_memory),
+        simulated("memory::free_by_accounting", NO_SYSMAN, free_by_accounting),
+        simulated("memory::free_by_accounting_of_an_integrated_device", INTEGRATED, free_of_integrated),
+        simulated("memory::free_by_sysman", SYSMAN, free_by_sysman),
+        // The checks of some loaders know no such extension.
+        unchecked("memory::free_by_the_driver_itself", USABLE, free_by_driver),
+        simulated("memory::sysman_that_fails", SYSMAN, failing_sysman),
+        simulated("memory::back_only_behind_its_work", &[], back_behind_work),
+    ]
+}
+
+fn bytes(len: u64) -> NonZeroU64 {
+    NonZeroU64::new(len).unwrap()
+}
+
+fn give(device: &Xpu, at: XpuPtr, len: u64) {
+    // SAFETY: Each trial takes it, and gives it back once.
+    unsafe { device.dealloc(at, bytes(len)) };
+}
+
+/// The simulated driver ends the process at a size of 0.
+fn no_bytes() -> Outcome {
+    let device = device()?;
+    let stream = device.stream(0)?;
+    let (mut empty, mut other) = (device.allocate(0, stream)?, device.allocate(0, stream)?);
+    let mut pinned = device.allocate_host(0)?;
+    empty.fill(1, stream)?;
+    empty.write(0, &[], stream)?;
+    empty.read(0, &mut [], stream)?;
+    empty.copy_from(&other, stream)?;
+    other.copy_from_pinned(0, &pinned, 0..0, stream)?;
+    other.copy_to_pinned(0..0, &mut pinned, 0, stream)?;
+    device.synchronize()?;
+    let asked =
+        ["zeMemAllocDevice", "zeMemAllocHost", "zeCommandListAppendMemoryFill"].map(control::calls_of);
+    assert_eq!((asked, control::calls_of("zeCommandListAppendMemoryCopy")), ([0; 3], 0));
+    drop((empty, other, pinned));
+    check_all_gone(device)
+}
+
+/// The simulated driver refuses handles that are asked for before their count.
+fn counted() -> Outcome {
+    let device = device()?;
+    drop(device.allocate(MIB, device.default_stream())?);
+    check_all_gone(device)
+}
+
+/// At every size, small and large pages.
+fn alignment() -> Outcome {
+    let device = Xpu::open(0)?;
+    let alignment = device.properties().alignment;
+    assert!(alignment >= 512, "{alignment}");
+    for len in [1, 511, 513, 4097, 70_000, 3 * MIB + 1] {
+        let (at, pinned) = (device.alloc(bytes(len))?, device.alloc_host(bytes(len))?);
+        assert!((at.native().addr() as u64).is_multiple_of(alignment), "{at:?}");
+        assert!((pinned.addr().get() as u64).is_multiple_of(alignment), "{pinned:?}");
+        give(&device, at, len);
+        // SAFETY: Just taken, and used by nothing.
+        unsafe { device.dealloc_host(pinned, bytes(len)) };
+    }
+    Ok(())
+}
+
+/// Memory that is not aligned as promised is no memory, and goes back to the driver.
+fn ignored_alignment() -> Outcome {
+    let device = Xpu::open(0)?;
+    let alignment = device.properties().alignment;
+    let at = raw::allocate(&device, 1000)?;
+    let keeps = (at.addr() as u64).is_multiple_of(alignment);
+    raw::free(&device, at)?;
+    match device.alloc(bytes(1000)) {
+        Ok(at) => {
+            assert!((at.native().addr() as u64).is_multiple_of(alignment), "{at:?}");
+            give(&device, at, 1000);
+        }
+        Err(error) => {
+            assert_eq!((error.kind, error.call), (DriverErrorKind::Other, "zeMemAllocDevice"));
+            assert!(error.name.contains("512"), "{error}");
+            let error = device.alloc_host(bytes(1000)).unwrap_err();
+            assert_eq!((error.kind, error.call), (DriverErrorKind::Other, "zeMemAllocHost"));
+        }
+    }
+    assert!(!keeps, "the simulated driver keeps to it all the same, so that nothing was tried");
+    assert_eq!((control::live_allocations(), control::live_host()), (0, 0));
+    Ok(())
+}
+
+fn null_and_success() -> Outcome {
+    let device = device()?;
+    for (error, call) in [
+        (device.backend().alloc(bytes(MIB)).unwrap_err(), "zeMemAllocDevice"),
+        (device.backend().alloc_host(bytes(MIB)).unwrap_err(), "zeMemAllocHost"),
+    ] {
+        assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, call));
+        assert!(error.to_string().contains("gave no memory"), "{error}");
+    }
+    let error = device.allocate(MIB, device.default_stream()).unwrap_err();
+    assert!(matches!(&error, Error::OutOfMemory(_)), "{error:?}");
+    let error = device.allocate_host(MIB).unwrap_err();
+    assert!(matches!(&error, Error::HostOutOfMemory { .. }), "{error:?}");
+    Ok(())
+}
+
+fn over_the_limit() -> Outcome {
+    let device = device()?;
+    assert_eq!(device.properties().largest_allocation, u64::MAX);
+    let stream = device.default_stream();
+    let mut buffer = device.allocate(3 * GIB, stream)?;
+    buffer.slice_mut::<u8>()?; // all of it is there
+    drop(buffer);
+    // More than there is is no matter of the limit.
+    let error = device.backend().alloc(bytes(1 << 50)).unwrap_err();
+    assert_eq!(error.kind, DriverErrorKind::OutOfMemory);
+    check_all_gone(device)
+}
+
+fn over_the_old_limit() -> Outcome {
+    let device = device()?;
+    assert_eq!(device.properties().largest_allocation, GIB);
+    let stream = device.default_stream();
+    let kept = device.allocate(64 * MIB, stream)?;
+    drop(device.allocate(64 * MIB, stream)?); // stays in the cache, which is no reason to give it back
+    let error = device.allocate(GIB + 1, stream).unwrap_err();
+    let Error::OutOfMemory(told) = &error else { return Err(format!("{error:?}").into()) };
+    let OutOfMemoryCause::AllocationTooLarge { largest, driver } = told.cause else {
+        return Err(format!("{told:?}").into());
+    };
+    assert_eq!(
+        (largest, driver.call, driver.kind),
+        (GIB, "zeMemAllocDevice", DriverErrorKind::AllocationTooLarge)
+    );
+    for part in ["ZE_experimental_relaxed_allocation_limits", "update the driver", "1073741824"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(control::live_allocations(), 2);
+    drop((kept, device.allocate(GIB, stream)?)); // as much as it gives
+    check_all_gone(device)
+}
+
+fn out_of_memory() -> Outcome {
+    let device = device()?;
+    let stream = device.default_stream();
+    let error = device.allocate(2 * GIB, stream).unwrap_err();
+    let Error::OutOfMemory(told) = &error else { return Err(format!("{error:?}").into()) };
+    assert!(error.to_string().contains("xpu:0"), "{error}");
+    assert_eq!((told.requested, told.cause), (2 * GIB, OutOfMemoryCause::Device));
+    drop(device.allocate(600 * MIB, stream)?); // stays in the cache
+    let buffer = device.allocate(700 * MIB, stream)?; // for which that must go
+    let statistics = device.allocator().statistics();
+    assert_eq!((statistics.num_ooms, statistics.num_alloc_retries), (1, 2));
+    drop(buffer);
+    check_all_gone(device)
+}
+
+fn out_of_host_memory() -> Outcome {
+    let device = device()?;
+    let kept = device.allocate_host(32 * MIB)?;
+    let error = device.allocate_host(64 * MIB).unwrap_err();
+    assert!(matches!(error, Error::HostOutOfMemory { .. }), "{error:?}");
+    drop(device.allocate_host(32 * MIB)?); // stays in the cache
+    drop(kept);
+    drop(device.allocate_host(64 * MIB)?); // for which the cache gives back what it holds
+    check_all_gone(device)
+}
+
+/// What is free and who says so, before and while memory is taken: by the backend, and by another library.
+fn told_free(device: &Xpu) -> Result<[MemoryInfo; 3], Failed> {
+    let before = device.memory_info()?;
+    let own = device.alloc(bytes(GIB))?;
+    let taken = device.memory_info()?;
+    let other = raw::allocate(device, (2 * GIB) as usize)?;
+    let beside = device.memory_info()?;
+    raw::free(device, other)?;
+    give(device, own, GIB);
+    assert_eq!(device.memory_info()?, before);
+    Ok([before, taken, beside])
+}
+
+fn check_accounting(percent: u64) -> Outcome {
+    let usable = (8 * GIB) * percent / 100;
+    let expected = [usable, usable - GIB, usable - GIB].map(|free| MemoryInfo {
+        free,
+        total: 8 * GIB,
+        source: MemoryInfoSource::Accounting,
+    });
+    assert_eq!(told_free(&Xpu::open(0)?)?, expected);
+    Ok(())
+}
+
+/// As PyTorch takes it.
+fn free_by_accounting() -> Outcome {
+    check_accounting(95)
+}
+
+fn free_of_integrated() -> Outcome {
+    check_accounting(94)
+}
+
+/// Of the right device, among those that are hidden and others.
+fn free_by_sysman() -> Outcome {
+    let (device, other) = (Xpu::open(1)?, Xpu::open(0)?);
+    let expected = [8, 7, 5].map(|free| MemoryInfo {
+        free: free * GIB,
+        total: 8 * GIB,
+        source: MemoryInfoSource::Driver,
+    });
+    assert_eq!(told_free(&device)?, expected);
+    let taken = other.alloc(bytes(GIB))?;
+    assert_eq!([device.memory_info()?.free, other.memory_info()?.free], [8 * GIB, 7 * GIB]);
+    give(&other, taken, GIB);
+    let asked = || ["zesMemoryGetState", "zesDeviceEnumMemoryModules"].map(control::calls_of);
+    let before = asked();
+    drop((other, device));
+    let device = device_numbered(0)?;
+    drop(device.allocate(MIB, device.default_stream())?);
+    assert_eq!(asked(), before, "a slow question on the way to memory");
+    check_all_gone(device)
+}
+
+/// Rather than by system management, than which the simulated driver tells 1 MiB less.
+fn free_by_driver() -> Outcome {
+    let expected = [8, 7, 5].map(|free| MemoryInfo {
+        free: free * GIB - MIB,
+        total: 8 * GIB,
+        source: MemoryInfoSource::Driver,
+    });
+    let device = Xpu::open(0)?;
+    assert_eq!(told_free(&device)?, expected);
+    // Where it does not tell, there is still the other.
+    control::fail("zeDeviceGetProperties", 1, REFUSED);
+    let info = device.memory_info()?;
+    assert_eq!((info.free, info.source, control::clear_faults()), (8 * GIB, MemoryInfoSource::Driver, 0));
+    Ok(())
+}
+
+/// Then accounting has to do, and says so.
+fn failing_sysman() -> Outcome {
+    for call in ["zesDeviceEnumMemoryModules", "zesMemoryGetState"] {
+        let device = Xpu::open(0)?;
+        control::fail(call, 1, REFUSED);
+        let info = device.memory_info()?;
+        assert_eq!((info.source, control::clear_faults()), (MemoryInfoSource::Accounting, 0), "{call}");
+        assert_eq!(info.free, 8 * GIB * 95 / 100, "{call}");
+    }
+    Ok(())
+}
+
+/// `zeMemFree` waits for nothing, so memory goes back when all streams are done with it.
+fn back_behind_work() -> Outcome {
+    let device = Xpu::open(0)?;
+    let streams = [0, 1].map(|_| device.stream(StreamKind::Side { priority: 0 }).unwrap());
+    for round in 0..20 {
+        let len = 64 * KIB;
+        let at = device.alloc(bytes(len))?;
+        for stream in &streams {
+            control::hold(stream.native());
+            // SAFETY: The memory is as long, and goes back after this.
+            unsafe { device.fill(at, round, bytes(len), stream) }?;
+        }
+        give(&device, at, len);
+        assert_eq!(control::live_allocations(), 0);
+        let idle = streams.iter().map(|stream| device.is_idle(stream)).collect::<Result<Vec<_>, _>>()?;
+        assert_eq!(idle, [true; 2], "the memory is gone before its work is done");
+    }
+    Ok(())
+}

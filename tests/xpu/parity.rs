@@ -1,0 +1,64 @@
+//! PyTorch's traces on the simulated driver: what is printed is what PyTorch's allocator printed.
+
+use std::num::NonZeroU64;
+
+use accelerator_conformance::Faulty;
+use accelerator_core::{Backend, DevicePtr, MIB};
+use accelerator_xpu::Xpu;
+use libtest_mimic::{Failed, Trial};
+
+use crate::control;
+use crate::recorded::{self, Recorded};
+use crate::rig::{Outcome, simulated};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        simulated("parity::oracle", ROOM, || all(recorded::whole("oracle"))),
+        simulated("parity::settings", ROOM, || all(recorded::whole("settings"))),
+        simulated("parity::models", ROOM, || all(recorded::models())),
+    ]
+}
+
+/// More than any trace asks for: how much there is, the replay says.
+const ROOM: &[(&str, &str)] = &[("ZE_SIM_MEMORY", "1024G")];
+
+fn all(traces: Vec<Recorded>) -> Outcome {
+    assert!(!traces.is_empty());
+    for trace in traces {
+        trace
+            .compare(replay)
+            .map_err(|error| format!("{}: {}", trace.name, error.message().unwrap_or_default()))?;
+        assert_eq!(control::live_allocations(), 0, "{}", trace.name);
+    }
+    Ok(())
+}
+
+fn replay(trace: String) -> Result<String, Failed> {
+    Xpu::probe()?;
+    let opened = Xpu::open(0)?; // takes addresses, too
+    let first = next_address(&opened)?;
+    let device = |capacity| Ok(Faulty::new(opened).with_memory(capacity));
+    Ok(counted_from(first, &recorded::replay(trace, device)?))
+}
+
+/// Where the next allocation will lie: the driver hands addresses out upwards, and never again.
+fn next_address(device: &Xpu) -> Result<u64, Failed> {
+    let len = NonZeroU64::new(2 * MIB).ok_or("no length")?;
+    let at = device.alloc(len)?;
+    // SAFETY: It was just taken, and nothing uses it.
+    #[allow(unsafe_code)]
+    unsafe {
+        device.dealloc(at, len);
+    }
+    Ok(at.trace_address() + 2 * MIB)
+}
+
+/// The text with addresses as distances from the first one.
+fn counted_from(first: u64, text: &str) -> String {
+    let word = |word: &str| match word.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16)) {
+        Some(Ok(address)) if address >= first => format!("{:#x}", address - first),
+        _ => word.to_owned(),
+    };
+    let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,144 @@
+//! Intel's own driver for products that are not there: what it takes is not done, so that everything is tried but data and
+//! completion.
+#![allow(unsafe_code)] // memory of the backend itself
+
+use std::num::NonZeroU64;
+
+use accelerator_conformance::{Arguments, Capability, Faulty, Suite};
+use accelerator_core::{Backend, DriverErrorKind, GIB, MIB};
+use accelerator_xpu::Xpu;
+use libtest_mimic::{Completion, Failed, Trial};
+
+use crate::recorded;
+use crate::rig::{Driver, trial};
+
+/// An integrated and a discrete one.
+const PRODUCTS: [&str; 2] = ["tgllp", "dg1"];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for product in PRODUCTS {
+        let driver = Driver::WithoutHardware { product };
+        for case in suite().plan().into_trials() {
+            let case = case.name().to_owned();
+            let name = format!("without_hardware::{product}::{}", case.trim_start_matches("xpu::"));
+            trials.push(trial(name, driver, &[], move || conformance(&case)));
+        }
+    }
+    let [integrated, discrete] = PRODUCTS.map(|product| Driver::WithoutHardware { product });
+    let several = &[("CreateMultipleRootDevices", "3")];
+    trials.extend([
+        trial("without_hardware::several_devices", integrated, several, several_devices),
+        trial("without_hardware::out_of_memory_and_back", discrete, &[], out_of_memory),
+        trial("without_hardware::over_four_gibibytes", integrated, &[], over_four_gibibytes),
+        trial("without_hardware::alignment", integrated, &[], alignment),
+        trial("without_hardware::models", integrated, &[], models),
+    ]);
+    trials
+}
+
+fn suite() -> Suite<Xpu> {
+    let why = "the driver has no device, and does nothing that it is given";
+    let lacks = [Capability::Bytes, Capability::Clock, Capability::Execution];
+    lacks.into_iter().fold(Suite::new("xpu"), |suite, capability| suite.lacks(capability, why))
+}
+
+fn conformance(case: &str) -> Result<Completion, Failed> {
+    let arguments = Arguments {
+        filter: Some(case.to_owned()),
+        exact: true,
+        test_threads: Some(1),
+        quiet: true,
+        ..Arguments::default()
+    };
+    let report = suite().run(&arguments);
+    match &report.conclusion {
+        conclusion if conclusion.num_passed == 1 => Ok(Completion::Completed),
+        conclusion if conclusion.num_ignored == 1 => {
+            let verdict = report.cases.first().map(|case| case.verdict.to_string());
+            Ok(Completion::ignored_with(verdict.unwrap_or_default()))
+        }
+        _ => Err(report.to_string().into()),
+    }
+}
+
+const DONE: Result<Completion, Failed> = Ok(Completion::Completed);
+
+fn several_devices() -> Result<Completion, Failed> {
+    assert_eq!(Xpu::probe()?, 3);
+    let opened = (0..3).map(Xpu::open).collect::<Result<Vec<_>, _>>()?;
+    for (one, other) in [(0, 1), (1, 2), (2, 0)] {
+        opened[one].can_access_peer(&opened[other])?;
+    }
+    let error = Xpu::open(3).unwrap_err();
+    assert_eq!(error.kind, DriverErrorKind::InvalidArgument);
+    DONE
+}
+
+/// As a device would: an error, and then everything is given back and can be had again.
+fn out_of_memory() -> Result<Completion, Failed> {
+    let device = Xpu::open(0)?;
+    let len = NonZeroU64::new(256 * MIB).unwrap();
+    let mut before = None;
+    for _ in 0..2 {
+        let mut live = Vec::new();
+        let error = loop {
+            match device.alloc(len) {
+                Ok(at) => live.push(at),
+                Err(error) => break error,
+            }
+            assert!(live.len() < 1000, "there is no end to it");
+        };
+        assert_eq!((error.kind, error.code), (DriverErrorKind::OutOfMemory, 0x7000_0003));
+        assert!(live.len() > 1);
+        assert_eq!(*before.get_or_insert(live.len()), live.len(), "some of it was lost");
+        // SAFETY: Just taken, and used by nothing.
+        live.into_iter().for_each(|at| unsafe { device.dealloc(at, len) });
+    }
+    DONE
+}
+
+fn over_four_gibibytes() -> Result<Completion, Failed> {
+    let device = Xpu::open(0)?;
+    let len = NonZeroU64::new(5 * GIB).unwrap();
+    let at = device.alloc(len)?;
+    // SAFETY: Just taken, and used by nothing.
+    unsafe { device.dealloc(at, len) };
+    let error = device.alloc(NonZeroU64::new(1 << 50).unwrap()).unwrap_err();
+    assert_eq!((error.kind, error.name), (DriverErrorKind::OutOfMemory, "ZE_RESULT_ERROR_UNSUPPORTED_SIZE"));
+    DONE
+}
+
+fn alignment() -> Result<Completion, Failed> {
+    let device = Xpu::open(0)?;
+    let alignment = device.properties().alignment;
+    for len in [1, 511, 513, 4097, 70_000, 3 * MIB + 1] {
+        let len = NonZeroU64::new(len).unwrap();
+        let (at, pinned) = (device.alloc(len)?, device.alloc_host(len)?);
+        assert!((at.native().addr() as u64).is_multiple_of(alignment), "{at:?}");
+        assert!((pinned.addr().get() as u64).is_multiple_of(alignment), "{pinned:?}");
+        // SAFETY: Just taken, and used by nothing.
+        unsafe { device.dealloc(at, len) };
+        // SAFETY: As above.
+        unsafe { device.dealloc_host(pinned, len) };
+    }
+    DONE
+}
+
+/// The statistics at the end of recorded jobs are those of PyTorch's allocator, wherever the driver puts its memory. Only a
+/// garbage collection depends on that: among others, it goes through the segments by their addresses.
+fn models() -> Result<Completion, Failed> {
+    let device = |capacity| Ok(Faulty::new(Xpu::open(0)?).with_memory(capacity));
+    for trace in recorded::models().iter().filter(|trace| !trace.name.ends_with("::collection")) {
+        let (expected, ours) = (trace.expected()?, trace.printed(|trace| recorded::replay(trace, device))?);
+        let [expected, ours] = [&expected, &ours].map(|text| statistics(text));
+        assert!(expected.len() > 100, "{}", trace.name);
+        let differing = expected.iter().zip(&ours).find(|(expected, ours)| expected != ours);
+        assert!(differing.is_none() && expected.len() == ours.len(), "{}: {differing:?}", trace.name);
+    }
+    DONE
+}
+
+fn statistics(printed: &str) -> Vec<&str> {
+    printed.lines().skip(1).take_while(|line| !line.starts_with('@')).collect()
+}
