@@ -22,6 +22,8 @@ mod failures;
 mod parity;
 #[path = "cuda/peers.rs"]
 mod peers;
+#[path = "programs/mod.rs"]
+mod programs;
 #[path = "cuda/reach.rs"]
 mod reach;
 #[path = "parity/recorded.rs"]

@@ -24,6 +24,8 @@ mod native;
 mod parity;
 #[path = "xpu/peers.rs"]
 mod peers;
+#[path = "programs/mod.rs"]
+mod programs;
 #[path = "xpu/raw.rs"]
 mod raw;
 #[path = "parity/recorded.rs"]

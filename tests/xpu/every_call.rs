@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::{env, fs};
 
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, Device, DriverError, DriverErrorKind, Error, EventFlags, MIB,
+    Accelerator, AllocatorConfig, Backend, Device, DriverError, DriverErrorKind, Error, MIB,
 };
 use accelerator_xpu::sys::ze_result_t;
 use accelerator_xpu::{Argument, Xpu};
@@ -13,6 +13,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::control::{self, LOST, OUT_OF_MEMORY, REFUSED};
 use crate::native::SPIRV;
+use crate::programs::everything::something_of_everything;
 use crate::rig::{self, Outcome, check_all_gone, simulated, unchecked};
 use crate::suite;
 use crate::whole;
@@ -153,53 +154,8 @@ fn opened_and_worked() -> Result<Worked, Error> {
 
 /// Something of everything.
 fn work(device: &'static Accelerator<Xpu>) -> Result<(), Error> {
-    let (default, first, second) = (device.default_stream(), device.stream(0)?, device.stream(-1)?);
-    let mut buffer = device.allocate(3 * MIB, first)?;
-    let mut other = device.allocate(3 * MIB, second)?;
-    buffer.fill(1, first)?;
-    buffer.write(100, &[2; 1000], first)?;
-    second.wait_stream(first)?;
-    other.copy_from(&buffer, second)?;
     launch(device)?;
-    drop(buffer); // used by `second`: waits for an event
-
-    let mut pinned = device.allocate_host(1 << 20)?;
-    pinned.bytes_mut()?.fill(3);
-    other.copy_from_pinned(0, &pinned, 0..1 << 20, second)?;
-    other.copy_to_pinned(0..1000, &mut pinned, 5, first)?;
-    drop(device.allocate(512, first)?);
-    pinned.bytes()?;
-    drop(pinned);
-    let mut again = device.allocate_host(1 << 20)?;
-    other.fill(6, second)?;
-    let read = other.read(0, again.bytes_mut()?, second);
-    if let Err(error) = read {
-        let bytes = again.bytes_mut()?.to_vec();
-        device.synchronize()?;
-        assert!(again.bytes()? == bytes, "a copy that failed goes on: {error}");
-        return Err(error);
-    }
-    assert!(again.bytes()?.iter().all(|byte| *byte == 6));
-    drop(again);
-
-    let [start, end] = [(); 2].map(|()| device.event(EventFlags { timing: true }));
-    start.record(first)?;
-    other.fill(4, first)?;
-    end.record(first)?;
-    end.wait(default)?;
-    end.synchronize()?;
-    start.elapsed_time(&end)?;
-    first.is_idle()?;
-    device.memory_info()?;
-
-    drop(device.allocate(100 * MIB, default)?);
-    drop(device.allocate(200 * MIB, default)?); // for which the cache must go
-    assert!(matches!(device.allocate(600 * MIB, default), Err(Error::OutOfMemory(_) | Error::Driver { .. })));
-    let mut read = [0; 10];
-    other.read(0, &mut read, second)?;
-    device.synchronize()?;
-    device.allocator().empty_cache()?;
-    device.host_allocator().empty_cache()
+    something_of_everything(device)
 }
 
 fn launch(device: &'static Accelerator<Xpu>) -> Result<(), Error> {

@@ -1,0 +1,4 @@
+//! Programs that are the same on every driver.
+
+pub(crate) mod bytes;
+pub(crate) mod everything;
