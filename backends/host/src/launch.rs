@@ -1,6 +1,6 @@
 //! Kernels: closures over typed views of buffers, run on a stream.
 
-use accelerator_core::{Buffer, Result, Slice, SliceMut, Stream};
+use accelerator_core::{Buffer, Operator, OperatorKind, Result, Slice, SliceMut, Stream, report_operator};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::access::Touched;
@@ -31,6 +31,7 @@ where
         let views = unsafe { A::views(&parts) };
         kernel(views);
     });
+    report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
     Ok(())
 }
 

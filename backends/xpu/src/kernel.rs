@@ -6,7 +6,9 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use accelerator_core::{Buffer, DriverError, DriverResult, Error, Result, Stream};
+use accelerator_core::{
+    Buffer, DriverError, DriverResult, Error, Operator, OperatorKind, Result, Stream, report_operator,
+};
 use bytemuck::NoUninit;
 use level_zero_sys as sys;
 
@@ -190,7 +192,9 @@ impl Kernel {
         if !self.launched_on.iter().any(|other| Arc::ptr_eq(other, queue)) {
             self.launched_on.push(Arc::clone(queue));
         }
-        launched.map_err(|source| Error::Driver { device: stream.device(), source })
+        launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
+        report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
+        Ok(())
     }
 
     fn set(&self, stream: Stream<Xpu>, place: u32, size: usize, value: *const c_void) -> Result<()> {

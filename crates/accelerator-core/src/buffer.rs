@@ -12,6 +12,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use crate::accelerator::Accelerator;
 use crate::alloc::Allocation;
 use crate::backend::{Backend, DevicePtr, Place};
+use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
 use crate::types::{Device, Error, Result};
@@ -38,7 +39,11 @@ impl<B: Backend> Buffer<B> {
         stream.check(accelerator.instance())?;
         let allocation =
             NonZeroU64::new(len).map(|len| accelerator.allocator().allocate(len, stream)).transpose()?;
-        Ok(Self { accelerator, stream, allocation, len })
+        let buffer = Self { accelerator, stream, allocation, len };
+        if len > 0 {
+            report_operator(|| Operator::on(stream, OperatorKind::Allocate, len));
+        }
+        Ok(buffer)
     }
 
     /// Bytes that were asked for.
@@ -97,7 +102,9 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: `part` gives a range inside the allocation, which `self` borrows mutably and keeps from reuse until
         // this stream is done with it.
         let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
-        self.driver(filled)
+        self.driver(filled)?;
+        report_operator(|| Operator::on(stream, OperatorKind::Fill, len.get()));
+        Ok(())
     }
 
     /// Copies `bytes` to `offset`, and returns when they are there.
@@ -107,7 +114,9 @@ impl<B: Backend> Buffer<B> {
     pub fn write(&mut self, offset: u64, bytes: &[u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let source = Place::Host(NonNull::from(bytes).cast());
-        self.copy_and_wait(Place::Device(ptr), source, len, stream)
+        self.copy_and_wait(Place::Device(ptr), source, len, stream)?;
+        report_operator(|| Operator::on(stream, OperatorKind::CopyToDevice, len.get()));
+        Ok(())
     }
 
     /// Copies from `offset` into `bytes`, and returns when they are there.
@@ -117,7 +126,9 @@ impl<B: Backend> Buffer<B> {
     pub fn read(&self, offset: u64, bytes: &mut [u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let destination = Place::Host(NonNull::from(bytes).cast());
-        self.copy_and_wait(destination, Place::Device(ptr), len, stream)
+        self.copy_and_wait(destination, Place::Device(ptr), len, stream)?;
+        report_operator(|| Operator::on(stream, OperatorKind::CopyToHost, len.get()));
+        Ok(())
     }
 
     /// Copies all of `source` to its start, asynchronously on `stream`; from another device of the same kind as
@@ -135,7 +146,9 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: Both ranges lie inside their allocations, which are two, since one is borrowed mutably; both are
         // kept from reuse until this stream is done with them.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.driver(copied)
+        self.driver(copied)?;
+        report_operator(|| Operator::on(stream, OperatorKind::CopyWithin, len.get()));
+        Ok(())
     }
 
     /// Copies a range of pinned host memory to `offset`, asynchronously on `stream`. The source may be dropped at once.
@@ -160,7 +173,9 @@ impl<B: Backend> Buffer<B> {
         // is complete, and until then the host does not write to it, and copies into it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         self.driver(copied)?;
-        source.reading(stream)
+        source.reading(stream)?;
+        report_operator(|| Operator::on(stream, OperatorKind::CopyToDevice, len.get()));
+        Ok(())
     }
 
     /// Copies a range to `offset` in pinned host memory, asynchronously on `stream`:
@@ -185,7 +200,9 @@ impl<B: Backend> Buffer<B> {
         // is complete, and until then the host does not touch it, and other copies of it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         self.driver(copied)?;
-        destination.writing(stream)
+        destination.writing(stream)?;
+        report_operator(|| Operator::on(stream, OperatorKind::CopyToHost, len.get()));
+        Ok(())
     }
 
     /// A typed view to read from in a kernel.

@@ -8,6 +8,7 @@ mod backend;
 mod buffer;
 mod event;
 mod host_memory;
+mod operator;
 mod peer;
 mod pinned;
 mod stream;
@@ -18,10 +19,14 @@ mod virtual_memory;
 
 pub use accelerator::Accelerator;
 pub use accounting::Accounting;
-pub use alloc::{Allocation, AllocatorConfig, CachingAllocator, ForeignAllocation, HookId, RoundupDivisions};
+pub use alloc::{
+    Allocation, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation, History,
+    HistoryAction, HistoryContext, HistoryEntry, HookId, Recording, RoundupDivisions,
+};
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, PeerCopies, Place, StreamKind};
 pub use buffer::{Buffer, Slice, SliceMut, element_count};
 pub use event::Event;
+pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
 pub use pinned::{CachingHostAllocator, PinnedBuffer};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 pub use summary::memory_summary;

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use crate::backend::{Backend, DriverResult, EventFlags, PeerCopies};
 use crate::buffer::Buffer;
+use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::stream::Stream;
 use crate::types::{DriverErrorKind, Error, MIB, Result};
 
@@ -61,7 +62,9 @@ fn directly<B: Backend>(
     driver(follow(peers_of_source, source_stream, stream)).or_else(|error| {
         stream.synchronize()?;
         Err(error)
-    })
+    })?;
+    report_operator(|| Operator::on(stream, OperatorKind::CopyFromPeer, len.get()));
+    Ok(())
 }
 
 /// Makes later work of the stream wait for what `other`, of another device, was given so far.

@@ -1,6 +1,8 @@
 //! Small pieces that the layers share.
 
+use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::LocalKey;
 
 /// Locks, also after a panic elsewhere: no user code runs under our locks, so what they guard is whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -12,9 +14,6 @@ pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-const CHUNKS: usize = 28;
-const FIRST: usize = 32;
-
 /// Locks, if nobody else has. As [`lock`] after a panic elsewhere.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -23,6 +22,25 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::WouldBlock) => None,
     }
 }
+
+/// Runs the hooks of users, unless this thread runs them already: what they ask of us does not come back to them.
+pub(crate) fn once<T>(running: &'static LocalKey<Cell<bool>>, hooks: impl FnOnce() -> T) -> Option<T> {
+    struct Running(&'static LocalKey<Cell<bool>>);
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.0.set(false);
+        }
+    }
+
+    if running.replace(true) {
+        return None;
+    }
+    let _running = Running(running); // also after a panic
+    Some(hooks())
+}
+
+const CHUNKS: usize = 28;
+const FIRST: usize = 32;
 
 /// Slots by number that are filled once and never move: found without a lock, and lent for as long as the
 /// table lives.

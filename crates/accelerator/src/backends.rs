@@ -8,8 +8,8 @@ use std::ops::Range;
 // What the dispatched traits speak of must be in scope here, where `enum_dispatch` implements them.
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, Buffer, Device, DeviceKind, DeviceProperties, Event, EventFlags,
-    HookId, HostStatistics, MemoryInfo, OutOfMemory, PinnedBuffer, Result, Snapshot, Statistics, StreamId,
-    Unavailable,
+    History, HookId, HostStatistics, MemoryInfo, OutOfMemory, PinnedBuffer, Recording, Result, Snapshot,
+    Statistics, StreamId, Unavailable,
 };
 use enum_dispatch::enum_dispatch;
 

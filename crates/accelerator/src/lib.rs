@@ -23,10 +23,12 @@ mod view;
 
 pub use accelerator_core as core;
 pub use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, BlockSnapshot, BlockState, Bytes, Device, DeviceCapability,
-    DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat, Error, GIB, HostOutOfMemory,
-    HostStatistics, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PoolKind,
-    PoolStat, Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, Unavailable, parse_bytes,
+    Accelerator, AllocatorConfig, Backend, BlockSnapshot, BlockState, Bytes, CaptureContext, ContextsOf,
+    Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat,
+    Error, GIB, History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory, HostStatistics, KIB,
+    MIB, MemoryInfo, MemoryInfoSource, Operator, OperatorKind, OperatorObserver, OutOfMemory,
+    OutOfMemoryCause, PoolKind, PoolStat, Recording, Result, SegmentSnapshot, Snapshot, Stat, Statistics,
+    StreamId, Unavailable, observe_operators, parse_bytes, report_operator,
 };
 #[allow(unused_imports, unreachable_pub, reason = "empty in a build without backends")]
 pub use backends::crates::*;

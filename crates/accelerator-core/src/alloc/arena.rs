@@ -3,6 +3,7 @@
 use super::block::{Block, BlockId, Segment, SegmentId, Slab, State};
 use super::config::AllocatorConfig;
 use super::free_list::{FreeBlock, FreeList};
+use super::history::{CaptureContext, Recording};
 use super::ledger::Books;
 use super::policy::Request;
 use crate::backend::DevicePtr;
@@ -11,8 +12,17 @@ use crate::types::{PoolKind, StreamId};
 /// What one stream holds. Free blocks never move between streams, so each has its own, behind its own lock.
 #[derive(Debug)]
 pub(super) struct Arena<P> {
+    /// Whose blocks these are.
+    pub(super) stream: StreamId,
     /// A copy of the device's settings, so that the warm path reads them under the lock that it holds anyway.
     pub(super) config: AllocatorConfig,
+    /// Whether nothing is to be done beside the books: nothing is recorded, searches are not counted, and what is freed is
+    /// kept. One look tells the warm path.
+    pub(super) plain: bool,
+    /// What gives the contexts of allocations.
+    pub(super) capture: Option<CaptureContext>,
+    /// What gives those of frees.
+    pub(super) capture_of_frees: Option<CaptureContext>,
     blocks: Slab<BlockId, Block>,
     segments: Slab<SegmentId, Segment<P>>,
     small: FreeList,
@@ -44,9 +54,22 @@ pub(super) enum Freed {
 }
 
 impl<P: DevicePtr> Arena<P> {
-    pub(super) fn new(config: AllocatorConfig) -> Self {
+    pub(super) fn new(stream: StreamId, config: AllocatorConfig, recording: Option<&Recording>) -> Self {
+        let (blocks, segments) = (Slab::new(), Slab::new());
         let (small, large) = (FreeList::default(), FreeList::default());
-        Self { config, blocks: Slab::new(), segments: Slab::new(), small, large }
+        let (capture, capture_of_frees) = (None, None);
+        let mut arena =
+            Self { stream, config, plain: true, capture, capture_of_frees, blocks, segments, small, large };
+        arena.configure(config, recording);
+        arena
+    }
+
+    /// Sets the device's settings, and what is recorded of it.
+    pub(super) fn configure(&mut self, config: AllocatorConfig, recording: Option<&Recording>) {
+        self.config = config;
+        self.plain = config.caching && config.garbage_collection_threshold == 0.0 && recording.is_none();
+        self.capture = recording.and_then(|recording| recording.capture);
+        self.capture_of_frees = recording.and_then(Recording::capture_of_frees);
     }
 
     /// Gives out the best fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
@@ -217,9 +240,9 @@ impl<P: DevicePtr> Arena<P> {
         }
     }
 
-    /// Takes every whole free segment out of the books.
-    pub(super) fn detach_all(&mut self) -> Vec<Detached<P>> {
-        let whole: Vec<_> = self.whole_free().collect();
+    /// Takes every whole free segment of a pool out of the books.
+    pub(super) fn detach_all(&mut self, pool: PoolKind) -> Vec<Detached<P>> {
+        let whole: Vec<_> = self.whole_free().filter(|whole| whole.pool == pool).collect();
         whole.into_iter().filter_map(|segment| self.detach(segment)).collect()
     }
 
@@ -296,6 +319,12 @@ impl<P: DevicePtr> Arena<P> {
     pub(super) fn could_serve(&self, id: BlockId, request: &Request) -> bool {
         let size = self.blocks[id].size;
         self.pool_of(id) == request.pool && size >= request.size && self.config.may_take(request, size)
+    }
+
+    /// Where a block starts, and how many bytes of it were asked for.
+    pub(super) fn place_of(&self, id: BlockId) -> (P, u64) {
+        let block = &self.blocks[id];
+        (self.segments[block.segment].ptr.offset(block.offset), block.requested)
     }
 
     pub(super) fn size_of(&self, id: BlockId) -> u64 {

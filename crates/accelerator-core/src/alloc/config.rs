@@ -1,5 +1,7 @@
 //! The allocator's settings, and the strings that they are read from.
 
+use std::fmt;
+
 use super::settings::{Settings, Value};
 use crate::types::{Error, MIB, Result};
 
@@ -160,6 +162,53 @@ impl AllocatorConfig {
     }
 }
 
+/// In PyTorch's notation, what is not as by default. [`updated`](AllocatorConfig::updated) of the defaults with this text gives
+/// the same settings, if they came from one text: several after another can lead to some that none gives at once.
+impl fmt::Display for AllocatorConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = self.texts();
+        let defaults = Self::default().texts();
+        let changed = own.into_iter().zip(defaults).filter(|(own, default)| own != default);
+        let pairs: Vec<_> = changed.map(|((key, value), _)| format!("{key}:{value}")).collect();
+        f.write_str(&pairs.join(","))
+    }
+}
+
+impl AllocatorConfig {
+    fn texts(&self) -> [(&'static str, String); 12] {
+        let Self {
+            max_split_size,
+            max_non_split_rounding,
+            garbage_collection_threshold,
+            roundup_power2_divisions,
+            large_segment_size,
+            memory_fraction,
+            reject_ahead_of_driver,
+            device_side_reuse,
+            caching,
+            pinned_max_round_threshold,
+            pinned_max_cached_size,
+            pinned_use_background_threads,
+        } = self;
+        let boolean = |value: &bool| if *value { "True" } else { "False" }.to_owned();
+        let mebibytes = |value: &u64| (value / MIB).to_string();
+        [
+            ("large_segment_size_mb", mebibytes(large_segment_size)),
+            ("max_split_size_mb", mebibytes(max_split_size)),
+            ("max_non_split_rounding_mb", mebibytes(max_non_split_rounding)),
+            ("garbage_collection_threshold", garbage_collection_threshold.to_string()),
+            ("roundup_power2_divisions", roundup_power2_divisions.to_string()),
+            ("per_process_memory_fraction", memory_fraction.to_string()),
+            ("throw_on_cudamalloc_oom", boolean(reject_ahead_of_driver)),
+            ("device_side_reuse", boolean(device_side_reuse)),
+            ("caching", boolean(caching)),
+            ("pinned_max_round_threshold_mb", mebibytes(pinned_max_round_threshold)),
+            ("pinned_max_cached_size_mb", mebibytes(pinned_max_cached_size)),
+            ("pinned_use_background_threads", boolean(pinned_use_background_threads)),
+        ]
+    }
+}
+
 const KEYS: [&str; 12] = [
     "max_split_size_mb",
     "max_non_split_rounding_mb",
@@ -228,6 +277,15 @@ impl RoundupDivisions {
             }
         }
         Ok(Self(divisions))
+    }
+}
+
+/// A table of all intervals, by the MiB from which each counts.
+impl fmt::Display for RoundupDivisions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries =
+            self.0.iter().enumerate().map(|(interval, steps)| format!("{}:{steps}", 1u64 << interval));
+        write!(f, "[{}]", entries.collect::<Vec<_>>().join(","))
     }
 }
 

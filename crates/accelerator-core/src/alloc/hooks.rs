@@ -3,11 +3,10 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::LocalKey;
 
 use super::CachingAllocator;
 use crate::backend::Backend;
-use crate::sync::lock;
+use crate::sync::{lock, once};
 use crate::types::OutOfMemory;
 
 type FreeMemory = dyn Fn() -> bool + Send + Sync;
@@ -74,22 +73,6 @@ impl Hooks {
 
 thread_local!(static FREEING: Cell<bool> = const { Cell::new(false) });
 thread_local!(static OBSERVING: Cell<bool> = const { Cell::new(false) });
-
-/// Runs the hooks, unless this thread runs them already: what they ask of the allocator does not come back to them.
-fn once<T>(running: &'static LocalKey<Cell<bool>>, hooks: impl FnOnce() -> T) -> Option<T> {
-    struct Running(&'static LocalKey<Cell<bool>>);
-    impl Drop for Running {
-        fn drop(&mut self) {
-            self.0.set(false);
-        }
-    }
-
-    if running.replace(true) {
-        return None;
-    }
-    let _running = Running(running); // also after a panic
-    Some(hooks())
-}
 
 fn remove<T: ?Sized>(hooks: &Mutex<Vec<(HookId, Arc<T>)>>, id: HookId) -> bool {
     let mut hooks = lock(hooks);

@@ -1,12 +1,21 @@
 //! What happens when no free block serves a request: one function per rung, tried in turn.
 
 use super::arena::Taken;
+use super::history::{HistoryAction, HistoryContext};
 use super::policy::{Request, share};
 use super::{CachingAllocator, segment};
-use crate::backend::Backend;
+use crate::backend::{Backend, DevicePtr};
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::types::{DriverErrorKind, OutOfMemoryCause, Result};
+
+/// A request that is climbing.
+pub(super) struct Asked<B: Backend> {
+    pub(super) request: Request,
+    pub(super) stream: Stream<B>,
+    /// Where it comes from, if that is recorded.
+    pub(super) context: Option<HistoryContext>,
+}
 
 /// What asking the driver for a segment led to.
 enum Grown<P> {
@@ -17,54 +26,54 @@ enum Grown<P> {
 impl<B: Backend> CachingAllocator<B> {
     /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
     #[cold]
-    pub(super) fn after_miss(&self, request: &Request, stream: Stream<B>) -> Result<Taken<B::Ptr>> {
+    pub(super) fn after_miss(&self, asked: Asked<B>) -> Result<Taken<B::Ptr>> {
         let largest = self.backend.properties().largest_allocation;
-        let request = &request.fitted(largest);
-        if request.size > largest {
+        let asked = &Asked { request: asked.request.fitted(largest), ..asked };
+        if asked.request.size > largest {
             // No rung makes the driver give as much at once: the cache is left alone.
-            let grown = self.grow(request, stream)?;
-            return self.taken(grown, request, stream);
+            let grown = self.grow(asked)?;
+            return self.taken(grown, asked);
         }
-        if let Some(taken) = self.ask_callbacks(request, stream) {
+        if let Some(taken) = self.ask_callbacks(asked) {
             return Ok(taken);
         }
-        if let Some(taken) = self.reuse_pending(request, stream)? {
+        if let Some(taken) = self.reuse_pending(asked)? {
             return Ok(taken);
         }
         self.collect_garbage();
-        if let Grown::Taken(taken) = self.grow(request, stream)? {
+        if let Grown::Taken(taken) = self.grow(asked)? {
             return Ok(taken);
         }
-        if self.release_oversize(request, stream)
-            && let Grown::Taken(taken) = self.grow(request, stream)?
+        if self.release_oversize(&asked.request, asked.stream)
+            && let Grown::Taken(taken) = self.grow(asked)?
         {
             return Ok(taken);
         }
-        let grown = self.release_all_and_grow(request, stream)?;
-        self.taken(grown, request, stream)
+        let grown = self.release_all_and_grow(asked)?;
+        self.taken(grown, asked)
     }
 
     /// The end of the climb.
-    fn taken(&self, grown: Grown<B::Ptr>, request: &Request, stream: Stream<B>) -> Result<Taken<B::Ptr>> {
+    fn taken(&self, grown: Grown<B::Ptr>, asked: &Asked<B>) -> Result<Taken<B::Ptr>> {
         match grown {
             Grown::Taken(taken) => Ok(taken),
-            Grown::Refused(cause) => Err(self.out_of_memory(request, stream, cause)),
+            Grown::Refused(cause) => Err(self.out_of_memory(asked, cause)),
         }
     }
 
     /// Rung 1: callbacks that free memory, and the cache once more.
-    fn ask_callbacks(&self, request: &Request, stream: Stream<B>) -> Option<Taken<B::Ptr>> {
-        self.hooks.free_memory().then(|| self.search_again(request, stream)).flatten()
+    fn ask_callbacks(&self, asked: &Asked<B>) -> Option<Taken<B::Ptr>> {
+        self.hooks.free_memory().then(|| self.search_again(asked)).flatten()
     }
 
     /// Rung 2, only with `device_side_reuse`: a block that another stream still uses, behind a wait on the device.
     /// Waits for no other event than those that the block needs, and for none on the host.
-    fn reuse_pending(&self, request: &Request, stream: Stream<B>) -> Result<Option<Taken<B::Ptr>>> {
-        if !lock(self.arena(stream.id())).config.device_side_reuse {
+    fn reuse_pending(&self, asked: &Asked<B>) -> Result<Option<Taken<B::Ptr>>> {
+        if !lock(self.arena(asked.stream.id())).config.device_side_reuse {
             return Ok(None);
         }
-        while self.reuse_by_device_wait(request, stream)? {
-            if let Some(taken) = self.search_again(request, stream) {
+        while self.reuse_by_device_wait(&asked.request, asked.stream)? {
+            if let Some(taken) = self.search_again(asked) {
                 return Ok(Some(taken));
             }
         }
@@ -72,37 +81,33 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     /// Rung 4: a segment from the driver. PyTorch: `alloc_block`.
-    fn grow(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
+    fn grow(&self, asked: &Asked<B>) -> Result<Grown<B::Ptr>> {
         let mut books = self.ledger.lock();
-        if !books.charge(request.segment) {
+        if !books.charge(asked.request.segment) {
             let cause = books.limit().map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Ok(Grown::Refused(cause));
         }
         let asking = self.asking.begin();
         drop(books);
-        let grown = self.ask_driver(request, stream)?;
+        let grown = self.ask_driver(asked)?;
         drop(asking); // before observers run: what they ask for may wait for it
         match grown {
             Grown::Refused(
                 cause @ (OutOfMemoryCause::Rejected | OutOfMemoryCause::AllocationTooLarge { .. }),
-            ) => Err(self.out_of_memory(request, stream, cause)),
+            ) => Err(self.out_of_memory(asked, cause)),
             grown => Ok(grown),
         }
     }
 
     /// Asks for a charged segment, and takes the charge back where there is none.
-    fn ask_driver(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
-        if self.rejects_ahead_of_driver(request, stream) {
+    fn ask_driver(&self, asked: &Asked<B>) -> Result<Grown<B::Ptr>> {
+        if self.rejects_ahead_of_driver(&asked.request, asked.stream) {
             return Ok(Grown::Refused(OutOfMemoryCause::Rejected));
         }
-        match segment::take(self.backend, request.segment) {
-            Ok(ptr) => {
-                let mut arena = lock(self.arena(stream.id()));
-                let clock = self.clock(request.pool);
-                Ok(Grown::Taken(arena.add_segment(ptr, request, clock, &mut self.ledger.lock())))
-            }
+        match segment::take(self.backend, asked.request.segment) {
+            Ok(ptr) => Ok(Grown::Taken(self.enter_segment(ptr, asked))),
             Err(error) => {
-                self.ledger.lock().refund(request.segment);
+                self.refused(asked.request.segment, error.kind);
                 match error.kind {
                     DriverErrorKind::OutOfMemory => Ok(Grown::Refused(OutOfMemoryCause::Device)),
                     DriverErrorKind::AllocationTooLarge => {
@@ -113,6 +118,31 @@ impl<B: Backend> CachingAllocator<B> {
                     _ => Err(self.driver_error(error)),
                 }
             }
+        }
+    }
+
+    /// Takes a segment into the books, and the request off its start.
+    fn enter_segment(&self, ptr: B::Ptr, asked: &Asked<B>) -> Taken<B::Ptr> {
+        let Asked { request, stream, context } = asked;
+        let mut arena = lock(self.arena(stream.id()));
+        let clock = self.clock(request.pool);
+        let mut books = self.ledger.lock();
+        let taken = arena.add_segment(ptr, request, clock, &mut books);
+        if let Some(recorder) = &mut books.recorder {
+            let address = ptr.trace_address();
+            recorder.segment_made(address, request.segment, stream.id(), context.clone());
+            recorder.allocated(address, request.requested, stream.id(), context.clone());
+        }
+        taken
+    }
+
+    /// Takes a charge back for which the driver gave nothing.
+    fn refused(&self, segment: u64, why: DriverErrorKind) {
+        let mut books = self.ledger.lock();
+        books.refund(segment);
+        let lacks_memory = matches!(why, DriverErrorKind::OutOfMemory | DriverErrorKind::AllocationTooLarge);
+        if let Some(recorder) = books.recorder.as_mut().filter(|_| lacks_memory) {
+            recorder.note(HistoryAction::Refused);
         }
     }
 
@@ -132,19 +162,19 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Rung 6: waits for all events, gives back every whole free segment, and asks the driver a last time. What other
     /// threads have charged and are refused does not count against it.
-    fn release_all_and_grow(&self, request: &Request, stream: Stream<B>) -> Result<Grown<B::Ptr>> {
+    fn release_all_and_grow(&self, asked: &Asked<B>) -> Result<Grown<B::Ptr>> {
         self.release_all()?;
         self.ledger.lock().statistics.num_alloc_retries += 1;
-        match self.grow(request, stream)? {
+        match self.grow(asked)? {
             Grown::Refused(OutOfMemoryCause::Limit) => {
                 self.asking.wait();
-                self.grow(request, stream)
+                self.grow(asked)
             }
             grown => Ok(grown),
         }
     }
 
-    fn search_again(&self, request: &Request, stream: Stream<B>) -> Option<Taken<B::Ptr>> {
-        self.search_in(&mut lock(self.arena(stream.id())), request)
+    fn search_again(&self, asked: &Asked<B>) -> Option<Taken<B::Ptr>> {
+        self.search_attended(lock(self.arena(asked.stream.id())), asked)
     }
 }

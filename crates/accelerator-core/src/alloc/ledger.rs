@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use super::config::AllocatorConfig;
+use super::history::{HistoryContext, Recorder};
 use super::policy::{Request, share};
 use crate::sync::lock;
 use crate::types::{PoolKind, Statistics};
@@ -21,13 +22,16 @@ pub(super) struct Books {
     limit: Option<u64>,
     fraction: f64,
     segments_made: u64,
+    /// The history, while somebody wants one.
+    pub(super) recorder: Option<Box<Recorder>>,
 }
 
 impl Ledger {
     pub(super) fn new(config: &AllocatorConfig, total_memory: u64) -> Self {
         let max_split_size = i64::try_from(config.max_split_size).unwrap_or(-1);
         let statistics = Statistics { max_split_size, ..Statistics::default() };
-        let mut books = Books { statistics, charged: 0, limit: None, fraction: 1.0, segments_made: 0 };
+        let mut books =
+            Books { statistics, charged: 0, limit: None, fraction: 1.0, segments_made: 0, recorder: None };
         books.set_fraction(config.memory_fraction, total_memory);
         Self(Mutex::new(books))
     }
@@ -54,6 +58,11 @@ impl Books {
 
     pub(super) fn charged(&self) -> u64 {
         self.charged
+    }
+
+    /// What the history has let go, to be dropped without a lock.
+    pub(super) fn discarded(&mut self) -> Vec<HistoryContext> {
+        self.recorder.as_mut().map(|recorder| recorder.discarded()).unwrap_or_default()
     }
 
     /// Sets `size` bytes aside for a driver allocation, if the limit allows them. Without a limit, what statistics can

@@ -2,13 +2,16 @@
 //!
 //! From the bottom: [`policy`] is arithmetic; [`block`], [`free_list`] and [`arena`] keep the books of one stream;
 //! [`ledger`] those of the device; [`segment`] alone calls the driver for memory; [`pending`] holds what other
-//! streams still use; [`ladder`] is what happens on a miss; [`release`] is what gives memory back.
+//! streams still use; [`ladder`] is what happens on a miss; [`release`] is what gives memory back; [`history`] keeps what
+//! happened, and [`attended`] is the way of calls while something is to be done beside the books.
 
 mod arena;
+mod attended;
 mod block;
 mod config;
 mod event_queues;
 mod free_list;
+mod history;
 mod hooks;
 mod host_settings;
 mod in_flight;
@@ -30,13 +33,17 @@ use self::arena::{Arena, Freed, Taken};
 use self::block::BlockId;
 pub use self::config::{AllocatorConfig, RoundupDivisions};
 pub(crate) use self::event_queues::EventQueues;
+pub use self::history::{
+    CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording,
+};
 pub use self::hooks::HookId;
 use self::hooks::Hooks;
 pub(crate) use self::host_settings::HostSettings;
 pub(crate) use self::in_flight::InFlight;
+use self::ladder::Asked;
 use self::ledger::Ledger;
 use self::pending::PendingFrees;
-use self::policy::{Request, TOO_LARGE};
+use self::policy::TOO_LARGE;
 use self::raw::RawTable;
 use crate::backend::Backend;
 use crate::event::EventPool;
@@ -57,7 +64,7 @@ pub struct CachingAllocator<B: Backend> {
     ledger: Ledger,
     pending: PendingFrees<B>,
     /// What new arenas start with.
-    config: Mutex<AllocatorConfig>,
+    setup: Mutex<Setup>,
     /// What of the settings is the pinned host memory's.
     host_settings: Arc<HostSettings>,
     /// Searches of the small and of the large pool since garbage collection was switched on.
@@ -68,6 +75,12 @@ pub struct CachingAllocator<B: Backend> {
     returning: InFlight,
     /// Charged segments that the driver is being asked for.
     asking: InFlight,
+}
+
+/// What is the same for all arenas.
+struct Setup {
+    config: AllocatorConfig,
+    recording: Option<Recording>,
 }
 
 /// A block that was given out: where it is, and the key to free it again.
@@ -151,7 +164,7 @@ impl<B: Backend> CachingAllocator<B> {
             arenas: Table::new(),
             ledger: Ledger::new(&config, backend.properties().total_memory),
             pending: PendingFrees::new(EventPool::new(backend)),
-            config: Mutex::new(config),
+            setup: Mutex::new(Setup { config, recording: None }),
             host_settings: Arc::new(HostSettings::new(&config)),
             clocks: [AtomicU64::new(0), AtomicU64::new(0)],
             hooks: Hooks::default(),
@@ -171,10 +184,18 @@ impl<B: Backend> CachingAllocator<B> {
             return Err(self.too_large(bytes));
         }
         self.free_what_is_done(stream)?;
-        let (request, taken) = self.search(bytes, stream);
-        let taken = match taken {
-            Some(taken) => taken,
-            None => self.after_miss(&request, stream)?,
+        let mut arena = lock(self.arena(stream.id()));
+        let request = arena.config.request(bytes.get());
+        let taken = if arena.plain {
+            let clock = self.clock(request.pool);
+            let taken = arena.take(&request, clock, &mut self.ledger.lock());
+            drop(arena);
+            match taken {
+                Some(taken) => taken,
+                None => self.after_miss(Asked { request, stream, context: None })?,
+            }
+        } else {
+            self.allocate_attended(arena, request, stream)?
         };
         Ok(Allocation { taken, requested: bytes, stream })
     }
@@ -238,7 +259,13 @@ impl<B: Backend> CachingAllocator<B> {
             return Err(Error::InvalidFraction(fraction));
         }
         let total_memory = self.backend.properties().total_memory;
-        self.ledger.lock().set_fraction(fraction, total_memory);
+        let mut books = self.ledger.lock();
+        books.set_fraction(fraction, total_memory);
+        if let Some(recorder) = &mut books.recorder {
+            recorder.note(HistoryAction::MemoryFractionChanged(fraction));
+        }
+        drop(books);
+        self.sweep();
         Ok(())
     }
 
@@ -249,48 +276,40 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// The settings in force.
     pub fn config(&self) -> AllocatorConfig {
-        *lock(&self.config)
+        lock(&self.setup).config
     }
 
     /// Changes the settings for later calls, also those of the device's pinned host memory. The memory fraction is not
     /// among what changes: it is read when the allocator is made.
     pub fn set_config(&self, config: AllocatorConfig) {
-        let mut current = lock(&self.config);
-        *current = config;
+        let mut setup = lock(&self.setup);
+        setup.config = config;
         self.host_settings.set(&config);
         for arena in self.arenas.iter() {
-            lock(arena).config = config;
+            lock(arena).configure(config, setup.recording.as_ref());
         }
+        if let Some(recorder) = &mut self.ledger.lock().recorder {
+            recorder.note(HistoryAction::SettingsChanged(Box::new(config)));
+        }
+        drop(setup);
+        self.sweep();
     }
 
     pub(crate) fn host_settings(&self) -> Arc<HostSettings> {
         Arc::clone(&self.host_settings)
     }
 
-    fn search(&self, bytes: NonZeroU64, stream: Stream<B>) -> (Request, Option<Taken<B::Ptr>>) {
-        let mut arena = lock(self.arena(stream.id()));
-        let request = arena.config.request(bytes.get());
-        (request, self.search_in(&mut arena, &request))
-    }
-
-    fn search_in(&self, arena: &mut Arena<B::Ptr>, request: &Request) -> Option<Taken<B::Ptr>> {
-        let clock = self.tick(&arena.config, request.pool);
-        arena.take(request, clock, &mut self.ledger.lock())
-    }
-
     fn free_block(&self, arena_id: StreamId, block: BlockId) {
-        let arena = self.arena(arena_id);
-        let (freed, caching, _recording) = {
-            let mut arena = lock(arena);
-            let clock = self.clock(arena.pool_of(block));
-            let freed = arena.free(block, clock, &mut self.ledger.lock());
-            let recording = matches!(freed, Freed::WhenDone(_)).then(|| self.pending.recording.begin());
-            (freed, arena.config.caching, recording)
-        };
-        match freed {
-            Freed::Now if caching => {}
-            Freed::Now => self.release_uncached(arena),
-            Freed::WhenDone(uses) => self.await_uses(arena_id, block, uses),
+        let mut arena = lock(self.arena(arena_id));
+        if !arena.plain {
+            return self.free_attended(arena, block);
+        }
+        let clock = self.clock(arena.pool_of(block));
+        let freed = arena.free(block, clock, &mut self.ledger.lock());
+        if let Freed::WhenDone(uses) = freed {
+            let _recording = self.pending.recording.begin();
+            drop(arena);
+            self.await_uses(arena_id, block, uses);
         }
     }
 
@@ -304,18 +323,9 @@ impl<B: Backend> CachingAllocator<B> {
     #[cold]
     fn make_arena(&self, stream: StreamId) -> &Mutex<Arena<B::Ptr>> {
         // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
-        let config = lock(&self.config);
-        self.arenas.get_or_init(stream.get(), || Mutex::new(Arena::new(*config)))
-    }
-
-    /// Counts a search, for the age of free blocks: only while garbage collection is on. PyTorch:
-    /// `get_free_blocks_call_count`.
-    fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u64 {
-        let clock = &self.clocks[pool as usize];
-        if config.garbage_collection_threshold > 0.0 && self.ledger.lock().limit().is_some() {
-            return clock.fetch_add(1, Ordering::Relaxed) + 1;
-        }
-        clock.load(Ordering::Relaxed)
+        let setup = lock(&self.setup);
+        let Setup { config, recording } = &*setup;
+        self.arenas.get_or_init(stream.get(), || Mutex::new(Arena::new(stream, *config, recording.as_ref())))
     }
 
     fn clock(&self, pool: PoolKind) -> u64 {

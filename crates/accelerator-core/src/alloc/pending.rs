@@ -9,7 +9,7 @@ use super::block::BlockId;
 use super::event_queues::{EventQueues, PendingBlock};
 use super::in_flight::InFlight;
 use super::policy::Request;
-use crate::backend::{Backend, DriverResult};
+use crate::backend::{Backend, DevicePtr, DriverResult};
 use crate::event::EventPool;
 use crate::stream::Stream;
 use crate::sync::{lock, try_lock};
@@ -183,7 +183,13 @@ impl<B: Backend> CachingAllocator<B> {
         let (free, caching) = {
             let mut arena = lock(arena);
             let clock = self.clock(arena.pool_of(pending.block));
-            (arena.use_completed(pending.block, clock, &mut self.ledger.lock()), arena.config.caching)
+            let (ptr, requested) = arena.place_of(pending.block);
+            let mut books = self.ledger.lock();
+            let free = arena.use_completed(pending.block, clock, &mut books);
+            if let Some(recorder) = books.recorder.as_mut().filter(|_| free) {
+                recorder.free_completed(ptr.trace_address(), requested, pending.arena);
+            }
+            (free, arena.config.caching)
         };
         if free && !caching {
             self.release_uncached(arena);

@@ -59,7 +59,12 @@ impl AllocatorConfig {
         Request { requested, size, pool, segment }
     }
 
-    /// PyTorch: `round_size`.
+    /// Bytes of the block for a request of so many, where none larger is taken whole; requests of 2⁶⁰ bytes and more, which no
+    /// device has, count as 2⁶⁰. PyTorch: `round_size`.
+    pub fn rounded(&self, requested: u64) -> u64 {
+        self.round(requested.min(TOO_LARGE))
+    }
+
     fn round(&self, requested: u64) -> u64 {
         let divisions = self.roundup_power2_divisions.of(requested);
         // More divisions than a u64 can hold in blocks wrap to 0, as in PyTorch.

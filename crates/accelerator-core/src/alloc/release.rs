@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 
 use super::arena::{Arena, Detached, WholeFree};
+use super::history::HistoryAction;
 use super::policy::{Request, share};
 use super::{CachingAllocator, segment};
-use crate::backend::Backend;
+use crate::backend::{Backend, DevicePtr};
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::types::{PoolKind, Result};
@@ -17,14 +18,21 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver) where waiting failed; nothing is lost, and it may be called again.
     pub fn empty_cache(&self) -> Result<()> {
-        self.release_all()
+        if let Some(recorder) = &mut self.ledger.lock().recorder {
+            recorder.note(HistoryAction::CacheEmptied);
+        }
+        let released = self.release_all();
+        self.sweep();
+        released
     }
 
     /// PyTorch: `release_cached_blocks`.
     pub(super) fn release_all(&self) -> Result<()> {
         self.wait_for_all()?;
-        for arena in self.arenas.iter() {
-            self.give_back(arena, |arena| arena.detach_all());
+        for pool in [PoolKind::Large, PoolKind::Small] {
+            for arena in self.arenas.iter() {
+                self.give_back(arena, |arena| arena.detach_all(pool));
+            }
         }
         self.returning.wait(); // what other threads are giving back
         Ok(())
@@ -49,7 +57,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Rung 3: over the threshold, gives back the unsplit large blocks that have been free for longer than the mean,
     /// round by round, until enough is back. Waits for nothing. PyTorch: `garbage_collect_cached_blocks`.
     pub(super) fn collect_garbage(&self) {
-        let threshold = lock(&self.config).garbage_collection_threshold;
+        let threshold = self.config().garbage_collection_threshold;
         let Some(excess) = self.over_threshold(threshold) else { return };
         let now = self.clock(PoolKind::Large);
         let mut candidates: Vec<_> = self
@@ -82,7 +90,12 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// With caching off, gives back what the arena holds.
     pub(super) fn release_uncached(&self, arena: &Mutex<Arena<B::Ptr>>) {
-        self.give_back(arena, |arena| if arena.config.caching { Vec::new() } else { arena.detach_all() });
+        for pool in [PoolKind::Large, PoolKind::Small] {
+            self.give_back(
+                arena,
+                |arena| if arena.config.caching { Vec::new() } else { arena.detach_all(pool) },
+            );
+        }
     }
 
     /// Takes segments out of the arena's books, and outside its lock returns them to the driver and enters that into the
@@ -95,7 +108,15 @@ impl<B: Backend> CachingAllocator<B> {
         let (config, segments) = {
             let mut arena = lock(arena);
             let segments = detach(&mut arena).into_iter().map(|segment| (segment, self.returning.begin()));
-            (arena.config, segments.collect::<Vec<_>>())
+            let segments: Vec<_> = segments.collect();
+            let mut books = self.ledger.lock();
+            if let Some(recorder) = &mut books.recorder {
+                // Ahead of the driver, which may give the same address to somebody else at once.
+                for (segment, _) in &segments {
+                    recorder.segment_given_back(segment.ptr.trace_address(), segment.size, arena.stream);
+                }
+            }
+            (arena.config, segments)
         };
         let mut bytes = 0;
         for (detached, _returning) in segments {

@@ -6,9 +6,9 @@ use super::CachingAllocator;
 use super::arena::Arena;
 use super::block::{Block, Segment, State};
 use super::config::AllocatorConfig;
-use super::policy::Request;
+use super::ladder::Asked;
+use super::ledger::Books;
 use crate::backend::{Backend, DevicePtr};
-use crate::stream::Stream;
 use crate::sync::lock;
 use crate::types::{
     BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
@@ -16,16 +16,27 @@ use crate::types::{
 };
 
 impl<B: Backend> CachingAllocator<B> {
-    /// All segments and blocks at one moment.
+    /// All segments and blocks at one moment. A history notes that somebody looked.
     pub fn snapshot(&self) -> Snapshot {
-        let streams: Vec<_> = self.streams.iter().map(Stream::id).collect();
-        let held: Vec<_> =
-            streams.into_iter().filter_map(|id| Some((id, lock(self.arenas.get(id.get())?)))).collect();
+        let snapshot = self.look(|snapshot, _, books| {
+            let active = books.statistics.active_bytes.all.current.unsigned_abs();
+            if let Some(recorder) = &mut books.recorder {
+                recorder.looked(active);
+            }
+            snapshot
+        });
+        self.sweep();
+        snapshot
+    }
+
+    /// Looks at segments and blocks, the settings and the books while nothing changes: no arena is made meanwhile either.
+    pub(super) fn look<T>(&self, look: impl FnOnce(Snapshot, AllocatorConfig, &mut Books) -> T) -> T {
+        let setup = lock(&self.setup);
+        let held: Vec<_> = self.arenas.iter().map(lock).collect();
         let mut segments: Vec<_> =
-            held.iter().flat_map(|(id, arena)| segments_of(self.owner.device, *id, arena)).collect();
-        drop(held);
+            held.iter().flat_map(|arena| segments_of(self.owner.device, arena.stream, arena)).collect();
         segments.sort_by_key(|segment| segment.address);
-        Snapshot { segments }
+        look(Snapshot { segments }, setup.config, &mut self.ledger.lock())
     }
 
     /// Bytes of the largest block that could be had without giving anything back: free on the device or in the
@@ -43,12 +54,8 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     /// Counts a request that failed, and tells the observers.
-    pub(super) fn out_of_memory(
-        &self,
-        request: &Request,
-        stream: Stream<B>,
-        cause: OutOfMemoryCause,
-    ) -> Error {
+    pub(super) fn out_of_memory(&self, asked: &Asked<B>, cause: OutOfMemoryCause) -> Error {
+        let Asked { request, stream, context } = asked;
         let largest_cached = lock(self.arena(stream.id())).largest_free(request.pool);
         let (statistics, allowed) = {
             let mut books = self.ledger.lock();
@@ -73,6 +80,11 @@ impl<B: Backend> CachingAllocator<B> {
             advice: Vec::new(),
         };
         report.advice = advice(&report, &self.config());
+        let recorded = report.cause != OutOfMemoryCause::Rejected; // as in PyTorch
+        if let Some(recorder) = self.ledger.lock().recorder.as_mut().filter(|_| recorded) {
+            let device_free = report.free.unwrap_or_default();
+            recorder.out_of_memory(request.size, stream.id(), device_free, context.clone());
+        }
         self.hooks.observe(&report);
         Error::OutOfMemory(Box::new(report))
     }

@@ -1,5 +1,6 @@
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, HookId, HostStatistics, OutOfMemory, Result, Snapshot, Statistics,
+    Accelerator, AllocatorConfig, Backend, History, HookId, HostStatistics, OutOfMemory, Recording, Result,
+    Snapshot, Statistics,
 };
 use enum_dispatch::enum_dispatch;
 
@@ -12,6 +13,8 @@ pub(crate) trait AllocatorDispatch {
     fn reset_accumulated_statistics(&self);
     fn empty_cache(&self) -> Result<()>;
     fn snapshot(&self) -> Snapshot;
+    fn record_history(&self, recording: Option<Recording>);
+    fn history(&self) -> History;
     fn memory_fraction(&self) -> f64;
     fn set_memory_fraction(&self, fraction: f64) -> Result<()>;
     fn set_config(&self, config: AllocatorConfig);
@@ -48,6 +51,14 @@ impl<B: Backend> AllocatorDispatch for &'static Accelerator<B> {
 
     fn snapshot(&self) -> Snapshot {
         self.allocator().snapshot()
+    }
+
+    fn record_history(&self, recording: Option<Recording>) {
+        self.allocator().record_history(recording);
+    }
+
+    fn history(&self) -> History {
+        self.allocator().history()
     }
 
     fn memory_fraction(&self) -> f64 {

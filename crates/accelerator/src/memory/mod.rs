@@ -5,6 +5,8 @@
 //! emptying and resetting do nothing; none of these functions opens a device unless it says so. Sizes are bytes.
 
 mod cache;
+mod device;
+mod history;
 mod hooks;
 mod host;
 mod info;
@@ -12,6 +14,8 @@ mod settings;
 mod statistics;
 
 pub use cache::{empty_cache, empty_host_cache, memory_snapshot};
+pub use device::DeviceMemory;
+pub use history::{histories, record_history};
 pub use hooks::{Hook, add_free_memory_callback, attach_out_of_memory_observer, remove_hook};
 pub use host::{
     host_memory_stats, host_statistics, reset_accumulated_host_memory_stats, reset_peak_host_memory_stats,

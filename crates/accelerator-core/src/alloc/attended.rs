@@ -1,0 +1,154 @@
+//! Allocation and free where something is to be done beside the books: the history is recorded, searches are counted for
+//! garbage collection, or what is freed goes back at once.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use super::CachingAllocator;
+use super::arena::{Arena, Freed, Taken};
+use super::block::BlockId;
+use super::config::AllocatorConfig;
+use super::history::{CaptureContext, History, HistoryContext, Recorder, Recording};
+use super::ladder::Asked;
+use super::policy::Request;
+use crate::backend::{Backend, DevicePtr};
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::types::{PoolKind, Result};
+
+impl<B: Backend> CachingAllocator<B> {
+    /// Records from now on what happens, or no longer, and then forgets it. While it is recorded already, what is kept stays,
+    /// under the new limits. PyTorch: `recordHistory`.
+    pub fn record_history(&self, recording: Option<Recording>) {
+        let mut setup = lock(&self.setup);
+        let config = setup.config;
+        setup.recording = recording;
+        // Ended first and begun last: so all that happens in between is recorded, or nothing.
+        let ended = match recording {
+            None => self.ledger.lock().recorder.take(),
+            Some(_) => None,
+        };
+        for arena in self.arenas.iter() {
+            lock(arena).configure(config, recording.as_ref());
+        }
+        if let Some(recording) = recording {
+            let mut books = self.ledger.lock();
+            let fraction = books.fraction();
+            match &mut books.recorder {
+                Some(recorder) => recorder.change(&recording),
+                None => books.recorder = Some(Box::new(Recorder::new(&recording, config, fraction))),
+            }
+        }
+        drop(setup);
+        drop(ended);
+        self.sweep();
+    }
+
+    /// What the allocator holds, and what was recorded before, at one moment. PyTorch: `snapshot` of the C++ allocator.
+    pub fn history(&self) -> History {
+        self.look(|snapshot, settings, books| match &books.recorder {
+            Some(recorder) => recorder.history(snapshot),
+            None => History::unrecorded(snapshot, settings, books.fraction()),
+        })
+    }
+
+    /// The allocation, on the longer way.
+    #[cold]
+    pub(super) fn allocate_attended(
+        &self,
+        arena: MutexGuard<'_, Arena<B::Ptr>>,
+        request: Request,
+        stream: Stream<B>,
+    ) -> Result<Taken<B::Ptr>> {
+        let capture = arena.capture;
+        let (arena, context) = self.captured(arena, capture);
+        let asked = Asked { request, stream, context };
+        if let Some(taken) = self.search_attended(arena, &asked) {
+            return Ok(taken);
+        }
+        let taken = self.after_miss(asked);
+        self.sweep();
+        taken
+    }
+
+    /// The search of the cache, on the longer way. With a block, a call is at its end.
+    pub(super) fn search_attended(
+        &self,
+        mut arena: MutexGuard<'_, Arena<B::Ptr>>,
+        asked: &Asked<B>,
+    ) -> Option<Taken<B::Ptr>> {
+        let Asked { request, stream, context } = asked;
+        let clock = self.tick(&arena.config, request.pool);
+        let mut books = self.ledger.lock();
+        let taken = arena.take(request, clock, &mut books)?;
+        if let Some(recorder) = &mut books.recorder {
+            recorder.allocated(taken.ptr.trace_address(), request.requested, stream.id(), context.clone());
+        }
+        let discarded = books.discarded();
+        drop((books, arena));
+        drop(discarded); // as `sweep`, without its look
+        Some(taken)
+    }
+
+    /// The free, on the longer way.
+    #[cold]
+    pub(super) fn free_attended(&self, arena: MutexGuard<'_, Arena<B::Ptr>>, block: BlockId) {
+        let capture = arena.capture_of_frees;
+        let (mut arena, context) = self.captured(arena, capture);
+        let (stream, caching) = (arena.stream, arena.config.caching);
+        let clock = self.clock(arena.pool_of(block));
+        let (ptr, requested) = arena.place_of(block);
+        let mut books = self.ledger.lock();
+        let freed = arena.free(block, clock, &mut books);
+        if let Some(recorder) = &mut books.recorder {
+            let completed = matches!(freed, Freed::Now);
+            recorder.freed(ptr.trace_address(), requested, stream, context.clone(), completed);
+        }
+        let discarded = books.discarded();
+        drop(books);
+        match freed {
+            Freed::Now if caching => drop(arena),
+            Freed::Now => {
+                drop(arena);
+                self.release_uncached(self.arena(stream));
+                self.sweep();
+            }
+            Freed::WhenDone(uses) => {
+                let _recording = self.pending.recording.begin();
+                drop(arena);
+                self.await_uses(stream, block, uses);
+            }
+        }
+        drop(discarded); // as `sweep`, without its look
+    }
+
+    /// Where the calling thread is, if that is recorded. The user is asked under no lock: it is let go meanwhile.
+    fn captured<'a>(
+        &'a self,
+        arena: MutexGuard<'a, Arena<B::Ptr>>,
+        capture: Option<CaptureContext>,
+    ) -> (MutexGuard<'a, Arena<B::Ptr>>, Option<HistoryContext>) {
+        let Some(capture) = capture else { return (arena, None) };
+        let stream = arena.stream;
+        drop(arena);
+        let context = capture();
+        (lock(self.arena(stream)), context)
+    }
+
+    /// Drops the contexts that the history has let go. They are the user's, who may do anything then: so at the end of a call,
+    /// when no lock is held and no step is open for which somebody waits.
+    pub(super) fn sweep(&self) {
+        let discarded = self.ledger.lock().discarded();
+        drop(discarded);
+    }
+
+    /// Counts a search, for the age of free blocks: only while garbage collection is on. PyTorch:
+    /// `get_free_blocks_call_count`.
+    pub(super) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u64 {
+        let clock = &self.clocks[pool as usize];
+        if config.garbage_collection_threshold > 0.0 && self.ledger.lock().limit().is_some() {
+            return clock.fetch_add(1, Ordering::Relaxed) + 1;
+        }
+        clock.load(Ordering::Relaxed)
+    }
+}
