@@ -1,0 +1,119 @@
+//! A small network trained for real on the host, tracked from start to end.
+//!
+//! It learns which of three spirals a point lies on: forward, backward and optimizer are kernels on the memory and the stream of
+//! the device, each with buffers of its own, as in a framework. Then it shows where the memory went.
+//!
+//! ```text
+//! cargo run --release -p accelerator-tracker --example train_mlp -- --stats run.jsonl --snapshot run.pickle
+//! accel report run.jsonl -o report.html
+//! ```
+
+#[path = "train_mlp/network.rs"]
+mod network;
+#[path = "train_mlp/operators.rs"]
+mod operators;
+#[path = "train_mlp/spirals.rs"]
+mod spirals;
+
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use accelerator::{memory, set_accelerator};
+use accelerator_tracker::MemoryTracker;
+use accelerator_tracker::history::{HistoryOptions, dump_snapshot, record_memory_history};
+use accelerator_tracker::tracker::Feed;
+use clap::Parser;
+
+use network::Network;
+use operators::Operators;
+use spirals::Spirals;
+
+/// Trains a small network on the host, and shows where the memory went.
+#[derive(Parser)]
+struct Arguments {
+    /// How many times the network sees all points
+    #[arg(long, default_value_t = 300)]
+    steps: u32,
+    /// Save what the tracker recorded, for `accel tracker` and `accel report`
+    #[arg(long)]
+    stats: Option<PathBuf>,
+    /// Record the history of the memory too, and save a snapshot of it that PyTorch's memory_viz reads
+    #[arg(long)]
+    snapshot: Option<PathBuf>,
+    /// Train so many times with the tracker and as often without it, in turn, and show what it costs
+    #[arg(long)]
+    compare: Option<u32>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
+    set_accelerator("host")?;
+    let tracker = MemoryTracker::new(None)?;
+    if let Some(times) = arguments.compare {
+        return compare(times, arguments.steps, &tracker);
+    }
+    if arguments.snapshot.is_some() {
+        record_memory_history(HistoryOptions::default(), None)?;
+    }
+    tracker.start_monitor(Feed::Explicit)?;
+    let accuracy = train(arguments.steps, &tracker)?;
+    tracker.stop()?;
+
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:.1} % of the points are on the spiral that the network says\n", 100.0 * accuracy)?;
+    writeln!(out, "{}{}", tracker.summary(10), memory::memory_summary(None, true)?)?;
+    if let Some(path) = arguments.stats {
+        tracker.save_stats(path)?;
+    }
+    if let Some(path) = arguments.snapshot {
+        dump_snapshot(path)?;
+    }
+    Ok(())
+}
+
+/// Trains a new network. The share of points that it gets right.
+fn train(steps: u32, tracker: &MemoryTracker) -> accelerator::Result<f32> {
+    let operators = Operators::new(tracker)?;
+    let spirals = Spirals::new(512)?;
+    let mut network = Network::new(&[2, 64, 64, 3])?;
+    for _ in 0..steps {
+        tracker.forward_start();
+        let (scores, hidden) = network.forward(&operators, &spirals.points)?;
+        tracker.forward_backward_boundary();
+        let gradient = operators.cross_entropy_gradient(&scores, &spirals.labels)?;
+        let gradients = network.backward(&operators, gradient, hidden, &spirals.points)?;
+        tracker.marker("optimizer");
+        network.update(&operators, &gradients)?;
+    }
+    tracker.marker("evaluation");
+    network.accuracy(&operators, &spirals)
+}
+
+/// What tracking costs.
+fn compare(times: u32, steps: u32, tracker: &MemoryTracker) -> Result<(), Box<dyn Error>> {
+    let mut took = [Vec::new(), Vec::new()];
+    for _ in 0..times {
+        for (tracked, took) in took.iter_mut().enumerate() {
+            if tracked == 1 {
+                tracker.start_monitor(Feed::Explicit)?;
+            }
+            let start = Instant::now();
+            train(steps, tracker)?;
+            took.push(start.elapsed());
+            if tracked == 1 {
+                tracker.stop()?;
+            }
+        }
+    }
+    // The least: on a machine that others use, times vary upwards.
+    let [without, with] = took.map(|took| took.into_iter().min().unwrap_or_default());
+    let operators = tracker.stats().operators.len();
+    let ratio = with.as_secs_f64() / without.as_secs_f64();
+    println!(
+        "the least of {times} runs of {steps} steps: {without:?} untracked, {with:?} tracked: {ratio:.4} times as long"
+    );
+    println!("{operators} operators in a run");
+    Ok(())
+}

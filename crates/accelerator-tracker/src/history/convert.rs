@@ -1,0 +1,177 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use accelerator_core::{
+    Device, DeviceProperties, History, HistoryAction, HistoryContext, HistoryEntry, PoolKind, SegmentSnapshot,
+};
+
+use super::place::Place;
+use super::settings::allocator_settings;
+use super::stack::Names;
+use crate::snapshot::{
+    Action, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, Segment,
+    SegmentType, TraceEntry,
+};
+
+impl MemorySnapshot {
+    /// Adds what a device's allocator holds, and its history.
+    pub fn add(&mut self, device: Device, properties: &DeviceProperties, history: &History) {
+        let mut places = Places::default();
+        let segments = &history.snapshot.segments;
+        self.segments.extend(segments.iter().map(|segment| segment_of(segment, history, &mut places)));
+        let mut trace = Vec::with_capacity(history.entries.len());
+        let mut notes = Vec::new();
+        let mut config = history.settings;
+        for entry in &history.entries {
+            let kind = match &entry.action {
+                HistoryAction::CacheEmptied => NoteKind::CacheEmptied,
+                HistoryAction::Refused => NoteKind::Refused,
+                HistoryAction::MemoryFractionChanged(fraction) => NoteKind::MemoryFraction(*fraction),
+                HistoryAction::SettingsChanged(changed) => {
+                    config = **changed;
+                    NoteKind::Settings(changed.to_string())
+                }
+                action => {
+                    trace.push(entry_of(entry, pytorch_action(action), &mut places));
+                    continue;
+                }
+            };
+            notes.push(Note { before: trace.len() as u64, kind });
+        }
+        let mut order: Vec<_> = segments.iter().map(|segment| (segment.created, segment.address)).collect();
+        order.sort_unstable();
+        self.notes.push(DeviceNotes {
+            device: device.index,
+            kind: device.kind.name().to_owned(),
+            name: properties.name.clone(),
+            total_memory: properties.total_memory,
+            settings: history.settings.to_string(),
+            memory_fraction: history.memory_fraction,
+            dropped: history.dropped,
+            segment_order: order.into_iter().map(|(_, address)| address).collect(),
+            notes,
+        });
+        self.settings = allocator_settings(&config);
+        let place = device.index as usize;
+        if self.device_traces.len() <= place {
+            self.device_traces.resize_with(place + 1, Vec::new);
+        }
+        self.device_traces[place] = trace;
+    }
+}
+
+fn segment_of(segment: &SegmentSnapshot, history: &History, places: &mut Places) -> Segment {
+    let blocks = segment.blocks.iter().map(|block| {
+        let context = history.block_contexts.get(&block.address);
+        Block {
+            address: block.address,
+            size: block.size,
+            requested_size: block.requested_size,
+            state: match block.state {
+                accelerator_core::BlockState::Allocated => BlockState::Allocated,
+                accelerator_core::BlockState::PendingFree => BlockState::AwaitingFree,
+                accelerator_core::BlockState::Inactive => BlockState::Inactive,
+            },
+            frames: places.of(context).frames,
+        }
+    });
+    Segment {
+        device: segment.device.index,
+        address: segment.address,
+        total_size: segment.total_size,
+        allocated_size: segment.allocated_size,
+        active_size: segment.active_size,
+        requested_size: segment.requested_size,
+        stream: segment.stream.get().into(),
+        segment_type: match segment.pool {
+            PoolKind::Small => SegmentType::Small,
+            PoolKind::Large => SegmentType::Large,
+        },
+        pool_id: (0, 0),
+        is_expandable: false,
+        blocks: blocks.collect(),
+        frames: places.of(history.segment_contexts.get(&segment.address)).frames,
+    }
+}
+
+/// PyTorch's action; those that are only ours are told as notes.
+fn pytorch_action(action: &HistoryAction) -> Action {
+    match action {
+        HistoryAction::Alloc => Action::Alloc,
+        HistoryAction::FreeRequested => Action::FreeRequested,
+        HistoryAction::FreeCompleted => Action::FreeCompleted,
+        HistoryAction::SegmentAlloc => Action::SegmentAlloc,
+        HistoryAction::SegmentFree => Action::SegmentFree,
+        HistoryAction::Snapshot => Action::Snapshot,
+        HistoryAction::OutOfMemory { device_free } => Action::OutOfMemory { device_free: *device_free },
+        HistoryAction::CacheEmptied
+        | HistoryAction::Refused
+        | HistoryAction::SettingsChanged(_)
+        | HistoryAction::MemoryFractionChanged(_) => Action::Other,
+    }
+}
+
+fn entry_of(entry: &HistoryEntry, action: Action, places: &mut Places) -> TraceEntry {
+    let Named { frames, metadata } = places.of(entry.context.as_ref());
+    TraceEntry {
+        action,
+        address: entry.address,
+        size: entry.size,
+        stream: entry.stream.get().into(),
+        time_us: i64::try_from(entry.time / 1000).unwrap_or(i64::MAX),
+        frames,
+        pool_id: (0, 0),
+        user_metadata: metadata,
+        compile_context: Arc::clone(&places.no_compiler),
+        other: Vec::new(),
+    }
+}
+
+/// A place with its names.
+#[derive(Clone)]
+struct Named {
+    frames: Frames,
+    metadata: Arc<str>,
+}
+
+/// The names of places, each found once.
+struct Places {
+    names: Names,
+    /// By the address of the context, which lives longer than this.
+    known: HashMap<usize, Named>,
+    /// The same calls have one list.
+    lists: HashMap<Vec<Arc<Frame>>, Frames>,
+    nowhere: Named,
+    no_compiler: Arc<str>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let nowhere = Named { frames: [].into(), metadata: "".into() };
+        let no_compiler = "N/A".into();
+        Self { names: Names::default(), known: HashMap::new(), lists: HashMap::new(), nowhere, no_compiler }
+    }
+}
+
+impl Places {
+    fn of(&mut self, context: Option<&HistoryContext>) -> Named {
+        // Somebody else may have recorded, with contexts of another kind.
+        let Some(place) = context.and_then(|context| context.downcast_ref::<Place>()) else {
+            return self.nowhere.clone();
+        };
+        let key = std::ptr::from_ref(place).addr();
+        if let Some(named) = self.known.get(&key) {
+            return named.clone();
+        }
+        let mut frames = place.stack.as_ref().map(|stack| self.names.of(stack)).unwrap_or_default();
+        frames.extend(place.scope.as_ref().map(|scope| {
+            // The outermost call, so that flame graphs group by it.
+            Arc::new(Frame { name: Arc::clone(scope), filename: "scope".into(), line: 0 })
+        }));
+        let frames = self.lists.entry(frames).or_insert_with_key(|frames| frames.as_slice().into());
+        let metadata = place.metadata.as_ref().unwrap_or(&self.nowhere.metadata);
+        let named = Named { frames: Arc::clone(frames), metadata: Arc::clone(metadata) };
+        self.known.insert(key, named.clone());
+        named
+    }
+}

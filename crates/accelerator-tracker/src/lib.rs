@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod file;
+pub mod history;
+#[cfg(feature = "tracing")]
+mod layer;
+#[cfg(feature = "metrics")]
+pub mod live;
+pub mod perfetto;
+mod pickle;
+pub mod picture;
+#[cfg(feature = "plots")]
+pub mod plot;
+pub mod report;
+pub mod snapshot;
+pub mod tracker;
+
+pub use file::{FileError, write_whole};
+#[cfg(feature = "tracing")]
+pub use layer::TrackerLayer;
+pub use pickle::{PickleError, PickleFault};
+pub use tracker::MemoryTracker;

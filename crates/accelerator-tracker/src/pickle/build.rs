@@ -1,0 +1,207 @@
+//! The operations that put parts together.
+
+use std::io::BufRead;
+
+use super::classes::refused;
+use super::fault::PickleFault;
+use super::machine::Machine;
+use super::place;
+use super::stream::{Halt, Sink, Stream, forget};
+use super::value::{Body, Class, Value};
+use super::view::View;
+
+impl<R: BufRead, S: Sink> Machine<'_, R, S> {
+    pub(super) fn tuple(&mut self, count: usize) -> Result<(), PickleFault> {
+        let mut items = vec![Value::None; count];
+        for item in items.iter_mut().rev() {
+            *item = self.stack.pop(self.name)?;
+        }
+        self.add(Body::Tuple(items))
+    }
+
+    pub(super) fn add_items(&mut self) -> Result<(), PickleFault> {
+        let items = self.take_marked()?;
+        let target = self.stack.top(self.name)?;
+        self.heap.charge(size_of_val(&*items) as u64)?;
+        match self.changing(target)? {
+            Body::Set(own) => own.extend(items),
+            _ => return Err(self.unfit(target)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn dict(&mut self) -> Result<(), PickleFault> {
+        let flat = self.take_marked()?;
+        let pairs = self.pairs(&flat)?;
+        self.add(Body::Dict { pairs, of_class: false, handed: false })
+    }
+
+    pub(super) fn set_item(&mut self) -> Result<(), PickleFault> {
+        let value = self.stack.pop(self.name)?;
+        let key = self.stack.pop(self.name)?;
+        self.set(&[key, value])
+    }
+
+    pub(super) fn set_items(&mut self) -> Result<(), PickleFault> {
+        let flat = self.take_marked()?;
+        self.set(&flat)
+    }
+
+    fn set(&mut self, flat: &[Value]) -> Result<(), PickleFault> {
+        let target = self.stack.top(self.name)?;
+        let more = self.pairs(flat)?;
+        self.heap.charge(size_of_val(&*more) as u64)?;
+        match self.changing(target)? {
+            Body::Dict { pairs, .. } => pairs.extend(more),
+            _ => return Err(self.unfit(target)),
+        }
+        Ok(())
+    }
+
+    fn pairs(&self, flat: &[Value]) -> Result<Vec<(Value, Value)>, PickleFault> {
+        if !flat.len().is_multiple_of(2) {
+            return Err(PickleFault::Missing { opcode: self.name });
+        }
+        let pair = |pair: &[Value]| match self.body(pair[0]) {
+            Some(Body::List { .. } | Body::Dict { .. } | Body::Set(_)) => Err(self.unfit(pair[0])),
+            _ => Ok((pair[0], pair[1])),
+        };
+        flat.chunks_exact(2).map(pair).collect()
+    }
+
+    /// A call of one of the classes that are known: no more than an empty dictionary, or one of pairs.
+    pub(super) fn reduce(&mut self) -> Result<(), PickleFault> {
+        let arguments = self.stack.pop(self.name)?;
+        let called = self.stack.pop(self.name)?;
+        let Some(Body::Tuple(arguments)) = self.body(arguments) else { return Err(self.unfit(arguments)) };
+        let pairs = match (called, arguments.as_slice()) {
+            (Value::Class(Class::DefaultDict | Class::OrderedDict), [])
+            | (Value::Class(Class::DefaultDict), [Value::None | Value::Class(Class::Plain)]) => Vec::new(),
+            // As Python 2 has it: with a list of lists of two.
+            (Value::Class(Class::OrderedDict), [listed]) => self.listed_pairs(*listed)?,
+            (Value::Class(_), [.., other]) => return Err(self.unfit(*other)),
+            _ => return Err(self.unfit(called)),
+        };
+        self.add(Body::Dict { pairs, of_class: true, handed: false })
+    }
+
+    fn listed_pairs(&self, listed: Value) -> Result<Vec<(Value, Value)>, PickleFault> {
+        let items = View::new(&self.heap, listed).items().ok_or_else(|| self.unfit(listed))?;
+        let mut flat = Vec::with_capacity(2 * items.len());
+        for item in items {
+            let mut pair = item.items().filter(|pair| pair.len() == 2).ok_or_else(|| self.unfit(listed))?;
+            flat.extend(pair.by_ref().map(View::value));
+        }
+        self.pairs(&flat)
+    }
+
+    /// The attributes of an `OrderedDict`, which are none of its data.
+    pub(super) fn build(&mut self) -> Result<(), PickleFault> {
+        self.stack.pop(self.name)?;
+        let target = self.stack.top(self.name)?;
+        match self.body(target) {
+            Some(Body::Dict { of_class: true, .. }) => Ok(()),
+            _ => Err(refused(self.name, View::new(&self.heap, target).type_name().to_owned())),
+        }
+    }
+
+    pub(super) fn begin_list(&mut self) -> Result<(), Halt<S::Stop>> {
+        let position = self.stack.values().len();
+        let place = place::of_next(&self.heap, self.stack.values(), self.stack.marks());
+        let taken = match &place {
+            Some(place) => self.sink.takes(&mut self.heap, place, self.stack.values()).map_err(Halt::Stop)?,
+            None => false,
+        };
+        self.add(Body::List { items: Vec::new(), handed: false })?;
+        // A list that was taken before is complete now, though it is still on the stack: this one is not in it.
+        if let Some(place) = place.filter(|_| taken) {
+            let first = self.heap.live();
+            self.stream = Some(Stream { position, list: first - 1, first, place });
+        }
+        Ok(())
+    }
+
+    pub(super) fn list(&mut self) -> Result<(), Halt<S::Stop>> {
+        let items = self.take_marked()?;
+        if items.is_empty() {
+            return self.begin_list();
+        }
+        Ok(self.add(Body::List { items, handed: false })?)
+    }
+
+    pub(super) fn append(&mut self) -> Result<(), Halt<S::Stop>> {
+        let item = self.stack.values().len().saturating_sub(1);
+        self.extend(item)
+    }
+
+    pub(super) fn appends(&mut self) -> Result<(), Halt<S::Stop>> {
+        let first = self.stack.unmark(self.name)?;
+        self.extend(first)
+    }
+
+    /// Puts the values from a position on into the list below them, or hands them over.
+    fn extend(&mut self, first: usize) -> Result<(), Halt<S::Stop>> {
+        let below = self.stack.below(first, self.name)?;
+        if self.stream.as_ref().is_some_and(|stream| stream.position == below) {
+            return self.hand_over(first);
+        }
+        let items: Vec<_> = self.stack.take_from(first).collect();
+        let target = self.stack.top(self.name)?;
+        self.heap.charge(size_of_val(&*items) as u64)?;
+        match self.changing(target)? {
+            Body::List { items: own, .. } => own.extend(items),
+            _ => return Err(self.unfit(target).into()),
+        }
+        Ok(())
+    }
+
+    /// Hands the last element over if it is complete, since the next one begins: else a thousand would pile up.
+    pub(super) fn hand_over_complete(&mut self) -> Result<(), Halt<S::Stop>> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        let values = self.stack.values();
+        let element = stream.position + 1;
+        let complete = values.len() == element + 1
+            && self.stack.marks().last() == Some(&element)
+            && matches!(self.body(values[element]), Some(Body::Dict { .. }));
+        if complete { self.hand_over(element) } else { Ok(()) }
+    }
+
+    /// Hands the values from a position on over, and forgets them.
+    fn hand_over(&mut self, first: usize) -> Result<(), Halt<S::Stop>> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        for element in self.stack.take_from(first) {
+            self.sink.element(&mut self.heap, &stream.place, element, self.at)?;
+        }
+        if let Some(Body::List { handed, .. }) = self.heap.body_mut(stream.list) {
+            *handed = true;
+        }
+        Ok(forget(self.sink, &mut self.heap, &mut self.memo, &mut self.memorised, stream.first)?)
+    }
+
+    /// Forgets the stream once its list is put away.
+    pub(super) fn end_stream(&mut self) {
+        if let Some(stream) = &self.stream
+            && self.stack.values().get(stream.position) != Some(&Value::Live(stream.list))
+        {
+            self.stream = None;
+        }
+    }
+
+    /// A part that an operation changes. It must not be one that will outlive what is put into it.
+    fn changing(&mut self, target: Value) -> Result<&mut Body, PickleFault> {
+        self.end_stream();
+        let outlives = |number| self.stream.as_ref().is_some_and(|stream| number < stream.first);
+        match target {
+            Value::Live(number) if !outlives(number) => {
+                self.heap.body_mut(number).ok_or(PickleFault::Missing { opcode: self.name })
+            }
+            Value::Live(_) | Value::Kept(_) | Value::Gone => Err(PickleFault::Changed { opcode: self.name }),
+            other => Err(self.unfit(other)),
+        }
+    }
+
+    fn body(&self, value: Value) -> Option<&Body> {
+        let Value::Live(number) = value else { return None };
+        self.heap.part(number).map(|part| &part.body)
+    }
+}

@@ -1,0 +1,73 @@
+use std::collections::HashMap;
+
+/// Bytes of a number out of order, about.
+const SPARSE: usize = 32;
+
+const UNSET: u32 = u32::MAX;
+const GONE: u32 = u32::MAX - 1;
+const KEPT: u32 = 1 << 31;
+
+/// What a place of the memo holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// A part that may still change.
+    Live(u32),
+    /// A part that stays to the end.
+    Kept(u32),
+    /// A part that was handed over and forgotten.
+    Gone,
+}
+
+/// The parts of a pickle by the numbers under which it refers to them: four bytes each, since a pickle of two gigabytes
+/// has a hundred million.
+#[derive(Default)]
+pub(super) struct Memo {
+    dense: Vec<u32>,
+    /// Numbers out of order, as no writer that is known makes them.
+    sparse: HashMap<u32, u32>,
+    filled: usize,
+}
+
+impl Memo {
+    /// The number that the next one gets that is memorised without one.
+    pub(super) fn next(&self) -> u32 {
+        self.filled as u32 // each is charged, and so many do not fit into the limit
+    }
+
+    /// How many bytes it takes, about.
+    pub(super) fn cost(&self) -> u64 {
+        (size_of_val(&*self.dense) + SPARSE * self.sparse.len()) as u64
+    }
+
+    pub(super) fn put(&mut self, number: u32, slot: Slot) {
+        let coded = match slot {
+            Slot::Live(part) => part,
+            Slot::Kept(part) => part | KEPT,
+            Slot::Gone => GONE,
+        };
+        let place = number as usize;
+        // Python 2 begins with 1.
+        if place == self.dense.len() + 1 && self.dense.is_empty() {
+            self.dense.push(UNSET);
+        }
+        if place < self.dense.len() {
+            self.filled += usize::from(self.dense[place] == UNSET);
+            self.dense[place] = coded;
+        } else if place == self.dense.len() {
+            self.dense.push(coded);
+            self.filled += usize::from(self.sparse.remove(&number).is_none());
+        } else if self.sparse.insert(number, coded).is_none() {
+            self.filled += 1;
+        }
+    }
+
+    pub(super) fn slot(&self, number: u32) -> Option<Slot> {
+        let dense = self.dense.get(number as usize).copied().filter(|&coded| coded != UNSET);
+        let coded = dense.or_else(|| self.sparse.get(&number).copied())?;
+        Some(match coded {
+            GONE => Slot::Gone,
+            kept if kept & KEPT != 0 => Slot::Kept(kept & !KEPT),
+            live => Slot::Live(live),
+        })
+    }
+}

@@ -1,0 +1,30 @@
+//! Pickles, as data alone: nothing in one is ever run. A reader that need not hold all of it, and a writer.
+
+mod build;
+mod classes;
+mod fault;
+mod heap;
+mod machine;
+mod memo;
+mod number;
+mod opcode;
+mod place;
+mod read;
+mod source;
+mod stack;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
+mod view;
+mod write;
+
+pub use fault::{PickleError, PickleFault};
+pub(crate) use heap::Heap;
+pub(crate) use place::Place;
+pub(crate) use read::{begins, read, stream};
+pub(crate) use stream::{Halt, ReadError, Sink};
+pub(crate) use value::Value;
+pub(crate) use view::View;
+pub(crate) use write::Writer;

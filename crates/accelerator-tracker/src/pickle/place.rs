@@ -1,0 +1,71 @@
+use std::sync::Arc;
+
+use super::heap::Heap;
+use super::value::{Body, Value};
+
+/// Where a list stands in a pickle, as far as it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It is the whole.
+    Root,
+    /// Under a key of the dictionary that is the whole.
+    Key(Arc<str>),
+    /// In the list under that key, with this index.
+    Index(Arc<str>, u64),
+}
+
+/// Where the value will be that is pushed onto the stack next. It is not certain, since the operations that put values
+/// together come behind them, but what Python writes comes out right.
+pub(super) fn of_next(heap: &Heap, stack: &[Value], marks: &[usize]) -> Option<Place> {
+    if stack.is_empty() {
+        return Some(Place::Root);
+    }
+    match owner(heap, stack, marks, stack.len())? {
+        (0, Step::Key(key)) => Some(Place::Key(key)),
+        (position, Step::Index(index)) if position > 0 => match owner(heap, stack, marks, position)? {
+            (0, Step::Key(key)) => Some(Place::Index(key, index)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+enum Step {
+    Key(Arc<str>),
+    Index(u64),
+}
+
+/// The position of what the value at a position will be put into, and how.
+fn owner(heap: &Heap, stack: &[Value], marks: &[usize], position: usize) -> Option<(usize, Step)> {
+    let below = |distance: usize| position.checked_sub(distance).map(|at| (at, body(heap, stack[at])));
+    let key_of = |at: usize| match body(heap, stack[position.checked_sub(1)?])? {
+        Body::Text(key) => Some((at, Step::Key(Arc::clone(key)))),
+        _ => None,
+    };
+    let inner = marks.partition_point(|&mark| mark <= position);
+    let Some(&mark) = inner.checked_sub(1).map(|index| &marks[index]) else {
+        // One by one: `list value`, `dict key value`.
+        return match (below(1), below(2)) {
+            (Some((at, Some(Body::List { items, .. }))), _) => Some((at, Step::Index(items.len() as u64))),
+            (_, Some((at, Some(Body::Dict { .. })))) => key_of(at),
+            _ => None,
+        };
+    };
+    // Many at once: `list mark value value …`, `dict mark key value key value …`; in there, one by one.
+    let count = position - mark;
+    let at = mark.checked_sub(1)?;
+    match body(heap, stack[at])? {
+        Body::List { items, .. } => Some((at, Step::Index((items.len() + count) as u64))),
+        Body::Dict { .. } if count % 2 == 1 => key_of(at),
+        Body::Dict { .. } => match below(1)? {
+            (at, Some(Body::List { items, .. })) if count > 0 => Some((at, Step::Index(items.len() as u64))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn body(heap: &Heap, value: Value) -> Option<&Body> {
+    let Value::Live(number) = value else { return None };
+    heap.part(number).map(|part| &part.body)
+}

@@ -1,0 +1,73 @@
+use std::convert::Infallible;
+use std::io::BufRead;
+use std::path::Path;
+
+use super::heap::Heap;
+use super::machine::Machine;
+use super::place::Place;
+use super::stream::{Halt, ReadError, Sink};
+use super::value::Value;
+use super::view::View;
+use crate::file::FileError;
+
+/// So much may be in memory at once: far more than any program needs that hands elements over, and far less than a
+/// machine has.
+const LIMIT: u64 = 1 << 31;
+
+/// Whether the pickle of a dictionary or list may begin so: with the number of its protocol, or before there was one with a
+/// mark, an empty list or dictionary, or a class.
+pub(crate) fn begins(start: &[u8]) -> bool {
+    matches!(start, [0x80 | b'(' | b']' | b'}' | b'c', ..])
+}
+
+/// A pickle in memory.
+pub(crate) struct Pickle {
+    heap: Heap,
+    root: Value,
+}
+
+impl Pickle {
+    /// The whole.
+    pub(crate) fn root(&self) -> View<'_> {
+        View::new(&self.heap, self.root)
+    }
+}
+
+/// Reads a pickle into memory. `path`: for messages.
+///
+/// # Errors
+/// [`FileError::Pickle`].
+pub(crate) fn read(reader: impl BufRead, path: &Path) -> Result<Pickle, FileError> {
+    match stream(reader, &mut Whole) {
+        Ok((heap, root)) => Ok(Pickle { heap, root }),
+        Err(ReadError::Pickle(source)) => Err(FileError::Pickle { path: path.to_owned(), source }),
+        Err(ReadError::Stop(never)) => match never {},
+    }
+}
+
+/// Reads a pickle, and hands elements of lists over meanwhile.
+pub(crate) fn stream<S: Sink>(
+    reader: impl BufRead,
+    sink: &mut S,
+) -> Result<(Heap, Value), ReadError<S::Stop>> {
+    Machine::new(reader, sink, LIMIT).run()
+}
+
+/// Takes nothing: all stays together.
+pub(super) struct Whole;
+
+impl Sink for Whole {
+    type Stop = Infallible;
+
+    fn takes(&mut self, _: &mut Heap, _: &Place, _: &[Value]) -> Result<bool, Infallible> {
+        Ok(false)
+    }
+
+    fn element(&mut self, _: &mut Heap, _: &Place, _: Value, _: u64) -> Result<(), Halt<Infallible>> {
+        Ok(())
+    }
+
+    fn shares(&self, _: View<'_>) -> bool {
+        false
+    }
+}

@@ -1,0 +1,128 @@
+use std::io::{BufRead, ErrorKind};
+
+use super::fault::PickleFault;
+
+/// Bytes are taken in pieces of this size at most, so that a length alone makes nobody allocate.
+const PIECE: u64 = 1 << 16;
+
+/// The bytes of a pickle, counted.
+pub(super) struct Source<R> {
+    reader: R,
+    offset: u64,
+    /// The operation that is being read, for messages.
+    opcode: &'static str,
+}
+
+impl<R: BufRead> Source<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, offset: 0, opcode: "an operation" }
+    }
+
+    /// How many bytes were taken.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Says what the next bytes belong to.
+    pub(super) fn begin(&mut self, opcode: &'static str) {
+        self.opcode = opcode;
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn at_end(&mut self) -> Result<bool, PickleFault> {
+        Ok(self.fill()?.is_empty())
+    }
+
+    #[inline]
+    pub(super) fn byte(&mut self) -> Result<u8, PickleFault> {
+        match self.fill()?.first() {
+            Some(&byte) => {
+                self.consume(1);
+                Ok(byte)
+            }
+            None => Err(self.truncated()),
+        }
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleFault> {
+        let mut bytes = [0; N];
+        let mut filled = 0;
+        while filled < N {
+            let next = self.fill()?;
+            let count = next.len().min(N - filled);
+            if count == 0 {
+                return Err(self.truncated());
+            }
+            bytes[filled..filled + count].copy_from_slice(&next[..count]);
+            self.consume(count);
+            filled += count;
+        }
+        Ok(bytes)
+    }
+
+    /// So many bytes. `charge` is asked ahead of each piece.
+    pub(super) fn bytes(
+        &mut self,
+        length: u64,
+        mut charge: impl FnMut(usize) -> Result<(), PickleFault>,
+    ) -> Result<Vec<u8>, PickleFault> {
+        let mut bytes = Vec::with_capacity(length.min(PIECE) as usize);
+        let mut left = length;
+        while left > 0 {
+            let next = self.fill()?;
+            let count = (next.len() as u64).min(left).min(PIECE) as usize;
+            if count == 0 {
+                return Err(self.truncated());
+            }
+            charge(count)?;
+            bytes.extend_from_slice(&next[..count]);
+            self.consume(count);
+            left -= count as u64;
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes up to the end of the line, without it.
+    pub(super) fn line(
+        &mut self,
+        mut charge: impl FnMut(usize) -> Result<(), PickleFault>,
+    ) -> Result<Vec<u8>, PickleFault> {
+        let mut line = Vec::new();
+        loop {
+            let next = self.fill()?;
+            if next.is_empty() {
+                return Err(self.truncated());
+            }
+            let end = next.iter().position(|&byte| byte == b'\n');
+            let count = end.unwrap_or(next.len());
+            charge(count)?;
+            line.extend_from_slice(&next[..count]);
+            self.consume(count + usize::from(end.is_some()));
+            if end.is_some() {
+                return Ok(line);
+            }
+        }
+    }
+
+    #[inline]
+    fn fill(&mut self) -> Result<&[u8], PickleFault> {
+        // Twice, since the borrow of an early return would last to the end of the function.
+        loop {
+            match self.reader.fill_buf() {
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self.reader.fill_buf()?)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.reader.consume(count);
+        self.offset += count as u64;
+    }
+
+    fn truncated(&self) -> PickleFault {
+        PickleFault::Truncated { opcode: self.opcode }
+    }
+}

@@ -1,0 +1,71 @@
+use super::fault::PickleFault;
+use super::value::Value;
+
+/// So deeply may parts be in one another before they are complete.
+const LEVELS: usize = 1 << 16;
+
+/// The values that are not put together yet, with marks between them.
+#[derive(Default)]
+pub(super) struct Stack {
+    values: Vec<Value>,
+    /// How many values were there at each mark.
+    marks: Vec<usize>,
+}
+
+impl Stack {
+    pub(super) fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    pub(super) fn marks(&self) -> &[usize] {
+        &self.marks
+    }
+
+    pub(super) fn push(&mut self, value: Value) {
+        self.values.push(value);
+    }
+
+    pub(super) fn mark(&mut self) -> Result<(), PickleFault> {
+        if self.marks.len() == LEVELS {
+            return Err(PickleFault::TooDeep { limit: LEVELS });
+        }
+        self.marks.push(self.values.len());
+        Ok(())
+    }
+
+    pub(super) fn pop(&mut self, opcode: &'static str) -> Result<Value, PickleFault> {
+        let value = self.top(opcode)?;
+        self.values.pop();
+        Ok(value)
+    }
+
+    pub(super) fn top(&self, opcode: &'static str) -> Result<Value, PickleFault> {
+        let top = self.values[self.fence()..].last().copied();
+        top.ok_or(PickleFault::Missing { opcode })
+    }
+
+    /// Whether the last mark is above all values.
+    pub(super) fn is_at_mark(&self) -> bool {
+        self.marks.last() == Some(&self.values.len())
+    }
+
+    /// Takes the mark away: the position of the first value behind it.
+    pub(super) fn unmark(&mut self, opcode: &'static str) -> Result<usize, PickleFault> {
+        self.marks.pop().filter(|&mark| mark <= self.values.len()).ok_or(PickleFault::Missing { opcode })
+    }
+
+    /// The position of the value below those from `first` on.
+    pub(super) fn below(&self, first: usize, opcode: &'static str) -> Result<usize, PickleFault> {
+        first.checked_sub(1).filter(|&at| at >= self.fence()).ok_or(PickleFault::Missing { opcode })
+    }
+
+    /// Takes the values from a position on.
+    pub(super) fn take_from(&mut self, first: usize) -> impl Iterator<Item = Value> {
+        self.values.drain(first..)
+    }
+
+    /// The position of the first value that may be taken: none below the last mark.
+    fn fence(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+}

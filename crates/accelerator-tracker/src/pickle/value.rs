@@ -1,0 +1,106 @@
+use std::sync::Arc;
+
+/// A value, by itself if it is small, else by the number of its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Value {
+    None,
+    Flag(bool),
+    Integer(i64),
+    /// Above the largest `i64`.
+    Unsigned(u64),
+    /// A whole number of more than 64 bits.
+    Huge,
+    Float(Real),
+    Class(Class),
+    /// A part that is on the heap as long as what it belongs to.
+    Live(u32),
+    /// A part that stays to the end.
+    Kept(u32),
+    /// A part that was handed over and forgotten.
+    Gone,
+}
+
+/// A float by its bits, so that values can be compared and looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Real(u64);
+
+impl Real {
+    pub(crate) fn new(value: f64) -> Self {
+        Self(value.to_bits())
+    }
+
+    pub(crate) fn value(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+/// The classes that a pickle may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    DefaultDict,
+    OrderedDict,
+    /// A type of Python's that makes an empty value, as the default of a `defaultdict`.
+    Plain,
+}
+
+/// A part of a pickle.
+pub(super) struct Part {
+    /// The byte at which it begins.
+    pub(super) offset: u64,
+    pub(super) stay: Stay,
+    pub(super) body: Body,
+}
+
+/// Whether a part stays to the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stay {
+    /// Nobody asked yet.
+    Open,
+    /// It cannot.
+    Never,
+    /// It does, with this number among the kept.
+    Kept(u32),
+}
+
+pub(super) enum Body {
+    Text(Arc<str>),
+    Bytes(Arc<[u8]>),
+    List {
+        items: Vec<Value>,
+        /// Elements of it were handed over, and are not here.
+        handed: bool,
+    },
+    Tuple(Vec<Value>),
+    Set(Vec<Value>),
+    Dict {
+        pairs: Vec<(Value, Value)>,
+        /// Made by a class: its attributes may follow.
+        of_class: bool,
+        /// It was handed over: not again.
+        handed: bool,
+    },
+}
+
+impl Body {
+    /// Bytes that it takes, about.
+    pub(super) fn cost(&self) -> u64 {
+        let count = match self {
+            Self::Text(text) => return text.len() as u64,
+            Self::Bytes(bytes) => return bytes.len() as u64,
+            Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => items.len(),
+            Self::Dict { pairs, .. } => 2 * pairs.len(),
+        };
+        (count * size_of::<Value>()) as u64
+    }
+}
+
+/// A part that stays. Equal ones are one.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum Kept {
+    Plain(Value),
+    Text(Arc<str>),
+    Bytes(Arc<[u8]>),
+    List(Arc<[u32]>),
+    Tuple(Arc<[u32]>),
+    Dict(Arc<[(u32, u32)]>),
+}

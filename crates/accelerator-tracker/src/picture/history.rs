@@ -1,0 +1,295 @@
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use accelerator_core::Bytes;
+
+use super::profile::{Marker, Profile, Sample, Span};
+use super::segments::{MapBlock, MapSegment, Moment, scope};
+use crate::snapshot::{Action, BlockState, MemorySnapshot, Segment, SegmentType, TraceEntry};
+
+/// Requests are rounded up to a multiple of it; a history has only what was asked for.
+const ROUNDED_TO: u64 = 512;
+
+impl Profile {
+    /// The history of one device: each entry is an operator. The segments at the end and, as far as the history goes
+    /// back, all counts are exact but for blocks that are gone: those are taken to be their requests, rounded up to
+    /// 512 bytes.
+    pub fn of_snapshot(title: &str, snapshot: &MemorySnapshot, device: u32) -> Self {
+        let none = Vec::new();
+        let entries = snapshot.device_traces.get(device as usize).unwrap_or(&none);
+        let segments: Vec<_> = snapshot.segments.iter().filter(|segment| segment.device == device).collect();
+        let mut state = State::at_the_end(&segments);
+        let mut profile = Self { title: title.to_owned(), ..Self::default() };
+        profile.samples = samples(&mut state, entries);
+        profile.allocated_before = Some(bytes(state.allocated));
+        profile.spans = spans(entries, &segments);
+        profile.markers = markers(snapshot, device, &profile);
+        profile.moments = moments(&profile, state, entries);
+        let at_the_end = segments.into_iter().map(MapSegment::from).collect();
+        let call = entries.len().saturating_sub(1);
+        profile.moments.push(Moment { name: "the end".to_owned(), call, segments: at_the_end });
+        if let Some(notes) = snapshot.notes.iter().find(|notes| notes.device == device) {
+            let memory = (notes.total_memory > 0).then_some(notes.total_memory);
+            profile.capacity = memory;
+            let facts = [("device", &notes.name), ("kind", &notes.kind), ("settings", &notes.settings)];
+            let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+            profile.facts = facts.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+            if notes.dropped > 0 {
+                profile.facts.push(("older entries dropped".to_owned(), notes.dropped.to_string()));
+            }
+        }
+        profile
+    }
+}
+
+/// What a device holds, as far as a history tells.
+#[derive(Clone, Default)]
+struct State {
+    segments: BTreeMap<u64, MapSegment>,
+    blocks: BTreeMap<u64, MapBlock>,
+    allocated: i128,
+    active: i128,
+    reserved: i128,
+}
+
+impl State {
+    fn at_the_end(segments: &[&Segment]) -> Self {
+        let mut state = Self::default();
+        for segment in segments {
+            state.reserved += i128::from(segment.total_size);
+            let mut address = segment.address;
+            for block in &segment.blocks {
+                if block.state != BlockState::Inactive {
+                    state.put(address, block.size, block.state, scope(&block.frames));
+                }
+                address = address.saturating_add(block.size);
+            }
+            state
+                .segments
+                .insert(segment.address, MapSegment { blocks: Vec::new(), ..MapSegment::from(*segment) });
+            // The size of a segment is that of its only block until it is drawn.
+            state.resize(segment.address, segment.total_size);
+        }
+        state
+    }
+
+    fn resize(&mut self, address: u64, size: u64) {
+        if let Some(segment) = self.segments.get_mut(&address) {
+            segment.blocks = vec![MapBlock { size, state: BlockState::Inactive, scope: Arc::default() }];
+        }
+    }
+
+    fn put(&mut self, address: u64, size: u64, state: BlockState, scope: Arc<str>) {
+        self.take(address);
+        self.count(size, state, 1);
+        self.blocks.insert(address, MapBlock { size, state, scope });
+    }
+
+    fn take(&mut self, address: u64) -> Option<MapBlock> {
+        let block = self.blocks.remove(&address)?;
+        self.count(block.size, block.state, -1);
+        Some(block)
+    }
+
+    fn count(&mut self, size: u64, state: BlockState, sign: i128) {
+        let bytes = sign * i128::from(size);
+        self.active += bytes;
+        if state == BlockState::Allocated {
+            self.allocated += bytes;
+        }
+    }
+
+    fn turn(&mut self, entry: &TraceEntry, to: BlockState) {
+        let block = self.take(entry.address);
+        let (size, scope) =
+            block.map_or_else(|| (rounded(entry), scope(&entry.frames)), |block| (block.size, block.scope));
+        self.put(entry.address, size, to, scope);
+    }
+
+    fn add_segment(&mut self, entry: &TraceEntry) {
+        self.reserved += i128::from(entry.size);
+        // Only small segments are as small.
+        let pool = if entry.size <= 2 << 20 { SegmentType::Small } else { SegmentType::Large };
+        let segment = MapSegment { pool, stream: entry.stream, address: entry.address, blocks: Vec::new() };
+        self.segments.entry(entry.address).or_insert(segment);
+        self.resize(entry.address, entry.size);
+    }
+
+    fn remove_segment(&mut self, entry: &TraceEntry) {
+        self.reserved -= i128::from(entry.size);
+        self.segments.remove(&entry.address);
+    }
+
+    fn apply(&mut self, entry: &TraceEntry) {
+        match entry.action {
+            Action::Alloc => {
+                self.put(entry.address, rounded(entry), BlockState::Allocated, scope(&entry.frames))
+            }
+            Action::FreeRequested => self.turn(entry, BlockState::AwaitingFree),
+            Action::FreeCompleted => drop(self.take(entry.address)),
+            Action::SegmentAlloc | Action::SegmentMap => self.add_segment(entry),
+            Action::SegmentFree | Action::SegmentUnmap => self.remove_segment(entry),
+            Action::Snapshot | Action::OutOfMemory { .. } | Action::Other => {}
+        }
+    }
+
+    fn undo(&mut self, entry: &TraceEntry) {
+        match entry.action {
+            Action::Alloc => drop(self.take(entry.address)),
+            Action::FreeRequested => self.turn(entry, BlockState::Allocated),
+            Action::FreeCompleted => {
+                self.put(entry.address, rounded(entry), BlockState::AwaitingFree, scope(&entry.frames));
+            }
+            Action::SegmentAlloc | Action::SegmentMap => self.remove_segment(entry),
+            Action::SegmentFree | Action::SegmentUnmap => self.add_segment(entry),
+            Action::Snapshot | Action::OutOfMemory { .. } | Action::Other => {}
+        }
+    }
+
+    /// The segments, with free blocks where no others are.
+    fn map(&self) -> Vec<MapSegment> {
+        let free = |size| MapBlock { size, state: BlockState::Inactive, scope: Arc::default() };
+        let segments = self.segments.values().map(|segment| {
+            let end = segment.address.saturating_add(segment.size());
+            let mut blocks = Vec::new();
+            let mut at = segment.address;
+            for (address, block) in self.blocks.range(segment.address..end) {
+                if *address > at {
+                    blocks.push(free(address - at));
+                }
+                // What a file says need not fit together.
+                let size = block.size.min(end - address).saturating_sub(at.saturating_sub(*address));
+                if size > 0 {
+                    blocks.push(MapBlock { size, ..block.clone() });
+                }
+                at = at.max(address.saturating_add(block.size).min(end));
+            }
+            if end > at {
+                blocks.push(free(end - at));
+            }
+            MapSegment { blocks, ..segment.clone() }
+        });
+        segments.collect()
+    }
+}
+
+/// A count of a file that does not fit together may be below zero.
+fn bytes(count: i128) -> u64 {
+    count.clamp(0, u64::MAX.into()) as u64
+}
+
+fn rounded(entry: &TraceEntry) -> u64 {
+    entry.size.checked_next_multiple_of(ROUNDED_TO).unwrap_or(entry.size)
+}
+
+/// The memory after each entry: from the end, where it is known, backward. Leaves the state at the start.
+fn samples(state: &mut State, entries: &[TraceEntry]) -> Vec<Sample> {
+    let mut names = Names::default();
+    let sample = |entry: &TraceEntry| {
+        let sample = Sample {
+            name: names.of(entry),
+            time_us: entry.time_us,
+            allocated: bytes(state.allocated),
+            active: bytes(state.active),
+            reserved: bytes(state.reserved),
+        };
+        state.undo(entry);
+        sample
+    };
+    let mut samples: Vec<_> = entries.iter().rev().map(sample).collect();
+    samples.reverse();
+    samples
+}
+
+/// Names of entries, each text kept once.
+#[derive(Default)]
+struct Names(HashMap<String, Arc<str>>);
+
+impl Names {
+    fn of(&mut self, entry: &TraceEntry) -> Arc<str> {
+        let scope = scope(&entry.frames);
+        let action = match entry.action {
+            Action::Alloc if !scope.is_empty() => return self.once(scope.to_string()),
+            Action::Alloc => "alloc",
+            Action::FreeRequested => "free",
+            Action::FreeCompleted => "free completed",
+            Action::SegmentAlloc => "segment alloc",
+            Action::SegmentFree => "segment free",
+            Action::SegmentMap => "segment map",
+            Action::SegmentUnmap => "segment unmap",
+            Action::Snapshot => return self.once("snapshot".to_owned()),
+            Action::OutOfMemory { .. } => "out of memory",
+            Action::Other => return self.once("other".to_owned()),
+        };
+        let size = Bytes(entry.size);
+        self.once(if scope.is_empty() {
+            format!("{action} {size}")
+        } else {
+            format!("{action} {size}, {scope}")
+        })
+    }
+
+    fn once(&mut self, name: String) -> Arc<str> {
+        self.0.entry(name).or_insert_with_key(|name| name.as_str().into()).clone()
+    }
+}
+
+/// The allocations: those of the history, and those that were there before.
+fn spans(entries: &[TraceEntry], segments: &[&Segment]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut live = HashMap::<u64, usize>::new();
+    for (call, entry) in entries.iter().enumerate() {
+        match entry.action {
+            Action::Alloc => {
+                live.insert(entry.address, spans.len());
+                spans.push(Span { bytes: entry.size, start: Some(call), end: None });
+            }
+            Action::FreeRequested => match live.remove(&entry.address) {
+                Some(span) => spans[span].end = Some(call),
+                None => spans.push(Span { bytes: entry.size, start: None, end: Some(call) }),
+            },
+            _ => {}
+        }
+    }
+    let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    let older =
+        blocks.filter(|block| block.state == BlockState::Allocated && !live.contains_key(&block.address));
+    spans.extend(older.map(|block| Span { bytes: block.requested_size, start: None, end: None }));
+    spans
+}
+
+/// Where marked times begin, by the times of the entries.
+fn markers(snapshot: &MemorySnapshot, device: u32, profile: &Profile) -> Vec<Marker> {
+    if !profile.has_times() {
+        return Vec::new();
+    }
+    let starts = snapshot
+        .annotations
+        .iter()
+        .filter(|annotation| annotation.device == device && &*annotation.stage == "START");
+    let call = |time: i64| profile.samples.partition_point(|sample| sample.time_us < time);
+    let mut markers: Vec<_> =
+        starts.map(|start| Marker { name: start.name.clone(), call: call(start.time_us) }).collect();
+    markers.sort_by_key(|marker| marker.call);
+    markers
+}
+
+/// The segments at the peaks and on the way; `state` is that of the start.
+fn moments(profile: &Profile, mut state: State, entries: &[TraceEntry]) -> Vec<Moment> {
+    if entries.iter().any(|entry| matches!(entry.action, Action::SegmentMap | Action::SegmentUnmap)) {
+        return Vec::new(); // which pages of a segment were there is not followed
+    }
+    let wanted = profile.moments_of_interest(Profile::EVEN_MOMENTS);
+    let mut wanted = wanted.into_iter().filter(|(call, _)| call + 1 < entries.len()).peekable();
+    let mut moments = Vec::new();
+    for (call, entry) in entries.iter().enumerate() {
+        state.apply(entry);
+        while let Some((_, name)) = wanted.next_if(|(at, _)| *at == call) {
+            moments.push(Moment { name, call, segments: state.map() });
+        }
+    }
+    moments
+}
+
+#[cfg(test)]
+mod tests;

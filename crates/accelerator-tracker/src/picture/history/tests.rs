@@ -1,0 +1,191 @@
+#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+
+use std::path::Path;
+
+use super::*;
+use crate::picture::Series;
+use crate::snapshot::{Annotation, Block, DeviceNotes, Frame};
+
+const MIB: u64 = 1 << 20;
+
+fn entry(action: Action, address: u64, size: u64, time_us: i64) -> TraceEntry {
+    TraceEntry {
+        action,
+        address,
+        size,
+        stream: 0,
+        time_us,
+        frames: Arc::default(),
+        pool_id: (0, 0),
+        user_metadata: Arc::default(),
+        compile_context: Arc::default(),
+        other: Vec::new(),
+    }
+}
+
+fn block(address: u64, size: u64, state: BlockState) -> Block {
+    Block { address, size, requested_size: size - 12, state, frames: Arc::default() }
+}
+
+fn segment(address: u64, blocks: Vec<Block>) -> Segment {
+    let total = |state: Option<BlockState>| {
+        blocks
+            .iter()
+            .filter(|block| state.is_none_or(|state| block.state == state))
+            .map(|block| block.size)
+            .sum()
+    };
+    Segment {
+        device: 0,
+        address,
+        total_size: total(None),
+        allocated_size: total(Some(BlockState::Allocated)),
+        active_size: total(Some(BlockState::Allocated)) + total(Some(BlockState::AwaitingFree)),
+        requested_size: 0,
+        stream: 0,
+        segment_type: SegmentType::Small,
+        pool_id: (0, 0),
+        is_expandable: false,
+        frames: Arc::default(),
+        blocks,
+    }
+}
+
+/// A block of 4 KiB is there at the start. One comes; the old one is freed, and comes free later; a segment comes and
+/// goes; a block comes and goes on its way.
+fn snapshot() -> MemorySnapshot {
+    let old = 0x1000;
+    let mut made = entry(Action::Alloc, 0x3000, 1_000, 20);
+    let frame = Frame { name: "forward".into(), filename: "/models/model.py".into(), line: 7 };
+    made.frames = [Arc::new(frame)].into();
+    let trace = vec![
+        made,
+        entry(Action::FreeRequested, old, 4_084, 30),
+        entry(Action::SegmentAlloc, 0x100_0000, 2 * MIB, 40),
+        entry(Action::Alloc, 0x100_0000, 512, 50),
+        entry(Action::FreeRequested, 0x100_0000, 512, 60),
+        entry(Action::FreeCompleted, 0x100_0000, 512, 70),
+        entry(Action::SegmentFree, 0x100_0000, 2 * MIB, 80),
+        entry(Action::FreeCompleted, old, 4_084, 90),
+        entry(Action::OutOfMemory { device_free: 0 }, 0, 1 << 40, 95),
+    ];
+    let blocks = vec![
+        block(old, 0x2000, BlockState::Inactive),
+        block(0x3000, 1_024, BlockState::Allocated),
+        block(0x3400, 2 * MIB - 0x2400, BlockState::Inactive),
+    ];
+    let mark =
+        |stage: &str, time_us| Annotation { stage: stage.into(), name: "step".into(), device: 0, time_us };
+    MemorySnapshot {
+        segments: vec![segment(old, blocks), Segment { device: 1, ..segment(0x900_0000, vec![]) }],
+        device_traces: vec![trace],
+        annotations: vec![mark("START", 35), mark("END", 90)],
+        notes: vec![DeviceNotes {
+            total_memory: 16 << 30,
+            name: "Sim".to_owned(),
+            dropped: 3,
+            ..DeviceNotes::default()
+        }],
+        ..MemorySnapshot::default()
+    }
+}
+
+#[test]
+fn counts_are_reckoned_back_from_the_end() {
+    let profile = Profile::of_snapshot("run", &snapshot(), 0);
+    let of = |series: Series| profile.samples.iter().map(|sample| series.of(sample)).collect::<Vec<_>>();
+    assert_eq!(profile.allocated_before, Some(4_096));
+    assert_eq!(of(Series::Allocated), [5_120, 1_024, 1_024, 1_536, 1_024, 1_024, 1_024, 1_024, 1_024]);
+    assert_eq!(of(Series::Active), [5_120, 5_120, 5_120, 5_632, 5_632, 5_120, 5_120, 1_024, 1_024]);
+    let (one, two) = (2 * MIB, 4 * MIB);
+    assert_eq!(of(Series::Reserved), [one, one, two, two, two, two, one, one, one]);
+    let names: Vec<_> = profile.samples.iter().map(|sample| &*sample.name).collect();
+    assert_eq!(
+        (names[0], names[1], names[8]),
+        ("forward, model.py:7", "free 3.99 KiB", "out of memory 1.00 TiB")
+    );
+    assert_eq!(profile.capacity, Some(16 << 30));
+    let facts: Vec<_> = profile.facts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(facts, [("device", "Sim"), ("older entries dropped", "3")]);
+    assert_eq!(profile.markers, [Marker { name: "step".into(), call: 2 }]);
+}
+
+#[test]
+fn the_scope_of_a_tracker_comes_before_calls() {
+    let frame = |name: &str, filename: &str| {
+        Arc::new(Frame { name: name.into(), filename: filename.into(), line: 0 })
+    };
+    let mut snapshot = snapshot();
+    snapshot.device_traces[0][0].frames =
+        [frame("allocate", "buffer.rs"), frame("layers.0.forward", "scope")].into();
+    assert_eq!(&*Profile::of_snapshot("run", &snapshot, 0).samples[0].name, "layers.0.forward");
+}
+
+#[test]
+fn allocations_live_from_call_to_call() {
+    let profile = Profile::of_snapshot("run", &snapshot(), 0);
+    let spans: Vec<_> = profile.spans.iter().map(|span| (span.bytes, span.start, span.end)).collect();
+    assert_eq!(spans, [(1_000, Some(0), None), (4_084, None, Some(1)), (512, Some(3), Some(4))]);
+}
+
+#[test]
+fn maps_are_those_of_their_moments() {
+    let profile = Profile::of_snapshot("run", &snapshot(), 0);
+    let bytes =
+        |moment: &Moment, state| moment.segments.iter().map(|segment| segment.bytes(state)).sum::<u64>();
+    assert!(profile.moments.len() > 5 && profile.moments.is_sorted_by_key(|moment| moment.call));
+    for moment in &profile.moments {
+        let sample = &profile.samples[moment.call];
+        assert_eq!(bytes(moment, BlockState::Allocated), sample.allocated, "{}", moment.name);
+        let active = sample.allocated + bytes(moment, BlockState::AwaitingFree);
+        assert_eq!(active, sample.active, "{}", moment.name);
+        assert_eq!(
+            moment.segments.iter().map(MapSegment::size).sum::<u64>(),
+            sample.reserved,
+            "{}",
+            moment.name
+        );
+    }
+    let last = profile.moments.last().unwrap();
+    assert_eq!((&*last.name, &*last.segments[0].blocks[1].scope, last.segments.len()), ("the end", "", 1));
+    assert_eq!(profile.moments[profile.moment_of_the_peak()].name, "peak allocated");
+}
+
+#[test]
+fn pytorchs_own_snapshot_agrees_with_its_statistics() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/pytorch");
+    let snapshot = MemorySnapshot::read(folder.join("tiny_transformer.snapshot.pickle")).unwrap();
+    let profile = Profile::of_snapshot("tiny transformer", &snapshot, 0);
+    let statistics = std::fs::read(folder.join("tiny_transformer.memory_stats.json")).unwrap();
+    let statistics: serde_json::Value = serde_json::from_slice(&statistics).unwrap();
+    let last = profile.samples.last().unwrap();
+    let current = |name: &str| statistics[format!("{name}.all.current")].as_u64().unwrap();
+    assert_eq!(last.allocated, current("allocated_bytes"));
+    assert_eq!(last.active, current("active_bytes"));
+    assert_eq!(last.reserved, current("reserved_bytes"));
+    // Peaks are of requests rounded up; what a block was larger is not in a history.
+    let peak = |name: &str| statistics[format!("{name}.all.peak")].as_u64().unwrap();
+    let (_, allocated) = profile.peak(Series::Allocated).unwrap();
+    assert!(allocated <= peak("allocated_bytes") && allocated > peak("allocated_bytes") * 98 / 100);
+    assert_eq!(profile.peak(Series::Reserved).unwrap().1, peak("reserved_bytes"));
+}
+
+#[test]
+fn a_file_that_does_not_fit_together_is_drawn_as_far_as_it_goes() {
+    let mut snapshot = snapshot();
+    let trace = &mut snapshot.device_traces[0];
+    trace.extend([
+        entry(Action::SegmentFree, 0x77, u64::MAX, i64::MIN),
+        entry(Action::FreeCompleted, 0x1800, u64::MAX, i64::MAX),
+        entry(Action::Alloc, u64::MAX, u64::MAX, 0),
+        entry(Action::SegmentAlloc, u64::MAX, u64::MAX, 0),
+        entry(Action::SegmentUnmap, 5, 1, 0),
+    ]);
+    let profile = Profile::of_snapshot("run", &snapshot, 0);
+    assert_eq!((profile.samples.len(), profile.moments.len()), (14, 1));
+    snapshot.device_traces[0].pop();
+    let profile = Profile::of_snapshot("run", &snapshot, 0);
+    assert!(profile.moments.len() > 1);
+    drop(crate::report::html(&profile));
+    assert!(Profile::of_snapshot("run", &MemorySnapshot::default(), 7).samples.is_empty());
+}

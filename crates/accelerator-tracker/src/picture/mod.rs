@@ -1,0 +1,16 @@
+//! What pictures and reports show, as plain data: [`Profile`]. It comes from a history, from a tracker, or is filled by
+//! hand.
+
+mod bins;
+mod history;
+mod outline;
+mod profile;
+mod segments;
+mod text;
+mod tracked;
+
+pub(crate) use bins::{grid, size_bins};
+pub(crate) use outline::outline;
+pub use profile::{Largest, Marker, Profile, Sample, Series, Span};
+pub use segments::{MapBlock, MapSegment, Moment};
+pub(crate) use text::{grouped, power, printable};

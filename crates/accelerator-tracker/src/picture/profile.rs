@@ -1,0 +1,281 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::segments::Moment;
+use crate::snapshot::BlockState;
+
+/// The memory of one device over some time.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// What was watched: a file, a model.
+    pub title: String,
+    /// What else is known of it, name and value: the device, the settings.
+    pub facts: Vec<(String, String)>,
+    /// All memory of the device, in bytes, where it is known.
+    pub capacity: Option<u64>,
+    /// Bytes that were allocated ahead of the first operator; `None`: not known, and so is what the first one added.
+    pub allocated_before: Option<u64>,
+    /// When the first operator began, on the clock of the samples; `None`: not known.
+    pub started_us: Option<i64>,
+    /// Whether a point divides the module of an operator from its name, as in those of trackers:
+    /// `layers.3.forward.addmm_1`.
+    pub has_modules: bool,
+    /// The memory after each operator, in the order of their calls.
+    pub samples: Vec<Sample>,
+    /// Named places between the operators.
+    pub markers: Vec<Marker>,
+    /// The segments at some moments, the earliest first.
+    pub moments: Vec<Moment>,
+    /// Each allocation, the earliest first.
+    pub spans: Vec<Span>,
+    /// Statistics at the end, by name.
+    pub statistics: Vec<(String, i64)>,
+}
+
+/// The memory after one operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The operator.
+    pub name: Arc<str>,
+    /// When it was over, in microseconds from any start; 0 in all samples: not known.
+    pub time_us: i64,
+    /// Bytes of blocks that are allocated.
+    pub allocated: u64,
+    /// Those, and what streams still use.
+    pub active: u64,
+    /// Bytes held from the driver.
+    pub reserved: u64,
+}
+
+/// A named place: ahead of the operator with this number, from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The number of the operator that follows.
+    pub call: usize,
+}
+
+/// The life of one allocation, in numbers of operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The bytes that were asked for.
+    pub bytes: u64,
+    /// The operator that made it; `None`: it is older than the profile.
+    pub start: Option<usize>,
+    /// The operator that freed it; `None`: it lives at the end.
+    pub end: Option<usize>,
+}
+
+/// What one operator added to the allocated memory, over all its calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Largest {
+    /// The operator.
+    pub name: Arc<str>,
+    /// The most that one call added.
+    pub bytes: u64,
+    /// The first call that added as much.
+    pub call: usize,
+    /// The calls that added anything.
+    pub calls: u64,
+    /// What they added together.
+    pub total: u64,
+}
+
+/// One of the three curves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "as in Sample")]
+pub enum Series {
+    Allocated,
+    Active,
+    Reserved,
+}
+
+impl Series {
+    /// All, in the order of legends.
+    pub const ALL: [Self; 3] = [Self::Allocated, Self::Active, Self::Reserved];
+
+    /// Its name in legends and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Active => "active",
+            Self::Reserved => "reserved",
+        }
+    }
+
+    /// Its value.
+    pub const fn of(self, sample: &Sample) -> u64 {
+        match self {
+            Self::Allocated => sample.allocated,
+            Self::Active => sample.active,
+            Self::Reserved => sample.reserved,
+        }
+    }
+}
+
+impl Profile {
+    /// The first call at which a series is highest, and how high.
+    pub fn peak(&self, series: Series) -> Option<(usize, u64)> {
+        let values = self.samples.iter().map(|sample| series.of(sample)).enumerate();
+        values.reduce(|peak, next| if next.1 > peak.1 { next } else { peak })
+    }
+
+    pub(crate) fn allocated_before(&self) -> u64 {
+        let first = self.samples.first().map_or(0, |sample| sample.allocated);
+        self.allocated_before.unwrap_or(first)
+    }
+
+    /// Whether nothing ever awaited its free.
+    pub(crate) fn is_active_allocated(&self) -> bool {
+        self.samples.iter().all(|sample| sample.active == sample.allocated)
+    }
+
+    /// The number of the moment at which the most is allocated, of those that there are.
+    pub fn moment_of_the_peak(&self) -> usize {
+        let allocated = |moment: &Moment| {
+            let segments = moment.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
+            segments.fold(0, u64::saturating_add)
+        };
+        let moments = self.moments.iter().map(allocated).enumerate();
+        moments.reduce(|most, next| if next.1 > most.1 { next } else { most }).map_or(0, |(moment, _)| moment)
+    }
+
+    /// So many moments at even distances are of interest in pictures and reports.
+    pub const EVEN_MOMENTS: usize = 6;
+
+    /// Calls after which the segments are worth a look, and why: the peaks, and so many at even distances.
+    pub fn moments_of_interest(&self, even: usize) -> Vec<(usize, String)> {
+        let peaks = [Series::Allocated, Series::Reserved];
+        let peaks = peaks.into_iter().filter_map(|series| {
+            let (call, _) = self.peak(series)?;
+            Some((call, format!("peak {}", series.name())))
+        });
+        let mut moments: Vec<_> = peaks.collect();
+        let count = self.samples.len();
+        let even = (1..=even).map(|number| number * count / (even + 1)).filter(|call| *call < count);
+        moments.extend(even.map(|call| (call, format!("call {call}"))));
+        moments.sort_by_key(|(call, _)| *call); // stable: a peak is ahead of what is even
+        moments.dedup_by_key(|(call, _)| *call);
+        moments
+    }
+
+    /// The module and the operator of a sample's name; in a trace it is `layers.3 / aten::addmm`.
+    pub(crate) fn module_and_operator<'a>(&self, name: &'a str) -> (&'a str, &'a str) {
+        if let Some(divided) = name.split_once(" / ") {
+            return divided;
+        }
+        // PyTorch's operators have points too, `add.Tensor_0`; its modules end like this, or are empty.
+        let ends = [".forward.", ".backward."];
+        let after = ends.iter().filter_map(|end| Some(name.rfind(end)? + end.len() - 1)).max();
+        let point = after.or_else(|| name.starts_with('.').then_some(0)).or_else(|| name.rfind('.'));
+        match point.filter(|_| self.has_modules) {
+            Some(point) => (&name[..point], &name[point + 1..]),
+            None => ("", name),
+        }
+    }
+
+    /// Whether the samples say when they were taken.
+    pub fn has_times(&self) -> bool {
+        self.samples.iter().any(|sample| sample.time_us != 0)
+    }
+
+    /// When each sample was taken, in microseconds from the first; a clock that was set back stands still. Without
+    /// times, a call takes a microsecond.
+    pub(crate) fn times(&self) -> Vec<u64> {
+        if !self.has_times() {
+            return (0..self.samples.len() as u64).collect();
+        }
+        // A sample without a time, among others that have one, is where the one ahead of it was.
+        let known = |sample: &Sample| (sample.time_us != 0).then_some(sample.time_us);
+        let Some(start) = self.samples.iter().find_map(known) else { return Vec::new() };
+        let mut latest = start;
+        let times = self.samples.iter().map(|sample| {
+            latest = latest.max(known(sample).unwrap_or(latest));
+            latest.abs_diff(start)
+        });
+        times.collect()
+    }
+
+    /// The operators that added most to the allocated memory, the largest first.
+    pub fn largest(&self, top: usize) -> Vec<Largest> {
+        let mut by_name = HashMap::<&str, Largest>::new();
+        let mut before = self.allocated_before();
+        for (call, sample) in self.samples.iter().enumerate() {
+            let added = sample.allocated.saturating_sub(before);
+            before = sample.allocated;
+            if added == 0 {
+                continue;
+            }
+            let name = &sample.name;
+            let new = || Largest { name: name.clone(), bytes: 0, call, calls: 0, total: 0 };
+            let largest = by_name.entry(name).or_insert_with(new);
+            if added > largest.bytes {
+                (largest.bytes, largest.call) = (added, call);
+            }
+            largest.calls += 1;
+            largest.total = largest.total.saturating_add(added);
+        }
+        let mut all: Vec<_> = by_name.into_values().collect();
+        all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.call.cmp(&b.call)));
+        all.truncate(top);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(samples: &[(&str, i64, u64)]) -> Profile {
+        let sample = |&(name, time_us, allocated): &(&str, i64, u64)| Sample {
+            name: name.into(),
+            time_us,
+            allocated,
+            active: allocated,
+            reserved: allocated,
+        };
+        Profile { samples: samples.iter().map(sample).collect(), ..Profile::default() }
+    }
+
+    #[test]
+    fn the_first_operator_and_repeated_names_count() {
+        let mut profile = profile(&[("a", 0, 10), ("b", 0, 14), ("a", 0, 20), ("c", 0, 3), ("b", 0, 10)]);
+        profile.allocated_before = Some(0);
+        let largest =
+            |name: &str, bytes, call, calls, total| Largest { name: name.into(), bytes, call, calls, total };
+        assert_eq!(profile.largest(9), [largest("a", 10, 0, 2, 16), largest("b", 7, 4, 2, 11)]);
+        assert_eq!(profile.largest(1).len(), 1);
+        assert_eq!(profile.peak(Series::Allocated), Some((2, 20)));
+    }
+
+    #[test]
+    fn what_is_older_than_the_profile_is_not_the_first_operators() {
+        let mut profile = profile(&[("a", 0, 110), ("b", 0, 115)]);
+        assert_eq!(profile.largest(9).iter().map(|largest| largest.bytes).collect::<Vec<_>>(), [5]);
+        profile.allocated_before = Some(100);
+        assert_eq!(profile.largest(9).iter().map(|largest| largest.bytes).collect::<Vec<_>>(), [10, 5]);
+    }
+
+    #[test]
+    fn names_of_trackers_have_modules() {
+        let plain = Profile::default();
+        let tracked = Profile { has_modules: true, ..Profile::default() };
+        let name = "layers.3.forward.addmm_1";
+        assert_eq!(tracked.module_and_operator(name), ("layers.3.forward", "addmm_1"));
+        assert_eq!(plain.module_and_operator(name), ("", name));
+        assert_eq!(tracked.module_and_operator("copy"), ("", "copy"));
+        let of_pytorch = "norm.forward.native_layer_norm_backward.default_0";
+        let divided = ("norm.forward", "native_layer_norm_backward.default_0");
+        assert_eq!(tracked.module_and_operator(of_pytorch), divided);
+        assert_eq!(tracked.module_and_operator(".zeros.default_0"), ("", "zeros.default_0"));
+        assert_eq!(plain.module_and_operator("h.0 / aten::gelu"), ("h.0", "aten::gelu"));
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        assert_eq!(profile(&[("", 50, 0), ("", 0, 0), ("", 90, 0), ("", 70, 0)]).times(), [0, 0, 40, 40]);
+        assert_eq!(profile(&[("", 0, 0), ("", 0, 0)]).times(), [0, 1]);
+        assert_eq!(profile(&[("", i64::MIN, 0), ("", i64::MAX, 0)]).times(), [0, u64::MAX]);
+    }
+}

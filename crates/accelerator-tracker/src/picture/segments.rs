@@ -1,0 +1,100 @@
+use std::sync::Arc;
+
+use accelerator_core::{BlockState as CoreState, PoolKind, Snapshot};
+
+use crate::snapshot::{self, BlockState, SegmentType};
+
+/// The segments of a device at one moment.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Which moment it is: `peak allocated`, `the end`.
+    pub name: String,
+    /// The last call ahead of it.
+    pub call: usize,
+    /// The segments.
+    pub segments: Vec<MapSegment>,
+}
+
+/// A segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapSegment {
+    /// The pool that it serves.
+    pub pool: SegmentType,
+    /// The stream that it serves.
+    pub stream: u64,
+    /// Where it starts.
+    pub address: u64,
+    /// Its blocks by address: together they are the segment.
+    pub blocks: Vec<MapBlock>,
+}
+
+/// A block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapBlock {
+    /// Bytes.
+    pub size: u64,
+    /// What it is doing.
+    pub state: BlockState,
+    /// What made it: an operator, a module, a function; empty: not known.
+    pub scope: Arc<str>,
+}
+
+impl MapSegment {
+    /// Bytes held from the driver.
+    pub fn size(&self) -> u64 {
+        self.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size))
+    }
+
+    /// Bytes of its blocks in this state.
+    pub fn bytes(&self, state: BlockState) -> u64 {
+        let blocks = self.blocks.iter().filter(|block| block.state == state);
+        blocks.fold(0, |sum: u64, block| sum.saturating_add(block.size))
+    }
+
+    /// The segments of an allocator; `scope` tells what made the block at an address.
+    pub fn of(snapshot: &Snapshot, scope: impl Fn(u64) -> Arc<str>) -> Vec<Self> {
+        let segment = |segment: &accelerator_core::SegmentSnapshot| {
+            let blocks = segment.blocks.iter().map(|block| {
+                let state = match block.state {
+                    CoreState::Allocated => BlockState::Allocated,
+                    CoreState::PendingFree => BlockState::AwaitingFree,
+                    CoreState::Inactive => BlockState::Inactive,
+                };
+                let scope = if state == BlockState::Inactive { Arc::default() } else { scope(block.address) };
+                MapBlock { size: block.size, state, scope }
+            });
+            let pool = match segment.pool {
+                PoolKind::Small => SegmentType::Small,
+                PoolKind::Large => SegmentType::Large,
+            };
+            let stream = segment.stream.get().into();
+            Self { pool, stream, address: segment.address, blocks: blocks.collect() }
+        };
+        snapshot.segments.iter().map(segment).collect()
+    }
+}
+
+impl From<&snapshot::Segment> for MapSegment {
+    fn from(segment: &snapshot::Segment) -> Self {
+        let blocks = segment.blocks.iter().map(|block| {
+            let scope =
+                if block.state == BlockState::Inactive { Arc::default() } else { scope(&block.frames) };
+            MapBlock { size: block.size, state: block.state, scope }
+        });
+        let snapshot::Segment { segment_type: pool, stream, address, .. } = *segment;
+        Self { pool, stream, address, blocks: blocks.collect() }
+    }
+}
+
+/// What made a block: the scope of a tracker, where one was open, or the innermost call.
+pub(super) fn scope(frames: &snapshot::Frames) -> Arc<str> {
+    if let Some(scope) = frames.last().filter(|frame| &*frame.filename == "scope") {
+        return scope.name.clone();
+    }
+    let Some(frame) = frames.first() else { return Arc::default() };
+    let file = frame.filename.rsplit(['/', '\\']).next().unwrap_or_default();
+    match file {
+        "" | "??" => frame.name.clone(),
+        file => format!("{}, {file}:{}", frame.name, frame.line).into(),
+    }
+}

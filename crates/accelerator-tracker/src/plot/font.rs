@@ -1,0 +1,19 @@
+use std::sync::OnceLock;
+
+use plotters::style::{FontStyle, register_font};
+
+use super::PlotError;
+
+/// Fonts for whoever shows an SVG. For plotters it is one name: that of the font below.
+pub(super) const FAMILY: &str = "DejaVu Sans, Verdana, Noto Sans, sans-serif";
+
+/// DejaVu Sans: Basic Latin and a few signs. Wider than most, so that what fits with it fits with others.
+const SANS: &[u8] = include_bytes!("sans.ttf");
+
+pub(super) fn register() -> Result<(), PlotError> {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    match REGISTERED.get_or_init(|| register_font(FAMILY, FontStyle::Normal, SANS).is_ok()) {
+        true => Ok(()),
+        false => Err(PlotError::Drawing("the font that is compiled in is damaged".to_owned())),
+    }
+}

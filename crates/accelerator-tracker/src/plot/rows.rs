@@ -1,0 +1,128 @@
+use crate::picture::{MapBlock, MapSegment};
+use crate::snapshot::SegmentType;
+
+/// The segments of one pool and stream, laid out in rows at one scale.
+#[derive(Debug)]
+pub(super) struct Group<'a> {
+    pub(super) pool: SegmentType,
+    /// `None`: of several streams.
+    pub(super) stream: Option<u64>,
+    pub(super) segments: Vec<&'a MapSegment>,
+    /// Bytes from the left to the right end of a row.
+    pub(super) row_bytes: u64,
+    pub(super) rows: Vec<Vec<Piece<'a>>>,
+}
+
+/// A segment in a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    /// Bytes from the left end of the row.
+    pub(super) start: u64,
+    pub(super) blocks: &'a [MapBlock],
+}
+
+/// Pools and streams of their own, up to so many; then the streams of a pool are one.
+const MOST_GROUPS: usize = 6;
+
+/// Lays segments out: large pools first, in about `rows` rows together, the largest segments first.
+pub(super) fn groups(segments: &[MapSegment], rows: u64) -> Vec<Group<'_>> {
+    let mut all = by_pool(segments, |segment| Some(segment.stream));
+    if all.len() > MOST_GROUPS {
+        all = by_pool(segments, |_| None);
+    }
+    let rows = (rows / all.len().max(1) as u64).max(3);
+    for group in &mut all {
+        group.lay_out(rows);
+    }
+    all
+}
+
+fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>) -> Vec<Group<'_>> {
+    let mut sorted: Vec<_> = segments.iter().collect();
+    let order = |segment: &&MapSegment| {
+        (
+            segment.pool == SegmentType::Small,
+            stream(segment),
+            std::cmp::Reverse(segment.size()),
+            segment.address,
+        )
+    };
+    sorted.sort_by_cached_key(order);
+    let same = |a: &&MapSegment, b: &&MapSegment| a.pool == b.pool && stream(a) == stream(b);
+    let group = |segments: &[&'_ MapSegment]| segments.first().map(|first| (first.pool, stream(first)));
+    let mut groups = Vec::new();
+    for chunk in sorted.chunk_by(same) {
+        let Some((pool, stream)) = group(chunk) else { continue };
+        groups.push(Group { pool, stream, segments: chunk.to_vec(), row_bytes: 0, rows: Vec::new() });
+    }
+    groups
+}
+
+impl Group<'_> {
+    /// Bytes held from the driver.
+    pub(super) fn reserved(&self) -> u64 {
+        self.segments.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.size()))
+    }
+
+    fn lay_out(&mut self, rows: u64) {
+        let largest = self.segments.iter().map(|segment| segment.size()).max().unwrap_or(0);
+        self.row_bytes = largest.max(self.reserved().div_ceil(rows)).max(1);
+        let mut filled: Vec<u64> = Vec::new();
+        let mut open = 0; // rows ahead of this one take nothing more
+        for segment in &self.segments {
+            let size = segment.size();
+            let fits = |row: &usize| self.row_bytes - filled[*row] >= size;
+            let row = (open..filled.len()).find(fits).unwrap_or(filled.len());
+            if row == filled.len() {
+                filled.push(0);
+                self.rows.push(Vec::new());
+                open = filled.len().saturating_sub(SEARCHED);
+            }
+            self.rows[row].push(Piece { start: filled[row], blocks: &segment.blocks });
+            filled[row] += size;
+        }
+    }
+}
+
+/// Rows that are searched for room, so that many segments take no time squared.
+const SEARCHED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::snapshot::BlockState;
+
+    fn segment(pool: SegmentType, stream: u64, size: u64) -> MapSegment {
+        let block = MapBlock { size, state: BlockState::Allocated, scope: Arc::default() };
+        MapSegment { pool, stream, address: size, blocks: vec![block] }
+    }
+
+    #[test]
+    fn every_segment_has_its_place() {
+        let sizes = [5, 1, 9, 3, 3, 7, 2];
+        let segments: Vec<_> = sizes.iter().map(|size| segment(SegmentType::Large, 0, *size)).collect();
+        let groups = groups(&segments, 3);
+        assert_eq!(groups.len(), 1);
+        assert_eq!((groups[0].row_bytes, groups[0].reserved()), (10, 30));
+        let rows =
+            groups[0].rows.iter().map(|row| row.iter().map(|piece| piece.blocks[0].size).collect::<Vec<_>>());
+        assert_eq!(rows.collect::<Vec<_>>(), [vec![9, 1], vec![7, 3], vec![5, 3, 2]]);
+        assert_eq!(groups[0].rows[2][2].start, 8);
+    }
+
+    #[test]
+    fn pools_and_streams_are_apart_unless_they_are_many() {
+        let some = [(SegmentType::Small, 0), (SegmentType::Large, 1), (SegmentType::Large, 0)];
+        let some: Vec<_> = some.iter().map(|(pool, stream)| segment(*pool, *stream, 4)).collect();
+        let order = groups(&some, 4).iter().map(|group| (group.pool, group.stream)).collect::<Vec<_>>();
+        assert_eq!(
+            order,
+            [(SegmentType::Large, Some(0)), (SegmentType::Large, Some(1)), (SegmentType::Small, Some(0))]
+        );
+        let many: Vec<_> = (0..50).map(|stream| segment(SegmentType::Large, stream, 4)).collect();
+        assert_eq!(groups(&many, 4).len(), 1);
+        assert!(groups(&[], 4).is_empty());
+    }
+}

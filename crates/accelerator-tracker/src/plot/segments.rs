@@ -1,0 +1,251 @@
+use std::collections::HashMap;
+
+use accelerator_core::Bytes;
+use plotters::prelude::DrawingBackend;
+use plotters::style::RGBColor;
+
+use super::bars::nothing;
+use super::canvas::{Anchor, Canvas, Rect, TEXT};
+use super::palette::Palette;
+use super::rows::{Group, Piece, groups};
+use super::{ColorBy, PlotError};
+use crate::picture::{MapBlock, MapSegment, Profile, Series, grouped};
+use crate::snapshot::{BlockState, SegmentType};
+
+const ROW: i32 = 22;
+const GAP: i32 = 5;
+const GROUP_HEAD: i32 = 34;
+const HEAD: i32 = 62;
+const LEGEND_ROW: i32 = 22;
+
+/// Rows, about: twice as many at most.
+const ROWS: u64 = 20;
+
+/// Blocks that are narrower are drawn together, so that a picture of many stays small.
+const NARROWEST: i32 = 2;
+
+fn moment(profile: &Profile, moment: usize) -> &[MapSegment] {
+    profile.moments.get(moment).map_or(&[], |moment| &moment.segments)
+}
+
+/// Rows that the legend may have.
+fn legend(by: ColorBy) -> i32 {
+    match by {
+        ColorBy::State => LEGEND_ROW,
+        ColorBy::Size => 2 * LEGEND_ROW,
+        ColorBy::Scope => 3 * LEGEND_ROW,
+    }
+}
+
+/// As high as its rows need.
+pub(super) fn height(profile: &Profile, number: usize, by: ColorBy) -> u32 {
+    let groups = groups(moment(profile, number), ROWS);
+    let rows = groups.iter().map(|group| GROUP_HEAD + group.rows.len() as i32 * (ROW + GAP));
+    (HEAD + legend(by) + rows.sum::<i32>().max(40) + 12) as u32
+}
+
+/// Each segment is as wide as it has bytes, and so are its blocks.
+pub(super) fn draw<DB: DrawingBackend>(
+    canvas: &Canvas<'_, DB>,
+    profile: &Profile,
+    title: &str,
+    number: usize,
+    by: ColorBy,
+) -> Result<(), PlotError> {
+    let rect = canvas.whole();
+    canvas.headline(rect, title, &profile.title)?;
+    let segments = moment(profile, number);
+    let groups = groups(segments, ROWS);
+    if groups.is_empty() {
+        return nothing(canvas, "no segments");
+    }
+    let coloring = Coloring::new(segments, by, canvas.palette);
+    // Three in a row.
+    let short = |text| canvas.shortened(text, TEXT, (rect.width() - 32) / 3 - 42);
+    let entries = coloring.legend.iter().map(|(color, text)| Ok((*color, short(text)?)));
+    canvas.legend(rect, HEAD, &entries.collect::<Result<Vec<_>, PlotError>>()?)?;
+    let mut top = HEAD + legend(by);
+    let (left, right) = (rect.left + 16, rect.right - 16);
+    for group in &groups {
+        let text = canvas.shortened(&headline(group), TEXT, right - left)?;
+        canvas.text(&text, (left, top + GROUP_HEAD / 2 + 2), TEXT, Anchor::Start, canvas.palette.text)?;
+        top += GROUP_HEAD;
+        let x = |bytes: u64| {
+            left + (bytes as f64 / group.row_bytes as f64 * f64::from(right - left)).round() as i32
+        };
+        for row in &group.rows {
+            for piece in row {
+                draw_segment(canvas, piece, top, &x, &coloring)?;
+            }
+            top += ROW + GAP;
+        }
+    }
+    Ok(())
+}
+
+fn headline(group: &Group<'_>) -> String {
+    let pool = match group.pool {
+        SegmentType::Large => "Large pool",
+        SegmentType::Small => "Small pool",
+    };
+    let stream = group.stream.map_or("all streams".to_owned(), |stream| format!("stream {stream}"));
+    let allocated = group.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
+    let allocated = allocated.fold(0, |sum: u64, bytes| sum.saturating_add(bytes));
+    let count = group.segments.len() as u64;
+    let segments = if count == 1 { "segment" } else { "segments" };
+    format!(
+        "{pool}, {stream}: {} in {} {segments}, {} allocated; a row is {}",
+        Bytes(group.reserved()),
+        grouped(count),
+        Bytes(allocated),
+        Bytes(group.row_bytes)
+    )
+}
+
+/// Narrow blocks are drawn as one, in the colour of the largest of them.
+fn draw_segment<DB: DrawingBackend>(
+    canvas: &Canvas<'_, DB>,
+    piece: &Piece<'_>,
+    top: i32,
+    x: &impl Fn(u64) -> i32,
+    coloring: &Coloring<'_>,
+) -> Result<(), PlotError> {
+    let size = piece.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size));
+    // A pixel apart from the next.
+    let end = (x(piece.start.saturating_add(size)) - 1).max(x(piece.start) + 1);
+    let mut at = piece.start;
+    let mut left = x(at);
+    let mut run: Option<(RGBColor, u64)> = None;
+    let mut pending: Vec<(i32, RGBColor)> = Vec::new(); // right ends
+    for block in piece.blocks {
+        at = at.saturating_add(block.size);
+        let right = x(at).min(end);
+        let color = coloring.color(block);
+        let largest = match run {
+            Some((_, size)) if size >= block.size => run,
+            _ => Some((color, block.size)),
+        };
+        run = largest;
+        if right - left >= NARROWEST || right == end && right > left {
+            let (color, _) = run.take().unwrap_or((color, 0));
+            match pending.last_mut() {
+                Some((end, last)) if *last == color && !coloring.apart => *end = right,
+                _ => pending.push((right, color)),
+            }
+            left = right;
+        }
+    }
+    let mut left = x(piece.start);
+    if pending.is_empty() {
+        pending.push((end, run.map_or(canvas.palette.free, |(color, _)| color)));
+    }
+    for (right, color) in pending {
+        // A line between blocks, where they are wide enough for it.
+        let gap = i32::from(coloring.apart && right - left > 4 && right < end);
+        canvas.rect(Rect { left, top, right: right - gap, bottom: top + ROW }, color)?;
+        left = right;
+    }
+    Ok(())
+}
+
+/// The colours of blocks.
+struct Coloring<'a> {
+    by: ColorBy,
+    palette: &'static Palette,
+    scopes: HashMap<&'a str, RGBColor>,
+    largest: u64,
+    legend: Vec<(Option<RGBColor>, String)>,
+    /// Whether blocks of one colour have a line between them.
+    apart: bool,
+}
+
+impl<'a> Coloring<'a> {
+    fn new(segments: &'a [MapSegment], by: ColorBy, palette: &'static Palette) -> Self {
+        let blocks = || {
+            segments
+                .iter()
+                .flat_map(|segment| &segment.blocks)
+                .filter(|block| block.state != BlockState::Inactive)
+        };
+        let largest = blocks().map(|block| block.size).max().unwrap_or(1);
+        let mut coloring =
+            Self { by, palette, scopes: HashMap::new(), largest, legend: Vec::new(), apart: true };
+        let total = |state| segments.iter().map(|segment| segment.bytes(state)).fold(0, u64::saturating_add);
+        let state =
+            |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
+        let free = state(BlockState::Inactive, "free");
+        match by {
+            ColorBy::State => {
+                coloring.legend = vec![
+                    state(BlockState::Allocated, "allocated"),
+                    state(BlockState::AwaitingFree, "freed, in use by a stream"),
+                    free,
+                ];
+            }
+            ColorBy::Size => {
+                let bound = |step: usize| Bytes(coloring.bound(step));
+                let steps = palette.ramp.iter().enumerate();
+                let steps =
+                    steps.map(|(step, color)| (Some(*color), format!("to {}", bound(step)))).collect();
+                coloring.legend = steps;
+                coloring.legend.push(free);
+            }
+            ColorBy::Scope => {
+                let mut bytes = HashMap::<&str, u64>::new();
+                for block in blocks() {
+                    let bytes = bytes.entry(&block.scope).or_default();
+                    *bytes = bytes.saturating_add(block.size);
+                }
+                let mut scopes: Vec<_> = bytes.into_iter().filter(|(scope, _)| !scope.is_empty()).collect();
+                scopes.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+                scopes.truncate(palette.kinds.len());
+                for ((scope, bytes), color) in scopes.into_iter().zip(palette.kinds) {
+                    coloring.scopes.insert(scope, color);
+                    coloring.legend.push((Some(color), format!("{}, {}", middle(scope), Bytes(bytes))));
+                }
+                coloring.legend.push((Some(palette.rest), "others".to_owned()));
+                coloring.legend.push(free);
+            }
+        }
+        coloring
+    }
+
+    fn color(&self, block: &MapBlock) -> RGBColor {
+        if block.state == BlockState::Inactive {
+            return self.palette.free;
+        }
+        match self.by {
+            ColorBy::State => self.by_state(block.state),
+            ColorBy::Size => {
+                let step = (0..self.palette.ramp.len()).find(|step| block.size <= self.bound(*step));
+                self.palette.ramp[step.unwrap_or(self.palette.ramp.len() - 1)]
+            }
+            ColorBy::Scope => self.scopes.get(&*block.scope).copied().unwrap_or(self.palette.rest),
+        }
+    }
+
+    /// The largest size of a step: each is eight times the one before.
+    fn bound(&self, step: usize) -> u64 {
+        let largest = self.largest.checked_next_power_of_two().unwrap_or(u64::MAX);
+        (largest >> (3 * (self.palette.ramp.len() - 1 - step))).max(1)
+    }
+
+    fn by_state(&self, state: BlockState) -> RGBColor {
+        match state {
+            BlockState::Allocated => self.palette.series(Series::Allocated),
+            BlockState::AwaitingFree => self.palette.series(Series::Active),
+            BlockState::Inactive => self.palette.free,
+        }
+    }
+}
+
+/// Names in a legend are short.
+fn middle(name: &str) -> String {
+    const LONGEST: usize = 32;
+    let chars: Vec<char> = name.chars().collect();
+    if chars.len() <= LONGEST {
+        return name.to_owned();
+    }
+    let (start, end) = (&chars[..LONGEST / 2], &chars[chars.len() - LONGEST / 2 + 1..]);
+    start.iter().chain(&['…']).chain(end).collect()
+}

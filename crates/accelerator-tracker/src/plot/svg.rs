@@ -1,0 +1,29 @@
+use std::fmt::Write;
+
+use plotters::style::RGBColor;
+
+use super::Theme;
+use super::palette::Palette;
+use crate::picture::printable;
+
+/// Gives a picture that was drawn light its name, and the dark colours for readers whose system is dark.
+pub(super) fn finish(svg: &str, title: &str) -> String {
+    let (tag, rest) = svg.split_once('>').unwrap_or((svg, ""));
+    let title = printable(title).replace('&', "&amp;").replace('<', "&lt;");
+    let colors = Palette::of(Theme::Light).colors().into_iter().zip(Palette::of(Theme::Dark).colors());
+    let mut dark = String::new();
+    for (from, to) in colors {
+        let (from, to) = (hex(from), hex(to));
+        // A rule goes before the attribute that it looks for.
+        let _ = write!(dark, "[fill=\"{from}\"]{{fill:{to}}}[stroke=\"{from}\"]{{stroke:{to}}}");
+    }
+    format!(
+        "{tag} role=\"img\">\n<title>{title}</title>\n<style>text{{white-space:pre}}\
+         @media(prefers-color-scheme:dark){{{dark}}}</style>{rest}"
+    )
+}
+
+/// As plotters writes it.
+fn hex(RGBColor(red, green, blue): RGBColor) -> String {
+    format!("#{red:02X}{green:02X}{blue:02X}")
+}

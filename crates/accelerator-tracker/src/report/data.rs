@@ -1,0 +1,186 @@
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::html::shortened;
+use crate::picture::{Largest, MapBlock, MapSegment, Moment, Profile, Series, outline};
+use crate::snapshot::{BlockState, SegmentType};
+
+/// Columns in which the extremes stay. More than a screen has are no use.
+const COLUMNS: u64 = 600;
+/// Of the rest, so many at most: the page must stay quick to open.
+const MOST_MARKERS: usize = 400;
+const MOST_SEGMENTS: usize = 2_000;
+const MOST_BLOCKS: usize = 6_000;
+
+/// What the scripts of the page draw. Names are numbers in `names`.
+#[derive(Serialize)]
+struct Data {
+    names: Vec<String>,
+    calls: usize,
+    capacity: Option<u64>,
+    timed: bool,
+    sample: Samples,
+    markers: Vec<(usize, u64, usize)>,
+    moments: Vec<MomentData>,
+}
+
+/// The samples that are shown, column by column.
+#[derive(Default, Serialize)]
+struct Samples {
+    call: Vec<usize>,
+    time: Vec<u64>,
+    name: Vec<usize>,
+    added: Vec<i128>,
+    allocated: Vec<u64>,
+    active: Vec<u64>,
+    reserved: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct MomentData {
+    name: usize,
+    call: usize,
+    /// How many segments are left out.
+    more: usize,
+    segments: Vec<SegmentData>,
+}
+
+/// Small or not, stream, address, blocks.
+type SegmentData = (u8, u64, String, Vec<BlockData>);
+
+/// Size, state, scope.
+type BlockData = (u64, u8, usize);
+
+/// As JSON that can stand in a script element.
+pub(super) fn json(profile: &Profile) -> String {
+    let mut names = Names::default();
+    let times = profile.times();
+    let data = Data {
+        calls: profile.samples.len(),
+        capacity: profile.capacity,
+        timed: profile.has_times(),
+        sample: samples(profile, &times, &mut names),
+        markers: markers(profile, &times, &mut names),
+        moments: profile.moments.iter().map(|moment| moment_data(moment, &mut names)).collect(),
+        names: names.texts,
+    };
+    // `</script>` and `<!--` would end it, or change how it is read.
+    serde_json::to_string(&data).unwrap_or_default().replace('<', "\\u003c")
+}
+
+/// Names, each once.
+#[derive(Default)]
+struct Names {
+    numbers: HashMap<Arc<str>, usize>,
+    texts: Vec<String>,
+}
+
+impl Names {
+    fn number(&mut self, name: &Arc<str>) -> usize {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        self.texts.push(shortened(name));
+        self.numbers.insert(name.clone(), self.texts.len() - 1);
+        self.texts.len() - 1
+    }
+}
+
+fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
+    let mut shown = Samples::default();
+    for call in chosen(profile, times) {
+        let sample = &profile.samples[call];
+        let before =
+            call.checked_sub(1).map_or(profile.allocated_before(), |call| profile.samples[call].allocated);
+        shown.call.push(call);
+        shown.time.push(times[call]);
+        shown.name.push(names.number(&sample.name));
+        shown.added.push(i128::from(sample.allocated) - i128::from(before));
+        shown.allocated.push(sample.allocated);
+        shown.active.push(sample.active);
+        shown.reserved.push(sample.reserved);
+    }
+    shown
+}
+
+/// The samples that any of the curves needs, and the largest steps.
+fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
+    let count = profile.samples.len();
+    let column =
+        |at: u64, last: u64| (u128::from(at) * u128::from(COLUMNS) / u128::from(last.max(1))) as usize;
+    let last_time = times.last().copied().unwrap_or(0);
+    let by_call = |call: usize| column(call as u64, count as u64);
+    let by_time = |call: usize| column(times[call], last_time);
+    let mut chosen: BTreeSet<usize> =
+        profile.largest(30).into_iter().map(|Largest { call, .. }| call).collect();
+    for series in Series::ALL {
+        let value = |call: usize| series.of(&profile.samples[call]);
+        chosen.extend(outline(count, by_call, value));
+        if profile.has_times() {
+            chosen.extend(outline(count, by_time, value));
+        }
+    }
+    chosen
+}
+
+fn markers(profile: &Profile, times: &[u64], names: &mut Names) -> Vec<(usize, u64, usize)> {
+    let every = profile.markers.len().div_ceil(MOST_MARKERS).max(1);
+    let last = times.last().copied().unwrap_or(0);
+    let markers = profile.markers.iter().step_by(every);
+    let time = |call: usize| times.get(call).copied().unwrap_or(last);
+    markers.map(|marker| (marker.call, time(marker.call), names.number(&marker.name))).collect()
+}
+
+fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
+    let mut segments: Vec<&MapSegment> = moment.segments.iter().collect();
+    segments.sort_by_cached_key(|segment| std::cmp::Reverse(segment.size()));
+    let more = segments.len().saturating_sub(MOST_SEGMENTS);
+    segments.truncate(MOST_SEGMENTS);
+    let mut least = 0;
+    let mut blocks: Vec<Vec<MapBlock>>;
+    loop {
+        blocks = segments.iter().map(|segment| coarse(&segment.blocks, least)).collect();
+        if blocks.iter().map(Vec::len).sum::<usize>() <= MOST_BLOCKS || least > 1 << 62 {
+            break;
+        }
+        least = (2 * least).max(512);
+    }
+    let block = |block: &MapBlock, names: &mut Names| {
+        let state = match block.state {
+            BlockState::Allocated => 0,
+            BlockState::AwaitingFree => 1,
+            BlockState::Inactive => 2,
+        };
+        (block.size, state, names.number(&block.scope))
+    };
+    let mut segment = |(segment, blocks): (&&MapSegment, &Vec<MapBlock>)| {
+        let blocks = blocks.iter().map(|one| block(one, names)).collect();
+        let is_small = u8::from(segment.pool == SegmentType::Small);
+        (is_small, segment.stream, format!("{:#x}", segment.address), blocks)
+    };
+    let segments = segments.iter().zip(&blocks).map(&mut segment).collect();
+    MomentData { name: names.number(&moment.name.as_str().into()), call: moment.call, more, segments }
+}
+
+/// Neighbours that are smaller than `least` become one, which is what the largest of them is.
+fn coarse(blocks: &[MapBlock], least: u64) -> Vec<MapBlock> {
+    let mut coarse: Vec<MapBlock> = Vec::new();
+    let mut largest = u64::MAX; // of those that the last one is made of
+    for block in blocks {
+        match coarse.last_mut().filter(|last| last.size < least && block.size < least) {
+            Some(last) => {
+                if block.size > largest {
+                    (last.state, last.scope, largest) = (block.state, block.scope.clone(), block.size);
+                }
+                last.size = last.size.saturating_add(block.size);
+            }
+            None => {
+                coarse.push(block.clone());
+                largest = block.size;
+            }
+        }
+    }
+    coarse
+}

@@ -1,0 +1,31 @@
+use crate::picture::printable;
+
+/// Names come from files: whatever is in them is text.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in shortened(text).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A name of modules and operators: lines may break between its parts.
+pub(super) fn breakable(name: &str) -> String {
+    let parts: Vec<_> = shortened(name).split_inclusive(['.', '/', ':', '_']).map(escape).collect();
+    parts.join("<wbr>").replace(":<wbr>:", "::")
+}
+
+/// A name that can be shown, and does not fill the page.
+pub(super) fn shortened(name: &str) -> String {
+    const LONGEST: usize = 300;
+    let end = name.char_indices().nth(LONGEST).map_or(name.len(), |(end, _)| end);
+    let rest = if end < name.len() { "…" } else { "" };
+    printable(&name[..end]) + rest
+}

@@ -1,0 +1,107 @@
+use std::sync::Arc;
+
+use crate::pickle::{Value, View};
+
+/// Where and why a snapshot is not one.
+pub(super) struct Wrong {
+    pub(super) offset: u64,
+    pub(super) reason: String,
+}
+
+/// A dictionary of a snapshot: what is needed to say what is wrong with it.
+#[derive(Clone, Copy)]
+pub(super) struct Fields {
+    /// What it is, as `a block`.
+    what: &'static str,
+    offset: u64,
+}
+
+impl Fields {
+    /// `offset`: a byte near it, if it does not know where it begins.
+    pub(super) fn new(what: &'static str, view: View<'_>, offset: u64) -> Self {
+        Self { what, offset: view.offset().unwrap_or(offset) }
+    }
+
+    pub(super) fn offset(self) -> u64 {
+        self.offset
+    }
+
+    /// The keys and values; what has no text for a key is nothing that anybody knows.
+    pub(super) fn of<'a>(
+        self,
+        view: View<'a>,
+    ) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
+        let found = || format!("{} is {}, but should be a dict", self.what, view.type_name());
+        let pairs = view.pairs().ok_or_else(|| self.wrong(found()))?;
+        Ok(pairs.filter_map(|(key, value)| Some((key.text()?, value))))
+    }
+
+    /// As [`of`](Self::of), of a part that no other has: it is used up.
+    pub(super) fn of_own<'a>(
+        self,
+        view: View<'a>,
+    ) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
+        let pairs = self.of(view)?;
+        if view.is_kept() {
+            Err(self.wrong(format!("{} is a part of others too", self.what)))
+        } else {
+            Ok(pairs)
+        }
+    }
+
+    pub(super) fn unsigned(self, key: &str, value: View<'_>) -> Result<u64, Wrong> {
+        value.unsigned().ok_or_else(|| self.unfit(key, value, "a whole number from 0 to 2^64"))
+    }
+
+    pub(super) fn integer(self, key: &str, value: View<'_>) -> Result<i64, Wrong> {
+        value.integer().ok_or_else(|| self.unfit(key, value, "a whole number"))
+    }
+
+    pub(super) fn device(self, key: &str, value: View<'_>) -> Result<u32, Wrong> {
+        let number = value.unsigned().and_then(|number| u32::try_from(number).ok());
+        number.ok_or_else(|| self.unfit(key, value, "the number of a device"))
+    }
+
+    pub(super) fn float(self, key: &str, value: View<'_>) -> Result<f64, Wrong> {
+        value.float().ok_or_else(|| self.unfit(key, value, "a float"))
+    }
+
+    pub(super) fn flag(self, key: &str, value: View<'_>) -> Result<bool, Wrong> {
+        value.flag().ok_or_else(|| self.unfit(key, value, "True or False"))
+    }
+
+    pub(super) fn text<'v>(self, key: &str, value: View<'v>) -> Result<&'v Arc<str>, Wrong> {
+        value.text().ok_or_else(|| self.unfit(key, value, "a str"))
+    }
+
+    /// The elements of a list or tuple; none of `None`.
+    pub(super) fn items(self, key: &str, value: View<'_>) -> Result<Vec<Value>, Wrong> {
+        match value.items() {
+            Some(items) => Ok(items.map(View::value).collect()),
+            None if value.is_none() => Ok(Vec::new()),
+            None => Err(self.unfit(key, value, "a list")),
+        }
+    }
+
+    /// A pair of whole numbers.
+    pub(super) fn pair(self, key: &str, value: View<'_>) -> Result<(u64, u64), Wrong> {
+        let mut numbers = value.items().into_iter().flatten().map(View::unsigned);
+        match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Some(first)), Some(Some(second)), None) => Ok((first, second)),
+            _ => Err(self.unfit(key, value, "a pair of whole numbers")),
+        }
+    }
+
+    pub(super) fn missing(self, key: &str) -> Wrong {
+        self.wrong(format!("{} has no `{key}`", self.what))
+    }
+
+    pub(super) fn unfit(self, key: &str, value: View<'_>, expected: &str) -> Wrong {
+        let found = value.integer().map_or(value.type_name().to_owned(), |integer| integer.to_string());
+        self.wrong(format!("`{key}` of {} is {found}, but should be {expected}", self.what))
+    }
+
+    pub(super) fn wrong(self, reason: String) -> Wrong {
+        Wrong { offset: self.offset, reason }
+    }
+}

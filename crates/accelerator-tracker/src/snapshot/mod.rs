@@ -1,0 +1,20 @@
+//! Snapshots of the allocators of a process with their history, as `torch.cuda.memory._snapshot` has them.
+
+mod fields;
+mod frames;
+mod notes;
+mod parts;
+mod passing;
+mod read;
+mod settings;
+mod types;
+mod visit;
+mod write;
+
+pub use types::{
+    Action, Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind,
+    PoolId, Segment, SegmentType, Setting, TraceEntry,
+};
+pub use visit::{SnapshotVisitor, Stop, visit};
+
+pub use crate::file::FileError;

@@ -1,0 +1,181 @@
+//! What PyTorch's file has no place for, under a key that PyTorch does not look at.
+
+use std::io::{self, Write};
+
+use super::fields::{Fields, Wrong};
+use super::types::{DeviceNotes, Note, NoteKind};
+use crate::file::excerpt;
+use crate::pickle::{Heap, Value, View, Writer};
+
+/// The key in the snapshot. It comes first, so that who reads it has it ahead of all else.
+pub(super) const KEY: &str = "accelerator";
+
+const VERSION: u64 = 1;
+
+/// So many bytes there may be of texts and addresses: they are copied, and a file may refer to one a million times.
+const MOST: usize = 1 << 26;
+
+pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> io::Result<()> {
+    out.open_dict()?;
+    out.text("version")?;
+    out.integer(VERSION)?;
+    out.text("devices")?;
+    out.list(devices, write_device)?;
+    out.close_dict()
+}
+
+fn write_device<W: Write>(out: &mut Writer<W>, device: &DeviceNotes) -> io::Result<()> {
+    let DeviceNotes {
+        device,
+        kind,
+        name,
+        total_memory,
+        settings,
+        memory_fraction,
+        dropped,
+        segment_order,
+        notes,
+    } = device;
+    out.open_dict()?;
+    out.text("device")?;
+    out.integer(*device)?;
+    out.text("kind")?;
+    out.text_once(kind)?;
+    out.text("name")?;
+    out.text_once(name)?;
+    out.text("total_memory")?;
+    out.integer(*total_memory)?;
+    out.text("settings")?;
+    out.text_once(settings)?;
+    out.text("memory_fraction")?;
+    out.float(*memory_fraction)?;
+    out.text("dropped")?;
+    out.integer(*dropped)?;
+    out.text("segment_order")?;
+    out.list(segment_order, |out, &address| out.integer(address))?;
+    out.text("notes")?;
+    out.list(notes, write_note)?;
+    out.close_dict()
+}
+
+fn write_note<W: Write>(out: &mut Writer<W>, note: &Note) -> io::Result<()> {
+    out.open_dict()?;
+    out.text("before")?;
+    out.integer(note.before)?;
+    out.text("kind")?;
+    match &note.kind {
+        NoteKind::CacheEmptied => out.text("cache_emptied")?,
+        NoteKind::Refused => out.text("refused")?,
+        NoteKind::Settings(settings) => {
+            out.text("settings")?;
+            out.text("value")?;
+            out.text_once(settings)?;
+        }
+        NoteKind::MemoryFraction(fraction) => {
+            out.text("memory_fraction")?;
+            out.text("value")?;
+            out.float(*fraction)?;
+        }
+    }
+    out.close_dict()
+}
+
+pub(super) fn read(heap: &mut Heap, value: Value) -> Result<Vec<DeviceNotes>, Wrong> {
+    let view = View::new(heap, value);
+    let fields = Fields::new("what is under `accelerator`", view, 0);
+    let mut devices = Vec::new();
+    for (key, value) in fields.of_own(view)? {
+        match &**key {
+            "version" if value.unsigned() == Some(VERSION) => {}
+            "version" => {
+                let what = "was written by a newer version of this library: read it with that one";
+                return Err(fields.wrong(format!("the snapshot {what}")));
+            }
+            "devices" => devices = fields.items(key, value)?,
+            _ => {}
+        }
+    }
+    let mut reading = Reading { heap, bytes: MOST };
+    devices.into_iter().map(|device| reading.device(device, fields.offset())).collect()
+}
+
+struct Reading<'h> {
+    heap: &'h mut Heap,
+    /// So many bytes may still be copied.
+    bytes: usize,
+}
+
+impl Reading<'_> {
+    fn device(&mut self, value: Value, offset: u64) -> Result<DeviceNotes, Wrong> {
+        let view = View::new(self.heap, value);
+        let fields = Fields::new("the notes of a device", view, offset);
+        let mut read = DeviceNotes { memory_fraction: 1.0, ..DeviceNotes::default() };
+        let (mut order, mut notes) = (None, None);
+        for (key, value) in fields.of_own(view)? {
+            match &**key {
+                "device" => read.device = fields.device(key, value)?,
+                "kind" => read.kind = copy(&mut self.bytes, fields, key, value)?,
+                "name" => read.name = copy(&mut self.bytes, fields, key, value)?,
+                "total_memory" => read.total_memory = fields.unsigned(key, value)?,
+                "settings" => read.settings = copy(&mut self.bytes, fields, key, value)?,
+                "memory_fraction" => read.memory_fraction = fields.float(key, value)?,
+                "dropped" => read.dropped = fields.unsigned(key, value)?,
+                "segment_order" => order = Some(value),
+                "notes" => notes = Some(value.value()),
+                _ => {}
+            }
+        }
+        if let Some(order) = order {
+            let items = order.items().ok_or_else(|| fields.unfit("segment_order", order, "a list"))?;
+            spend(&mut self.bytes, 8 * items.len(), fields)?;
+            let addresses = items.map(|item| fields.unsigned("segment_order", item));
+            read.segment_order = addresses.collect::<Result<_, _>>()?;
+        }
+        for part in [Some(value), order.map(View::value)].into_iter().flatten() {
+            self.heap.hand(part);
+        }
+        if let Some(notes) = notes {
+            let items = fields.items("notes", View::new(self.heap, notes))?;
+            self.heap.hand(notes);
+            read.notes =
+                items.into_iter().map(|item| self.note(item, fields.offset())).collect::<Result<_, _>>()?;
+        }
+        Ok(read)
+    }
+
+    fn note(&mut self, value: Value, offset: u64) -> Result<Note, Wrong> {
+        let view = View::new(self.heap, value);
+        let fields = Fields::new("a note", view, offset);
+        let (mut before, mut kind, mut of) = (None, None, None);
+        for (key, value) in fields.of_own(view)? {
+            match &**key {
+                "before" => before = Some(fields.unsigned(key, value)?),
+                "kind" => kind = Some(fields.text(key, value)?),
+                "value" => of = Some(value),
+                _ => {}
+            }
+        }
+        let of = of.ok_or_else(|| fields.missing("value"));
+        let kind = match &**kind.ok_or_else(|| fields.missing("kind"))? {
+            "cache_emptied" => NoteKind::CacheEmptied,
+            "refused" => NoteKind::Refused,
+            "settings" => NoteKind::Settings(copy(&mut self.bytes, fields, "value", of?)?),
+            "memory_fraction" => NoteKind::MemoryFraction(fields.float("value", of?)?),
+            other => return Err(fields.wrong(format!("`{}` is no kind of note", excerpt(other)))),
+        };
+        self.heap.hand(value);
+        Ok(Note { before: before.ok_or_else(|| fields.missing("before"))?, kind })
+    }
+}
+
+fn copy(left: &mut usize, fields: Fields, key: &str, value: View<'_>) -> Result<String, Wrong> {
+    let text = fields.text(key, value)?;
+    spend(left, text.len(), fields)?;
+    Ok(text.to_string())
+}
+
+fn spend(left: &mut usize, bytes: usize, fields: Fields) -> Result<(), Wrong> {
+    let rest = left.checked_sub(bytes);
+    *left = rest.ok_or_else(|| fields.wrong(format!("the notes have more than {MOST} bytes")))?;
+    Ok(())
+}

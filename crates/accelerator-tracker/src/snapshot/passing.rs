@@ -1,0 +1,245 @@
+//! A snapshot is passed on to a visitor while its pickle is read.
+
+use super::fields::{Fields, Wrong};
+use super::frames::is_shared;
+use super::parts::Parts;
+use super::visit::{SnapshotVisitor, Stop};
+use super::{notes, settings};
+use crate::file::excerpt;
+use crate::pickle::{Halt, Heap, Place, Sink, Value, View};
+
+/// PyTorch has eleven.
+const MOST_SETTINGS: usize = 1000;
+
+/// Why it ends early.
+pub(super) enum End {
+    Wrong(Wrong),
+    Visitor(Stop),
+}
+
+impl From<Wrong> for End {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+impl From<Stop> for End {
+    fn from(stop: Stop) -> Self {
+        Self::Visitor(stop)
+    }
+}
+
+/// What a list of a snapshot holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Segments,
+    Entries(u32),
+    Annotations,
+    /// Nothing that is known.
+    Other,
+}
+
+pub(super) struct Passing<'v, V> {
+    visitor: &'v mut V,
+    parts: Parts,
+    /// Whether the notes were looked for, and found.
+    looked_for_notes: bool,
+    noted: bool,
+    /// What was handed over while it was read.
+    segments: bool,
+    annotations: bool,
+    /// How many histories have begun.
+    histories: u32,
+}
+
+impl<'v, V: SnapshotVisitor> Passing<'v, V> {
+    pub(super) fn new(visitor: &'v mut V) -> Self {
+        Self {
+            visitor,
+            parts: Parts::new(),
+            looked_for_notes: false,
+            noted: false,
+            segments: false,
+            annotations: false,
+            histories: 0,
+        }
+    }
+
+    /// Passes on what was not handed over while the pickle was read.
+    pub(super) fn rest(&mut self, heap: &mut Heap, root: Value) -> Result<(), Halt<End>> {
+        let fields = Fields::new("the snapshot", View::new(heap, root), 0);
+        if View::new(heap, root).pairs().is_none() {
+            // Segments alone: a list.
+            let is_list = View::new(heap, root).items().is_some();
+            return match is_list {
+                true => self.all(heap, fields, "segments", root, Holds::Segments, false),
+                false if self.segments => Ok(()),
+                false => fields.of(View::new(heap, root)).map(drop).map_err(stop),
+            };
+        }
+        let of = |heap: &Heap, key| View::new(heap, root).get(key).map(View::value);
+        if let Some(list) = of(heap, notes::KEY).filter(|_| !self.noted) {
+            self.pass_notes(heap, list).map_err(Halt::Stop)?;
+        }
+        let Some(list) = of(heap, "segments") else {
+            return Err(Halt::Stop(fields.wrong(no_segments(View::new(heap, root))).into()));
+        };
+        self.all(heap, fields, "segments", list, Holds::Segments, self.segments)?;
+        if let Some(histories) = of(heap, "device_traces") {
+            let items = fields.items("device_traces", View::new(heap, histories)).map_err(stop)?;
+            for (device, list) in (0..).zip(items).skip(self.histories as usize) {
+                self.visitor.history(device).map_err(stop)?;
+                self.all(heap, fields, "device_traces", list, Holds::Entries(device), false)?;
+            }
+        }
+        if let Some(list) = of(heap, "external_annotations") {
+            let passed = self.annotations;
+            self.all(heap, fields, "external_annotations", list, Holds::Annotations, passed)?;
+        }
+        let settings = View::new(heap, root).get("allocator_settings");
+        if let Some(settings) = settings.filter(|settings| settings.pairs().is_some()) {
+            let fields = Fields::new("the settings", settings, 0);
+            for (name, value) in fields.of(settings).map_err(stop)?.take(MOST_SETTINGS) {
+                if let Some(setting) = settings::of(value).filter(|_| settings::is_name(name)) {
+                    self.visitor.setting(name, setting).map_err(stop)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on the elements of a list, unless they were `passed` on before.
+    fn all(
+        &mut self,
+        heap: &mut Heap,
+        fields: Fields,
+        key: &str,
+        list: Value,
+        holds: Holds,
+        passed: bool,
+    ) -> Result<(), Halt<End>> {
+        if passed {
+            return Ok(());
+        }
+        let items = fields.items(key, View::new(heap, list)).map_err(stop)?;
+        heap.hand(list);
+        items.into_iter().try_for_each(|item| self.pass_on(heap, holds, item, fields.offset()))
+    }
+
+    fn pass_on(
+        &mut self,
+        heap: &mut Heap,
+        holds: Holds,
+        element: Value,
+        offset: u64,
+    ) -> Result<(), Halt<End>> {
+        let passed = match holds {
+            Holds::Segments => {
+                let segment = self.parts.segment(heap, element, offset)?;
+                self.visitor.segment(segment)
+            }
+            Holds::Entries(device) => {
+                let entry = self.parts.entry(heap, element, offset)?;
+                self.visitor.entry(device, entry)
+            }
+            Holds::Annotations => {
+                let annotation = self.parts.annotation(View::new(heap, element), offset).map_err(stop)?;
+                heap.hand(element);
+                self.visitor.annotation(annotation)
+            }
+            Holds::Other => Ok(()),
+        };
+        passed.map_err(stop)
+    }
+
+    /// The notes, if they come ahead of the lists. `below`: the snapshot, and keys and values of it.
+    fn notes_ahead(&mut self, heap: &mut Heap, below: &[Value]) -> Result<(), End> {
+        if self.looked_for_notes {
+            return Ok(());
+        }
+        self.looked_for_notes = true;
+        let Some((&root, pairs)) = below.split_first() else { return Ok(()) };
+        let set = View::new(heap, root).get(notes::KEY).map(View::value);
+        let is_key = |&value: &Value| View::new(heap, value).text().is_some_and(|key| &**key == notes::KEY);
+        let pair = || pairs.chunks_exact(2).find(|pair| is_key(&pair[0])).map(|pair| pair[1]);
+        match set.or_else(pair) {
+            Some(found) => self.pass_notes(heap, found),
+            None => Ok(()),
+        }
+    }
+
+    fn pass_notes(&mut self, heap: &mut Heap, found: Value) -> Result<(), End> {
+        self.noted = true;
+        for notes in notes::read(heap, found)? {
+            self.visitor.notes(notes)?;
+        }
+        Ok(())
+    }
+}
+
+impl<V: SnapshotVisitor> Sink for Passing<'_, V> {
+    type Stop = End;
+
+    fn takes(&mut self, heap: &mut Heap, place: &Place, below: &[Value]) -> Result<bool, End> {
+        let Some(holds) = holds(place) else { return Ok(false) };
+        self.notes_ahead(heap, below)?;
+        match holds {
+            // What is shared, or there twice, is left to the end.
+            Holds::Segments if self.segments => return Ok(false),
+            Holds::Annotations if self.annotations => return Ok(false),
+            Holds::Entries(device) if device != self.histories => return Ok(false),
+            Holds::Segments => self.segments = true,
+            Holds::Annotations => self.annotations = true,
+            Holds::Entries(device) => {
+                self.histories += 1;
+                self.visitor.history(device)?;
+            }
+            Holds::Other => {}
+        }
+        Ok(true)
+    }
+
+    fn element(
+        &mut self,
+        heap: &mut Heap,
+        place: &Place,
+        element: Value,
+        offset: u64,
+    ) -> Result<(), Halt<End>> {
+        holds(place).map_or(Ok(()), |holds| self.pass_on(heap, holds, element, offset))
+    }
+
+    fn shares(&self, part: View<'_>) -> bool {
+        is_shared(part)
+    }
+}
+
+/// `None`: the list stays.
+fn holds(place: &Place) -> Option<Holds> {
+    match place {
+        Place::Root => Some(Holds::Segments),
+        Place::Key(key) => match &**key {
+            "segments" => Some(Holds::Segments),
+            "external_annotations" => Some(Holds::Annotations),
+            "device_traces" => None,
+            _ => Some(Holds::Other),
+        },
+        Place::Index(key, device) if &**key == "device_traces" => {
+            u32::try_from(*device).ok().map(Holds::Entries)
+        }
+        Place::Index(..) => None,
+    }
+}
+
+fn no_segments(root: View<'_>) -> String {
+    if root.get("memories_allocated").is_some() {
+        return "no snapshot, but the file of a memory tracker: `accel tracker` reads it".to_owned();
+    }
+    let keys = root.pairs().into_iter().flatten().filter_map(|(key, _)| key.text());
+    let keys: Vec<_> = keys.take(5).map(|key| format!("`{}`", excerpt(key))).collect();
+    format!("no snapshot, but another pickle: a dict without `segments`, with {}", keys.join(", "))
+}
+
+fn stop<S>(end: impl Into<S>) -> Halt<S> {
+    Halt::Stop(end.into())
+}

@@ -1,0 +1,52 @@
+use std::io::{self, Write};
+
+use super::types::Setting;
+use crate::pickle::{View, Writer};
+
+/// PyTorch's largest table has 16 lines.
+const LINES: usize = 64;
+
+/// Longer names are none of settings. They are copied, and a file may refer to one text a million times.
+const LONGEST_NAME: usize = 1 << 10;
+
+/// Longer texts are no settings.
+const LONGEST: usize = 1 << 14;
+
+/// Whether a setting, or a line of a table, may be called so.
+pub(super) fn is_name(text: &str) -> bool {
+    text.len() <= LONGEST_NAME
+}
+
+/// A setting of a file; `None`: nothing that a setting can be.
+pub(super) fn of(value: View<'_>) -> Option<Setting> {
+    plain(value, LONGEST).or_else(|| {
+        let lines = value.pairs().filter(|lines| lines.len() <= LINES)?;
+        let line = |(key, value): (View<'_>, View<'_>)| {
+            let name = key.text().filter(|name| is_name(name))?;
+            Some((name.to_string(), value.integer()?))
+        };
+        lines.map(line).collect::<Option<_>>().map(Setting::Table)
+    })
+}
+
+/// A setting that is a value by itself; a text of so many bytes at most.
+pub(super) fn plain(value: View<'_>, longest: usize) -> Option<Setting> {
+    let flag = value.flag().map(Setting::Flag);
+    let integer = || value.integer().map(Setting::Integer);
+    let real = || value.float().map(Setting::Real);
+    let text = || value.text().filter(|text| text.len() <= longest).cloned().map(Setting::Text);
+    flag.or_else(integer).or_else(real).or_else(text)
+}
+
+pub(super) fn write<W: Write>(out: &mut Writer<W>, setting: &Setting) -> io::Result<()> {
+    match setting {
+        Setting::Flag(flag) => out.flag(*flag),
+        Setting::Integer(integer) => out.integer(*integer),
+        Setting::Real(real) => out.float(*real),
+        Setting::Text(text) => out.text_once(text),
+        Setting::Table(lines) => out.dict(lines, |out, (key, value)| {
+            out.text(key)?;
+            out.integer(*value)
+        }),
+    }
+}

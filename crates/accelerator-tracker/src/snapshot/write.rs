@@ -1,0 +1,260 @@
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::types::{
+    Action, Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, SegmentType,
+    Setting, TraceEntry,
+};
+use super::{notes, settings};
+use crate::file::{FileError, write_whole};
+use crate::pickle::Writer;
+
+impl MemorySnapshot {
+    /// Writes it to a file that PyTorch's viewer and `torch.cuda._memory_viz` read, whole or not at all: a file that is there
+    /// already stays until then.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        write_whole(path.as_ref(), |out| self.write_to(out))
+    }
+
+    /// Writes it as [`write`](Self::write) does.
+    ///
+    /// # Errors
+    /// What the writer fails with.
+    pub fn write_to(&self, out: impl Write) -> io::Result<()> {
+        let Self { segments, device_traces, settings, annotations, notes } = self;
+        let (frames, lists, known) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut file = SnapshotWriter { out: Writer::new(out)?, frames, lists, known };
+        file.out.open_dict()?;
+        if !notes.is_empty() {
+            file.out.text(notes::KEY)?;
+            notes::write(&mut file.out, notes)?;
+        }
+        file.list("segments", segments, SnapshotWriter::segment)?;
+        file.list("device_traces", device_traces, |file, entries| {
+            file.items(entries, SnapshotWriter::entry)
+        })?;
+        file.out.text("allocator_settings")?;
+        file.out.dict(settings, |out, (name, setting)| {
+            out.text(name)?;
+            settings::write(out, setting)
+        })?;
+        file.list("external_annotations", annotations, SnapshotWriter::annotation)?;
+        // Of pinned host memory there is no history here.
+        file.list("host_segments", &[], SnapshotWriter::segment)?;
+        file.list("host_traces", &[], SnapshotWriter::entry)?;
+        file.out.close_dict()?;
+        file.out.finish()
+    }
+}
+
+/// Writes the parts of a snapshot. Frames that were written are referred to, as PyTorch does.
+struct SnapshotWriter<'s, W> {
+    out: Writer<W>,
+    /// The places of frames in the memo, and those of lists of frames, by what they are and, faster, by where they lie.
+    frames: HashMap<&'s Frame, u32>,
+    lists: HashMap<&'s [Arc<Frame>], u32>,
+    known: HashMap<*const Arc<Frame>, u32>,
+}
+
+impl<'s, W: Write> SnapshotWriter<'s, W> {
+    fn list<T>(
+        &mut self,
+        key: &str,
+        items: &'s [T],
+        each: impl FnMut(&mut Self, &'s T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.out.text(key)?;
+        self.items(items, each)
+    }
+
+    /// As [`Writer::list`], for what is written with what is known here.
+    fn items<T>(
+        &mut self,
+        items: &'s [T],
+        mut each: impl FnMut(&mut Self, &'s T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.out.open_list()?;
+        for batch in items.chunks(Writer::<W>::BATCH) {
+            self.out.open_batch()?;
+            batch.iter().try_for_each(|item| each(self, item))?;
+            self.out.close_batch()?;
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, segment: &'s Segment) -> io::Result<()> {
+        let Segment {
+            device,
+            address,
+            total_size,
+            allocated_size,
+            active_size,
+            requested_size,
+            stream,
+            segment_type,
+            pool_id,
+            is_expandable,
+            frames,
+            blocks,
+        } = segment;
+        self.out.open_dict()?;
+        self.number("device", u64::from(*device))?;
+        self.number("address", *address)?;
+        self.number("total_size", *total_size)?;
+        self.number("allocated_size", *allocated_size)?;
+        self.number("active_size", *active_size)?;
+        self.number("requested_size", *requested_size)?;
+        self.number("stream", *stream)?;
+        self.text(
+            "segment_type",
+            match segment_type {
+                SegmentType::Small => "small",
+                SegmentType::Large => "large",
+            },
+        )?;
+        self.pool("segment_pool_id", *pool_id)?;
+        self.out.text("is_expandable")?;
+        self.out.flag(*is_expandable)?;
+        self.frames(frames)?;
+        self.list("blocks", blocks, Self::block)?;
+        self.out.close_dict()
+    }
+
+    fn block(&mut self, block: &'s Block) -> io::Result<()> {
+        let Block { address, size, requested_size, state, frames } = block;
+        self.out.open_dict()?;
+        self.number("address", *address)?;
+        self.number("size", *size)?;
+        self.number("requested_size", *requested_size)?;
+        self.text(
+            "state",
+            match state {
+                BlockState::Allocated => "active_allocated",
+                BlockState::AwaitingFree => "active_awaiting_free",
+                BlockState::Inactive => "inactive",
+            },
+        )?;
+        self.frames(frames)?;
+        self.out.close_dict()
+    }
+
+    fn entry(&mut self, entry: &'s TraceEntry) -> io::Result<()> {
+        let TraceEntry {
+            action,
+            address,
+            size,
+            stream,
+            time_us,
+            frames,
+            pool_id,
+            user_metadata,
+            compile_context,
+            other,
+        } = entry;
+        self.out.open_dict()?;
+        self.text("action", word(*action, other))?;
+        match action {
+            Action::OutOfMemory { device_free } => self.number("device_free", *device_free)?,
+            _ => self.number("addr", *address)?,
+        }
+        self.number("size", *size)?;
+        self.number("stream", *stream)?;
+        self.out.text("time_us")?;
+        self.out.integer(*time_us)?;
+        self.text("compile_context", compile_context)?;
+        self.text("user_metadata", user_metadata)?;
+        self.pool("pool_id", *pool_id)?;
+        self.frames(frames)?;
+        for (key, value) in other.iter().filter(|(key, _)| &**key != "action") {
+            self.out.text(key)?;
+            settings::write(&mut self.out, value)?;
+        }
+        self.out.close_dict()
+    }
+
+    fn annotation(&mut self, annotation: &'s Annotation) -> io::Result<()> {
+        let Annotation { stage, name, device, time_us } = annotation;
+        self.out.open_dict()?;
+        self.text("stage", stage)?;
+        self.text("name", name)?;
+        self.number("device", u64::from(*device))?;
+        self.out.text("time_us")?;
+        self.out.integer(*time_us)?;
+        self.out.close_dict()
+    }
+
+    /// The list of frames under its key.
+    fn frames(&mut self, frames: &'s Frames) -> io::Result<()> {
+        self.out.text("frames")?;
+        let place = frames.as_ptr();
+        let known = self.known.get(&place).or_else(|| self.lists.get(&**frames));
+        if let Some(&number) = known {
+            self.known.insert(place, number);
+            return self.out.recall(number);
+        }
+        self.items(frames, |file, frame| file.frame(frame))?;
+        let number = self.out.memorise()?;
+        self.lists.insert(frames, number);
+        self.known.insert(place, number);
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: &'s Frame) -> io::Result<()> {
+        if let Some(&number) = self.frames.get(frame) {
+            return self.out.recall(number);
+        }
+        let Frame { name, filename, line } = frame;
+        self.out.open_dict()?;
+        self.text("name", name)?;
+        self.text("filename", filename)?;
+        self.number("line", u64::from(*line))?;
+        self.out.close_dict()?;
+        let number = self.out.memorise()?;
+        self.frames.insert(frame, number);
+        Ok(())
+    }
+
+    fn pool(&mut self, key: &str, (first, second): PoolId) -> io::Result<()> {
+        self.out.text(key)?;
+        self.out.integer(first)?;
+        self.out.integer(second)?;
+        self.out.pair()
+    }
+
+    fn number(&mut self, key: &str, number: u64) -> io::Result<()> {
+        self.out.text(key)?;
+        self.out.integer(number)
+    }
+
+    fn text(&mut self, key: &str, text: &str) -> io::Result<()> {
+        self.out.text(key)?;
+        self.out.text(text)
+    }
+}
+
+/// PyTorch's word for what happened; of what is not known here, the word that it had.
+fn word(action: Action, other: &[(Arc<str>, Setting)]) -> &str {
+    match action {
+        Action::Alloc => "alloc",
+        Action::FreeRequested => "free_requested",
+        Action::FreeCompleted => "free_completed",
+        Action::SegmentAlloc => "segment_alloc",
+        Action::SegmentFree => "segment_free",
+        Action::SegmentMap => "segment_map",
+        Action::SegmentUnmap => "segment_unmap",
+        Action::Snapshot => "snapshot",
+        Action::OutOfMemory { .. } => "oom",
+        Action::Other => other
+            .iter()
+            .find_map(|(key, value)| match value {
+                Setting::Text(word) if &**key == "action" => Some(&**word),
+                _ => None,
+            })
+            .unwrap_or("other"),
+    }
+}

@@ -1,0 +1,164 @@
+//! A run as a file of our own: JSON, a value on each line, the first a header and the last an end.
+
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::line_reader::Lines;
+use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
+use crate::file::{FileError, excerpt};
+
+const FORMAT: &str = "accelerator-tracker";
+const VERSION: u64 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: String,
+    version: u64,
+    device: Option<String>,
+    total_memory: Option<u64>,
+    start: Option<MemoryUse>,
+}
+
+/// What tells whether a line is a header at all, and one of ours.
+#[derive(Deserialize)]
+struct Opening {
+    format: Option<String>,
+    version: Option<u64>,
+}
+
+/// A line behind the header.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line {
+    Operator {
+        name: String,
+        time_ns: Option<u64>,
+        allocated: u64,
+        active: u64,
+        reserved: u64,
+    },
+    Marker {
+        name: String,
+        /// How many operators came before it.
+        position: usize,
+        time_ns: Option<u64>,
+    },
+    End {
+        operators: usize,
+        markers: usize,
+        num_alloc_retries: u64,
+    },
+    /// A kind that later programs may write.
+    #[serde(other)]
+    Unknown,
+}
+
+pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()> {
+    let TrackerStats { device, total_memory, start, operators, markers, num_alloc_retries } = stats;
+    let (format, version, device) = (FORMAT.to_owned(), VERSION, device.clone());
+    write_line(out, &Header { format, version, device, total_memory: *total_memory, start: *start })?;
+    for OperatorStats { name, time, memory } in operators {
+        let (name, time_ns) = (name.clone(), nanoseconds(*time));
+        let MemoryUse { allocated, active, reserved } = *memory;
+        write_line(out, &Line::Operator { name, time_ns, allocated, active, reserved })?;
+    }
+    for Marker { name, position, time } in markers {
+        let (name, time_ns) = (name.clone(), nanoseconds(*time));
+        write_line(out, &Line::Marker { name, position: *position, time_ns })?;
+    }
+    let (operators, markers, num_alloc_retries) = (operators.len(), markers.len(), *num_alloc_retries);
+    write_line(out, &Line::End { operators, markers, num_alloc_retries })
+}
+
+fn write_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+pub(super) fn read(reader: impl BufRead, path: &Path) -> Result<TrackerStats, FileError> {
+    let mut lines = Lines::new(reader, path);
+    let mut stats = read_header(&mut lines)?;
+    while lines.advance()? {
+        match lines.parse()? {
+            Line::Operator { name, time_ns, allocated, active, reserved } => {
+                let memory = possible(&lines, MemoryUse { allocated, active, reserved })?;
+                stats.operators.push(OperatorStats { name, time: duration(time_ns), memory });
+            }
+            Line::Marker { name, position, time_ns } => {
+                stats.markers.push(Marker { name, position, time: duration(time_ns) });
+            }
+            Line::End { operators, markers, num_alloc_retries } => {
+                stats.num_alloc_retries = num_alloc_retries;
+                check(&lines, &stats, operators, markers)?;
+                return if lines.advance()? {
+                    Err(lines.wrong("there is more behind the end"))
+                } else {
+                    Ok(stats)
+                };
+            }
+            Line::Unknown => {}
+        }
+    }
+    Err(lines.wrong("the file is cut off: the line that ends a run is missing"))
+}
+
+fn read_header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<TrackerStats, FileError> {
+    const FOREIGN: &str =
+        "it is no file of a tracker: it does not start with {\"format\":\"accelerator-tracker\",…}";
+    if !lines.advance()? {
+        return Err(lines.wrong("the file is empty"));
+    }
+    let opening = lines.parse().ok().filter(|Opening { format, .. }| format.as_deref() == Some(FORMAT));
+    match opening.ok_or_else(|| lines.wrong(FOREIGN))?.version {
+        Some(version) if version > VERSION => {
+            let reason = format!(
+                "it has version {version} of the format, and this program reads version {VERSION}: take a newer one"
+            );
+            return Err(lines.wrong(reason));
+        }
+        _ => {}
+    }
+    let Header { device, total_memory, start, .. } = lines.parse()?;
+    let start = start.map(|start| possible(lines, start)).transpose()?;
+    Ok(TrackerStats { device, total_memory, start, ..TrackerStats::default() })
+}
+
+fn possible<R: BufRead>(lines: &Lines<'_, R>, memory: MemoryUse) -> Result<MemoryUse, FileError> {
+    let wrong = || lines.wrong("it has an amount of memory of 2^63 bytes or more, which no device has");
+    if memory.is_possible() { Ok(memory) } else { Err(wrong()) }
+}
+
+/// Whether all lines are there, and the markers stand where operators are.
+fn check<R: BufRead>(
+    lines: &Lines<'_, R>,
+    stats: &TrackerStats,
+    operators: usize,
+    markers: usize,
+) -> Result<(), FileError> {
+    let found = (stats.operators.len(), stats.markers.len());
+    if (operators, markers) != found {
+        let (had_operators, had_markers) = found;
+        return Err(lines.wrong(format!(
+            "lines are missing: the end tells of {operators} operators and {markers} markers, \
+             and {had_operators} and {had_markers} were there"
+        )));
+    }
+    match stats.markers.iter().find(|marker| marker.position > operators) {
+        Some(Marker { name, position, .. }) => {
+            let name = excerpt(name);
+            Err(lines.wrong(format!("the marker `{name}` stands behind {position} of {operators} operators")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn nanoseconds(time: Option<Duration>) -> Option<u64> {
+    time.map(|time| time.as_nanos() as u64) // 584 years
+}
+
+fn duration(nanoseconds: Option<u64>) -> Option<Duration> {
+    nanoseconds.map(Duration::from_nanos)
+}

@@ -1,0 +1,262 @@
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use accelerator::memory::DeviceMemory;
+use accelerator::{Accelerator, Backend, Device, DeviceArg, OperatorObserver, observe_operators};
+
+use super::error::TrackerError;
+use super::recording::Recording;
+use super::scope::{Scope, current_scope, scope};
+use super::source::Source;
+use super::stats::{FORWARD_BACKWARD_BOUNDARY, FORWARD_START, MemoryUse, TrackerStats};
+use super::summary::Summary;
+use crate::file::FileError;
+
+/// What was in use of a device's memory after each operator of a program. PyTorch:
+/// `torch.distributed._tools.memory_tracker.MemoryTracker`.
+///
+/// Three ways lead into it, which go together: [`scope`](Self::scope) and [`operator`](Self::operator) say what the program
+/// does; with [`Feed::Automatic`] what is submitted to the device is recorded by itself; and with the feature `tracing` spans
+/// of that crate are modules and operators. While it does not run it records nothing, and what says so costs a look at a flag,
+/// so it can stay in a program. Only modules, of calls or spans, belong to threads and not to a tracker: opening one costs
+/// making its path, also while none runs.
+///
+/// A clone is the same tracker, for other threads. Dropped while it runs, it runs no more.
+#[derive(Clone)]
+pub struct MemoryTracker(Arc<Shared>);
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Feed {
+    /// What the program says, by calls and spans.
+    #[default]
+    Explicit,
+    /// Also what is submitted to the device: operators `allocate`, `copy`, `fill` and `launch`, or what a launch is
+    /// [named](accelerator::Operator::named).
+    Automatic,
+}
+
+struct Shared {
+    source: Box<dyn Source>,
+    /// Held while it is started and stopped. None: it does not run.
+    run: Mutex<Option<Run>>,
+    /// As `recording` has it, for a look without its lock.
+    is_running: AtomicBool,
+    recording: Mutex<Recording>,
+}
+
+struct Run {
+    /// None: nothing is recorded by itself.
+    _observer: Option<OperatorObserver>,
+}
+
+impl MemoryTracker {
+    /// A tracker of this device, which is opened.
+    ///
+    /// # Errors
+    /// As [`DeviceArg`] says; what opening the device can fail with.
+    pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> accelerator::Result<Self> {
+        DeviceMemory::open(device).map(Self::with)
+    }
+
+    /// A tracker of an opened device of one backend.
+    pub fn of<B: Backend>(accelerator: &'static Accelerator<B>) -> Self {
+        Self::with(accelerator)
+    }
+
+    fn with(source: impl Source + 'static) -> Self {
+        let recording = Mutex::new(Recording::new(TrackerStats::default(), 0));
+        let (source, run, is_running) = (Box::new(source), Mutex::new(None), AtomicBool::new(false));
+        Self(Arc::new(Shared { source, run, is_running, recording }))
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.0.source.device()
+    }
+
+    /// Forgets what was recorded or loaded, gives the cached memory of the device back, and records from now on. PyTorch:
+    /// `MemoryTracker.start_monitor`, which takes the module whose parts it records.
+    ///
+    /// # Errors
+    /// [`TrackerError::Running`]; [`TrackerError::Accelerator`] where the cache cannot be emptied: then it does not run, and
+    /// what it had is still there.
+    pub fn start_monitor(&self, feed: Feed) -> Result<(), TrackerError> {
+        let mut run = lock(&self.0.run);
+        if run.is_some() {
+            return Err(TrackerError::Running);
+        }
+        self.0.source.empty_cache()?;
+        self.0.begin();
+        *run = Some(Run { _observer: (feed == Feed::Automatic).then(|| self.observe()) });
+        Ok(())
+    }
+
+    /// Records no more; what it has stays. PyTorch: `MemoryTracker.stop`.
+    ///
+    /// # Errors
+    /// [`TrackerError::NotRunning`] where it was stopped before: nothing changes.
+    pub fn stop(&self) -> Result<(), TrackerError> {
+        let mut run = lock(&self.0.run);
+        let ended = run.take().ok_or(TrackerError::NotRunning)?;
+        self.0.end();
+        // Still under the lock: a run that begins beside has the only observer.
+        drop(ended);
+        Ok(())
+    }
+
+    /// Whether it records.
+    pub fn is_running(&self) -> bool {
+        self.0.is_running.load(Ordering::Relaxed)
+    }
+
+    /// Opens a module on this thread, until the guard is dropped: [`scope`](scope()), for all trackers.
+    pub fn scope(&self, name: &str) -> Scope {
+        scope(name)
+    }
+
+    /// Records an operator of this name, in the module that this thread is in. Call it after what the operator does.
+    pub fn operator(&self, name: &str) {
+        if self.is_running() {
+            self.0.operator(current_scope(), name);
+        }
+    }
+
+    /// Marks this moment.
+    pub fn marker(&self, name: &str) {
+        if self.is_running() {
+            self.0.marker(name);
+        }
+    }
+
+    /// Marks the start of the forward pass: `fw_start`.
+    pub fn forward_start(&self) {
+        self.marker(FORWARD_START);
+    }
+
+    /// Marks the end of the forward pass, and so the start of the backward pass: `fw_bw_boundary`.
+    pub fn forward_backward_boundary(&self) {
+        self.marker(FORWARD_BACKWARD_BOUNDARY);
+    }
+
+    /// What was recorded or loaded: of the last run, also while it goes on.
+    pub fn stats(&self) -> TrackerStats {
+        self.0.stats()
+    }
+
+    /// The operators that took the most memory, at most `top`. PyTorch: `MemoryTracker.summary`, where `top` is 20 if it is
+    /// not given.
+    pub fn summary(&self, top: usize) -> Summary {
+        self.stats().summary(top)
+    }
+
+    /// Writes what was recorded to a file, as [`TrackerStats::save`] does. PyTorch: `MemoryTracker.save_stats`.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn save_stats(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        self.stats().save(path)
+    }
+
+    /// Writes what was recorded to a file that PyTorch's tracker reads, as [`TrackerStats::save_pytorch`] does.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn save_pytorch(&self, path: impl AsRef<Path>) -> Result<(), FileError> {
+        self.stats().save_pytorch(path)
+    }
+
+    /// Takes what is in a file for what was recorded, as [`TrackerStats::load`] reads it. PyTorch: `MemoryTracker.load`.
+    ///
+    /// # Errors
+    /// [`TrackerError::Running`], [`TrackerError::File`]: what it had is still there.
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<(), TrackerError> {
+        let run = lock(&self.0.run);
+        if run.is_some() {
+            return Err(TrackerError::Running);
+        }
+        let loaded = Recording::new(TrackerStats::load(path)?, 0);
+        *lock(&self.0.recording) = loaded;
+        Ok(())
+    }
+
+    /// Records an operator in a module that is not this thread's.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn operator_in(&self, module: Option<Arc<str>>, name: &str) {
+        if self.is_running() {
+            self.0.operator(module, name);
+        }
+    }
+
+    /// Records what is submitted to the device. The observer does not keep the tracker.
+    fn observe(&self) -> OperatorObserver {
+        let (tracker, device) = (Arc::downgrade(&self.0), self.device());
+        observe_operators(move |operator| {
+            if operator.device == device
+                && let Some(tracker) = tracker.upgrade()
+            {
+                tracker.operator(current_scope(), operator.name);
+            }
+        })
+    }
+}
+
+impl Shared {
+    fn begin(&self) {
+        let statistics = self.source.statistics();
+        let before = TrackerStats {
+            device: Some(self.source.device().to_string()),
+            total_memory: Some(self.source.total_memory()),
+            start: Some((&statistics).into()),
+            ..TrackerStats::default()
+        };
+        let mut recording = lock(&self.recording);
+        *recording = Recording::new(before, statistics.num_alloc_retries.unsigned_abs());
+        self.is_running.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        let mut recording = lock(&self.recording);
+        recording.before.num_alloc_retries = recording.retries(self.source.retries());
+        self.is_running.store(false, Ordering::Relaxed);
+    }
+
+    fn operator(&self, module: Option<Arc<str>>, name: &str) {
+        let mut recording = lock(&self.recording);
+        if self.is_running.load(Ordering::Relaxed) {
+            // Under the lock, so that operators stand in the order of what they saw.
+            let memory = MemoryUse::from(&self.source.statistics());
+            recording.operator(module, name, memory);
+        }
+    }
+
+    fn marker(&self, name: &str) {
+        let mut recording = lock(&self.recording);
+        if self.is_running.load(Ordering::Relaxed) {
+            recording.marker(name);
+        }
+    }
+
+    fn stats(&self) -> TrackerStats {
+        let recording = lock(&self.recording);
+        let mut stats = recording.stats();
+        if self.is_running.load(Ordering::Relaxed) {
+            stats.num_alloc_retries = recording.retries(self.source.retries());
+        }
+        stats
+    }
+}
+
+impl fmt::Debug for MemoryTracker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_running() { "running" } else { "not running" };
+        write!(f, "MemoryTracker {{ {}, {state} }}", self.device())
+    }
+}
+
+/// Locks, also after a panic elsewhere: no user code runs under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,234 @@
+//! A run as the file of PyTorch's `MemoryTracker`: a pickle of a dictionary, with amounts in MiB.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, Write};
+use std::path::Path;
+
+use super::BYTES_PER_MIB;
+use super::files::foreign;
+use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
+use crate::file::{FileError, excerpt};
+use crate::pickle::{self, View, Writer};
+
+const ALLOCATED: &str = "memories_allocated";
+const ACTIVE: &str = "memories_active";
+const RESERVED: &str = "memories_reserved";
+const MARKERS: &str = "markers";
+const RETRIES: &str = "num_alloc_retries";
+const COUNT: &str = "op_index";
+
+/// What PyTorch has no place for, and passes over.
+const OURS: &str = "accelerator";
+const VERSION: &str = "version";
+const DEVICE: &str = "device";
+const TOTAL_MEMORY: &str = "total_memory";
+/// Whether the first operator is none, but what was in use at the start.
+const HAS_START: &str = "has_start";
+/// Its name. PyTorch's summary counts from the first operator on, and so leaves out none of ours.
+const START: &str = "start_monitor";
+
+/// What of a device's memory a dictionary of the file is about.
+type Amount = fn(&MemoryUse) -> u64;
+
+/// So many bytes there may be of names: they are copied, and a file may refer to one a million times.
+const MOST: usize = 1 << 28;
+
+pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()> {
+    let TrackerStats { device, total_memory, start, operators, markers, num_alloc_retries } = stats;
+    let first = start.iter().map(|memory| (START, memory));
+    let entries = first.chain(operators.iter().map(|operator| (operator.name.as_str(), &operator.memory)));
+    let shift = u64::from(start.is_some());
+
+    let mut pickle = Writer::new(out)?;
+    pickle.open_dict()?;
+    let amounts: [(&str, Amount); 3] = [
+        (ALLOCATED, |memory| memory.allocated),
+        (ACTIVE, |memory| memory.active),
+        (RESERVED, |memory| memory.reserved),
+    ];
+    for (key, amount) in amounts {
+        pickle.text(key)?;
+        pickle.dict((0_u64..).zip(entries.clone()), |pickle, (index, (name, memory))| {
+            pickle.integer(index)?;
+            pickle.text(name)?;
+            pickle.float(amount(memory) as f64 / BYTES_PER_MIB)?;
+            pickle.pair()
+        })?;
+    }
+    pickle.text(MARKERS)?;
+    pickle.dict(last_of_each(markers), |pickle, (name, position)| {
+        pickle.text(name)?;
+        pickle.integer(position as u64 + shift)
+    })?;
+    pickle.text(RETRIES)?;
+    pickle.integer(*num_alloc_retries)?;
+    pickle.text(COUNT)?;
+    pickle.integer(operators.len() as u64 + shift)?;
+
+    pickle.text(OURS)?;
+    pickle.open_dict()?;
+    pickle.text(VERSION)?;
+    pickle.integer(1)?;
+    pickle.text(HAS_START)?;
+    pickle.flag(start.is_some())?;
+    if let Some(device) = device {
+        pickle.text(DEVICE)?;
+        pickle.text(device)?;
+    }
+    if let Some(total_memory) = total_memory {
+        pickle.text(TOTAL_MEMORY)?;
+        pickle.integer(*total_memory)?;
+    }
+    pickle.close_dict()?;
+    pickle.close_dict()?;
+    pickle.finish()
+}
+
+/// Markers by name, as a dictionary of Python's keeps them: where the last was, in the order of the first ones.
+fn last_of_each(markers: &[Marker]) -> Vec<(&str, usize)> {
+    let mut places = HashMap::new();
+    let mut kept: Vec<(&str, usize)> = Vec::new();
+    for Marker { name, position, .. } in markers {
+        let place = *places.entry(name.as_str()).or_insert(kept.len());
+        match kept.get_mut(place) {
+            Some(earlier) => earlier.1 = *position,
+            None => kept.push((name, *position)),
+        }
+    }
+    kept
+}
+
+pub(super) fn read(reader: impl BufRead, path: &Path) -> Result<TrackerStats, FileError> {
+    let pickle = pickle::read(reader, path)?;
+    let file = PyTorchFile { path, root: pickle.root() };
+    file.check_kind()?;
+    let [allocated, active, reserved] = [ALLOCATED, ACTIVE, RESERVED].map(|key| file.amounts(key));
+    let (allocated, active, reserved) = (allocated?, active?, reserved?);
+    let count = match file.root.get(COUNT) {
+        Some(count) => file.number(count, COUNT)?,
+        None => allocated.len() as u64, // older files do not say
+    };
+    let mut names = MOST;
+    let mut operators = Vec::new();
+    for index in 0..count {
+        let (name, allocated) = file.entry(&allocated, ALLOCATED, index)?;
+        let (_, active) = file.entry(&active, ACTIVE, index)?;
+        let (_, reserved) = file.entry(&reserved, RESERVED, index)?;
+        let memory = MemoryUse { allocated, active, reserved };
+        operators.push(OperatorStats { name: file.copy(&mut names, name)?, time: None, memory });
+    }
+    let markers = file.markers(count, &mut names)?;
+    let num_alloc_retries = file.number(file.part(RETRIES)?, RETRIES)?;
+    let stats = TrackerStats { operators, markers, num_alloc_retries, ..TrackerStats::default() };
+    Ok(with_ours(stats, file.root.get(OURS)))
+}
+
+/// With what our own files say beyond PyTorch's.
+fn with_ours(mut stats: TrackerStats, ours: Option<View<'_>>) -> TrackerStats {
+    let part = |key| ours.and_then(|ours| ours.get(key));
+    stats.device = part(DEVICE).and_then(View::text).map(|device| device.to_string());
+    stats.total_memory = part(TOTAL_MEMORY).and_then(View::unsigned);
+    if part(HAS_START).and_then(View::flag) == Some(true) && !stats.operators.is_empty() {
+        stats.start = Some(stats.operators.remove(0).memory);
+        stats.markers.iter_mut().for_each(|marker| marker.position = marker.position.saturating_sub(1));
+    }
+    stats
+}
+
+struct PyTorchFile<'a> {
+    path: &'a Path,
+    root: View<'a>,
+}
+
+/// Name and bytes of each operator, by its index.
+type Amounts<'a> = HashMap<u64, (&'a str, u64)>;
+
+impl<'a> PyTorchFile<'a> {
+    fn check_kind(&self) -> Result<(), FileError> {
+        let seems = match self.root.pairs() {
+            Some(_) if self.root.get(ALLOCATED).is_some() => return Ok(()),
+            Some(_) if self.root.get("segments").is_some() => {
+                "it is a snapshot of allocators, as `torch.cuda.memory._dump_snapshot` writes".to_owned()
+            }
+            Some(_) => format!("it is a pickle of a dict without `{ALLOCATED}`"),
+            None => format!("it is a pickle of {}", self.root.type_name()),
+        };
+        Err(FileError::content(self.path, 0, foreign(&seems)))
+    }
+
+    fn amounts(&self, key: &str) -> Result<Amounts<'a>, FileError> {
+        let part = self.part(key)?;
+        let pairs = part
+            .pairs()
+            .ok_or_else(|| self.wrong(part, format!("`{key}` is {}, no dict", part.type_name())))?;
+        let entry = |(index, value): (View<'a>, View<'a>)| {
+            let index = self.number(index, key)?;
+            let mut items = value.items().into_iter().flatten();
+            let name = items.next().and_then(View::text);
+            let amount = items
+                .next()
+                .and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
+            match name.zip(amount) {
+                // What a device cannot have is infinite too.
+                Some((name, mib)) if (0.0..MemoryUse::END as f64).contains(&(mib * BYTES_PER_MIB)) => {
+                    Ok((index, (&**name, (mib * BYTES_PER_MIB).round() as u64)))
+                }
+                _ => {
+                    Err(self.wrong(value, format!("`{key}` has no name and amount of memory under {index}")))
+                }
+            }
+        };
+        pairs.map(entry).collect()
+    }
+
+    fn entry(&self, amounts: &Amounts<'a>, key: &str, index: u64) -> Result<(&'a str, u64), FileError> {
+        let missing = || self.wrong(self.root, format!("`{key}` lacks the operator {index}"));
+        amounts.get(&index).copied().ok_or_else(missing)
+    }
+
+    /// A copy of a name, if there are bytes left for it.
+    fn copy(&self, left: &mut usize, name: &str) -> Result<String, FileError> {
+        let many = || self.wrong(self.root, format!("the names have more than {MOST} bytes"));
+        *left = left.checked_sub(name.len()).ok_or_else(many)?;
+        Ok(name.to_owned())
+    }
+
+    /// `count`: of operators. `names`: bytes that are left for names.
+    fn markers(&self, count: u64, names: &mut usize) -> Result<Vec<Marker>, FileError> {
+        let part = self.part(MARKERS)?;
+        let pairs = part
+            .pairs()
+            .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, no dict", part.type_name())))?;
+        let marker = |(name, position): (View<'a>, View<'a>)| {
+            let name = name
+                .text()
+                .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is no str")))?;
+            match self.number(position, MARKERS)? {
+                position if position <= count => {
+                    let name = self.copy(names, name)?;
+                    Ok(Marker { name, position: position as usize, time: None })
+                }
+                position => Err(self.wrong(
+                    part,
+                    format!("the marker `{}` stands behind {position} of {count} operators", excerpt(name)),
+                )),
+            }
+        };
+        pairs.map(marker).collect()
+    }
+
+    fn part(&self, key: &str) -> Result<View<'a>, FileError> {
+        self.root.get(key).ok_or_else(|| self.wrong(self.root, format!("`{key}` is missing")))
+    }
+
+    fn number(&self, number: View<'a>, key: &str) -> Result<u64, FileError> {
+        let wrong =
+            || self.wrong(number, format!("`{key}` has {} where a count should be", number.type_name()));
+        number.unsigned().ok_or_else(wrong)
+    }
+
+    /// What is wrong with a part, which is told where it has a place of its own.
+    fn wrong(&self, part: View<'a>, reason: String) -> FileError {
+        FileError::content(self.path, part.offset().unwrap_or_default(), reason)
+    }
+}

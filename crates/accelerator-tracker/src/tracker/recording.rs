@@ -1,0 +1,82 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
+
+/// What a tracker has of its last run. Names are put together when they are asked for, not while the program runs.
+pub(super) struct Recording {
+    /// What was loaded, or what was so at the start.
+    pub(super) before: TrackerStats,
+    started: Instant,
+    retries_at_start: u64,
+    names: HashMap<Arc<str>, Known>,
+    operators: Vec<Recorded>,
+}
+
+/// A name, and how many operators of it there were.
+struct Known {
+    name: Arc<str>,
+    count: u64,
+}
+
+struct Recorded {
+    module: Option<Arc<str>>,
+    name: Arc<str>,
+    count: u64,
+    time: Duration,
+    memory: MemoryUse,
+}
+
+impl Recording {
+    /// One with nothing of its own but what was there before.
+    pub(super) fn new(before: TrackerStats, retries_at_start: u64) -> Self {
+        let (names, operators) = (HashMap::new(), Vec::new());
+        Self { before, started: Instant::now(), retries_at_start, names, operators }
+    }
+
+    pub(super) fn operator(&mut self, module: Option<Arc<str>>, name: &str, memory: MemoryUse) {
+        let time = self.started.elapsed();
+        let (name, count) = self.next_of(name);
+        self.operators.push(Recorded { module, name, count, time, memory });
+    }
+
+    pub(super) fn marker(&mut self, name: &str) {
+        let time = Some(self.started.elapsed());
+        let position = self.operators.len();
+        self.before.markers.push(Marker { name: name.to_owned(), position, time });
+    }
+
+    /// The run so far or until its end, when the allocator had tried again so often.
+    pub(super) fn retries(&self, total: u64) -> u64 {
+        total.saturating_sub(self.retries_at_start) // less, where somebody reset the counter
+    }
+
+    pub(super) fn stats(&self) -> TrackerStats {
+        let mut stats = self.before.clone();
+        stats.operators.extend(self.operators.iter().map(Recorded::stats));
+        stats
+    }
+
+    /// The name, shared, and how many of it there were.
+    fn next_of(&mut self, name: &str) -> (Arc<str>, u64) {
+        if let Some(known) = self.names.get_mut(name) {
+            known.count += 1;
+            return (Arc::clone(&known.name), known.count - 1);
+        }
+        let shared: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&shared), Known { name: Arc::clone(&shared), count: 1 });
+        (shared, 0)
+    }
+}
+
+impl Recorded {
+    fn stats(&self) -> OperatorStats {
+        let Self { module, name, count, time, memory } = self;
+        let name = match module {
+            Some(module) => format!("{module}.{name}_{count}"),
+            None => format!("{name}_{count}"),
+        };
+        OperatorStats { name, time: Some(*time), memory: *memory }
+    }
+}

@@ -1,0 +1,109 @@
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Opens a module on this thread, until the guard is dropped: operators that are recorded in it carry its name in theirs.
+///
+/// Within another one it is a part of that: `scope("layers.3")` and in it `scope("forward")` are `layers.3.forward`.
+/// Modules belong to the thread, not to a tracker: every tracker sees them. PyTorch: the names of modules, and `.forward`.
+///
+/// ```
+/// use accelerator_tracker::tracker::{current_scope, scope};
+///
+/// let layer = scope("layers.3");
+/// let forward = scope("forward");
+/// assert_eq!(current_scope().as_deref(), Some("layers.3.forward"));
+/// drop(forward);
+/// assert_eq!(current_scope().as_deref(), Some("layers.3"));
+/// # drop(layer);
+/// ```
+pub fn scope(name: &str) -> Scope {
+    let number = with(|modules| {
+        let number = modules.next;
+        modules.next += 1;
+        let path = modules.path_of(name);
+        modules.open.push((Opener::Scope(number), path));
+        number
+    });
+    Scope { number, _of_this_thread: PhantomData }
+}
+
+/// The path of the module that this thread is in; `None`: it is in none.
+pub fn current_scope() -> Option<Arc<str>> {
+    with(|modules| modules.current().map(Arc::clone)).flatten()
+}
+
+/// An open module of a thread.
+#[must_use = "dropped, the module is closed"]
+pub struct Scope {
+    /// None: the thread is ending.
+    number: Option<u64>,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            close(Opener::Scope(number));
+        }
+    }
+}
+
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope({:?})", current_scope().as_deref().unwrap_or_default())
+    }
+}
+
+/// Who opened a module, and closes it: not always the last one first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opener {
+    Scope(u64),
+    #[cfg(feature = "tracing")]
+    Span(u64),
+}
+
+/// Opens a module whose path is known.
+#[cfg(feature = "tracing")]
+pub(crate) fn open(opener: Opener, path: Arc<str>) {
+    with(|modules| modules.open.push((opener, path)));
+}
+
+pub(crate) fn close(opener: Opener) {
+    with(|modules| {
+        if let Some(place) = modules.open.iter().rposition(|(by, _)| *by == opener) {
+            modules.open.remove(place);
+        }
+    });
+}
+
+/// The open modules of a thread, the innermost last.
+#[derive(Default)]
+struct Modules {
+    open: Vec<(Opener, Arc<str>)>,
+    next: u64,
+}
+
+impl Modules {
+    fn current(&self) -> Option<&Arc<str>> {
+        self.open.last().map(|(_, path)| path)
+    }
+
+    fn path_of(&self, name: &str) -> Arc<str> {
+        match self.current() {
+            Some(current) => format!("{current}.{name}").into(),
+            None => name.into(),
+        }
+    }
+}
+
+thread_local!(static MODULES: RefCell<Modules> = RefCell::default());
+
+/// Does it with this thread's modules, unless the thread is ending.
+fn with<T>(work: impl FnOnce(&mut Modules) -> T) -> Option<T> {
+    MODULES
+        .try_with(|modules| modules.try_borrow_mut().ok().map(|mut modules| work(&mut modules)))
+        .ok()
+        .flatten()
+}

@@ -1,0 +1,69 @@
+use std::collections::HashMap;
+use std::fmt;
+
+use super::python_float::PythonFloat;
+use super::stats::TrackerStats;
+
+/// The operators that took the most memory, largest first. Shown, it is what PyTorch's `MemoryTracker.summary` prints, without
+/// the last line's end.
+///
+/// An operator's part is what was allocated after it less what was allocated after the one before it; of the first one less
+/// what was allocated at the start, where that is known. Parts of one name are added up, and equal ones stay in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// How often the allocator gave cached memory back to try again.
+    pub num_alloc_retries: u64,
+    /// How many operators were asked for.
+    pub top: usize,
+    /// How many operators were recorded.
+    pub recorded: usize,
+    /// Name and bytes of each, at most `top`.
+    pub operators: Vec<(String, i64)>,
+}
+
+impl Summary {
+    pub(super) fn new(stats: &TrackerStats, top: usize) -> Self {
+        let mut operators = parts(stats);
+        operators.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        operators.truncate(top);
+        let operators = operators.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+        let TrackerStats { num_alloc_retries, operators: recorded, .. } = stats;
+        Self { num_alloc_retries: *num_alloc_retries, top, recorded: recorded.len(), operators }
+    }
+}
+
+/// By name, in the order of their first operators.
+fn parts(stats: &TrackerStats) -> Vec<(&str, i64)> {
+    let mut parts: Vec<(&str, i64)> = Vec::new();
+    let mut places = HashMap::new();
+    let mut before = stats.start.map(|memory| memory.allocated);
+    for operator in &stats.operators {
+        let after = operator.memory.allocated;
+        if let Some(before) = before.replace(after) {
+            let place = *places.entry(operator.name.as_str()).or_insert(parts.len());
+            if place == parts.len() {
+                parts.push((&operator.name, 0));
+            }
+            let part = after.wrapping_sub(before) as i64; // both are below 2^63
+            // The parts of a file may add up to anything.
+            parts[place].1 = parts[place].1.saturating_add(part);
+        }
+    }
+    parts
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LINE: &str = "------------------------------------------------";
+        let Self { num_alloc_retries, top, recorded, operators } = self;
+        writeln!(f, "{LINE}\nThe number of alloc retries are: {num_alloc_retries}")?;
+        match recorded {
+            0 => writeln!(f, "No operators were recorded")?,
+            _ => writeln!(f, "Top {top} ops that generates memory are:")?,
+        }
+        for (name, bytes) in operators {
+            writeln!(f, "{name}: {}MB", PythonFloat(*bytes as f64 / super::BYTES_PER_MIB))?;
+        }
+        f.write_str(LINE)
+    }
+}
