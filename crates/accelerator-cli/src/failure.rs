@@ -1,8 +1,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use accelerator_core::Error;
+use accelerator_tracker::FileError;
+use accelerator_tracker::plot::PlotError;
 
+use crate::convert::ConvertError;
 use crate::replay::ReplayError;
 use crate::trace::SourceError;
 
@@ -28,6 +32,62 @@ pub enum Failure {
     /// No conformance case has this in its name.
     #[error("no case has `{0}` in its name")]
     NoCase(String),
+    /// A file of a tracker, or a snapshot, cannot be read.
+    #[error(transparent)]
+    Recorded(#[from] FileError),
+    /// A picture cannot be made.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+    /// A snapshot has nothing of this device.
+    #[error("{}: nothing of device {device}; it has {has}", path.display())]
+    NoDevice {
+        /// The snapshot.
+        path: PathBuf,
+        /// The device that was asked for.
+        device: u32,
+        /// The devices that it has.
+        has: String,
+    },
+    /// A file is no snapshot.
+    #[error(
+        "{0}: no pickle, so no snapshot: `torch.cuda.memory._dump_snapshot` and `accel replay --snapshot` write some"
+    )]
+    NoSnapshot(String),
+    /// A snapshot has nothing at all.
+    #[error("{0}: neither a history nor segments are in this snapshot: was `_record_memory_history` called?")]
+    NothingRecorded(String),
+    /// There is nothing to show.
+    #[error("{name}: nothing to report: it has no {lacks}")]
+    NothingToShow {
+        /// The input.
+        name: String,
+        /// What is not in it.
+        lacks: &'static str,
+    },
+    /// A picture would be empty.
+    #[error("{}: no such picture of {name}, which has no {lacks}", path.display())]
+    NoPicture {
+        /// The picture.
+        path: PathBuf,
+        /// The input.
+        name: String,
+        /// What is not in it.
+        lacks: &'static str,
+    },
+    /// The output would replace the input.
+    #[error("{}: the snapshot itself, which the trace would replace: give the trace another name", .0.display())]
+    IsInput(PathBuf),
+    /// An option that does not go with the others, or with this input.
+    #[error("{0}\n\nFor more information, try '--help'.")]
+    Usage(String),
+    /// A snapshot cannot be read twice.
+    #[error("{name}: cannot be kept in a temporary file: {error}")]
+    Spool {
+        /// The snapshot.
+        name: String,
+        /// Why.
+        error: io::Error,
+    },
     /// A file for output cannot be written.
     #[error("{}: cannot be written: {error}", path.display())]
     File {
@@ -45,6 +105,32 @@ impl Failure {
     /// What is wrong with a line of a trace.
     pub(crate) fn in_line(trace: &str, line: usize, error: impl Into<ReplayError>) -> Self {
         Self::Line { trace: trace.to_owned(), line, error: error.into() }
+    }
+
+    /// Why a snapshot does not become a trace.
+    pub(crate) fn in_snapshot(name: &str, error: ConvertError) -> Self {
+        match error {
+            ConvertError::Empty => Self::NothingRecorded(name.to_owned()),
+            ConvertError::NoSuchDevice { device, known } => {
+                let known: Vec<_> = known.iter().map(u32::to_string).collect();
+                Self::NoDevice { path: name.into(), device, has: known.join(", ") }
+            }
+            ConvertError::File(error) => error.into(),
+            ConvertError::Output(error) => error.into(),
+        }
+    }
+
+    /// An option that does nothing with such an input.
+    pub(crate) fn unused(option: &str, name: &str, kind: &str) -> Self {
+        Self::Usage(format!("{name} is {kind}: `{option}` does nothing there; leave it out"))
+    }
+
+    /// Status 2 for wrong usage, else 1.
+    pub fn status(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
     }
 
     pub(crate) fn file(path: &Path, error: io::Error) -> Self {

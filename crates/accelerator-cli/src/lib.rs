@@ -2,6 +2,7 @@
 
 pub mod backends;
 pub mod commands;
+pub mod convert;
 mod failure;
 mod kernels;
 pub mod replay;

@@ -15,14 +15,14 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // Wrong usage ends here, with exit status 2.
+    // Wrong usage ends here, with exit status 2, as far as it shows without the input.
     let Arguments { command } = Arguments::parse();
     match commands::run(command) {
         Ok(status) => status,
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("accel: {error}");
-            ExitCode::FAILURE
+            error.status()
         }
     }
 }

@@ -3,8 +3,14 @@
 
 #[path = "program/accel.rs"]
 mod accel;
+#[path = "program/convert.rs"]
+mod convert;
 #[path = "program/opencl.rs"]
 mod opencl;
+#[path = "program/report.rs"]
+mod report;
+#[path = "program/tracker.rs"]
+mod tracker;
 #[path = "program/verify.rs"]
 mod verify;
 #[path = "program/xpu.rs"]

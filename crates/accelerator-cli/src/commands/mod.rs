@@ -1,8 +1,11 @@
 //! The commands of `accel`, a file each.
 
 mod conformance;
+mod convert;
 mod info;
 mod replay;
+mod report;
+mod tracker;
 mod verify;
 
 use std::process::ExitCode;
@@ -18,8 +21,14 @@ pub enum Command {
     Info(info::Arguments),
     /// Replays an allocation trace and shows what the allocator made of it.
     Replay(Box<replay::Arguments>),
+    /// Turns the history in a snapshot, PyTorch's or ours, into an allocation trace.
+    Convert(convert::Arguments),
+    /// Shows where the memory went: a page, pictures, a trace for Perfetto.
+    Report(Box<report::Arguments>),
     /// Runs the conformance suite on this machine.
     Conformance(conformance::Arguments),
+    /// Shows which operators took the most memory, from a file of a tracker.
+    Tracker(tracker::Arguments),
     /// Tries everything on this machine's hardware, and reports it as Markdown.
     Verify(verify::Arguments),
 }
@@ -27,12 +36,15 @@ pub enum Command {
 /// Runs a command; the exit status is that of a command that ran.
 ///
 /// # Errors
-/// [`Failure`], with exit status 1.
+/// [`Failure`], which has its exit status.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Info(arguments) => info::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Tracker(arguments) => tracker::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
     }
 }

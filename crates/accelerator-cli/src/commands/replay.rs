@@ -1,13 +1,16 @@
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use accelerator_conformance::Controls;
-use accelerator_core::{Accelerator, AllocatorConfig, parse_bytes};
+use accelerator_core::{Accelerator, AllocatorConfig, ContextsOf, Recording, parse_bytes};
+use accelerator_tracker::snapshot::MemorySnapshot;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::convert::{tell, written};
 use crate::backends::{Choice, Job, Offered};
+use crate::convert::{Converted, Options, SnapshotFile};
 use crate::failure::Failure;
 use crate::replay::{Outcome, PlainOutput, Replayer, Setup, Summary};
 use crate::trace::{Line, Source, SourceError};
@@ -15,17 +18,18 @@ use crate::trace::{Line, Source, SourceError};
 /// What to replay, and how.
 #[derive(Args)]
 pub struct Arguments {
-    /// The trace: a file, plain or compressed with gzip or zstd, or `-` for standard input [default: the bundled
-    /// training run of GPT-2]
+    /// A trace, or a snapshot with its history, PyTorch's or ours: a file, plain or compressed with gzip or zstd, or `-` for
+    /// standard input [default: the bundled training run of GPT-2]
     trace: Option<PathBuf>,
     /// The device to replay on [default: host; with --plain sim]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
-    /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB; on a
-    /// device with a driver, all that it has]
+    /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB; on a device with a driver, all that it
+    /// has; of a snapshot what the recorded device had]
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
-    /// Allocator settings, as max_split_size_mb:64 [default: those of the environment]
+    /// Allocator settings, as max_split_size_mb:64 [default: those of the environment; of a snapshot those that were
+    /// recorded]
     #[arg(long, value_parser = config)]
     conf: Option<AllocatorConfig>,
     /// Print line for line what a replay through PyTorch's own allocator prints
@@ -37,6 +41,12 @@ pub struct Arguments {
     /// Print the time of the allocator's operations on standard error
     #[arg(long)]
     time: bool,
+    /// The device of a snapshot [default: the one with the longest history]
+    #[arg(long)]
+    device: Option<u32>,
+    /// Write a snapshot of the end of the replay, with its history, that PyTorch's tools read
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -53,29 +63,64 @@ impl Job for &Arguments {
 }
 
 fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let mut lines = match &arguments.trace {
-        None => Source::bundled()?,
-        Some(path) if path.as_os_str() == "-" => Source::standard_input()?,
-        Some(path) => Source::open(path)?,
-    };
+    let (mut lines, recorded) = input(arguments)?;
     let trace = lines.name().to_owned();
-    let config = arguments.conf.map_or_else(AllocatorConfig::from_environment, Ok)?;
+    let config = match (&arguments.conf, &recorded) {
+        (Some(config), _) => *config,
+        (None, Some(_)) => AllocatorConfig::default(), // the recorded ones follow
+        (None, None) => AllocatorConfig::from_environment()?,
+    };
     let mut setup = Setup { capacity: arguments.capacity, config };
     let first = setup.take_from(&mut lines)?;
     let device = B::replayed(setup.capacity)?;
     let accelerator = Accelerator::new(device, 0, setup.config)?;
+    if arguments.snapshot.is_some() {
+        let recording = Recording { max_entries: usize::MAX, contexts: ContextsOf::State, capture: None };
+        accelerator.allocator().record_history(Some(recording));
+    }
     let lines = first.into_iter().map(Ok).chain(lines);
     let timed = arguments.time || !arguments.plain;
     let mut replay = Replay { trace, replayer: Replayer::new(accelerator, timed) };
     if arguments.plain {
         replay.plain(lines, arguments.placements)?;
     } else {
-        replay.with_summary(lines)?;
+        replay.with_summary(lines, recorded.as_ref())?;
     }
     if let (true, (operations, Some(time))) = (arguments.time, replay.replayer.operations()) {
         eprintln!("time_ns {} ops {operations}", time.as_nanos());
     }
+    if let Some(path) = &arguments.snapshot {
+        let mut snapshot = MemorySnapshot::default();
+        snapshot.add(accelerator.device(), accelerator.properties(), &accelerator.allocator().history());
+        snapshot.write(path)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The trace, and what is known of the snapshot that it was.
+fn input(arguments: &Arguments) -> Result<(Source, Option<Converted>), Failure> {
+    let opened = match &arguments.trace {
+        None => Err(Source::bundled()?),
+        Some(path) => SnapshotFile::named(path)?,
+    };
+    let mut snapshot = match opened {
+        Ok(snapshot) => snapshot,
+        Err(trace) if arguments.device.is_some() => {
+            return Err(Failure::unused("--device", trace.name(), "a trace"));
+        }
+        Err(trace) => return Ok((trace, None)),
+    };
+    let name = snapshot.name();
+    let spooling = |error| Failure::Spool { name: name.clone(), error };
+    let options = Options {
+        device: arguments.device,
+        settings: arguments.conf.is_none(),
+        refusals: arguments.capacity.is_none(),
+    };
+    let (converted, mut file) = written(&mut snapshot, &options, tempfile::tempfile().map_err(spooling)?)?;
+    tell(&converted.warnings);
+    file.rewind().map_err(spooling)?;
+    Ok((Source::from_file(&name, file)?, Some(converted)))
 }
 
 struct Replay<B: Controls> {
@@ -100,18 +145,30 @@ impl<B: Controls> Replay<B> {
         result
     }
 
-    /// All lines are read first, so that the progress bar knows its end.
+    /// The progress bar is to know its end: lines of a snapshot were counted, and those of a trace are all read first.
     fn with_summary(
         &mut self,
         lines: impl Iterator<Item = Result<Line, SourceError>>,
+        recorded: Option<&Converted>,
     ) -> Result<(), Failure> {
+        if let Some(converted) = recorded {
+            return self.counted(converted.operations, lines, Summary::beside(recorded));
+        }
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
-        let bar = ProgressBar::new(lines.len() as u64).with_style(style());
-        let mut summary = Summary::default();
-        for (done, line) in lines.iter().enumerate() {
-            summary.add(&self.step(line)?);
+        self.counted(lines.len() as u64, lines.into_iter().map(Ok), Summary::default())
+    }
+
+    fn counted(
+        &mut self,
+        count: u64,
+        lines: impl Iterator<Item = Result<Line, SourceError>>,
+        mut summary: Summary,
+    ) -> Result<(), Failure> {
+        let bar = ProgressBar::new(count).with_style(style());
+        for (done, line) in (0_u64..).zip(lines) {
+            summary.add(&self.step(&line?)?);
             if done % 1024 == 0 {
-                bar.set_position(done as u64);
+                bar.set_position(done);
             }
         }
         bar.finish_and_clear();
@@ -128,10 +185,10 @@ fn style() -> ProgressStyle {
     style.unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-fn capacity(text: &str) -> Result<u64, String> {
+pub(super) fn capacity(text: &str) -> Result<u64, String> {
     parse_bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size, as 16GiB".to_owned())
 }
 
-fn config(text: &str) -> Result<AllocatorConfig, String> {
+pub(super) fn config(text: &str) -> Result<AllocatorConfig, String> {
     AllocatorConfig::default().updated(text).map_err(|error| error.to_string())
 }

@@ -5,14 +5,23 @@ use accelerator_core::{Bytes, Statistics, memory_summary};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::replayer::{Outcome, Replayer};
+use crate::convert::Converted;
 
 /// What a replay comes to, for a person.
 #[derive(Debug, Default)]
 pub struct Summary {
     out_of_memory: u64,
+    /// Bytes reserved and allocated at the end, as a snapshot has them.
+    recorded: Option<(u64, u64)>,
 }
 
 impl Summary {
+    /// One that is told beside what was recorded.
+    pub fn beside(recorded: Option<&Converted>) -> Self {
+        let recorded = recorded.map(|converted| (converted.reserved, converted.allocated));
+        Self { recorded, ..Self::default() }
+    }
+
     /// Takes note of what a line led to.
     pub fn add(&mut self, outcome: &Outcome) {
         self.out_of_memory += u64::from(matches!(outcome, Outcome::OutOfMemory(_)));
@@ -65,6 +74,15 @@ impl Summary {
         if let Some(time) = time.filter(|_| operations > 0) {
             let each = time.as_nanos() / u128::from(operations);
             rows.push(("host time per operation", format!("{each} ns")));
+        }
+        if let Some((reserved, allocated)) = self.recorded {
+            let current = |stat: accelerator_core::PoolStat| stat.all.current.unsigned_abs();
+            let beside = |here: u64, recorded: u64| match here == recorded {
+                true => format!("{}, as recorded", Bytes(here)),
+                false => format!("{}, recorded {}", Bytes(here), Bytes(recorded)),
+            };
+            rows.push(("allocated at the end", beside(current(statistics.allocated_bytes), allocated)));
+            rows.push(("reserved at the end", beside(current(statistics.reserved_bytes), reserved)));
         }
         if self.out_of_memory > 0 {
             rows.push(("requests out of memory", grouped(self.out_of_memory)));

@@ -43,6 +43,33 @@ pub enum Op {
     FailMallocs { count: u64 },
 }
 
+/// The line of a trace.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alloc { id, bytes, stream } => write!(f, "alloc {id} {bytes} {stream}"),
+            Self::Free { id } => write!(f, "free {id}"),
+            Self::Record { id, stream } => write!(f, "record {id} {stream}"),
+            Self::Hold { stream } => write!(f, "hold {stream}"),
+            Self::Release { stream } => write!(f, "release {stream}"),
+            Self::Sync => f.write_str("sync"),
+            Self::EmptyCache => f.write_str("empty_cache"),
+            Self::ResetPeak => f.write_str("reset_peak"),
+            Self::ResetAccumulated => f.write_str("reset_accumulated"),
+            Self::Stats => f.write_str("stats"),
+            Self::Snapshot => f.write_str("snapshot"),
+            Self::MemInfo => f.write_str("meminfo"),
+            Self::CacheInfo => f.write_str("cacheinfo"),
+            Self::Calls => f.write_str("calls"),
+            Self::Capacity { bytes } => write!(f, "capacity {bytes}"),
+            Self::Conf { settings } if settings.is_empty() => write!(f, "conf"),
+            Self::Conf { settings } => write!(f, "conf {settings}"),
+            Self::Fraction { fraction } => write!(f, "fraction {fraction}"),
+            Self::FailMallocs { count } => write!(f, "fail_mallocs {count}"),
+        }
+    }
+}
+
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
@@ -147,6 +174,33 @@ mod tests {
         assert_eq!(parse_line(""), Ok(None));
         let conf = Op::Conf { settings: "max_split_size_mb:50,caching:True".to_owned() };
         assert_eq!(parse_line("conf max_split_size_mb:50, caching:True"), Ok(Some(conf)));
+    }
+
+    #[test]
+    fn an_operation_is_written_as_its_line() {
+        for line in [
+            "alloc 7 512 1",
+            "free 7",
+            "record 7 2",
+            "hold 2",
+            "release 2",
+            "sync",
+            "empty_cache",
+            "reset_peak",
+            "reset_accumulated",
+            "stats",
+            "snapshot",
+            "meminfo",
+            "cacheinfo",
+            "calls",
+            "capacity 4096",
+            "conf",
+            "conf max_split_size_mb:50",
+            "fraction 0.25",
+            "fail_mallocs 3",
+        ] {
+            assert_eq!(parse_line(line).unwrap().unwrap().to_string(), line);
+        }
     }
 
     #[test]

@@ -13,7 +13,11 @@ pub struct Source {
     lines: Box<dyn BufRead>,
     number: usize,
     text: Vec<u8>,
+    comments: Vec<String>,
 }
+
+/// Comments that are kept between two operations.
+const MOST_COMMENTS: usize = 64;
 
 /// One operation, and the number of its line, from 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,19 +99,40 @@ impl Source {
         Self::new(name.to_owned(), Cursor::new(bytes.into()))
     }
 
+    /// Text that was written to a file, which is read from its start.
+    pub(crate) fn from_file(name: &str, file: File) -> Result<Self, SourceError> {
+        Self::new(name.to_owned(), BufReader::new(file))
+    }
+
+    /// Whether what comes next starts as these say. `false` where nothing can be read, which the next line tells.
+    pub(crate) fn starts(&mut self, with: impl FnOnce(&[u8]) -> bool) -> bool {
+        self.lines.fill_buf().is_ok_and(with)
+    }
+
+    /// What is not read yet, decompressed.
+    pub(crate) fn into_rest(self) -> Box<dyn BufRead> {
+        self.lines
+    }
+
     /// What it is called in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
+    /// The comments just ahead of the last operation.
+    pub fn comments(&self) -> &[String] {
+        &self.comments
+    }
+
     fn new(name: String, input: impl BufRead + 'static) -> Result<Self, SourceError> {
         match decompressed(input) {
-            Ok(lines) => Ok(Self { name, lines, number: 0, text: Vec::new() }),
+            Ok(lines) => Ok(Self { name, lines, number: 0, text: Vec::new(), comments: Vec::new() }),
             Err(error) => Err(SourceError::Open { name, error }),
         }
     }
 
     fn read(&mut self) -> Result<Option<Line>, SourceError> {
+        self.comments.clear();
         loop {
             self.text.clear();
             let read = self.lines.read_until(b'\n', &mut self.text).map_err(|error| self.broken(error))?;
@@ -123,6 +148,11 @@ impl Source {
             })?;
             if let Some(op) = op {
                 return Ok(Some(Line { number: self.number, op }));
+            }
+            if let Some(comment) = text.trim().strip_prefix('#')
+                && self.comments.len() < MOST_COMMENTS
+            {
+                self.comments.push(comment.trim().to_owned());
             }
         }
     }

@@ -1,0 +1,140 @@
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
+
+use accelerator_core::AllocatorConfig;
+use accelerator_tracker::FileError;
+use accelerator_tracker::picture::Profile;
+use accelerator_tracker::snapshot::MemorySnapshot;
+use accelerator_tracker::tracker::TrackerStats;
+
+use super::{Arguments, replayed};
+use crate::commands::convert::tell;
+use crate::convert::{Passes, SnapshotFile, chosen};
+use crate::failure::Failure;
+use crate::replay::Setup;
+use crate::trace::Source;
+
+/// What an input is.
+enum Input {
+    Trace(Source),
+    Snapshot(String, MemorySnapshot),
+    Tracker(String, TrackerStats),
+}
+
+/// Reads whatever the input is; without one, the bundled trace.
+pub(super) fn profile(arguments: &Arguments) -> Result<Profile, Failure> {
+    let input = Input::read(arguments.input.as_deref())?;
+    let name = input.name().to_owned();
+    input.check(arguments)?;
+    let title = Path::new(&name).file_name().map_or(name.clone(), |name| name.to_string_lossy().into_owned());
+    let profile = match input {
+        Input::Trace(source) => {
+            let config = arguments.conf.map_or_else(AllocatorConfig::from_environment, Ok)?;
+            let setup = Setup { capacity: arguments.capacity, config };
+            Profile { title, ..replayed::profile(source, setup)? }
+        }
+        Input::Tracker(_, stats) => Profile::of_tracker(&title, &stats),
+        Input::Snapshot(_, snapshot) => {
+            let device = device(&snapshot, &name, arguments.device)?;
+            Profile::of_snapshot(&title, &snapshot, device)
+        }
+    };
+    let has_segments = profile.moments.iter().any(|moment| !moment.segments.is_empty());
+    match profile.samples.is_empty() && !has_segments {
+        true => Err(Failure::NothingToShow { name, lacks: "operations" }),
+        false => Ok(profile),
+    }
+}
+
+impl Input {
+    fn read(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self::Trace(Source::bundled()?)) };
+        let mut source = match SnapshotFile::named(path)? {
+            Ok(pickle) => return Self::of_pickle(pickle),
+            Err(source) => source,
+        };
+        if !source.starts(|start| start.starts_with(b"{")) {
+            return Ok(Self::Trace(source));
+        }
+        let name = source.name().to_owned();
+        let stats = tracked(&name, source.into_rest())?;
+        Ok(Self::Tracker(name, stats))
+    }
+
+    /// A snapshot or, where nothing of one is in the pickle, what PyTorch's tracker saved.
+    fn of_pickle(mut pickle: SnapshotFile) -> Result<Self, Failure> {
+        let name = pickle.name();
+        let mut snapshot = MemorySnapshot::default();
+        let no_snapshot = match pickle.pass(&mut snapshot) {
+            Ok(()) => return Ok(Self::Snapshot(name, snapshot)),
+            Err(error @ FileError::Content { .. }) if snapshot == MemorySnapshot::default() => error,
+            Err(error) => return Err(error.into()),
+        };
+        let content = pickle.into_rest().map_err(|error| Failure::Spool { name: name.clone(), error })?;
+        match tracked(&name, content) {
+            Ok(stats) => Ok(Self::Tracker(name, stats)),
+            // At byte 0 all of it is wrong, behind that a part of what is one.
+            Err(error @ Failure::Recorded(FileError::Content { offset: 1.., .. })) => Err(error),
+            Err(Failure::Recorded(_)) => Err(no_snapshot.into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Trace(source) => source.name(),
+            Self::Snapshot(name, _) | Self::Tracker(name, _) => name,
+        }
+    }
+
+    /// Refuses options that do nothing for such an input.
+    fn check(&self, arguments: &Arguments) -> Result<(), Failure> {
+        let (kind, takes_device, takes_setup) = match self {
+            Self::Trace(_) => ("a trace", false, true),
+            Self::Snapshot(..) => ("a snapshot", true, false),
+            Self::Tracker(..) => ("the file of a tracker", false, false),
+        };
+        for (option, is_given, is_taken) in [
+            ("--device", arguments.device.is_some(), takes_device),
+            ("--conf", arguments.conf.is_some(), takes_setup),
+            ("--capacity", arguments.capacity.is_some(), takes_setup),
+        ] {
+            if is_given && !is_taken {
+                return Err(Failure::unused(option, self.name(), kind));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file of a tracker, from wherever it comes.
+fn tracked(name: &str, mut content: impl Read) -> Result<TrackerStats, Failure> {
+    let spooled = tempfile::NamedTempFile::new().and_then(|mut file| {
+        io::copy(&mut content, &mut file)?;
+        Ok(file)
+    });
+    let file = spooled.map_err(|error| Failure::Spool { name: name.to_owned(), error })?;
+    TrackerStats::load(file.path()).map_err(|mut error| {
+        if let FileError::Io { path, .. }
+        | FileError::Content { path, .. }
+        | FileError::Pickle { path, .. }
+        | FileError::Stopped { path, .. } = &mut error
+        {
+            *path = name.into();
+        }
+        error.into()
+    })
+}
+
+/// The device that was asked for, or the one with the longest history.
+fn device(snapshot: &MemorySnapshot, name: &str, wanted: Option<u32>) -> Result<u32, Failure> {
+    let histories = (0..).zip(&snapshot.device_traces).filter(|(_, history)| !history.is_empty());
+    let noted = snapshot.notes.iter().map(|notes| notes.device);
+    let segments = snapshot.segments.iter().map(|segment| segment.device);
+    let mut entries: BTreeMap<_, _> = noted.chain(segments).map(|device| (device, 0)).collect();
+    entries.extend(histories.map(|(device, history)| (device, history.len() as u64)));
+    let (device, warning) = chosen(&entries, wanted).map_err(|error| Failure::in_snapshot(name, error))?;
+    tell(warning.as_slice());
+    Ok(device)
+}

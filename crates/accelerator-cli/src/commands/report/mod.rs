@@ -1,0 +1,188 @@
+//! `accel report`: a page, pictures and tables of where the memory went.
+
+mod input;
+mod replayed;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use accelerator_core::{AllocatorConfig, Bytes};
+use accelerator_tracker::picture::{Profile, Series};
+use accelerator_tracker::plot::{Along, ColorBy, Picture, Theme};
+use accelerator_tracker::{perfetto, report};
+use clap::{ArgGroup, Args, ValueEnum};
+
+use super::replay::{capacity, config};
+use crate::failure::Failure;
+
+/// What to show, and where.
+#[derive(Args)]
+#[command(group(ArgGroup::new("outputs").required(true).multiple(true).args(["output", "pictures", "perfetto"])))]
+pub struct Arguments {
+    /// A trace, a snapshot of PyTorch's or ours, or a file of a tracker, plain or compressed with gzip or zstd, or `-` for
+    /// standard input [default: the bundled training run of GPT-2]. All of a snapshot is held in memory, about ten times
+    /// the file: for a very large one record a shorter history, with `max_entries`
+    input: Option<PathBuf>,
+    /// A page, or with another ending one picture: report.html, memory.svg, memory.png; may be given several times
+    #[arg(short, long, value_name = "FILE", value_parser = output)]
+    output: Vec<PathBuf>,
+    /// All pictures, as SVG, in this folder
+    #[arg(long, value_name = "FOLDER")]
+    pictures: Option<PathBuf>,
+    /// A trace for ui.perfetto.dev and chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+    /// Which picture goes to a .svg or .png [default: memory]
+    #[arg(long, value_enum)]
+    picture: Option<Choice>,
+    /// Dark, for PNG; the page and SVGs are as the reader's system is
+    #[arg(long)]
+    dark: bool,
+    /// The device of a snapshot [default: the one with the longest history]
+    #[arg(long)]
+    device: Option<u32>,
+    /// Memory of the simulated device that a trace is replayed on, before what the trace says [default: 16GiB]
+    #[arg(long, value_parser = capacity)]
+    capacity: Option<u64>,
+    /// Allocator settings for a trace, as max_split_size_mb:64 [default: those of the environment]
+    #[arg(long, value_parser = config)]
+    conf: Option<AllocatorConfig>,
+}
+
+/// A picture by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// Allocated, active and reserved over operator calls
+    Memory,
+    /// The same over time
+    MemoryOverTime,
+    /// All three, then each alone, as PyTorch's `show_traces`
+    Traces,
+    /// Allocated alone
+    Allocated,
+    /// Active alone
+    Active,
+    /// Reserved alone
+    Reserved,
+    /// The operators that allocate most
+    Largest,
+    /// Segments when most is allocated, blocks by state
+    Segments,
+    /// The same, blocks by size
+    SegmentsBySize,
+    /// The same, blocks by what made them
+    SegmentsByScope,
+    /// Sizes of allocations
+    Sizes,
+    /// Lifetimes of allocations
+    Lifetimes,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    arguments.check_outputs()?;
+    let profile = input::profile(arguments)?;
+    let choice = arguments.picture.unwrap_or(Choice::Memory);
+    let picture = choice.of(&profile);
+    if let Some(path) = arguments.output.iter().find(|path| extension(path) != "html") {
+        choice.check(picture, &profile, path)?;
+    }
+    let theme = if arguments.dark { Theme::Dark } else { Theme::Light };
+    for path in &arguments.output {
+        if extension(path) == "html" {
+            report::save(&profile, path)?;
+        } else {
+            picture.save(&profile, path, theme)?;
+        }
+        tell(path)?;
+    }
+    if let Some(folder) = &arguments.pictures {
+        fs::create_dir_all(folder).map_err(|error| Failure::file(folder, error))?;
+        for (name, picture) in Picture::all(&profile) {
+            let path = folder.join(name).with_extension("svg");
+            picture.save(&profile, &path, theme)?;
+            tell(&path)?;
+        }
+    }
+    if let Some(path) = &arguments.perfetto {
+        perfetto::save(&profile, path)?;
+        tell(path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    /// Refuses what no output makes use of.
+    fn check_outputs(&self) -> Result<(), Failure> {
+        let any =
+            |endings: &[&str]| self.output.iter().any(|path| endings.contains(&extension(path).as_str()));
+        let unused = |text: &str| Err(Failure::Usage(text.to_owned()));
+        if self.dark && !any(&["png"]) {
+            return unused(
+                "`--dark` is for PNG, as in -o memory.png: a page and SVGs are as the reader's system is",
+            );
+        }
+        if self.picture.is_some() && !any(&["svg", "png"]) {
+            return unused(
+                "`--picture` says what goes to a .svg or .png, as in -o memory.svg: give such an output",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What was written.
+fn tell(path: &Path) -> Result<(), Failure> {
+    let size = fs::metadata(path).map_err(|error| Failure::file(path, error))?.len();
+    Ok(writeln!(std::io::stdout(), "{}: {}", path.display(), Bytes(size))?)
+}
+
+fn output(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    match extension(&path).as_str() {
+        "html" | "svg" | "png" => Ok(path),
+        _ => Err("expected a file that ends in .html, .svg or .png".to_owned()),
+    }
+}
+
+fn extension(path: &Path) -> String {
+    path.extension().map_or_else(String::new, |extension| extension.to_string_lossy().to_lowercase())
+}
+
+impl Choice {
+    /// Refuses a picture that would be empty.
+    fn check(self, picture: Picture, profile: &Profile, path: &Path) -> Result<(), Failure> {
+        let lacks = match self {
+            Self::MemoryOverTime => "times",
+            Self::Segments | Self::SegmentsBySize | Self::SegmentsByScope => "segments",
+            Self::Sizes | Self::Lifetimes => "single allocations",
+            Self::Memory | Self::Traces | Self::Allocated | Self::Active | Self::Reserved | Self::Largest => {
+                return Ok(());
+            }
+        };
+        match Picture::all(profile).iter().any(|(_, offered)| *offered == picture) {
+            true => Ok(()),
+            false => Err(Failure::NoPicture { path: path.to_owned(), name: profile.title.clone(), lacks }),
+        }
+    }
+
+    fn of(self, profile: &Profile) -> Picture {
+        const OPERATORS: usize = 20;
+        let moment = profile.moment_of_the_peak();
+        match self {
+            Self::Memory => Picture::Memory(Along::Calls),
+            Self::MemoryOverTime => Picture::Memory(Along::Time),
+            Self::Traces => Picture::Traces,
+            Self::Allocated => Picture::Series(Series::Allocated, Along::Calls),
+            Self::Active => Picture::Series(Series::Active, Along::Calls),
+            Self::Reserved => Picture::Series(Series::Reserved, Along::Calls),
+            Self::Largest => Picture::Largest(OPERATORS),
+            Self::Segments => Picture::Segments(moment, ColorBy::State),
+            Self::SegmentsBySize => Picture::Segments(moment, ColorBy::Size),
+            Self::SegmentsByScope => Picture::Segments(moment, ColorBy::Scope),
+            Self::Sizes => Picture::Sizes,
+            Self::Lifetimes => Picture::Lifetimes,
+        }
+    }
+}

@@ -1,0 +1,24 @@
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use accelerator_tracker::tracker::TrackerStats;
+use clap::Args;
+
+use crate::failure::Failure;
+
+/// What to show.
+#[derive(Args)]
+pub struct Arguments {
+    /// What a tracker saved: a file of `MemoryTracker::save_stats`, or of PyTorch's
+    file: PathBuf,
+    /// How many operators
+    #[arg(long, default_value_t = 20)]
+    top: usize,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let stats = TrackerStats::load(&arguments.file)?;
+    writeln!(std::io::stdout().lock(), "{}", stats.summary(arguments.top))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,308 @@
+//! The second pass over a snapshot: entries of a history become operations.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use accelerator_core::AllocatorConfig;
+use accelerator_tracker::snapshot::{Action, Annotation, Note, NoteKind, TraceEntry};
+
+use super::Options;
+use super::group::{Group, Request, State};
+use super::output::Output;
+use super::segments::Segments;
+use super::settings;
+use super::streams::Streams;
+use super::survey::Start;
+use crate::trace::Op;
+
+/// A block that is allocated, or waits for a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    /// Its allocation in the trace.
+    pub(super) id: u64,
+    pub(super) bytes: u64,
+    pub(super) stream: u32,
+    /// The stream that it waits for, which stands for whichever it was: held until the block's `free_completed`.
+    pub(super) user: Option<u32>,
+    /// Once it is free, the size of its segment if all of that is.
+    pub(super) segment: Option<u64>,
+}
+
+pub(super) struct Entries<'a, 'b> {
+    output: &'a mut Output<'b>,
+    options: &'a Options,
+    config: AllocatorConfig,
+    streams: Streams,
+    live: BTreeMap<u64, Live>,
+    pending: usize,
+    segments: Segments,
+    /// Whether the history says itself what one of PyTorch's leaves to guess.
+    has_notes: bool,
+    /// Whether the history may start in the middle of what one call led to.
+    torn: bool,
+    completes: bool,
+    notes: VecDeque<Note>,
+    annotations: VecDeque<Annotation>,
+    place: u64,
+    /// A block whose free was requested by the last entry.
+    requested: Option<u64>,
+    group: Group,
+    /// A block whose stream was released with no call behind it yet that looks for it.
+    unseen: Option<Live>,
+    /// Whether the cache was just emptied, which has seen all.
+    emptied: bool,
+}
+
+impl<'a, 'b> Entries<'a, 'b> {
+    pub(super) fn new(
+        start: Start,
+        live: BTreeMap<u64, Live>,
+        options: &'a Options,
+        output: &'a mut Output<'b>,
+    ) -> io::Result<Self> {
+        let mut segments = Segments::default();
+        for segment in &start.segments {
+            segments.made(segment.address, segment.size);
+        }
+        live.keys().for_each(|address| segments.taken(*address));
+        let has_notes = start.notes.is_some();
+        let torn = start.notes.as_ref().is_some_and(|notes| notes.dropped > 0);
+        let mut entries = Self {
+            output,
+            options,
+            config: start.config,
+            streams: start.streams,
+            live,
+            pending: 0,
+            segments,
+            has_notes,
+            torn,
+            completes: start.completes,
+            notes: start.notes.map(|notes| notes.notes.into()).unwrap_or_default(),
+            annotations: start.annotations.into(),
+            place: 0,
+            requested: None,
+            group: Group::default(),
+            unseen: None,
+            emptied: false,
+        };
+        for block in start.blocks.iter().filter(|block| block.pending) {
+            entries.free_later(block.address)?;
+        }
+        Ok(entries)
+    }
+
+    pub(super) fn entry(&mut self, entry: &TraceEntry) -> io::Result<()> {
+        self.annotate(entry.time_us)?;
+        while let Some(note) = self.notes.pop_front_if(|note| note.before <= self.place) {
+            self.note(note.kind)?;
+        }
+        self.place += 1;
+        if entry.action != Action::FreeCompleted || self.requested != Some(entry.address) {
+            self.settle_requested()?;
+        }
+        match entry.action {
+            Action::Alloc => self.request(entry, Some(entry.address))?,
+            Action::OutOfMemory { .. } => self.request(entry, None)?,
+            Action::FreeRequested => {
+                self.flush()?;
+                let is_live = self.live.get(&entry.address).is_some_and(|live| live.user.is_none());
+                self.requested = is_live.then_some(entry.address);
+            }
+            Action::FreeCompleted => self.completed(entry.address)?,
+            Action::SegmentAlloc => {
+                self.segments.made(entry.address, entry.size);
+                self.group.made = true;
+            }
+            Action::SegmentFree => self.group.given_back.extend(self.segments.given_back(entry.address)),
+            Action::Snapshot | Action::SegmentMap | Action::SegmentUnmap | Action::Other => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(mut self) -> io::Result<()> {
+        while let Some(note) = self.notes.pop_front() {
+            self.note(note.kind)?;
+        }
+        self.annotate(i64::MAX)?;
+        self.settle_requested()?;
+        self.flush()?;
+        let Some(Live { bytes, stream, .. }) = self.unseen else { return Ok(()) };
+        self.output.comment("so that the allocator sees what streams are done with")?;
+        let id = self.output.allocate(bytes, stream)?;
+        self.output.free(id)
+    }
+
+    fn note(&mut self, kind: NoteKind) -> io::Result<()> {
+        self.settle_requested()?;
+        if kind == NoteKind::Refused {
+            self.group.refused += 1;
+            return Ok(());
+        }
+        self.flush()?;
+        match kind {
+            NoteKind::CacheEmptied => {
+                self.emptied = true;
+                self.empty_cache()
+            }
+            NoteKind::Settings(text) => match AllocatorConfig::default().updated(&text) {
+                Ok(config) => self.configure(config),
+                Err(error) => self.output.comment(&format!("{error}: left out")),
+            },
+            NoteKind::MemoryFraction(fraction) if (0.0..=1.0).contains(&fraction) => {
+                self.output.write(Op::Fraction { fraction })
+            }
+            NoteKind::MemoryFraction(_) | NoteKind::Refused => Ok(()),
+        }
+    }
+
+    fn configure(&mut self, config: AllocatorConfig) -> io::Result<()> {
+        if !self.options.settings {
+            return Ok(());
+        }
+        let settings = settings::line(&self.config, &config);
+        self.config = config;
+        self.output.write(Op::Conf { settings })
+    }
+
+    fn empty_cache(&mut self) -> io::Result<()> {
+        self.unseen = None;
+        self.output.write(Op::EmptyCache)
+    }
+
+    fn completed(&mut self, address: u64) -> io::Result<()> {
+        let Some(live) = self.live.remove(&address) else { return Ok(()) };
+        let live = Live { segment: self.segments.left(address), ..live };
+        self.requested = None;
+        if live.user.is_none() {
+            let before = self.group.freed.replace(live);
+            return before.map_or(Ok(()), |before| self.output.free(before.id));
+        }
+        self.pending -= 1;
+        let late = self.group.refused > 0;
+        let completed = if late { &mut self.group.completed_late } else { &mut self.group.completed };
+        completed.push(live);
+        Ok(())
+    }
+
+    /// A request. What the history tells just before belongs to it, or to an `empty_cache` ahead of it.
+    fn request(&mut self, entry: &TraceEntry, place: Option<u64>) -> io::Result<()> {
+        let (bytes, stream) = (entry.size, self.streams.of(entry.stream));
+        let group = std::mem::take(&mut self.group);
+        let state = State {
+            config: &self.config,
+            has_idle: self.segments.has_idle_beside(place),
+            has_pending: self.pending > 0,
+        };
+        let torn = std::mem::take(&mut self.torn) && group.refused == 0 && !group.given_back.is_empty();
+        let plan = match self.has_notes && !torn {
+            true => group.told(place.is_none()),
+            false => group.guessed(&Request { bytes, stream, failed: place.is_none() }, &state),
+        };
+        for live in plan.before {
+            self.let_go(live)?;
+        }
+        let mut held = Vec::new();
+        for live in plan.behind {
+            held.push(if live.user.is_some() { live } else { self.hold_and_free(live)? });
+        }
+        if plan.empties_cache {
+            self.empty_cache()?;
+        }
+        let refused = if self.options.refusals { plan.refused } else { 0 };
+        if refused > 0 {
+            self.output.write(Op::FailMallocs { count: refused })?;
+        }
+        let id = self.output.allocate(bytes, stream)?;
+        if refused > 0 {
+            self.output.write(Op::FailMallocs { count: 0 })?;
+        }
+        self.unseen = None;
+        self.emptied = false;
+        for live in held {
+            self.let_go(live)?;
+        }
+        if plan.refused > 0 {
+            self.unseen = None; // the driver was asked again after all were waited for
+        }
+        match place {
+            None => self.output.free(id),
+            Some(place) => self.take(place, Live { id, bytes, stream, user: None, segment: None }),
+        }
+    }
+
+    fn take(&mut self, place: u64, live: Live) -> io::Result<()> {
+        match self.live.insert(place, live) {
+            None => self.segments.taken(place),
+            // Its free is not in the history.
+            Some(before) if before.user.is_none() => self.output.free(before.id)?,
+            Some(before) => {
+                self.pending -= 1;
+                self.let_go(before)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The user is done with the block that the last entry named, and another stream is not.
+    fn settle_requested(&mut self) -> io::Result<()> {
+        match self.requested.take() {
+            Some(address) if self.completes => self.free_later(address),
+            Some(address) => self.completed(address),
+            None => Ok(()),
+        }
+    }
+
+    fn free_later(&mut self, address: u64) -> io::Result<()> {
+        let Some(live) = self.live.get(&address).copied() else { return Ok(()) };
+        let live = self.hold_and_free(live)?;
+        self.live.insert(address, live);
+        self.pending += 1;
+        Ok(())
+    }
+
+    fn hold_and_free(&mut self, live: Live) -> io::Result<Live> {
+        let user = self.streams.take_auxiliary();
+        self.output.write(Op::Record { id: live.id, stream: user })?;
+        self.output.write(Op::Hold { stream: user })?;
+        self.output.free(live.id)?;
+        Ok(Live { user: Some(user), ..live })
+    }
+
+    /// No stream uses the block any more.
+    fn let_go(&mut self, live: Live) -> io::Result<()> {
+        let Some(stream) = live.user else { return self.output.free(live.id) };
+        self.output.write(Op::Release { stream })?;
+        self.streams.put_back(stream);
+        self.unseen = Some(live);
+        Ok(())
+    }
+
+    /// What was told before belongs to no request.
+    fn flush(&mut self) -> io::Result<()> {
+        let Group { freed, completed, completed_late, given_back, made: _, refused } =
+            std::mem::take(&mut self.group);
+        self.group.refused = refused; // another thread's request may come yet
+        for live in freed.into_iter().chain(completed).chain(completed_late) {
+            self.let_go(live)?;
+        }
+        if std::mem::take(&mut self.emptied) {
+            self.unseen = None;
+        }
+        let torn = std::mem::take(&mut self.torn);
+        match (torn || !self.has_notes) && !given_back.is_empty() {
+            true => self.empty_cache(),
+            false => Ok(()),
+        }
+    }
+
+    /// Marked times up to this one.
+    fn annotate(&mut self, time: i64) -> io::Result<()> {
+        while let Some(Annotation { stage, name, .. }) =
+            self.annotations.pop_front_if(|annotation| annotation.time_us <= time)
+        {
+            self.output.comment(&format!("{stage} {name}"))?;
+        }
+        Ok(())
+    }
+}

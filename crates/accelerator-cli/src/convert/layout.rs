@@ -1,0 +1,264 @@
+//! What was allocated before a history starts, rebuilt by requests.
+//!
+//! One segment after the other is made and filled to its end, gaps too, so that nothing is free but what is left of it: each
+//! request then lands behind the one before. What filled the gaps is freed at the end.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use accelerator_core::{AllocatorConfig, MIB, RoundupDivisions};
+
+use super::entries::Live;
+use super::output::Output;
+use super::settings;
+use super::survey::{EarlyBlock, EarlySegment, Start};
+use crate::trace::Op;
+
+/// Larger requests are served by segments of the large pool, in which no free block is smaller.
+const SMALL: u64 = MIB;
+const SMALL_SEGMENT: u64 = 2 * MIB;
+const GRAIN: u64 = 512;
+
+/// Rebuilds it. The blocks by address.
+pub(super) fn rebuild(start: &Start, output: &mut Output<'_>) -> io::Result<BTreeMap<u64, Live>> {
+    let mut rebuild = Rebuild {
+        recorded: start.config,
+        config: plain(&start.config),
+        start,
+        output,
+        fillers: Vec::new(),
+        larger: Vec::new(),
+        live: BTreeMap::new(),
+        inexact: 0,
+    };
+    if !start.segments.is_empty() || !start.blocks.is_empty() {
+        rebuild.all()?;
+    }
+    Ok(rebuild.live)
+}
+
+/// The settings under which a request gets a block of its own size, from a segment of a known one.
+fn plain(config: &AllocatorConfig) -> AllocatorConfig {
+    AllocatorConfig {
+        max_split_size: u64::MAX,
+        garbage_collection_threshold: 0.0,
+        roundup_power2_divisions: RoundupDivisions::default(),
+        reject_ahead_of_driver: false,
+        ..*config
+    }
+}
+
+struct Rebuild<'a, 'b> {
+    start: &'a Start,
+    recorded: AllocatorConfig,
+    config: AllocatorConfig,
+    output: &'a mut Output<'b>,
+    fillers: Vec<u64>,
+    /// Blocks that the recorded settings make larger than these do: what holds their places.
+    larger: Vec<(u64, &'a EarlyBlock)>,
+    live: BTreeMap<u64, Live>,
+    /// Segments and blocks that are not as they were.
+    inexact: u64,
+}
+
+/// A part of a segment.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    size: u64,
+    block: Option<&'a EarlyBlock>,
+}
+
+impl<'a> Rebuild<'a, '_> {
+    fn all(&mut self) -> io::Result<()> {
+        let (segments, blocks) = (self.start.segments.len(), self.start.blocks.len());
+        let (blocks, segments) = (counted(blocks, "block"), counted(segments, "segment"));
+        self.output.comment(&format!("before the history starts: {blocks} allocated, {segments}"))?;
+        if self.config != self.recorded {
+            self.configure(self.recorded, self.config)?;
+        }
+        let mut rest: BTreeMap<_, _> = self.start.blocks.iter().map(|block| (block.address, block)).collect();
+        for segment in &self.start.segments {
+            let end = segment.address.saturating_add(segment.size);
+            let own: Vec<_> = rest.range(segment.address..end).map(|(_, block)| *block).collect();
+            for block in &own {
+                rest.remove(&block.address);
+            }
+            self.segment(segment, &own)?;
+        }
+        for block in rest.into_values() {
+            self.inexact += 1;
+            self.block(block, block.requested)?;
+        }
+        if self.config != self.recorded {
+            self.configure(self.config, self.recorded)?;
+        }
+        for (id, block) in std::mem::take(&mut self.larger) {
+            self.output.free(id)?;
+            self.block(block, block.requested)?;
+        }
+        for id in std::mem::take(&mut self.fillers) {
+            self.output.free(id)?;
+        }
+        if self.inexact > 0 {
+            self.output.comment(&format!("{} of them are not exactly where they were", self.inexact))?;
+        }
+        if !self.start.ordered {
+            self.output.comment(
+                "the order in which their segments were made is not known: it is that of their addresses",
+            )?;
+        }
+        self.output.write(Op::ResetPeak)?;
+        self.output.write(Op::ResetAccumulated)?;
+        self.output.comment("the history")
+    }
+
+    fn configure(&mut self, from: AllocatorConfig, to: AllocatorConfig) -> io::Result<()> {
+        let settings = settings::line(&from, &to);
+        self.output.write(Op::Conf { settings })
+    }
+
+    fn segment(&mut self, segment: &EarlySegment, blocks: &[&'a EarlyBlock]) -> io::Result<()> {
+        let stream = self.start.streams.of(segment.stream);
+        let small = segment.size <= SMALL_SEGMENT;
+        let (pieces, outside) = self.pieces(segment, blocks, small);
+        let first = pieces.first().map_or(segment.size, |piece| match piece.block {
+            Some(block) if self.is_cut(block, piece.size, segment.size - piece.size, small) => {
+                block.requested
+            }
+            _ if small => piece.size.min(SMALL),
+            _ => piece.size,
+        });
+        if self.segment_for(first) != segment.size {
+            // Made by a request of its size, and empty then.
+            self.inexact += u64::from(self.segment_for(segment.size) != segment.size);
+            let whole = self.output.allocate(segment.size, stream)?;
+            self.output.free(whole)?;
+        }
+        let mut left = segment.size;
+        let mut smaller = Vec::new();
+        for piece in pieces {
+            left -= piece.size;
+            match piece.block {
+                Some(block) if self.is_cut(block, piece.size, left, small) => {
+                    self.block(block, block.requested)?
+                }
+                // Cut to its size, and asked for once nothing else is free.
+                Some(block) if is_whole(&self.config, block.requested, piece.size, small) => {
+                    smaller.push((self.output.allocate(piece.size, stream)?, block));
+                }
+                Some(block) if is_whole(&self.recorded, block.requested, piece.size, small) => {
+                    let id = self.output.allocate(piece.size, stream)?;
+                    self.larger.push((id, block));
+                }
+                Some(block) => {
+                    self.inexact += 1;
+                    self.block(block, piece.size)?;
+                }
+                None => self.fill(piece.size, small, stream)?,
+            }
+        }
+        for (id, block) in smaller {
+            self.output.free(id)?;
+            self.block(block, block.requested)?;
+        }
+        for block in outside {
+            self.inexact += 1;
+            self.block(block, block.requested)?;
+        }
+        Ok(())
+    }
+
+    /// The segment as blocks and gaps, and blocks that have no place in it.
+    fn pieces<'p>(
+        &self,
+        segment: &EarlySegment,
+        blocks: &[&'p EarlyBlock],
+        small: bool,
+    ) -> (Vec<Piece<'p>>, Vec<&'p EarlyBlock>) {
+        let mut pieces: Vec<Piece<'_>> = Vec::new();
+        let mut outside = Vec::new();
+        let mut end = 0;
+        for (number, block) in blocks.iter().enumerate() {
+            let place = block.address - segment.address;
+            let next = blocks.get(number + 1).map_or(segment.size, |next| next.address - segment.address);
+            let size = block.size.unwrap_or_else(|| self.size_of(block, next - place, small));
+            let aligned = place.is_multiple_of(GRAIN) && size.is_multiple_of(GRAIN) && size > 0;
+            if place < end || size > next - place || !aligned || (!small && size <= SMALL) {
+                outside.push(*block);
+                continue;
+            }
+            gap(&mut pieces, place - end, small);
+            pieces.push(Piece { size, block: Some(block) });
+            end = place + size;
+        }
+        gap(&mut pieces, segment.size - end, small);
+        (pieces, outside)
+    }
+
+    /// The size of a block of which only the request is known: what is left of a large one up to the next is its own where that
+    /// is too small to be a block.
+    fn size_of(&self, block: &EarlyBlock, room: u64, small: bool) -> u64 {
+        let size = self.recorded.rounded(block.requested.min(room)).min(room);
+        let kept_whole = size >= self.recorded.max_split_size;
+        if !small && (room - size <= SMALL || kept_whole) { room } else { size }
+    }
+
+    /// Whether a request for the block, made with so much left behind it, gets as much.
+    fn is_cut(&self, block: &EarlyBlock, size: u64, left: u64, small: bool) -> bool {
+        let rounded = self.config.rounded(block.requested.min(size));
+        rounded == size || (left == 0 && is_whole(&self.config, block.requested, size, small))
+    }
+
+    fn fill(&mut self, size: u64, small: bool, stream: u32) -> io::Result<()> {
+        let most = if small { SMALL } else { size };
+        let mut left = size;
+        while left > 0 {
+            let part = left.min(most);
+            let id = self.output.allocate(part, stream)?;
+            self.fillers.push(id);
+            left -= part;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, block: &EarlyBlock, bytes: u64) -> io::Result<()> {
+        let stream = self.start.streams.of(block.stream);
+        let id = self.output.allocate(bytes, stream)?;
+        self.live.insert(block.address, Live { id, bytes, stream, user: None, segment: None });
+        Ok(())
+    }
+
+    /// The segment that a request takes where nothing is free.
+    fn segment_for(&self, requested: u64) -> u64 {
+        const OWN: u64 = 10 * MIB;
+        let size = self.config.rounded(requested.min(1 << 60));
+        match size {
+            _ if !self.config.caching => size,
+            0..=SMALL => SMALL_SEGMENT,
+            _ if size < OWN => self.config.large_segment_size,
+            _ => size.next_multiple_of(2 * MIB),
+        }
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Whether a request gets a free block of this size whole.
+fn is_whole(config: &AllocatorConfig, requested: u64, size: u64, small: bool) -> bool {
+    let rounded = config.rounded(requested.min(size));
+    let kept_whole = rounded >= config.max_split_size;
+    let same_side = kept_whole == (size >= config.max_split_size);
+    let fits = requested <= size && rounded <= size && small == (rounded <= SMALL) && same_side;
+    fits && (kept_whole || size - rounded <= if small { 0 } else { SMALL })
+}
+
+/// A gap, unless it is too small for its pool: then what is ahead of it reaches over it.
+fn gap(pieces: &mut Vec<Piece<'_>>, size: u64, small: bool) {
+    match pieces.last_mut() {
+        _ if size == 0 => {}
+        Some(last) if !small && size <= SMALL => last.size += size,
+        _ => pieces.push(Piece { size, block: None }),
+    }
+}

@@ -1,0 +1,156 @@
+//! Turns the history in a snapshot into a trace, as TRACE_FORMAT tells under *Histories*.
+//!
+//! Two passes over the entries, in which only what is allocated is kept: `survey` finds out what there was before the first
+//! of them, `layout` rebuilds that, and `entries` follows them.
+
+mod collection;
+mod device;
+mod entries;
+mod group;
+mod input;
+mod layout;
+mod output;
+mod segments;
+mod settings;
+mod streams;
+mod survey;
+
+use std::io;
+
+use accelerator_tracker::FileError;
+use accelerator_tracker::snapshot::{SnapshotVisitor, Stop, TraceEntry};
+
+pub(crate) use self::device::chosen;
+use self::entries::Entries;
+pub use self::input::{Passes, SnapshotFile};
+use self::output::Output;
+pub use self::output::{Sink, Written};
+use self::survey::{Start, Survey};
+use crate::trace::Op;
+
+/// What of a snapshot becomes a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The device; `None`: the one with the longest history.
+    pub device: Option<u32>,
+    /// Whether the recorded settings are set.
+    pub settings: bool,
+    /// Whether the device has as much memory as the recorded one, and the driver refuses when that one did.
+    pub refusals: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { device: None, settings: true, refusals: true }
+    }
+}
+
+/// What was converted.
+#[derive(Clone, Debug, Default)]
+pub struct Converted {
+    /// The device.
+    pub device: u32,
+    /// Operations of the trace.
+    pub operations: u64,
+    /// Bytes from the driver in the snapshot.
+    pub reserved: u64,
+    /// Bytes of allocated blocks in it.
+    pub allocated: u64,
+    /// What is not as it was recorded, each for a person to read.
+    pub warnings: Vec<String>,
+}
+
+/// Why a snapshot does not become a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// There is nothing in it.
+    #[error("the snapshot has neither a history nor segments: was _record_memory_history called?")]
+    Empty,
+    /// It has other devices.
+    #[error("the snapshot has nothing of device {device}: it has {known:?}")]
+    NoSuchDevice {
+        /// The device.
+        device: u32,
+        /// Those that it has.
+        known: Vec<u32>,
+    },
+    /// It cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The trace cannot be written.
+    #[error("the trace cannot be written: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Converts a snapshot, of which each line goes to `sink` as it is found.
+///
+/// # Errors
+/// [`ConvertError`].
+pub fn convert(
+    snapshot: &mut impl Passes,
+    options: &Options,
+    sink: Sink<'_>,
+) -> Result<Converted, ConvertError> {
+    let mut survey = Survey::default();
+    snapshot.pass(&mut survey)?;
+    let start = survey.start(options.device)?;
+    let mut output = Output::new(sink);
+    let (converted, entries) = begin(start, options, &mut output)?;
+    let mut second = SecondPass { device: converted.device, entries };
+    snapshot.pass(&mut second).map_err(of_output)?;
+    second.entries.end()?;
+    Ok(Converted { operations: output.operations(), ..converted })
+}
+
+struct SecondPass<'a, 'b> {
+    device: u32,
+    entries: Entries<'a, 'b>,
+}
+
+impl SnapshotVisitor for SecondPass<'_, '_> {
+    fn entry(&mut self, device: u32, entry: TraceEntry) -> Result<(), Stop> {
+        match device == self.device {
+            true => Ok(self.entries.entry(&entry)?),
+            false => Ok(()),
+        }
+    }
+}
+
+/// An error of the reader that is one of the writer.
+fn of_output(error: FileError) -> ConvertError {
+    match error {
+        FileError::Stopped { path, source } => match source.downcast::<io::Error>() {
+            Ok(error) => ConvertError::Output(*error),
+            Err(source) => FileError::Stopped { path, source }.into(),
+        },
+        error => error.into(),
+    }
+}
+
+/// Writes what comes ahead of the entries.
+fn begin<'a, 'b>(
+    start: Start,
+    options: &'a Options,
+    output: &'a mut Output<'b>,
+) -> io::Result<(Converted, Entries<'a, 'b>)> {
+    let Start { device, reserved, allocated, .. } = start;
+    output.comment(&format!(
+        "device {device} of a snapshot: {reserved} bytes reserved, {allocated} allocated at its end"
+    ))?;
+    for warning in &start.warnings {
+        output.comment(warning)?;
+    }
+    if let (Some(bytes), true) = (start.capacity, options.refusals) {
+        output.write(Op::Capacity { bytes })?;
+    }
+    if options.settings {
+        output.write(Op::Conf { settings: start.config.to_string() })?;
+    }
+    if let Some(fraction) = start.fraction {
+        output.write(Op::Fraction { fraction })?;
+    }
+    let live = layout::rebuild(&start, output)?;
+    let converted =
+        Converted { device, operations: 0, reserved, allocated, warnings: start.warnings.clone() };
+    Ok((converted, Entries::new(start, live, options, output)?))
+}

@@ -1,0 +1,57 @@
+//! What the conversion writes.
+
+use std::io;
+
+use crate::trace::Op;
+
+/// A line of the trace that a history becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Written {
+    /// An operation.
+    Operation(Op),
+    /// A comment, of one line.
+    Comment(String),
+}
+
+/// Takes the lines of a trace.
+pub type Sink<'a> = &'a mut dyn FnMut(Written) -> io::Result<()>;
+
+/// Numbers allocations, and hands lines on.
+pub(super) struct Output<'a> {
+    sink: Sink<'a>,
+    allocations: u64,
+    operations: u64,
+}
+
+impl<'a> Output<'a> {
+    pub(super) fn new(sink: Sink<'a>) -> Self {
+        Self { sink, allocations: 0, operations: 0 }
+    }
+
+    /// Operations so far.
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    pub(super) fn write(&mut self, op: Op) -> io::Result<()> {
+        self.operations += 1;
+        (self.sink)(Written::Operation(op))
+    }
+
+    /// An allocation with a number that was never used.
+    pub(super) fn allocate(&mut self, bytes: u64, stream: u32) -> io::Result<u64> {
+        self.allocations += 1;
+        let id = self.allocations;
+        self.write(Op::Alloc { id, bytes, stream })?;
+        Ok(id)
+    }
+
+    pub(super) fn free(&mut self, id: u64) -> io::Result<()> {
+        self.write(Op::Free { id })
+    }
+
+    pub(super) fn comment(&mut self, text: &str) -> io::Result<()> {
+        let line = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        (self.sink)(Written::Comment(line))
+    }
+}

@@ -1,0 +1,126 @@
+//! The segments of a history as it goes on: which of them nobody uses.
+
+use std::collections::BTreeMap;
+
+use accelerator_core::MIB;
+
+#[derive(Debug, Default)]
+pub(super) struct Segments {
+    all: BTreeMap<u64, Segment>,
+    /// Kept up to date, since it is asked for at each request.
+    idle: Idle,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) size: u64,
+    /// Blocks that are not free.
+    used: u64,
+}
+
+/// How many segments there are of which all is free.
+#[derive(Debug, Default)]
+struct Idle {
+    all: usize,
+    /// Those of the large pool.
+    large: usize,
+}
+
+impl Segments {
+    pub(super) fn made(&mut self, address: u64, size: u64) {
+        self.given_back(address); // a history that lost entries may have it still
+        let segment = Segment { size, used: 0 };
+        self.all.insert(address, segment);
+        self.idle.add(&segment);
+    }
+
+    pub(super) fn given_back(&mut self, address: u64) -> Option<Segment> {
+        let segment = self.all.remove(&address)?;
+        if segment.used == 0 {
+            self.idle.remove(&segment);
+        }
+        Some(segment)
+    }
+
+    /// A block in one of them was taken.
+    pub(super) fn taken(&mut self, block: u64) {
+        let Some(segment) = around(&mut self.all, block) else { return };
+        if segment.used == 0 {
+            self.idle.remove(segment);
+        }
+        segment.used += 1;
+    }
+
+    /// A block in one of them is free again. The size of the segment, if all of it is then.
+    pub(super) fn left(&mut self, block: u64) -> Option<u64> {
+        let segment = around(&mut self.all, block)?;
+        if segment.used == 1 {
+            self.idle.add(segment);
+        }
+        segment.used = segment.used.saturating_sub(1);
+        (segment.used == 0).then_some(segment.size)
+    }
+
+    /// Whether there is one of which all is free, but for the one at this place.
+    pub(super) fn has_idle_beside(&self, place: Option<u64>) -> bool {
+        let own = place.and_then(|place| self.all.get(&place)).is_some_and(|segment| segment.used == 0);
+        self.idle.all > usize::from(own)
+    }
+
+    /// Whether such a one is of the large pool.
+    pub(super) fn has_large_idle(&self) -> bool {
+        self.idle.large > 0
+    }
+}
+
+impl Idle {
+    fn add(&mut self, segment: &Segment) {
+        self.all += 1;
+        self.large += usize::from(segment.is_large());
+    }
+
+    fn remove(&mut self, segment: &Segment) {
+        self.all -= 1;
+        self.large -= usize::from(segment.is_large());
+    }
+}
+
+impl Segment {
+    fn is_large(&self) -> bool {
+        self.size > 2 * MIB
+    }
+}
+
+/// The segment that the block lies in.
+fn around(segments: &mut BTreeMap<u64, Segment>, block: u64) -> Option<&mut Segment> {
+    let (start, segment) = segments.range_mut(..=block).next_back()?;
+    (block - start < segment.size).then_some(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_segments_are_counted_as_they_are() {
+        let mut segments = Segments::default();
+        let mut state = 1_u64;
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let place = (state >> 33) % 16 * 64 * MIB;
+            match (state >> 60) % 4 {
+                0 => segments.made(place, if state >> 59 & 1 == 0 { 2 * MIB } else { 32 * MIB }),
+                1 => drop(segments.given_back(place)),
+                2 => segments.taken(place + (state >> 40) % 3 * MIB),
+                _ => drop(segments.left(place)),
+            }
+            let idle: Vec<_> = segments.all.iter().filter(|(_, segment)| segment.used == 0).collect();
+            assert_eq!(
+                segments.has_idle_beside(Some(place)),
+                idle.iter().any(|(address, _)| **address != place)
+            );
+            assert_eq!(segments.has_idle_beside(None), !idle.is_empty());
+            assert_eq!(segments.has_large_idle(), idle.iter().any(|(_, segment)| segment.size > 2 * MIB));
+        }
+    }
+}

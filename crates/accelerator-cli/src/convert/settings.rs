@@ -1,0 +1,138 @@
+//! The settings of a snapshot, as a `conf` line.
+
+use accelerator_core::{AllocatorConfig, MIB, RoundupDivisions};
+use accelerator_tracker::snapshot::Setting;
+
+/// What PyTorch's file tells of the settings at its end, as far as we offer them. What we do not is warned of.
+pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<String>) -> AllocatorConfig {
+    let mut config = AllocatorConfig::default();
+    let named = |name: &str| settings.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+    let text = match named("PYTORCH_CUDA_ALLOC_CONF") {
+        Some(Setting::Text(text)) => &**text,
+        _ => "",
+    };
+    let mut refused = Vec::new();
+    for setting in split(text) {
+        // Those that PyTorch resets with each new text are told apart from it, below.
+        match config.updated(setting) {
+            Ok(updated) => config = updated,
+            Err(_) => refused.push(setting),
+        }
+    }
+    if let Some(Setting::Flag(true)) = named("expandable_segments")
+        && !refused.iter().any(|setting| setting.starts_with("expandable_segments"))
+    {
+        refused.push("expandable_segments:True");
+    }
+    for setting in refused {
+        warnings.push(format!("recorded with `{setting}`, which is not offered here: left out"));
+    }
+    if let Some(Setting::Integer(bytes)) = named("max_split_size") {
+        config.max_split_size = u64::try_from(*bytes).unwrap_or(u64::MAX);
+    }
+    if let Some(Setting::Real(threshold)) = named("garbage_collection_threshold")
+        && (0.0..1.0).contains(threshold)
+    {
+        config.garbage_collection_threshold = *threshold;
+    }
+    if let Some(Setting::Table(table)) = named("roundup_power2_divisions") {
+        config.roundup_power2_divisions = divisions(table).unwrap_or_else(|| {
+            warnings.push("roundup_power2_divisions of the snapshot cannot be read: left out".to_owned());
+            RoundupDivisions::default()
+        });
+    }
+    config
+}
+
+/// The `conf` line that leads from some settings to others.
+pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
+    let defaults = AllocatorConfig::default();
+    let mut text = to.to_string();
+    let mut back = |key: &str, changed: bool, is_default: bool, value: &str| {
+        if changed && is_default {
+            let separator = if text.is_empty() { "" } else { "," };
+            text = format!("{text}{separator}{key}:{value}");
+        }
+    };
+    // A text leaves these as they were where it does not name them.
+    let (was, is, default) = (from.large_segment_size, to.large_segment_size, defaults.large_segment_size);
+    back("large_segment_size_mb", was != is, is == default, &(default / MIB).to_string());
+    let (was, is, default) =
+        (from.max_non_split_rounding, to.max_non_split_rounding, defaults.max_non_split_rounding);
+    back("max_non_split_rounding_mb", was != is, is == default, &(default / MIB).to_string());
+    let (was, is) = (from.memory_fraction, to.memory_fraction);
+    back("per_process_memory_fraction", was != is, is == 1.0, "1");
+    let (was, is) = (from.reject_ahead_of_driver, to.reject_ahead_of_driver);
+    back("throw_on_cudamalloc_oom", was != is, !is, "False");
+    back("device_side_reuse", from.device_side_reuse != to.device_side_reuse, !to.device_side_reuse, "False");
+    back("caching", from.caching != to.caching, to.caching, "True");
+    text
+}
+
+/// `a:1,b:[1:2,3:4]` at its commas that are in no brackets.
+fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    let parts = text.split(|letter: char| {
+        depth += i32::from(letter == '[') - i32::from(letter == ']');
+        letter == ',' && depth == 0
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
+fn divisions(table: &[(String, i64)]) -> Option<RoundupDivisions> {
+    if table.iter().all(|(_, steps)| *steps <= 1) {
+        return Some(RoundupDivisions::default());
+    }
+    let entries: Vec<_> = table.iter().map(|(from, steps)| format!("{from}:{steps}")).collect();
+    let text = format!("roundup_power2_divisions:[{}]", entries.join(","));
+    AllocatorConfig::default().updated(&text).ok().map(|config| config.roundup_power2_divisions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_leads_from_any_settings_to_any_others() {
+        let texts = [
+            "",
+            "max_split_size_mb:64,garbage_collection_threshold:0.5",
+            "large_segment_size_mb:32,max_split_size_mb:40,max_non_split_rounding_mb:64",
+            "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True",
+            "roundup_power2_divisions:[64:8,256:4,>:1],device_side_reuse:True",
+            "caching:False",
+        ];
+        let configs = texts.map(|text| AllocatorConfig::default().updated(text).unwrap());
+        for from in &configs {
+            for to in &configs {
+                assert_eq!(from.updated(&line(from, to)).unwrap(), *to, "{}", line(from, to));
+            }
+        }
+    }
+
+    #[test]
+    fn settings_of_a_snapshot_are_ours_again() {
+        let text = "large_segment_size_mb:24, expandable_segments:True, backend:native, max_split_size_mb:90";
+        let table = [("1", 0), ("2", 0), ("4", 8), ("8", 2)].map(|(from, steps)| (from.to_owned(), steps));
+        let settings = [
+            ("PYTORCH_CUDA_ALLOC_CONF", Setting::Text(text.into())),
+            ("max_split_size", Setting::Integer(90 << 20)),
+            ("garbage_collection_threshold", Setting::Real(0.6)),
+            ("expandable_segments", Setting::Flag(true)),
+            ("roundup_power2_divisions", Setting::Table(table.to_vec())),
+        ];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value));
+        let mut warnings = Vec::new();
+        let config = of_pytorch(&settings, &mut warnings);
+        let expected = "large_segment_size_mb:24,max_split_size_mb:90,garbage_collection_threshold:0.6,\
+                        roundup_power2_divisions:[1:0,2:0,4:8,8:2]";
+        assert_eq!(config, AllocatorConfig::default().updated(expected).unwrap());
+        assert_eq!(
+            warnings,
+            [
+                "recorded with `expandable_segments:True`, which is not offered here: left out",
+                "recorded with `backend:native`, which is not offered here: left out",
+            ]
+        );
+    }
+}

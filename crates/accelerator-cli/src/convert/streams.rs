@@ -1,0 +1,43 @@
+//! Numbers of streams: the recorded ones, and such as stand for uses that a history does not name.
+
+use std::collections::HashMap;
+
+/// The recorded streams by first appearance, and the others behind them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Streams {
+    numbers: HashMap<u64, u32>,
+    auxiliary: u32,
+    idle: Vec<u32>,
+}
+
+impl Streams {
+    /// Names a recorded stream. The default stream is 0 wherever it appears.
+    pub(super) fn note(&mut self, stream: u64) {
+        let next = self.recorded() + 1;
+        if stream != 0 {
+            self.numbers.entry(stream).or_insert(next);
+        }
+    }
+
+    /// The number of a stream that was noted.
+    pub(super) fn of(&self, stream: u64) -> u32 {
+        self.numbers.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// A stream that no recorded one is, and that nobody holds.
+    pub(super) fn take_auxiliary(&mut self) -> u32 {
+        self.idle.pop().unwrap_or_else(|| {
+            self.auxiliary += 1;
+            self.recorded() + self.auxiliary
+        })
+    }
+
+    /// Gives it back once it is released.
+    pub(super) fn put_back(&mut self, auxiliary: u32) {
+        self.idle.push(auxiliary);
+    }
+
+    fn recorded(&self) -> u32 {
+        u32::try_from(self.numbers.len()).unwrap_or(u32::MAX)
+    }
+}

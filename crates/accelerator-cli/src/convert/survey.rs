@@ -1,0 +1,312 @@
+//! The first pass over a snapshot: what was allocated before its history starts, and what the trace needs ahead.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use accelerator_core::{AllocatorConfig, GIB};
+use accelerator_tracker::snapshot::{
+    Action, Annotation, BlockState, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry,
+};
+
+use super::collection::Collections;
+use super::device::chosen;
+use super::streams::Streams;
+use super::{ConvertError, settings};
+
+/// What is known of a snapshot without its entries.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    settings: Vec<(String, Setting)>,
+    notes: Vec<DeviceNotes>,
+    annotations: Vec<Annotation>,
+    left_out: usize,
+    devices: BTreeMap<u32, DeviceSurvey>,
+}
+
+#[derive(Debug, Default)]
+struct DeviceSurvey {
+    entries: u64,
+    completions: u64,
+    segments: Vec<Segment>,
+    streams: Streams,
+    /// Blocks that the entries so far account for.
+    live: HashSet<u64>,
+    /// And segments.
+    made: HashSet<u64>,
+    early_blocks: Vec<EarlyBlock>,
+    early_segments: Vec<EarlySegment>,
+    /// Bytes from the driver, beyond those at the start.
+    growth: i64,
+    largest_growth: i64,
+    collections: Collections,
+    /// Bytes that the device had beyond those at the start, by the first request that failed.
+    capacity_beyond: Option<i64>,
+    private_pools: bool,
+}
+
+/// A block that was there before the history starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EarlyBlock {
+    pub(super) address: u64,
+    /// Its bytes, where it is there to the end.
+    pub(super) size: Option<u64>,
+    pub(super) requested: u64,
+    pub(super) stream: u64,
+    /// Whether its user was done with it, and another stream was not.
+    pub(super) pending: bool,
+}
+
+/// A segment that was there before the history starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EarlySegment {
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) stream: u64,
+}
+
+/// Where the history of one device starts.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) device: u32,
+    pub(super) notes: Option<DeviceNotes>,
+    pub(super) config: AllocatorConfig,
+    /// The memory fraction, where it is not what the settings say.
+    pub(super) fraction: Option<f64>,
+    pub(super) capacity: Option<u64>,
+    pub(super) streams: Streams,
+    /// By address.
+    pub(super) blocks: Vec<EarlyBlock>,
+    /// In the order in which they were made, as far as that is known.
+    pub(super) segments: Vec<EarlySegment>,
+    /// Whether that is known.
+    pub(super) ordered: bool,
+    /// Whether the history tells when streams are done with a block.
+    pub(super) completes: bool,
+    /// By time.
+    pub(super) annotations: Vec<Annotation>,
+    pub(super) reserved: u64,
+    pub(super) allocated: u64,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Blocks are multiples of this.
+const GRAIN: u64 = 512;
+
+impl Survey {
+    /// So many marked times become comments.
+    const MOST_ANNOTATIONS: usize = 1 << 16;
+
+    /// The start of this device's history, or of the one with most entries.
+    pub(super) fn start(mut self, wanted: Option<u32>) -> Result<Start, ConvertError> {
+        let entries = self.devices.iter().map(|(device, survey)| (*device, survey.entries)).collect();
+        let (chosen, warning) = chosen(&entries, wanted)?;
+        let device = self.devices.remove(&chosen).ok_or(ConvertError::Empty)?;
+        let mut warnings: Vec<_> = warning.into_iter().collect();
+        if self.left_out > 0 {
+            warnings.push(format!("{} marked times are left out", self.left_out));
+        }
+        let notes = self.notes.into_iter().find(|notes| notes.device == chosen);
+        let mut annotations = self.annotations;
+        annotations.retain(|annotation| annotation.device == chosen);
+        annotations.sort_by_key(|annotation| annotation.time_us);
+        let config = match &notes {
+            Some(notes) => AllocatorConfig::default().updated(&notes.settings).unwrap_or_else(|error| {
+                warnings.push(format!("{error}: left out"));
+                AllocatorConfig::default()
+            }),
+            None => settings::of_pytorch(&self.settings, &mut warnings),
+        };
+        Ok(device.start(chosen, notes, config, annotations, warnings))
+    }
+}
+
+impl SnapshotVisitor for Survey {
+    fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
+        self.devices.entry(notes.device).or_default(); // one on which nothing happened is no mistake
+        self.notes.push(notes);
+        Ok(())
+    }
+
+    fn setting(&mut self, name: &str, setting: Setting) -> Result<(), Stop> {
+        self.settings.push((name.to_owned(), setting));
+        Ok(())
+    }
+
+    fn annotation(&mut self, annotation: Annotation) -> Result<(), Stop> {
+        match self.annotations.len() < Self::MOST_ANNOTATIONS {
+            true => self.annotations.push(annotation),
+            false => self.left_out += 1,
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, segment: Segment) -> Result<(), Stop> {
+        let device = self.devices.entry(segment.device).or_default();
+        device.private_pools |= segment.pool_id != (0, 0);
+        let mut blocks = segment.blocks;
+        blocks.retain(|block| block.state != BlockState::Inactive);
+        blocks.iter_mut().for_each(|block| block.frames = Arc::new([]));
+        device.segments.push(Segment { blocks, frames: Arc::new([]), ..segment });
+        Ok(())
+    }
+
+    fn entry(&mut self, device: u32, entry: TraceEntry) -> Result<(), Stop> {
+        self.devices.entry(device).or_default().entry(&entry);
+        Ok(())
+    }
+}
+
+impl DeviceSurvey {
+    fn entry(&mut self, entry: &TraceEntry) {
+        self.entries += 1;
+        self.private_pools |= entry.pool_id != (0, 0);
+        let address = entry.address;
+        let early = |pending| EarlyBlock {
+            address,
+            size: None,
+            requested: entry.size,
+            stream: entry.stream,
+            pending,
+        };
+        let bytes = i64::try_from(entry.size).unwrap_or(i64::MAX);
+        match entry.action {
+            Action::Alloc => {
+                self.live.insert(address);
+                self.collections.allocated(address);
+            }
+            Action::FreeRequested => {
+                self.collections.interrupted();
+                if self.live.insert(address) {
+                    self.early_blocks.push(early(false));
+                }
+            }
+            Action::FreeCompleted => {
+                self.completions += 1;
+                self.collections.completed(address);
+                if !self.live.remove(&address) {
+                    self.early_blocks.push(early(true));
+                }
+            }
+            Action::SegmentAlloc => {
+                self.made.insert(address);
+                self.collections.segment_made(address, entry.size, self.growth);
+                self.grow(bytes);
+            }
+            Action::SegmentFree => {
+                self.collections.segment_freed(address, bytes);
+                if !self.made.remove(&address) {
+                    let stream = entry.stream;
+                    self.early_segments.push(EarlySegment { address, size: entry.size, stream });
+                }
+                self.grow(-bytes);
+            }
+            Action::OutOfMemory { device_free } => {
+                self.collections.interrupted();
+                let free = i64::try_from(device_free).unwrap_or(i64::MAX);
+                self.capacity_beyond.get_or_insert(self.growth.saturating_add(free));
+            }
+            Action::SegmentMap => self.grow(bytes),
+            Action::SegmentUnmap => self.grow(-bytes),
+            Action::Snapshot | Action::Other => return,
+        }
+        self.streams.note(entry.stream);
+    }
+
+    fn grow(&mut self, bytes: i64) {
+        self.growth = self.growth.saturating_add(bytes);
+        self.largest_growth = self.largest_growth.max(self.growth);
+    }
+
+    fn start(
+        mut self,
+        device: u32,
+        notes: Option<DeviceNotes>,
+        config: AllocatorConfig,
+        annotations: Vec<Annotation>,
+        mut warnings: Vec<String>,
+    ) -> Start {
+        self.take_what_entries_do_not_tell();
+        if self.private_pools {
+            warnings.push("private pools are not offered here: served from the common one".to_owned());
+        }
+        let at_start: u64 =
+            self.early_segments.iter().map(|segment| segment.size).fold(0, u64::saturating_add);
+        let most = at_start.saturating_add_signed(self.largest_growth);
+        let told = self.capacity_beyond.map(|beyond| at_start.saturating_add_signed(beyond).max(most));
+        let capacity = match &notes {
+            Some(notes) => Some(notes.total_memory).filter(|bytes| *bytes > 0),
+            None => told.or_else(|| (most > 16 * GIB).then(|| most.next_multiple_of(8 * GIB))),
+        };
+        let threshold =
+            Some(config.garbage_collection_threshold).filter(|threshold| *threshold > 0.0 && notes.is_none());
+        let collected = threshold.zip(self.collections.least()).map(|(threshold, least)| {
+            // Some bytes more, which no sum of segments differs by, so that rounding does not matter.
+            let share = (at_start.saturating_add_signed(least) as f64 / threshold) as u64 + 2 * GRAIN;
+            share.max(most)
+        });
+        let capacity = match collected {
+            Some(limit) => Some(capacity.unwrap_or(0).max((limit + 1).next_multiple_of(GIB))),
+            None => capacity,
+        };
+        let inferred = collected.zip(capacity).map(|(limit, capacity)| limit as f64 / capacity as f64);
+        if inferred.is_some() {
+            warnings.push(
+                "the snapshot does not tell the memory fraction: set to one that fits its garbage collection"
+                    .to_owned(),
+            );
+        }
+        let fraction = inferred.or_else(|| notes.as_ref().map(|notes| notes.memory_fraction));
+        let ordered = self.sort_segments(notes.as_ref());
+        self.early_blocks.sort_by_key(|block| block.address);
+        let waiting =
+            |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::AwaitingFree);
+        // A history may be recorded without some kinds of entries.
+        let completes = notes.is_some() || self.completions > 0 || self.segments.iter().any(waiting);
+        let sum = |bytes: fn(&Segment) -> u64| self.segments.iter().map(bytes).fold(0, u64::saturating_add);
+        Start {
+            device,
+            fraction: fraction.filter(|fraction| *fraction != config.memory_fraction),
+            notes,
+            config,
+            capacity,
+            reserved: sum(|segment| segment.total_size),
+            allocated: sum(|segment| segment.allocated_size),
+            streams: self.streams,
+            blocks: self.early_blocks,
+            segments: self.early_segments,
+            ordered,
+            completes,
+            annotations,
+            warnings,
+        }
+    }
+
+    /// What is there at the end and was never mentioned was there at the start.
+    fn take_what_entries_do_not_tell(&mut self) {
+        for segment in &self.segments {
+            self.streams.note(segment.stream);
+            if !segment.is_expandable && !self.made.contains(&segment.address) {
+                let (address, size, stream) = (segment.address, segment.total_size, segment.stream);
+                self.early_segments.push(EarlySegment { address, size, stream });
+            }
+            let early = segment.blocks.iter().filter(|block| !self.live.contains(&block.address));
+            self.early_blocks.extend(early.map(|block| EarlyBlock {
+                address: block.address,
+                size: Some(block.size),
+                requested: block.requested_size,
+                stream: segment.stream,
+                pending: block.state == BlockState::AwaitingFree,
+            }));
+        }
+    }
+
+    /// Whether the order in which they were made is known.
+    fn sort_segments(&mut self, notes: Option<&DeviceNotes>) -> bool {
+        let order: &[u64] = notes.map(|notes| notes.segment_order.as_slice()).unwrap_or_default();
+        let places: HashMap<_, _> =
+            order.iter().enumerate().map(|(place, address)| (*address, place)).collect();
+        // A segment that went back meanwhile is in no order; it was older than most that did not.
+        self.early_segments.sort_by_key(|segment| (places.get(&segment.address).copied(), segment.address));
+        self.early_segments.iter().filter(|segment| !places.contains_key(&segment.address)).count() <= 1
+    }
+}
