@@ -20,6 +20,8 @@ mod lost;
 mod memory;
 #[path = "xpu/native.rs"]
 mod native;
+#[path = "xpu/operators.rs"]
+mod operators;
 #[path = "xpu/parity.rs"]
 mod parity;
 #[path = "xpu/peers.rs"]
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         lost::trials(),
         memory::trials(),
         native::trials(),
+        operators::trials(),
         parity::trials(),
         peers::trials(),
         suite::trials(),

@@ -3,11 +3,12 @@
 use super::source::{Finding, Source, has_word, is_word, words};
 
 /// The core's modules from the bottom; those in one row may use each other.
-const ORDER: [&[&str]; 8] = [
+const ORDER: [&[&str]; 9] = [
     &["types"],
     &["accounting", "backend", "host_memory", "summary", "virtual_memory"],
     &["sync"],
     &["stream", "event"],
+    &["operator"],
     &["alloc"],
     &["pinned"],
     &["accelerator", "buffer", "peer"],

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Makes the recorded histories of this folder anew: what PyTorch's own allocator notes while a trace is replayed.
+
+    tests/data/history/make.py RECORD
+
+RECORD is record.cpp of this folder, compiled against the headers, libc10.so and libc10_cuda.so of the PyPI wheel of torch
+2.15.0, the headers of the CUDA runtime, and a library that stands in for that runtime on a machine without a GPU: streams
+that run at once unless held, cudaMalloc at ever new multiples of 2 MiB, and the functions that record.cpp declares:
+
+    unzip torch-2.15.0-*.whl 'torch/include/*' torch/lib/libc10.so torch/lib/libc10_cuda.so
+    g++ -std=c++20 -O1 -DNDEBUG -Itorch/include -ICUDA/include record.cpp -o record \\
+        -Ltorch/lib -lc10_cuda -lc10 -l:libcudart.so.13 -Wl,-rpath,"$PWD/torch/lib" -pthread
+
+Needs zstd, and the traces beside this folder. Writes
+
+NAME.txt.zst    the history, the settings and the segments at the end, of the traces in WHOLE and all edge_*
+digests.txt     of every trace: its name, lines of the history and segments, and their FNV-1a hash of 64 bits
+
+What PyTorch completes in one go comes in the order of a hash table of streams; here it is sorted.
+"""
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+DATA = HERE.parent
+BUNDLED = DATA.parent.parent / "crates" / "accelerator-cli" / "traces"
+WHOLE = {
+    "oracle": {"rand_02", "rand_07", "rand_11", "rand_15", "kv_paged", "train_comm", "train_small", "train_tight"},
+    "settings": {"rand_02", "rand_07", "rand_11", "rand_14"},
+}
+
+
+def sorted_completions(lines):
+    """Sorts runs of free_completed, but for one that follows its own free_requested at once."""
+    result, run = [], []
+    for line in lines + [""]:
+        action, _, rest = line.partition(" ")
+        if action == "free_completed" and (run or not result or result[-1] != f"free_requested {rest}"):
+            run.append(line)
+            continue
+        result += sorted(run)
+        run = []
+        result.append(line)
+    return result[:-1]
+
+
+def fnv1a(lines):
+    value = 0xCBF29CE484222325
+    for byte in "".join(line + "\n" for line in lines).encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def main():
+    digests = []
+    for folder in ["oracle", "settings", "models"]:
+        paths = list((DATA / folder).glob("*.trace.zst"))
+        if folder == "models":
+            paths += BUNDLED.glob("*.trace.zst")
+        for path in sorted(paths, key=lambda path: path.name):
+            name = path.name.removesuffix(".trace.zst")
+            trace = subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
+            done = subprocess.run(
+                [sys.argv[1]], input=trace, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+            )
+            lines = sorted_completions(done.stdout.decode().splitlines())
+            compared = [line for line in lines if not line.startswith("setting ")]
+            digests.append(f"{folder}::{name} {len(compared)} {fnv1a(compared):016x}\n")
+            if name.startswith("edge_") or name in WHOLE.get(folder, ()):
+                file = HERE / folder / f"{name}.txt.zst"
+                file.parent.mkdir(exist_ok=True)
+                text = "".join(line + "\n" for line in lines).encode()
+                subprocess.run(["zstd", "-19", "-q", "-f", "-o", file], input=text, check=True)
+    (HERE / "digests.txt").write_text("".join(digests))
+
+
+main()

@@ -1,0 +1,28 @@
+//! Histories: ours equal PyTorch's, and what their replay leaves is what the snapshot shows.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops at what should not happen"
+)]
+
+#[path = "history/lines.rs"]
+mod lines;
+#[path = "history/ours.rs"]
+mod ours;
+#[path = "history/parity.rs"]
+mod parity;
+#[path = "history/pytorch.rs"]
+mod pytorch;
+#[path = "history/recorded.rs"]
+mod recorded;
+#[path = "history/round.rs"]
+mod round;
+
+use libtest_mimic::Arguments;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let trials = [parity::trials(), round::trials(), pytorch::trials()].into_iter().flatten().collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}

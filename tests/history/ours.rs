@@ -1,0 +1,98 @@
+//! Replays with the history on, on the simulated device.
+
+use std::collections::HashMap;
+
+use accelerator_cli::replay::{Outcome, PlainOutput, Replayer, Setup};
+use accelerator_cli::trace::{Line, Op, Source};
+use accelerator_conformance::{Controls, Sim};
+use accelerator_core::{
+    Accelerator, ContextsOf, Device, DeviceProperties, GIB, History, HistoryAction, HistoryEntry, Recording,
+};
+use libtest_mimic::Failed;
+
+/// What a replay left.
+pub(crate) struct Replayed {
+    pub(crate) history: History,
+    /// The trace's number of each stream.
+    pub(crate) numbers: HashMap<u32, u32>,
+    pub(crate) device: Device,
+    pub(crate) properties: DeviceProperties,
+}
+
+/// Replays the trace with so many entries of history.
+pub(crate) fn replay(trace: String, max_entries: usize) -> Result<Replayed, Failed> {
+    let mut lines = Source::from_bytes("the trace", trace)?;
+    let mut setup = Setup::default();
+    let first = setup.take_from(&mut lines)?;
+    let device = Sim::new(setup.capacity.unwrap_or(16 * GIB));
+    let accelerator = Accelerator::new(device, 0, setup.config)?;
+    let recording = Recording { max_entries, contexts: ContextsOf::State, capture: None };
+    accelerator.allocator().record_history(Some(recording));
+    let mut replayer = Replayer::new(accelerator, false);
+    for line in first.into_iter().map(Ok).chain(lines) {
+        replayer.step(&line?)?;
+    }
+    let history = accelerator.allocator().history();
+    let Outcome::Snapshot(_, numbers, _) = replayer.step(&Line { number: 0, op: Op::Snapshot })? else {
+        return Err("no snapshot".into());
+    };
+    replayer.end()?;
+    let (device, properties) = (accelerator.device(), accelerator.properties().clone());
+    Ok(Replayed { history, numbers, device, properties })
+}
+
+/// The history and the segments as PyTorch's are recorded in `data/history`.
+pub(crate) fn lines(replayed: &Replayed) -> Vec<String> {
+    let Replayed { history, numbers, .. } = replayed;
+    let entries = history.entries.iter().filter_map(|entry| line(entry, numbers)).collect();
+    let mut lines = sorted_completions(entries);
+    let mut output = PlainOutput::new(Vec::new(), false);
+    let outcome = Outcome::Snapshot(history.snapshot.clone(), numbers.clone(), Sim::BASE);
+    output.write(0, &outcome).expect("a string takes all");
+    let text = String::from_utf8(output.finish().expect("a string takes all")).expect("ASCII");
+    lines.extend(text.lines().filter(|line| !line.starts_with('@') && *line != "end").map(str::to_owned));
+    lines
+}
+
+fn line(entry: &HistoryEntry, numbers: &HashMap<u32, u32>) -> Option<String> {
+    let HistoryEntry { action, address, size, stream, time: _, context: _ } = entry;
+    let place = address.wrapping_sub(Sim::BASE);
+    let (name, place) = match action {
+        HistoryAction::Alloc => ("alloc", place),
+        HistoryAction::FreeRequested => ("free_requested", place),
+        HistoryAction::FreeCompleted => ("free_completed", place),
+        HistoryAction::SegmentAlloc => ("segment_alloc", place),
+        HistoryAction::SegmentFree => ("segment_free", place),
+        HistoryAction::Snapshot => ("snapshot", 0),
+        HistoryAction::OutOfMemory { device_free } => ("oom", *device_free),
+        HistoryAction::CacheEmptied
+        | HistoryAction::Refused
+        | HistoryAction::SettingsChanged(_)
+        | HistoryAction::MemoryFractionChanged(_) => return None,
+    };
+    Some(format!("{name} {place:#x} {size} {}", numbers[&stream.get()]))
+}
+
+/// What is completed in one go comes in an order that PyTorch leaves to a hash table: it is sorted there as here, but for what
+/// follows its own `free_requested` at once.
+fn sorted_completions(lines: Vec<String>) -> Vec<String> {
+    const COMPLETED: &str = "free_completed ";
+    let mut sorted: Vec<String> = Vec::with_capacity(lines.len());
+    let mut run = 0; // so many of the last lines
+    for line in lines {
+        let block = line.strip_prefix(COMPLETED);
+        let requested = sorted.last().and_then(|last| last.strip_prefix("free_requested "));
+        let belongs = block.is_some() && (run > 0 || block != requested);
+        if !belongs {
+            let end = sorted.len();
+            sorted[end - run..].sort();
+            run = 0;
+        } else {
+            run += 1;
+        }
+        sorted.push(line);
+    }
+    let end = sorted.len();
+    sorted[end - run..].sort();
+    sorted
+}

@@ -1,0 +1,187 @@
+//! Histories of PyTorch's own allocator, which say less than ours: not when the driver refused memory, nor when the program
+//! emptied the cache or changed settings.
+
+use std::path::Path;
+
+use accelerator_cli::convert::Options;
+use accelerator_tracker::snapshot::{
+    Action, Block, BlockState, MemorySnapshot, Segment, SegmentType, Setting, TraceEntry,
+};
+use libtest_mimic::{Failed, Trial};
+
+use crate::lines::{canonical, layout, same, trace_of, without_stale};
+use crate::ours;
+use crate::recorded;
+
+/// Where the simulated device of the recordings starts.
+const BASE: u64 = 0x7f00_0000_0000;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let recorded = recorded::all().into_iter();
+    let whole = recorded.filter_map(|recorded| Some((recorded.name.clone(), recorded.whole()?)));
+    let trial = |(name, text): (String, String)| {
+        Trial::test(format!("pytorch::{name}"), move || {
+            whole_history(&text)?;
+            later_half(&text)
+        })
+    };
+    whole.map(trial).chain([Trial::test("pytorch::tiny_transformer", real_program)]).collect()
+}
+
+fn whole_history(text: &str) -> Result<(), Failed> {
+    let trace = trace_of(&snapshot(text), &Options::default())?;
+    let again = canonical(&ours::lines(&ours::replay(trace, usize::MAX)?));
+    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    same(&without_stale(layout(&canonical(&lines))), &without_stale(layout(&again)))
+}
+
+/// What PyTorch keeps with fewer `max_entries`.
+fn later_half(text: &str) -> Result<(), Failed> {
+    let all = snapshot(text);
+    let entries = &all.device_traces[0];
+    let later = MemorySnapshot { device_traces: vec![entries[entries.len() / 2..].to_vec()], ..all.clone() };
+    if later.segments.is_empty() && later.device_traces[0].is_empty() {
+        return Ok(());
+    }
+    ends_alike(&later)
+}
+
+/// A file that a training program of PyTorch's wrote, on the way through the reader of files.
+fn real_program() -> Result<(), Failed> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/pytorch/tiny_transformer.snapshot.pickle");
+    ends_alike(&MemorySnapshot::read(file)?)
+}
+
+/// The replay has as many bytes reserved and allocated in the end.
+fn ends_alike(snapshot: &MemorySnapshot) -> Result<(), Failed> {
+    let again = ours::replay(trace_of(snapshot, &Options::default())?, usize::MAX)?.history.snapshot.segments;
+    let recorded = snapshot.segments.iter();
+    let recorded = recorded.fold((0, 0), |sum, of| (sum.0 + of.total_size, sum.1 + of.allocated_size));
+    let replayed = again.iter().fold((0, 0), |sum, of| (sum.0 + of.total_size, sum.1 + of.allocated_size));
+    match replayed == recorded {
+        true => Ok(()),
+        false => Err(format!("(reserved, allocated): recorded {recorded:?}, replayed {replayed:?}").into()),
+    }
+}
+
+/// The recorded lines as the snapshot that PyTorch writes.
+fn snapshot(text: &str) -> MemorySnapshot {
+    let mut snapshot = MemorySnapshot { device_traces: vec![Vec::new()], ..MemorySnapshot::default() };
+    for line in text.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["setting", key, values @ ..] => {
+                snapshot.settings.push(((*key).to_owned(), setting(key, values)))
+            }
+            [
+                "segment",
+                _,
+                "at",
+                place,
+                "size",
+                size,
+                "stream",
+                stream,
+                "pool",
+                pool,
+                "allocated",
+                allocated,
+                "active",
+                active,
+                "requested",
+                requested,
+                ..,
+            ] => {
+                snapshot.segments.push(Segment {
+                    device: 0,
+                    address: BASE + number(place),
+                    total_size: number(size),
+                    allocated_size: number(allocated),
+                    active_size: number(active),
+                    requested_size: number(requested),
+                    stream: handle(stream),
+                    segment_type: if *pool == "small" { SegmentType::Small } else { SegmentType::Large },
+                    pool_id: (0, 0),
+                    is_expandable: false,
+                    frames: [].into(),
+                    blocks: Vec::new(),
+                });
+            }
+            ["block", offset, "size", size, "requested", requested, state] => {
+                let segment = snapshot.segments.last_mut().expect("a segment ahead of its blocks");
+                segment.blocks.push(Block {
+                    address: segment.address + number(offset.trim_start_matches('+')),
+                    size: number(size),
+                    requested_size: number(requested),
+                    state: match *state {
+                        "active_allocated" => BlockState::Allocated,
+                        "active_pending_free" => BlockState::AwaitingFree,
+                        _ => BlockState::Inactive,
+                    },
+                    frames: [].into(),
+                });
+            }
+            [name, place, size, stream] => {
+                snapshot.device_traces[0].push(entry(name, number(place), number(size), handle(stream)))
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    snapshot
+}
+
+fn entry(name: &str, place: u64, size: u64, stream: u64) -> TraceEntry {
+    let action = match name {
+        "alloc" => Action::Alloc,
+        "free_requested" => Action::FreeRequested,
+        "free_completed" => Action::FreeCompleted,
+        "segment_alloc" => Action::SegmentAlloc,
+        "segment_free" => Action::SegmentFree,
+        "snapshot" => Action::Snapshot,
+        "oom" => Action::OutOfMemory { device_free: place },
+        _ => panic!("{name}"),
+    };
+    let address =
+        if matches!(action, Action::OutOfMemory { .. } | Action::Snapshot) { 0 } else { BASE + place };
+    TraceEntry {
+        action,
+        address,
+        size,
+        stream,
+        time_us: 0,
+        frames: [].into(),
+        pool_id: (0, 0),
+        user_metadata: "".into(),
+        compile_context: "N/A".into(),
+        other: Vec::new(),
+    }
+}
+
+fn setting(key: &str, values: &[&str]) -> Setting {
+    match key {
+        "max_split_size" => Setting::Integer(values[0].parse().unwrap()),
+        "garbage_collection_threshold" => Setting::Real(values[0].parse().unwrap()),
+        "roundup_power2_divisions" => {
+            let table = values.iter().enumerate();
+            Setting::Table(
+                table.map(|(power, steps)| ((1 << power).to_string(), steps.parse().unwrap())).collect(),
+            )
+        }
+        _ => Setting::Text(values.concat().into()),
+    }
+}
+
+/// PyTorch tells streams by their handles.
+fn handle(stream: &str) -> u64 {
+    match number(stream) {
+        0 => 0,
+        number => 0x5600_0000_0000 + number * 64,
+    }
+}
+
+fn number(word: &str) -> u64 {
+    match word.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
+        None => word.parse().unwrap(),
+    }
+}

@@ -1,0 +1,101 @@
+//! Real files, cut short and changed: an error or a snapshot, at once, and never more.
+
+use std::time::{Duration, Instant};
+
+use accelerator_tracker::snapshot::MemorySnapshot;
+use libtest_mimic::{Failed, Trial};
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+
+use crate::ages::read;
+use crate::foreign::refusal;
+use crate::real::data;
+
+/// A whole file takes a fiftieth of this on a slow machine, without optimisation.
+const LONGEST: Duration = Duration::from_secs(10);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("damage::cut_short_anywhere", cut_short),
+        Trial::test("damage::something_behind_the_end", longer),
+        Trial::test("damage::changed_anywhere", changed),
+        Trial::test("damage::nothing_but_noise", noise),
+    ]
+}
+
+fn files() -> Vec<Vec<u8>> {
+    let files = ["tiny_transformer.snapshot.pickle", "tiny_transformer.tracker.pickle"];
+    files.map(|file| std::fs::read(data(file)).unwrap()).into()
+}
+
+fn cut_short() -> Result<(), Failed> {
+    for file in files() {
+        // Every byte of the first operations, and then a prime number of bytes at a time.
+        let lengths = (0..1000).chain((1000..file.len()).step_by(9973)).chain([file.len() - 1]);
+        for length in lengths {
+            let refused = refusal(&file[..length]);
+            let here = refused.starts_with(&format!("at byte {length}: the pickle ends here"));
+            assert!(here || length == 0, "{length}: {refused}");
+        }
+    }
+    Ok(())
+}
+
+fn longer() -> Result<(), Failed> {
+    for mut file in files() {
+        let end = file.len();
+        file.extend(b"\n");
+        assert_eq!(
+            refusal(&file),
+            format!("at byte {end}: the pickle ends before this byte, but the file goes on")
+        );
+    }
+    Ok(())
+}
+
+fn changed() -> Result<(), Failed> {
+    let mut rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    for file in files() {
+        let whole = read(&file).ok();
+        let (mut refused, mut different) = (0, 0);
+        for _ in 0..60 {
+            let mut bytes = file.clone();
+            // Half of the time near the beginning, where more depends on each byte.
+            let range = if rng.next_u32().is_multiple_of(2) { bytes.len() } else { 3000 };
+            for _ in 0..=rng.next_u32() % 3 {
+                let place = rng.next_u64() as usize % range;
+                bytes[place] = rng.next_u32() as u8;
+            }
+            match timed(&bytes) {
+                Err(_) => refused += 1,
+                Ok(snapshot) => different += u32::from(Some(snapshot) != whole),
+            }
+        }
+        assert!(refused > 10, "{refused} of 60");
+        assert!(whole.is_none() || different > 3, "{different} of 60");
+    }
+    Ok(())
+}
+
+fn noise() -> Result<(), Failed> {
+    let mut rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    // Operations that put things together are met more often than with all bytes.
+    let likely = b"(]})lde01234NaasuutqhpK\x94\x85\x86\x87\x88\x89\x8c\x8f\x90\x91\x93Rb\x80\x04.";
+    for length in 1..3000 {
+        let mut bytes = vec![0x80, 4];
+        for _ in 0..length % 200 {
+            let random = rng.next_u32();
+            let any = random as u8;
+            bytes.push(if random & 0x700 == 0 { any } else { likely[usize::from(any) % likely.len()] });
+        }
+        let _ = timed(&bytes);
+    }
+    Ok(())
+}
+
+fn timed(bytes: &[u8]) -> Result<MemorySnapshot, Failed> {
+    let start = Instant::now();
+    let result = read(bytes);
+    assert!(start.elapsed() < LONGEST, "{}", bytes.escape_ascii());
+    result
+}

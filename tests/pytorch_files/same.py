@@ -1,0 +1,26 @@
+"""Whether two pickles hold the same: same.py A B, but for what only we write."""
+
+import pickle
+import sys
+
+
+def ordered(value):
+    """With the keys of dictionaries in order, of which there is none in a snapshot."""
+    if isinstance(value, dict):
+        return {key: ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(ordered, value))
+    return value
+
+
+def load(name):
+    with open(name, "rb") as file:
+        return pickle.load(file)
+
+
+a, b = map(load, sys.argv[1:])
+b.pop("accelerator", None)
+assert list(a) == list(b), (list(a), list(b))
+for key in a:
+    assert repr(ordered(a[key])) == repr(ordered(b[key])), f"{key} differs"
+print("equal")

@@ -1,0 +1,363 @@
+//! The recorder of an allocator's history: which entries have a context, in which order entries stand, and that nothing of the
+//! user's runs under a lock.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failure is a panic")]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use accelerator_conformance::{Controls, Sim};
+use accelerator_core::{
+    Accelerator, Allocation, AllocatorConfig, BlockState, ContextsOf, History, HistoryAction, HistoryContext,
+    HistoryEntry, MIB, Recording,
+};
+
+type Device = &'static Accelerator<Sim>;
+
+fn device() -> Device {
+    Accelerator::new(Sim::new(1 << 40), 0, AllocatorConfig::default()).unwrap()
+}
+
+fn allocate(device: Device, bytes: u64) -> Allocation<Sim> {
+    device.allocator().allocate(NonZeroU64::new(bytes).unwrap(), device.default_stream()).unwrap()
+}
+
+fn free(device: Device, allocation: Allocation<Sim>) {
+    device.allocator().free(allocation).unwrap();
+}
+
+fn record(device: Device, max_entries: usize, contexts: ContextsOf) {
+    let recording = Recording { max_entries, contexts, capture: Some(number) };
+    device.allocator().record_history(Some(recording));
+}
+
+thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+
+/// A context that is the number of the call.
+fn number() -> Option<HistoryContext> {
+    NUMBER.set(NUMBER.get() + 1);
+    Some(Arc::new(NUMBER.get()))
+}
+
+fn number_of(context: Option<&HistoryContext>) -> Option<u64> {
+    context.map(|context| *context.downcast_ref::<u64>().unwrap())
+}
+
+fn told(history: &History) -> Vec<(HistoryAction, u64, Option<u64>)> {
+    let entries = history.entries.iter();
+    entries.map(|entry| (entry.action.clone(), entry.size, number_of(entry.context.as_ref()))).collect()
+}
+
+#[test]
+fn each_level_keeps_its_contexts() {
+    use HistoryAction::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc};
+    for (contexts, taken, freed) in [
+        (ContextsOf::State, None, None),
+        (ContextsOf::Alloc, Some(1), Some(1)),
+        (ContextsOf::All, Some(1), Some(3)),
+    ] {
+        NUMBER.set(0);
+        let device = device();
+        record(device, usize::MAX, contexts);
+        let first = allocate(device, 1000); // with its segment
+        let kept = allocate(device, 3000);
+        free(device, first); // asked only where frees have a context of their own
+        assert_eq!(NUMBER.get(), if contexts == ContextsOf::All { 3 } else { 2 });
+        let history = device.allocator().history();
+        let second = if contexts == ContextsOf::State { None } else { Some(2) };
+        let expected = [
+            (SegmentAlloc, 2 * MIB, taken),
+            (Alloc, 1000, taken),
+            (Alloc, 3000, second),
+            (FreeRequested, 1000, freed),
+            (FreeCompleted, 1000, freed),
+        ];
+        assert_eq!(told(&history), expected, "{contexts:?}");
+
+        let kept_at = kept.ptr();
+        let of_block = history.block_contexts.iter().map(|(at, context)| (*at, number_of(Some(context))));
+        let kept_at = accelerator_core::DevicePtr::trace_address(kept_at);
+        assert_eq!(of_block.collect::<Vec<_>>(), [(kept_at, Some(2))], "{contexts:?}");
+        assert_eq!(history.segment_contexts.len(), 1);
+        free(device, kept);
+        assert!(device.allocator().history().block_contexts.is_empty());
+    }
+}
+
+#[test]
+fn the_newest_entries_are_kept_and_the_others_counted() {
+    let device = device();
+    device.allocator().set_memory_fraction(0.5).unwrap();
+    record(device, 4, ContextsOf::All);
+    device.allocator().set_memory_fraction(0.25).unwrap();
+    let changed = AllocatorConfig::default().updated("max_split_size_mb:100").unwrap();
+    device.allocator().set_config(changed);
+    for _ in 0..3 {
+        free(device, allocate(device, 5000));
+    }
+    let history = device.allocator().history();
+    assert_eq!(history.entries.len(), 4);
+    assert_eq!(history.dropped, 2 + 1 + 9 - 4, "two changes, a segment, three entries each time");
+    // What the entries that went had changed is where the rest begins.
+    assert_eq!((history.settings, history.memory_fraction), (changed, 0.25));
+
+    record(device, 2, ContextsOf::All);
+    assert_eq!(device.allocator().history().entries.len(), 2);
+    device.allocator().record_history(None);
+    free(device, allocate(device, 5000));
+    assert_eq!(device.allocator().history().entries.len(), 0);
+    record(device, 0, ContextsOf::All);
+    free(device, allocate(device, 5000));
+    assert_eq!(device.allocator().history().entries.len(), 0);
+}
+
+#[test]
+fn what_pytorch_does_not_tell_stands_where_it_happened() {
+    let device = Accelerator::new(Sim::new(64 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let allocator = device.allocator();
+    let side = device.dedicated_stream(0).unwrap();
+    record(device, usize::MAX, ContextsOf::State);
+    let used = allocate(device, 30 * MIB);
+    allocator.record_use(&used, side).unwrap();
+    device.backend().hold(side.native());
+    free(device, used);
+    device.backend().release(side.native());
+    device.backend().fail_allocs(1);
+    let next = allocate(device, 40 * MIB); // refused, so that the first goes back
+    allocator.empty_cache().unwrap();
+    assert!(allocator.allocate(NonZeroU64::new(50 * MIB).unwrap(), device.default_stream()).is_err());
+    let _ = allocator.snapshot();
+    let actions: Vec<_> = allocator.history().entries.into_iter().map(|entry| entry.action).collect();
+    use HistoryAction as A;
+    let expected = [
+        A::SegmentAlloc,
+        A::Alloc,
+        A::FreeRequested,
+        A::FreeCompleted, // seen by the next allocation
+        A::Refused,
+        A::SegmentFree,
+        A::SegmentAlloc,
+        A::Alloc,
+        A::CacheEmptied,
+        A::Refused,
+        A::Refused,
+        A::OutOfMemory { device_free: 24 * MIB },
+        A::Snapshot,
+    ];
+    assert_eq!(actions, expected);
+    free(device, next);
+}
+
+/// Looks at the allocator and empties its cache when it is dropped, and counts that: under a lock of the allocator, or in a step
+/// that it waits for, it would wait for ever.
+struct Looks(Device, Arc<AtomicU64>);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        let allocator = self.0.allocator();
+        let _ = (allocator.history(), allocator.config());
+        allocator.empty_cache().unwrap();
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+thread_local!(static LOOKING: Cell<Option<(Device, &'static Arc<AtomicU64>)>> = const { Cell::new(None) });
+
+fn looks() -> Option<HistoryContext> {
+    let (device, dropped) = LOOKING.get()?;
+    let _ = (device.allocator().snapshot(), device.allocator().config());
+    Some(Arc::new(Looks(device, Arc::clone(dropped))))
+}
+
+#[test]
+fn contexts_are_captured_and_dropped_under_no_lock() {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let device = device();
+        let dropped: &'static Arc<AtomicU64> = Box::leak(Box::default());
+        LOOKING.set(Some((device, dropped)));
+        let allocator = device.allocator();
+        let looking = |max_entries, contexts| Recording { max_entries, contexts, capture: Some(looks) };
+        // Blocks that another stream uses: freed, polled, and waited for.
+        let side = device.dedicated_stream(0).unwrap();
+        allocator.record_history(Some(looking(usize::MAX, ContextsOf::State)));
+        for round in 0..4 {
+            let used = allocate(device, 30 * MIB);
+            allocator.record_use(&used, side).unwrap();
+            device.backend().hold(side.native());
+            free(device, used);
+            device.backend().release(side.native());
+            match round {
+                0 => free(device, allocate(device, 1000)),
+                1 => allocator.empty_cache().unwrap(),
+                2 => allocator.set_memory_fraction(1.0).unwrap(),
+                _ => device.backend().fail_allocs(1),
+            }
+        }
+        assert!(dropped.load(Ordering::Relaxed) > 2);
+        allocator.record_history(Some(looking(3, ContextsOf::All)));
+        let blocks: Vec<_> = (0..4).map(|_| allocate(device, 30 * MIB)).collect();
+        blocks.into_iter().for_each(|block| free(device, block));
+        allocator.empty_cache().unwrap();
+        device.backend().fail_allocs(2);
+        assert!(allocator.allocate(NonZeroU64::MIN, device.default_stream()).is_err());
+        let before = dropped.load(Ordering::Relaxed);
+        allocator.record_history(None);
+        done.send((before, dropped.load(Ordering::Relaxed))).unwrap();
+    });
+    let (before, after) = ended.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    assert!(before > 8, "{before} contexts went while others came");
+    assert!(after > before, "the rest went with the history");
+}
+
+#[test]
+fn entries_of_threads_stand_in_the_order_of_the_books() {
+    let device = device();
+    let allocator = device.allocator();
+    allocator.record_history(Some(Recording {
+        max_entries: usize::MAX,
+        contexts: ContextsOf::All,
+        capture: None,
+    }));
+    let streams: Vec<_> = (0..3).map(|_| device.dedicated_stream(0).unwrap()).collect();
+    thread::scope(|scope| {
+        for (number, stream) in streams.iter().enumerate() {
+            let other = streams[(number + 1) % streams.len()];
+            scope.spawn(move || {
+                let mut held = std::collections::VecDeque::new();
+                for round in 0..3000_u64 {
+                    let bytes = 1 + (round * 7919 * (number as u64 + 1)) % (3 * MIB);
+                    let block = allocator.allocate(NonZeroU64::new(bytes).unwrap(), *stream).unwrap();
+                    if round % 3 == 0 {
+                        allocator.record_use(&block, other).unwrap();
+                    }
+                    held.push_back(block);
+                    if held.len() > 20 {
+                        allocator.free(held.pop_front().unwrap()).unwrap();
+                    }
+                    if round % 500 == 499 {
+                        allocator.empty_cache().unwrap();
+                    }
+                }
+                held.into_iter().for_each(|block| allocator.free(block).unwrap());
+            });
+        }
+    });
+    let history = allocator.history();
+    let left = walk(&history.entries);
+    let blocks = history.snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let active = blocks.filter(|block| block.state != BlockState::Inactive).count();
+    assert_eq!(left, (active, history.snapshot.segments.len()));
+    let requests = history.entries.iter().filter(|entry| entry.action == HistoryAction::Alloc).count();
+    assert_eq!(requests, 9000);
+}
+
+/// Follows the entries with a model of what is alive, and fails where one cannot follow on those before it. Blocks and segments
+/// left.
+fn walk(entries: &[HistoryEntry]) -> (usize, usize) {
+    let mut blocks: HashMap<u64, (u64, bool)> = HashMap::new();
+    let mut segments: HashMap<u64, u64> = HashMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        let HistoryEntry { action, address, size, .. } = entry;
+        let what = format!("entry {place}: {entry:?}");
+        match action {
+            HistoryAction::SegmentAlloc => assert_eq!(segments.insert(*address, *size), None, "{what}"),
+            HistoryAction::SegmentFree => {
+                assert_eq!(segments.remove(address), Some(*size), "{what}");
+                let inside = blocks.keys().filter(|block| (*address..address + size).contains(block)).count();
+                assert_eq!(inside, 0, "{what}: blocks of it are alive");
+            }
+            HistoryAction::Alloc => {
+                let within = segments.iter().any(|(at, len)| (*at..at + len).contains(address));
+                assert!(within, "{what}: in no segment");
+                assert_eq!(blocks.insert(*address, (*size, false)), None, "{what}");
+            }
+            HistoryAction::FreeRequested => {
+                assert_eq!(blocks.insert(*address, (*size, true)), Some((*size, false)), "{what}");
+            }
+            HistoryAction::FreeCompleted => assert_eq!(blocks.remove(address), Some((*size, true)), "{what}"),
+            _ => {}
+        }
+    }
+    (blocks.len(), segments.len())
+}
+
+#[test]
+fn a_history_that_begins_and_ends_beside_threads_is_whole_while_it_lasts() {
+    let device = device();
+    let allocator = device.allocator();
+    let (stream, other) = (device.default_stream(), device.dedicated_stream(0).unwrap());
+    let (ended, handed) = (AtomicU64::new(0), std::sync::Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for number in 0..3_u64 {
+            let (ended, handed) = (&ended, &handed);
+            scope.spawn(move || {
+                for round in 0..4000_u64 {
+                    let bytes = 1 + (round * 7919 * (number + 1)) % (2 * MIB);
+                    let block = allocator.allocate(NonZeroU64::new(bytes).unwrap(), stream).unwrap();
+                    if round % 2 == 0 {
+                        allocator.record_use(&block, other).unwrap();
+                    }
+                    // What one thread allocates another frees.
+                    let mut handed = handed.lock().unwrap();
+                    handed.push(block);
+                    let oldest = (handed.len() > 16).then(|| handed.remove(0));
+                    drop(handed);
+                    oldest.into_iter().for_each(|block| allocator.free(block).unwrap());
+                }
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let mut looks = 0;
+        while ended.load(Ordering::Relaxed) < 3 || looks < 20 {
+            record(device, usize::MAX, ContextsOf::All);
+            thread::yield_now();
+            let history = allocator.history();
+            allocator.record_history(None);
+            follows(&history);
+            looks += 1;
+        }
+    });
+    handed.into_inner().unwrap().into_iter().for_each(|block| allocator.free(block).unwrap());
+}
+
+/// Undoes a history from its end: each entry must be about what is there then, and what is there at last is the start.
+fn follows(history: &History) {
+    let blocks = history.snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let active = blocks.filter(|block| block.state != BlockState::Inactive);
+    let mut there: HashMap<u64, bool> =
+        active.map(|block| (block.address, block.state == BlockState::PendingFree)).collect();
+    for (place, entry) in history.entries.iter().enumerate().rev() {
+        let what = format!("entry {place} of {}: {entry:?}", history.entries.len());
+        match entry.action {
+            HistoryAction::FreeCompleted => assert_eq!(there.insert(entry.address, true), None, "{what}"),
+            HistoryAction::FreeRequested => {
+                assert_eq!(there.insert(entry.address, false), Some(true), "{what}");
+            }
+            HistoryAction::Alloc => assert_eq!(there.remove(&entry.address), Some(false), "{what}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn settings_are_read_back_from_their_text() {
+    for text in [
+        "",
+        "max_split_size_mb:64",
+        "large_segment_size_mb:40,max_split_size_mb:40,max_non_split_rounding_mb:80",
+        "roundup_power2_divisions:4",
+        "roundup_power2_divisions:[64:8,256:4,1024:0,>:2]",
+        "garbage_collection_threshold:0.37,per_process_memory_fraction:0.9",
+        "throw_on_cudamalloc_oom:True,device_side_reuse:True,caching:False",
+        "pinned_max_round_threshold_mb:7,pinned_max_cached_size_mb:9,pinned_use_background_threads:True",
+    ] {
+        let config = AllocatorConfig::default().updated(text).unwrap();
+        let shown = config.to_string();
+        assert_eq!(AllocatorConfig::default().updated(&shown).unwrap(), config, "{text} shown as {shown}");
+        assert_eq!(shown.is_empty(), text.is_empty(), "{shown}");
+    }
+}
