@@ -12,7 +12,7 @@ mod foreign;
 mod hostile;
 #[path = "pytorch_files/made.rs"]
 mod made;
-#[path = "pytorch_files/python.rs"]
+#[path = "pytorch/python.rs"]
 mod python;
 #[path = "pytorch_files/random.rs"]
 mod random;

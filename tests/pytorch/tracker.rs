@@ -8,7 +8,8 @@ use accelerator_tracker::MemoryTracker;
 use accelerator_tracker::tracker::{Feed, TrackerStats};
 use libtest_mimic::{Failed, Trial};
 
-use super::{python, with_pytorch};
+use super::python::run;
+use super::with_pytorch;
 
 /// Its code, in PyTorch's sources.
 const CODE: &str = "torch/distributed/_tools/memory_tracker.py";
@@ -31,7 +32,7 @@ fn loaded(code: &Path, file: &Path) -> Result<(String, TrackerStats), Failed> {
     let folder = tempfile::tempdir()?;
     let saved = folder.path().join("saved.pickle");
     let arguments = [code.as_os_str(), file.as_os_str(), saved.as_os_str(), "20".as_ref(), "3".as_ref()];
-    let printed = python(include_str!("tracker.py"), &arguments)?;
+    let printed = run(include_str!("tracker.py"), &arguments)?;
     Ok((printed, TrackerStats::load(saved)?))
 }
 

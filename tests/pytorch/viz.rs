@@ -6,7 +6,8 @@ use std::path::Path;
 use accelerator_tracker::snapshot::MemorySnapshot;
 use libtest_mimic::{Completion, Failed, Trial};
 
-use super::{expected, made, python, recorded, with_pytorch};
+use super::python::run;
+use super::{expected, made, recorded, with_pytorch};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -79,5 +80,5 @@ fn viz(sources: &Path, command: &str, files: &[&Path]) -> Result<String, Failed>
     let viz = sources.join("torch/cuda/_memory_viz.py");
     let mut arguments = vec![viz.as_os_str(), OsStr::new(command)];
     arguments.extend(files.iter().map(|file| file.as_os_str()));
-    python(include_str!("viz.py"), &arguments)
+    run(include_str!("viz.py"), &arguments)
 }

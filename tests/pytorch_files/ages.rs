@@ -33,7 +33,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<MemorySnapshot, Failed> {
 
 /// Each gives the same, and each is passed on while it is read, wherever its lists stand.
 fn protocols() -> Result<Completion, Failed> {
-    with_python(|| {
+    with_python("python", || {
         let folder = tempfile::tempdir()?;
         let file = data("tiny_transformer.snapshot.pickle");
         let expected = MemorySnapshot::read(&file)?;

@@ -55,7 +55,7 @@ fn sums() -> Result<(), Failed> {
 
 /// Written by PyTorch, read and written by us, read by Python: equal to the last key, but for our own.
 fn read_back() -> Result<Completion, Failed> {
-    with_python(|| {
+    with_python("python", || {
         let file = data("tiny_transformer.snapshot.pickle");
         let folder = tempfile::tempdir()?;
         let ours = folder.path().join("ours.pickle");

@@ -223,7 +223,7 @@ impl Recorder {
         if completed {
             self.push_at(time, HistoryAction::FreeRequested, address, requested, stream, context.clone());
             self.push_at(time, HistoryAction::FreeCompleted, address, requested, stream, context);
-            self.forget(address);
+            Self::keep(&mut self.blocks, address, None, &mut self.discarded);
         } else {
             self.push_at(time, HistoryAction::FreeRequested, address, requested, stream, context);
         }
@@ -233,15 +233,7 @@ impl Recorder {
     pub(super) fn free_completed(&mut self, address: u64, requested: u64, stream: StreamId) {
         let context = self.of_free(address, None);
         self.push(HistoryAction::FreeCompleted, address, requested, stream, context);
-        self.forget(address);
-    }
-
-    fn forget(&mut self, address: u64) {
-        // Without contexts there is nothing to look for.
-        if !self.blocks.is_empty() {
-            let gone = self.blocks.remove(&address);
-            self.discarded.extend(gone);
-        }
+        Self::keep(&mut self.blocks, address, None, &mut self.discarded);
     }
 
     pub(super) fn segment_made(
@@ -310,7 +302,7 @@ impl Recorder {
     ) {
         let before = match context {
             Some(context) => contexts.insert(address, Arc::clone(context)),
-            None if contexts.is_empty() => None,
+            None if contexts.is_empty() => None, // nothing to look for
             None => contexts.remove(&address),
         };
         discarded.extend(before);

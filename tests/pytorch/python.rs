@@ -1,5 +1,6 @@
 //! Python, where the machine has it.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -7,7 +8,7 @@ use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed};
 
 /// Runs a program with these arguments: what it printed.
-pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
+pub(crate) fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failed> {
     let mut python = Command::new("python3");
     python.arg("-").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = python.spawn()?;
@@ -19,11 +20,14 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The trial on it, or an excuse where there is none.
-pub(crate) fn with_python(trial: impl FnOnce() -> Result<(), Failed>) -> Result<Completion, Failed> {
+/// The trial on it, or an excuse where there is none, which is a failure where this requirement is made.
+pub(crate) fn with_python(
+    requirement: &str,
+    trial: impl FnOnce() -> Result<(), Failed>,
+) -> Result<Completion, Failed> {
     match Command::new("python3").arg("--version").output() {
         Ok(output) if output.status.success() => trial().map(|()| Completion::Completed),
-        Ok(output) => unavailable("python", &String::from_utf8_lossy(&output.stderr)),
-        Err(error) => unavailable("python", &format!("python3: {error}")),
+        Ok(output) => unavailable(requirement, &String::from_utf8_lossy(&output.stderr)),
+        Err(error) => unavailable(requirement, &format!("python3: {error}")),
     }
 }
