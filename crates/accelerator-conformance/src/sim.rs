@@ -54,7 +54,7 @@ impl DevicePtr for SimPtr {
 #[derive(Debug)]
 pub struct SimStream(Arc<Timeline>);
 
-/// An event of the simulated device.
+/// An event of the simulated device: what it waits for, if that is not known to be over.
 #[derive(Debug)]
 pub struct SimEvent(Mutex<Option<Ticket>>);
 
@@ -188,7 +188,7 @@ unsafe impl Backend for Sim {
 
     fn record(&self, event: &SimEvent, stream: &SimStream) -> DriverResult<()> {
         self.calls.count(Call::Record);
-        *event.ticket() = Some(stream.0.record());
+        *event.ticket() = stream.0.record();
         Ok(())
     }
 

@@ -39,13 +39,13 @@ impl Timeline {
         !self.held.load(Ordering::SeqCst)
     }
 
-    /// A point behind everything so far; reached at once unless the stream is held.
-    pub(crate) fn record(self: &Arc<Self>) -> Ticket {
-        let number = self.recorded.fetch_add(1, Ordering::SeqCst) + 1;
+    /// A point behind everything so far; `None`: the stream is not held, so it is reached already.
+    pub(crate) fn record(self: &Arc<Self>) -> Option<Ticket> {
         if self.is_idle() {
-            self.complete(number);
+            return None;
         }
-        Ticket { timeline: Arc::clone(self), number }
+        let number = self.recorded.fetch_add(1, Ordering::SeqCst) + 1;
+        Some(Ticket { timeline: Arc::clone(self), number })
     }
 
     fn complete(&self, number: u64) {

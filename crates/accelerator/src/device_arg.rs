@@ -135,10 +135,16 @@ fn number(text: &str) -> Option<u32> {
 }
 
 fn at(backend: BuiltIn, index: i64) -> Result<Target> {
+    let number = u32::try_from(index).ok();
+    // What is open is there: drivers are asked only about others, since that takes its time.
+    let open = number.filter(|index| backend.opened(*index).is_some());
+    if let Some(index) = open {
+        return Ok(Target { backend, index });
+    }
     let count = choice::count(backend)?;
-    match u32::try_from(index) {
-        Ok(index) if index < count => Ok(Target { backend, index }),
-        _ => Err(Error::InvalidDevice { kind: backend.kind().name(), index, count }),
+    match number.filter(|index| *index < count) {
+        Some(index) => Ok(Target { backend, index }),
+        None => Err(Error::InvalidDevice { kind: backend.kind().name(), index, count }),
     }
 }
 

@@ -1,11 +1,14 @@
 //! The segments, blocks and free lists of one stream: pure bookkeeping, without a driver or a pointer's value.
 
-use super::block::{Block, BlockId, Segment, SegmentId, Slab, State};
-use super::config::AllocatorConfig;
-use super::free_list::{FreeBlock, FreeList};
+use std::num::NonZeroU64;
+
+use super::account::{Account, Counted, NoRoom};
+use super::block::{Block, BlockId, Blocks, Segment, Slab, State, Use, UseId};
+use super::config::{AllocatorConfig, RoundupDivisions};
+use super::free_list::FreeList;
 use super::history::{CaptureContext, Recording};
-use super::ledger::Books;
-use super::policy::Request;
+use super::pair::Pair;
+use super::policy::{Fit, Request};
 use crate::backend::DevicePtr;
 use crate::types::{PoolKind, StreamId};
 
@@ -19,14 +22,17 @@ pub(super) struct Arena<P> {
     /// Whether nothing is to be done beside the books: nothing is recorded, searches are not counted, and what is freed is
     /// kept. One look tells the warm path.
     pub(super) plain: bool,
+    /// Whether requests are rounded up to more than whole blocks.
+    divides: bool,
     /// What gives the contexts of allocations.
     pub(super) capture: Option<CaptureContext>,
     /// What gives those of frees.
     pub(super) capture_of_frees: Option<CaptureContext>,
-    blocks: Slab<BlockId, Block>,
-    segments: Slab<SegmentId, Segment<P>>,
-    small: FreeList,
-    large: FreeList,
+    pub(super) account: Account,
+    pub(super) blocks: Blocks<P>,
+    uses: Slab<UseId, Use>,
+    /// The free blocks of each pool.
+    pub(super) free: [FreeList; 2],
 }
 
 /// A block that was given out.
@@ -37,29 +43,36 @@ pub(super) struct Taken<P> {
     pub(super) size: u64,
 }
 
-/// A segment taken out of the books, to be given back to the driver: once, so it cannot be copied.
-#[derive(Debug)]
-pub(super) struct Detached<P> {
-    pub(super) ptr: P,
-    pub(super) size: u64,
-    pub(super) pool: PoolKind,
+/// Streams that used a block. Mostly there is one, so one needs no memory.
+pub(super) struct Users {
+    first: StreamId,
+    others: Vec<StreamId>,
 }
 
-/// What a free leads to.
-pub(super) enum Freed {
-    /// The block is free.
-    Now,
-    /// The block waits for these streams.
-    WhenDone(Vec<StreamId>),
+impl Users {
+    pub(super) fn count(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = StreamId> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
 }
 
 impl<P: DevicePtr> Arena<P> {
     pub(super) fn new(stream: StreamId, config: AllocatorConfig, recording: Option<&Recording>) -> Self {
-        let (blocks, segments) = (Slab::new(), Slab::new());
-        let (small, large) = (FreeList::default(), FreeList::default());
-        let (capture, capture_of_frees) = (None, None);
-        let mut arena =
-            Self { stream, config, plain: true, capture, capture_of_frees, blocks, segments, small, large };
+        let mut arena = Self {
+            stream,
+            config,
+            plain: true,
+            divides: false,
+            capture: None,
+            capture_of_frees: None,
+            account: Account::default(),
+            blocks: Blocks::new(),
+            uses: Slab::new(),
+            free: Default::default(),
+        };
         arena.configure(config, recording);
         arena
     }
@@ -68,263 +81,278 @@ impl<P: DevicePtr> Arena<P> {
     pub(super) fn configure(&mut self, config: AllocatorConfig, recording: Option<&Recording>) {
         self.config = config;
         self.plain = config.caching && config.garbage_collection_threshold == 0.0 && recording.is_none();
+        self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
         self.capture = recording.and_then(|recording| recording.capture);
         self.capture_of_frees = recording.and_then(Recording::capture_of_frees);
     }
 
-    /// Gives out the best fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
-    pub(super) fn take(&mut self, request: &Request, clock: u64, books: &mut Books) -> Option<Taken<P>> {
-        let free = self.free_list(request.pool).best_fit(request.size)?;
-        if !self.config.may_take(request, free.size) {
-            return None;
+    /// What becomes of a request for so many bytes, which are fewer than [`TOO_LARGE`](super::policy::TOO_LARGE).
+    #[inline(always)]
+    pub(super) fn request(&self, requested: NonZeroU64) -> Request {
+        match self.divides {
+            true => self.config.request(requested.get()),
+            false => Request::in_blocks(requested.get()),
         }
-        self.free_list(request.pool).remove(&free);
-        Some(self.give_out(free.block, request, clock, books))
     }
 
-    /// Takes in a new segment and gives out its start.
+    /// Gives out the best fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
+    #[inline(always)]
+    pub(super) fn take(&mut self, request: &Request, clock: u32) -> Result<Option<Taken<P>>, NoRoom> {
+        let free = &self.free[request.pool as usize];
+        let Some(id) = free.best_fit(&self.blocks, request.size) else { return Ok(None) };
+        let Some(fit) = self.config.fit(request, self.blocks[id].size) else { return Ok(None) };
+        self.count_taken(id, request, fit)?;
+        let free = &mut self.free[request.pool as usize];
+        if fit.splits {
+            free.put_outside(&mut self.blocks, id);
+            return Ok(Some(self.cut_off(id, request, clock)));
+        }
+        free.remove(&mut self.blocks, id);
+        Ok(Some(self.give_out(id, request)))
+    }
+
+    /// Takes in a new segment, the `created`th of the device, and gives out its start.
     pub(super) fn add_segment(
         &mut self,
         ptr: P,
+        size: u64,
         request: &Request,
-        clock: u64,
-        books: &mut Books,
-    ) -> Taken<P> {
-        let created = books.segment_made(&self.config, request.pool, request.segment);
-        let segment = self.segments.insert(Segment {
-            ptr,
-            size: request.segment,
-            created,
-            pool: request.pool,
-            first: BlockId::FIRST,
-        });
-        let block = self.blocks.insert(Block {
-            segment,
-            state: State::Free,
-            offset: 0,
-            size: request.segment,
+        clock: u32,
+        created: u64,
+    ) -> Result<Taken<P>, NoRoom> {
+        let pool = request.pool;
+        let position = self.blocks.next_position;
+        self.blocks.next_position = position.wrapping_add(size);
+        let segment = Segment { ptr, size, created, position, pool, first: None };
+        let segment = self.blocks.segments.insert(segment);
+        let id = self.blocks.blocks.insert(Block {
+            position,
+            size,
             requested: 0,
+            segment,
+            pool,
+            state: State::Free,
             previous: None,
             next: None,
+            below: [None; 2],
+            uses: None,
             free_since: clock,
-            uses: Vec::new(),
         });
-        self.segments[segment].first = block;
-        self.give_out(block, request, clock, books)
+        self.blocks.segments[segment].first = Some(id);
+        let fit = self.config.fit_of_block(request, size);
+        self.count_taken(id, request, fit)?;
+        if fit.splits {
+            self.free[pool as usize].insert(&mut self.blocks, id);
+            return Ok(self.cut_off(id, request, clock));
+        }
+        Ok(self.give_out(id, request))
     }
 
-    /// Cuts the request off the start of a block that is on no free list, and marks it allocated.
-    fn give_out(&mut self, id: BlockId, request: &Request, clock: u64, books: &mut Books) -> Taken<P> {
-        let was_split = self.blocks[id].is_split();
-        let whole = self.blocks[id].size;
-        if self.config.splits(request, whole) {
-            self.split_off_rest(id, request.size, clock);
-            match was_split {
-                true => books.inactive_split_changed(request.pool, 0, -(request.size as i64)),
-                false => books.inactive_split_changed(request.pool, 1, (whole - request.size) as i64),
-            }
-        } else if was_split {
-            books.inactive_split_changed(request.pool, -1, -(whole as i64));
-        }
+    /// Counts that a free block is given out.
+    #[inline(always)]
+    fn count_taken(&mut self, id: BlockId, request: &Request, fit: Fit) -> Result<(), NoRoom> {
+        let block = &self.blocks[id];
+        let (whole, was_split) = (block.size, block.is_split());
+        let bytes = if fit.splits { request.size } else { whole };
+        let split = match (fit.splits, was_split) {
+            (true, true) => Pair::new(0, -(bytes as i64)),
+            (true, false) => Pair::new(1, (whole - bytes) as i64),
+            (false, true) => Pair::new(-1, -(bytes as i64)),
+            (false, false) => Pair::default(),
+        };
+        let Request { pool, requested, .. } = *request;
+        self.account.given_out(Counted { pool, bytes, requested, oversize: fit.oversize, split })
+    }
+
+    /// Marks a block allocated that is on no free list.
+    #[inline(always)]
+    fn give_out(&mut self, id: BlockId, request: &Request) -> Taken<P> {
         let block = &mut self.blocks[id];
         block.state = State::Allocated;
         block.requested = request.requested;
-        let (offset, size) = (block.offset, block.size);
-        let ptr = self.segments[block.segment].ptr.offset(offset);
-        books.allocated(&self.config, request, size);
-        Taken { block: id, ptr, size }
+        let size = block.size;
+        Taken { block: id, ptr: self.blocks.ptr(&self.blocks[id]), size }
     }
 
-    /// Leaves `size` bytes in the block and makes the rest a free block behind it.
-    fn split_off_rest(&mut self, id: BlockId, size: u64, clock: u64) {
-        let block = &mut self.blocks[id];
-        let rest = Block {
-            segment: block.segment,
-            state: State::Free,
-            offset: block.offset + size,
-            size: block.size - size,
-            requested: block.requested,
-            previous: Some(id),
-            next: block.next,
+    /// Makes a new block, allocated, of the start of the free block outside the bins, which goes on as the rest of it.
+    #[inline(always)]
+    fn cut_off(&mut self, rest: BlockId, request: &Request, clock: u32) -> Taken<P> {
+        let Request { requested, size, .. } = *request;
+        let Block { position, segment, pool, previous, .. } = self.blocks[rest];
+        let id = self.blocks.blocks.insert(Block {
+            position,
+            size,
+            requested,
+            segment,
+            pool,
+            state: State::Allocated,
+            previous,
+            next: Some(rest),
+            below: [None; 2],
+            uses: None,
             free_since: clock,
-            uses: Vec::new(),
-        };
-        block.size = size;
-        let next = block.next;
-        let rest_id = self.blocks.insert(rest);
-        self.blocks[id].next = Some(rest_id);
-        if let Some(next) = next {
-            self.blocks[next].previous = Some(rest_id);
-        }
-        self.list(rest_id);
+        });
+        let block = &mut self.blocks[rest];
+        block.position = position.wrapping_add(size);
+        block.size -= size;
+        block.previous = Some(id);
+        block.free_since = clock;
+        self.blocks.link(previous, segment, id);
+        Taken { block: id, ptr: self.blocks.ptr(&self.blocks[id]), size }
     }
 
     /// Notes that a stream beside the block's own uses it.
     pub(super) fn record_use(&mut self, id: BlockId, stream: StreamId) {
-        let uses = &mut self.blocks[id].uses;
-        if !uses.contains(&stream) {
-            uses.push(stream);
+        let mut last = None;
+        let mut next = self.blocks[id].uses;
+        while let Some(one) = next {
+            if self.uses[one].stream == stream {
+                return;
+            }
+            (last, next) = (next, self.uses[one].next);
+        }
+        let noted = Some(self.uses.insert(Use { stream, next: None }));
+        match last {
+            Some(last) => self.uses[last].next = noted,
+            None => self.blocks[id].uses = noted,
         }
     }
 
-    /// The user is done with the block. PyTorch: `free`.
-    pub(super) fn free(&mut self, id: BlockId, clock: u64, books: &mut Books) -> Freed {
-        let block = &mut self.blocks[id];
-        let size = block.size;
-        let uses = std::mem::take(&mut block.uses);
-        block.state = State::Pending(uses.len() as u32);
-        books.free_requested(&self.config, self.pool_of(id), size);
-        if uses.is_empty() {
-            self.free_completed(id, clock, books);
-            return Freed::Now;
+    /// The user is done with the block, and no other stream used it. Whether that is so, and there is room: else nothing changes.
+    #[inline(always)]
+    pub(super) fn free_unused(&mut self, id: BlockId, clock: u32) -> bool {
+        self.blocks[id].uses.is_none() && self.make_free(id, clock, Account::freed).is_ok()
+    }
+
+    /// The user is done with the block. The streams that it waits for, unless it is free at once. PyTorch: `free`.
+    pub(super) fn free(&mut self, id: BlockId, clock: u32) -> Result<Option<Users>, NoRoom> {
+        match self.free_when_done(id) {
+            None => self.make_free(id, clock, Account::freed).map(|()| None),
+            users => Ok(users),
         }
-        Freed::WhenDone(uses)
+    }
+
+    /// The user is done with the block, which stays active until the streams are done that used it: these. If there are none,
+    /// nothing changes.
+    pub(super) fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
+        let Block { size, pool, ref mut uses, .. } = self.blocks[id];
+        let first = uses.take()?;
+        let Use { stream, mut next } = self.uses[first];
+        let mut users = Users { first: stream, others: Vec::new() };
+        self.uses.remove(first);
+        while let Some(one) = next {
+            users.others.push(self.uses[one].stream);
+            self.uses.remove(one);
+            next = self.uses[one].next;
+        }
+        self.blocks[id].state = State::Pending(users.count() as u32);
+        self.account.pending_begun(pool, size, self.config.is_oversize(size));
+        Some(users)
     }
 
     /// One of the streams that a freed block waits for is done with it. Whether that was the last.
-    pub(super) fn use_completed(&mut self, id: BlockId, clock: u64, books: &mut Books) -> bool {
-        let block = &mut self.blocks[id];
-        let left = match block.state {
-            State::Pending(uses) => uses.saturating_sub(1),
+    pub(super) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NoRoom> {
+        match &mut self.blocks[id].state {
+            State::Pending(uses @ 2..) => {
+                *uses -= 1;
+                Ok(false)
+            }
+            State::Pending(_) => self.make_free(id, clock, Account::pending_over).map(|()| true),
             State::Free | State::Allocated => unreachable!("only freed blocks wait for streams"),
-        };
-        block.state = State::Pending(left);
-        if left == 0 {
-            self.free_completed(id, clock, books);
         }
-        left == 0
     }
 
     /// Makes the block free, one with its free neighbours. PyTorch: `free_block`.
-    fn free_completed(&mut self, id: BlockId, clock: u64, books: &mut Books) {
-        let pool = self.pool_of(id);
-        let Block { size, requested, previous, next, .. } = self.blocks[id];
-        let (mut split_blocks, mut split_bytes) = (0, 0);
-        for neighbour in [previous, next].into_iter().flatten() {
-            if self.blocks[neighbour].state == State::Free {
-                split_blocks -= 1;
-                split_bytes -= self.blocks[neighbour].size as i64;
-                self.merge(id, neighbour);
-            }
+    #[inline(always)]
+    fn make_free(
+        &mut self,
+        id: BlockId,
+        clock: u32,
+        count: impl FnOnce(&mut Account, Counted) -> Result<(), NoRoom>,
+    ) -> Result<(), NoRoom> {
+        let Block { pool, size, requested, mut previous, mut next, .. } = self.blocks[id];
+        let (mut before, mut bytes_before, mut behind, mut bytes_behind) = (None, 0, None, 0);
+        if let Some(block) = self.free_block(previous) {
+            (before, bytes_before, previous) = (previous, block.size, block.previous);
+        }
+        if let Some(block) = self.free_block(next) {
+            (behind, bytes_behind, next) = (next, block.size, block.next);
+        }
+        let merged = i64::from(before.is_some()) + i64::from(behind.is_some());
+        let merged_bytes = bytes_before + bytes_behind;
+        let split = match previous.is_some() || next.is_some() {
+            true => Pair::new(1 - merged, size as i64),
+            false => Pair::new(-merged, -(merged_bytes as i64)),
+        };
+        let oversize = self.config.is_oversize(size);
+        count(&mut self.account, Counted { pool, bytes: size, requested, oversize, split })?;
+
+        let free = &mut self.free[pool as usize];
+        if let (Some(rest), None) = (behind, before)
+            && free.is_outside(rest)
+        {
+            // What was cut off goes back.
+            let Block { position, segment, .. } = self.blocks[id];
+            let block = &mut self.blocks[rest];
+            block.position = position;
+            block.size += size;
+            block.requested = requested;
+            block.previous = previous;
+            block.free_since = clock;
+            self.blocks.link(previous, segment, rest);
+            self.blocks.blocks.remove(id);
+            return Ok(());
         }
         let block = &mut self.blocks[id];
+        block.position = block.position.wrapping_sub(bytes_before);
+        block.size += merged_bytes;
+        (block.previous, block.next) = (previous, next);
         block.state = State::Free;
         block.free_since = clock;
-        if block.is_split() {
-            split_blocks += 1;
-            split_bytes += block.size as i64;
-        }
-        self.list(id);
-        books.inactive_split_changed(pool, split_blocks, split_bytes);
-        books.deactivated(pool, size, requested);
-    }
-
-    /// Makes a free neighbour part of the block, which is on no list. PyTorch: `try_merge_blocks`.
-    fn merge(&mut self, id: BlockId, neighbour: BlockId) {
-        self.unlist(neighbour);
-        let Some(gone) = self.blocks.remove(neighbour) else { return };
-        let block = &mut self.blocks[id];
-        block.size += gone.size;
-        if gone.offset < block.offset {
-            block.offset = gone.offset;
-            block.previous = gone.previous;
-            match gone.previous {
-                Some(previous) => self.blocks[previous].next = Some(id),
-                None => self.segments[gone.segment].first = id,
-            }
-        } else {
-            block.next = gone.next;
-            if let Some(next) = gone.next {
+        let segment = block.segment;
+        if let Some(merged) = behind {
+            free.remove(&mut self.blocks, merged);
+            self.blocks.blocks.remove(merged);
+            if let Some(next) = next {
                 self.blocks[next].previous = Some(id);
             }
         }
-    }
-
-    /// Takes every whole free segment of a pool out of the books.
-    pub(super) fn detach_all(&mut self, pool: PoolKind) -> Vec<Detached<P>> {
-        let whole: Vec<_> = self.whole_free().filter(|whole| whole.pool == pool).collect();
-        whole.into_iter().filter_map(|segment| self.detach(segment)).collect()
-    }
-
-    /// Takes one segment out of the books, if it is whole and free still.
-    pub(super) fn detach(&mut self, whole: WholeFree) -> Option<Detached<P>> {
-        let segment = self.segments.get(whole.segment).filter(|segment| segment.created == whole.created)?;
-        let (id, ptr, size, pool) = (segment.first, segment.ptr, segment.size, segment.pool);
-        let block = &self.blocks[id];
-        if block.state != State::Free || block.is_split() {
-            return None;
+        if let Some(merged) = before {
+            free.remove(&mut self.blocks, merged);
+            self.blocks.blocks.remove(merged);
+            self.blocks.link(previous, segment, id);
         }
-        self.unlist(id);
-        self.blocks.remove(id);
-        self.segments.remove(whole.segment);
-        Some(Detached { ptr, size, pool })
+        free.insert(&mut self.blocks, id);
+        Ok(())
     }
 
-    /// The segments that are one free block.
-    pub(super) fn whole_free(&self) -> impl Iterator<Item = WholeFree> {
-        [&self.small, &self.large].into_iter().flat_map(FreeList::iter).filter_map(|free| self.as_whole(free))
+    /// The block, if there is one and it is free.
+    #[inline(always)]
+    fn free_block(&self, id: Option<BlockId>) -> Option<&Block> {
+        id.map(|id| &self.blocks[id]).filter(|block| block.state == State::Free)
     }
 
-    /// Whole free segments that give `wanted` bytes, at least the oversize limit, together: one that is large enough,
-    /// else the largest oversize ones, as far as they go. PyTorch: the choice of `release_available_cached_blocks`.
-    pub(super) fn oversize_for(&self, pool: PoolKind, wanted: u64) -> Vec<WholeFree> {
-        let list = match pool {
-            PoolKind::Small => &self.small,
-            PoolKind::Large => &self.large,
-        };
-        if let Some(free) = list.best_fit(wanted) {
-            return self.as_whole(free).into_iter().collect();
-        }
-        let mut chosen = Vec::new();
-        let mut released = 0;
-        let mut below = list.largest_below(wanted);
-        while let Some(free) = below.filter(|free| released < wanted && self.config.is_oversize(free.size)) {
-            released += free.size;
-            chosen.extend(self.as_whole(free));
-            below = list.before(&free);
-        }
-        chosen
-    }
-
-    fn as_whole(&self, free: FreeBlock) -> Option<WholeFree> {
-        let block = &self.blocks[free.block];
-        (!block.is_split()).then(|| WholeFree {
-            segment: block.segment,
-            created: free.created,
-            size: free.size,
-            pool: self.segments[block.segment].pool,
-            free_since: block.free_since,
-        })
-    }
-
-    /// Bytes of the largest free block of a pool; 0: there is none.
-    pub(super) fn largest_free(&self, pool: PoolKind) -> u64 {
-        match pool {
-            PoolKind::Small => self.small.largest(),
-            PoolKind::Large => self.large.largest(),
-        }
-        .map_or(0, |free| free.size)
-    }
-
-    /// The segments, each with its blocks from its start.
-    pub(super) fn segments(&self) -> impl Iterator<Item = (&Segment<P>, impl Iterator<Item = &Block>)> {
-        self.segments.iter().map(|(_, segment)| {
-            let first = Some(&self.blocks[segment.first]);
+    /// The segments, each with its blocks and where they start.
+    pub(super) fn segments(&self) -> impl Iterator<Item = (&Segment<P>, impl Iterator<Item = (P, &Block)>)> {
+        self.blocks.segments.iter().filter(|segment| segment.first.is_some()).map(|segment| {
+            let first = segment.first.map(|first| &self.blocks[first]);
             let blocks = std::iter::successors(first, |block| block.next.map(|next| &self.blocks[next]));
-            (segment, blocks)
+            (segment, blocks.map(|block| (self.blocks.ptr(block), block)))
         })
     }
 
     /// Whether the block, were it free, would serve the request.
     pub(super) fn could_serve(&self, id: BlockId, request: &Request) -> bool {
         let size = self.blocks[id].size;
-        self.pool_of(id) == request.pool && size >= request.size && self.config.may_take(request, size)
+        self.blocks[id].pool == request.pool
+            && size >= request.size
+            && self.config.fit(request, size).is_some()
     }
 
     /// Where a block starts, and how many bytes of it were asked for.
     pub(super) fn place_of(&self, id: BlockId) -> (P, u64) {
         let block = &self.blocks[id];
-        (self.segments[block.segment].ptr.offset(block.offset), block.requested)
+        (self.blocks.ptr(block), block.requested)
     }
 
     pub(super) fn size_of(&self, id: BlockId) -> u64 {
@@ -332,44 +360,6 @@ impl<P: DevicePtr> Arena<P> {
     }
 
     pub(super) fn pool_of(&self, id: BlockId) -> PoolKind {
-        self.segments[self.blocks[id].segment].pool
+        self.blocks[id].pool
     }
-
-    fn list(&mut self, id: BlockId) {
-        let (pool, free) = self.listed(id);
-        self.free_list(pool).insert(free);
-    }
-
-    fn unlist(&mut self, id: BlockId) {
-        let (pool, free) = self.listed(id);
-        self.free_list(pool).remove(&free);
-    }
-
-    /// The block as it stands on its free list.
-    fn listed(&self, id: BlockId) -> (PoolKind, FreeBlock) {
-        let block = &self.blocks[id];
-        let segment = &self.segments[block.segment];
-        (
-            segment.pool,
-            FreeBlock { size: block.size, created: segment.created, offset: block.offset, block: id },
-        )
-    }
-
-    fn free_list(&mut self, pool: PoolKind) -> &mut FreeList {
-        match pool {
-            PoolKind::Small => &mut self.small,
-            PoolKind::Large => &mut self.large,
-        }
-    }
-}
-
-/// A segment that is one free block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WholeFree {
-    segment: SegmentId,
-    created: u64,
-    pub(super) size: u64,
-    pub(super) pool: PoolKind,
-    /// The pool's clock when it became free.
-    pub(super) free_since: u64,
 }

@@ -1,19 +1,20 @@
 //! Allocation and free where something is to be done beside the books: the history is recorded, searches are counted for
 //! garbage collection, or what is freed goes back at once.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use super::CachingAllocator;
-use super::arena::{Arena, Freed, Taken};
+use super::account::NoRoom;
+use super::arena::{Arena, Taken};
 use super::block::BlockId;
 use super::config::AllocatorConfig;
 use super::history::{CaptureContext, History, HistoryContext, Recorder, Recording};
 use super::ladder::Asked;
+use super::ledger::Books;
 use super::policy::Request;
 use crate::backend::{Backend, DevicePtr};
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::sync::{Guard, lock};
 use crate::types::{PoolKind, Result};
 
 impl<B: Backend> CachingAllocator<B> {
@@ -29,7 +30,7 @@ impl<B: Backend> CachingAllocator<B> {
             Some(_) => None,
         };
         for arena in self.arenas.iter() {
-            lock(arena).configure(config, recording.as_ref());
+            arena.lock().configure(config, recording.as_ref());
         }
         if let Some(recording) = recording {
             let mut books = self.ledger.lock();
@@ -54,15 +55,17 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// The allocation, on the longer way.
     #[cold]
-    pub(super) fn allocate_attended(
+    #[inline(never)]
+    pub(super) fn allocate_otherwise(
         &self,
-        arena: MutexGuard<'_, Arena<B::Ptr>>,
+        arena: Guard<'_, Arena<B::Ptr>>,
         request: Request,
         stream: Stream<B>,
     ) -> Result<Taken<B::Ptr>> {
         let capture = arena.capture;
         let (arena, context) = self.captured(arena, capture);
-        let asked = Asked { request, stream, context };
+        let segment = arena.config.segment(&request, self.backend.properties().largest_allocation);
+        let asked = Asked { request, segment, stream, context };
         if let Some(taken) = self.search_attended(arena, &asked) {
             return Ok(taken);
         }
@@ -74,49 +77,53 @@ impl<B: Backend> CachingAllocator<B> {
     /// The search of the cache, on the longer way. With a block, a call is at its end.
     pub(super) fn search_attended(
         &self,
-        mut arena: MutexGuard<'_, Arena<B::Ptr>>,
+        mut arena: Guard<'_, Arena<B::Ptr>>,
         asked: &Asked<B>,
     ) -> Option<Taken<B::Ptr>> {
-        let Asked { request, stream, context } = asked;
+        let Asked { request, stream, context, .. } = asked;
         let clock = self.tick(&arena.config, request.pool);
-        let mut books = self.ledger.lock();
-        let taken = arena.take(request, clock, &mut books)?;
-        if let Some(recorder) = &mut books.recorder {
-            recorder.allocated(taken.ptr.trace_address(), request.requested, stream.id(), context.clone());
-        }
-        let discarded = books.discarded();
-        drop((books, arena));
+        let take = |arena: &mut Arena<B::Ptr>, books: &mut Books| {
+            let taken = arena.take(request, clock)?;
+            if let (Some(taken), Some(recorder)) = (&taken, &mut books.recorder) {
+                let address = taken.ptr.trace_address();
+                recorder.allocated(address, request.requested, stream.id(), context.clone());
+            }
+            Ok((taken, books.discarded()))
+        };
+        let taken = take(&mut arena, &mut self.ledger.lock());
+        drop(arena);
+        let (taken, discarded) = taken.unwrap_or_else(|NoRoom| self.settled(stream.id(), take));
         drop(discarded); // as `sweep`, without its look
-        Some(taken)
+        taken
     }
 
     /// The free, on the longer way.
     #[cold]
-    pub(super) fn free_attended(&self, arena: MutexGuard<'_, Arena<B::Ptr>>, block: BlockId) {
+    #[inline(never)]
+    pub(super) fn free_otherwise(&self, arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
         let capture = arena.capture_of_frees;
         let (mut arena, context) = self.captured(arena, capture);
         let (stream, caching) = (arena.stream, arena.config.caching);
         let clock = self.clock(arena.pool_of(block));
         let (ptr, requested) = arena.place_of(block);
-        let mut books = self.ledger.lock();
-        let freed = arena.free(block, clock, &mut books);
-        if let Some(recorder) = &mut books.recorder {
-            let completed = matches!(freed, Freed::Now);
-            recorder.freed(ptr.trace_address(), requested, stream, context.clone(), completed);
-        }
-        let discarded = books.discarded();
-        drop(books);
-        match freed {
-            Freed::Now if caching => drop(arena),
-            Freed::Now => {
-                drop(arena);
+        let free = |arena: &mut Arena<B::Ptr>, books: &mut Books| {
+            // Begun before the arena is let go: until the events are in their queues the block is in no book.
+            let users = arena.free(block, clock)?.map(|users| (users, self.pending.recording.begin()));
+            if let Some(recorder) = &mut books.recorder {
+                let completed = users.is_none();
+                recorder.freed(ptr.trace_address(), requested, stream, context.clone(), completed);
+            }
+            Ok((users, books.discarded()))
+        };
+        let freed = free(&mut arena, &mut self.ledger.lock());
+        drop(arena);
+        let (users, discarded) = freed.unwrap_or_else(|NoRoom| self.settled(stream, free));
+        match users {
+            Some((users, _recording)) => self.await_uses(stream, block, &users),
+            None if caching => {}
+            None => {
                 self.release_uncached(self.arena(stream));
                 self.sweep();
-            }
-            Freed::WhenDone(uses) => {
-                let _recording = self.pending.recording.begin();
-                drop(arena);
-                self.await_uses(stream, block, uses);
             }
         }
         drop(discarded); // as `sweep`, without its look
@@ -125,14 +132,14 @@ impl<B: Backend> CachingAllocator<B> {
     /// Where the calling thread is, if that is recorded. The user is asked under no lock: it is let go meanwhile.
     fn captured<'a>(
         &'a self,
-        arena: MutexGuard<'a, Arena<B::Ptr>>,
+        arena: Guard<'a, Arena<B::Ptr>>,
         capture: Option<CaptureContext>,
-    ) -> (MutexGuard<'a, Arena<B::Ptr>>, Option<HistoryContext>) {
+    ) -> (Guard<'a, Arena<B::Ptr>>, Option<HistoryContext>) {
         let Some(capture) = capture else { return (arena, None) };
         let stream = arena.stream;
         drop(arena);
         let context = capture();
-        (lock(self.arena(stream)), context)
+        (self.arena(stream).lock(), context)
     }
 
     /// Drops the contexts that the history has let go. They are the user's, who may do anything then: so at the end of a call,
@@ -144,7 +151,7 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Counts a search, for the age of free blocks: only while garbage collection is on. PyTorch:
     /// `get_free_blocks_call_count`.
-    pub(super) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u64 {
+    pub(super) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u32 {
         let clock = &self.clocks[pool as usize];
         if config.garbage_collection_threshold > 0.0 && self.ledger.lock().limit().is_some() {
             return clock.fetch_add(1, Ordering::Relaxed) + 1;

@@ -12,8 +12,7 @@ pub(crate) struct PendingBlock {
     pub(super) block: BlockId,
 }
 
-/// The queues by the stream that uses the blocks, each from its oldest event. Who goes
-/// through them removes the empty ones, or keeps them.
+/// The queues by the stream that uses the blocks, each from its oldest event. Empty ones stay, for their memory.
 ///
 /// The order in which streams are gone through decides which neighbours merge first, and that shows in the accumulated
 /// `inactive_split` statistics. PyTorch's order is that of a hash table by stream handle, which doubles when it is half
@@ -30,9 +29,9 @@ impl<E, T> EventQueues<E, T> {
         Self { queues: Vec::new(), bits: 0 }
     }
 
-    /// The streams that have a queue, in order, and how many events each has.
-    pub(super) fn lengths(&self) -> Vec<(StreamId, usize)> {
-        self.queues.iter().map(|(user, queue)| (*user, queue.len())).collect()
+    /// The queues in order.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut VecDeque<(E, T)>> {
+        self.queues.iter_mut().map(|(_, queue)| queue)
     }
 
     /// What the oldest event of each stream is for.
@@ -49,33 +48,34 @@ impl<E, T> EventQueues<E, T> {
         self.queue(user).push_front((event, block));
     }
 
-    /// The oldest event of the stream. The queue stays, empty perhaps, until [`prune`](Self::prune).
+    /// The oldest event of the stream.
     pub(crate) fn pop(&mut self, user: StreamId) -> Option<(E, T)> {
         self.queues.iter_mut().find(|(stream, _)| *stream == user)?.1.pop_front()
     }
 
-    /// Removes the empty queues.
-    pub(crate) fn prune(&mut self) {
-        self.queues.retain(|(_, queue)| !queue.is_empty());
-    }
-
     fn queue(&mut self, user: StreamId) -> &mut VecDeque<(E, T)> {
-        let place = match self.queues.iter().position(|(stream, _)| *stream == user) {
+        let place = self.queues.iter().position(|(stream, _)| *stream == user);
+        let place = match place.filter(|place| !self.queues[*place].1.is_empty()) {
             Some(place) => place,
-            None => self.add(user),
+            None => {
+                let empty = place.map(|place| self.queues.remove(place).1);
+                self.add(user, empty.unwrap_or_default())
+            }
         };
         &mut self.queues[place].1
     }
 
-    fn add(&mut self, user: StreamId) -> usize {
-        if 2 * (self.queues.len() + 1) > 1 << self.bits {
+    /// Enters a queue that is empty still, as if it had not been there. Its place.
+    fn add(&mut self, user: StreamId, queue: VecDeque<(E, T)>) -> usize {
+        let filled = self.queues.iter().filter(|(_, queue)| !queue.is_empty()).count();
+        if 2 * (filled + 1) > 1 << self.bits {
             self.bits = (self.bits + 1).max(2);
             let bits = self.bits;
             self.queues.sort_by_key(|(stream, _)| slot(*stream, bits));
         }
         let slot_of_user = slot(user, self.bits);
         let place = self.queues.partition_point(|(stream, _)| slot(*stream, self.bits) <= slot_of_user);
-        self.queues.insert(place, (user, VecDeque::new()));
+        self.queues.insert(place, (user, queue));
         place
     }
 }
@@ -96,7 +96,6 @@ impl<E> EventQueues<E> {
                 }
             }
         }
-        self.prune();
         taken
     }
 }

@@ -1,55 +1,71 @@
 //! Steps that one thread is in the middle of and another may have to wait for.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::sync::lock;
 
 /// Knows the steps during which memory is in no book: between the books and the driver, or between two books. Who needs
 /// memory waits for them, instead of finding it nowhere.
+///
+/// Steps begin in one of two phases. Who waits turns to the other phase, in which steps begin from then on, and waits until
+/// the first has none; so later steps do not keep it waiting.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    steps: Mutex<Steps>,
+    /// The lowest bit: in which of the two steps begin.
+    phase: AtomicUsize,
+    /// Steps of each that have not ended.
+    open: [AtomicUsize; 2],
+    /// Held by the one that waits. Others wait for their turn.
+    turn: Mutex<()>,
+    /// Whether one does: mostly nobody, and to wake nobody is a system call too.
+    waiting: AtomicBool,
+    ending: Mutex<()>,
     ended: Condvar,
-}
-
-#[derive(Default)]
-struct Steps {
-    begun: u64,
-    /// The numbers of those that have not ended, the oldest first.
-    open: Vec<u64>,
 }
 
 /// One step; dropped, also by a panic, it has ended.
 #[must_use]
 pub(crate) struct Step<'a> {
     of: &'a InFlight,
-    number: u64,
+    phase: usize,
 }
 
 impl InFlight {
     /// A step begins. Called before the lock is let go under which the memory left its book.
+    #[inline]
     pub(crate) fn begin(&self) -> Step<'_> {
-        let mut steps = lock(&self.steps);
-        let number = steps.begun;
-        steps.begun += 1;
-        steps.open.push(number);
-        Step { of: self, number }
+        loop {
+            let phase = self.phase.load(Ordering::SeqCst) % 2;
+            self.open[phase].fetch_add(1, Ordering::SeqCst);
+            let step = Step { of: self, phase };
+            if self.phase.load(Ordering::SeqCst) % 2 == phase {
+                return step;
+            }
+        }
     }
 
     /// Waits until all have ended that had begun by now.
     pub(crate) fn wait(&self) {
-        let steps = lock(&self.steps);
-        let later = steps.begun;
-        let waited =
-            self.ended.wait_while(steps, |steps| steps.open.first().is_some_and(|oldest| *oldest < later));
+        let _turn = lock(&self.turn);
+        self.waiting.store(true, Ordering::SeqCst);
+        let phase = self.phase.fetch_add(1, Ordering::SeqCst) % 2;
+        let are_open = |_: &mut ()| self.open[phase].load(Ordering::SeqCst) > 0;
+        let waited = self.ended.wait_while(lock(&self.ending), are_open);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.waiting.store(false, Ordering::SeqCst);
     }
 }
 
 impl Drop for Step<'_> {
+    #[inline]
     fn drop(&mut self) {
-        lock(&self.of.steps).open.retain(|open| *open != self.number);
-        self.of.ended.notify_all();
+        self.of.open[self.phase].fetch_sub(1, Ordering::SeqCst);
+        if self.of.waiting.load(Ordering::SeqCst) {
+            // Whoever waits has looked before this, and sleeps, or looks after it.
+            drop(lock(&self.of.ending));
+            self.of.ended.notify_one();
+        }
     }
 }
 

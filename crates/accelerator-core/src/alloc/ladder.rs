@@ -6,12 +6,13 @@ use super::policy::{Request, share};
 use super::{CachingAllocator, segment};
 use crate::backend::{Backend, DevicePtr};
 use crate::stream::Stream;
-use crate::sync::lock;
 use crate::types::{DriverErrorKind, OutOfMemoryCause, Result};
 
 /// A request that is climbing.
 pub(super) struct Asked<B: Backend> {
     pub(super) request: Request,
+    /// Bytes to take from the driver if no block is found.
+    pub(super) segment: u64,
     pub(super) stream: Stream<B>,
     /// Where it comes from, if that is recorded.
     pub(super) context: Option<HistoryContext>,
@@ -28,7 +29,7 @@ impl<B: Backend> CachingAllocator<B> {
     #[cold]
     pub(super) fn after_miss(&self, asked: Asked<B>) -> Result<Taken<B::Ptr>> {
         let largest = self.backend.properties().largest_allocation;
-        let asked = &Asked { request: asked.request.fitted(largest), ..asked };
+        let asked = &asked;
         if asked.request.size > largest {
             // No rung makes the driver give as much at once: the cache is left alone.
             let grown = self.grow(asked)?;
@@ -69,7 +70,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Rung 2, only with `device_side_reuse`: a block that another stream still uses, behind a wait on the device.
     /// Waits for no other event than those that the block needs, and for none on the host.
     fn reuse_pending(&self, asked: &Asked<B>) -> Result<Option<Taken<B::Ptr>>> {
-        if !lock(self.arena(asked.stream.id())).config.device_side_reuse {
+        if !self.arena(asked.stream.id()).lock().config.device_side_reuse {
             return Ok(None);
         }
         while self.reuse_by_device_wait(&asked.request, asked.stream)? {
@@ -83,7 +84,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Rung 4: a segment from the driver. PyTorch: `alloc_block`.
     fn grow(&self, asked: &Asked<B>) -> Result<Grown<B::Ptr>> {
         let mut books = self.ledger.lock();
-        if !books.charge(asked.request.segment) {
+        if !books.charge(asked.segment) {
             let cause = books.limit().map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Ok(Grown::Refused(cause));
         }
@@ -101,13 +102,13 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Asks for a charged segment, and takes the charge back where there is none.
     fn ask_driver(&self, asked: &Asked<B>) -> Result<Grown<B::Ptr>> {
-        if self.rejects_ahead_of_driver(&asked.request, asked.stream) {
+        if self.rejects_ahead_of_driver(asked) {
             return Ok(Grown::Refused(OutOfMemoryCause::Rejected));
         }
-        match segment::take(self.backend, asked.request.segment) {
+        match segment::take(self.backend, asked.segment) {
             Ok(ptr) => Ok(Grown::Taken(self.enter_segment(ptr, asked))),
             Err(error) => {
-                self.refused(asked.request.segment, error.kind);
+                self.refused(asked.segment, error.kind);
                 match error.kind {
                     DriverErrorKind::OutOfMemory => Ok(Grown::Refused(OutOfMemoryCause::Device)),
                     DriverErrorKind::AllocationTooLarge => {
@@ -123,17 +124,18 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Takes a segment into the books, and the request off its start.
     fn enter_segment(&self, ptr: B::Ptr, asked: &Asked<B>) -> Taken<B::Ptr> {
-        let Asked { request, stream, context } = asked;
-        let mut arena = lock(self.arena(stream.id()));
+        let Asked { request, segment, stream, context } = asked;
         let clock = self.clock(request.pool);
-        let mut books = self.ledger.lock();
-        let taken = arena.add_segment(ptr, request, clock, &mut books);
-        if let Some(recorder) = &mut books.recorder {
-            let address = ptr.trace_address();
-            recorder.segment_made(address, request.segment, stream.id(), context.clone());
-            recorder.allocated(address, request.requested, stream.id(), context.clone());
-        }
-        taken
+        self.settled(stream.id(), |arena, books| {
+            let created = books.segment_made(&arena.config, request.pool, *segment);
+            let taken = arena.add_segment(ptr, *segment, request, clock, created)?;
+            if let Some(recorder) = &mut books.recorder {
+                let address = ptr.trace_address();
+                recorder.segment_made(address, *segment, stream.id(), context.clone());
+                recorder.allocated(address, request.requested, stream.id(), context.clone());
+            }
+            Ok(taken)
+        })
     }
 
     /// Takes a charge back for which the driver gave nothing.
@@ -148,13 +150,13 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// With `throw_on_cudamalloc_oom`, whether a charged request exceeds the share of the device that the settings, as they
     /// are now, allow. Its charge is taken back then.
-    fn rejects_ahead_of_driver(&self, request: &Request, stream: Stream<B>) -> bool {
-        let config = lock(self.arena(stream.id())).config;
+    fn rejects_ahead_of_driver(&self, asked: &Asked<B>) -> bool {
+        let config = self.arena(asked.stream.id()).lock().config;
         let allowed = share(config.memory_fraction, self.backend.properties().total_memory);
         let mut books = self.ledger.lock();
         let rejects = config.reject_ahead_of_driver && books.charged() > allowed;
         if rejects {
-            books.refund(request.segment);
+            books.refund(asked.segment);
             books.statistics.num_oom_rejections += 1;
         }
         rejects
@@ -175,6 +177,6 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     fn search_again(&self, asked: &Asked<B>) -> Option<Taken<B::Ptr>> {
-        self.search_attended(lock(self.arena(asked.stream.id())), asked)
+        self.search_attended(self.arena(asked.stream.id()).lock(), asked)
     }
 }

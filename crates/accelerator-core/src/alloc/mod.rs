@@ -1,10 +1,13 @@
 //! The caching allocator. ARCHITECTURE tells an allocation in numbered steps.
 //!
-//! From the bottom: [`policy`] is arithmetic; [`block`], [`free_list`] and [`arena`] keep the books of one stream;
-//! [`ledger`] those of the device; [`segment`] alone calls the driver for memory; [`pending`] holds what other
-//! streams still use; [`ladder`] is what happens on a miss; [`release`] is what gives memory back; [`history`] keeps what
-//! happened, and [`attended`] is the way of calls while something is to be done beside the books.
+//! From the bottom: [`policy`] is arithmetic; [`block`], [`tree`], [`free_list`] and [`arena`] keep the blocks of one stream,
+//! [`account`] counts them, and [`whole`] is what of them can go back; [`ledger`] keeps the books of the device, and [`settle`]
+//! brings both together; [`segment`] alone calls the driver for memory; [`pending`] holds what other streams still use; [`ladder`]
+//! is what happens on a miss; [`release`] is what gives memory back; [`history`] keeps what happened, and [`attended`] is the way
+//! of calls while something is to be done beside the books.
 
+mod account;
+mod amounts;
 mod arena;
 mod attended;
 mod block;
@@ -17,19 +20,25 @@ mod host_settings;
 mod in_flight;
 mod ladder;
 mod ledger;
+mod pair;
 mod pending;
 mod policy;
+#[cfg(test)]
+mod random;
 mod raw;
 mod release;
 mod report;
 mod segment;
 mod settings;
+mod settle;
+mod tree;
+mod whole;
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use self::arena::{Arena, Freed, Taken};
+use self::arena::{Arena, Taken};
 use self::block::BlockId;
 pub use self::config::{AllocatorConfig, RoundupDivisions};
 pub(crate) use self::event_queues::EventQueues;
@@ -40,7 +49,6 @@ pub use self::hooks::HookId;
 use self::hooks::Hooks;
 pub(crate) use self::host_settings::HostSettings;
 pub(crate) use self::in_flight::InFlight;
-use self::ladder::Asked;
 use self::ledger::Ledger;
 use self::pending::PendingFrees;
 use self::policy::TOO_LARGE;
@@ -48,27 +56,27 @@ use self::raw::RawTable;
 use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
-use crate::sync::{Table, lock};
-use crate::types::{Error, PoolKind, Result, Statistics, StreamId};
+use crate::sync::{Guard, OwnedLock, Table, lock};
+use crate::types::{Error, PoolKind, Result, StreamId};
 
 /// Serves the memory of one device from a cache, by PyTorch's policy to the byte.
 ///
 /// On the same calls from one thread, statistics, segments and blocks equal those of PyTorch's own allocator.
-/// Any thread may call anything at any time; no lock is held across a driver call or a callback.
+/// Any thread may call anything at any time; no lock that the warm path waits for is held across a driver call or a callback.
 pub struct CachingAllocator<B: Backend> {
     owner: Instance,
     backend: &'static B,
     streams: &'static Streams<B>,
     /// By stream number.
-    arenas: Table<Mutex<Arena<B::Ptr>>>,
+    arenas: Table<OwnedLock<Arena<B::Ptr>>>,
     ledger: Ledger,
     pending: PendingFrees<B>,
-    /// What new arenas start with.
+    /// What new arenas start with. Who holds several arenas has it locked.
     setup: Mutex<Setup>,
     /// What of the settings is the pinned host memory's.
     host_settings: Arc<HostSettings>,
     /// Searches of the small and of the large pool since garbage collection was switched on.
-    clocks: [AtomicU64; 2],
+    clocks: [AtomicU32; 2],
     hooks: Hooks,
     raw: RawTable<B>,
     /// Segments on their way back to the driver.
@@ -166,7 +174,7 @@ impl<B: Backend> CachingAllocator<B> {
             pending: PendingFrees::new(EventPool::new(backend)),
             setup: Mutex::new(Setup { config, recording: None }),
             host_settings: Arc::new(HostSettings::new(&config)),
-            clocks: [AtomicU64::new(0), AtomicU64::new(0)],
+            clocks: [AtomicU32::new(0), AtomicU32::new(0)],
             hooks: Hooks::default(),
             raw: RawTable::default(),
             returning: InFlight::default(),
@@ -184,19 +192,16 @@ impl<B: Backend> CachingAllocator<B> {
             return Err(self.too_large(bytes));
         }
         self.free_what_is_done(stream)?;
-        let mut arena = lock(self.arena(stream.id()));
-        let request = arena.config.request(bytes.get());
-        let taken = if arena.plain {
-            let clock = self.clock(request.pool);
-            let taken = arena.take(&request, clock, &mut self.ledger.lock());
-            drop(arena);
-            match taken {
-                Some(taken) => taken,
-                None => self.after_miss(Asked { request, stream, context: None })?,
-            }
-        } else {
-            self.allocate_attended(arena, request, stream)?
+        let mut arena = self.arena(stream.id()).lock();
+        let request = arena.request(bytes);
+        let taken = match arena.plain {
+            true => arena.take(&request, self.clock(request.pool)),
+            false => Ok(None),
         };
+        if let Ok(Some(taken)) = taken {
+            return Ok(Allocation { taken, requested: bytes, stream });
+        }
+        let taken = self.allocate_otherwise(arena, request, stream)?;
         Ok(Allocation { taken, requested: bytes, stream })
     }
 
@@ -222,7 +227,7 @@ impl<B: Backend> CachingAllocator<B> {
         self.check_owner(allocation)?;
         stream.check(self.owner)?;
         if stream != allocation.stream {
-            lock(self.arena(allocation.stream.id())).record_use(allocation.taken.block, stream.id());
+            self.arena(allocation.stream.id()).lock().record_use(allocation.taken.block, stream.id());
         }
         Ok(())
     }
@@ -230,23 +235,6 @@ impl<B: Backend> CachingAllocator<B> {
     /// Whether it was ever searched for a block: false for an allocator that nobody has used. PyTorch: `initialized`.
     pub fn is_used(&self) -> bool {
         self.arenas.iter().next().is_some()
-    }
-
-    /// Everything counted so far. Consistent, also while other threads allocate.
-    ///
-    /// A peak is that of the sums over all threads, in the order in which their calls entered the books.
-    pub fn statistics(&self) -> Statistics {
-        self.ledger.lock().statistics
-    }
-
-    /// Sets every peak to the current value. PyTorch: `reset_peak_memory_stats`.
-    pub fn reset_peak_statistics(&self) {
-        self.ledger.lock().statistics.reset_peak();
-    }
-
-    /// Sets the accumulated values and the counters of events to 0. PyTorch: `reset_accumulated_memory_stats`.
-    pub fn reset_accumulated_statistics(&self) {
-        self.ledger.lock().statistics.reset_accumulated();
     }
 
     /// Limits the memory taken from the driver to this share of the device's; 1: no limit. What is taken already
@@ -286,7 +274,7 @@ impl<B: Backend> CachingAllocator<B> {
         setup.config = config;
         self.host_settings.set(&config);
         for arena in self.arenas.iter() {
-            lock(arena).configure(config, setup.recording.as_ref());
+            arena.lock().configure(config, setup.recording.as_ref());
         }
         if let Some(recorder) = &mut self.ledger.lock().recorder {
             recorder.note(HistoryAction::SettingsChanged(Box::new(config)));
@@ -299,21 +287,29 @@ impl<B: Backend> CachingAllocator<B> {
         Arc::clone(&self.host_settings)
     }
 
-    fn free_block(&self, arena_id: StreamId, block: BlockId) {
-        let mut arena = lock(self.arena(arena_id));
-        if !arena.plain {
-            return self.free_attended(arena, block);
-        }
+    #[inline(always)]
+    fn free_block(&self, stream: StreamId, block: BlockId) {
+        let mut arena = self.arena(stream).lock();
         let clock = self.clock(arena.pool_of(block));
-        let freed = arena.free(block, clock, &mut self.ledger.lock());
-        if let Freed::WhenDone(uses) = freed {
-            let _recording = self.pending.recording.begin();
-            drop(arena);
-            self.await_uses(arena_id, block, uses);
+        if !(arena.plain && arena.free_unused(block, clock)) {
+            self.free_used(arena, block);
         }
     }
 
-    fn arena(&self, stream: StreamId) -> &Mutex<Arena<B::Ptr>> {
+    /// Frees a block that other streams have used.
+    #[inline(never)]
+    fn free_used(&self, mut arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
+        let users = if arena.plain { arena.free_when_done(block) } else { None };
+        let Some(users) = users else { return self.free_otherwise(arena, block) };
+        // Begun before the arena is let go: until the events are in their queues the block is in no book.
+        let recording = self.pending.recording.begin();
+        let stream = arena.stream;
+        drop(arena);
+        self.await_uses(stream, block, &users);
+        drop(recording);
+    }
+
+    fn arena(&self, stream: StreamId) -> &OwnedLock<Arena<B::Ptr>> {
         match self.arenas.get(stream.get()) {
             Some(arena) => arena,
             None => self.make_arena(stream),
@@ -321,14 +317,15 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     #[cold]
-    fn make_arena(&self, stream: StreamId) -> &Mutex<Arena<B::Ptr>> {
+    fn make_arena(&self, stream: StreamId) -> &OwnedLock<Arena<B::Ptr>> {
         // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
         let setup = lock(&self.setup);
         let Setup { config, recording } = &*setup;
-        self.arenas.get_or_init(stream.get(), || Mutex::new(Arena::new(stream, *config, recording.as_ref())))
+        self.arenas
+            .get_or_init(stream.get(), || OwnedLock::new(Arena::new(stream, *config, recording.as_ref())))
     }
 
-    fn clock(&self, pool: PoolKind) -> u64 {
+    fn clock(&self, pool: PoolKind) -> u32 {
         self.clocks[pool as usize].load(Ordering::Relaxed)
     }
 

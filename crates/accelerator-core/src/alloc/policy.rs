@@ -29,23 +29,50 @@ pub(super) struct Request {
     /// Bytes that its block must have.
     pub(super) size: u64,
     pub(super) pool: PoolKind,
-    /// Bytes to take from the driver if no block is found.
-    pub(super) segment: u64,
 }
 
 impl Request {
-    /// The same where the driver gives no more than `largest` bytes at once: a smaller segment, if the block fits.
-    pub(super) fn fitted(self, largest: u64) -> Self {
-        let largest = largest - largest % MIN_BLOCK;
-        Self { segment: if self.size <= largest { self.segment.min(largest) } else { self.segment }, ..self }
+    /// A request for `requested` bytes, which become `size`.
+    #[inline(always)]
+    fn new(requested: u64, size: u64) -> Self {
+        Self { requested, size, pool: if size <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large } }
     }
+
+    /// One for fewer bytes than [`TOO_LARGE`], where no settings round it up further.
+    #[inline(always)]
+    pub(super) fn in_blocks(requested: u64) -> Self {
+        Self::new(requested, requested.next_multiple_of(MIN_BLOCK))
+    }
+
+    /// Whether enough of a block is left for another.
+    #[inline(always)]
+    fn leaves_block(&self, block: u64) -> bool {
+        let rest = block - self.size;
+        match self.pool {
+            PoolKind::Small => rest >= MIN_BLOCK,
+            PoolKind::Large => rest > SMALL_SIZE,
+        }
+    }
+}
+
+/// How a request has a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fit {
+    /// Whether the rest of the block becomes a block of its own. PyTorch: `should_split`.
+    pub(super) splits: bool,
+    /// Whether what the request gets counts as kept whole.
+    pub(super) oversize: bool,
 }
 
 impl AllocatorConfig {
     /// What becomes of a request for `requested` bytes, which are fewer than [`TOO_LARGE`].
     pub(super) fn request(&self, requested: u64) -> Request {
-        let size = self.round(requested);
-        let pool = if size <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large };
+        Request::new(requested, self.round(requested))
+    }
+
+    /// Bytes to take from the driver for a request, where that gives no more than `largest` at once.
+    pub(super) fn segment(&self, request: &Request, largest: u64) -> u64 {
+        let Request { size, pool, .. } = *request;
         let segment = if !self.caching {
             size
         } else if pool == PoolKind::Small {
@@ -56,7 +83,8 @@ impl AllocatorConfig {
         } else {
             size.next_multiple_of(SEGMENT_ROUNDING)
         };
-        Request { requested, size, pool, segment }
+        let largest = largest - largest % MIN_BLOCK;
+        if size <= largest { segment.min(largest) } else { segment } // else no driver call will do
     }
 
     /// Bytes of the block for a request of so many, where none larger is taken whole; requests of 2⁶⁰ bytes and more, which no
@@ -77,21 +105,32 @@ impl AllocatorConfig {
         requested.max(1).next_multiple_of(MIN_BLOCK)
     }
 
-    /// Whether the request may have this free block, the smallest that is large enough.
-    pub(super) fn may_take(&self, request: &Request, block: u64) -> bool {
-        if self.is_oversize(request.size) {
-            return block < request.size.saturating_add(self.max_non_split_rounding);
+    /// How the request may have a free block of at least its size; `None`: that is too large for it.
+    #[inline(always)]
+    pub(super) fn fit(&self, request: &Request, block: u64) -> Option<Fit> {
+        if block < self.max_split_size {
+            return Some(Fit { splits: request.leaves_block(block), oversize: false });
         }
-        !self.is_oversize(block)
+        self.fit_in_oversize(request, block)
     }
 
-    /// Whether the rest of a block becomes a block of its own. PyTorch: `should_split`.
-    pub(super) fn splits(&self, request: &Request, block: u64) -> bool {
-        let rest = block - request.size;
-        match request.pool {
-            PoolKind::Small => rest >= MIN_BLOCK,
-            PoolKind::Large => !self.is_oversize(request.size) && rest > SMALL_SIZE,
-        }
+    #[cold]
+    fn fit_in_oversize(&self, request: &Request, block: u64) -> Option<Fit> {
+        let fits = self.is_oversize(request.size)
+            && block < request.size.saturating_add(self.max_non_split_rounding);
+        fits.then(|| self.fit_of_block(request, block))
+    }
+
+    /// How the request has a new block of this size.
+    pub(super) fn fit_of_block(&self, request: &Request, block: u64) -> Fit {
+        let splits = !self.is_oversize_request(request) && request.leaves_block(block);
+        let size = if splits { request.size } else { block };
+        Fit { splits, oversize: self.is_oversize(size) }
+    }
+
+    /// Requests of the small pool are cut out of any block.
+    fn is_oversize_request(&self, request: &Request) -> bool {
+        request.pool == PoolKind::Large && self.is_oversize(request.size)
     }
 
     /// Whether blocks of this size are kept whole.

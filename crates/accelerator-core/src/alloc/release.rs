@@ -1,14 +1,13 @@
 //! What gives cached memory back to the driver.
 
-use std::sync::Mutex;
-
-use super::arena::{Arena, Detached, WholeFree};
+use super::arena::Arena;
 use super::history::HistoryAction;
 use super::policy::{Request, share};
+use super::whole::{Detached, WholeFree};
 use super::{CachingAllocator, segment};
 use crate::backend::{Backend, DevicePtr};
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
 
 impl<B: Backend> CachingAllocator<B> {
@@ -42,7 +41,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Whether they do. PyTorch: `release_available_cached_blocks`.
     pub(super) fn release_oversize(&self, request: &Request, stream: Stream<B>) -> bool {
         let arena = self.arena(stream.id());
-        let config = lock(arena).config;
+        let config = arena.lock().config;
         if config.max_split_size == u64::MAX {
             return false;
         }
@@ -63,17 +62,21 @@ impl<B: Backend> CachingAllocator<B> {
         let mut candidates: Vec<_> = self
             .arenas
             .iter()
-            .flat_map(|arena| lock(arena).whole_free().map(|whole| (arena, whole)).collect::<Vec<_>>())
-            .filter(|(_, whole)| whole.pool == PoolKind::Large)
+            .flat_map(|arena| {
+                arena.lock().whole_free(PoolKind::Large).into_iter().map(move |whole| (arena, whole))
+            })
             .collect();
-        let age = |whole: &WholeFree| now - whole.free_since.min(now);
+        // A block can have become free after the clock was read.
+        let age = |whole: &WholeFree| {
+            u64::from(now.wrapping_sub(whole.free_since).cast_signed().max(0).cast_unsigned())
+        };
         let mut reclaimed = 0;
         while reclaimed < excess && !candidates.is_empty() {
             let total: u64 = candidates.iter().map(|(_, whole)| age(whole)).sum();
             let mean = total as f64 / candidates.len() as f64;
             let (old, young) = candidates.into_iter().partition(|(_, whole)| age(whole) as f64 >= mean);
             candidates = young;
-            let old: Vec<(&Mutex<Arena<B::Ptr>>, WholeFree)> = old;
+            let old: Vec<(&OwnedLock<Arena<B::Ptr>>, WholeFree)> = old;
             for (arena, whole) in old {
                 reclaimed += whole.size;
                 self.give_back(arena, |arena| arena.detach(whole).into_iter().collect());
@@ -89,7 +92,7 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     /// With caching off, gives back what the arena holds.
-    pub(super) fn release_uncached(&self, arena: &Mutex<Arena<B::Ptr>>) {
+    pub(super) fn release_uncached(&self, arena: &OwnedLock<Arena<B::Ptr>>) {
         for pool in [PoolKind::Large, PoolKind::Small] {
             self.give_back(
                 arena,
@@ -102,11 +105,11 @@ impl<B: Backend> CachingAllocator<B> {
     /// ledger. Bytes that went back.
     fn give_back(
         &self,
-        arena: &Mutex<Arena<B::Ptr>>,
+        arena: &OwnedLock<Arena<B::Ptr>>,
         detach: impl FnOnce(&mut Arena<B::Ptr>) -> Vec<Detached<B::Ptr>>,
     ) -> u64 {
         let (config, segments) = {
-            let mut arena = lock(arena);
+            let mut arena = arena.lock();
             let segments = detach(&mut arena).into_iter().map(|segment| (segment, self.returning.begin()));
             let segments: Vec<_> = segments.collect();
             let mut books = self.ledger.lock();

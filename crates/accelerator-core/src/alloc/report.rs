@@ -9,7 +9,6 @@ use super::config::AllocatorConfig;
 use super::ladder::Asked;
 use super::ledger::Books;
 use crate::backend::{Backend, DevicePtr};
-use crate::sync::lock;
 use crate::types::{
     BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
     SegmentSnapshot, Snapshot, StreamId,
@@ -19,9 +18,8 @@ impl<B: Backend> CachingAllocator<B> {
     /// All segments and blocks at one moment. A history notes that somebody looked.
     pub fn snapshot(&self) -> Snapshot {
         let snapshot = self.look(|snapshot, _, books| {
-            let active = books.statistics.active_bytes.all.current.unsigned_abs();
             if let Some(recorder) = &mut books.recorder {
-                recorder.looked(active);
+                recorder.looked(snapshot.segments.iter().map(|segment| segment.active_size).sum());
             }
             snapshot
         });
@@ -29,14 +27,13 @@ impl<B: Backend> CachingAllocator<B> {
         snapshot
     }
 
-    /// Looks at segments and blocks, the settings and the books while nothing changes: no arena is made meanwhile either.
+    /// Looks at segments and blocks, the settings and the books while nothing changes.
     pub(super) fn look<T>(&self, look: impl FnOnce(Snapshot, AllocatorConfig, &mut Books) -> T) -> T {
-        let setup = lock(&self.setup);
-        let held: Vec<_> = self.arenas.iter().map(lock).collect();
+        let mut held = self.hold_all(None);
         let mut segments: Vec<_> =
-            held.iter().flat_map(|arena| segments_of(self.owner.device, arena.stream, arena)).collect();
+            held.arenas().flat_map(|arena| segments_of(self.owner.device, arena.stream, arena)).collect();
         segments.sort_by_key(|segment| segment.address);
-        look(Snapshot { segments }, setup.config, &mut self.ledger.lock())
+        look(Snapshot { segments }, held.setup.config, &mut held.books)
     }
 
     /// Bytes of the largest block that could be had without giving anything back: free on the device or in the
@@ -47,7 +44,7 @@ impl<B: Backend> CachingAllocator<B> {
     pub fn largest_available(&self) -> Result<u64> {
         let free = self.backend.memory_info().map_err(|source| self.driver_error(source))?.free;
         let cached = self.arenas.iter().map(|arena| {
-            let arena = lock(arena);
+            let arena = arena.lock();
             arena.largest_free(PoolKind::Small).max(arena.largest_free(PoolKind::Large))
         });
         Ok(cached.fold(free, u64::max))
@@ -55,20 +52,21 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Counts a request that failed, and tells the observers.
     pub(super) fn out_of_memory(&self, asked: &Asked<B>, cause: OutOfMemoryCause) -> Error {
-        let Asked { request, stream, context } = asked;
-        let largest_cached = lock(self.arena(stream.id())).largest_free(request.pool);
-        let (statistics, allowed) = {
+        let Asked { request, segment, stream, context } = asked;
+        let largest_cached = self.arena(stream.id()).lock().largest_free(request.pool);
+        let allowed = {
             let mut books = self.ledger.lock();
             books.statistics.num_ooms += i64::from(cause != OutOfMemoryCause::Rejected);
-            (books.statistics, books.limit())
+            books.limit()
         };
+        let statistics = self.statistics();
         let memory = self.backend.memory_info().ok();
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
         let allocated = current(statistics.allocated_bytes);
         let mut report = OutOfMemory {
             device: self.owner.device,
             requested: request.requested,
-            segment: request.segment,
+            segment: *segment,
             cause,
             total: memory.map(|memory| memory.total),
             free: memory.map(|memory| memory.free),
@@ -145,7 +143,7 @@ fn segments_of<P: DevicePtr>(
     arena: &Arena<P>,
 ) -> impl Iterator<Item = SegmentSnapshot> {
     arena.segments().map(move |(segment, blocks)| {
-        let Segment { ptr, size, created, pool, first: _ } = segment;
+        let Segment { ptr, size, created, pool, .. } = segment;
         let mut snapshot = SegmentSnapshot {
             device,
             address: ptr.trace_address(),
@@ -158,7 +156,7 @@ fn segments_of<P: DevicePtr>(
             requested_size: 0,
             blocks: Vec::new(),
         };
-        for Block { state, offset, size, requested, .. } in blocks {
+        for (start, Block { state, size, requested, .. }) in blocks {
             let state = match state {
                 State::Free => BlockState::Inactive,
                 State::Allocated => BlockState::Allocated,
@@ -171,7 +169,7 @@ fn segments_of<P: DevicePtr>(
             if state == BlockState::Allocated {
                 snapshot.allocated_size += size;
             }
-            let address = ptr.offset(*offset).trace_address();
+            let address = start.trace_address();
             snapshot.blocks.push(BlockSnapshot { address, size: *size, requested_size: *requested, state });
         }
         snapshot

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use super::arena::Detached;
+use super::whole::Detached;
 use crate::backend::{Backend, DriverResult};
 
 pub(super) fn take<B: Backend>(backend: &B, size: u64) -> DriverResult<B::Ptr> {

@@ -126,7 +126,6 @@ impl<B: Backend> CachingHostAllocator<B> {
                 }
             }
         }
-        self.pending.queues().recorded.prune();
         result
     }
 

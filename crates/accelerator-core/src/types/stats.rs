@@ -30,11 +30,10 @@ impl Stat {
         self.freed = self.freed.wrapping_add(amount);
     }
 
-    pub(crate) fn change(&mut self, amount: i64) {
-        match amount {
-            0.. => self.increase(amount.unsigned_abs()),
-            _ => self.decrease(amount.unsigned_abs()),
-        }
+    /// Takes over what was counted elsewhere: what there is, what was added, what went.
+    pub(crate) fn set(&mut self, [current, allocated, freed]: [i64; 3]) {
+        let peak = self.peak.max(current);
+        *self = Self { current, peak, allocated, freed };
     }
 
     /// Adds another quantity, peaks too: what the two reached together is not known.

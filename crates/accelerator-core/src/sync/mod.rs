@@ -1,6 +1,12 @@
 //! Small pieces that the layers share.
 
+mod barrier;
+mod owned_lock;
+mod thread_number;
+
+pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::LocalKey;
 
@@ -39,42 +45,71 @@ pub(crate) fn once<T>(running: &'static LocalKey<Cell<bool>>, hooks: impl FnOnce
     Some(hooks())
 }
 
-const CHUNKS: usize = 28;
-const FIRST: usize = 32;
+const CHUNKS: usize = 27;
+/// Slots of the first chunk.
+const FIRST: u32 = 32;
 
 /// Slots by number that are filled once and never move: found without a lock, and lent for as long as the
 /// table lives.
 ///
-/// Chunk `k` holds `32 << k` slots, so 28 chunks reach every u32.
+/// There are 32 at first, and chunk `k` behind them holds `32 << k` more, so 27 chunks reach every u32.
 pub(crate) struct Table<T> {
+    first: Box<[OnceLock<T>]>,
+    /// Behind the last filled slot.
+    end: AtomicU32,
     chunks: [OnceLock<Box<[OnceLock<T>]>>; CHUNKS],
 }
 
 impl<T> Table<T> {
     pub(crate) fn new() -> Self {
-        Self { chunks: [const { OnceLock::new() }; CHUNKS] }
+        Self {
+            first: Self::slots(FIRST),
+            end: AtomicU32::new(0),
+            chunks: [const { OnceLock::new() }; CHUNKS],
+        }
     }
 
+    #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        match self.first.get(index as usize) {
+            Some(slot) => slot.get(),
+            None => self.get_behind_first(index),
+        }
+    }
+
+    fn get_behind_first(&self, index: u32) -> Option<&T> {
         let (chunk, slot) = Self::place(index);
         self.chunks[chunk].get()?[slot].get()
     }
 
     pub(crate) fn get_or_init(&self, index: u32, make: impl FnOnce() -> T) -> &T {
-        let (chunk, slot) = Self::place(index);
-        let slots = self.chunks[chunk].get_or_init(|| (0..FIRST << chunk).map(|_| OnceLock::new()).collect());
-        slots[slot].get_or_init(make)
+        let slot = match self.first.get(index as usize) {
+            Some(slot) => slot,
+            None => {
+                let (chunk, slot) = Self::place(index);
+                &self.chunks[chunk].get_or_init(|| Self::slots(FIRST << chunk))[slot]
+            }
+        };
+        slot.get_or_init(|| {
+            let made = make();
+            self.end.fetch_max(index.saturating_add(1), Ordering::Relaxed);
+            made
+        })
     }
 
     /// The filled slots by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().filter_map(OnceLock::get).flat_map(|slots| slots.iter()).filter_map(OnceLock::get)
+        (0..self.end.load(Ordering::Relaxed)).filter_map(|index| self.get(index))
     }
 
+    fn slots(count: u32) -> Box<[OnceLock<T>]> {
+        (0..count).map(|_| OnceLock::new()).collect()
+    }
+
+    /// Chunk and slot of a number behind the first chunk.
     fn place(index: u32) -> (usize, usize) {
-        let from_first = index as usize + FIRST;
-        let chunk = (from_first / FIRST).ilog2() as usize;
-        (chunk, from_first - (FIRST << chunk))
+        let chunk = (index / FIRST).ilog2();
+        (chunk as usize, (index - (FIRST << chunk)) as usize)
     }
 }
 
@@ -91,6 +126,6 @@ mod tests {
         assert!(table.iter().copied().eq(0..5_000));
         assert_eq!(table.get(5_000), None);
         let (chunk, slot) = Table::<u32>::place(u32::MAX);
-        assert!(chunk < CHUNKS && slot < FIRST << chunk);
+        assert!(chunk < CHUNKS && slot < (FIRST << chunk) as usize);
     }
 }

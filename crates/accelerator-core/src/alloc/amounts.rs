@@ -1,0 +1,115 @@
+//! Numbers for everything that accounts count, where they are summed up and room is dealt out.
+
+use std::ops::{Add, AddAssign, Index, Sub};
+
+/// So much of each [`Quantity`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts(pub(super) [i64; 8]);
+
+/// The places in [`Amounts`].
+#[derive(Clone, Copy)]
+pub(super) enum Quantity {
+    /// Blocks that are allocated.
+    Allocated,
+    AllocatedBytes,
+    /// Blocks that are allocated, or freed and still in use by a stream.
+    Active,
+    ActiveBytes,
+    /// What of the active bytes was asked for.
+    Requested,
+    /// Free blocks that share their segment.
+    Split,
+    SplitBytes,
+    /// Allocated blocks that are kept whole: of both pools together.
+    Oversize,
+}
+
+impl Amounts {
+    fn each(self, other: Self, with: impl Fn(i64, i64) -> i64) -> Self {
+        Self(std::array::from_fn(|quantity| with(self.0[quantity], other.0[quantity])))
+    }
+
+    fn part(self, parts: i64) -> Self {
+        Self(self.0.map(|amount| amount / parts))
+    }
+}
+
+impl Index<Quantity> for Amounts {
+    type Output = i64;
+
+    fn index(&self, quantity: Quantity) -> &i64 {
+        &self.0[quantity as usize]
+    }
+}
+
+impl Add for Amounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.each(other, i64::wrapping_add)
+    }
+}
+
+impl Sub for Amounts {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        self.each(other, i64::wrapping_sub)
+    }
+}
+
+impl AddAssign for Amounts {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// Room for an account: what may be added to each pool, and to both together.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    pub(super) pools: [Amounts; 2],
+    pub(super) all: Amounts,
+}
+
+impl Share {
+    pub(super) const NONE: Self = Self::of_each(0);
+
+    /// Room for whatever may come.
+    pub(super) const BOUNDLESS: Self = Self::of_each(i64::MAX / 4);
+
+    const fn of_each(amount: i64) -> Self {
+        let amounts = Amounts([amount; 8]);
+        Self { pools: [amounts; 2], all: amounts }
+    }
+
+    /// One of so many equal parts.
+    pub(super) fn part(self, parts: usize) -> Self {
+        let parts = parts as i64;
+        let pools = self.pools.map(|amounts| amounts.part(parts));
+        Self { pools, all: self.all.part(parts) }
+    }
+
+    /// What is left without `part`.
+    pub(super) fn without(self, part: Self) -> Self {
+        let [small, large] = self.pools;
+        Self { pools: [small - part.pools[0], large - part.pools[1]], all: self.all - part.all }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_and_what_is_left_are_the_whole() {
+        let amounts = |first| Amounts(std::array::from_fn(|quantity| first + 7 * quantity as i64));
+        let whole = Share { pools: [amounts(100), amounts(200)], all: amounts(250) };
+        let part = whole.part(3);
+        let left = whole.without(part);
+        let each = |share: Share| [share.pools[0], share.pools[1], share.all];
+        for ((whole, part), left) in each(whole).into_iter().zip(each(part)).zip(each(left)) {
+            assert_eq!(part, Amounts(whole.0.map(|amount| amount / 3)));
+            assert_eq!(left, Amounts(std::array::from_fn(|quantity| whole.0[quantity] - part.0[quantity])));
+        }
+    }
+}
