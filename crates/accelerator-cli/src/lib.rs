@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod backends;
+mod bench;
 pub mod commands;
 pub mod convert;
 mod failure;

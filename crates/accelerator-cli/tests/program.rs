@@ -3,6 +3,8 @@
 
 #[path = "program/accel.rs"]
 mod accel;
+#[path = "program/bench.rs"]
+mod bench;
 #[path = "program/convert.rs"]
 mod convert;
 #[path = "program/opencl.rs"]

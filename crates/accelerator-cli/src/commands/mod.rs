@@ -1,5 +1,6 @@
 //! The commands of `accel`, a file each.
 
+mod bench;
 mod conformance;
 mod convert;
 mod info;
@@ -29,6 +30,8 @@ pub enum Command {
     Conformance(conformance::Arguments),
     /// Shows which operators took the most memory, from a file of a tracker.
     Tracker(tracker::Arguments),
+    /// Measures the allocator's host time on a simulated device.
+    Bench(bench::Arguments),
     /// Tries everything on this machine's hardware, and reports it as Markdown.
     Verify(verify::Arguments),
 }
@@ -45,6 +48,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Tracker(arguments) => tracker::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
     }
 }

@@ -1,0 +1,68 @@
+use std::thread;
+use std::time::Duration;
+
+use accelerator_conformance::{Call, Controls, Sim};
+use accelerator_core::Result;
+
+use super::figures::{Figures, Spread};
+use super::scenario::Scenario;
+use super::start_line::StartLine;
+use super::threads::Threads;
+use super::worker::Worker;
+use crate::failure::Failure;
+
+/// Operations of the first lap; lengths are multiples of it, so that `lifo` does whole rounds.
+const UNIT: u64 = 64;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// So often, at least once.
+    pub(crate) repetitions: u32,
+    /// About so long each time.
+    pub(crate) length: Duration,
+}
+
+/// Sends the workers off, each on a thread of its own, again and again.
+pub(super) fn measure(
+    scenario: Scenario,
+    workers: &mut [Worker],
+    effort: Effort,
+    device: &Sim,
+) -> Result<Figures, Failure> {
+    let (line, count) = (StartLine::new(), workers.len());
+    thread::scope(|scope| {
+        let threads = Threads::start(scope, &line, workers)?;
+        let ops = ops_for(effort.length, &threads)?;
+        let before = device.calls().of(Call::Alloc);
+        let laps = (0..effort.repetitions).map(|_| threads.lap(ops)).collect::<Result<Vec<_>>>()?;
+        let device_allocs = device.calls().of(Call::Alloc) - before;
+        threads.finish()?;
+        let cpu: Option<Vec<f64>> = laps.iter().map(|lap| Some(per(lap.cpu?, lap.ops))).collect();
+        Ok(Figures {
+            scenario,
+            threads: count,
+            wall: Spread::of(laps.iter().map(|lap| per(lap.wall, lap.ops)).collect()),
+            cpu: cpu.map(Spread::of),
+            device_allocs,
+            ops: ops * count as u64,
+        })
+    })
+}
+
+/// How many operations of a thread take so long: laps of growing length are run until one takes half as long.
+fn ops_for(length: Duration, threads: &Threads<'_>) -> Result<u64> {
+    let mut ops = UNIT;
+    loop {
+        let wall = threads.lap(ops)?.wall;
+        if wall >= length / 2 {
+            let fitting = ops as f64 * length.as_secs_f64() / wall.as_secs_f64();
+            return Ok((fitting as u64).next_multiple_of(UNIT).max(UNIT));
+        }
+        ops *= 2;
+    }
+}
+
+fn per(time: Duration, ops: u64) -> f64 {
+    time.as_nanos() as f64 / ops as f64
+}

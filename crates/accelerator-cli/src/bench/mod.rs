@@ -1,0 +1,176 @@
+//! The scenarios of `accel bench`: operation for operation those of the benchmark of PyTorch's own allocator.
+//!
+//! From the bottom: [`generator`] draws the sizes, [`worker`] has one thread's loops, [`start_line`] and
+//! [`threads`] send threads off together, [`measure`] repeats that, and [`figures`] is what comes out.
+
+mod cpu_time;
+mod figures;
+mod generator;
+mod measure;
+mod scenario;
+mod start_line;
+mod threads;
+mod worker;
+
+use accelerator_conformance::Sim;
+use accelerator_core::{Accelerator, AllocatorConfig, Result, Stream};
+
+pub(crate) use self::figures::{Figures, header};
+pub(crate) use self::measure::Effort;
+pub(crate) use self::scenario::Scenario;
+use self::worker::Worker;
+use crate::failure::Failure;
+
+/// Of the simulated device: so much that nothing runs out.
+const CAPACITY: u64 = 1 << 40;
+
+/// One device for all scenarios, with the streams that were made so far.
+pub(crate) struct Bench {
+    accelerator: &'static Accelerator<Sim>,
+    streams: Vec<Stream<Sim>>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Result<Self> {
+        let accelerator = Accelerator::new(Sim::new(CAPACITY), 0, AllocatorConfig::default())?;
+        Ok(Self { accelerator, streams: Vec::new() })
+    }
+
+    /// Measures a scenario, and leaves the cache empty.
+    ///
+    /// # Errors
+    /// The allocator's; [`Failure::Usage`] for more threads than the system starts.
+    pub(crate) fn measure(
+        &mut self,
+        scenario: Scenario,
+        threads: usize,
+        effort: Effort,
+    ) -> Result<Figures, Failure> {
+        let mut workers = self.workers(scenario, threads)?;
+        let figures = measure::measure(scenario, &mut workers, effort, self.accelerator.backend())?;
+        self.accelerator.allocator().empty_cache()?;
+        Ok(figures)
+    }
+
+    /// Runs so many operations on one thread, behind a warm-up. How many it were: `lifo` does whole rounds.
+    ///
+    /// # Errors
+    /// The allocator's.
+    pub(crate) fn count(&mut self, scenario: Scenario, ops: u64) -> Result<u64> {
+        let mut done = 0;
+        for worker in &mut self.workers(scenario, 1)? {
+            worker.warm_up()?;
+            done += counted(worker, ops)?;
+        }
+        Ok(done)
+    }
+
+    /// One for each thread, with a stream of its own, unless all are to share one, and a second stream.
+    fn workers(&mut self, scenario: Scenario, threads: usize) -> Result<Vec<Worker>> {
+        while self.streams.len() < 2 * threads {
+            self.streams.push(self.accelerator.dedicated_stream(0)?);
+        }
+        let allocator = self.accelerator.allocator();
+        let pairs = self.streams.chunks_exact(2).take(threads).enumerate();
+        let workers = pairs.map(|(thread, pair)| {
+            let first = if scenario == Scenario::Shared { self.streams[0] } else { pair[0] };
+            Worker::new(scenario, thread, allocator, first, pair[1])
+        });
+        Ok(workers.collect())
+    }
+}
+
+/// The operations that are counted, and nothing else. Its name is to stay: the help tells it, for callgrind.
+#[inline(never)]
+fn counted(worker: &mut Worker, ops: u64) -> Result<u64> {
+    // Held back here, so that the work is not jumped to, which would leave this function first.
+    std::hint::black_box(worker.run(ops))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use accelerator_core::Error;
+
+    use super::*;
+
+    const SHORT: Effort = Effort { repetitions: 3, length: Duration::from_millis(10) };
+
+    fn on(capacity: u64) -> Bench {
+        let accelerator = Accelerator::new(Sim::new(capacity), 0, AllocatorConfig::default()).unwrap();
+        Bench { accelerator, streams: Vec::new() }
+    }
+
+    #[test]
+    fn as_many_operations_as_asked_for_follow_the_warm_up() {
+        for (scenario, ops, done, allocated) in [
+            (Scenario::Small, 100, 100, 10_000 + 100),
+            (Scenario::Large, 100, 100, 10_000 + 100),
+            (Scenario::Lifo, 100, 128, 2000 * 64 + 128),
+            (Scenario::Random, 100, 100, 4096 + 400_000 + 100),
+            (Scenario::Xstream, 1, 1, 10_000 + 1),
+            (Scenario::Shared, 1, 1, 10_000 + 1),
+            (Scenario::Stats, 100, 100, 0),
+        ] {
+            let mut bench = Bench::new().unwrap();
+            assert_eq!(bench.count(scenario, ops).unwrap(), done);
+            let statistics = bench.accelerator.allocator().statistics();
+            assert_eq!(statistics.allocation.all.allocated, allocated, "{scenario}");
+        }
+    }
+
+    #[test]
+    fn a_measurement_counts_all_threads_and_leaves_nothing() {
+        let mut bench = Bench::new().unwrap();
+        for (scenario, threads) in [(Scenario::Random, 1), (Scenario::Small, 3)] {
+            let figures = bench.measure(scenario, threads, SHORT).unwrap();
+            assert_eq!((figures.threads, figures.ops % (64 * threads as u64)), (threads, 0));
+            let took = figures.wall.most * figures.ops as f64;
+            assert!(took > SHORT.length.as_nanos() as f64 / 5.0, "{figures:?}");
+            assert!(figures.wall.least > 0.0 && figures.wall.least <= figures.wall.median);
+            assert!(figures.cpu.unwrap().least > 0.0);
+            let statistics = bench.accelerator.allocator().statistics();
+            assert_eq!(statistics.allocation.all.current, 0);
+            assert_eq!(statistics.reserved_bytes.all.current, 0);
+            assert!(statistics.allocation.all.allocated as u64 >= figures.ops * 3);
+        }
+    }
+
+    #[test]
+    fn a_warm_cache_asks_the_driver_for_nothing() {
+        let figures = Bench::new().unwrap().measure(Scenario::Small, 2, SHORT).unwrap();
+        assert_eq!(figures.device_allocs, 0);
+        // One that keeps nothing asks each time.
+        let config = AllocatorConfig::default().updated("caching:False").unwrap();
+        let accelerator = Accelerator::new(Sim::new(CAPACITY), 0, config).unwrap();
+        let mut bench = Bench { accelerator, streams: Vec::new() };
+        let figures = bench.measure(Scenario::Small, 2, SHORT).unwrap();
+        assert_eq!(figures.device_allocs, 3 * figures.ops);
+    }
+
+    #[test]
+    fn threads_have_streams_of_their_own_unless_they_share_one() {
+        for (scenario, streams) in [(Scenario::Small, 3), (Scenario::Shared, 1)] {
+            let mut bench = Bench::new().unwrap();
+            for mut worker in bench.workers(scenario, 3).unwrap() {
+                worker.run(1).unwrap();
+            }
+            let segments = bench.accelerator.allocator().snapshot().segments;
+            let used: BTreeSet<_> = segments.iter().map(|segment| segment.stream).collect();
+            assert_eq!(used.len(), streams, "{scenario}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_fails_holds_up_no_other() {
+        let (mut large, mut tiny) = (on(CAPACITY), on(1 << 20));
+        let mut workers = large.workers(Scenario::Small, 2).unwrap();
+        workers.extend(tiny.workers(Scenario::Small, 1).unwrap());
+        workers.rotate_right(1);
+        let device = large.accelerator.backend();
+        let error = measure::measure(Scenario::Small, &mut workers, SHORT, device).unwrap_err();
+        assert!(matches!(error, Failure::Accelerator(Error::OutOfMemory(_))), "{error}");
+    }
+}

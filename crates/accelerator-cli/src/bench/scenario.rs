@@ -1,0 +1,30 @@
+use std::fmt;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+/// What is done over and over. An operation is what counts as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub(crate) enum Scenario {
+    /// Allocate 512 bytes and free them
+    Small,
+    /// Allocate 4 MiB and free them
+    Large,
+    /// 64 allocations of 512 bytes to 64 MiB, then 64 frees, the last first; an operation is a pair
+    Lifo,
+    /// 4096 allocations of 512 bytes to 32 MiB live; free one of them and make another
+    Random,
+    /// Allocate 512 bytes, record their use by a second stream, free them
+    Xstream,
+    /// As small, with all threads on one stream
+    Shared,
+    /// Read the statistics
+    Stats,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.to_possible_value().as_ref().map_or("", PossibleValue::get_name))
+    }
+}

@@ -1,0 +1,101 @@
+use std::io::Write;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::bench::{Bench, Effort, Scenario, header};
+use crate::failure::Failure;
+
+/// More would only measure the system's scheduler.
+const MOST_THREADS: usize = 256;
+
+const COUNTING: &str = "\
+Counting instructions, with the program that `cargo build --release` makes:
+  valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*bench::counted*' accel bench -c small 2000
+counts those of exactly the 2000 operations: the allocator's, and 20 to 70 an operation of the loop itself.
+`callgrind_annotate` shows where they are.
+
+Columns: wall time in ns over the operations of all threads, its median, least and most over the repetitions;
+the threads' time on a processor over the same; the time of an operation as one thread sees it; driver
+allocations in all repetitions, 0 with a warm cache; operations of a repetition.";
+
+/// What to measure.
+#[derive(Args)]
+#[command(after_long_help = COUNTING)]
+pub struct Arguments {
+    /// What to measure [default: all of them]
+    #[arg(value_enum)]
+    scenarios: Vec<Scenario>,
+    /// Numbers of threads
+    #[arg(short, long, value_delimiter = ',', default_value = "1,2,4", value_parser = threads)]
+    threads: Vec<usize>,
+    /// Repetitions of each measurement
+    #[arg(short, long, default_value = "7", value_parser = at_least_1::<NonZeroU32>)]
+    reps: NonZeroU32,
+    /// About how long a repetition takes
+    #[arg(short, long, default_value = "200", value_parser = at_least_1::<NonZeroU32>)]
+    milliseconds: NonZeroU32,
+    /// Runs so many operations on one thread, to count instructions; `lifo` does whole rounds of 64
+    #[arg(
+        short,
+        long,
+        num_args = 2,
+        value_names = ["SCENARIO", "OPS"],
+        action = ArgAction::Set,
+        conflicts_with_all = ["scenarios", "threads", "reps", "milliseconds"]
+    )]
+    count: Option<Vec<String>>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let mut out = std::io::stdout().lock();
+    if let Some([scenario, ops]) = arguments.count.as_deref() {
+        let (scenario, ops) = (scenario_of(scenario)?, ops_of(ops)?);
+        let done = Bench::new()?.count(scenario, ops.get())?;
+        writeln!(out, "{scenario} ops {done}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let scenarios = match arguments.scenarios.as_slice() {
+        [] => Scenario::value_variants(),
+        some => some,
+    };
+    let length = Duration::from_millis(arguments.milliseconds.get().into());
+    let effort = Effort { repetitions: arguments.reps.get(), length };
+    let mut bench = Bench::new()?;
+    writeln!(out, "{}", header(effort.repetitions))?;
+    for scenario in scenarios {
+        for threads in &arguments.threads {
+            writeln!(out, "{}", bench.measure(*scenario, *threads, effort)?)?;
+            out.flush()?; // a line is there as soon as it is known
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
+    number.ok_or_else(|| format!("expected numbers of threads from 1 to {MOST_THREADS}, as 1,2,4"))
+}
+
+fn at_least_1<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "expected a whole number, 1 or more".to_owned())
+}
+
+fn scenario_of(text: &str) -> Result<Scenario, Failure> {
+    Scenario::from_str(text, false).map_err(|_| {
+        let names: Vec<_> = Scenario::value_variants().iter().map(Scenario::to_string).collect();
+        in_count(text, &format!("expected one of {}", names.join(", ")))
+    })
+}
+
+fn ops_of(text: &str) -> Result<NonZeroU64, Failure> {
+    at_least_1(text).map_err(|expected| in_count(text, &expected))
+}
+
+/// As clap says it of an option whose values are all of one kind.
+fn in_count(text: &str, expected: &str) -> Failure {
+    Failure::Usage(format!("invalid value '{text}' for '--count <SCENARIO> <OPS>': {expected}"))
+}
