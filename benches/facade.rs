@@ -1,44 +1,87 @@
-//! What a program calls through the facade, on the host: buffers, guards, streams, events, statistics.
+//! What programs call through the facade, on each backend that finds a device: streams, guards, buffers, events, statistics,
+//! copies.
 #![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
 
 use std::hint::black_box;
 
-use accelerator::{Buffer, DeviceIndexGuard, Event, Stream, current_stream, memory};
-use criterion::{Criterion, criterion_group, criterion_main};
+use accelerator::{
+    BackendStatus, Buffer, DeviceIndexGuard, Event, Result, Stream, StreamGuard, backends, current_stream,
+    memory, set_accelerator,
+};
+use criterion::measurement::WallTime;
+use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
+
+type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
 fn facade(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("facade/host");
-    for (label, bytes) in [("512 B", 512), ("4 MiB", 4 << 20)] {
-        group.bench_function(format!("buffer/{label}"), |bencher| {
-            bencher.iter(|| Buffer::allocate(black_box(bytes), None).expect("memory"));
-        });
+    for BackendStatus { kind, devices } in backends() {
+        match devices {
+            Ok(_) => on(criterion, kind.name()).expect("a device that works"),
+            Err(why) => eprintln!("facade/{kind} is skipped, since it is not available: {why}"),
+        }
     }
-    group.bench_function("guard", |bencher| {
-        bencher.iter(|| DeviceIndexGuard::new(black_box(Some(0))).expect("device 0"));
-    });
-    group.bench_function("current stream", |bencher| {
-        bencher.iter(|| current_stream(None).expect("a stream"));
-    });
-    let stream = Stream::new(None, 0).expect("a stream");
-    group.bench_function("event", |bencher| {
-        bencher.iter(|| {
-            let event = Event::new(false);
-            event.record(Some(&stream)).expect("its own device");
-            event.synchronize().expect("the event");
+}
+
+fn on(criterion: &mut Criterion, backend: &str) -> Result<()> {
+    set_accelerator(backend)?;
+    let side = Stream::new(None, 0)?;
+
+    let mut group = criterion.benchmark_group(format!("facade/{backend}"));
+    call(&mut group, "current stream", || current_stream(None));
+    call(&mut group, "device guard", || DeviceIndexGuard::new(black_box(Some(0))));
+    call(&mut group, "stream guard", || StreamGuard::new(black_box(&side)));
+    for (size, bytes) in [("512 B", 512), ("4 MiB", 4 << 20)] {
+        let host = vec![1u8; bytes];
+        call(&mut group, &format!("allocate, drop/{size}"), || {
+            Buffer::allocate(black_box(bytes as u64), None)
         });
-    });
-    let mut buffer = Buffer::allocate(1 << 20, None).expect("memory");
-    let mut bytes = vec![1; 1 << 20];
-    group.bench_function("copy/1 MiB there and back", |bencher| {
-        bencher.iter(|| {
-            buffer.write(0, &bytes).expect("the copy");
-            buffer.read(0, &mut bytes).expect("the copy");
-        });
-    });
-    group.bench_function("memory_stats", |bencher| {
-        bencher.iter(|| black_box(memory::memory_stats(None).expect("statistics")));
-    });
+        call(&mut group, &format!("create from bytes, drop/{size}"), || Buffer::from_slice(&host, None));
+    }
+    events(&mut group, &side)?;
+    call(&mut group, "memory_stats", || memory::memory_stats(None));
     group.finish();
+
+    let mut group = criterion.benchmark_group(format!("facade/{backend}/copy"));
+    for (size, bytes) in [("4 KiB", 4 << 10), ("16 MiB", 16 << 20)] {
+        group.throughput(Throughput::Bytes(bytes as u64));
+        copies(&mut group, size, bytes)?;
+    }
+    group.finish();
+    memory::empty_cache()
+}
+
+fn events(group: &mut Group, stream: &Stream) -> Result<()> {
+    let [start, end] = [(); 2].map(|()| Event::new(true));
+    group.bench_function("event/record", |bencher| {
+        // No more than so many are pending: the stream may be slower than the calls.
+        let caught_up = || stream.synchronize().expect("the stream");
+        let record = |()| start.record(Some(stream)).expect("its own device");
+        bencher.iter_batched(caught_up, record, BatchSize::NumIterations(256));
+    });
+    start.record(Some(stream))?;
+    end.record(Some(stream))?;
+    end.synchronize()?;
+    call(group, "event/query", || end.query());
+    call(group, "event/elapsed", || start.elapsed_time(&end));
+    Ok(())
+}
+
+/// Each until the bytes are there.
+fn copies(group: &mut Group, size: &str, bytes: usize) -> Result<()> {
+    let (mut host, stream) = (vec![1u8; bytes], current_stream(None)?);
+    let (mut first, mut second) = (Buffer::from_slice(&host, None)?, Buffer::from_slice(&host, None)?);
+    call(group, &format!("host to device/{size}"), || first.write(0, &host));
+    call(group, &format!("device to host/{size}"), || first.read(0, &mut host));
+    call(group, &format!("within the device/{size}"), || {
+        second.copy_from(&first)?;
+        stream.synchronize()
+    });
+    Ok(())
+}
+
+/// A call, with the drop of what it gives.
+fn call<T>(group: &mut Group, name: &str, mut call: impl FnMut() -> Result<T>) {
+    group.bench_function(name, |bencher| bencher.iter(|| drop(black_box(call().expect("no failure")))));
 }
 
 criterion_group!(benches, facade);

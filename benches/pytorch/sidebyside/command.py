@@ -1,0 +1,101 @@
+"""What the program does, in order."""
+import argparse
+import os
+import pathlib
+import sys
+import textwrap
+
+from . import document, fetch, machine, measure, tables
+from .build import HERE, ROOT, build
+from .failure import Failure
+from .sides import Effort, Ours, PyTorch
+from .traces import traces
+
+FULL = Effort(rounds=5, repetitions=3, milliseconds=100)
+QUICK = Effort(rounds=2, repetitions=3, milliseconds=20)
+DOCUMENT = ROOT / "docs/BENCHMARKS.md"
+
+
+def main():
+    options = parser().parse_args()
+    try:
+        side_by_side(options)
+    except Failure as error:
+        return complain(error)
+    except OSError as error:
+        return complain(f"{error.filename or 'the system'}: {error.strerror}")
+    except KeyboardInterrupt:
+        return complain("stopped; what was downloaded and built stays in the cache")
+    return 0
+
+
+def complain(what):
+    print(f"{HERE.relative_to(ROOT)}/run: {what}", file=sys.stderr)
+    return 1
+
+
+def parser():
+    parser = argparse.ArgumentParser(
+        prog="benches/pytorch/run",
+        description="Measures PyTorch's own C++ allocator and ours in turn on a simulated device, and writes the tables into "
+                    "docs/BENCHMARKS.md. The first time it downloads PyTorch (540 MB).",
+        epilog="With TORCH_WHEEL=FILE that wheel is taken, and the two of CUDA's headers that lie beside it; nothing is "
+               "downloaded then.")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements: figures are rough")
+    parser.add_argument("--instructions-only", action="store_true",
+                        help="count instructions, which are the same in every run, and measure no time; writes nothing")
+    parser.add_argument("--no-write", action="store_true", help="print the tables and leave the document as it is")
+    parser.add_argument("--cache", type=pathlib.Path, default=ROOT / "target/pytorch-benchmark", metavar="FOLDER",
+                        help="where all that is downloaded and built goes, but for our own program "
+                             "[default: target/pytorch-benchmark]")
+    return parser
+
+
+def side_by_side(options):
+    machine.require_platform()
+    machine.require_programs()
+    cache = options.cache.absolute()
+    cache.mkdir(parents=True, exist_ok=True)
+    counting = machine.can_count()
+    if options.instructions_only and not counting:
+        raise Failure("needs valgrind to count instructions; on Debian: apt-get install valgrind")
+    writes = not (options.no_write or options.instructions_only)
+    if writes:
+        document.with_part(DOCUMENT, "")  # it fails now, not after minutes
+    recorded = {} if options.instructions_only else traces(ROOT, cache)
+    built = build(fetch.fetch(cache), cache)
+    both = measure.Pair(PyTorch(built.bench, built.replay), Ours(built.accel))
+
+    counts = measure.counts(both, tables.ROWS) if counting else {}
+    if options.instructions_only:
+        return print(text([tables.operations({}, counts, {})], notes(counting=True)))
+    effort = QUICK if options.quick else FULL
+    benches = measure.benches(both, tables.THREADS, effort)
+    replays = measure.replays(both, recorded, effort)
+
+    parts = [tables.operations(benches, counts, replays), tables.threads(benches), tables.traces(replays)]
+    result = text(parts, notes(counting, effort, options.quick))
+    print(result)
+    if writes:
+        document.write(DOCUMENT, result)
+        measure.tell(f"written into {os.path.relpath(DOCUMENT)}")
+
+
+def notes(counting, effort=None, quick=False):
+    """What one must know of a run to read its tables; `effort` where times were measured."""
+    yield f"PyTorch {fetch.TORCH.version} and this repository; {machine.description(ROOT)}."
+    if effort:
+        yield f"{effort.rounds} rounds of both in turn: for an operation the median of {effort.repetitions} repetitions of "\
+              f"{effort.milliseconds} ms, for a trace one replay."
+    yield "A simulated device: times of the host side only, *not run on hardware*."
+    if quick:
+        yield "A quick run: its figures are rough."
+    if not counting:
+        yield "Without valgrind: instructions were not counted."
+
+
+def text(parts, notes):
+    """What is printed, and is the generated part of the document."""
+    met = f"**{sum(part.met for part in parts)} of {sum(part.limits for part in parts)} limits are met.**"
+    about = textwrap.wrap(" ".join([met, *notes]), 128)
+    return "\n\n".join("\n".join(lines) for lines in [about, *(part.lines for part in parts)])

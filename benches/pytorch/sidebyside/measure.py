@@ -1,0 +1,71 @@
+"""Both sides in turn, so that what the machine does besides disturbs them alike."""
+import sys
+from typing import NamedTuple
+
+from . import sides
+from .failure import Failure
+
+# What constants there are, as the start of the counted function, are in both lengths.
+SHORT, LONG = 2_000, 22_000
+
+
+class Pair(NamedTuple):
+    """The same of both sides."""
+
+    pytorch: object
+    ours: object
+
+
+def benches(both, threads_of, effort):
+    """For each scenario and number of threads the lines of both sides, one for each round."""
+    found = {(scenario, n): Pair([], []) for scenario, threads in threads_of.items() for n in threads}
+    for scenario, threads in threads_of.items():
+        tell(f"{scenario}, {effort.rounds} rounds of both")
+        for _ in range(effort.rounds):
+            for index, side in enumerate(both):
+                for line in sides.bench(side, scenario, threads, effort):
+                    found[line.scenario, line.threads][index].append(line)
+    return found
+
+
+def counts(both, scenarios):
+    """Instructions of an operation, for each scenario."""
+    found = {}
+    for scenario in scenarios:
+        tell(f"{scenario}, instructions of both")
+        found[scenario] = Pair(*(instructions_of(side, scenario) for side in both))
+    return found
+
+
+def instructions_of(side, scenario):
+    short, few = sides.count(side, scenario, SHORT)
+    long, many = sides.count(side, scenario, LONG)
+    if many <= few or long <= short:
+        raise Failure(f"{scenario}: {few} operations are {short} instructions, and {many} are {long}: nothing was counted")
+    return (long - short) / (many - few)
+
+
+def replays(both, traces, effort):
+    """For each trace its number of calls, and nanoseconds a call of both sides, one figure for each round."""
+    found = {}
+    for name, trace in traces.items():
+        tell(f"{name}, {effort.rounds} rounds of both")
+        times, printed = Pair([], []), set()
+        for _ in range(effort.rounds):
+            for index, side in enumerate(both):
+                ns, calls, output = sides.replay(side, trace)
+                times[index].append(ns)
+                printed.add((calls, output))
+        if len(printed) != 1:
+            raise Failure(f"{name}: both sides must print the same at the end of the trace, and do not, so they did not do "
+                          f"the same work: compare\n{lines_to_compare(both, trace)}")
+        found[name] = calls, times
+    return found
+
+
+def lines_to_compare(both, trace):
+    return "\n".join(" ".join(map(str, side.replay_command(trace))) for side in both)
+
+
+def tell(text):
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,71 @@
+"""How the programs of each side are run."""
+import os
+from typing import NamedTuple
+
+from .failure import output_of
+from .outputs import bench_lines, counted_operations, instructions, replay_time
+
+# As long as the longest needs on a slow machine that others use.
+TIMEOUT = 900
+# Settings of the allocators, which would have to be the same.
+SETTINGS = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "ACCELERATOR_ALLOC_CONF"]
+# Both sides have one function that runs the operations to be counted and nothing else.
+VALGRIND = ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=*bench::counted*",
+            "--callgrind-out-file=/dev/null"]
+
+
+class Effort(NamedTuple):
+    rounds: int
+    repetitions: int
+    milliseconds: int
+
+
+class PyTorch(NamedTuple):
+    bench_program: object
+    replay_program: object
+
+    def bench_command(self, scenario, threads, effort):
+        return [self.bench_program, "-r", effort.repetitions, "-m", effort.milliseconds, "-t", threads, scenario]
+
+    def counted_command(self, scenario, operations):
+        return [self.bench_program, "-c", scenario, operations]
+
+    def replay_command(self, trace):
+        return [self.replay_program, "-t", trace]
+
+
+class Ours(NamedTuple):
+    accel: object
+
+    def bench_command(self, scenario, threads, effort):
+        return [self.accel, "bench", scenario, "--threads", threads, "--reps", effort.repetitions,
+                "--milliseconds", effort.milliseconds]
+
+    def counted_command(self, scenario, operations):
+        return [self.accel, "bench", "-c", scenario, operations]
+
+    def replay_command(self, trace):
+        return [self.accel, "replay", trace, "--plain", "--time"]
+
+
+def bench(side, scenario, threads, effort):
+    """The lines of the scenario, one for each number of threads."""
+    listed = ",".join(map(str, threads))
+    return bench_lines(run(side.bench_command(scenario, listed, effort))[0])
+
+
+def count(side, scenario, operations):
+    """Instructions and operations."""
+    out, err = run([*VALGRIND, *side.counted_command(scenario, operations)])
+    return instructions(err), counted_operations(out)
+
+
+def replay(side, trace):
+    """Nanoseconds a call with the clock's own in it, calls, and what was printed."""
+    out, err = run(side.replay_command(trace))
+    return (*replay_time(err), out)
+
+
+def run(command):
+    environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    return output_of(command, env=environment, timeout=TIMEOUT)
