@@ -1,22 +1,36 @@
 //! Threads on one allocator: what each holds is its own, and every reader sees statistics that agree.
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
+#[path = "concurrency/moments.rs"]
+mod moments;
+#[path = "concurrency/peaks.rs"]
+mod peaks;
 #[path = "concurrency/pinned.rs"]
 mod pinned;
+#[path = "concurrency/reader.rs"]
+mod reader;
 #[path = "model/relations.rs"]
 mod relations;
+#[path = "concurrency/stress.rs"]
+mod stress;
+#[path = "concurrency/tally.rs"]
+mod tally;
+#[path = "concurrency/worker.rs"]
+mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, BlockState, Buffer, DevicePtr, Error, MIB, Statistics, Stream,
+    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, MIB, MemoryInfo, Statistics,
+    Stream,
 };
 
+use reader::read;
 use relations::check_relations;
 
 const THREADS: u64 = 6;
@@ -58,7 +72,7 @@ fn device() -> &'static Accelerator<Sim> {
 }
 
 /// One thread: allocates on its own stream and on the shared one, frees and uses blocks elsewhere.
-fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live, seed: u64) -> u64 {
+fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live, seed: u64) -> i64 {
     let allocator = accelerator.allocator();
     let own = accelerator.dedicated_stream(0).unwrap();
     let mut choices = Choices(seed);
@@ -116,29 +130,8 @@ fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live
     served
 }
 
-/// Reads all that can be read until told to stop. How often it did.
-fn read(accelerator: &'static Accelerator<Sim>, stop: &AtomicBool) -> u64 {
-    let allocator = accelerator.allocator();
-    let mut reads = 0;
-    while !stop.load(Ordering::Relaxed) {
-        check_relations(&allocator.statistics().entries().into_iter().collect());
-        for segment in allocator.snapshot().segments {
-            let blocks: u64 = segment.blocks.iter().map(|block| block.size).sum();
-            assert_eq!(blocks, segment.total_size, "{segment:?}");
-            assert!(segment.allocated_size <= segment.active_size, "{segment:?}");
-            assert!(segment.requested_size <= segment.active_size, "{segment:?}");
-            let free = |state| state == BlockState::Inactive;
-            let neighbours = segment.blocks.windows(2).any(|pair| free(pair[0].state) && free(pair[1].state));
-            assert!(!neighbours, "not merged: {segment:?}");
-        }
-        reads += 1;
-        thread::yield_now();
-    }
-    reads
-}
-
 /// After all is freed, and the cache emptied, everything is exact again.
-fn check_empty(accelerator: &'static Accelerator<Sim>, served: Option<u64>) {
+fn check_empty<B: Backend>(accelerator: &'static Accelerator<B>, served: Option<i64>) {
     let allocator = accelerator.allocator();
     allocator.empty_cache().unwrap();
     let statistics = allocator.statistics();
@@ -159,10 +152,11 @@ fn check_empty(accelerator: &'static Accelerator<Sim>, served: Option<u64>) {
             assert_eq!((stat.current, stat.allocated), (0, stat.freed), "{statistics:?}");
         }
     }
-    assert!(served.is_none_or(|served| statistics.allocation.all.allocated == served as i64));
+    assert!(served.is_none_or(|served| statistics.allocation.all.allocated == served));
     assert_eq!(statistics.num_device_alloc, statistics.num_device_free);
-    assert_eq!(accelerator.backend().used(), 0);
     assert_eq!(allocator.snapshot().segments, []);
+    let MemoryInfo { free, total, .. } = accelerator.memory_info().unwrap();
+    assert_eq!(free, total, "the driver's own count");
 }
 
 #[test]
@@ -170,9 +164,9 @@ fn threads_share_an_allocator() {
     let accelerator = device();
     let shared = accelerator.stream(0).unwrap();
     let live = Live::default();
-    let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, served) = (AtomicBool::new(false), AtomicI64::new(0));
     thread::scope(|scope| {
-        let reader = scope.spawn(|| read(accelerator, &stop));
+        let reader = scope.spawn(|| read(accelerator.allocator(), &stop));
         let workers: Vec<_> = (0..THREADS)
             .map(|seed| {
                 let (live, served) = (&live, &served);
@@ -182,7 +176,7 @@ fn threads_share_an_allocator() {
             .collect();
         let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         stop.store(true, Ordering::Relaxed);
-        let reads = reader.join().unwrap();
+        let reads = reader.join().unwrap().reads;
         assert!(reads > 0);
         assert!(results.iter().all(Result::is_ok), "a thread failed");
     });
@@ -210,7 +204,7 @@ fn threads_make_streams_at_once() {
             });
         }
     });
-    check_empty(accelerator, Some(THREADS * 39));
+    check_empty(accelerator, Some(THREADS as i64 * 39));
 }
 
 /// A buffer may be dropped anywhere; its memory goes to its stream, behind the uses of others.

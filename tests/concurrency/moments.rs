@@ -1,0 +1,61 @@
+//! What is read is of one moment, over all streams.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use accelerator_conformance::Sim;
+use accelerator_core::{Accelerator, Allocation, BlockState, Stream};
+
+use super::device;
+
+/// A block that goes to and fro between the first stream and the last is on one of them at each moment, or for a moment on
+/// both. Who looks at one stream after the other finds it on neither when it goes from the last to the first meanwhile.
+#[test]
+fn a_block_that_goes_to_and_fro_is_always_seen() {
+    const STREAMS: usize = 8;
+    /// So that a look at each takes a while.
+    const BESIDE: usize = 200;
+    let accelerator: &Accelerator<Sim> = device();
+    let allocator = accelerator.allocator();
+    let streams = [(); STREAMS].map(|()| accelerator.dedicated_stream(0).unwrap());
+    let allocate = |stream: Stream<Sim>| -> Allocation<Sim> {
+        allocator.allocate(NonZeroU64::new(512).unwrap(), stream).unwrap()
+    };
+    let beside: Vec<_> = (0..STREAMS * BESIDE).map(|number| allocate(streams[number % STREAMS])).collect();
+    let at_least = beside.len() as i64 + 1;
+    let done = AtomicBool::new(false);
+    let mut block = allocate(streams[0]);
+    let (snapshots, statistics) = thread::scope(|scope| {
+        let going = scope.spawn(|| {
+            for stream in [streams[STREAMS - 1], streams[0]].into_iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let before = std::mem::replace(&mut block, allocate(stream));
+                allocator.free(before).unwrap();
+            }
+        });
+        let snapshots: Vec<i64> = (0..500)
+            .map(|_| {
+                let segments = allocator.snapshot().segments;
+                let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+                blocks.filter(|block| block.state == BlockState::Allocated).count() as i64
+            })
+            .collect();
+        let statistics: Vec<_> = (0..20_000).map(|_| allocator.statistics().allocation.all).collect();
+        done.store(true, Ordering::Relaxed);
+        going.join().unwrap();
+        (snapshots, statistics)
+    });
+    for blocks in snapshots.into_iter().chain(statistics.iter().map(|stat| stat.current)) {
+        assert!(
+            (at_least..=at_least + 1).contains(&blocks),
+            "{blocks} blocks, and there are {at_least} or one more"
+        );
+    }
+    let peak = allocator.statistics().allocation.all.peak;
+    assert_eq!(peak, at_least + 1);
+    assert!(statistics.iter().any(|stat| stat.allocated > at_least + 1), "too tame: it went nowhere");
+    beside.into_iter().chain([block]).for_each(|block| allocator.free(block).unwrap());
+}

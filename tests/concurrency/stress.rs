@@ -1,0 +1,198 @@
+//! Eight threads do everything that can be done at once, in rounds. Between two rounds all rests, and then the statistics
+//! must be exactly what the threads counted themselves, the snapshot exactly the blocks that they hold, and peaks between
+//! what can be proved.
+//!
+//! `ACCELERATOR_STRESS_SECONDS` says for how long, on each device; by itself two seconds.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use accelerator_conformance::Sim;
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, BlockState, GIB};
+use accelerator_host::Host;
+
+use super::check_empty;
+use super::reader::{OnTheWay, Seen, check_snapshot, check_sums, read};
+use super::tally::{Held, Holding, Totals, allocated, each};
+use super::worker::{Late, Mailbox, Round, Worker};
+
+const WORKERS: usize = 8;
+const READERS: usize = 2;
+/// Little enough to run out of it now and then.
+const CAPACITY: u64 = 2 * GIB;
+
+#[test]
+fn everything_at_once_on_the_simulated_device() {
+    let accelerator = stress(Sim::new(CAPACITY));
+    assert_eq!(accelerator.backend().used(), 0);
+}
+
+#[test]
+fn everything_at_once_on_the_host() {
+    stress(Host::new(0, CAPACITY));
+}
+
+fn stress<B: Late>(backend: B) -> &'static Accelerator<B> {
+    let accelerator = Accelerator::new(backend, 0, AllocatorConfig::default()).unwrap();
+    let length = length();
+    let _watchdog = Watchdog::new(length + Duration::from_secs(60));
+    let mailboxes: Vec<_> = (0..WORKERS).map(|_| Mutex::new(Mailbox::default())).collect();
+    let shared = [accelerator.default_stream(), accelerator.stream(0).unwrap()];
+    let mut workers: Vec<_> = (0..WORKERS).map(|number| Worker::new(accelerator, number, shared)).collect();
+    check_rest(accelerator, &workers, &mailboxes, None);
+
+    let (start, mut rounds, mut seen) = (Instant::now(), 0, Seen::default());
+    while start.elapsed() < length {
+        let until = Instant::now() + (length / 4).min(Duration::from_millis(500));
+        let round = Round { until, resets_peaks: rounds % 2 == 1 };
+        let of_round = run(accelerator, &mut workers, &mailboxes, round);
+        check_rest(accelerator, &workers, &mailboxes, Some((round, of_round)));
+        reset_peaks(accelerator, &mut workers, &mailboxes);
+        rounds += 1;
+        seen.reads += of_round.reads;
+        seen.of_one_moment += of_round.of_one_moment;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let operations: u64 = workers.iter().map(|worker| worker.operations).sum();
+    let totals = totals(&workers);
+    println!(
+        "{}: {:.0} operations a second by {WORKERS} threads: {operations} in {seconds:.1} s and {rounds} rounds; {} \
+         allocations, {} without memory; {} readings, {} of one moment",
+        accelerator.device(),
+        operations as f64 / seconds,
+        totals.allocated[0][0],
+        totals.failed,
+        seen.reads,
+        seen.of_one_moment
+    );
+    assert!(totals.failed > 0, "too tame: memory never ran out");
+
+    workers.into_iter().for_each(Worker::finish);
+    mailboxes.into_iter().for_each(|mailbox| mailbox.into_inner().unwrap().finish(accelerator));
+    check_empty(accelerator, Some(totals.allocated[0][0]));
+    accelerator
+}
+
+/// One round, on threads of its own. What the readers saw at most, together.
+fn run<B: Late>(
+    accelerator: &'static Accelerator<B>,
+    workers: &mut [Worker<B>],
+    mailboxes: &[Mutex<Mailbox<B>>],
+    round: Round,
+) -> Seen {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let readers: Vec<_> =
+            (0..READERS).map(|_| scope.spawn(|| read(accelerator.allocator(), &stop))).collect();
+        let working: Vec<_> =
+            workers.iter_mut().map(|worker| scope.spawn(move || worker.run(mailboxes, round))).collect();
+        let failed = working.into_iter().map(thread::ScopedJoinHandle::join).filter(Result::is_err).count();
+        stop.store(true, Ordering::Relaxed);
+        let seen: Vec<Seen> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        assert_eq!(failed, 0, "threads failed");
+        seen.into_iter().fold(Seen::default(), |one, other| Seen {
+            reads: one.reads + other.reads,
+            of_one_moment: one.of_one_moment + other.of_one_moment,
+            most: [0, 1].map(|index| one.most[index].max(other.most[index])),
+        })
+    })
+}
+
+/// Nobody does anything now, and nothing is pending.
+fn check_rest<B: Late>(
+    accelerator: &'static Accelerator<B>,
+    workers: &[Worker<B>],
+    mailboxes: &[Mutex<Mailbox<B>>],
+    after: Option<(Round, Seen)>,
+) {
+    let allocator = accelerator.allocator();
+    accelerator.synchronize().unwrap();
+    allocator.empty_cache().unwrap();
+    let (statistics, snapshot) = (allocator.statistics(), allocator.snapshot());
+    check_snapshot(&snapshot);
+    check_sums(&snapshot, &statistics, OnTheWay::None);
+
+    let in_mailboxes = || mailboxes.iter().map(|mailbox| mailbox.lock().unwrap());
+    let holdings: Vec<Holding> = workers
+        .iter()
+        .map(|worker| worker.holding)
+        .chain(in_mailboxes().map(|mailbox| mailbox.holding))
+        .collect();
+    let together = holdings.iter().copied().fold(Holding::default(), Holding::and);
+    let totals = totals(workers);
+    assert_eq!(allocated(&statistics, |stat| stat.current), together.current);
+    assert_eq!(allocated(&statistics, |stat| stat.allocated), totals.allocated);
+    assert_eq!(allocated(&statistics, |stat| stat.freed), totals.freed);
+    assert_eq!(statistics.active.all.current, statistics.allocation.all.current, "nothing is pending");
+    assert_eq!(statistics.num_ooms, totals.failed);
+
+    let mut held: Vec<Held> = workers.iter().flat_map(Worker::held).collect();
+    held.extend(in_mailboxes().flat_map(|mailbox| mailbox.held()));
+    held.sort_unstable();
+    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let in_snapshot: Vec<Held> = blocks
+        .filter(|block| block.state == BlockState::Allocated)
+        .map(|block| Held { address: block.address, size: block.size, requested: block.requested_size })
+        .collect();
+    assert!(held == in_snapshot, "the snapshot has other blocks than the threads: {held:?}, {in_snapshot:?}");
+
+    let Some((round, seen)) = after else { return };
+    let peaks = allocated(&statistics, |stat| stat.peak);
+    for (peaks, sums) in peaks.iter().zip(&together.peak) {
+        // What was asked for counts until streams are done with it, which no holder sees.
+        let ([blocks, bytes, _], [most_blocks, most_bytes, _]) = (peaks, sums);
+        let below = blocks <= most_blocks && bytes <= most_bytes;
+        assert!(below, "peaks of {peaks:?}, and the holders of all had {sums:?} together at most");
+    }
+    if round.resets_peaks {
+        return;
+    }
+    for had in holdings.iter().map(|holding| holding.peak).chain([together.current]) {
+        assert_eq!(each(peaks, had, i64::max), peaks, "peaks of less than holders had at one moment");
+    }
+    assert!(peaks[0][0] >= seen.most[0] && peaks[0][1] >= seen.most[1], "{peaks:?} is less than {seen:?}");
+}
+
+fn reset_peaks<B: Late>(
+    accelerator: &'static Accelerator<B>,
+    workers: &mut [Worker<B>],
+    mailboxes: &[Mutex<Mailbox<B>>],
+) {
+    accelerator.allocator().reset_peak_statistics();
+    workers.iter_mut().for_each(|worker| worker.holding.reset_peak());
+    mailboxes.iter().for_each(|mailbox| mailbox.lock().unwrap().holding.reset_peak());
+    let statistics = accelerator.allocator().statistics();
+    assert_eq!(allocated(&statistics, |stat| stat.peak), allocated(&statistics, |stat| stat.current));
+}
+
+fn totals<B: Backend>(workers: &[Worker<B>]) -> Totals {
+    workers.iter().map(|worker| worker.totals).fold(Totals::default(), Totals::and)
+}
+
+fn length() -> Duration {
+    const VARIABLE: &str = "ACCELERATOR_STRESS_SECONDS";
+    let seconds = std::env::var(VARIABLE).map_or(Ok(2), |text| text.parse());
+    Duration::from_secs(seconds.unwrap_or_else(|_| panic!("{VARIABLE} must be a number of seconds")))
+}
+
+/// Ends the program when a deadlock would keep it for ever: threads that wait for each other cannot be ended otherwise.
+struct Watchdog(#[expect(dead_code, reason = "dropping it calls the dog off")] Sender<()>);
+
+impl Watchdog {
+    fn new(limit: Duration) -> Self {
+        let (sender, receiver) = channel();
+        thread::spawn(move || {
+            if receiver.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                // Not by a macro, which the harness would keep to itself.
+                let message = format!("no end after {limit:?}: a deadlock\n");
+                let _ = std::io::stderr().write_all(message.as_bytes());
+                std::process::exit(1);
+            }
+        });
+        Self(sender)
+    }
+}

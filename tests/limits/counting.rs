@@ -1,0 +1,95 @@
+//! An allocator of host memory that counts, each thread for itself: what the harness does beside a test is not the test's.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    // Without a destructor, so that counting allocates nothing itself.
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { calls: 0, in_use: 0, most: 0 }) };
+}
+
+/// What a thread has asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Calls for memory: new, or more for what there is.
+    pub(crate) calls: u64,
+    /// Bytes that it took and has not given back.
+    pub(crate) in_use: i64,
+    /// The most there ever were. While a piece is made larger, it is there twice.
+    pub(crate) most: i64,
+}
+
+/// What this thread has asked for so far.
+pub(crate) fn counts() -> Counts {
+    COUNTS.get()
+}
+
+/// Forgets what was the most.
+pub(crate) fn reset_most() {
+    COUNTS.with(|counts| counts.set(Counts { most: counts.get().in_use, ..counts.get() }));
+}
+
+pub(crate) struct Counting;
+
+impl Counting {
+    fn add(size: usize) {
+        // A thread that is ending has no counts left.
+        let _ = COUNTS.try_with(|counts| {
+            let Counts { calls, in_use, most } = counts.get();
+            let in_use = in_use + size as i64;
+            counts.set(Counts { calls: calls + 1, in_use, most: most.max(in_use) });
+        });
+    }
+
+    fn remove(size: usize) {
+        let _ = COUNTS.try_with(|counts| {
+            let in_use = counts.get().in_use - size as i64;
+            counts.set(Counts { in_use, ..counts.get() });
+        });
+    }
+}
+
+// SAFETY: All is the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::add(layout.size());
+        // SAFETY: As the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        Self::add(layout.size());
+        // SAFETY: As the caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        Self::remove(layout.size());
+        // SAFETY: As the caller promises.
+        unsafe { System.dealloc(pointer, layout) };
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // As if both were there for a moment, which they may be.
+        Self::add(size);
+        Self::remove(layout.size());
+        // SAFETY: As the caller promises.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// The counts are of what the thread itself does, and of all of it.
+#[test]
+fn a_thread_counts_its_own() {
+    let before = counts();
+    std::thread::spawn(|| drop(vec![0u8; 1 << 20])).join().unwrap();
+    reset_most();
+    let at_start = counts();
+    let mut bytes = Vec::<u8>::with_capacity(1000);
+    bytes.reserve_exact(3000);
+    let held = counts();
+    drop(bytes);
+    assert!(at_start.in_use - before.in_use < 1 << 16, "the other thread's megabyte is not this one's");
+    assert_eq!((held.calls - at_start.calls, held.in_use - at_start.in_use), (2, 3000));
+    assert_eq!((held.most - at_start.in_use, counts().in_use), (4000, at_start.in_use));
+}
