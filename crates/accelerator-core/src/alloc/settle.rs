@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use super::account::NoRoom;
+use super::account::{Account, NoRoom};
 use super::amounts::Share;
 use super::arena::Arena;
 use super::ledger::Books;
@@ -40,7 +40,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Sets the accumulated values and the counters of events to 0. PyTorch: `reset_accumulated_memory_stats`.
     pub fn reset_accumulated_statistics(&self) {
         let Held { first, others, books, setup: _setup } = &mut self.hold_all(None);
-        books.reset_accumulated(first.iter().chain(others.iter()).map(|arena| &arena.account));
+        books.reset_accumulated(accounts(first, others));
     }
 
     /// Does what an account had no room for, with all of them held: so peaks are exact, and room can be dealt out anew.
@@ -67,7 +67,7 @@ impl<B: Backend> CachingAllocator<B> {
         let first = first.or_else(|| self.arenas.iter().next());
         let others =
             self.arenas.iter().filter(|arena| !first.is_some_and(|first| std::ptr::eq(*arena, first)));
-        let others = others.map(OwnedLock::lock).collect();
+        let others = others.map(OwnedLock::lock_soon).collect();
         Held { setup, first: first.map(OwnedLock::lock_soon), others, books: self.ledger.lock() }
     }
 }
@@ -83,8 +83,7 @@ impl<P> Held<'_, P> {
 
     /// Brings the statistics up to date.
     fn sum(&mut self) -> &Statistics {
-        let accounts = self.first.iter().chain(&self.others).map(|arena| &arena.account);
-        self.books.sum(accounts);
+        self.books.sum(accounts(&self.first, &self.others));
         &self.books.statistics
     }
 
@@ -100,6 +99,14 @@ impl<P> Held<'_, P> {
             first.account.set_room(of_first);
         }
     }
+}
+
+/// The accounts of arenas that are held.
+fn accounts<'a, P>(
+    first: &'a Option<Guard<'_, Arena<P>>>,
+    others: &'a [Guard<'_, Arena<P>>],
+) -> impl Iterator<Item = &'a Account> {
+    first.iter().chain(others).map(|arena| &arena.account)
 }
 
 #[cfg(test)]

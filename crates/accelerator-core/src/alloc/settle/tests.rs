@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 
 use super::*;
 use crate::alloc::AllocatorConfig;
-use crate::alloc::account::{Account, Counted};
+use crate::alloc::account::Counted;
 use crate::alloc::pair::Pair;
 use crate::alloc::random::Random;
 use crate::backend::{DevicePtr, DriverResult, EventFlags, Place, StreamKind};
@@ -199,8 +199,7 @@ impl Walk {
     /// Raises no peak, so that one which the accounts went past unseen is wrong from the next free on.
     fn check(&self) {
         let Held { first, others, books, setup: _setup } = &mut self.allocator.hold_all(None);
-        let accounts = first.iter().chain(others.iter()).map(|arena| &arena.account);
-        assert_eq!(books.statistics_of(accounts), self.expected);
+        assert_eq!(books.statistics_of(accounts(first, others)), self.expected);
     }
 }
 
