@@ -21,6 +21,19 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 /// What all threads hold, by address: kept apart from the allocator's own books.
 type Held = Mutex<BTreeMap<usize, u64>>;
 
+/// A block that a thread has written to. It leaves [`Held`] before it is freed, also when a call fails.
+struct Live<'held, B: Backend> {
+    pinned: PinnedBuffer<Faulty<B>>,
+    value: u8,
+    held: &'held Held,
+}
+
+impl<B: Backend> Drop for Live<'_, B> {
+    fn drop(&mut self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&place(&self.pinned));
+    }
+}
+
 fn threads_share_host_memory<B: Backend>(context: &Context<B>) -> Outcome {
     for settings in ["", "pinned_max_cached_size_mb:1", "pinned_use_background_threads:True"] {
         let device = context.device_with(64 * MIB, settings)?;
@@ -58,7 +71,7 @@ fn threads_share_host_memory<B: Backend>(context: &Context<B>) -> Outcome {
 fn mixed_operations<B: Backend>(device: Device<B>, seed: u64, held: &Held) -> Result<()> {
     let mut random = Random::new(seed + 81);
     let stream = device.side_stream()?;
-    let mut live: Vec<(PinnedBuffer<Faulty<B>>, u8)> = Vec::new();
+    let mut live: Vec<Live<B>> = Vec::new();
     for step in 0..600_u64 {
         match random.below(20) {
             0 => device.host_allocator().empty_cache()?,
@@ -75,27 +88,18 @@ fn mixed_operations<B: Backend>(device: Device<B>, seed: u64, held: &Held) -> Re
                 if let Some(last) = pinned.bytes_mut()?.last_mut() {
                     *last = value;
                 }
-                live.push((pinned, value));
+                live.push(Live { pinned, value, held });
             }
             choice if !live.is_empty() => {
-                let (pinned, value) = live.swap_remove(random.below(live.len() as u64) as usize);
-                let bytes = pinned.bytes()?;
-                assert_eq!(
-                    (bytes.first(), bytes.last()),
-                    (Some(&value), Some(&value)),
-                    "somebody wrote here"
-                );
+                let freed = live.swap_remove(random.below(live.len() as u64) as usize);
+                let (bytes, value) = (freed.pinned.bytes()?, Some(&freed.value));
+                assert_eq!((bytes.first(), bytes.last()), (value, value), "somebody wrote here");
                 if choice > 15 {
-                    pinned.record_use(stream)?;
+                    freed.pinned.record_use(stream)?;
                 }
-                held.lock().unwrap_or_else(PoisonError::into_inner).remove(&place(&pinned));
-                drop(pinned);
             }
             _ => {}
         }
-    }
-    for (pinned, _) in live {
-        held.lock().unwrap_or_else(PoisonError::into_inner).remove(&place(&pinned));
     }
     Ok(())
 }
