@@ -9,6 +9,8 @@ mod peaks;
 mod pinned;
 #[path = "concurrency/reader.rs"]
 mod reader;
+#[path = "concurrency/recording.rs"]
+mod recording;
 #[path = "model/relations.rs"]
 mod relations;
 #[path = "concurrency/stress.rs"]

@@ -11,3 +11,5 @@ mod driver_without_fields;
 mod extreme_sizes;
 #[path = "regression/foreign_buffers.rs"]
 mod foreign_buffers;
+#[path = "regression/frees_that_record.rs"]
+mod frees_that_record;

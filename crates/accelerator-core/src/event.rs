@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::backend::{Backend, DriverResult, EventFlags};
 use crate::stream::{Instance, Stream};
-use crate::sync::lock;
+use crate::sync::{OwnedLock, lock};
 use crate::types::{Device, Error, Result};
 
 /// A point in the work of a stream, to wait for, to ask about and to measure time by.
@@ -128,17 +128,17 @@ impl<B: Backend> fmt::Debug for Event<B> {
 /// Events without timing that were used and are ready to be recorded again, since making one costs.
 pub(crate) struct EventPool<B: Backend> {
     backend: &'static B,
-    idle: Mutex<Vec<B::Event>>,
+    idle: OwnedLock<Vec<B::Event>>,
 }
 
 impl<B: Backend> EventPool<B> {
     pub(crate) fn new(backend: &'static B) -> Self {
-        Self { backend, idle: Mutex::new(Vec::new()) }
+        Self { backend, idle: OwnedLock::new(Vec::new()) }
     }
 
     /// An event recorded behind the work submitted to the stream so far.
     pub(crate) fn record(&self, stream: Stream<B>) -> DriverResult<B::Event> {
-        let idle = lock(&self.idle).pop();
+        let idle = self.idle.lock_soon().pop();
         self.record_again(idle, stream)
     }
 
@@ -167,6 +167,6 @@ impl<B: Backend> EventPool<B> {
     }
 
     pub(crate) fn put_back(&self, event: B::Event) {
-        lock(&self.idle).push(event);
+        self.idle.lock_soon().push(event);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A peak is that of a sum over all streams, so it seems that whoever adds must see that sum. Escrow avoids it: each
 //! account has *room*, so much as it may add before any peak of the device could move, and the room of all accounts together
-//! is never more than what is missing to the peak. An operation that fits moves no peak, and nobody else need know. One that
-//! does not fit is refused before anything has changed, and done again with all accounts at hand
-//! (`CachingAllocator::settled`), which raises the peaks exactly and deals out room anew. So peaks are those of the sums in
-//! the order of the operations, as if each had taken one lock.
+//! is what is missing to the peak. So the peaks need not be written down: they are what there is and all the room. An
+//! operation that fits moves no peak, and nobody else need know. One that does not fit is refused before anything has changed, and
+//! done again with the room of all accounts at hand (`CachingAllocator::settled`): what it adds beyond that moves the peaks,
+//! and room is dealt out anew. So peaks are those of the sums in the order of the operations, as if each had taken one lock.
 
 use std::ops::{Add, Sub};
 
@@ -19,6 +19,12 @@ pub(super) struct Account {
     pools: [PoolAccount; 2],
     /// What both pools together may add.
     all: Room,
+    /// Whether no other account has anything, so that all room is here and no peak moves without this account.
+    pub(super) is_alone: bool,
+    /// Whether anything was counted since somebody last summed up.
+    pub(super) has_changed: bool,
+    /// How many blocks had been given out when somebody last asked whether it rests.
+    given_out_before: i64,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +70,9 @@ pub(super) struct Counted {
     pub(super) split: Pair,
 }
 
+/// Room of the pools and of both that was lifted.
+pub(super) struct Bounds([Counts; 3]);
+
 /// An operation was refused, since a peak might move; nothing has changed.
 #[derive(Debug)]
 pub(super) struct NoRoom;
@@ -80,6 +89,7 @@ impl Account {
         own.room.counts = own.room.counts - more;
         self.all.counts = self.all.counts - more;
         own.added = own.added + Counts { split: block.split.increase(), ..more };
+        self.has_changed = true;
         Ok(())
     }
 
@@ -97,6 +107,7 @@ impl Account {
 
     /// Counts a block that was freed and is still in use by streams.
     pub(super) fn pending_begun(&mut self, pool: PoolKind, bytes: u64, oversize: bool) {
+        self.has_changed = true;
         for room in [&mut self.pools[pool as usize].room, &mut self.all] {
             room.allocated_beyond = room.allocated_beyond + Pair::new(1, bytes as i64);
             room.counts.requested = room.counts.requested + Pair::new(0, oversize.into());
@@ -124,6 +135,7 @@ impl Account {
         own.room.counts.split = own.room.counts.split - block.split;
         self.all.counts.split = self.all.counts.split - block.split;
         own.added.split = own.added.split + block.split.increase();
+        self.has_changed = true;
         Ok(())
     }
 
@@ -138,6 +150,16 @@ impl Account {
         Room { counts: self.pools[pool as usize].added, ..Room::default() }.amounts()
     }
 
+    /// What there is of each quantity and what may be added: its part of the peak.
+    pub(super) fn bound(&self, pool: PoolKind) -> Amounts {
+        self.pools[pool as usize].bound
+    }
+
+    /// What may be added.
+    pub(super) fn room(&self) -> Share {
+        Share { pools: [0, 1].map(|pool| self.pools[pool].room.amounts()), all: self.all.amounts() }
+    }
+
     /// Sets what may be added from now on.
     pub(super) fn set_room(&mut self, share: Share) {
         for (pool, amounts) in [PoolKind::Small, PoolKind::Large].into_iter().zip(share.pools) {
@@ -146,6 +168,31 @@ impl Account {
             (own.bound, own.room) = (bound, Room::of(amounts));
         }
         self.all = Room::of(share.all);
+    }
+
+    /// Makes room for whatever may come, until [`set_bounds`](Self::set_bounds) has this again.
+    pub(super) fn lift_bounds(&mut self) -> Bounds {
+        let [small, large] = &mut self.pools;
+        let rooms = [&mut small.room, &mut large.room, &mut self.all];
+        Bounds(rooms.map(|room| std::mem::replace(&mut room.counts, Counts::BOUNDLESS)))
+    }
+
+    /// What was added meanwhile beyond the room that there was has moved the peaks.
+    pub(super) fn set_bounds(&mut self, Bounds([small, large, all]): Bounds) {
+        for (PoolAccount { room, bound, .. }, counts) in self.pools.iter_mut().zip([small, large]) {
+            room.counts = counts - (Counts::BOUNDLESS - room.counts);
+            *bound += room.cover();
+        }
+        self.all.counts = all - (Counts::BOUNDLESS - self.all.counts);
+        self.all.cover();
+    }
+
+    /// Whether there is nothing, and nothing was given out since somebody last asked.
+    pub(super) fn rests(&mut self) -> bool {
+        let given_out = self.pools.iter().map(|pool| pool.added.blocks.0[0]).fold(0, i64::wrapping_add);
+        let before = std::mem::replace(&mut self.given_out_before, given_out);
+        let has_nothing = |pool| self.current(pool) == Amounts::default();
+        given_out == before && has_nothing(PoolKind::Small) && has_nothing(PoolKind::Large)
     }
 }
 
@@ -171,6 +218,15 @@ impl Room {
         Amounts([allocated, allocated_bytes, active, active_bytes, requested, split, split_bytes, oversize])
     }
 
+    /// Makes nothing of what is less. By how much more that is.
+    fn cover(&mut self) -> Amounts {
+        let missing = self.amounts().missing();
+        if missing != Amounts::default() {
+            *self = Self::of(self.amounts() + missing);
+        }
+        missing
+    }
+
     /// Moves what may be added both to allocated and to active blocks to where the warm path looks.
     fn level(&mut self) {
         let both = self.allocated_beyond.least(self.active_beyond);
@@ -190,6 +246,12 @@ impl Counted {
 }
 
 impl Counts {
+    /// More than any operation adds.
+    const BOUNDLESS: Self = {
+        let pair = Pair([i64::MAX / 4; 2]);
+        Self { blocks: pair, requested: pair, split: pair }
+    };
+
     /// Whether it has less than that of anything.
     #[inline(always)]
     fn lacks(&self, more: Self) -> bool {
@@ -218,99 +280,4 @@ impl Sub for Counts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::alloc::amounts::Quantity;
-
-    const BLOCK: Counted = Counted {
-        pool: PoolKind::Large,
-        bytes: 4096,
-        requested: 4000,
-        oversize: true,
-        split: Pair([1, 512]),
-    };
-    /// What one such block adds.
-    const OF_BLOCK: Amounts = Amounts([1, 4096, 1, 4096, 4000, 1, 512, 1]);
-
-    /// Room for exactly this in the large pool, and in both together.
-    fn account(pool: Amounts, all: Amounts) -> Account {
-        let mut account = Account::default();
-        account.set_room(Share { pools: [Share::BOUNDLESS.all, pool], all });
-        account
-    }
-
-    #[test]
-    fn what_just_fits_is_counted() {
-        let mut account = account(OF_BLOCK, OF_BLOCK);
-        assert!(account.given_out(BLOCK).is_ok());
-        assert_eq!(account.current(PoolKind::Large), OF_BLOCK);
-        assert_eq!(account.added(PoolKind::Large), Amounts([1, 4096, 1, 4096, 4000, 1, 512, 1]));
-        assert_eq!(account.current(PoolKind::Small), Amounts::default());
-        assert_eq!(account.added(PoolKind::Small), Amounts::default());
-    }
-
-    #[test]
-    fn what_lacks_one_of_anything_is_refused_and_changes_nothing() {
-        for quantity in 0..8 {
-            let mut less = OF_BLOCK;
-            less.0[quantity] -= 1;
-            for mut account in [account(less, OF_BLOCK), account(OF_BLOCK, less)] {
-                let before = format!("{account:?}");
-                assert!(account.given_out(BLOCK).is_err(), "room for all but {quantity}");
-                assert_eq!(format!("{account:?}"), before);
-            }
-        }
-    }
-
-    #[test]
-    fn a_free_that_splits_more_than_may_be_is_refused_and_changes_nothing() {
-        let enough = OF_BLOCK + OF_BLOCK;
-        for quantity in [Quantity::Split, Quantity::SplitBytes] {
-            let mut less = enough;
-            less.0[quantity as usize] -= 1;
-            for (pool, all) in [(less, enough), (enough, less)] {
-                let mut account = account(pool, all);
-                account.given_out(BLOCK).unwrap();
-                let before = format!("{account:?}");
-                assert!(account.freed(BLOCK).is_err());
-                assert_eq!(format!("{account:?}"), before);
-                account.pending_begun(BLOCK.pool, BLOCK.bytes, BLOCK.oversize);
-                let before = format!("{account:?}");
-                assert!(account.pending_over(BLOCK).is_err());
-                assert_eq!(format!("{account:?}"), before);
-            }
-        }
-    }
-
-    #[test]
-    fn a_pending_block_makes_room_where_more_may_be_active_than_allocated() {
-        let of_two = Amounts([1, 4096, 2, 8192, 8000, 2, 1024, 1]);
-        let mut account = account(of_two, of_two);
-        account.given_out(BLOCK).unwrap();
-        assert!(account.given_out(BLOCK).is_err());
-        account.pending_begun(BLOCK.pool, BLOCK.bytes, BLOCK.oversize);
-        account.given_out(BLOCK).unwrap();
-        assert_eq!(account.current(PoolKind::Large), of_two);
-    }
-
-    #[test]
-    fn what_is_freed_may_be_given_out_again() {
-        let mut account = account(OF_BLOCK, OF_BLOCK);
-        let back = Counted { split: Pair([-1, -512]), ..BLOCK };
-        for _ in 0..3 {
-            account.given_out(BLOCK).unwrap();
-            assert!(account.given_out(BLOCK).is_err());
-            account.freed(back).unwrap();
-            assert_eq!(account.current(PoolKind::Large), Amounts::default());
-            account.given_out(BLOCK).unwrap();
-            account.pending_begun(back.pool, back.bytes, back.oversize);
-            let pending = Amounts([0, 0, 1, 4096, 4000, 1, 512, 0]);
-            assert_eq!(account.current(PoolKind::Large), pending);
-            // It may be allocated again, but is active still.
-            assert!(account.given_out(BLOCK).is_err());
-            account.pending_over(back).unwrap();
-            assert_eq!(account.current(PoolKind::Large), Amounts::default());
-        }
-        assert_eq!(account.added(PoolKind::Large), Amounts(OF_BLOCK.0.map(|amount| 6 * amount)));
-    }
-}
+mod tests;

@@ -29,8 +29,13 @@ impl Amounts {
         Self(std::array::from_fn(|quantity| with(self.0[quantity], other.0[quantity])))
     }
 
-    fn part(self, parts: i64) -> Self {
-        Self(self.0.map(|amount| amount / parts))
+    /// What of each is missing to nothing.
+    pub(super) fn missing(self) -> Self {
+        Self(self.0.map(|amount| (-amount).max(0)))
+    }
+
+    fn halved(self, times: u32) -> Self {
+        Self(self.0.map(|amount| amount >> times))
     }
 }
 
@@ -72,27 +77,29 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) const NONE: Self = Self::of_each(0);
+    pub(super) const NONE: Self = Self { pools: [Amounts([0; 8]); 2], all: Amounts([0; 8]) };
 
-    /// Room for whatever may come.
-    pub(super) const BOUNDLESS: Self = Self::of_each(i64::MAX / 4);
-
-    const fn of_each(amount: i64) -> Self {
-        let amounts = Amounts([amount; 8]);
-        Self { pools: [amounts; 2], all: amounts }
+    /// Half of it, half of that, and so on.
+    pub(super) fn halved(self, times: u32) -> Self {
+        Self { pools: self.pools.map(|amounts| amounts.halved(times)), all: self.all.halved(times) }
     }
+}
 
-    /// One of so many equal parts.
-    pub(super) fn part(self, parts: usize) -> Self {
-        let parts = parts as i64;
-        let pools = self.pools.map(|amounts| amounts.part(parts));
-        Self { pools, all: self.all.part(parts) }
+impl Add for Share {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let pools = [self.pools[0] + other.pools[0], self.pools[1] + other.pools[1]];
+        Self { pools, all: self.all + other.all }
     }
+}
 
-    /// What is left without `part`.
-    pub(super) fn without(self, part: Self) -> Self {
-        let [small, large] = self.pools;
-        Self { pools: [small - part.pools[0], large - part.pools[1]], all: self.all - part.all }
+impl Sub for Share {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        let pools = [self.pools[0] - other.pools[0], self.pools[1] - other.pools[1]];
+        Self { pools, all: self.all - other.all }
     }
 }
 
@@ -104,12 +111,13 @@ mod tests {
     fn a_part_and_what_is_left_are_the_whole() {
         let amounts = |first| Amounts(std::array::from_fn(|quantity| first + 7 * quantity as i64));
         let whole = Share { pools: [amounts(100), amounts(200)], all: amounts(250) };
-        let part = whole.part(3);
-        let left = whole.without(part);
+        let part = whole.halved(2);
+        let left = whole - part;
         let each = |share: Share| [share.pools[0], share.pools[1], share.all];
         for ((whole, part), left) in each(whole).into_iter().zip(each(part)).zip(each(left)) {
-            assert_eq!(part, Amounts(whole.0.map(|amount| amount / 3)));
+            assert_eq!(part, Amounts(whole.0.map(|amount| amount / 4)));
             assert_eq!(left, Amounts(std::array::from_fn(|quantity| whole.0[quantity] - part.0[quantity])));
+            assert_eq!(left + part, whole);
         }
     }
 }

@@ -50,12 +50,10 @@ pub(super) struct Users {
 }
 
 impl Users {
-    pub(super) fn count(&self) -> usize {
-        1 + self.others.len()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = StreamId> {
-        std::iter::once(self.first).chain(self.others.iter().copied())
+    #[inline]
+    pub(super) fn for_each(&self, mut each: impl FnMut(StreamId)) {
+        each(self.first);
+        self.others.iter().copied().for_each(each);
     }
 }
 
@@ -245,7 +243,7 @@ impl<P: DevicePtr> Arena<P> {
             self.uses.remove(one);
             next = self.uses[one].next;
         }
-        self.blocks[id].state = State::Pending(users.count() as u32);
+        self.blocks[id].state = State::Pending(1 + users.others.len() as u32);
         self.account.pending_begun(pool, size, self.config.is_oversize(size));
         Some(users)
     }

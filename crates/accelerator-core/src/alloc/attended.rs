@@ -1,5 +1,5 @@
-//! Allocation and free where something is to be done beside the books: the history is recorded, searches are counted for
-//! garbage collection, or what is freed goes back at once.
+//! Allocation and free where something is to be done beside the arena's books: the account has no room, the history is recorded,
+//! searches are counted for garbage collection, or what is freed goes back at once.
 
 use std::sync::atomic::Ordering;
 
@@ -8,20 +8,21 @@ use super::account::NoRoom;
 use super::arena::{Arena, Taken};
 use super::block::BlockId;
 use super::config::AllocatorConfig;
+use super::event_queues::PendingBlock;
 use super::history::{CaptureContext, History, HistoryContext, Recorder, Recording};
 use super::ladder::Asked;
 use super::ledger::Books;
 use super::policy::Request;
 use crate::backend::{Backend, DevicePtr};
 use crate::stream::Stream;
-use crate::sync::{Guard, lock};
+use crate::sync::Guard;
 use crate::types::{PoolKind, Result};
 
 impl<B: Backend> CachingAllocator<B> {
     /// Records from now on what happens, or no longer, and then forgets it. While it is recorded already, what is kept stays,
     /// under the new limits. PyTorch: `recordHistory`.
     pub fn record_history(&self, recording: Option<Recording>) {
-        let mut setup = lock(&self.setup);
+        let mut setup = self.setup.lock_soon();
         let config = setup.config;
         setup.recording = recording;
         // Ended first and begun last: so all that happens in between is recorded, or nothing.
@@ -64,35 +65,39 @@ impl<B: Backend> CachingAllocator<B> {
     ) -> Result<Taken<B::Ptr>> {
         let capture = arena.capture;
         let (arena, context) = self.captured(arena, capture);
-        let segment = arena.config.segment(&request, self.backend.properties().largest_allocation);
-        let asked = Asked { request, segment, stream, context };
-        if let Some(taken) = self.search_attended(arena, &asked) {
-            return Ok(taken);
+        let asked = self.asked(&arena, request, stream, context);
+        match self.search_attended(arena, &asked) {
+            Some(taken) => Ok(taken),
+            None => self.after_miss(&asked),
         }
-        let taken = self.after_miss(asked);
-        self.sweep();
-        taken
+    }
+
+    /// The allocation, where all that is missing is room in the account.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocate_without_room(
+        &self,
+        arena: Guard<'_, Arena<B::Ptr>>,
+        request: Request,
+        stream: Stream<B>,
+    ) -> Result<Taken<B::Ptr>> {
+        let asked = self.asked(&arena, request, stream, None);
+        let (taken, discarded) = self.settled(arena, taking(&asked, self.clock(request.pool)));
+        drop(discarded);
+        match taken {
+            Some(taken) => Ok(taken),
+            None => self.after_miss(&asked), // the arena was let go meanwhile
+        }
     }
 
     /// The search of the cache, on the longer way. With a block, a call is at its end.
     pub(super) fn search_attended(
         &self,
-        mut arena: Guard<'_, Arena<B::Ptr>>,
+        arena: Guard<'_, Arena<B::Ptr>>,
         asked: &Asked<B>,
     ) -> Option<Taken<B::Ptr>> {
-        let Asked { request, stream, context, .. } = asked;
-        let clock = self.tick(&arena.config, request.pool);
-        let take = |arena: &mut Arena<B::Ptr>, books: &mut Books| {
-            let taken = arena.take(request, clock)?;
-            if let (Some(taken), Some(recorder)) = (&taken, &mut books.recorder) {
-                let address = taken.ptr.trace_address();
-                recorder.allocated(address, request.requested, stream.id(), context.clone());
-            }
-            Ok((taken, books.discarded()))
-        };
-        let taken = take(&mut arena, &mut self.ledger.lock());
-        drop(arena);
-        let (taken, discarded) = taken.unwrap_or_else(|NoRoom| self.settled(stream.id(), take));
+        let clock = self.tick(&arena.config, asked.request.pool);
+        let (taken, discarded) = self.counted(arena, taking(asked, clock));
         drop(discarded); // as `sweep`, without its look
         taken
     }
@@ -102,12 +107,11 @@ impl<B: Backend> CachingAllocator<B> {
     #[inline(never)]
     pub(super) fn free_otherwise(&self, arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
         let capture = arena.capture_of_frees;
-        let (mut arena, context) = self.captured(arena, capture);
+        let (arena, context) = self.captured(arena, capture);
         let (stream, caching) = (arena.stream, arena.config.caching);
         let clock = self.clock(arena.pool_of(block));
         let (ptr, requested) = arena.place_of(block);
         let free = |arena: &mut Arena<B::Ptr>, books: &mut Books| {
-            // Begun before the arena is let go: until the events are in their queues the block is in no book.
             let users = arena.free(block, clock)?.map(|users| (users, self.pending.recording.begin()));
             if let Some(recorder) = &mut books.recorder {
                 let completed = users.is_none();
@@ -115,11 +119,11 @@ impl<B: Backend> CachingAllocator<B> {
             }
             Ok((users, books.discarded()))
         };
-        let freed = free(&mut arena, &mut self.ledger.lock());
-        drop(arena);
-        let (users, discarded) = freed.unwrap_or_else(|NoRoom| self.settled(stream, free));
+        let (users, discarded) = self.counted(arena, free);
         match users {
-            Some((users, _recording)) => self.await_uses(stream, block, &users),
+            Some((users, recording)) => {
+                self.await_uses(recording, PendingBlock { arena: stream, block }, &users);
+            }
             None if caching => {}
             None => {
                 self.release_uncached(self.arena(stream));
@@ -157,5 +161,24 @@ impl<B: Backend> CachingAllocator<B> {
             return clock.fetch_add(1, Ordering::Relaxed) + 1;
         }
         clock.load(Ordering::Relaxed)
+    }
+}
+
+/// What a search of the cache found, and what the history lets go.
+type Found<P> = (Option<Taken<P>>, Vec<HistoryContext>);
+
+/// Takes a block from the cache and records it, which may have begun since somebody looked.
+fn taking<B: Backend>(
+    asked: &Asked<B>,
+    clock: u32,
+) -> impl Fn(&mut Arena<B::Ptr>, &mut Books) -> Result<Found<B::Ptr>, NoRoom> {
+    let Asked { request, stream, context, .. } = asked;
+    move |arena, books| {
+        let taken = arena.take(request, clock)?;
+        if let (Some(taken), Some(recorder)) = (&taken, &mut books.recorder) {
+            let address = taken.ptr.trace_address();
+            recorder.allocated(address, request.requested, stream.id(), context.clone());
+        }
+        Ok((taken, books.discarded()))
     }
 }

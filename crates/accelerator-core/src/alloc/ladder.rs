@@ -1,11 +1,12 @@
 //! What happens when no free block serves a request: one function per rung, tried in turn.
 
-use super::arena::Taken;
+use super::arena::{Arena, Taken};
 use super::history::{HistoryAction, HistoryContext};
 use super::policy::{Request, share};
 use super::{CachingAllocator, segment};
 use crate::backend::{Backend, DevicePtr};
 use crate::stream::Stream;
+use crate::sync::Guard;
 use crate::types::{DriverErrorKind, OutOfMemoryCause, Result};
 
 /// A request that is climbing.
@@ -25,11 +26,41 @@ enum Grown<P> {
 }
 
 impl<B: Backend> CachingAllocator<B> {
-    /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
+    /// What becomes of a request that no free block of the arena serves, while nothing is to be done beside the books.
     #[cold]
-    pub(super) fn after_miss(&self, asked: Asked<B>) -> Result<Taken<B::Ptr>> {
+    #[inline(never)]
+    pub(super) fn after_plain_miss(
+        &self,
+        arena: Guard<'_, Arena<B::Ptr>>,
+        request: Request,
+        stream: Stream<B>,
+    ) -> Result<Taken<B::Ptr>> {
+        let asked = self.asked(&arena, request, stream, None);
+        drop(arena);
+        self.after_miss(&asked)
+    }
+
+    pub(super) fn asked(
+        &self,
+        arena: &Arena<B::Ptr>,
+        request: Request,
+        stream: Stream<B>,
+        context: Option<HistoryContext>,
+    ) -> Asked<B> {
+        let segment = arena.config.segment(&request, self.backend.properties().largest_allocation);
+        Asked { request, segment, stream, context }
+    }
+
+    #[cold]
+    pub(super) fn after_miss(&self, asked: &Asked<B>) -> Result<Taken<B::Ptr>> {
+        let taken = self.climb(asked);
+        self.sweep();
+        taken
+    }
+
+    /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
+    fn climb(&self, asked: &Asked<B>) -> Result<Taken<B::Ptr>> {
         let largest = self.backend.properties().largest_allocation;
-        let asked = &asked;
         if asked.request.size > largest {
             // No rung makes the driver give as much at once: the cache is left alone.
             let grown = self.grow(asked)?;
@@ -126,7 +157,7 @@ impl<B: Backend> CachingAllocator<B> {
     fn enter_segment(&self, ptr: B::Ptr, asked: &Asked<B>) -> Taken<B::Ptr> {
         let Asked { request, segment, stream, context } = asked;
         let clock = self.clock(request.pool);
-        self.settled(stream.id(), |arena, books| {
+        self.settled(self.arena(stream.id()).lock(), |arena, books| {
             let created = books.segment_made(&arena.config, request.pool, *segment);
             let taken = arena.add_segment(ptr, *segment, request, clock, created)?;
             if let Some(recorder) = &mut books.recorder {

@@ -1,26 +1,24 @@
 //! What a device's allocator has counted, and what it may still take.
 
-use std::sync::{Mutex, MutexGuard};
-
 use super::account::Account;
-use super::amounts::{Amounts, Quantity, Share};
+use super::amounts::{Amounts, Quantity};
 use super::config::AllocatorConfig;
 use super::history::{HistoryContext, Recorder};
 use super::policy::share;
-use crate::sync::lock;
+use crate::sync::{Guard, OwnedLock};
 use crate::types::{PoolKind, PoolStat, Stat, Statistics};
 
 /// Statistics and limit of one device, for all arenas.
 ///
 /// A leaf among the locks: taken inside an arena's, never around one, and never across a driver call.
-pub(super) struct Ledger(Mutex<Books>);
+pub(super) struct Ledger(OwnedLock<Books>);
 
 /// What the [`Ledger`] guards.
 pub(super) struct Books {
-    /// Peaks, segments and counters; what the accounts hold is as old as the last [`sum`](Self::sum).
+    /// Segments and counters; what the accounts hold is as old as the last [`sum`](Self::sum).
     pub(super) statistics: Statistics,
-    /// What the accounts held then.
-    summed: Totals,
+    /// What was ever added in accounts that sleep, of each pool.
+    asleep: [Amounts; 2],
     /// What there was when the accumulated values were last reset.
     at_reset: Totals,
     /// Bytes taken from the driver, or being asked for.
@@ -34,10 +32,17 @@ pub(super) struct Books {
 }
 
 /// What all accounts together hold of each pool, and what was ever added.
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, Default)]
 struct Totals {
     current: [Amounts; 2],
     added: [Amounts; 2],
+}
+
+/// What they held at most, of each pool, and of both together.
+#[derive(Default)]
+struct Peaks {
+    pools: [Amounts; 2],
+    both: Amounts,
 }
 
 impl Ledger {
@@ -45,7 +50,7 @@ impl Ledger {
         let max_split_size = i64::try_from(config.max_split_size).unwrap_or(-1);
         let mut books = Books {
             statistics: Statistics { max_split_size, ..Statistics::default() },
-            summed: Totals::default(),
+            asleep: Default::default(),
             at_reset: Totals::default(),
             charged: 0,
             limit: None,
@@ -54,33 +59,38 @@ impl Ledger {
             recorder: None,
         };
         books.set_fraction(config.memory_fraction, total_memory);
-        Self(Mutex::new(books))
+        Self(OwnedLock::new(books))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Books> {
-        lock(&self.0)
+    pub(super) fn lock(&self) -> Guard<'_, Books> {
+        self.0.lock_soon()
     }
 }
 
 impl Books {
-    /// Brings the statistics up to date. `accounts`: all of the device.
-    pub(super) fn sum<'a>(&mut self, accounts: impl Iterator<Item = &'a Account>) {
-        let totals = Self::totals(accounts);
-        if totals != self.summed {
-            self.summed = totals;
-            self.enter(&totals);
-        }
+    /// Brings the statistics up to date. `accounts`: all of the device that are awake.
+    #[cold]
+    pub(super) fn sum<'a>(&mut self, accounts: impl Iterator<Item = &'a Account> + Clone) {
+        let (totals, peaks) = (self.totals(accounts.clone()), Self::peaks(accounts));
+        self.enter(&totals, &peaks);
     }
 
     /// Sets the accumulated values and the counters to 0.
     pub(super) fn reset_accumulated<'a>(&mut self, accounts: impl Iterator<Item = &'a Account>) {
-        self.at_reset = Self::totals(accounts);
+        self.at_reset = self.totals(accounts);
         self.statistics.reset_accumulated();
     }
 
-    #[inline(always)]
-    fn totals<'a>(accounts: impl Iterator<Item = &'a Account>) -> Totals {
-        let mut totals = Totals::default();
+    /// An account falls asleep, which has nothing: what it ever added is kept here.
+    pub(super) fn put_to_sleep(&mut self, account: &mut Account) {
+        for pool in [PoolKind::Small, PoolKind::Large] {
+            self.asleep[pool as usize] += account.added(pool);
+        }
+        *account = Account::default();
+    }
+
+    fn totals<'a>(&self, accounts: impl Iterator<Item = &'a Account>) -> Totals {
+        let mut totals = Totals { added: self.asleep, ..Totals::default() };
         for account in accounts {
             for pool in [PoolKind::Small, PoolKind::Large] {
                 totals.current[pool as usize] += account.current(pool);
@@ -90,23 +100,36 @@ impl Books {
         totals
     }
 
-    fn enter(&mut self, totals: &Totals) {
+    fn peaks<'a>(accounts: impl Iterator<Item = &'a Account>) -> Peaks {
+        let mut peaks = Peaks::default();
+        for account in accounts {
+            for pool in [PoolKind::Small, PoolKind::Large] {
+                peaks.pools[pool as usize] += account.bound(pool);
+                peaks.both += account.current(pool);
+            }
+            peaks.both += account.room().all;
+        }
+        peaks
+    }
+
+    fn enter(&mut self, totals: &Totals, peaks: &Peaks) {
         let at_reset = &self.at_reset;
-        // What there is, what was added since the last reset, and what went.
+        // What was added is since the last reset, and what went.
         let of_pool = |pool: PoolKind, quantity: Quantity| {
             let of = |amounts: &[Amounts; 2]| amounts[pool as usize][quantity];
-            let added = of(&totals.added).wrapping_sub(of(&at_reset.added));
+            let allocated = of(&totals.added).wrapping_sub(of(&at_reset.added));
             let current = of(&totals.current);
-            [current, added, added.wrapping_sub(current - of(&at_reset.current))]
+            let freed = allocated.wrapping_sub(current - of(&at_reset.current));
+            Stat { current, peak: of(&peaks.pools), allocated, freed }
         };
-        let of_both = |[current, added, freed]: [i64; 3], large: [i64; 3]| {
-            [current + large[0], added.wrapping_add(large[1]), freed.wrapping_add(large[2])]
+        let of_both = |small: Stat, large: Stat, quantity: Quantity| {
+            let mut both = small;
+            both.add(&large);
+            Stat { peak: peaks.both[quantity], ..both }
         };
         let enter = |stat: &mut PoolStat, quantity: Quantity| {
             let (small, large) = (of_pool(PoolKind::Small, quantity), of_pool(PoolKind::Large, quantity));
-            stat.small_pool.set(small);
-            stat.large_pool.set(large);
-            stat.all.set(of_both(small, large));
+            *stat = PoolStat { all: of_both(small, large, quantity), small_pool: small, large_pool: large };
         };
         let statistics = &mut self.statistics;
         enter(&mut statistics.allocation, Quantity::Allocated);
@@ -118,27 +141,7 @@ impl Books {
         enter(&mut statistics.inactive_split_bytes, Quantity::SplitBytes);
         let (small, large) =
             (of_pool(PoolKind::Small, Quantity::Oversize), of_pool(PoolKind::Large, Quantity::Oversize));
-        statistics.oversize_allocations.set(of_both(small, large));
-    }
-
-    /// What may be added before a peak moves, by the last [`sum`](Self::sum).
-    pub(super) fn room(&self) -> Share {
-        let left = |stat: &Stat| stat.peak - stat.current;
-        let statistics = &self.statistics;
-        let of = |stat: fn(&PoolStat) -> &Stat| {
-            Amounts([
-                left(stat(&statistics.allocation)),
-                left(stat(&statistics.allocated_bytes)),
-                left(stat(&statistics.active)),
-                left(stat(&statistics.active_bytes)),
-                left(stat(&statistics.requested_bytes)),
-                left(stat(&statistics.inactive_split)),
-                left(stat(&statistics.inactive_split_bytes)),
-                left(&statistics.oversize_allocations),
-            ])
-        };
-        let pools = [of(|pools| &pools.small_pool), of(|pools| &pools.large_pool)];
-        Share { pools, all: of(|pools| &pools.all) }
+        statistics.oversize_allocations = of_both(small, large, Quantity::Oversize);
     }
 
     /// PyTorch: `setMemoryFraction`. 1 is no limit, rather than a limit of all the memory.
@@ -198,16 +201,5 @@ impl Books {
         if config.is_oversize(size) {
             self.statistics.oversize_segments.decrease(1);
         }
-    }
-}
-
-#[cfg(test)]
-impl Books {
-    /// What the statistics would be if somebody asked. Nothing changes: no peak is raised by it.
-    pub(super) fn statistics_of<'a>(&mut self, accounts: impl Iterator<Item = &'a Account>) -> Statistics {
-        let (statistics, summed) = (self.statistics, self.summed);
-        self.sum(accounts);
-        self.summed = summed;
-        std::mem::replace(&mut self.statistics, statistics)
     }
 }

@@ -4,7 +4,7 @@
 //! [`account`] counts them, and [`whole`] is what of them can go back; [`ledger`] keeps the books of the device, and [`settle`]
 //! brings both together; [`segment`] alone calls the driver for memory; [`pending`] holds what other streams still use; [`ladder`]
 //! is what happens on a miss; [`release`] is what gives memory back; [`history`] keeps what happened, and [`attended`] is the way
-//! of calls while something is to be done beside the books.
+//! of calls while something is to be done beside the arena's books.
 
 mod account;
 mod amounts;
@@ -35,13 +35,15 @@ mod tree;
 mod whole;
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
+use self::account::NoRoom;
 use self::arena::{Arena, Taken};
 use self::block::BlockId;
 pub use self::config::{AllocatorConfig, RoundupDivisions};
 pub(crate) use self::event_queues::EventQueues;
+use self::event_queues::PendingBlock;
 pub use self::history::{
     CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording,
 };
@@ -56,7 +58,7 @@ use self::raw::RawTable;
 use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
-use crate::sync::{Guard, OwnedLock, Table, lock};
+use crate::sync::{Guard, OwnedLock, Table};
 use crate::types::{Error, PoolKind, Result, StreamId};
 
 /// Serves the memory of one device from a cache, by PyTorch's policy to the byte.
@@ -72,7 +74,7 @@ pub struct CachingAllocator<B: Backend> {
     ledger: Ledger,
     pending: PendingFrees<B>,
     /// What new arenas start with. Who holds several arenas has it locked.
-    setup: Mutex<Setup>,
+    setup: OwnedLock<Setup>,
     /// What of the settings is the pinned host memory's.
     host_settings: Arc<HostSettings>,
     /// Searches of the small and of the large pool since garbage collection was switched on.
@@ -85,10 +87,13 @@ pub struct CachingAllocator<B: Backend> {
     asking: InFlight,
 }
 
-/// What is the same for all arenas.
+/// What is the same for all arenas, and who is awake.
 struct Setup {
     config: AllocatorConfig,
     recording: Option<Recording>,
+    /// The streams whose accounts have something or may add something. Those of all others are empty, and stay so until
+    /// [`settled`](CachingAllocator::settled) wakes them up.
+    awake: Vec<StreamId>,
 }
 
 /// A block that was given out: where it is, and the key to free it again.
@@ -172,7 +177,7 @@ impl<B: Backend> CachingAllocator<B> {
             arenas: Table::new(),
             ledger: Ledger::new(&config, backend.properties().total_memory),
             pending: PendingFrees::new(EventPool::new(backend)),
-            setup: Mutex::new(Setup { config, recording: None }),
+            setup: OwnedLock::new(Setup { config, recording: None, awake: Vec::new() }),
             host_settings: Arc::new(HostSettings::new(&config)),
             clocks: [AtomicU32::new(0), AtomicU32::new(0)],
             hooks: Hooks::default(),
@@ -195,13 +200,13 @@ impl<B: Backend> CachingAllocator<B> {
         let mut arena = self.arena(stream.id()).lock();
         let request = arena.request(bytes);
         let taken = match arena.plain {
-            true => arena.take(&request, self.clock(request.pool)),
-            false => Ok(None),
+            true => match arena.take(&request, self.clock(request.pool)) {
+                Ok(Some(taken)) => taken,
+                Ok(None) => self.after_plain_miss(arena, request, stream)?,
+                Err(NoRoom) => self.allocate_without_room(arena, request, stream)?,
+            },
+            false => self.allocate_otherwise(arena, request, stream)?,
         };
-        if let Ok(Some(taken)) = taken {
-            return Ok(Allocation { taken, requested: bytes, stream });
-        }
-        let taken = self.allocate_otherwise(arena, request, stream)?;
         Ok(Allocation { taken, requested: bytes, stream })
     }
 
@@ -264,13 +269,13 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// The settings in force.
     pub fn config(&self) -> AllocatorConfig {
-        lock(&self.setup).config
+        self.setup.lock_soon().config
     }
 
     /// Changes the settings for later calls, also those of the device's pinned host memory. The memory fraction is not
     /// among what changes: it is read when the allocator is made.
     pub fn set_config(&self, config: AllocatorConfig) {
-        let mut setup = lock(&self.setup);
+        let mut setup = self.setup.lock_soon();
         setup.config = config;
         self.host_settings.set(&config);
         for arena in self.arenas.iter() {
@@ -301,12 +306,10 @@ impl<B: Backend> CachingAllocator<B> {
     fn free_used(&self, mut arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
         let users = if arena.plain { arena.free_when_done(block) } else { None };
         let Some(users) = users else { return self.free_otherwise(arena, block) };
-        // Begun before the arena is let go: until the events are in their queues the block is in no book.
-        let recording = self.pending.recording.begin();
-        let stream = arena.stream;
+        let (recording, block) =
+            (self.pending.recording.begin(), PendingBlock { arena: arena.stream, block });
         drop(arena);
-        self.await_uses(stream, block, &users);
-        drop(recording);
+        self.await_uses(recording, block, &users);
     }
 
     fn arena(&self, stream: StreamId) -> &OwnedLock<Arena<B::Ptr>> {
@@ -319,8 +322,8 @@ impl<B: Backend> CachingAllocator<B> {
     #[cold]
     fn make_arena(&self, stream: StreamId) -> &OwnedLock<Arena<B::Ptr>> {
         // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
-        let setup = lock(&self.setup);
-        let Setup { config, recording } = &*setup;
+        let setup = self.setup.lock_soon();
+        let Setup { config, recording, .. } = &*setup;
         self.arenas
             .get_or_init(stream.get(), || OwnedLock::new(Arena::new(stream, *config, recording.as_ref())))
     }

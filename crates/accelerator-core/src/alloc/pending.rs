@@ -2,34 +2,35 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::CachingAllocator;
-use super::account::NoRoom;
 use super::arena::{Arena, Users};
 use super::block::BlockId;
 use super::event_queues::{EventQueues, PendingBlock};
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, Step};
 use super::ledger::Books;
 use super::policy::Request;
 use crate::backend::{Backend, DevicePtr, DriverResult};
 use crate::event::EventPool;
 use crate::stream::Stream;
-use crate::sync::{Guard, lock, try_lock};
+use crate::sync::{Guard, OwnedLock, lock};
 use crate::types::{Result, StreamId};
 
 /// The freed blocks that other streams still use.
 pub(super) struct PendingFrees<B: Backend> {
-    pub(super) events: EventPool<B>,
-    /// Uses not known to be over: the warm path looks only here.
-    count: AtomicUsize,
-    /// Those that have come since somebody went through the queues.
+    events: EventPool<B>,
+    /// Held by the one thread that goes through them, driver calls included, or for a moment by one that puts a use in. An
+    /// allocation that finds them held goes on without: only who must wait for memory anyway waits for it.
+    queues: OwnedLock<Queues<B::Event>>,
+    /// Whether they may have any: the warm path looks here. Set by who holds them.
+    queued: AtomicBool,
+    /// Uses that have come while somebody else held the queues.
     arrived: Mutex<Vec<Arrived<B::Event>>>,
+    /// Whether there are any: the warm path looks here too. Set by who holds those.
+    has_arrived: AtomicBool,
     /// Frees that are on their way there.
     pub(super) recording: InFlight,
-    /// Held by the one thread that goes through them, driver calls included. An allocation that finds them held goes on
-    /// without: only who must wait for memory anyway waits for it.
-    queues: Mutex<Queues<B::Event>>,
 }
 
 /// A use of a freed block; without an event, if the driver would not record one.
@@ -47,52 +48,91 @@ struct Queues<E> {
     arriving: Vec<Arrived<E>>,
 }
 
+impl<E> Queues<E> {
+    fn push(&mut self, Arrived { user, event, block }: Arrived<E>) {
+        match event {
+            Some(event) => self.recorded.push_back(user, event, block),
+            None => self.unrecorded.push_back((user, block)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.unrecorded.is_empty()
+    }
+}
+
 impl<B: Backend> PendingFrees<B> {
     pub(super) fn new(events: EventPool<B>) -> Self {
         let queues =
             Queues { recorded: EventQueues::new(), unrecorded: VecDeque::new(), arriving: Vec::new() };
         Self {
             events,
-            count: AtomicUsize::new(0),
+            queues: OwnedLock::new(queues),
+            queued: AtomicBool::new(false),
             arrived: Mutex::new(Vec::new()),
+            has_arrived: AtomicBool::new(false),
             recording: InFlight::default(),
-            queues: Mutex::new(queues),
         }
     }
 
     /// Takes those in that have arrived.
+    #[inline(always)]
     fn take_in(&self, queues: &mut Queues<B::Event>) {
-        std::mem::swap(&mut *lock(&self.arrived), &mut queues.arriving);
-        for Arrived { user, event, block } in queues.arriving.drain(..) {
-            match event {
-                Some(event) => queues.recorded.push_back(user, event, block),
-                None => queues.unrecorded.push_back((user, block)),
-            }
+        if self.has_arrived.load(Ordering::Acquire) {
+            self.take_in_arrived(queues);
+        }
+    }
+
+    #[cold]
+    fn take_in_arrived(&self, queues: &mut Queues<B::Event>) {
+        let mut arriving = std::mem::take(&mut queues.arriving);
+        let mut arrived = lock(&self.arrived);
+        std::mem::swap(&mut *arrived, &mut arriving);
+        self.has_arrived.store(false, Ordering::Relaxed);
+        drop(arrived);
+        arriving.drain(..).for_each(|arrived| queues.push(arrived));
+        queues.arriving = arriving;
+    }
+
+    /// Puts a use into its queue; while somebody else goes through those, to where it will be found.
+    fn enter(&self, arrived: Arrived<B::Event>) {
+        if let Some(mut queues) = self.queues.try_lock() {
+            self.queued.store(true, Ordering::Relaxed);
+            self.take_in(&mut queues);
+            queues.push(arrived);
+        } else {
+            let mut all = lock(&self.arrived);
+            all.push(arrived);
+            self.has_arrived.store(true, Ordering::Release);
         }
     }
 }
 
 impl<B: Backend> CachingAllocator<B> {
-    /// A freed block waits for these streams. PyTorch: `insert_events`.
-    pub(super) fn await_uses(&self, arena: StreamId, block: BlockId, users: &Users) {
-        let block = PendingBlock { arena, block };
-        self.pending.count.fetch_add(users.count(), Ordering::Relaxed);
-        for user in users.iter() {
+    /// A freed block waits for these streams. The step was begun before the arena was let go: until the events are in their queues
+    /// the block is in no book. PyTorch: `insert_events`.
+    pub(super) fn await_uses(&self, recording: Step<'_>, block: PendingBlock, users: &Users) {
+        users.for_each(|user| {
             let event = self.record_use_end(user).ok().flatten();
-            lock(&self.pending.arrived).push(Arrived { user, event, block });
-        }
+            self.pending.enter(Arrived { user, event, block });
+        });
+        drop(recording);
     }
 
     /// Frees the blocks whose events are complete, without waiting, unless work of this stream is being captured:
     /// drivers refuse the question then. PyTorch: `process_events`.
     #[inline(always)]
     pub(super) fn free_what_is_done(&self, stream: Stream<B>) -> Result<()> {
-        if self.pending.count.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.poll_events(stream) }
+        let PendingFrees { queued, has_arrived, .. } = &self.pending;
+        match queued.load(Ordering::Relaxed) | has_arrived.load(Ordering::Relaxed) {
+            true => self.poll_events(stream),
+            false => Ok(()),
+        }
     }
 
     #[inline(never)]
     fn poll_events(&self, stream: Stream<B>) -> Result<()> {
-        let Some(mut queues) = try_lock(&self.pending.queues) else { return Ok(()) };
+        let Some(mut queues) = self.pending.queues.try_lock() else { return Ok(()) };
         if self.is_capturing(stream)? {
             return Ok(());
         }
@@ -103,7 +143,7 @@ impl<B: Backend> CachingAllocator<B> {
     pub(super) fn wait_for_all(&self) -> Result<()> {
         self.ledger.lock().statistics.num_sync_all_streams += 1;
         self.pending.recording.wait();
-        self.take_events(&mut lock(&self.pending.queues), |event| self.wait_until_over(event).map(|()| true))
+        self.take_events(&mut self.pending.queues.lock(), |event| self.wait_until_over(event).map(|()| true))
     }
 
     /// Waits for the event. Whether its work failed is for those to know who wait for the work.
@@ -122,6 +162,7 @@ impl<B: Backend> CachingAllocator<B> {
     ) -> Result<()> {
         self.take_in_and_record(queues)?;
         let taken = queues.recorded.iter_mut().try_for_each(|queue| self.take_events_of(queue, &is_over));
+        self.pending.queued.store(!queues.is_empty(), Ordering::Relaxed);
         taken.map_err(|error| self.driver_error(error))
     }
 
@@ -145,7 +186,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Makes the stream wait on the device for the uses of the smallest pending block of its own that can serve the
     /// request, and frees that block. Whether there was one.
     pub(super) fn reuse_by_device_wait(&self, request: &Request, stream: Stream<B>) -> Result<bool> {
-        let Some(mut queues) = try_lock(&self.pending.queues) else { return Ok(false) };
+        let Some(mut queues) = self.pending.queues.try_lock() else { return Ok(false) };
         self.take_in_and_record(&mut queues)?;
         let Some(chosen) = self.smallest_pending(&queues, request, stream.id()) else { return Ok(false) };
         let mut uses = queues.recorded.take_all_of(chosen).into_iter();
@@ -178,8 +219,15 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     /// Takes those in that have arrived, and has the driver record for those for which it would not before.
+    #[inline(always)]
     fn take_in_and_record(&self, queues: &mut Queues<B::Event>) -> Result<()> {
         self.pending.take_in(queues);
+        self.pending.queued.store(true, Ordering::Relaxed); // until somebody has seen that there are none
+        if queues.unrecorded.is_empty() { Ok(()) } else { self.record_again(queues) }
+    }
+
+    #[cold]
+    fn record_again(&self, queues: &mut Queues<B::Event>) -> Result<()> {
         for _ in 0..queues.unrecorded.len() {
             let Some((user, block)) = queues.unrecorded.pop_front() else { break };
             match self.record_use_end(user) {
@@ -208,7 +256,6 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     fn use_over(&self, PendingBlock { arena: stream, block }: PendingBlock) {
-        self.pending.count.fetch_sub(1, Ordering::Relaxed);
         let mut arena = self.arena(stream).lock();
         let clock = self.clock(arena.pool_of(block));
         if !(arena.plain && arena.use_completed(block, clock).is_ok()) {
@@ -217,7 +264,7 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     #[cold]
-    fn use_over_attended(&self, mut arena: Guard<'_, Arena<B::Ptr>>, block: BlockId, clock: u32) {
+    fn use_over_attended(&self, arena: Guard<'_, Arena<B::Ptr>>, block: BlockId, clock: u32) {
         let (stream, caching) = (arena.stream, arena.config.caching);
         let complete = |arena: &mut Arena<B::Ptr>, books: &mut Books| {
             let (ptr, requested) = arena.place_of(block);
@@ -227,9 +274,7 @@ impl<B: Backend> CachingAllocator<B> {
             }
             Ok(free)
         };
-        let completed = complete(&mut arena, &mut self.ledger.lock());
-        drop(arena);
-        let free = completed.unwrap_or_else(|NoRoom| self.settled(stream, complete));
+        let free = self.counted(arena, complete);
         if free && !caching {
             self.release_uncached(self.arena(stream));
         }

@@ -29,7 +29,7 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Looks at segments and blocks, the settings and the books while nothing changes.
     pub(super) fn look<T>(&self, look: impl FnOnce(Snapshot, AllocatorConfig, &mut Books) -> T) -> T {
-        let mut held = self.hold_all(None);
+        let mut held = self.hold_all();
         let mut segments: Vec<_> =
             held.arenas().flat_map(|arena| segments_of(self.owner.device, arena.stream, arena)).collect();
         segments.sort_by_key(|segment| segment.address);

@@ -63,6 +63,7 @@ pub(super) fn list<P>(blocks: &Blocks<P>, root: Root, into: &mut Vec<BlockId>) {
     list(blocks, blocks[id].below[BEHIND], into);
 }
 
+#[inline(always)]
 fn insert_below<P>(blocks: &mut Blocks<P>, mut root: Root, id: BlockId) -> Root {
     let place = blocks.order(id);
     let (mut link, mut rest) = (None, root);
@@ -86,6 +87,7 @@ fn insert_below<P>(blocks: &mut Blocks<P>, mut root: Root, id: BlockId) -> Root 
     root
 }
 
+#[inline(always)]
 fn remove_below<P>(blocks: &mut Blocks<P>, mut root: Root, id: BlockId) -> Root {
     let place = blocks.order(id);
     let (mut link, mut rest) = (None, root);

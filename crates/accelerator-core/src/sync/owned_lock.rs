@@ -42,7 +42,8 @@ const SEATS: usize = 8;
 /// seat a living one has, one of eight by its number, never owns: it takes the mutex.
 #[repr(align(128))] // no cache line has two locks
 pub(crate) struct OwnedLock<T> {
-    /// The number of the thread that may enter by a plain store; 0: there is none. Set under the mutex, to a thread by itself.
+    /// The number of the thread that may enter by a plain store; 0: there is none. Set under the mutex: to a thread by itself, or
+    /// by one that tried to take it away and did not come in.
     owner: AtomicU64,
     /// Whether the thread of the seat is inside, or about to see that it does not own any more.
     inside: [AtomicBool; SEATS],
@@ -122,6 +123,16 @@ impl<T> OwnedLock<T> {
         self.enter(me).unwrap_or_else(|| self.take(me, lock(&self.mutex)))
     }
 
+    /// Locks it, unless somebody is inside, this thread itself also.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let me = thread_number();
+        if self.inside[seat_of(me)].load(Ordering::Relaxed) {
+            return None;
+        }
+        self.enter(me).or_else(|| self.try_take(me))
+    }
+
     /// Enters, if this thread is the owner.
     #[inline(always)]
     fn enter(&self, me: u64) -> Option<Guard<'_, T>> {
@@ -140,11 +151,33 @@ impl<T> OwnedLock<T> {
         None
     }
 
+    /// Locks it as one who does not own it, unless somebody is inside.
+    #[cold]
+    fn try_take(&self, me: u64) -> Option<Guard<'_, T>> {
+        let takers = try_lock(&self.mutex)?;
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != 0 && owner != me {
+            let inside = &self.inside[seat_of(owner)];
+            // Looked at first without a barrier, which is a system call.
+            if inside.load(Ordering::Relaxed) {
+                return None;
+            }
+            self.owner.store(0, Ordering::Relaxed);
+            barrier::of_process();
+            if inside.load(Ordering::Acquire) {
+                // It came in just now, and may go on: the mutex is ours, so nobody else has come in.
+                self.owner.store(owner, Ordering::Relaxed);
+                return None;
+            }
+        }
+        Some(self.taken(me, takers))
+    }
+
     /// Locks it as one who does not own it.
     #[cold]
-    fn take<'a>(&'a self, me: u64, mut takers: MutexGuard<'a, Takers>) -> Guard<'a, T> {
+    fn take<'a>(&'a self, me: u64, takers: MutexGuard<'a, Takers>) -> Guard<'a, T> {
         let owner = self.owner.load(Ordering::Relaxed);
-        if owner != 0 {
+        if owner != 0 && owner != me {
             // The mutex is ours, so nobody becomes owner meanwhile.
             self.owner.store(0, Ordering::Relaxed);
             barrier::of_process();
@@ -154,7 +187,13 @@ impl<T> OwnedLock<T> {
                 waiting.pause();
             }
         }
-        if takers.may_own(me) {
+        self.taken(me, takers)
+    }
+
+    /// Comes in with the mutex, when nobody else owns and nobody is inside.
+    fn taken<'a>(&'a self, me: u64, mut takers: MutexGuard<'a, Takers>) -> Guard<'a, T> {
+        // It may have been the owner all the time, and have looked while somebody tried to take that away.
+        if self.owner.load(Ordering::Relaxed) == me || takers.may_own(me) {
             let inside = &self.inside[seat_of(me)];
             inside.store(true, Ordering::Relaxed);
             self.owner.store(me, Ordering::Relaxed);

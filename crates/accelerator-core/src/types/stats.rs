@@ -30,12 +30,6 @@ impl Stat {
         self.freed = self.freed.wrapping_add(amount);
     }
 
-    /// Takes over what was counted elsewhere: what there is, what was added, what went.
-    pub(crate) fn set(&mut self, [current, allocated, freed]: [i64; 3]) {
-        let peak = self.peak.max(current);
-        *self = Self { current, peak, allocated, freed };
-    }
-
     /// Adds another quantity, peaks too: what the two reached together is not known.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { current, peak, allocated, freed } = other;

@@ -235,6 +235,65 @@ fn who_wants_in_waits_until_the_owner_is_out() {
 }
 
 #[test]
+fn who_only_tries_is_refused_while_somebody_is_inside() {
+    let owned = in_time(|| {
+        let lock = Arc::new(OwnedLock::new(0));
+        let try_elsewhere = |lock: &Arc<OwnedLock<u64>>| {
+            let lock = Arc::clone(lock);
+            thread::spawn(move || lock.try_lock().is_some()).join().unwrap()
+        };
+        let held = lock.lock(); // as the owner
+        let owned = lock.is_owned_by(thread_number());
+        assert!(lock.try_lock().is_none() && !try_elsewhere(&lock));
+        assert_eq!(lock.is_owned_by(thread_number()), owned, "who is refused takes nothing away");
+        drop(held);
+        assert!(try_elsewhere(&lock));
+        let held = lock.try_lock(); // with the mutex
+        assert!(held.is_some() && !lock.is_owned_by(thread_number()));
+        assert!(lock.try_lock().is_none() && !try_elsewhere(&lock));
+        drop(held);
+        assert!(lock.try_lock().is_some());
+        owned
+    });
+    assert_eq!(owned, barrier::is_possible());
+}
+
+#[test]
+fn nothing_is_lost_between_who_locks_and_who_tries() {
+    const TRIES: u64 = 20_000;
+    let (count, expected, refused) = in_time(|| {
+        let (lock, done) = (OwnedLock::new(0), AtomicBool::new(false));
+        let (locked, entered) = thread::scope(|scope| {
+            let regular = scope.spawn(|| {
+                let mut locked = 0;
+                while !done.load(Ordering::Relaxed) {
+                    add_one(&lock);
+                    locked += 1;
+                }
+                locked
+            });
+            let mut entered = 0;
+            for tried in 0..TRIES {
+                if let Some(mut count) = lock.try_lock() {
+                    let before = *count;
+                    (0..hint::black_box(3)).for_each(|_| hint::spin_loop());
+                    *count = before + 1;
+                    entered += 1;
+                }
+                if tried % 100 == 0 {
+                    thread::sleep(Duration::from_micros(100)); // the other owns again
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            (regular.join().unwrap(), entered)
+        });
+        (*lock.lock(), locked + entered, TRIES - entered)
+    });
+    assert_eq!(count, expected);
+    assert!(refused > 0 && refused < TRIES, "{refused} of {TRIES} were refused");
+}
+
+#[test]
 fn it_may_be_used_where_a_mutex_may() {
     fn check<T: Send + Sync + UnwindSafe + RefUnwindSafe>() {}
     check::<OwnedLock<std::cell::Cell<u8>>>();
