@@ -40,6 +40,7 @@ impl<B: Backend> CachingAllocator<B> {
         self.after_miss(&asked)
     }
 
+    /// The request with what the ladder needs to know beside it.
     pub(super) fn asked(
         &self,
         arena: &Arena<B::Ptr>,
@@ -51,6 +52,7 @@ impl<B: Backend> CachingAllocator<B> {
         Asked { request, segment, stream, context }
     }
 
+    /// Climbs the ladder, as the last step of a call.
     #[cold]
     pub(super) fn after_miss(&self, asked: &Asked<B>) -> Result<Taken<B::Ptr>> {
         let taken = self.climb(asked);

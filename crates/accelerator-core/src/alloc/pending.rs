@@ -231,8 +231,7 @@ impl<B: Backend> CachingAllocator<B> {
         for _ in 0..queues.unrecorded.len() {
             let Some((user, block)) = queues.unrecorded.pop_front() else { break };
             match self.record_use_end(user) {
-                Ok(Some(event)) => queues.recorded.push_back(user, event, block),
-                Ok(None) => queues.unrecorded.push_back((user, block)),
+                Ok(event) => queues.push(Arrived { user, event, block }),
                 Err(error) => {
                     queues.unrecorded.push_front((user, block));
                     return Err(self.driver_error(error));

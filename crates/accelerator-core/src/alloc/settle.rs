@@ -41,7 +41,7 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Sets the accumulated values and the counters of events to 0. PyTorch: `reset_accumulated_memory_stats`.
     pub fn reset_accumulated_statistics(&self) {
-        let Held { first, others, books, setup: _setup } = &mut self.hold_awake(None);
+        let Held { first, others, books, .. } = &mut self.hold_awake(None);
         books.reset_accumulated(accounts(first, others));
     }
 
