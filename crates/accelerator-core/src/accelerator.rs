@@ -1,8 +1,8 @@
 //! One opened device: its driver, streams, events and memory together.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
 use crate::backend::{Backend, DriverResult, EventFlags, StreamKind};
@@ -14,8 +14,8 @@ use crate::sync::lock;
 use crate::types::{Device, DeviceProperties, Error, MemoryInfo, Result, StreamId};
 
 /// The devices that [`Accelerator::open`] has opened, by backend and number.
-type Opened = HashMap<(TypeId, u32), &'static (dyn Any + Send + Sync)>;
-static OPENED: LazyLock<Mutex<Opened>> = LazyLock::new(Mutex::default);
+type Opened = BTreeMap<(TypeId, u32), &'static (dyn Any + Send + Sync)>;
+static OPENED: Mutex<Opened> = Mutex::new(Opened::new());
 
 /// One device, opened. It stays open until the process ends: drivers may be gone before the last destructor runs.
 pub struct Accelerator<B: Backend> {

@@ -21,7 +21,7 @@ pub use accelerator::Accelerator;
 pub use accounting::Accounting;
 pub use alloc::{
     Allocation, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation, History,
-    HistoryAction, HistoryContext, HistoryEntry, HookId, Recording, RoundupDivisions,
+    HistoryAction, HistoryContext, HistoryEntry, HookId, Policy, Recording, RoundupDivisions,
 };
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, PeerCopies, Place, StreamKind};
 pub use buffer::{Buffer, Slice, SliceMut, element_count};

@@ -6,7 +6,8 @@ const WIDTH: usize = 75;
 
 /// The statistics as a table for a person, in PyTorch's layout. PyTorch: `torch.cuda.memory_summary`.
 ///
-/// Units are chosen by the value of the first line of each group, and values cut to whole units, as PyTorch does.
+/// Units are chosen by the value of the first line of each group, and values cut to whole units, as PyTorch does. Where
+/// [`Statistics::expandable_segments`] are in use, a line at the end says so, which PyTorch does not have.
 pub fn memory_summary(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
     let title = format!("Memory summary of {device}");
     let Statistics { num_ooms, num_alloc_retries, .. } = statistics;
@@ -35,6 +36,10 @@ pub fn memory_summary(device: Device, statistics: &Statistics, abbreviated: bool
     ] {
         lines.push(rule());
         lines.push(line(name, stat, stat, count));
+    }
+    if statistics.expandable_segments {
+        lines.push(rule());
+        lines.push(format!("{:^WIDTH$}", "expandable segments in use, which are not counted among segments"));
     }
     lines.push("=".repeat(WIDTH));
     lines.iter().map(|line| format!("|{line}|\n")).collect()

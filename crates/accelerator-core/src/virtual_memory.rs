@@ -13,8 +13,7 @@ pub struct Pages {
     pub len: NonZeroU64,
 }
 
-/// Address space and memory apart, so that memory comes and goes at addresses that stay. Many drivers, though not all of Level
-/// Zero's, map the same memory at several addresses at once.
+/// Address space and memory apart, so that memory comes and goes at addresses that stay.
 ///
 /// All lengths, and all distances from the start of a reservation, are multiples of the
 /// [`granularity`](Self::granularity).
@@ -24,8 +23,12 @@ pub struct Pages {
 /// mapped memory is valid for all work of the device until it is unmapped.
 #[allow(unsafe_code)] // the contract above is what makes the trait unsafe to implement
 pub unsafe trait VirtualMemory<P: DevicePtr>: Send + Sync {
-    /// What lengths are multiples of, in bytes. CUDA: `cuMemGetAllocationGranularity`.
+    /// What lengths are multiples of, in bytes; itself a multiple of 512. CUDA: `cuMemGetAllocationGranularity`.
     fn granularity(&self) -> NonZeroU64;
+
+    /// Whether the same memory may be mapped at several addresses at once, where work at one of them that comes behind other work on
+    /// the same stream sees what that did at another. CUDA: virtual aliasing.
+    fn maps_twice(&self) -> bool;
 
     /// Takes `len` bytes of address space, without memory. CUDA: `cuMemAddressReserve`.
     ///

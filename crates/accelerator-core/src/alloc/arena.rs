@@ -3,14 +3,18 @@
 use std::num::NonZeroU64;
 
 use super::account::{Account, Counted, NoRoom};
-use super::block::{Block, BlockId, Blocks, Segment, Slab, State, Use, UseId};
-use super::config::{AllocatorConfig, RoundupDivisions};
+use super::block::{Block, BlockId, Blocks, Id, Segment, SegmentId, Slab, State, Use, UseId};
+use super::compact::Compact;
+use super::config::{AllocatorConfig, Policy, RoundupDivisions};
+use super::expandable::PageRange;
 use super::free_list::FreeList;
 use super::history::{CaptureContext, Recording};
 use super::pair::Pair;
 use super::policy::{Fit, Request};
+use super::uses::Users;
 use crate::backend::DevicePtr;
 use crate::types::{PoolKind, StreamId};
+use std::collections::BTreeMap;
 
 /// What one stream holds. Free blocks never move between streams, so each has its own, behind its own lock.
 #[derive(Debug)]
@@ -19,8 +23,10 @@ pub(super) struct Arena<P> {
     pub(super) stream: StreamId,
     /// A copy of the device's settings, so that the warm path reads them under the lock that it holds anyway.
     pub(super) config: AllocatorConfig,
-    /// Whether nothing is to be done beside the books: nothing is recorded, searches are not counted, and what is freed is
-    /// kept. One look tells the warm path.
+    /// Whether something is to be done beside the books: something is recorded, searches are counted, or what is freed goes
+    /// back.
+    pub(super) attended: bool,
+    /// Whether that is not so, and no segment is or will be expandable. One look tells the warm path.
     pub(super) plain: bool,
     /// Whether requests are rounded up to more than whole blocks.
     divides: bool,
@@ -30,31 +36,25 @@ pub(super) struct Arena<P> {
     pub(super) capture_of_frees: Option<CaptureContext>,
     pub(super) account: Account,
     pub(super) blocks: Blocks<P>,
-    uses: Slab<UseId, Use>,
+    pub(super) uses: Slab<UseId, Use>,
     /// The free blocks of each pool.
     pub(super) free: [FreeList; 2],
+    /// The unmapped blocks of each pool, by position.
+    pub(super) unmapped: [BTreeMap<u64, BlockId>; 2],
+    /// How many segments are expandable.
+    pub(super) expandable: usize,
+    /// Of the arena of the policy `compact`, what that knows.
+    pub(super) compact: Option<Box<Compact>>,
 }
 
 /// A block that was given out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken<P> {
+    /// The stream whose arena it is in.
+    pub(super) arena: StreamId,
     pub(super) block: BlockId,
     pub(super) ptr: P,
     pub(super) size: u64,
-}
-
-/// Streams that used a block. Mostly there is one, so one needs no memory.
-pub(super) struct Users {
-    first: StreamId,
-    others: Vec<StreamId>,
-}
-
-impl Users {
-    #[inline]
-    pub(super) fn for_each(&self, mut each: impl FnMut(StreamId)) {
-        each(self.first);
-        self.others.iter().copied().for_each(each);
-    }
 }
 
 impl<P: DevicePtr> Arena<P> {
@@ -62,6 +62,7 @@ impl<P: DevicePtr> Arena<P> {
         let mut arena = Self {
             stream,
             config,
+            attended: false,
             plain: true,
             divides: false,
             capture: None,
@@ -70,6 +71,9 @@ impl<P: DevicePtr> Arena<P> {
             blocks: Blocks::new(),
             uses: Slab::new(),
             free: Default::default(),
+            unmapped: Default::default(),
+            expandable: 0,
+            compact: (stream == StreamId::SHARED).then(Box::default),
         };
         arena.configure(config, recording);
         arena
@@ -78,10 +82,18 @@ impl<P: DevicePtr> Arena<P> {
     /// Sets the device's settings, and what is recorded of it.
     pub(super) fn configure(&mut self, config: AllocatorConfig, recording: Option<&Recording>) {
         self.config = config;
-        self.plain = config.caching && config.garbage_collection_threshold == 0.0 && recording.is_none();
+        self.attended = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
+        self.see_whether_plain();
         self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
         self.capture = recording.and_then(|recording| recording.capture);
         self.capture_of_frees = recording.and_then(Recording::capture_of_frees);
+    }
+
+    /// To be called where anything of that has changed.
+    pub(super) fn see_whether_plain(&mut self) {
+        let is_compact = self.config.policy == Policy::Compact || self.compact.is_some();
+        self.plain =
+            !self.attended && !self.config.expandable_segments && self.expandable == 0 && !is_compact;
     }
 
     /// What becomes of a request for so many bytes, which are fewer than [`TOO_LARGE`](super::policy::TOO_LARGE).
@@ -94,19 +106,53 @@ impl<P: DevicePtr> Arena<P> {
     }
 
     /// Gives out the best fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
+    ///
+    /// `EXPANDABLE`, here and below: whether there may be expandable segments. To look costs the warm path registers.
     #[inline(always)]
-    pub(super) fn take(&mut self, request: &Request, clock: u32) -> Result<Option<Taken<P>>, NoRoom> {
+    pub(super) fn take<const EXPANDABLE: bool>(
+        &mut self,
+        request: &Request,
+        clock: u32,
+    ) -> Result<Option<Taken<P>>, NoRoom> {
         let free = &self.free[request.pool as usize];
         let Some(id) = free.best_fit(&self.blocks, request.size) else { return Ok(None) };
+        if EXPANDABLE && self.blocks[id].expandable {
+            return self.take_beside(id, request, clock);
+        }
         let Some(fit) = self.config.fit(request, self.blocks[id].size) else { return Ok(None) };
-        self.count_taken(id, request, fit)?;
+        self.take_block::<EXPANDABLE>(id, request, fit, clock).map(Some)
+    }
+
+    /// Gives out a free block by the policy of the arena.
+    pub(super) fn take_by_policy(
+        &mut self,
+        request: &Request,
+        stream: StreamId,
+        clock: u32,
+    ) -> Result<Option<Taken<P>>, NoRoom> {
+        match self.compact {
+            None => self.take::<true>(request, clock),
+            Some(_) => self.take_compact(request, stream),
+        }
+    }
+
+    /// Gives out a free block, or the start of it.
+    #[inline(always)]
+    pub(super) fn take_block<const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        request: &Request,
+        fit: Fit,
+        clock: u32,
+    ) -> Result<Taken<P>, NoRoom> {
+        self.count_taken::<EXPANDABLE>(id, request, fit)?;
         let free = &mut self.free[request.pool as usize];
         if fit.splits {
             free.put_outside(&mut self.blocks, id);
-            return Ok(Some(self.cut_off(id, request, clock)));
+            return Ok(self.cut_off::<EXPANDABLE>(id, request, clock));
         }
         free.remove(&mut self.blocks, id);
-        Ok(Some(self.give_out(id, request)))
+        Ok(self.give_out(id, request))
     }
 
     /// Takes in a new segment, the `created`th of the device, and gives out its start.
@@ -118,41 +164,25 @@ impl<P: DevicePtr> Arena<P> {
         clock: u32,
         created: u64,
     ) -> Result<Taken<P>, NoRoom> {
-        let pool = request.pool;
-        let position = self.blocks.next_position;
-        self.blocks.next_position = position.wrapping_add(size);
-        let segment = Segment { ptr, size, created, position, pool, first: None };
-        let segment = self.blocks.segments.insert(segment);
-        let id = self.blocks.blocks.insert(Block {
-            position,
-            size,
-            requested: 0,
-            segment,
-            pool,
-            state: State::Free,
-            previous: None,
-            next: None,
-            below: [None; 2],
-            uses: None,
-            free_since: clock,
-        });
-        self.blocks.segments[segment].first = Some(id);
-        let fit = self.config.fit_of_block(request, size);
-        self.count_taken(id, request, fit)?;
-        if fit.splits {
-            self.free[pool as usize].insert(&mut self.blocks, id);
-            return Ok(self.cut_off(id, request, clock));
-        }
-        Ok(self.give_out(id, request))
+        let id = self.blocks.add_segment(ptr, size, created, request.pool, None);
+        self.blocks[id].free_since = clock;
+        self.free[request.pool as usize].insert(&mut self.blocks, id);
+        self.take_block::<true>(id, request, self.config.fit_of_block(request, size), clock)
     }
 
     /// Counts that a free block is given out.
     #[inline(always)]
-    fn count_taken(&mut self, id: BlockId, request: &Request, fit: Fit) -> Result<(), NoRoom> {
+    fn count_taken<const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        request: &Request,
+        fit: Fit,
+    ) -> Result<(), NoRoom> {
         let block = &self.blocks[id];
         let (whole, was_split) = (block.size, block.is_split());
         let bytes = if fit.splits { request.size } else { whole };
         let split = match (fit.splits, was_split) {
+            _ if EXPANDABLE && block.expandable => Pair::default(),
             (true, true) => Pair::new(0, -(bytes as i64)),
             (true, false) => Pair::new(1, (whole - bytes) as i64),
             (false, true) => Pair::new(-1, -(bytes as i64)),
@@ -169,26 +199,28 @@ impl<P: DevicePtr> Arena<P> {
         block.state = State::Allocated;
         block.requested = request.requested;
         let size = block.size;
-        Taken { block: id, ptr: self.blocks.ptr(&self.blocks[id]), size }
+        Taken { arena: self.stream, block: id, ptr: self.blocks.ptr(&self.blocks[id]), size }
     }
 
     /// Makes a new block, allocated, of the start of the free block outside the bins, which goes on as the rest of it.
     #[inline(always)]
-    fn cut_off(&mut self, rest: BlockId, request: &Request, clock: u32) -> Taken<P> {
+    fn cut_off<const EXPANDABLE: bool>(&mut self, rest: BlockId, request: &Request, clock: u32) -> Taken<P> {
         let Request { requested, size, .. } = *request;
-        let Block { position, segment, pool, previous, .. } = self.blocks[rest];
+        let Block { position, segment, pool, expandable, previous, .. } = self.blocks[rest];
         let id = self.blocks.blocks.insert(Block {
             position,
             size,
             requested,
             segment,
             pool,
+            expandable: EXPANDABLE && expandable,
             state: State::Allocated,
             previous,
             next: Some(rest),
             below: [None; 2],
             uses: None,
             free_since: clock,
+            owner: 0,
         });
         let block = &mut self.blocks[rest];
         block.position = position.wrapping_add(size);
@@ -196,79 +228,35 @@ impl<P: DevicePtr> Arena<P> {
         block.previous = Some(id);
         block.free_since = clock;
         self.blocks.link(previous, segment, id);
-        Taken { block: id, ptr: self.blocks.ptr(&self.blocks[id]), size }
-    }
-
-    /// Notes that a stream beside the block's own uses it.
-    pub(super) fn record_use(&mut self, id: BlockId, stream: StreamId) {
-        let mut last = None;
-        let mut next = self.blocks[id].uses;
-        while let Some(one) = next {
-            if self.uses[one].stream == stream {
-                return;
-            }
-            (last, next) = (next, self.uses[one].next);
-        }
-        let noted = Some(self.uses.insert(Use { stream, next: None }));
-        match last {
-            Some(last) => self.uses[last].next = noted,
-            None => self.blocks[id].uses = noted,
-        }
+        Taken { arena: self.stream, block: id, ptr: self.blocks.ptr(&self.blocks[id]), size }
     }
 
     /// The user is done with the block, and no other stream used it. Whether that is so, and there is room: else nothing changes.
     #[inline(always)]
-    pub(super) fn free_unused(&mut self, id: BlockId, clock: u32) -> bool {
-        self.blocks[id].uses.is_none() && self.make_free(id, clock, Account::freed).is_ok()
+    pub(super) fn free_unused<const EXPANDABLE: bool>(&mut self, id: BlockId, clock: u32) -> bool {
+        self.blocks[id].uses.is_none() && self.make_free::<EXPANDABLE>(id, clock, Account::freed).is_ok()
     }
 
     /// The user is done with the block. The streams that it waits for, unless it is free at once. PyTorch: `free`.
     pub(super) fn free(&mut self, id: BlockId, clock: u32) -> Result<Option<Users>, NoRoom> {
         match self.free_when_done(id) {
-            None => self.make_free(id, clock, Account::freed).map(|()| None),
+            None => self.make_free::<true>(id, clock, Account::freed).map(|()| None),
             users => Ok(users),
-        }
-    }
-
-    /// The user is done with the block, which stays active until the streams are done that used it: these. If there are none,
-    /// nothing changes.
-    pub(super) fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
-        let Block { size, pool, ref mut uses, .. } = self.blocks[id];
-        let first = uses.take()?;
-        let Use { stream, mut next } = self.uses[first];
-        let mut users = Users { first: stream, others: Vec::new() };
-        self.uses.remove(first);
-        while let Some(one) = next {
-            users.others.push(self.uses[one].stream);
-            self.uses.remove(one);
-            next = self.uses[one].next;
-        }
-        self.blocks[id].state = State::Pending(1 + users.others.len() as u32);
-        self.account.pending_begun(pool, size, self.config.is_oversize(size));
-        Some(users)
-    }
-
-    /// One of the streams that a freed block waits for is done with it. Whether that was the last.
-    pub(super) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NoRoom> {
-        match &mut self.blocks[id].state {
-            State::Pending(uses @ 2..) => {
-                *uses -= 1;
-                Ok(false)
-            }
-            State::Pending(_) => self.make_free(id, clock, Account::pending_over).map(|()| true),
-            State::Free | State::Allocated => unreachable!("only freed blocks wait for streams"),
         }
     }
 
     /// Makes the block free, one with its free neighbours. PyTorch: `free_block`.
     #[inline(always)]
-    fn make_free(
+    pub(super) fn make_free<const EXPANDABLE: bool>(
         &mut self,
         id: BlockId,
         clock: u32,
         count: impl FnOnce(&mut Account, Counted) -> Result<(), NoRoom>,
     ) -> Result<(), NoRoom> {
-        let Block { pool, size, requested, mut previous, mut next, .. } = self.blocks[id];
+        if EXPANDABLE && self.compact.is_some() {
+            return self.make_free_compact(id, count);
+        }
+        let Block { pool, expandable, size, requested, mut previous, mut next, .. } = self.blocks[id];
         let (mut before, mut bytes_before, mut behind, mut bytes_behind) = (None, 0, None, 0);
         if let Some(block) = self.free_block(previous) {
             (before, bytes_before, previous) = (previous, block.size, block.previous);
@@ -279,6 +267,8 @@ impl<P: DevicePtr> Arena<P> {
         let merged = i64::from(before.is_some()) + i64::from(behind.is_some());
         let merged_bytes = bytes_before + bytes_behind;
         let split = match previous.is_some() || next.is_some() {
+            // Their free pages can always go back.
+            _ if EXPANDABLE && expandable => Pair::default(),
             true => Pair::new(1 - merged, size as i64),
             false => Pair::new(-merged, -(merged_bytes as i64)),
         };
@@ -326,25 +316,34 @@ impl<P: DevicePtr> Arena<P> {
 
     /// The block, if there is one and it is free.
     #[inline(always)]
-    fn free_block(&self, id: Option<BlockId>) -> Option<&Block> {
+    pub(super) fn free_block(&self, id: Option<BlockId>) -> Option<&Block> {
         id.map(|id| &self.blocks[id]).filter(|block| block.state == State::Free)
     }
 
     /// The segments, each with its blocks and where they start.
-    pub(super) fn segments(&self) -> impl Iterator<Item = (&Segment<P>, impl Iterator<Item = (P, &Block)>)> {
-        self.blocks.segments.iter().filter(|segment| segment.first.is_some()).map(|segment| {
+    pub(super) fn segments(
+        &self,
+    ) -> impl Iterator<Item = (SegmentId, &Segment<P>, impl Iterator<Item = (P, &Block)>)> {
+        let segments =
+            (0..).zip(self.blocks.segments.iter()).map(|(number, segment)| (SegmentId::at(number), segment));
+        segments.filter(|(_, segment)| segment.first.is_some()).map(|(id, segment)| {
             let first = segment.first.map(|first| &self.blocks[first]);
             let blocks = std::iter::successors(first, |block| block.next.map(|next| &self.blocks[next]));
-            (segment, blocks.map(|block| (self.blocks.ptr(block), block)))
+            (id, segment, blocks.map(|block| (self.blocks.ptr(block), block)))
         })
     }
 
     /// Whether the block, were it free, would serve the request.
     pub(super) fn could_serve(&self, id: BlockId, request: &Request) -> bool {
-        let size = self.blocks[id].size;
-        self.blocks[id].pool == request.pool
-            && size >= request.size
-            && self.config.fit(request, size).is_some()
+        let Block { size, pool, expandable, .. } = self.blocks[id];
+        let fits =
+            || (self.config.expandable_segments || !expandable) && self.config.fit(request, size).is_some();
+        pool == request.pool && size >= request.size && (self.compact.is_some() || fits())
+    }
+
+    /// Where pages start.
+    pub(super) fn address_of(&self, pages: PageRange) -> P {
+        self.blocks.segments[pages.segment].ptr.offset(pages.offset)
     }
 
     /// Where a block starts, and how many bytes of it were asked for.

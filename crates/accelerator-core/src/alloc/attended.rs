@@ -7,7 +7,7 @@ use super::CachingAllocator;
 use super::account::NoRoom;
 use super::arena::{Arena, Taken};
 use super::block::BlockId;
-use super::config::AllocatorConfig;
+use super::config::{AllocatorConfig, Policy};
 use super::event_queues::PendingBlock;
 use super::history::{CaptureContext, History, HistoryContext, Recorder, Recording};
 use super::ladder::Asked;
@@ -23,14 +23,14 @@ impl<B: Backend> CachingAllocator<B> {
     /// under the new limits. PyTorch: `recordHistory`.
     pub fn record_history(&self, recording: Option<Recording>) {
         let mut setup = self.setup.lock_soon();
-        let config = setup.config;
+        let config = self.in_force(&setup.config);
         setup.recording = recording;
         // Ended first and begun last: so all that happens in between is recorded, or nothing.
         let ended = match recording {
             None => self.ledger.lock().recorder.take(),
             Some(_) => None,
         };
-        for arena in self.arenas.iter() {
+        for arena in self.all_arenas() {
             arena.lock().configure(config, recording.as_ref());
         }
         if let Some(recording) = recording {
@@ -38,7 +38,7 @@ impl<B: Backend> CachingAllocator<B> {
             let fraction = books.fraction();
             match &mut books.recorder {
                 Some(recorder) => recorder.change(&recording),
-                None => books.recorder = Some(Box::new(Recorder::new(&recording, config, fraction))),
+                None => books.recorder = Some(Box::new(Recorder::new(&recording, setup.config, fraction))),
             }
         }
         drop(setup);
@@ -54,15 +54,25 @@ impl<B: Backend> CachingAllocator<B> {
         })
     }
 
-    /// The allocation, on the longer way.
-    #[cold]
+    /// The allocation, where segments may be expandable, or something is to be done beside the books.
     #[inline(never)]
-    pub(super) fn allocate_otherwise(
-        &self,
-        arena: Guard<'_, Arena<B::Ptr>>,
-        request: Request,
+    pub(super) fn allocate_otherwise<'a>(
+        &'a self,
+        mut arena: Guard<'a, Arena<B::Ptr>>,
+        mut request: Request,
         stream: Stream<B>,
     ) -> Result<Taken<B::Ptr>> {
+        if arena.config.policy == Policy::Compact {
+            drop(arena);
+            (arena, request) = self.to_shared(request, stream);
+        }
+        if !arena.attended {
+            return match arena.take_by_policy(&request, stream.id(), self.clock(request.pool)) {
+                Ok(Some(taken)) => Ok(taken),
+                Ok(None) => self.after_plain_miss(arena, request, stream),
+                Err(NoRoom) => self.allocate_without_room(arena, request, stream),
+            };
+        }
         let capture = arena.capture;
         let (arena, context) = self.captured(arena, capture);
         let asked = self.asked(&arena, request, stream, context);
@@ -105,10 +115,10 @@ impl<B: Backend> CachingAllocator<B> {
     /// The free, on the longer way.
     #[cold]
     #[inline(never)]
-    pub(super) fn free_otherwise(&self, arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
+    pub(super) fn free_attended(&self, arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
         let capture = arena.capture_of_frees;
         let (arena, context) = self.captured(arena, capture);
-        let (stream, caching) = (arena.stream, arena.config.caching);
+        let (arena_of, stream, caching) = (arena.stream, arena.stream_of(block), arena.config.caching);
         let clock = self.clock(arena.pool_of(block));
         let (ptr, requested) = arena.place_of(block);
         let free = |arena: &mut Arena<B::Ptr>, books: &mut Books| {
@@ -122,11 +132,11 @@ impl<B: Backend> CachingAllocator<B> {
         let (users, discarded) = self.counted(arena, free);
         match users {
             Some((users, recording)) => {
-                self.await_uses(recording, PendingBlock { arena: stream, block }, &users);
+                self.await_uses(recording, PendingBlock { arena: arena_of, block }, &users);
             }
             None if caching => {}
             None => {
-                self.release_uncached(self.arena(stream));
+                self.release_uncached(self.arena(arena_of));
                 self.sweep();
             }
         }
@@ -174,7 +184,7 @@ fn taking<B: Backend>(
 ) -> impl Fn(&mut Arena<B::Ptr>, &mut Books) -> Result<Found<B::Ptr>, NoRoom> {
     let Asked { request, stream, context, .. } = asked;
     move |arena, books| {
-        let taken = arena.take(request, clock)?;
+        let taken = arena.take_by_policy(request, stream.id(), clock)?;
         if let (Some(taken), Some(recorder)) = (&taken, &mut books.recorder) {
             let address = taken.ptr.trace_address();
             recorder.allocated(address, request.requested, stream.id(), context.clone());

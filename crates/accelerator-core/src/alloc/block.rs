@@ -1,8 +1,9 @@
 //! Segments, and the blocks that they are cut into, by number.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::{Index, IndexMut};
 
+use super::compact::Owner;
 use crate::backend::DevicePtr;
 use crate::types::{PoolKind, StreamId};
 
@@ -17,6 +18,8 @@ pub(super) struct Block {
     pub(super) requested: u64,
     pub(super) segment: SegmentId,
     pub(super) pool: PoolKind,
+    /// Whether it is part of an expandable segment.
+    pub(super) expandable: bool,
     pub(super) state: State,
     /// The block before it in its segment.
     pub(super) previous: Option<BlockId>,
@@ -25,8 +28,10 @@ pub(super) struct Block {
     pub(super) below: [Option<BlockId>; 2],
     /// The first of the streams beside its own that used it since it was allocated.
     pub(super) uses: Option<UseId>,
-    /// The pool's clock when the block became free, for garbage collection.
+    /// The pool's clock when the block became free, for garbage collection; under the policy `compact` the epoch of its owner.
     pub(super) free_since: u32,
+    /// Under the policy `compact`, whose work may use its bytes.
+    pub(super) owner: Owner,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +40,39 @@ pub(super) enum State {
     Allocated,
     /// Freed, with this many uses by other streams not known to be over.
     Pending(u32),
+    /// Address space without memory, of an expandable segment.
+    Unmapped,
+    /// Its bytes are in use at another address, or held for that.
+    Aliased,
 }
 
 impl Block {
+    /// A free block that is on no list and has no neighbours.
+    pub(super) fn new<P>(segment: SegmentId, of: &Segment<P>, position: u64, size: u64) -> Self {
+        Self {
+            position,
+            size,
+            requested: 0,
+            segment,
+            pool: of.pool,
+            expandable: of.page.is_some(),
+            state: State::Free,
+            previous: None,
+            next: None,
+            below: [None; 2],
+            uses: None,
+            free_since: 0,
+            owner: 0,
+        }
+    }
+
     /// Whether it shares its segment with other blocks.
     pub(super) fn is_split(&self) -> bool {
         self.previous.is_some() || self.next.is_some()
     }
 }
 
-/// One driver allocation.
+/// One driver allocation, or one reservation of address space.
 #[derive(Debug)]
 pub(super) struct Segment<P> {
     pub(super) ptr: P,
@@ -54,6 +82,8 @@ pub(super) struct Segment<P> {
     /// Where it starts, as positions of blocks go.
     pub(super) position: u64,
     pub(super) pool: PoolKind,
+    /// Bytes of a page, if it is expandable: its memory comes and goes by whole pages.
+    pub(super) page: Option<NonZeroU64>,
     /// The block at its start; `None`: the segment is gone.
     pub(super) first: Option<BlockId>,
 }
@@ -74,13 +104,49 @@ pub(super) type Order = (u64, u64, BlockId);
 pub(super) struct Blocks<P> {
     pub(super) blocks: Slab<BlockId, Block>,
     pub(super) segments: Slab<SegmentId, Segment<P>>,
-    /// Where the next segment starts. Wraps after 16 EiB, and then equal blocks of older segments are given out last.
+    /// Where the next segment starts. Wraps after 16 EiB, and then equal blocks of older segments are given out last; the policy
+    /// `compact`, which finds bytes by where they are, asks [`has_positions`](Self::has_positions) before.
     pub(super) next_position: u64,
 }
 
 impl<P> Blocks<P> {
     pub(super) fn new() -> Self {
         Self { blocks: Slab::new(), segments: Slab::new(), next_position: 0 }
+    }
+
+    /// Whether a segment of so many bytes gets positions that no other has had.
+    pub(super) fn has_positions(&self, size: u64) -> bool {
+        self.next_position.checked_add(size).is_some()
+    }
+
+    /// Makes a segment, the `created`th of the device, of one block.
+    pub(super) fn add_segment(
+        &mut self,
+        ptr: P,
+        size: u64,
+        created: u64,
+        pool: PoolKind,
+        page: Option<NonZeroU64>,
+    ) -> BlockId {
+        let number = self.add_empty_segment(ptr, size, created, pool, page);
+        let position = self.segments[number].position;
+        let id = self.blocks.insert(Block::new(number, &self.segments[number], position, size));
+        self.segments[number].first = Some(id);
+        id
+    }
+
+    /// Makes a segment without blocks.
+    pub(super) fn add_empty_segment(
+        &mut self,
+        ptr: P,
+        size: u64,
+        created: u64,
+        pool: PoolKind,
+        page: Option<NonZeroU64>,
+    ) -> SegmentId {
+        let position = self.next_position;
+        self.next_position = position.wrapping_add(size);
+        self.segments.insert(Segment { ptr, size, created, position, pool, page, first: None })
     }
 
     /// What free blocks are ordered by, as PyTorch's are: smallest size, then older segment, then lowest address.
@@ -231,12 +297,14 @@ mod tests {
                 requested: 0,
                 segment: SegmentId::at(0),
                 pool: PoolKind::Small,
+                expandable: false,
                 state: State::Free,
                 previous: None,
                 next: None,
                 below: [None; 2],
                 uses: None,
                 free_since: 0,
+                owner: 0,
             })
         }
     }

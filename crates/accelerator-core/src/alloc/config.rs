@@ -8,8 +8,8 @@ use crate::types::{Error, MIB, Result};
 /// What an allocator is set to. PyTorch: `PYTORCH_ALLOC_CONF`.
 ///
 /// [`updated`](Self::updated) reads PyTorch's strings. As in PyTorch 2.15 a new string sets `max_split_size_mb`,
-/// `roundup_power2_divisions` and `garbage_collection_threshold` back to their defaults where it omits them,
-/// and leaves the other keys as they were.
+/// `roundup_power2_divisions` and `garbage_collection_threshold` back to their defaults where it omits them, and
+/// `max_non_split_rounding_mb` to `large_segment_size_mb`; it leaves the other keys as they were.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AllocatorConfig {
     /// Blocks of this size or more are not split; `u64::MAX`: all may be. `max_split_size_mb`, in bytes.
@@ -22,8 +22,13 @@ pub struct AllocatorConfig {
     pub garbage_collection_threshold: f64,
     /// How requests are rounded up. `roundup_power2_divisions`.
     pub roundup_power2_divisions: RoundupDivisions,
-    /// Segment for a request over 1 MiB and under 10 MiB. `large_segment_size_mb`, in bytes.
+    /// Segment for a request over 1 MiB and under 10 MiB, and page of an expandable segment of the large pool.
+    /// `large_segment_size_mb`, in bytes.
     pub large_segment_size: u64,
+    /// Whether new memory is mapped into expandable segments, where the backend has virtual memory. `expandable_segments`.
+    pub expandable_segments: bool,
+    /// What new memory is made for and where requests go. A key of ours: `policy`.
+    pub policy: Policy,
     /// Memory fraction that an allocator starts with; later it is
     /// [`set_memory_fraction`](super::CachingAllocator::set_memory_fraction)'s. `per_process_memory_fraction`.
     pub memory_fraction: f64,
@@ -56,6 +61,8 @@ impl Default for AllocatorConfig {
             garbage_collection_threshold: 0.0,
             roundup_power2_divisions: RoundupDivisions::default(),
             large_segment_size: 20 * MIB,
+            expandable_segments: false,
+            policy: Policy::Pytorch,
             memory_fraction: 1.0,
             reject_ahead_of_driver: false,
             device_side_reuse: false,
@@ -101,6 +108,9 @@ impl AllocatorConfig {
             config.set(key, value)?;
         }
         let segment = config.large_segment_size;
+        if !settings.contains("max_non_split_rounding_mb") {
+            config.max_non_split_rounding = segment;
+        }
         for (key, size) in [
             ("max_split_size_mb", config.max_split_size),
             ("max_non_split_rounding_mb", config.max_non_split_rounding),
@@ -143,13 +153,8 @@ impl AllocatorConfig {
             "throw_on_cudamalloc_oom" => self.reject_ahead_of_driver = value.boolean(key)?,
             "device_side_reuse" => self.device_side_reuse = value.boolean(key)?,
             "caching" => self.caching = value.boolean(key)?,
-            "expandable_segments" if value.boolean(key)? => {
-                return Err(
-                    "`expandable_segments:True` is not offered yet: leave it out, or set it to False"
-                        .to_owned(),
-                );
-            }
-            "expandable_segments" => {}
+            "expandable_segments" => self.expandable_segments = value.boolean(key)?,
+            "policy" => self.policy = Policy::read(value)?,
             "pinned_max_round_threshold_mb" => self.pinned_max_round_threshold = value.mebibytes(key)?,
             "pinned_max_cached_size_mb" => self.pinned_max_cached_size = value.mebibytes(key)?,
             "pinned_use_background_threads" => self.pinned_use_background_threads = value.boolean(key)?,
@@ -167,7 +172,8 @@ impl AllocatorConfig {
 impl fmt::Display for AllocatorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own = self.texts();
-        let defaults = Self::default().texts();
+        let omitted = Self { max_non_split_rounding: self.large_segment_size, ..Self::default() };
+        let defaults = omitted.texts();
         let changed = own.into_iter().zip(defaults).filter(|(own, default)| own != default);
         let pairs: Vec<_> = changed.map(|((key, value), _)| format!("{key}:{value}")).collect();
         f.write_str(&pairs.join(","))
@@ -175,13 +181,15 @@ impl fmt::Display for AllocatorConfig {
 }
 
 impl AllocatorConfig {
-    fn texts(&self) -> [(&'static str, String); 12] {
+    fn texts(&self) -> [(&'static str, String); 14] {
         let Self {
             max_split_size,
             max_non_split_rounding,
             garbage_collection_threshold,
             roundup_power2_divisions,
             large_segment_size,
+            expandable_segments,
+            policy,
             memory_fraction,
             reject_ahead_of_driver,
             device_side_reuse,
@@ -198,6 +206,8 @@ impl AllocatorConfig {
             ("max_non_split_rounding_mb", mebibytes(max_non_split_rounding)),
             ("garbage_collection_threshold", garbage_collection_threshold.to_string()),
             ("roundup_power2_divisions", roundup_power2_divisions.to_string()),
+            ("expandable_segments", boolean(expandable_segments)),
+            ("policy", policy.name().to_owned()),
             ("per_process_memory_fraction", memory_fraction.to_string()),
             ("throw_on_cudamalloc_oom", boolean(reject_ahead_of_driver)),
             ("device_side_reuse", boolean(device_side_reuse)),
@@ -209,10 +219,12 @@ impl AllocatorConfig {
     }
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "max_split_size_mb",
     "max_non_split_rounding_mb",
     "large_segment_size_mb",
+    "expandable_segments",
+    "policy",
     "garbage_collection_threshold",
     "roundup_power2_divisions",
     "per_process_memory_fraction",
@@ -236,6 +248,32 @@ const CUDA_ONLY: [&str; 10] = [
     "graph_capture_record_stream_reuse",
     "expandable_segments_reserve",
 ];
+
+/// How an allocator turns requests into memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// As PyTorch's allocator does, to the byte.
+    #[default]
+    Pytorch,
+    /// With little more memory than was ever asked for at once. Where the backend has virtual memory, chunks of it are put together
+    /// for requests that no free block serves; what a repeated step needs is remembered. The settings of splitting, of
+    /// segments and of garbage collection have no effect then.
+    Compact,
+}
+
+impl Policy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pytorch => "pytorch",
+            Self::Compact => "compact",
+        }
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let policies = [Self::Pytorch, Self::Compact];
+        value.one_of("policy", &policies.map(Self::name)).map(|number| policies[number])
+    }
+}
 
 /// Into how many steps each power of two is divided when a request is rounded up, by the size of the request: under
 /// 2 MiB, under 4 MiB, and so on to 32 GiB and more. 0 and 1: no such rounding.

@@ -4,7 +4,7 @@
 //! One block stays outside the bins, the last that came: what is cut off a block and soon put back to it then touches
 //! no bin. It is compared with the others by the full order, so best fit is what it would be without.
 
-use super::block::{BlockId, Blocks};
+use super::block::{BlockId, Blocks, Order};
 use super::policy::MIN_BLOCK;
 use super::tree::{self, Root};
 
@@ -60,6 +60,13 @@ impl FreeList {
         let inside = self.bins.best_fit(blocks, size);
         let (Some(one), Some(other)) = (outside, inside) else { return outside.or(inside) };
         if blocks.order(one) < blocks.order(other) { outside } else { inside }
+    }
+
+    /// The block behind this one in the order of best fit.
+    pub(super) fn behind<P>(&self, blocks: &Blocks<P>, id: BlockId) -> Root {
+        let place = blocks.order(id);
+        let outside = self.outside.filter(|outside| blocks.order(*outside) > place);
+        [outside, self.bins.behind(blocks, place)].into_iter().flatten().min_by_key(|id| blocks.order(*id))
     }
 
     pub(super) fn largest<P>(&self, blocks: &Blocks<P>) -> Root {
@@ -152,6 +159,14 @@ impl Bins {
         let found = tree::first_from(blocks, self.roots[bin], size);
         // Only in its own bin can all be too small.
         found.or_else(|| tree::first_from(blocks, self.roots[self.next_filled(own + 1)?], size))
+    }
+
+    /// The first block behind this place.
+    fn behind<P>(&self, blocks: &Blocks<P>, place: Order) -> Root {
+        let own = bin_of(place.0);
+        let bin = self.next_filled(own)?;
+        let found = tree::first_behind(blocks, self.roots[bin], place);
+        found.or_else(|| tree::first_behind(blocks, self.roots[self.next_filled(own + 1)?], place))
     }
 
     /// The first bin from this one on that has blocks.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::config::AllocatorConfig;
+use super::expandable::PageRange;
 use crate::types::{Snapshot, StreamId};
 
 /// Where something happened, as whoever records finds it: a stack, a scope. The core only keeps it.
@@ -119,6 +120,10 @@ pub enum HistoryAction {
     SegmentAlloc,
     /// A segment goes back to the driver. PyTorch: `segment_free`.
     SegmentFree,
+    /// Pages were mapped into an expandable segment. PyTorch: `segment_map`.
+    SegmentMap,
+    /// Pages of an expandable segment go back to the driver. PyTorch: `segment_unmap`.
+    SegmentUnmap,
     /// Somebody looked: [`CachingAllocator::snapshot`](super::CachingAllocator::snapshot). PyTorch: `snapshot`.
     Snapshot,
     /// A request failed for lack of memory. PyTorch: `oom`.
@@ -252,6 +257,27 @@ impl Recorder {
         let context = self.segments.remove(&address);
         let context = self.of_entry(context, ContextsOf::Alloc);
         self.push(HistoryAction::SegmentFree, address, size, stream, context);
+    }
+
+    /// Pages were mapped so many bytes behind the start of their segment. As in PyTorch the first of all stand for the segment.
+    pub(super) fn pages_mapped(
+        &mut self,
+        address: u64,
+        range: PageRange,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+    ) {
+        if range.offset == 0 {
+            Self::keep(&mut self.segments, address, context.as_ref(), &mut self.discarded);
+        }
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::SegmentMap, address, range.len, stream, context);
+    }
+
+    pub(super) fn pages_unmapped(&mut self, address: u64, size: u64, stream: StreamId) {
+        let context = self.segments.remove(&address);
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::SegmentUnmap, address, size, stream, context);
     }
 
     pub(super) fn out_of_memory(

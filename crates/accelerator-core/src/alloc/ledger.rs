@@ -48,8 +48,9 @@ struct Peaks {
 impl Ledger {
     pub(super) fn new(config: &AllocatorConfig, total_memory: u64) -> Self {
         let max_split_size = i64::try_from(config.max_split_size).unwrap_or(-1);
+        let expandable_segments = config.expandable_segments;
         let mut books = Books {
-            statistics: Statistics { max_split_size, ..Statistics::default() },
+            statistics: Statistics { max_split_size, expandable_segments, ..Statistics::default() },
             asleep: Default::default(),
             at_reset: Totals::default(),
             charged: 0,
@@ -189,8 +190,26 @@ impl Books {
         if config.is_oversize(size) {
             self.statistics.oversize_segments.increase(1);
         }
+        self.segment_numbered()
+    }
+
+    /// The number of a new segment in the order of creation.
+    pub(super) fn segment_numbered(&mut self) -> u64 {
         self.segments_made += 1;
         self.segments_made - 1
+    }
+
+    /// Pages were mapped. PyTorch counts neither these as segments nor them as oversize.
+    pub(super) fn pages_mapped(&mut self, pool: PoolKind, size: u64) {
+        self.charged += size;
+        self.statistics.reserved_bytes.update(pool, |stat| stat.increase(size));
+        self.statistics.num_device_alloc += 1;
+    }
+
+    pub(super) fn pages_unmapped(&mut self, pool: PoolKind, size: u64) {
+        self.refund(size);
+        self.statistics.reserved_bytes.update(pool, |stat| stat.decrease(size));
+        self.statistics.num_device_free += 1;
     }
 
     pub(super) fn segment_released(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) {

@@ -3,23 +3,29 @@
 //! From the bottom: [`policy`] is arithmetic; [`block`], [`tree`], [`free_list`] and [`arena`] keep the blocks of one stream,
 //! [`account`] counts them, and [`whole`] is what of them can go back; [`ledger`] keeps the books of the device, and [`settle`]
 //! brings both together; [`segment`] alone calls the driver for memory; [`pending`] holds what other streams still use; [`ladder`]
-//! is what happens on a miss; [`release`] is what gives memory back; [`history`] keeps what happened, and [`attended`] is the way
+//! is what happens on a miss; [`release`] is what gives memory back; [`compact`] is a policy of our own; [`history`] keeps what happened, and [`attended`] is the way
 //! of calls while something is to be done beside the arena's books.
 
 mod account;
+mod allocation;
 mod amounts;
 mod arena;
 mod attended;
 mod block;
+mod compact;
 mod config;
 mod event_queues;
+mod expandable;
 mod free_list;
+mod growing;
 mod history;
 mod hooks;
 mod host_settings;
 mod in_flight;
 mod ladder;
 mod ledger;
+mod mapping;
+mod pages;
 mod pair;
 mod pending;
 mod policy;
@@ -32,18 +38,22 @@ mod segment;
 mod settings;
 mod settle;
 mod tree;
+mod uses;
 mod whole;
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use self::account::NoRoom;
-use self::arena::{Arena, Taken};
+pub use self::allocation::{Allocation, ForeignAllocation};
+use self::arena::Arena;
 use self::block::BlockId;
-pub use self::config::{AllocatorConfig, RoundupDivisions};
+use self::compact::Memory;
+pub use self::config::{AllocatorConfig, Policy, RoundupDivisions};
 pub(crate) use self::event_queues::EventQueues;
 use self::event_queues::PendingBlock;
+use self::growing::Growing;
 pub use self::history::{
     CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording,
 };
@@ -52,6 +62,7 @@ use self::hooks::Hooks;
 pub(crate) use self::host_settings::HostSettings;
 pub(crate) use self::in_flight::InFlight;
 use self::ledger::Ledger;
+use self::pages::Reservations;
 use self::pending::PendingFrees;
 use self::policy::TOO_LARGE;
 use self::raw::RawTable;
@@ -61,7 +72,7 @@ use crate::stream::{Instance, Stream, Streams};
 use crate::sync::{Guard, OwnedLock, Table};
 use crate::types::{Error, PoolKind, Result, StreamId};
 
-/// Serves the memory of one device from a cache, by PyTorch's policy to the byte.
+/// Serves the memory of one device from a cache, by PyTorch's policy to the byte, unless [`Policy::Compact`] is set.
 ///
 /// On the same calls from one thread, statistics, segments and blocks equal those of PyTorch's own allocator.
 /// Any thread may call anything at any time; no lock that the warm path waits for is held across a driver call or a callback.
@@ -71,6 +82,10 @@ pub struct CachingAllocator<B: Backend> {
     streams: &'static Streams<B>,
     /// By stream number.
     arenas: Table<OwnedLock<Arena<B::Ptr>>>,
+    /// That of the policy `compact`.
+    shared: OnceLock<OwnedLock<Arena<B::Ptr>>>,
+    /// The memory of that policy.
+    compact: Mutex<Memory<B>>,
     ledger: Ledger,
     pending: PendingFrees<B>,
     /// What new arenas start with. Who holds several arenas has it locked.
@@ -81,6 +96,12 @@ pub struct CachingAllocator<B: Backend> {
     clocks: [AtomicU32; 2],
     hooks: Hooks,
     raw: RawTable<B>,
+    /// The address space of expandable segments, by stream number.
+    reservations: Table<Mutex<Reservations<B::Ptr>>>,
+    /// Those who take pages from the driver.
+    growing: Growing,
+    /// Whether it was told that they are asked for and the backend has no virtual memory.
+    has_told: AtomicBool,
     /// Segments on their way back to the driver.
     returning: InFlight,
     /// Charged segments that the driver is being asked for.
@@ -96,73 +117,6 @@ struct Setup {
     awake: Vec<StreamId>,
 }
 
-/// A block that was given out: where it is, and the key to free it again.
-///
-/// Not a guard: dropped without [`free`](CachingAllocator::free) its memory stays allocated.
-/// [`Buffer`](crate::Buffer) frees by itself.
-#[must_use = "dropping it leaks the memory: free it, or use a Buffer"]
-pub struct Allocation<B: Backend> {
-    taken: Taken<B::Ptr>,
-    requested: NonZeroU64,
-    stream: Stream<B>,
-}
-
-impl<B: Backend> Allocation<B> {
-    /// Where the memory starts.
-    pub fn ptr(&self) -> B::Ptr {
-        self.taken.ptr
-    }
-
-    /// Bytes of the block: what was asked for, rounded up.
-    pub fn size(&self) -> u64 {
-        self.taken.size
-    }
-
-    /// Bytes that were asked for.
-    pub fn requested(&self) -> NonZeroU64 {
-        self.requested
-    }
-
-    /// The stream that it was allocated on.
-    pub fn stream(&self) -> Stream<B> {
-        self.stream
-    }
-}
-
-/// An allocation that was given to another device's allocator to free. Into an [`Error`] it turns without the
-/// allocation, whose memory then stays allocated.
-#[derive(thiserror::Error)]
-#[error("{error}")]
-pub struct ForeignAllocation<B: Backend> {
-    /// The allocation, still allocated.
-    pub allocation: Allocation<B>,
-    /// [`Error::DeviceMismatch`].
-    pub error: Error,
-}
-
-impl<B: Backend> From<ForeignAllocation<B>> for Error {
-    fn from(foreign: ForeignAllocation<B>) -> Self {
-        foreign.error
-    }
-}
-
-impl<B: Backend> std::fmt::Debug for ForeignAllocation<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ForeignAllocation {{ {:?}, {} }}", self.allocation, self.error)
-    }
-}
-
-impl<B: Backend> std::fmt::Debug for Allocation<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { taken, requested, stream } = self;
-        write!(
-            f,
-            "Allocation {{ {:?}, size: {}, requested: {requested}, {stream:?} }}",
-            taken.ptr, taken.size
-        )
-    }
-}
-
 impl<B: Backend> CachingAllocator<B> {
     pub(crate) fn new(
         owner: Instance,
@@ -170,18 +124,24 @@ impl<B: Backend> CachingAllocator<B> {
         streams: &'static Streams<B>,
         config: AllocatorConfig,
     ) -> Self {
+        let in_force = mapping::in_force(backend, &config);
         Self {
             owner,
             backend,
             streams,
             arenas: Table::new(),
-            ledger: Ledger::new(&config, backend.properties().total_memory),
+            shared: OnceLock::new(),
+            compact: Mutex::default(),
+            ledger: Ledger::new(&in_force, backend.properties().total_memory),
             pending: PendingFrees::new(EventPool::new(backend)),
             setup: OwnedLock::new(Setup { config, recording: None, awake: Vec::new() }),
             host_settings: Arc::new(HostSettings::new(&config)),
             clocks: [AtomicU32::new(0), AtomicU32::new(0)],
             hooks: Hooks::default(),
             raw: RawTable::default(),
+            reservations: Table::new(),
+            growing: Growing::default(),
+            has_told: AtomicBool::new(false),
             returning: InFlight::default(),
             asking: InFlight::default(),
         }
@@ -200,7 +160,7 @@ impl<B: Backend> CachingAllocator<B> {
         let mut arena = self.arena(stream.id()).lock();
         let request = arena.request(bytes);
         let taken = match arena.plain {
-            true => match arena.take(&request, self.clock(request.pool)) {
+            true => match arena.take::<false>(&request, self.clock(request.pool)) {
                 Ok(Some(taken)) => taken,
                 Ok(None) => self.after_plain_miss(arena, request, stream)?,
                 Err(NoRoom) => self.allocate_without_room(arena, request, stream)?,
@@ -219,7 +179,7 @@ impl<B: Backend> CachingAllocator<B> {
         if let Err(error) = self.check_owner(&allocation) {
             return Err(ForeignAllocation { allocation, error });
         }
-        self.free_block(allocation.stream.id(), allocation.taken.block);
+        self.free_block(allocation.taken.arena, allocation.taken.block);
         Ok(())
     }
 
@@ -232,14 +192,14 @@ impl<B: Backend> CachingAllocator<B> {
         self.check_owner(allocation)?;
         stream.check(self.owner)?;
         if stream != allocation.stream {
-            self.arena(allocation.stream.id()).lock().record_use(allocation.taken.block, stream.id());
+            self.arena(allocation.taken.arena).lock().record_use(allocation.taken.block, stream.id());
         }
         Ok(())
     }
 
     /// Whether it was ever searched for a block: false for an allocator that nobody has used. PyTorch: `initialized`.
     pub fn is_used(&self) -> bool {
-        self.arenas.iter().next().is_some()
+        self.all_arenas().next().is_some()
     }
 
     /// Limits the memory taken from the driver to this share of the device's; 1: no limit. What is taken already
@@ -278,12 +238,16 @@ impl<B: Backend> CachingAllocator<B> {
         let mut setup = self.setup.lock_soon();
         setup.config = config;
         self.host_settings.set(&config);
-        for arena in self.arenas.iter() {
-            arena.lock().configure(config, setup.recording.as_ref());
+        let in_force = self.in_force(&config);
+        for arena in self.all_arenas() {
+            arena.lock().configure(in_force, setup.recording.as_ref());
         }
-        if let Some(recorder) = &mut self.ledger.lock().recorder {
+        let mut books = self.ledger.lock();
+        books.statistics.expandable_segments = in_force.expandable_segments;
+        if let Some(recorder) = &mut books.recorder {
             recorder.note(HistoryAction::SettingsChanged(Box::new(config)));
         }
+        drop(books);
         drop(setup);
         self.sweep();
     }
@@ -296,16 +260,21 @@ impl<B: Backend> CachingAllocator<B> {
     fn free_block(&self, stream: StreamId, block: BlockId) {
         let mut arena = self.arena(stream).lock();
         let clock = self.clock(arena.pool_of(block));
-        if !(arena.plain && arena.free_unused(block, clock)) {
-            self.free_used(arena, block);
+        if !(arena.plain && arena.free_unused::<false>(block, clock)) {
+            self.free_otherwise(arena, block);
         }
     }
 
-    /// Frees a block that other streams have used.
+    /// Frees a block that other streams have used, or one where segments may be expandable, or something is to be done beside the
+    /// books.
     #[inline(never)]
-    fn free_used(&self, mut arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
-        let users = if arena.plain { arena.free_when_done(block) } else { None };
-        let Some(users) = users else { return self.free_otherwise(arena, block) };
+    fn free_otherwise(&self, mut arena: Guard<'_, Arena<B::Ptr>>, block: BlockId) {
+        let clock = self.clock(arena.pool_of(block));
+        if !arena.attended && !arena.plain && arena.free_unused::<true>(block, clock) {
+            return;
+        }
+        let users = if arena.attended { None } else { arena.free_when_done(block) };
+        let Some(users) = users else { return self.free_attended(arena, block) };
         let (recording, block) =
             (self.pending.recording.begin(), PendingBlock { arena: arena.stream, block });
         drop(arena);
@@ -315,7 +284,15 @@ impl<B: Backend> CachingAllocator<B> {
     fn arena(&self, stream: StreamId) -> &OwnedLock<Arena<B::Ptr>> {
         match self.arenas.get(stream.get()) {
             Some(arena) => arena,
-            None => self.make_arena(stream),
+            None => self.shared_or_new(stream),
+        }
+    }
+
+    #[inline(never)]
+    fn shared_or_new(&self, stream: StreamId) -> &OwnedLock<Arena<B::Ptr>> {
+        match self.shared.get() {
+            Some(shared) if stream == StreamId::SHARED => shared,
+            _ => self.make_arena(stream),
         }
     }
 
@@ -323,9 +300,16 @@ impl<B: Backend> CachingAllocator<B> {
     fn make_arena(&self, stream: StreamId) -> &OwnedLock<Arena<B::Ptr>> {
         // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
         let setup = self.setup.lock_soon();
-        let Setup { config, recording, .. } = &*setup;
-        self.arenas
-            .get_or_init(stream.get(), || OwnedLock::new(Arena::new(stream, *config, recording.as_ref())))
+        let in_force = self.in_force(&setup.config);
+        let make = || OwnedLock::new(Arena::new(stream, in_force, setup.recording.as_ref()));
+        match stream {
+            StreamId::SHARED => self.shared.get_or_init(make),
+            _ => self.arenas.get_or_init(stream.get(), make),
+        }
+    }
+
+    fn all_arenas(&self) -> impl Iterator<Item = &OwnedLock<Arena<B::Ptr>>> {
+        self.arenas.iter().chain(self.shared.get())
     }
 
     fn clock(&self, pool: PoolKind) -> u32 {

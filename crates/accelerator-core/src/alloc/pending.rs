@@ -5,12 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::CachingAllocator;
-use super::arena::{Arena, Users};
+use super::arena::Arena;
 use super::block::BlockId;
 use super::event_queues::{EventQueues, PendingBlock};
 use super::in_flight::{InFlight, Step};
+use super::ladder::Asked;
 use super::ledger::Books;
-use super::policy::Request;
+use super::uses::Users;
 use crate::backend::{Backend, DevicePtr, DriverResult};
 use crate::event::EventPool;
 use crate::stream::Stream;
@@ -94,6 +95,11 @@ impl<B: Backend> PendingFrees<B> {
         queues.arriving = arriving;
     }
 
+    /// An event is no longer needed.
+    pub(super) fn put_back(&self, event: B::Event) {
+        self.events.put_back(event);
+    }
+
     /// Puts a use into its queue; while somebody else goes through those, to where it will be found.
     fn enter(&self, arrived: Arrived<B::Event>) {
         if let Some(mut queues) = self.queues.try_lock() {
@@ -147,7 +153,7 @@ impl<B: Backend> CachingAllocator<B> {
     }
 
     /// Waits for the event. Whether its work failed is for those to know who wait for the work.
-    fn wait_until_over(&self, event: &B::Event) -> DriverResult<()> {
+    pub(super) fn wait_until_over(&self, event: &B::Event) -> DriverResult<()> {
         self.backend.wait_host(event).or_else(|error| match self.backend.is_complete(event) {
             Ok(true) => Ok(()),
             _ => Err(error),
@@ -185,15 +191,15 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Makes the stream wait on the device for the uses of the smallest pending block of its own that can serve the
     /// request, and frees that block. Whether there was one.
-    pub(super) fn reuse_by_device_wait(&self, request: &Request, stream: Stream<B>) -> Result<bool> {
+    pub(super) fn reuse_by_device_wait(&self, asked: &Asked<B>) -> Result<bool> {
         let Some(mut queues) = self.pending.queues.try_lock() else { return Ok(false) };
         self.take_in_and_record(&mut queues)?;
-        let Some(chosen) = self.smallest_pending(&queues, request, stream.id()) else { return Ok(false) };
+        let Some(chosen) = self.smallest_pending(&queues, asked) else { return Ok(false) };
         let mut uses = queues.recorded.take_all_of(chosen).into_iter();
         while let Some((user, event)) = uses.next() {
             // An event that the driver will not wait for on the device is waited for here instead.
             let ordered =
-                self.backend.wait(stream.native(), &event).or_else(|_| self.wait_until_over(&event));
+                self.backend.wait(asked.stream.native(), &event).or_else(|_| self.wait_until_over(&event));
             if let Err(error) = ordered {
                 for (user, event) in std::iter::once((user, event)).chain(uses) {
                     queues.recorded.push_back(user, event, chosen);
@@ -206,15 +212,11 @@ impl<B: Backend> CachingAllocator<B> {
         Ok(true)
     }
 
-    fn smallest_pending(
-        &self,
-        queues: &Queues<B::Event>,
-        request: &Request,
-        stream: StreamId,
-    ) -> Option<PendingBlock> {
-        let arena = self.arena(stream).lock();
-        let own = queues.recorded.blocks().filter(|block| block.arena == stream);
-        let fitting = own.filter(|pending| arena.could_serve(pending.block, request));
+    fn smallest_pending(&self, queues: &Queues<B::Event>, asked: &Asked<B>) -> Option<PendingBlock> {
+        let arena = self.arena(asked.arena).lock();
+        let here = queues.recorded.blocks().filter(|block| block.arena == asked.arena);
+        let own = here.filter(|pending| arena.stream_of(pending.block) == asked.stream.id());
+        let fitting = own.filter(|pending| arena.could_serve(pending.block, &asked.request));
         fitting.min_by_key(|pending| arena.size_of(pending.block))
     }
 
@@ -243,28 +245,28 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// An event behind what `user` was given so far, which includes its use of a block; `None` while the work of `user` is
     /// being captured: then there can be none.
-    fn record_use_end(&self, user: StreamId) -> DriverResult<Option<B::Event>> {
+    pub(super) fn record_use_end(&self, user: StreamId) -> DriverResult<Option<B::Event>> {
         match self.streams.get(user) {
             Some(stream) => self.pending.events.record_use_end(stream),
             None => Ok(None), // every number is of a stream
         }
     }
 
-    fn is_capturing(&self, stream: Stream<B>) -> Result<bool> {
+    pub(super) fn is_capturing(&self, stream: Stream<B>) -> Result<bool> {
         self.backend.is_capturing(stream.native()).map_err(|error| self.driver_error(error))
     }
 
     fn use_over(&self, PendingBlock { arena: stream, block }: PendingBlock) {
         let mut arena = self.arena(stream).lock();
         let clock = self.clock(arena.pool_of(block));
-        if !(arena.plain && arena.use_completed(block, clock).is_ok()) {
+        if arena.attended || arena.use_completed(block, clock).is_err() {
             self.use_over_attended(arena, block, clock);
         }
     }
 
     #[cold]
     fn use_over_attended(&self, arena: Guard<'_, Arena<B::Ptr>>, block: BlockId, clock: u32) {
-        let (stream, caching) = (arena.stream, arena.config.caching);
+        let (arena_of, stream, caching) = (arena.stream, arena.stream_of(block), arena.config.caching);
         let complete = |arena: &mut Arena<B::Ptr>, books: &mut Books| {
             let (ptr, requested) = arena.place_of(block);
             let free = arena.use_completed(block, clock)?;
@@ -275,7 +277,7 @@ impl<B: Backend> CachingAllocator<B> {
         };
         let free = self.counted(arena, complete);
         if free && !caching {
-            self.release_uncached(self.arena(stream));
+            self.release_uncached(self.arena(arena_of));
         }
     }
 }

@@ -43,16 +43,6 @@ impl Request {
     pub(super) fn in_blocks(requested: u64) -> Self {
         Self::new(requested, requested.next_multiple_of(MIN_BLOCK))
     }
-
-    /// Whether enough of a block is left for another.
-    #[inline(always)]
-    fn leaves_block(&self, block: u64) -> bool {
-        let rest = block - self.size;
-        match self.pool {
-            PoolKind::Small => rest >= MIN_BLOCK,
-            PoolKind::Large => rest > SMALL_SIZE,
-        }
-    }
 }
 
 /// How a request has a block.
@@ -87,6 +77,14 @@ impl AllocatorConfig {
         if size <= largest { segment.min(largest) } else { segment } // else no driver call will do
     }
 
+    /// Bytes of a page of an expandable segment.
+    pub(super) fn page(&self, pool: PoolKind) -> u64 {
+        match pool {
+            PoolKind::Small => SMALL_SEGMENT,
+            PoolKind::Large => self.large_segment_size.clamp(MIN_BLOCK, TOO_LARGE),
+        }
+    }
+
     /// Bytes of the block for a request of so many, where none larger is taken whole; requests of 2⁶⁰ bytes and more, which no
     /// device has, count as 2⁶⁰. PyTorch: `round_size`.
     pub fn rounded(&self, requested: u64) -> u64 {
@@ -109,7 +107,7 @@ impl AllocatorConfig {
     #[inline(always)]
     pub(super) fn fit(&self, request: &Request, block: u64) -> Option<Fit> {
         if block < self.max_split_size {
-            return Some(Fit { splits: request.leaves_block(block), oversize: false });
+            return Some(Fit { splits: self.leaves_block(request, block), oversize: false });
         }
         self.fit_in_oversize(request, block)
     }
@@ -123,14 +121,24 @@ impl AllocatorConfig {
 
     /// How the request has a new block of this size.
     pub(super) fn fit_of_block(&self, request: &Request, block: u64) -> Fit {
-        let splits = !self.is_oversize_request(request) && request.leaves_block(block);
+        let splits = !self.is_kept_whole(request) && self.leaves_block(request, block);
         let size = if splits { request.size } else { block };
         Fit { splits, oversize: self.is_oversize(size) }
     }
 
-    /// Requests of the small pool are cut out of any block.
-    fn is_oversize_request(&self, request: &Request) -> bool {
-        request.pool == PoolKind::Large && self.is_oversize(request.size)
+    /// Whether enough of a block is left for another. PyTorch: `should_split`.
+    #[inline(always)]
+    fn leaves_block(&self, request: &Request, block: u64) -> bool {
+        let rest = block - request.size;
+        match request.pool {
+            PoolKind::Large if !self.expandable_segments => rest > SMALL_SIZE,
+            _ => rest >= MIN_BLOCK,
+        }
+    }
+
+    /// Requests of the small pool are cut out of any block, and where segments are expandable all are.
+    fn is_kept_whole(&self, request: &Request) -> bool {
+        request.pool == PoolKind::Large && !self.expandable_segments && self.is_oversize(request.size)
     }
 
     /// Whether blocks of this size are kept whole.

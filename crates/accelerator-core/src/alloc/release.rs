@@ -11,11 +11,11 @@ use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
 
 impl<B: Backend> CachingAllocator<B> {
-    /// Gives every whole free segment back to the driver, after waiting for the streams that still use freed blocks.
-    /// PyTorch: `empty_cache`.
+    /// Gives every whole free segment, and of expandable ones every whole free page, back to the driver, after waiting for the
+    /// streams that still use freed blocks. PyTorch: `empty_cache`.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) where waiting failed; nothing is lost, and it may be called again.
+    /// [`Error::Driver`](crate::Error::Driver) where waiting or unmapping failed; nothing is lost, and it may be called again.
     pub fn empty_cache(&self) -> Result<()> {
         if let Some(recorder) = &mut self.ledger.lock().recorder {
             recorder.note(HistoryAction::CacheEmptied);
@@ -28,13 +28,18 @@ impl<B: Backend> CachingAllocator<B> {
     /// PyTorch: `release_cached_blocks`.
     pub(super) fn release_all(&self) -> Result<()> {
         self.wait_for_all()?;
+        let mut released = Ok(());
         for pool in [PoolKind::Large, PoolKind::Small] {
             for arena in self.arenas.iter() {
                 self.give_back(arena, |arena| arena.detach_all(pool));
             }
+            for arena in self.arenas.iter() {
+                released = released.and(self.unmap_free(arena, pool));
+            }
         }
+        released = released.and(self.release_compact());
         self.returning.wait(); // what other threads are giving back
-        Ok(())
+        released
     }
 
     /// Rung 5: with `max_split_size_mb`, gives back the stream's oversize segments that make room for the request.
@@ -93,17 +98,23 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// With caching off, gives back what the arena holds.
     pub(super) fn release_uncached(&self, arena: &OwnedLock<Arena<B::Ptr>>) {
+        if arena.lock().compact.is_some() {
+            let _ = self.release_compact(); // as below
+            return;
+        }
         for pool in [PoolKind::Large, PoolKind::Small] {
             self.give_back(
                 arena,
                 |arena| if arena.config.caching { Vec::new() } else { arena.detach_all(pool) },
             );
+            // Pages that the driver would not unmap are free memory, which is asked for again.
+            let _ = self.unmap_free(arena, pool);
         }
     }
 
     /// Takes segments out of the arena's books, and outside its lock returns them to the driver and enters that into the
     /// ledger. Bytes that went back.
-    fn give_back(
+    pub(super) fn give_back(
         &self,
         arena: &OwnedLock<Arena<B::Ptr>>,
         detach: impl FnOnce(&mut Arena<B::Ptr>) -> Vec<Detached<B::Ptr>>,
@@ -116,7 +127,7 @@ impl<B: Backend> CachingAllocator<B> {
             if let Some(recorder) = &mut books.recorder {
                 // Ahead of the driver, which may give the same address to somebody else at once.
                 for (segment, _) in &segments {
-                    recorder.segment_given_back(segment.ptr.trace_address(), segment.size, arena.stream);
+                    recorder.segment_given_back(segment.ptr.trace_address(), segment.size, segment.stream);
                 }
             }
             (arena.config, segments)

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use super::CachingAllocator;
 use super::arena::Arena;
 use super::block::{Block, Segment, State};
-use super::config::AllocatorConfig;
+use super::config::{AllocatorConfig, Policy};
 use super::ladder::Asked;
 use super::ledger::Books;
 use crate::backend::{Backend, DevicePtr};
@@ -19,7 +19,8 @@ impl<B: Backend> CachingAllocator<B> {
     pub fn snapshot(&self) -> Snapshot {
         let snapshot = self.look(|snapshot, _, books| {
             if let Some(recorder) = &mut books.recorder {
-                recorder.looked(snapshot.segments.iter().map(|segment| segment.active_size).sum());
+                let all = snapshot.segments.iter().chain(&snapshot.aliases);
+                recorder.looked(all.map(|segment| segment.active_size).sum());
             }
             snapshot
         });
@@ -31,9 +32,12 @@ impl<B: Backend> CachingAllocator<B> {
     pub(super) fn look<T>(&self, look: impl FnOnce(Snapshot, AllocatorConfig, &mut Books) -> T) -> T {
         let mut held = self.hold_all();
         let mut segments: Vec<_> =
-            held.arenas().flat_map(|arena| segments_of(self.owner.device, arena.stream, arena)).collect();
+            held.arenas().flat_map(|arena| segments_of(self.owner.device, arena)).collect();
         segments.sort_by_key(|segment| segment.address);
-        look(Snapshot { segments }, held.setup.config, &mut held.books)
+        let mut aliases: Vec<_> =
+            held.arenas().flat_map(|arena| aliases_of(self.owner.device, arena)).collect();
+        aliases.sort_by_key(|segment| segment.address);
+        look(Snapshot { segments, aliases }, held.setup.config, &mut held.books)
     }
 
     /// Bytes of the largest block that could be had without giving anything back: free on the device or in the
@@ -43,7 +47,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// [`Error::Driver`] where the device cannot be asked.
     pub fn largest_available(&self) -> Result<u64> {
         let free = self.backend.memory_info().map_err(|source| self.driver_error(source))?.free;
-        let cached = self.arenas.iter().map(|arena| {
+        let cached = self.all_arenas().map(|arena| {
             let arena = arena.lock();
             arena.largest_free(PoolKind::Small).max(arena.largest_free(PoolKind::Large))
         });
@@ -52,11 +56,13 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// Counts a request that failed, and tells the observers.
     pub(super) fn out_of_memory(&self, asked: &Asked<B>, cause: OutOfMemoryCause) -> Error {
-        let Asked { request, segment, stream, context } = asked;
-        let largest_cached = self.arena(stream.id()).lock().largest_free(request.pool);
+        let Asked { request, segment, stream, context, .. } = asked;
+        let largest_cached = self.arena(asked.arena).lock().largest_free(request.pool);
         let allowed = {
             let mut books = self.ledger.lock();
-            books.statistics.num_ooms += i64::from(cause != OutOfMemoryCause::Rejected);
+            let is_rejected = cause == OutOfMemoryCause::Rejected;
+            books.statistics.num_ooms += i64::from(!is_rejected);
+            books.statistics.num_oom_rejections += i64::from(is_rejected);
             books.limit()
         };
         let statistics = self.statistics();
@@ -77,7 +83,8 @@ impl<B: Backend> CachingAllocator<B> {
             largest_cached,
             advice: Vec::new(),
         };
-        report.advice = advice(&report, &self.config());
+        let can_expand = self.backend.virtual_memory().is_some();
+        report.advice = advice(&report, &self.config(), can_expand);
         let recorded = report.cause != OutOfMemoryCause::Rejected; // as in PyTorch
         if let Some(recorder) = self.ledger.lock().recorder.as_mut().filter(|_| recorded) {
             let device_free = report.free.unwrap_or_default();
@@ -108,9 +115,10 @@ impl<B: Backend> CachingAllocator<B> {
 }
 
 /// What may help and is not done yet.
-fn advice(report: &OutOfMemory, config: &AllocatorConfig) -> Vec<&'static str> {
+fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> Vec<&'static str> {
     let unallocated = report.reserved.saturating_sub(report.allocated + report.pending);
-    let fragmented = unallocated >= report.requested.max(20 * MIB);
+    let is_pytorch = config.policy == Policy::Pytorch;
+    let fragmented = is_pytorch && unallocated >= report.requested.max(20 * MIB);
     let used_elsewhere = report
         .total
         .zip(report.free)
@@ -126,7 +134,11 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig) -> Vec<&'static str> {
             "Much memory waits for streams: synchronize them, or use fewer blocks across streams.",
         ),
         (
-            fragmented && config.max_split_size == u64::MAX,
+            fragmented && can_expand && !config.expandable_segments,
+            "Much reserved memory is unallocated: set expandable_segments:True, so that it can be used elsewhere.",
+        ),
+        (
+            fragmented && !can_expand && config.max_split_size == u64::MAX,
             "Much reserved memory is unallocated: set max_split_size_mb to keep large blocks whole.",
         ),
         (
@@ -137,41 +149,73 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig) -> Vec<&'static str> {
     advice.into_iter().filter_map(|(applies, text)| applies.then_some(text)).collect()
 }
 
-fn segments_of<P: DevicePtr>(
+fn segments_of<P: DevicePtr>(device: Device, arena: &Arena<P>) -> Vec<SegmentSnapshot> {
+    let mut snapshots = Vec::new();
+    for (id, segment, blocks) in arena.segments() {
+        let mut mapped = None;
+        for (start, block) in blocks {
+            if block.state == State::Unmapped {
+                snapshots.extend(mapped.take());
+                continue;
+            }
+            let stream = arena.stream_of_segment(id);
+            let snapshot =
+                mapped.get_or_insert_with(|| empty_snapshot(device, stream, segment, start.trace_address()));
+            snapshot.total_size += block.size;
+            add_block(snapshot, start.trace_address(), block);
+        }
+        snapshots.extend(mapped);
+    }
+    snapshots
+}
+
+/// What an arena shows at second addresses.
+fn aliases_of<P: DevicePtr>(device: Device, arena: &Arena<P>) -> Vec<SegmentSnapshot> {
+    let strips = arena.strips().map(|(segment, stream, len, blocks)| {
+        let mut snapshot = empty_snapshot(device, stream, segment, segment.ptr.trace_address());
+        snapshot.total_size = len;
+        blocks.for_each(|(start, block)| add_block(&mut snapshot, start.trace_address(), block));
+        snapshot.blocks.sort_by_key(|block| block.address);
+        snapshot
+    });
+    strips.collect()
+}
+
+fn empty_snapshot<P>(
     device: Device,
     stream: StreamId,
-    arena: &Arena<P>,
-) -> impl Iterator<Item = SegmentSnapshot> {
-    arena.segments().map(move |(segment, blocks)| {
-        let Segment { ptr, size, created, pool, .. } = segment;
-        let mut snapshot = SegmentSnapshot {
-            device,
-            address: ptr.trace_address(),
-            created: *created,
-            stream,
-            pool: *pool,
-            total_size: *size,
-            allocated_size: 0,
-            active_size: 0,
-            requested_size: 0,
-            blocks: Vec::new(),
-        };
-        for (start, Block { state, size, requested, .. }) in blocks {
-            let state = match state {
-                State::Free => BlockState::Inactive,
-                State::Allocated => BlockState::Allocated,
-                State::Pending(_) => BlockState::PendingFree,
-            };
-            if state != BlockState::Inactive {
-                snapshot.active_size += size;
-                snapshot.requested_size += requested;
-            }
-            if state == BlockState::Allocated {
-                snapshot.allocated_size += size;
-            }
-            let address = start.trace_address();
-            snapshot.blocks.push(BlockSnapshot { address, size: *size, requested_size: *requested, state });
-        }
-        snapshot
-    })
+    segment: &Segment<P>,
+    address: u64,
+) -> SegmentSnapshot {
+    SegmentSnapshot {
+        device,
+        address,
+        created: segment.created,
+        stream,
+        pool: segment.pool,
+        expandable: segment.page.is_some(),
+        total_size: 0,
+        allocated_size: 0,
+        active_size: 0,
+        requested_size: 0,
+        blocks: Vec::new(),
+    }
+}
+
+fn add_block(snapshot: &mut SegmentSnapshot, address: u64, block: &Block) {
+    let Block { size, requested, .. } = *block;
+    let state = match block.state {
+        State::Free | State::Unmapped => BlockState::Inactive,
+        State::Allocated => BlockState::Allocated,
+        State::Pending(_) => BlockState::PendingFree,
+        State::Aliased => BlockState::Aliased,
+    };
+    if matches!(state, BlockState::Allocated | BlockState::PendingFree) {
+        snapshot.active_size += size;
+        snapshot.requested_size += requested;
+    }
+    if state == BlockState::Allocated {
+        snapshot.allocated_size += size;
+    }
+    snapshot.blocks.push(BlockSnapshot { address, size, requested_size: requested, state });
 }

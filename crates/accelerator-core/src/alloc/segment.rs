@@ -1,4 +1,4 @@
-//! The only calls that take memory from the driver and give it back.
+//! The only calls that take segments from the driver and give them back.
 #![allow(unsafe_code)] // `Backend::dealloc`
 
 use std::num::NonZeroU64;
@@ -13,7 +13,7 @@ pub(super) fn take<B: Backend>(backend: &B, size: u64) -> DriverResult<B::Ptr> {
 
 pub(super) fn give_back<B: Backend>(backend: &B, segment: Detached<B::Ptr>) {
     let size = NonZeroU64::new(segment.size).unwrap_or(NonZeroU64::MIN);
-    // SAFETY: A `Detached` is made only by `Arena::detach`, which takes the segment, as `take` gave it, out of the
-    // books, so that it is given back once; all of it was one free block, so no work on it is submitted any more.
+    // SAFETY: A `Detached` is made only by `Arena::detach` and `detach_segment`, which take the segment, as `take` gave it, out
+    // of the books, so that it is given back once; all of it was free, so no work on it is submitted any more.
     unsafe { backend.dealloc(segment.ptr, size) }
 }

@@ -95,6 +95,13 @@ impl Value {
         }
     }
 
+    /// One of these words: its number among them.
+    pub(super) fn one_of(&self, key: &str, words: &[&str]) -> Result<usize, String> {
+        let expected = format!("`{}`", words.join("` or `"));
+        let text = self.text(key, &expected)?;
+        words.iter().position(|word| *word == text).ok_or_else(|| self.unexpected(key, &expected))
+    }
+
     /// A number of MiB, in bytes; more than fit become the most whole MiB that do.
     pub(super) fn mebibytes(&self, key: &str) -> Result<u64, String> {
         Ok(self.integer(key)?.min(u64::MAX / MIB) * MIB)

@@ -90,6 +90,7 @@ impl<B: Backend> CachingAllocator<B> {
         others.retain_mut(|other| {
             let rests = other.account.rests();
             if rests {
+                arena.account.has_changed |= other.account.has_changed;
                 books.put_to_sleep(&mut other.account);
             }
             !rests
@@ -103,7 +104,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// Holds all arenas.
     pub(super) fn hold_all(&self) -> Held<'_, B::Ptr> {
         let setup = self.setup.lock_soon();
-        let (first, others) = hold(None, self.arenas.iter());
+        let (first, others) = hold(None, self.all_arenas());
         Held { setup, first, others, books: self.ledger.lock() }
     }
 
@@ -168,7 +169,7 @@ impl<P> Held<'_, P> {
     /// Brings the statistics up to date.
     fn sum(&mut self) {
         let Self { first, others, books, .. } = self;
-        // An account that has fallen asleep had changed, or not: who put it to sleep is awake, and has.
+        // Whether an account has changed that fell asleep, who put it to sleep knows.
         let mut changed = false;
         for arena in first.iter_mut().chain(&mut *others) {
             changed |= std::mem::take(&mut arena.account.has_changed);

@@ -51,6 +51,19 @@ pub(super) fn first_from<P>(blocks: &Blocks<P>, root: Root, size: u64) -> Root {
     found
 }
 
+/// The first block behind this place.
+pub(super) fn first_behind<P>(blocks: &Blocks<P>, root: Root, place: Order) -> Root {
+    let (mut found, mut rest) = (None, root);
+    while let Some(id) = rest {
+        let is_behind = blocks.order(id) > place;
+        if is_behind {
+            found = rest;
+        }
+        rest = blocks[id].below[if is_behind { BEFORE } else { BEHIND }];
+    }
+    found
+}
+
 pub(super) fn last<P>(blocks: &Blocks<P>, root: Root) -> Root {
     std::iter::successors(root, |id| blocks[*id].below[BEHIND]).last()
 }

@@ -30,6 +30,8 @@ pub struct StreamId(pub(crate) u32);
 impl StreamId {
     /// The default stream of every device.
     pub const DEFAULT: Self = Self(0);
+    /// No stream: what all of them share.
+    pub(crate) const SHARED: Self = Self(u32::MAX);
 
     /// The number.
     pub const fn get(self) -> u32 {

@@ -36,6 +36,8 @@ pub struct OutOfMemory {
 pub enum OutOfMemoryCause {
     /// The driver had no memory left.
     Device,
+    /// There is no address space left for an expandable segment, though the device may have memory.
+    AddressSpace,
     /// The memory fraction does not allow it, though the device may have memory.
     Limit,
     /// `throw_on_cudamalloc_oom` is set, and the request would bring what is reserved over the share of the device that
@@ -62,6 +64,7 @@ impl fmt::Display for OutOfMemory {
         match cause {
             OutOfMemoryCause::TooLarge => return f.write_str(", more than any device can hold."),
             OutOfMemoryCause::Device => f.write_str(". The device has no room for it.")?,
+            OutOfMemoryCause::AddressSpace => f.write_str(". There is no address space for it.")?,
             OutOfMemoryCause::Limit => f.write_str(". The memory fraction does not allow it.")?,
             OutOfMemoryCause::Rejected => f.write_str(
                 ". It was rejected ahead of the driver call, since throw_on_cudamalloc_oom is set and it would bring \

@@ -5,9 +5,12 @@ use super::{Device, PoolKind, StreamId};
 pub struct Snapshot {
     /// The segments by address.
     pub segments: Vec<SegmentSnapshot>,
+    /// Under the policy `compact`, addresses where memory of segments shows once more, each with those of its blocks that are not
+    /// free: their bytes are [`Aliased`](BlockState::Aliased) in the segments.
+    pub aliases: Vec<SegmentSnapshot>,
 }
 
-/// One driver allocation and what it is cut into.
+/// One driver allocation, or one range of mapped pages of an expandable segment, and what it is cut into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentSnapshot {
     /// The device.
@@ -20,6 +23,8 @@ pub struct SegmentSnapshot {
     pub stream: StreamId,
     /// The pool that its blocks serve.
     pub pool: PoolKind,
+    /// Whether it is pages of an expandable segment, all of whose ranges have its number.
+    pub expandable: bool,
     /// Bytes from the driver.
     pub total_size: u64,
     /// Bytes of allocated blocks.
@@ -28,7 +33,7 @@ pub struct SegmentSnapshot {
     pub active_size: u64,
     /// Bytes that were asked for, of the active blocks.
     pub requested_size: u64,
-    /// Its blocks by address; together they are the segment.
+    /// Its blocks by address; together they are the segment, unless it is of [`Snapshot::aliases`].
     pub blocks: Vec<BlockSnapshot>,
 }
 
@@ -55,6 +60,8 @@ pub enum BlockState {
     PendingFree,
     /// Free. PyTorch: `inactive`.
     Inactive,
+    /// In use by a block of [`Snapshot::aliases`]. PyTorch has none.
+    Aliased,
 }
 
 impl BlockState {
@@ -64,6 +71,7 @@ impl BlockState {
             Self::Allocated => "active_allocated",
             Self::PendingFree => "active_pending_free",
             Self::Inactive => "inactive",
+            Self::Aliased => "active_aliased",
         }
     }
 }

@@ -105,11 +105,12 @@ impl PoolStat {
 pub struct Statistics {
     /// Allocations that live.
     pub allocation: PoolStat,
-    /// Segments held from the driver.
+    /// Segments held from the driver, without expandable ones.
     pub segment: PoolStat,
     /// Blocks allocated, or freed and still in use by a stream.
     pub active: PoolStat,
-    /// Free blocks that share their segment with others, so that it cannot go back to the driver.
+    /// Free blocks that share their segment with others, so that it cannot go back to the driver; of segments that are not
+    /// expandable.
     pub inactive_split: PoolStat,
     /// Bytes of the blocks that live, rounding included.
     pub allocated_bytes: PoolStat,
@@ -131,14 +132,17 @@ pub struct Statistics {
     pub num_ooms: i64,
     /// Times that all pending events were waited for.
     pub num_sync_all_streams: i64,
-    /// Segments asked from the driver and got.
+    /// Segments asked from the driver and got; ranges mapped into expandable segments.
     pub num_device_alloc: i64,
-    /// Segments given back to the driver.
+    /// Segments given back to the driver; ranges unmapped.
     pub num_device_free: i64,
     /// Requests refused ahead of the driver call (`throw_on_cudamalloc_oom`).
     pub num_oom_rejections: i64,
     /// `max_split_size_mb` in bytes when the allocator was made; -1: unlimited.
     pub max_split_size: i64,
+    /// Whether new memory comes from expandable segments: they are asked for, and the backend has virtual memory. Not among
+    /// the [`entries`](Self::entries), as PyTorch has no such key.
+    pub expandable_segments: bool,
 }
 
 impl Statistics {
@@ -208,6 +212,7 @@ impl Statistics {
             num_device_free: _,
             num_oom_rejections: _,
             max_split_size: _,
+            expandable_segments: _,
         } = self;
         for pools in [
             allocation,

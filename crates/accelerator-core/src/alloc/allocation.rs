@@ -1,0 +1,75 @@
+//! What an allocator gives out.
+
+use std::num::NonZeroU64;
+
+use super::arena::Taken;
+use crate::backend::Backend;
+use crate::stream::Stream;
+use crate::types::Error;
+
+/// A block that was given out: where it is, and the key to free it again.
+///
+/// Not a guard: dropped without [`free`](super::CachingAllocator::free) its memory stays allocated.
+/// [`Buffer`](crate::Buffer) frees by itself.
+#[must_use = "dropping it leaks the memory: free it, or use a Buffer"]
+pub struct Allocation<B: Backend> {
+    pub(super) taken: Taken<B::Ptr>,
+    pub(super) requested: NonZeroU64,
+    pub(super) stream: Stream<B>,
+}
+
+impl<B: Backend> Allocation<B> {
+    /// Where the memory starts.
+    pub fn ptr(&self) -> B::Ptr {
+        self.taken.ptr
+    }
+
+    /// Bytes of the block: what was asked for, rounded up.
+    pub fn size(&self) -> u64 {
+        self.taken.size
+    }
+
+    /// Bytes that were asked for.
+    pub fn requested(&self) -> NonZeroU64 {
+        self.requested
+    }
+
+    /// The stream that it was allocated on.
+    pub fn stream(&self) -> Stream<B> {
+        self.stream
+    }
+}
+
+/// An allocation that was given to another device's allocator to free. Into an [`Error`] it turns without the
+/// allocation, whose memory then stays allocated.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+pub struct ForeignAllocation<B: Backend> {
+    /// The allocation, still allocated.
+    pub allocation: Allocation<B>,
+    /// [`Error::DeviceMismatch`].
+    pub error: Error,
+}
+
+impl<B: Backend> From<ForeignAllocation<B>> for Error {
+    fn from(foreign: ForeignAllocation<B>) -> Self {
+        foreign.error
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for ForeignAllocation<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ForeignAllocation {{ {:?}, {} }}", self.allocation, self.error)
+    }
+}
+
+impl<B: Backend> std::fmt::Debug for Allocation<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { taken, requested, stream } = self;
+        write!(
+            f,
+            "Allocation {{ {:?}, size: {}, requested: {requested}, {stream:?} }}",
+            taken.ptr, taken.size
+        )
+    }
+}

@@ -1,0 +1,321 @@
+//! What a miss does: make memory, or put together what is free. Only a choice; nothing has changed yet.
+
+use super::Place;
+use super::growth::Means;
+use super::owners::Owner;
+use crate::alloc::arena::Arena;
+use crate::alloc::policy::Request;
+use crate::backend::DevicePtr;
+use crate::types::PoolKind;
+
+/// What is to be done for a request.
+#[derive(Debug)]
+pub(super) enum Plan {
+    /// Nothing: there is a place.
+    Take(Place),
+    /// Chunks of these lengths are made.
+    Grow(Vec<u64>),
+    /// A strip is made.
+    Stitch(Stitch),
+    /// These chunks, of which all is free, are given back, so that others can be made where they are of use.
+    Exchange(Vec<u64>),
+}
+
+/// What the driver can do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Abilities {
+    /// What lengths are multiples of.
+    pub(super) granularity: u64,
+    /// Whether the same memory shows at several addresses.
+    pub(super) maps_twice: bool,
+    /// Whether work can be waited for: not while it is captured, nor again for the same request.
+    pub(super) waits: bool,
+}
+
+impl Plan {
+    /// Bytes that it makes.
+    fn made(&self) -> u64 {
+        match self {
+            Self::Take(_) | Self::Exchange(_) => 0,
+            Self::Grow(lens) | Self::Stitch(Stitch { made: lens, .. }) => lens.iter().sum(),
+        }
+    }
+}
+
+/// A strip to make.
+#[derive(Debug)]
+pub(super) struct Stitch {
+    /// Chunks that show in it, in order, with the bytes that the request gets of each.
+    pub(super) parts: Vec<Part>,
+    /// Lengths of the chunks to make: they come behind so many parts.
+    pub(super) made: Vec<u64>,
+    pub(super) behind: usize,
+}
+
+/// A part of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) chunk: u64,
+    pub(super) len: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// How much is done for little memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thrift {
+    /// What pays in the long run.
+    InTheLongRun,
+    /// No more than the request needs.
+    Exact,
+    /// As little as can be, whatever calls that takes.
+    AtAnyPrice,
+}
+
+/// Chunks by what of them can be used, from the shortest on.
+struct Usable {
+    whole: Vec<(u64, u64)>,
+    /// Those of which the first bytes can be used.
+    heads: Vec<(u64, u64)>,
+    /// The one of which the most last bytes can be used.
+    tail: Option<(u64, u64)>,
+}
+
+/// Chunks that give what a request needs, as far as they go.
+struct Candidate {
+    /// Bytes of the tail that it starts with.
+    tail: u64,
+    chunks: Vec<u64>,
+    /// Whether the last of them gives a part only, though all whole chunks were not enough.
+    ends_in_head: bool,
+    missing: u64,
+    left_over: u64,
+}
+
+impl<P: DevicePtr> Arena<P> {
+    /// What to do for a request that found no place of its owner's.
+    pub(super) fn plan(&self, request: &Request, owner: Owner, driver: Abilities, thrift: Thrift) -> Plan {
+        if let Some(place) = self.place_anywhere(request, owner) {
+            return Plan::Take(place);
+        }
+        let granularity = driver.granularity;
+        let Request { size, pool, .. } = *request;
+        let home = self.home(owner, pool);
+        let tail = home.map_or(0, |home| self.free_tail(home));
+        let grow = (size - size.min(tail)).next_multiple_of(granularity);
+        let owned = home.map_or(0, |home| self.compact().homes[home].owned);
+        let means = self.means(request);
+        let length = match thrift {
+            Thrift::InTheLongRun => means.length(grow, size, pool, owned, granularity),
+            Thrift::Exact | Thrift::AtAnyPrice => grow,
+        };
+        let is_little = thrift == Thrift::InTheLongRun && means.is_little(grow);
+        if pool == PoolKind::Large && !is_little && thrift != Thrift::Exact {
+            let instead = match driver.maps_twice {
+                true => self.stitch(request, owner, grow, granularity, thrift, &means).map(Plan::Stitch),
+                false if driver.waits => self.exchange(grow, owner, home, thrift, &means).map(Plan::Exchange),
+                false => None,
+            };
+            if let Some(plan) = instead {
+                return plan;
+            }
+        }
+        Plan::Grow(means.chunks(length, size, granularity))
+    }
+
+    /// The idle chunks to give back for `grow` bytes more at the end of a home, if that is worth it.
+    fn exchange(
+        &self,
+        grow: u64,
+        owner: Owner,
+        home: Option<usize>,
+        thrift: Thrift,
+        means: &Means,
+    ) -> Option<Vec<u64>> {
+        let tail = home.map_or(0..0, |home| self.end_of(home) - self.free_tail(home)..self.end_of(home));
+        let chunks = self.compact().chunks[PoolKind::Large as usize].iter();
+        let idle =
+            chunks.filter(|(chunk, len)| self.lead(**chunk, **len, owner) == **len && !tail.contains(*chunk));
+        let mut idle: Vec<_> = idle.map(|(chunk, len)| (*len, *chunk)).collect();
+        idle.sort_unstable();
+        let (chosen, bytes) = fewest(idle, grow);
+        let calls = 2 * chosen.len() as i64;
+        let is_worth = thrift == Thrift::AtAnyPrice || means.is_worth(calls, bytes.min(grow) as i64, grow);
+        (is_worth && !chosen.is_empty()).then_some(chosen)
+    }
+
+    /// Whether so much less would be made if the owner's work came behind that of all others, that it is worth to wait for them on the
+    /// device.
+    pub(super) fn is_worth_waiting(
+        &mut self,
+        plan: &Plan,
+        request: &Request,
+        owner: Owner,
+        driver: Abilities,
+        thrift: Thrift,
+    ) -> bool {
+        let (made, means) = (plan.made(), self.means(request));
+        if !driver.waits || !self.compact().owners.are_several() || !means.is_worth_waiting(made, thrift) {
+            return false;
+        }
+        self.compact_mut().owners.assumed = Some(owner);
+        // To exchange chunks, the wait would have to be the host's.
+        let then = self.plan(request, owner, Abilities { waits: false, ..driver }, thrift).made();
+        self.compact_mut().owners.assumed = None;
+        made > then + if thrift == Thrift::InTheLongRun { means.peak / 400 } else { 0 }
+    }
+
+    /// A place that needs no driver call, but perhaps bytes of other owners.
+    pub(super) fn place_anywhere(&self, request: &Request, owner: Owner) -> Option<Place> {
+        if let Some(place) = self.place_for(request, owner, true) {
+            return Some(place);
+        }
+        if request.pool == PoolKind::Small {
+            return None;
+        }
+        let rows = [self.row_at_home(request.size, owner), self.row_in_strips(request.size, owner)];
+        rows.into_iter().flatten().min().map(|(_, position)| Place::At(position))
+    }
+
+    pub(super) fn means(&self, request: &Request) -> Means {
+        let compact = self.compact();
+        let requested = compact.requested + request.requested;
+        let peak = compact.peak_requested.max(requested);
+        let (growths, stitches) = (compact.growths, compact.stitches);
+        Means { reserved: compact.reserved, requested, peak, growths, stitches }
+    }
+
+    /// The best strip for a request, if it is worth it.
+    fn stitch(
+        &self,
+        request: &Request,
+        owner: Owner,
+        grow: u64,
+        granularity: u64,
+        thrift: Thrift,
+        means: &Means,
+    ) -> Option<Stitch> {
+        let usable = self.usable_chunks(owner);
+        let size = request.size;
+        let with_tail = usable.tail.map(|(tail, chunk)| usable.candidate(size, Some((tail, chunk))));
+        let candidates = [Some(usable.candidate(size, None)), with_tail].into_iter().flatten();
+        let best = candidates.min_by_key(|candidate| {
+            (candidate.missing.next_multiple_of(granularity), candidate.chunks.len(), candidate.left_over)
+        })?;
+        let saved = grow as i64 - best.missing.next_multiple_of(granularity) as i64;
+        // Against a growth: making a chunk is two calls, and mapping it in the strip a third.
+        let calls = best.chunks.len() as i64 + if best.missing > 0 { 3 } else { 0 } - 2;
+        let is_worth = match thrift {
+            Thrift::InTheLongRun => means.is_worth(calls, saved, grow),
+            Thrift::Exact | Thrift::AtAnyPrice => saved > 0,
+        };
+        (is_worth && !best.chunks.is_empty())
+            .then(|| self.laid_out(best, request, granularity, thrift, means))
+    }
+
+    /// The chunks of the large pool that the owner can use.
+    fn usable_chunks(&self, owner: Owner) -> Usable {
+        let mut usable = Usable { whole: Vec::new(), heads: Vec::new(), tail: None };
+        for (chunk, len) in &self.compact().chunks[PoolKind::Large as usize] {
+            let (chunk, len) = (*chunk, *len);
+            let lead = self.lead(chunk, len, owner);
+            if lead == len {
+                usable.whole.push((len, chunk));
+                continue;
+            }
+            if lead > 0 {
+                usable.heads.push((lead, chunk));
+            }
+            let trail = self.trail(chunk, len, owner);
+            usable.tail = usable.tail.max((trail > 0).then_some((trail, chunk)));
+        }
+        usable.whole.sort_unstable();
+        usable.heads.sort_unstable();
+        usable
+    }
+
+    /// The strip of a candidate.
+    fn laid_out(
+        &self,
+        candidate: Candidate,
+        request: &Request,
+        granularity: u64,
+        thrift: Thrift,
+        means: &Means,
+    ) -> Stitch {
+        let Request { size, pool, .. } = *request;
+        let Candidate { tail, chunks, ends_in_head, missing, .. } = candidate;
+        let missing = missing.next_multiple_of(granularity);
+        let made = match missing {
+            0 => Vec::new(),
+            // What is behind it starts where it ends.
+            _ if ends_in_head || thrift != Thrift::InTheLongRun => means.chunks(missing, size, granularity),
+            _ => {
+                let length = means.length(missing, size, pool, 0, granularity);
+                means.chunks(length, size, granularity)
+            }
+        };
+        let mut rest = size;
+        let mut parts = Vec::with_capacity(chunks.len());
+        let count = chunks.len();
+        for (number, chunk) in chunks.into_iter().enumerate() {
+            let len = self.compact().chunks[pool as usize][&chunk];
+            if ends_in_head && number + 1 == count {
+                rest = rest.saturating_sub(missing);
+            }
+            let from = if number == 0 && tail > 0 { len - tail } else { 0 };
+            let to = len.min(from + rest);
+            rest -= to - from;
+            if from < to {
+                parts.push(Part { chunk, len, from, to });
+            }
+        }
+        let behind = if ends_in_head && parts.len() == count { count - 1 } else { parts.len() };
+        Stitch { parts, made, behind }
+    }
+}
+
+/// Of idle memory, from the shortest on, the fewest pieces that have so many bytes together, as far as they go: the longest ones, and
+/// last the shortest that does. With the bytes that they have.
+pub(super) fn fewest<T: Copy>(mut idle: Vec<(u64, T)>, wanted: u64) -> (Vec<T>, u64) {
+    let (mut chosen, mut bytes) = (Vec::new(), 0);
+    while bytes < wanted {
+        let enough = idle.partition_point(|(len, _)| *len < wanted - bytes);
+        let Some((len, piece)) = idle.get(enough).copied().or_else(|| idle.pop()) else { break };
+        chosen.push(piece);
+        bytes += len;
+    }
+    (chosen, bytes)
+}
+
+impl Usable {
+    /// Chunks for so many bytes, behind the tail of this one: the longest ones, and last the shortest that does.
+    fn candidate(&self, size: u64, tail: Option<(u64, u64)>) -> Candidate {
+        let mut whole = self.whole.clone();
+        let mut chunks: Vec<u64> = tail.map(|(_, chunk)| chunk).into_iter().collect();
+        let tail = tail.map_or(0, |(tail, _)| tail);
+        let mut missing = size.saturating_sub(tail);
+        let (mut ends_in_head, mut left_over) = (false, tail.saturating_sub(size));
+        while missing > 0 {
+            let enough = |chunks: &[(u64, u64)]| {
+                chunks.get(chunks.partition_point(|(len, _)| *len < missing)).copied()
+            };
+            if let Some((len, chunk)) = [enough(&whole), enough(&self.heads)].into_iter().flatten().min() {
+                chunks.push(chunk);
+                left_over = len - missing;
+                missing = 0;
+            } else if let Some((len, chunk)) = whole.pop() {
+                chunks.push(chunk);
+                missing -= len;
+            } else {
+                if let Some((len, chunk)) = self.heads.last() {
+                    chunks.push(*chunk);
+                    missing -= len;
+                    ends_in_head = true;
+                }
+                break;
+            }
+        }
+        Candidate { tail, chunks, ends_in_head, missing, left_over }
+    }
+}
