@@ -88,6 +88,10 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
         self.granularity
     }
 
+    fn maps_twice(&self) -> bool {
+        true
+    }
+
     fn reserve(&self, len: NonZeroU64) -> DriverResult<CudaPtr> {
         let (mut at, len) = (0, bytes(len));
         // SAFETY: The call writes an address.

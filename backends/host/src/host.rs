@@ -12,6 +12,8 @@ use accelerator_core::{
 
 use crate::access::{Access, Touched};
 use crate::memory::{self, HostPtr, Memory};
+#[cfg(target_os = "linux")]
+use crate::virtual_memory::Pager;
 use crate::worker::{HostEvent, HostStream};
 
 const DEVICES: &str = "ACCELERATOR_HOST_DEVICES";
@@ -26,6 +28,8 @@ pub struct Host {
     ordinal: u32,
     properties: DeviceProperties,
     memory: Memory,
+    #[cfg(target_os = "linux")]
+    pager: Option<Pager>,
     streams: Mutex<Vec<HostStream>>,
     access: Arc<Access>,
 }
@@ -46,7 +50,15 @@ impl Host {
             pci_address: None,
         };
         let (memory, streams) = (Memory::new(capacity), Mutex::default());
-        Self { ordinal, properties, memory, streams, access: Arc::default() }
+        Self {
+            ordinal,
+            properties,
+            #[cfg(target_os = "linux")]
+            pager: Pager::new(Arc::clone(&memory.accounting)),
+            memory,
+            streams,
+            access: Arc::default(),
+        }
     }
 
     /// Runs work on a stream, while no other work on what it touches runs.
@@ -179,6 +191,11 @@ unsafe impl Backend for Host {
         // SAFETY: The caller promises a range valid for writes; no other work on it runs meanwhile.
         self.run(stream, touched, move || unsafe { dst.as_ptr().write_bytes(value, len) });
         Ok(())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn virtual_memory(&self) -> Option<&dyn accelerator_core::VirtualMemory<HostPtr>> {
+        self.pager.as_ref().map(|pager| pager as _)
     }
 }
 

@@ -4,6 +4,10 @@ mod access;
 mod host;
 mod launch;
 mod memory;
+#[cfg(target_os = "linux")]
+mod ranges;
+#[cfg(target_os = "linux")]
+mod virtual_memory;
 mod worker;
 
 pub use host::Host;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{Accounting, DevicePtr, DriverError, DriverErrorKind, DriverResult};
 use memmap2::{MmapOptions, MmapRaw};
@@ -41,13 +41,13 @@ impl DevicePtr for HostPtr {
 /// The memory that a device handed out.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    pub(crate) accounting: Accounting,
+    pub(crate) accounting: Arc<Accounting>,
     maps: Mutex<HashMap<HostPtr, MmapRaw>>,
 }
 
 impl Memory {
     pub(crate) fn new(capacity: u64) -> Self {
-        Self { accounting: Accounting::new(capacity), maps: Mutex::default() }
+        Self { accounting: Arc::new(Accounting::new(capacity)), maps: Mutex::default() }
     }
 
     pub(crate) fn map(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
@@ -79,7 +79,7 @@ impl Memory {
 }
 
 /// Code 0: the capacity is used up; else the system's error.
-const FULL: DriverError =
+pub(crate) const FULL: DriverError =
     DriverError { kind: DriverErrorKind::OutOfMemory, call: "mmap", code: 0, name: "no memory is left" };
 
 /// The memory of the machine in bytes; 0: the system does not say.

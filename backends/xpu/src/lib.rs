@@ -12,6 +12,7 @@ mod native;
 mod peer;
 mod queue;
 mod signal;
+mod twice;
 mod usage;
 mod virtual_memory;
 mod xpu;

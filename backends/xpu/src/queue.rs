@@ -9,7 +9,7 @@ use std::{fmt, mem, ptr, thread};
 
 use accelerator_core::DriverResult;
 use level_zero_sys as sys;
-use level_zero_sys::ze_command_list_handle_t;
+use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Priority};
 
 use crate::answer::{ask, call};
 use crate::device::{Device, give_back};
@@ -35,6 +35,39 @@ pub(crate) struct Queue {
     submitted: Mutex<Submitted>,
     /// Whether all is done, and nothing more will come.
     closed: AtomicBool,
+}
+
+/// The hardware queues that streams are made in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) ordinal: u32,
+    /// How many it has.
+    pub(crate) queues: u32,
+    pub(crate) order: Order,
+}
+
+impl Group {
+    /// An immediate list in one of its queues.
+    pub(crate) fn list(
+        self,
+        device: &Device,
+        number: u32,
+        priority: Priority,
+    ) -> DriverResult<ze_command_list_handle_t> {
+        let in_order = sys::ze_command_queue_flag_t::ZE_COMMAND_QUEUE_FLAG_IN_ORDER.0;
+        let description = sys::ze_command_queue_desc_t {
+            ordinal: self.ordinal,
+            index: number % self.queues,
+            flags: if self.order == Order::Driver { in_order } else { 0 },
+            mode: sys::ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS,
+            priority,
+            ..Default::default()
+        };
+        let (context, raw, mut list) = (device.context(), device.raw(), ptr::null_mut());
+        // SAFETY: The description says its type, and the call writes a handle.
+        unsafe { call!(device, zeCommandListCreateImmediate(context, raw, &description, &mut list)) }?;
+        Ok(list)
+    }
 }
 
 /// Who sees to it that commands run in their order.

@@ -3,15 +3,19 @@
 
 use std::num::NonZeroU64;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use accelerator_core::{DriverErrorKind, DriverResult, Pages, VirtualMemory};
 use level_zero_sys as sys;
+use level_zero_sys::ze_command_queue_priority_t as Priority;
 
 use crate::answer::{self, call};
 use crate::device::{Device, give_back};
 use crate::memory::XpuPtr;
+use crate::queue::{Group, Queue, XpuStream};
+use crate::signal::Signals;
+use crate::twice;
 use crate::xpu::bytes;
 
 /// Maps memory of one device.
@@ -19,6 +23,11 @@ use crate::xpu::bytes;
 pub(crate) struct Pager {
     device: Arc<Device>,
     granularity: NonZeroU64,
+    /// For the streams that try what the driver does.
+    group: Group,
+    signals: Arc<Signals>,
+    /// Known once somebody has asked.
+    maps_twice: OnceLock<bool>,
 }
 
 /// The least that is mapped: larger pages are asked for by sizes that are multiples of theirs.
@@ -26,17 +35,24 @@ const PAGE: usize = 2 << 20;
 
 impl Pager {
     /// `None`: the device or its driver cannot. Some tell the size of pages and then reserve nothing.
-    pub(crate) fn new(device: &Arc<Device>) -> Option<Self> {
+    pub(crate) fn new(device: &Arc<Device>, group: Group, signals: &Arc<Signals>) -> Option<Self> {
         let mut page = 0;
         // SAFETY: The context lives, and the call writes a number.
         unsafe { call!(device, zeVirtualMemQueryPageSize(device.context(), device.raw(), PAGE, &mut page)) }
             .ok()?;
         let granularity = NonZeroU64::new(page.max(PAGE) as u64)?;
-        let pager = Self { device: Arc::clone(device), granularity };
+        let (device, signals) = (Arc::clone(device), Arc::clone(signals));
+        let pager = Self { device, granularity, group, signals, maps_twice: OnceLock::new() };
         let tried = pager.reserve(granularity).ok()?;
         // SAFETY: Just reserved, and nothing is mapped there.
         unsafe { pager.release(tried, granularity) };
         Some(pager)
+    }
+
+    /// A stream for a moment.
+    pub(crate) fn stream(&self) -> DriverResult<XpuStream> {
+        let list = || self.group.list(&self.device, 0, Priority::ZE_COMMAND_QUEUE_PRIORITY_NORMAL);
+        Queue::new(&self.device, &self.signals, (self.group.order, true), list).map(XpuStream)
     }
 }
 
@@ -45,6 +61,18 @@ impl Pager {
 unsafe impl VirtualMemory<XpuPtr> for Pager {
     fn granularity(&self) -> NonZeroU64 {
         self.granularity
+    }
+
+    fn maps_twice(&self) -> bool {
+        if let Some(known) = self.maps_twice.get() {
+            return *known;
+        }
+        match twice::maps_twice(self) {
+            // There may be memory for the attempt later.
+            Err(error) if error.kind == DriverErrorKind::OutOfMemory => false,
+            // What fails is not there: it is one way less to use memory.
+            answer => *self.maps_twice.get_or_init(|| answer.unwrap_or(false)),
+        }
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<XpuPtr> {

@@ -19,7 +19,7 @@ use crate::devices::{self, ALIGNMENT};
 use crate::event::{Clock, XpuEvent};
 use crate::library::{self, Library};
 use crate::memory::XpuPtr;
-use crate::queue::{Order, Queue, XpuStream};
+use crate::queue::{Group, Order, Queue, XpuStream};
 use crate::signal::Signals;
 use crate::usage::Usage;
 use crate::virtual_memory::Pager;
@@ -32,10 +32,8 @@ pub struct Xpu {
     /// The most that one allocation may have without asking for more.
     usual_limit: u64,
     clock: Clock,
-    order: Order,
-    /// The group of queues that streams are made in, how many there are, and which is next.
-    group: u32,
-    queues_of_group: u32,
+    group: Group,
+    /// Which of its queues the next stream is made in.
     next_queue: AtomicU32,
     /// Events without timing, and with.
     pub(crate) plain: Arc<Signals>,
@@ -63,22 +61,23 @@ impl Xpu {
         let (group, queues_of_group) = found.queue_group(api)?;
         // The flag came with 1.7, and this function with 1.9, so that the loader's own checks know the flag.
         let in_order = found.api_version(api)? >= (1, 7) && api.zeCommandListGetDeviceHandle().is_ok();
+        let order = if in_order { Order::Driver } else { Order::Barriers };
+        let group = Group { ordinal: group, queues: queues_of_group, order };
         let device = Device::new(api, found)?;
+        let plain = Signals::new(&device, false);
         Ok(Self {
             usual_limit: described.maxMemAllocSize,
             clock: Clock {
                 ticks_per_second: described.timerResolution,
                 bits: described.kernelTimestampValidBits,
             },
-            order: if in_order { Order::Driver } else { Order::Barriers },
             group,
-            queues_of_group,
             next_queue: AtomicU32::new(0),
-            plain: Signals::new(&device, false),
             timed: Signals::new(&device, true),
             queues: Mutex::default(),
             usage: Usage::new(&described, &extensions, properties.total_memory),
-            pager: Pager::new(&device),
+            pager: Pager::new(&device, group, &plain),
+            plain,
             properties,
             device,
         })
@@ -188,22 +187,8 @@ unsafe impl Backend for Xpu {
             StreamKind::Side { priority } if priority > 0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_LOW,
             StreamKind::Default | StreamKind::Side { .. } => Priority::ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
         };
-        let in_order = sys::ze_command_queue_flag_t::ZE_COMMAND_QUEUE_FLAG_IN_ORDER.0;
-        let description = sys::ze_command_queue_desc_t {
-            ordinal: self.group,
-            index: self.next_queue.fetch_add(1, Ordering::Relaxed) % self.queues_of_group,
-            flags: if self.order == Order::Driver { in_order } else { 0 },
-            mode: sys::ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS,
-            priority,
-            ..Default::default()
-        };
-        self.stream_of((self.order, true), || {
-            let (device, mut list) = (&self.device, ptr::null_mut());
-            let (context, raw) = (device.context(), device.raw());
-            // SAFETY: The description says its type, and the call writes a handle.
-            unsafe { call!(device, zeCommandListCreateImmediate(context, raw, &description, &mut list)) }?;
-            Ok(list)
-        })
+        let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
+        self.stream_of((self.group.order, true), || self.group.list(&self.device, number, priority))
     }
 
     fn synchronize(&self, stream: &XpuStream) -> DriverResult<()> {

@@ -58,6 +58,8 @@ pub struct Physical {
     /// The program has not given up its handle.
     held: bool,
     mappings: usize,
+    /// Nobody's: where a mapping has lost its memory.
+    scratch: bool,
 }
 
 impl Physical {
@@ -222,8 +224,26 @@ impl<F: Face> Engine<F> {
         };
         let memory = &mut self.virtual_memory;
         memory.last_handle += 1;
-        memory.physical.insert(memory.last_handle, Physical { device, backing, held: true, mappings: 0 });
+        let physical = Physical { device, backing, held: true, mappings: 0, scratch: false };
+        memory.physical.insert(memory.last_handle, physical);
         Ok(memory.last_handle)
+    }
+
+    /// Takes physical memory away from where it is mapped: what is mapped there from now on is nobody's, and holds other bytes.
+    pub fn take_from_mappings(&mut self, handle: u64) -> Result<(), Error> {
+        let memory = &mut self.virtual_memory;
+        let mappings = memory.reservations.values_mut().flat_map(|own| own.mappings.values_mut());
+        for mapping in mappings.filter(|mapping| mapping.physical == handle) {
+            let physical = memory.physical.get_mut(&handle).ok_or(Error::Unknown)?;
+            let backing = Backing::new(physical.backing.bytes()).ok_or(Error::OutOfDeviceMemory)?;
+            physical.mappings -= 1;
+            let device = physical.device;
+            memory.last_handle += 1;
+            mapping.physical = memory.last_handle;
+            let scratch = Physical { device, backing, held: false, mappings: 1, scratch: true };
+            memory.physical.insert(memory.last_handle, scratch);
+        }
+        Ok(())
     }
 
     /// Gives up a handle of physical memory.
@@ -251,7 +271,9 @@ impl<F: Face> Engine<F> {
         let unused = |physical: &&mut Physical| !physical.held && physical.mappings == 0;
         let Some(physical) = self.virtual_memory.physical.get_mut(&handle).filter(unused) else { return };
         let (device, bytes) = (physical.device, physical.bytes());
-        self.credit(device, bytes);
+        if !physical.scratch {
+            self.credit(device, bytes);
+        }
         self.virtual_memory.physical.remove(&handle);
     }
 }

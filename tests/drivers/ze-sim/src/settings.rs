@@ -26,10 +26,12 @@ pub(crate) enum Quirk {
     NoPci,
     Integrated,
     UsableMemory,
+    OneMapping,
+    MovingMapping,
 }
 
 impl Quirk {
-    const ALL: [(&'static str, Self); 10] = [
+    const ALL: [(&'static str, Self); 12] = [
         ("ignore-alignment", Self::IgnoreAlignment),
         ("null-success", Self::NullSuccess),
         ("size-zero-aborts", Self::SizeZeroAborts),
@@ -40,6 +42,8 @@ impl Quirk {
         ("no-pci", Self::NoPci),
         ("integrated", Self::Integrated),
         ("usable-memory", Self::UsableMemory),
+        ("one-mapping", Self::OneMapping),
+        ("moving-mapping", Self::MovingMapping),
     ];
 
     fn named(name: &str) -> Option<Self> {

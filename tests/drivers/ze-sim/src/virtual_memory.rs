@@ -6,6 +6,7 @@ use sim_engine::{Access, GRANULARITY};
 use crate::arguments::{Object, PhysicalHandle};
 use crate::memory::SMALL_PAGE;
 use crate::result::{Outcome, Refusal};
+use crate::settings::Quirk;
 use crate::state::{Driver, Handle};
 
 /// Physical memory that a program holds.
@@ -158,6 +159,13 @@ impl Driver {
         let (number, whole) = (own.number, own.bytes);
         if !offset.is_multiple_of(page_of(whole)) {
             return Err(Refusal::UNSUPPORTED_ALIGNMENT);
+        }
+        let is_mapped = self.engine.virtual_memory.physical(number).is_some_and(|own| own.mappings() > 0);
+        if is_mapped && self.settings.has(Quirk::OneMapping) {
+            return Err(Refusal::INVALID_ARGUMENT);
+        }
+        if is_mapped && self.settings.has(Quirk::MovingMapping) {
+            self.engine.take_from_mappings(number)?;
         }
         self.engine.virtual_memory.map(address, bytes, offset, number)?;
         self.permit(address, bytes, access)

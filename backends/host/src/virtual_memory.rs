@@ -1,0 +1,202 @@
+//! Address space and memory apart: ranges of a file that lives in memory only, mapped where they are wanted.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use accelerator_core::{Accounting, DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
+
+use crate::memory::{FULL, HostPtr};
+use crate::ranges::Ranges;
+
+/// The size of a huge page, which the system can use for such ranges; and Linux allows 65,530 mappings, which, with pages of
+/// 4 KiB, would be as little as 256 MiB.
+const GRANULARITY: NonZeroU64 = NonZeroU64::MIN.saturating_add(2 * MIB - 1);
+
+/// Shown in `/proc/self/maps`.
+const NAME: &CStr = c"accelerator";
+
+/// Maps the memory of one device.
+#[derive(Debug)]
+pub(crate) struct Pager {
+    accounting: Arc<Accounting>,
+    /// Opened for the first memory: most devices need none, and a process may have few files open.
+    file: OnceLock<File>,
+    taken: Mutex<Taken>,
+    reservations: Mutex<HashMap<HostPtr, Reservation>>,
+}
+
+/// What is taken of the file.
+#[derive(Debug, Default)]
+struct Taken {
+    ranges: Ranges,
+    file_len: u64,
+}
+
+/// Address space, given back when it is dropped.
+#[derive(Debug)]
+struct Reservation {
+    start: HostPtr,
+    len: usize,
+}
+
+impl Pager {
+    /// `None`: the system has no files in memory.
+    pub(crate) fn new(accounting: Arc<Accounting>) -> Option<Self> {
+        static OFFERED: LazyLock<bool> = LazyLock::new(|| open().is_ok());
+        let pager = Self {
+            accounting,
+            file: OnceLock::new(),
+            taken: Mutex::default(),
+            reservations: Mutex::default(),
+        };
+        OFFERED.then_some(pager)
+    }
+
+    fn file(&self) -> DriverResult<&File> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let file = open().map_err(|error| DriverError { call: "memfd_create", ..refused(&error) })?;
+        Ok(self.file.get_or_init(|| file))
+    }
+
+    /// A range of the file, which is as long as that at least.
+    fn take(&self, len: u64) -> DriverResult<u64> {
+        let file = self.file()?;
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = taken.ranges.take(len).ok_or(FULL)?;
+        let end = start + len;
+        if end > taken.file_len {
+            if let Err(error) = file.set_len(end) {
+                taken.ranges.give_back(start, len);
+                return Err(DriverError { call: "ftruncate", code: code(&error), ..FULL });
+            }
+            taken.file_len = end;
+        }
+        Ok(start)
+    }
+
+    fn reservations(&self) -> MutexGuard<'_, HashMap<HostPtr, Reservation>> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: The system gives each reservation addresses of its own. A range of the file is one memory's until it is destroyed,
+// and a shared mapping of it valid until another is put in its place. Work is kept apart by addresses: where memory has two,
+// whoever mapped it there hands out bytes of one only once all work at the other is over, or will be on the same stream.
+unsafe impl VirtualMemory<HostPtr> for Pager {
+    fn granularity(&self) -> NonZeroU64 {
+        GRANULARITY
+    }
+
+    fn maps_twice(&self) -> bool {
+        true
+    }
+
+    fn reserve(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
+        whole_pages(len)?;
+        let len = usize::try_from(len.get()).unwrap_or(usize::MAX);
+        // SAFETY: New pages wherever the system has room, in place of nothing.
+        let start = unsafe { map_nothing(ptr::null_mut(), len, 0) }?;
+        self.reservations().insert(start, Reservation { start, len });
+        Ok(start)
+    }
+
+    unsafe fn release(&self, at: HostPtr, _len: NonZeroU64) {
+        drop(self.reservations().remove(&at));
+    }
+
+    fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
+        whole_pages(len)?;
+        if !self.accounting.take(len.get()) {
+            return Err(FULL);
+        }
+        let start = self.take(len.get()).inspect_err(|_| self.accounting.give_back(len.get()))?;
+        Ok(Pages { handle: start, len })
+    }
+
+    unsafe fn destroy(&self, pages: Pages) {
+        let (start, len) = (pages.handle, pages.len.get());
+        let Some(file) = self.file.get() else { return };
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: The caller gives up the range, which lies in the file. Should the system refuse, its pages are kept until the
+        // range is taken again.
+        unsafe { libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, len as libc::off_t) };
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).ranges.give_back(start, len);
+        self.accounting.give_back(len);
+    }
+
+    unsafe fn map(&self, at: HostPtr, pages: &Pages) -> DriverResult<()> {
+        let (len, start) = (pages.len.get() as usize, pages.handle as libc::off_t);
+        let (file, access) = (self.file()?.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: The caller promises that the range is reserved, and what is replaced there is of no use to anybody.
+        let mapped = unsafe { libc::mmap(at.as_ptr().cast(), len, access, flags, file, start) };
+        told(mapped).map(drop)
+    }
+
+    unsafe fn unmap(&self, at: HostPtr, len: NonZeroU64) -> DriverResult<()> {
+        // SAFETY: The caller promises a whole mapping, which no work uses. The addresses stay reserved.
+        unsafe { map_nothing(at.as_ptr(), len.get() as usize, libc::MAP_FIXED) }.map(drop)
+    }
+}
+
+fn open() -> io::Result<File> {
+    // SAFETY: The name ends with 0.
+    let descriptor = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: The descriptor is new, and nobody else's.
+    Ok(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// Addresses that nothing can be done with.
+///
+/// # Safety
+/// * With `MAP_FIXED`, nothing uses what is mapped there.
+unsafe fn map_nothing(at: *mut u8, len: usize, fixed: libc::c_int) -> DriverResult<HostPtr> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    // SAFETY: Without `MAP_FIXED` nothing is replaced; with it, the caller promises that nothing uses what is.
+    told(unsafe { libc::mmap(at.cast(), len, libc::PROT_NONE, flags, -1, 0) })
+}
+
+/// What `mmap` said.
+fn told(mapped: *mut libc::c_void) -> DriverResult<HostPtr> {
+    match mapped {
+        libc::MAP_FAILED => Err(refused(&io::Error::last_os_error())),
+        start => Ok(HostPtr::new(start.cast())),
+    }
+}
+
+fn refused(error: &io::Error) -> DriverError {
+    let code = code(error);
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => DriverError { code, ..FULL }, // no addresses, or too many mappings
+        _ => DriverError { kind: DriverErrorKind::Other, code, name: "the system refused", ..FULL },
+    }
+}
+
+fn code(error: &io::Error) -> i64 {
+    error.raw_os_error().unwrap_or(-1).into()
+}
+
+fn whole_pages(len: NonZeroU64) -> DriverResult<()> {
+    let name = "no multiple of the granularity";
+    let refused = DriverError { kind: DriverErrorKind::InvalidArgument, name, ..FULL };
+    len.get().is_multiple_of(GRANULARITY.get()).then_some(()).ok_or(refused)
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: It was reserved once and is given back once, by who promises that nothing is mapped there, or with the
+        // device.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
