@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelerator_core::DriverError;
 
-/// A call of the backend trait.
+/// A call of the backend trait, or of its virtual memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 pub enum Call {
@@ -25,11 +25,17 @@ pub enum Call {
     AllocHost,
     DeallocHost,
     IsCapturing,
+    Reserve,
+    Release,
+    Create,
+    Destroy,
+    Map,
+    Unmap,
 }
 
 impl Call {
     /// All of them, in order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 23] = [
         Self::MemoryInfo,
         Self::Stream,
         Self::Synchronize,
@@ -47,6 +53,12 @@ impl Call {
         Self::AllocHost,
         Self::DeallocHost,
         Self::IsCapturing,
+        Self::Reserve,
+        Self::Release,
+        Self::Create,
+        Self::Destroy,
+        Self::Map,
+        Self::Unmap,
     ];
 
     /// The method's name.
@@ -69,6 +81,12 @@ impl Call {
             Self::AllocHost => "alloc_host",
             Self::DeallocHost => "dealloc_host",
             Self::IsCapturing => "is_capturing",
+            Self::Reserve => "reserve",
+            Self::Release => "release",
+            Self::Create => "create",
+            Self::Destroy => "destroy",
+            Self::Map => "map",
+            Self::Unmap => "unmap",
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A simulated device: addresses only, of any size, with streams held and released by hand.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
+mod virtual_memory;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind,
     DriverResult, EventFlags, GIB, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
+    VirtualMemory,
 };
 
+use self::virtual_memory::Pager;
 use crate::calls::{Call, Calls, failure};
 use crate::controls::Controls;
+use crate::mappings::PhysicalRange;
 use crate::timeline::{Ticket, Timeline};
 
 /// A simulated device.
@@ -25,6 +30,8 @@ pub struct Sim {
     properties: DeviceProperties,
     calls: Calls,
     fail_allocs: AtomicU64,
+    maps: bool,
+    maps_twice: bool,
     memory: Mutex<Memory>,
 }
 
@@ -34,6 +41,7 @@ struct Memory {
     used: u64,
     next: u64,
     live: BTreeMap<u64, u64>,
+    pager: Pager,
 }
 
 /// An address of the simulated device.
@@ -72,11 +80,19 @@ impl Sim {
             uuid: None,
             pci_address: None,
         };
-        let memory = Memory { capacity, used: 0, next: <Self as Controls>::BASE, live: BTreeMap::new() };
+        let memory = Memory {
+            capacity,
+            used: 0,
+            next: <Self as Controls>::BASE,
+            live: BTreeMap::new(),
+            pager: Pager::new(),
+        };
         Self {
             properties,
             calls: Calls::default(),
             fail_allocs: AtomicU64::new(0),
+            maps: true,
+            maps_twice: true,
             memory: Mutex::new(memory),
         }
     }
@@ -88,14 +104,77 @@ impl Sim {
         self
     }
 
+    /// A device that cannot map memory: it offers no [`VirtualMemory`].
+    pub fn without_virtual_memory(mut self) -> Self {
+        self.maps = false;
+        self
+    }
+
+    /// A device that maps the same memory at one address at a time, as
+    /// [`maps_twice`](VirtualMemory::maps_twice) then says: a second mapping is refused.
+    pub fn without_second_mappings(mut self) -> Self {
+        self.maps_twice = false;
+        self
+    }
+
     /// Bytes handed out and not given back.
     pub fn used(&self) -> u64 {
         self.memory().used
     }
 
+    /// The memory behind so many bytes at an address, in the order of the addresses; `None`: not all of them have some.
+    pub fn physical(&self, address: u64, len: u64) -> Option<Vec<PhysicalRange>> {
+        let (memory, end) = (self.memory(), address.checked_add(len)?);
+        let (mut at, mut ranges) = (address, Vec::new());
+        while at < end {
+            let mut range = memory.behind(at)?;
+            range.len = range.len.min(end - at);
+            at += range.len;
+            ranges.push(range);
+        }
+        Some(ranges)
+    }
+
+    /// Whether memory may be asked for: no failure is due, and it is not too much at once.
+    fn admit(&self, call: Call, len: NonZeroU64) -> DriverResult<()> {
+        let injected =
+            self.fail_allocs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if injected.is_ok() {
+            return Err(out_of_memory(call));
+        }
+        if len.get() > self.properties.largest_allocation {
+            let too_large = "more than the largest allocation";
+            return Err(failure(call, DriverErrorKind::AllocationTooLarge, too_large));
+        }
+        Ok(())
+    }
+
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Memory {
+    /// What is behind an address, from there on.
+    fn behind(&self, address: u64) -> Option<PhysicalRange> {
+        let (start, len) = self.live.range(..=address).next_back().map(|(start, len)| (*start, *len)).unzip();
+        let (start, len) = (start.unwrap_or(0), len.unwrap_or(0));
+        let offset = address - start;
+        if offset < len {
+            return Some(PhysicalRange { memory: start, offset, len: len - offset });
+        }
+        self.pager.behind(address)
+    }
+
+    fn charge(&mut self, call: Call, len: NonZeroU64) -> DriverResult<()> {
+        let used = self.used.checked_add(len.get()).filter(|used| *used <= self.capacity);
+        self.used = used.ok_or(out_of_memory(call))?;
+        Ok(())
+    }
+}
+
+fn out_of_memory(call: Call) -> DriverError {
+    failure(call, DriverErrorKind::OutOfMemory, "out of memory")
 }
 
 impl Controls for Sim {
@@ -215,26 +294,13 @@ unsafe impl Backend for Sim {
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<SimPtr> {
         self.calls.count(Call::Alloc);
-        let no_memory = failure(Call::Alloc, DriverErrorKind::OutOfMemory, "out of memory");
-        let injected =
-            self.fail_allocs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        if injected.is_ok() {
-            return Err(no_memory);
-        }
-        if len.get() > self.properties.largest_allocation {
-            let too_large = "more than the largest allocation";
-            return Err(failure(Call::Alloc, DriverErrorKind::AllocationTooLarge, too_large));
-        }
+        self.admit(Call::Alloc, len)?;
         let mut memory = self.memory();
-        let used =
-            memory.used.checked_add(len.get()).filter(|used| *used <= memory.capacity).ok_or(no_memory)?;
         let address = memory.next;
-        memory.used = used;
-        memory.next = len
-            .get()
-            .checked_next_multiple_of(2 * MIB)
-            .and_then(|len| address.checked_add(len))
-            .ok_or(no_memory)?;
+        let rounded = len.get().checked_next_multiple_of(2 * MIB);
+        let next = rounded.and_then(|len| address.checked_add(len)).ok_or(out_of_memory(Call::Alloc))?;
+        memory.charge(Call::Alloc, len)?;
+        memory.next = next;
         memory.live.insert(address, len.get());
         Ok(SimPtr(address))
     }
@@ -271,6 +337,10 @@ unsafe impl Backend for Sim {
     ) -> DriverResult<()> {
         self.calls.count(Call::Fill);
         Err(failure(Call::Fill, DriverErrorKind::Unsupported, "the simulated device has addresses only"))
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<SimPtr>> {
+        self.maps.then_some(self as &dyn VirtualMemory<SimPtr>)
     }
 }
 

@@ -10,16 +10,18 @@ use crate::faulty::Faulty;
 use crate::suite::Capability;
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
-    let case = Case::new(54, "failure_at_every_driver_call", failure_at_every_driver_call);
+    let case = Case::new(54, "failure_at_every_driver_call", failure_at_every_driver_call).of_any_policy();
     vec![case.needs(&[Capability::Execution])]
 }
 
+const SETTINGS: [&str; 5] =
+    ["", "max_split_size_mb:20", "device_side_reuse:True", "caching:False", "expandable_segments:True"];
 const KINDS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
 const MEMORY: u64 = 64 * MIB;
 const HOST_MEMORY: u64 = 8 * MIB;
 
 fn failure_at_every_driver_call<B: Backend>(context: &Context<B>) -> Outcome {
-    for settings in ["", "max_split_size_mb:20", "device_side_reuse:True", "caching:False"] {
+    for settings in SETTINGS {
         // A fresh device for each kind of call, since some are made only at first.
         for call in [Call::Stream, Call::Event] {
             let device = context.device_with(MEMORY, settings)?;
@@ -69,10 +71,11 @@ fn workload<B: Backend>(device: Device<B>, streams: &mut Streams<B>) -> Result<u
     let host = device.host_statistics();
     assert_eq!((host.active_requests.current, host.active_bytes.current), (0, 0));
     assert_eq!(device.backend().live_host_allocations(), 0, "all is given back");
-    check_accumulated(&device.statistics());
+    check_accumulated(device);
     let statistics = device.statistics();
     assert_eq!(statistics.active.all.current, 0);
     assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "all is given back");
+    device.check_reservations();
     // Half of the device is allowed: to the byte, so that what was set aside for a failed request shows.
     device.allocator().set_memory_fraction(0.5)?;
     let usable = device.alloc(MEMORY / 2)?;

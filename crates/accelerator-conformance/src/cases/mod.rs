@@ -3,9 +3,11 @@
 mod allocation;
 mod books;
 mod cache_control;
+mod compact;
 mod context;
 mod devices;
 mod events;
+mod expandable;
 mod injection;
 mod interleavings;
 mod layout;
@@ -20,7 +22,7 @@ mod statistics;
 mod streams;
 mod threads;
 
-use accelerator_core::Backend;
+use accelerator_core::{Backend, Policy};
 use libtest_mimic::Failed;
 
 pub(crate) use self::context::Context;
@@ -36,6 +38,12 @@ pub(crate) struct Case<B: Backend> {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Capability],
     pub(crate) run: Run<B>,
+    /// What is run in its place on a backend that lacks what it needs.
+    pub(crate) instead: Option<fn(&Context<B>) -> Outcome>,
+    /// The policy of its devices, unless it asks for another.
+    pub(crate) policy: Policy,
+    /// Whether what it checks holds under every policy, so that it is run once more under the other one.
+    of_any_policy: bool,
 }
 
 /// Where a case is run.
@@ -47,15 +55,32 @@ pub(crate) enum Run<B: Backend> {
 
 impl<B: Backend> Case<B> {
     fn new(number: u32, name: &'static str, run: fn(&Context<B>) -> Outcome) -> Self {
-        Self { number, name, needs: &[], run: Run::Here(run) }
+        Self::run(number, name, Run::Here(run))
     }
 
     fn elsewhere(number: u32, name: &'static str, reason: &'static str) -> Self {
-        Self { number, name, needs: &[], run: Run::Elsewhere(reason) }
+        Self::run(number, name, Run::Elsewhere(reason))
+    }
+
+    fn run(number: u32, name: &'static str, run: Run<B>) -> Self {
+        Self { number, name, needs: &[], run, instead: None, policy: Policy::Pytorch, of_any_policy: false }
     }
 
     fn needs(self, needs: &'static [Capability]) -> Self {
         Self { needs, ..self }
+    }
+
+    fn or_else(self, instead: fn(&Context<B>) -> Outcome) -> Self {
+        Self { instead: Some(instead), ..self }
+    }
+
+    fn of_any_policy(self) -> Self {
+        Self { of_any_policy: true, ..self }
+    }
+
+    /// At its limit of memory, case 94 counts on whole segments coming free. Where they are shared, memory must be mapped anew.
+    fn needs_under_compact(&self) -> &'static [Capability] {
+        if self.number == 94 { &[Capability::VirtualMemory] } else { self.needs }
     }
 
     pub(crate) fn group(&self) -> Group {
@@ -65,19 +90,30 @@ impl<B: Backend> Case<B> {
             31..=42 => Group::Streams,
             43..=54 => Group::OutOfMemory,
             55..=60 => Group::CacheControl,
-            61..=81 => Group::PinnedMemory,
+            61..=66 => Group::ExpandableSegments,
+            67..=81 => Group::PinnedMemory,
             82..=87 => Group::Statistics,
-            88.. => Group::Threads,
+            88..=97 => Group::Threads,
+            _ => Group::Compact, // from 109 on: what is between is kept for private pools and capture
         }
     }
 
     pub(crate) fn trial_name(&self) -> String {
-        format!("{}{:02}_{}", self.group().letter(), self.number, self.name)
+        let policy = if self.of_any_policy && self.policy == Policy::Compact { " (compact)" } else { "" };
+        format!("{}{:02}_{}{policy}", self.group().letter(), self.number, self.name)
     }
 }
 
-/// All cases by number.
+/// All cases by number, those of any policy once for each.
 pub(crate) fn all<B: Backend>() -> Vec<Case<B>> {
+    let again = numbered().into_iter().filter(|case| case.of_any_policy);
+    let again = again.map(|case| Case { policy: Policy::Compact, needs: case.needs_under_compact(), ..case });
+    let mut cases: Vec<_> = numbered().into_iter().chain(again).collect();
+    cases.sort_by_key(|case| case.number);
+    cases
+}
+
+fn numbered<B: Backend>() -> Vec<Case<B>> {
     let groups = [
         devices::cases(),
         events::cases(),
@@ -89,15 +125,15 @@ pub(crate) fn all<B: Backend>() -> Vec<Case<B>> {
         recovery::cases(),
         injection::cases(),
         cache_control::cases(),
+        expandable::cases(),
         pinned::cases(),
         pinned_copies::cases(),
         pinned_threads::cases(),
         statistics::cases(),
         threads::cases(),
+        compact::cases(),
     ];
-    let mut cases: Vec<_> = groups.into_iter().flatten().collect();
-    cases.sort_by_key(|case| case.number);
-    cases
+    groups.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -106,8 +142,18 @@ mod tests {
 
     #[test]
     fn every_number_of_the_groups_has_one_case() {
-        let numbers: Vec<_> = all::<crate::Sim>().iter().map(|case| case.number).collect();
-        let expected: Vec<_> = (1..=60).chain(77..=87).chain(93..=97).collect();
+        let mut numbers: Vec<_> = numbered::<crate::Sim>().iter().map(|case| case.number).collect();
+        numbers.sort_unstable();
+        let expected: Vec<_> = (1..=66).chain(77..=87).chain(93..=97).chain(109..=113).collect();
         assert_eq!(numbers, expected);
+    }
+
+    #[test]
+    fn names_are_of_one_trial_each() {
+        let mut names: Vec<_> = all::<crate::Sim>().iter().map(Case::trial_name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
     }
 }

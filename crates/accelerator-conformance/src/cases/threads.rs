@@ -15,11 +15,11 @@ use crate::faulty::Faulty;
 
 pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![
-        Case::new(93, "many_threads", many_threads),
-        Case::new(94, "interleavings_at_driver_calls", interleavings_at_driver_calls),
-        Case::new(95, "no_lock_across_driver_calls", no_lock_across_driver_calls),
-        Case::new(96, "thread_end_returns_its_cache", thread_end_returns_its_cache),
-        Case::new(97, "driver_gone_first", driver_gone_first),
+        Case::new(93, "many_threads", many_threads).of_any_policy(),
+        Case::new(94, "interleavings_at_driver_calls", interleavings_at_driver_calls).of_any_policy(),
+        Case::new(95, "no_lock_across_driver_calls", no_lock_across_driver_calls).of_any_policy(),
+        Case::new(96, "thread_end_returns_its_cache", thread_end_returns_its_cache).of_any_policy(),
+        Case::new(97, "driver_gone_first", driver_gone_first).of_any_policy(),
     ]
 }
 
@@ -27,7 +27,11 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 type Held = Mutex<BTreeMap<u64, u64>>;
 
 fn many_threads<B: Backend>(context: &Context<B>) -> Outcome {
-    let device = context.device_with(256 * MIB, "")?;
+    work_on_many_threads(context.device_with(256 * MIB, "")?)?;
+    work_on_many_threads(context.expandable_device()?)
+}
+
+fn work_on_many_threads<B: Backend>(device: Device<B>) -> Outcome {
     let shared = device.side_stream()?;
     let streams = [device.side_stream()?, device.side_stream()?, shared, shared];
     let held = Held::default();
@@ -96,9 +100,10 @@ fn mixed_operations<B: Backend>(
 }
 
 fn no_lock_across_driver_calls<B: Backend>(context: &Context<B>) -> Outcome {
-    for call in [
-        Call::Alloc,
-        Call::Dealloc,
+    // Under the policy `compact` memory is mapped, where it can be.
+    let maps_all = context.is_compact() && context.has_virtual_memory();
+    let segments = if maps_all { &[] } else { &[Call::Alloc, Call::Dealloc][..] };
+    let others = [
         Call::Event,
         Call::Record,
         Call::IsComplete,
@@ -106,16 +111,22 @@ fn no_lock_across_driver_calls<B: Backend>(context: &Context<B>) -> Outcome {
         Call::MemoryInfo,
         Call::Stream,
         Call::Synchronize,
-    ] {
-        stuck_in(context, call)?;
+    ];
+    for call in segments.iter().chain(&others) {
+        stuck_in(context, context.device()?, *call)?;
+    }
+    let mapping = [Call::Create, Call::Map, Call::Unmap, Call::Destroy, Call::Release];
+    for call in mapping.into_iter().filter(|_| context.has_virtual_memory()) {
+        stuck_in(context, context.expandable_device()?, call)?;
     }
     Ok(())
 }
 
 /// Keeps one thread inside a driver call, and sees whether others can still allocate and free on the same stream.
-fn stuck_in<B: Backend>(context: &Context<B>, call: Call) -> Outcome {
-    let device = context.device()?;
+fn stuck_in<B: Backend>(context: &Context<B>, device: Device<B>, call: Call) -> Outcome {
     let (own, user) = (device.default_stream(), device.side_stream()?);
+    // Who needs new memory waits there for who gets some or gives some back.
+    let elsewhere = context.is_compact().then(|| device.alloc_on(512, user)).transpose()?;
     device.hold(user);
     // Something to release, a block that another stream uses, and two that fit the cache.
     let used = device.alloc(15 * MIB)?;
@@ -125,8 +136,8 @@ fn stuck_in<B: Backend>(context: &Context<B>, call: Call) -> Outcome {
 
     let gate = device.backend().gate(call);
     let stuck = in_thread(move || {
-        if call == Call::Alloc {
-            device.free_all([device.alloc(40 * MIB)?])?;
+        if matches!(call, Call::Alloc | Call::Create | Call::Map) {
+            device.free_all([device.alloc(80 * MIB)?])?;
         }
         device.free(used)?; // records an event
         device.free_all([device.alloc(512)?])?; // asks for it
@@ -153,6 +164,7 @@ fn stuck_in<B: Backend>(context: &Context<B>, call: Call) -> Outcome {
     went_on.map_err(|_| format!("others wait for a thread that is inside `{}`", call.name()))??;
     stuck.recv_timeout(STUCK).map_err(|_| format!("`{}` does not return", call.name()))??;
     device.release(user);
+    device.free_all(elsewhere)?;
     device.allocator().empty_cache()?;
     device.check_books();
     assert_eq!(device.reserved(), 0);

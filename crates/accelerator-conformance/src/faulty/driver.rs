@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{
     Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
-    StreamKind, Unavailable,
+    StreamKind, Unavailable, VirtualMemory,
 };
 
 use super::Faulty;
@@ -43,7 +43,7 @@ impl<B: Backend> fmt::Debug for FaultyEvent<B> {
 
 impl<B: Backend> Faulty<B> {
     /// What every call starts with.
-    fn enter(&self, call: Call) {
+    pub(super) fn enter(&self, call: Call) {
         self.calls.count(call);
         if let Some(log) = self.log().as_mut() {
             log.push(call);
@@ -52,7 +52,7 @@ impl<B: Backend> Faulty<B> {
     }
 
     /// What every call that can fail starts with.
-    fn begin(&self, call: Call) -> DriverResult<()> {
+    pub(super) fn begin(&self, call: Call) -> DriverResult<()> {
         self.enter(call);
         self.failures.check(call)
     }
@@ -222,6 +222,10 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     fn is_capturing(&self, stream: &FaultyStream<B>) -> DriverResult<bool> {
         self.begin(Call::IsCapturing)?;
         Ok(stream.capturing.load(Ordering::SeqCst) || self.inner.is_capturing(stream.inner())?)
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {
+        self.inner.virtual_memory().map(|_| self as &dyn VirtualMemory<B::Ptr>)
     }
 }
 

@@ -82,7 +82,7 @@ impl Plan {
             let (_, kind) = self.next.remove(place);
             return Some(failure(call, kind, "injected failure"));
         }
-        if call == Call::Alloc && self.allocs > 0 {
+        if matches!(call, Call::Alloc | Call::Create) && self.allocs > 0 {
             self.allocs -= 1;
             return Some(failure(call, DriverErrorKind::OutOfMemory, "injected lack of memory"));
         }

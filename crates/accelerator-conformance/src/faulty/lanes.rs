@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use accelerator_core::{Backend, DriverError, DriverResult, Place};
+use accelerator_core::{Backend, DevicePtr, DriverError, DriverResult, Place};
 
 use super::host::addresses;
 
@@ -104,6 +104,21 @@ impl<B: Backend> Work<B> {
             }
             Place::Device(_) => false,
         })
+    }
+
+    /// Whether it uses these addresses of the device.
+    fn touches_device(&self, device: &Range<u64>) -> bool {
+        let overlaps = |at: &B::Ptr, len: &NonZeroU64| {
+            let start = at.trace_address();
+            start < device.end && device.start < start + len.get()
+        };
+        match self {
+            Self::Copy { to, from, len } => {
+                [to, from].into_iter().any(|place| matches!(place, Place::Device(at) if overlaps(at, len)))
+            }
+            Self::Fill { at, len, .. } => overlaps(at, len),
+            Self::Record(_) | Self::Wait(_) => false,
+        }
     }
 
     fn submit(&self, inner: &B, native: &B::Stream) -> DriverResult<()> {
@@ -232,8 +247,17 @@ impl<B: Backend> Lanes<B> {
 
     /// Whether work that waits copies from or to these addresses of the host.
     pub(super) fn touch(&self, host: &Range<usize>) -> bool {
+        self.any_waiting(|work| work.touches(host))
+    }
+
+    /// Whether work that waits uses these addresses of the device.
+    pub(super) fn touch_device(&self, device: &Range<u64>) -> bool {
+        self.any_waiting(|work| work.touches_device(device))
+    }
+
+    fn any_waiting(&self, wanted: impl Fn(&Work<B>) -> bool) -> bool {
         self.deferring.load(Ordering::SeqCst)
-            && self.lanes().iter().any(|lane| lane.waiting.iter().any(|work| work.touches(host)))
+            && self.lanes().iter().any(|lane| lane.waiting.iter().any(&wanted))
     }
 
     /// Gives the driver whatever need not wait any longer.

@@ -7,6 +7,7 @@ mod gate;
 mod host;
 mod lanes;
 mod quarantine;
+mod virtual_memory;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ use self::quarantine::Quarantine;
 pub use self::quarantine::{POISON, UseAfterFree};
 use crate::calls::{Call, Calls};
 use crate::controls::Controls;
+use crate::mappings::Mappings;
 
 /// Any backend, with faults on demand. Left alone it does what the backend inside does.
 ///
@@ -37,7 +39,8 @@ use crate::controls::Controls;
 /// * A call can be kept waiting inside the driver, at a [`Gate`].
 /// * The device can be made [smaller](Controls::set_capacity).
 /// * Memory that is given back can be [poisoned and kept](Self::start_quarantine), to find later writes to it.
-/// * Host memory that is given back while late work still has to use it [is found](Self::misuses).
+/// * Host memory that is given back, and device memory that is unmapped, while late work still has to use it [is
+///   found](Self::misuses).
 /// * A stream can be made to say that it [is captured](Self::set_capturing).
 pub struct Faulty<B: Backend> {
     inner: Arc<B>,
@@ -47,6 +50,7 @@ pub struct Faulty<B: Backend> {
     failures: Failures,
     gates: Gates,
     budget: Budget<B::Ptr>,
+    mappings: Mutex<Mappings<B::Ptr>>,
     host: HostMemory,
     lanes: Lanes<B>,
     quarantine: Quarantine<B>,
@@ -64,6 +68,7 @@ impl<B: Backend> Faulty<B> {
             failures: Failures::default(),
             gates: Gates::default(),
             budget: Budget::new(None),
+            mappings: Mutex::new(Mappings::new()),
             host: HostMemory::new(),
             lanes: Lanes::new(),
             quarantine: Quarantine::new(),
@@ -82,7 +87,7 @@ impl<B: Backend> Faulty<B> {
         &self.inner
     }
 
-    /// Makes the `n`-th call from now fail, 1 being the next. `dealloc`, which cannot fail, is not counted.
+    /// Makes the `n`-th call from now fail, 1 being the next. Calls that cannot fail, as `dealloc`, are not counted.
     ///
     /// A `synchronize` that fails has waited all the same, as the trait asks for.
     pub fn fail_call(&self, n: u64, kind: DriverErrorKind) {
@@ -129,9 +134,14 @@ impl<B: Backend> Faulty<B> {
         self.log().take().unwrap_or_default()
     }
 
-    /// Driver allocations that live.
+    /// Driver allocations that live, and memory without an address of its own.
     pub fn live_allocations(&self) -> usize {
-        self.budget.live().len()
+        self.budget.live().len() + self.mappings().all_created().len()
+    }
+
+    /// Reservations of address space that live.
+    pub fn live_reservations(&self) -> usize {
+        self.mappings().all_reserved().len()
     }
 
     /// Bytes of the driver allocations that live.
@@ -154,8 +164,8 @@ impl<B: Backend> Faulty<B> {
         self.host.budget().set_capacity(capacity);
     }
 
-    /// Calls of `dealloc` and `dealloc_host` with what was not allocated, which go no further; and with host memory that
-    /// work still has to use.
+    /// Calls that give back or map what is not there, which go no further; and calls that give back host memory, or unmap
+    /// memory, that work still has to use.
     pub fn misuses(&self) -> u64 {
         self.budget.misuses() + self.host.budget().misuses()
     }
@@ -189,10 +199,10 @@ impl<B: Backend> Faulty<B> {
         self.host.end_quarantine(&*self.inner);
     }
 
-    /// Gives every driver allocation back, that of host memory too, whoever holds it.
+    /// Gives every driver allocation back, those of host memory and of address space too, whoever holds them.
     ///
     /// # Safety
-    /// * Nothing that was allocated here is used afterwards, and no memory is given back or allocated afterwards.
+    /// * Nothing that was allocated here is used afterwards, and no memory is given back, allocated or mapped afterwards.
     #[allow(unsafe_code)] // passes the promise on to `Backend::dealloc`
     pub unsafe fn reclaim(&self) {
         self.release_all();
@@ -209,6 +219,8 @@ impl<B: Backend> Faulty<B> {
             }
         }
         // SAFETY: All work was waited for; the caller promises the rest.
+        unsafe { self.reclaim_virtual_memory() };
+        // SAFETY: As above.
         unsafe { self.host.reclaim(&*self.inner) };
     }
 

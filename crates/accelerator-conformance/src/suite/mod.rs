@@ -28,6 +28,8 @@ pub enum Capability {
     /// Work that is submitted is done sooner or later, and events that are asked say so. Drivers that take work without a device
     /// lack this: waiting ends there, and asking never does.
     Execution,
+    /// Memory is mapped at addresses of its own. The backend itself says whether it offers that.
+    VirtualMemory,
 }
 
 /// All cases, for one backend.

@@ -86,7 +86,7 @@ impl Plan {
         let mut cases = Vec::new();
         for results in &self.results {
             let mut of_suite = std::mem::take(&mut *lock(results));
-            of_suite.sort_by_key(|case| case.number);
+            of_suite.sort_by(|one, other| (one.number, &one.trial).cmp(&(other.number, &other.trial)));
             cases.append(&mut of_suite);
         }
         Report { cases, conclusion }
@@ -123,14 +123,17 @@ impl<B: Backend> Listed<B> {
     fn of(suite: Suite<B>) -> Self {
         let Suite { name, lacks, mut unsupported, mut expected_failures, backend: _ } = suite;
         let cases = cases::all().into_iter().map(|case: Case<B>| {
-            let listing = match (unsupported.remove(&case.number), expected_failures.remove(&case.number)) {
-                (Some(reason), _) => Listing::Unsupported(reason),
-                (None, Some(reason)) => Listing::ExpectedFailure(reason),
+            let listing = match (unsupported.get(&case.number), expected_failures.get(&case.number)) {
+                (Some(reason), _) => Listing::Unsupported(reason.clone()),
+                (None, Some(reason)) => Listing::ExpectedFailure(reason.clone()),
                 (None, None) => Listing::None,
             };
             (case, listing)
         });
-        let cases = cases.collect();
+        let cases: Vec<_> = cases.collect();
+        for list in [&mut unsupported, &mut expected_failures] {
+            list.retain(|number, _| cases.iter().all(|(case, _)| case.number != *number));
+        }
         let unknown = unsupported.into_keys().chain(expected_failures.into_keys()).collect();
         Self { shared: Shared { name, lacks, backend: OnceLock::new() }, cases, unknown }
     }
@@ -159,10 +162,13 @@ impl<B: Backend> Shared<B> {
         if let Listing::Unsupported(reason) = listing {
             return Verdict::Unsupported(reason.clone());
         }
-        if let Some(reason) = case.needs.iter().find_map(|needed| self.lacks.get(needed)) {
-            return Verdict::Skipped(reason.clone());
-        }
-        let context = Context::new(backend, self.lacks.keys().copied().collect());
+        let lacking = case.needs.iter().find_map(|needed| self.lacks(&backend, *needed));
+        let run = match (&lacking, case.instead) {
+            (None, _) => *run,
+            (Some(_), Some(instead)) => instead,
+            (Some(reason), None) => return Verdict::Skipped(reason.clone()),
+        };
+        let context = Context::new(backend, self.lacks.keys().copied().collect(), case.policy);
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&context))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -174,9 +180,17 @@ impl<B: Backend> Shared<B> {
                 "passes, though it is listed as an expected failure ({reason}): take it off the list"
             )),
             (Err(_), Listing::ExpectedFailure(reason)) => Verdict::ExpectedFailure(reason.clone()),
-            (Ok(()), _) => Verdict::Passed,
+            (Ok(()), _) => lacking.map_or(Verdict::Passed, Verdict::Skipped),
             (Err(why), _) => Verdict::Failed(why.message().unwrap_or("failed").to_owned()),
         }
+    }
+
+    /// Why the backend has not what a case needs, if so.
+    fn lacks(&self, backend: &B, needed: Capability) -> Option<String> {
+        let none = || "the driver has no virtual memory".to_owned();
+        let unasked =
+            || (needed == Capability::VirtualMemory && backend.virtual_memory().is_none()).then(none);
+        self.lacks.get(&needed).cloned().or_else(unasked)
     }
 
     fn open(&self) -> Result<Arc<B>, Absent> {

@@ -18,25 +18,31 @@ pub enum Group {
     OutOfMemory,
     /// E: cache control.
     CacheControl,
+    /// F: expandable segments.
+    ExpandableSegments,
     /// H: pinned host memory.
     PinnedMemory,
     /// I: statistics.
     Statistics,
     /// K: threads and process.
     Threads,
+    /// L: the policy `compact`.
+    Compact,
 }
 
 impl Group {
     /// All of them, in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Device,
         Self::Allocation,
         Self::Streams,
         Self::OutOfMemory,
         Self::CacheControl,
+        Self::ExpandableSegments,
         Self::PinnedMemory,
         Self::Statistics,
         Self::Threads,
+        Self::Compact,
     ];
 
     /// Its letter in the names of trials.
@@ -47,9 +53,11 @@ impl Group {
             Self::Streams => 'C',
             Self::OutOfMemory => 'D',
             Self::CacheControl => 'E',
+            Self::ExpandableSegments => 'F',
             Self::PinnedMemory => 'H',
             Self::Statistics => 'I',
             Self::Threads => 'K',
+            Self::Compact => 'L',
         }
     }
 
@@ -61,9 +69,11 @@ impl Group {
             Self::Streams => "streams",
             Self::OutOfMemory => "out of memory",
             Self::CacheControl => "cache control",
+            Self::ExpandableSegments => "expandable segments",
             Self::PinnedMemory => "pinned host memory",
             Self::Statistics => "statistics",
             Self::Threads => "threads and process",
+            Self::Compact => "the policy compact",
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Meanwhile<B: Backend> {
     pub(super) empties: bool,
     /// It takes so much memory that there may be too little for it and another.
     pub(super) takes: bool,
+    /// It may need new memory, or gives some back. Under the policy `compact` it waits for who does the like.
+    pub(super) maps: bool,
 }
 
 impl<B: Backend> Stopped<B> {
@@ -97,19 +99,25 @@ pub(super) fn stopped<B: Backend>() -> Vec<Stopped<B>> {
 
 impl<B: Backend> Meanwhile<B> {
     fn new(name: &'static str, act: Act<B>) -> Self {
-        Self { name, act, waits_for_events: false, empties: false, takes: false }
+        Self { name, act, waits_for_events: false, empties: false, takes: false, maps: false }
+    }
+
+    fn mapping(self) -> Self {
+        Self { maps: true, ..self }
     }
 }
 
 pub(super) fn meanwhile<B: Backend>() -> Vec<Meanwhile<B>> {
     vec![
         Meanwhile::new("an allocation from the cache", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
-        Meanwhile::new("one of a whole segment", |scene, blocks| scene.alloc(scene.own, 24 * MIB, blocks)),
+        Meanwhile::new("one of a whole segment", |scene, blocks| scene.alloc(scene.own, 24 * MIB, blocks))
+            .mapping(),
         Meanwhile::new("two of parts of a segment", |scene, blocks| {
             scene.alloc(scene.own, 13 * MIB, blocks)?;
             scene.alloc(scene.own, 11 * MIB, blocks)?;
             scene.free(blocks.len() - 2, blocks)
-        }),
+        })
+        .mapping(),
         Meanwhile::new("one on another stream", |scene, blocks| scene.alloc(scene.other, 512, blocks)),
         Meanwhile::new("a free", |scene, blocks| scene.free(0, blocks)),
         Meanwhile::new("a free that other streams used", |scene, blocks| scene.free(1, blocks)),
@@ -143,11 +151,13 @@ pub(super) fn meanwhile<B: Backend>() -> Vec<Meanwhile<B>> {
         Meanwhile {
             waits_for_events: true,
             empties: true,
+            maps: true,
             ..Meanwhile::new("empty_cache", |scene, _| scene.device.allocator().empty_cache())
         },
         Meanwhile {
             waits_for_events: true,
             takes: true,
+            maps: true,
             ..Meanwhile::new("one that needs much", |scene, blocks| {
                 scene.alloc(scene.other, 100 * MIB, blocks)
             })

@@ -20,6 +20,7 @@ pub(super) struct Scene<B: Backend> {
     /// Held: what it uses stays in use.
     pub(super) slow: Stream<Faulty<B>>,
     config: AllocatorConfig,
+    pub(super) is_compact: bool,
 }
 
 impl<B: Backend> Clone for Scene<B> {
@@ -53,10 +54,11 @@ impl<B: Backend> Stage<B> {
 
 impl<B: Backend> Scene<B> {
     pub(super) fn new(context: &Context<B>, settings: &str) -> Result<Self> {
-        let config = AllocatorConfig::default().updated(settings)?;
+        let config = context.config(settings)?;
         let device = context.device_with((LIMIT as f64 / config.memory_fraction) as u64, settings)?;
         let (other, slow) = (device.side_stream()?, device.side_stream()?);
-        Ok(Self { device, own: device.default_stream(), other, slow, config })
+        let (own, is_compact) = (device.default_stream(), context.is_compact());
+        Ok(Self { device, own, other, slow, config, is_compact })
     }
 
     /// Something of everything: 40 MiB live, 74 MiB cached on two streams, and 40 MiB that others use, of which 12 MiB

@@ -1,0 +1,335 @@
+//! F, expandable segments: cases 61 to 66.
+//!
+//! Addresses and figures are those of PyTorch's own allocator for the same requests, with pages of 20 MiB.
+
+use accelerator_core::{
+    Backend, BlockState, Buffer, DevicePtr, DriverErrorKind, Error, GIB, MIB, OutOfMemoryCause,
+    SegmentSnapshot,
+};
+
+use super::context::{Device, address, holds};
+use super::out_of_memory::refusal;
+use super::{Case, Context, Outcome};
+use crate::calls::Call;
+use crate::faulty::Faulty;
+use crate::suite::Capability;
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    let cases = [
+        Case::new(61, "grows_in_place", grows_in_place),
+        Case::new(62, "unmaps_and_fills_holes", unmaps_and_fills_holes),
+        Case::new(63, "batches_that_grow", batches_that_grow),
+        Case::new(64, "switched_on_and_off", switched_on_and_off),
+        Case::new(65, "max_split_and_garbage_collection", max_split_and_garbage_collection),
+        Case::new(66, "address_space_exhausted", address_space_exhausted),
+    ];
+    cases.map(|case| case.needs(&[Capability::VirtualMemory]).or_else(falls_back)).into()
+}
+
+const SETTINGS: &str = "expandable_segments:True";
+
+/// Where there is no virtual memory, the same setting gives segments that keep their size.
+fn falls_back<B: Backend>(context: &Context<B>) -> Outcome {
+    let device = context.device_with(GIB, SETTINGS)?;
+    assert!(!device.statistics().expandable_segments);
+    let allocation = device.alloc(3 * MIB)?;
+    assert_eq!(figures(device), [20 * MIB as i64, 1, 1, 0]);
+    assert!(device.allocator().snapshot().segments.iter().all(|segment| !segment.expandable));
+    device.check_books();
+    Ok(device.free(allocation)?)
+}
+
+/// A device on which pages of the large pool have this size.
+fn expandable<B: Backend>(context: &Context<B>, settings: &str) -> Result<(Device<B>, u64), Error> {
+    let device = context.device_with(GIB, settings)?;
+    Ok((device, page(device, 20 * MIB)))
+}
+
+/// What a page of this size takes from the driver.
+fn page<B: Backend>(device: Device<B>, bytes: u64) -> u64 {
+    let granularity = device.backend().virtual_memory().map(|memory| memory.granularity().get());
+    bytes.next_multiple_of(granularity.unwrap_or(bytes))
+}
+
+/// Bytes reserved; segments that keep their size; times that the driver gave memory, and that it got some back.
+fn figures<B: Backend>(device: Device<B>) -> [i64; 4] {
+    let statistics = device.statistics();
+    let [reserved, segments] =
+        [statistics.reserved_bytes, statistics.segment].map(|statistic| statistic.all.current);
+    [reserved, segments, statistics.num_device_alloc, statistics.num_device_free]
+}
+
+/// Ranges of mapped pages: where they start, counted from an address, and their blocks; free ones are negative.
+fn ranges<B: Backend>(device: Device<B>, from: u64) -> Vec<(u64, Vec<i64>)> {
+    let segments = device.allocator().snapshot().segments;
+    let of = |segment: SegmentSnapshot| {
+        let size = |free, size: u64| if free { -(size as i64) } else { size as i64 };
+        let blocks = segment.blocks.iter();
+        let sizes = blocks.map(|block| size(block.state == BlockState::Inactive, block.size)).collect();
+        (segment.address.wrapping_sub(from), sizes)
+    };
+    segments.into_iter().filter(|segment| segment.expandable).map(of).collect()
+}
+
+/// A buffer on the default stream, which holds the value where memory holds anything.
+fn filled<B: Backend>(
+    context: &Context<B>,
+    device: Device<B>,
+    bytes: u64,
+    value: u8,
+) -> Result<Buffer<Faulty<B>>, Error> {
+    if context.offers(Capability::Bytes) {
+        return device.filled(bytes, value);
+    }
+    device.buffer(bytes, device.default_stream())
+}
+
+fn assert_holds<B: Backend>(context: &Context<B>, device: Device<B>, buffers: &[(&Buffer<Faulty<B>>, u8)]) {
+    for (buffer, value) in buffers.iter().filter(|_| context.offers(Capability::Bytes)) {
+        let held = holds(buffer, *value, device.default_stream());
+        assert!(held.is_ok_and(|held| held), "the bytes {value} are still there");
+    }
+}
+
+fn start<B: Backend>(buffer: &Buffer<Faulty<B>>) -> u64 {
+    buffer.ptr().map_or(0, DevicePtr::trace_address)
+}
+
+fn grows_in_place<B: Backend>(context: &Context<B>) -> Outcome {
+    let (device, page) = expandable(context, SETTINGS)?;
+    assert!(device.statistics().expandable_segments);
+    let (half, large) = (page as i64 / 2, page as i64);
+    let first = filled(context, device, page + page / 2, 1)?;
+    let from = start(&first);
+    assert_eq!(figures(device), [2 * large, 0, 1, 0]);
+    assert_eq!(ranges(device, from), [(0, vec![3 * half, -half])]);
+    let second = filled(context, device, page + page / 2, 2)?;
+    assert_eq!(start(&second), from + page + page / 2, "what is free at the end is used with what comes");
+    assert_eq!(figures(device), [3 * large, 0, 2, 0]);
+    assert_eq!(ranges(device, from), [(0, vec![3 * half, 3 * half])]);
+    assert_holds(context, device, &[(&first, 1), (&second, 2)]);
+    device.check_books();
+
+    drop((first, second));
+    let whole = filled(context, device, 5 * page, 3)?;
+    assert_eq!((start(&whole), figures(device)), (from, [5 * large, 0, 3, 0]), "grown, not new");
+    assert_holds(context, device, &[(&whole, 3)]);
+    let calls = [Call::Alloc, Call::Reserve, Call::Create, Call::Map, Call::Unmap];
+    assert_eq!(calls.map(|call| device.calls(call)), [0, 1, 5, 5, 0], "a page at a time");
+
+    // The small pool and other streams have segments of their own.
+    let small = self::page(device, 2 * MIB);
+    let mut little = Vec::new();
+    while little.len() as u64 * MIB <= 2 * small {
+        little.push(device.alloc(MIB)?);
+    }
+    let places: Vec<u64> = little.iter().map(|one| address(one) - address(&little[0])).collect();
+    assert!(places.iter().enumerate().all(|(number, place)| *place == number as u64 * MIB), "{places:?}");
+    assert_eq!(device.reserved(), 5 * page + 3 * small);
+    let aside = device.alloc_on(2 * MIB, device.side_stream()?)?;
+    assert_eq!((device.reserved(), device.calls(Call::Reserve)), (6 * page + 3 * small, 3));
+    device.check_books();
+    device.free_all(little)?;
+    Ok(device.free(aside)?)
+}
+
+fn unmaps_and_fills_holes<B: Backend>(context: &Context<B>) -> Outcome {
+    let (device, page) = expandable(context, SETTINGS)?;
+    let (quarter, large) = (page as i64 / 4, page as i64);
+    let user = device.side_stream()?;
+    let first = filled(context, device, page, 1)?;
+    let (hole, piece) = (device.buffer(page, device.default_stream())?, device.alloc(page / 4 * 3)?);
+    let last = filled(context, device, page / 4 * 5, 4)?;
+    let from = start(&first);
+    assert_eq!(ranges(device, from), [(0, vec![large, large, 3 * quarter, 5 * quarter])]);
+
+    // A page is unmapped when nobody uses it any more; less than a page stays.
+    device.hold(user);
+    hole.record_use(user)?;
+    device.free(piece)?;
+    drop(hole);
+    device.backend().start_log();
+    device.allocator().empty_cache()?;
+    let log = device.backend().take_log();
+    assert_eq!(log.first(), Some(&Call::WaitHost), "what is pending is waited for first");
+    // And an event behind all that the stream was given.
+    let [recorded, waited, unmapped, destroyed] = [Call::Record, Call::WaitHost, Call::Unmap, Call::Destroy]
+        .map(|wanted| log.iter().rposition(|call| *call == wanted));
+    assert!(recorded.is_some() && recorded < waited && waited < unmapped && unmapped < destroyed, "{log:?}");
+    device.release(user);
+    assert_eq!(figures(device), [3 * large, 0, 4, 1]);
+    assert_eq!(
+        ranges(device, from),
+        [(0, vec![large]), (2 * page, vec![-3 * quarter, 5 * quarter])],
+        "the addresses of both sides stay"
+    );
+    let segments = device.allocator().snapshot().segments;
+    assert_eq!(segments[0].created, segments[1].created, "one segment");
+    device.check_books();
+
+    // The lowest hole that fits, with what is free behind it; what does not fit there, at the end.
+    let filling = filled(context, device, page / 2 * 3, 5)?;
+    assert_eq!((start(&filling), figures(device)), (from + page, [4 * large, 0, 5, 1]));
+    let behind = filled(context, device, page / 5 * 3, 6)?;
+    assert_eq!((start(&behind), figures(device)), (from + 4 * page, [5 * large, 0, 6, 1]));
+    assert_holds(context, device, &[(&first, 1), (&last, 4), (&filling, 5), (&behind, 6)]);
+    device.check_books();
+
+    drop((first, last, filling, behind));
+    device.allocator().empty_cache()?;
+    assert_eq!(figures(device), [0, 0, 6, 2]);
+    let taken = [Call::Reserve, Call::Create, Call::Map].map(|call| device.calls(call));
+    let given_back = [Call::Release, Call::Destroy, Call::Unmap].map(|call| device.calls(call));
+    assert_eq!((taken, given_back), ([1, 6, 6], [1, 6, 6]));
+    Ok(())
+}
+
+/// Each batch needs a little more of everything, and what the one before has left fits nowhere.
+fn batches_that_grow<B: Backend>(context: &Context<B>) -> Outcome {
+    let (device, page) = expandable(context, SETTINGS)?;
+    for (batch, pages) in (4..9).zip([6, 7, 9, 10, 11]) {
+        let mut layers = Vec::new();
+        for layer in 2..8 {
+            layers.push((filled(context, device, batch * layer * page / 20, layer as u8)?, layer as u8));
+        }
+        assert_eq!(device.reserved(), pages * page, "batch {batch}");
+        let layers: Vec<_> = layers.iter().map(|(buffer, value)| (buffer, *value)).collect();
+        assert_holds(context, device, &layers);
+        device.check_books();
+    }
+    assert_eq!(device.calls(Call::Reserve), 1);
+    Ok(())
+}
+
+fn switched_on_and_off<B: Backend>(context: &Context<B>) -> Outcome {
+    let (device, page) = expandable(context, "")?;
+    let allocator = device.allocator();
+    let default = allocator.config();
+    let on = default.updated(SETTINGS)?;
+    let (bytes, large, step) = (page / 2 * 3, page as i64, 20 * MIB as i64);
+    let classic = large / 2 * 3;
+    let first = device.alloc(bytes)?;
+    let (kept, place) = (device.alloc(3 * MIB)?, address(&first));
+    device.free(first)?;
+    assert!(!device.statistics().expandable_segments);
+
+    // What was cached serves on; what is new is mapped.
+    allocator.set_config(on);
+    assert!(device.statistics().expandable_segments);
+    let cached = [device.alloc(15 * MIB)?, device.alloc(3 * MIB)?];
+    assert_eq!(address(&cached[0]), address(&kept) + 3 * MIB);
+    assert_eq!(address(&cached[1]), place);
+    let mapped = device.alloc(bytes)?;
+    let place = address(&mapped);
+    assert_eq!(figures(device), [classic + step + 2 * large, 2, 3, 0]);
+    device.check_books();
+    device.free(mapped)?;
+
+    // Switched off, what is mapped serves nobody.
+    allocator.set_config(default);
+    assert!(!device.statistics().expandable_segments);
+    let segment = device.alloc(bytes)?;
+    assert_eq!(figures(device), [2 * classic + step + 2 * large, 3, 4, 0]);
+    device.check_books();
+    allocator.set_config(on);
+    let again = device.alloc(bytes)?;
+    assert_eq!(address(&again), place);
+    assert_eq!(figures(device), [2 * classic + step + 2 * large, 3, 4, 0]);
+
+    // It goes back all the same.
+    device.free_all([again, segment, kept])?;
+    device.free_all(cached)?;
+    allocator.set_config(default);
+    device.allocator().empty_cache()?;
+    assert_eq!(figures(device), [0, 0, 4, 4]);
+    assert_eq!((device.calls(Call::Dealloc), device.calls(Call::Unmap)), (3, 2));
+    device.check_books();
+    Ok(())
+}
+
+fn max_split_and_garbage_collection<B: Backend>(context: &Context<B>) -> Outcome {
+    // As many pages as fit into 400 MiB; half of them are allowed, and collection starts at a quarter.
+    let rest = "max_split_size_mb:40,garbage_collection_threshold:0.5,per_process_memory_fraction:0.5";
+    let mapping = format!("{SETTINGS},{rest}");
+    let page = page(context.device()?, 20 * MIB);
+    let (device, large) = (context.device_with(20 * page, &mapping)?, page as i64);
+    let small = self::page(device, 2 * MIB) as i64;
+    let sizes = [3 * page, page, page / 2];
+    let [old, kept, half] = sizes.map(|bytes| device.alloc(bytes));
+    let (old, kept, half) = (old?, kept?, half?);
+    let from = address(&old);
+    device.free(old)?;
+    assert_eq!(figures(device), [5 * large, 0, 3, 0]);
+    device.free(half)?;
+    for _ in 0..2 {
+        device.free_all([device.alloc(512)?])?;
+    }
+    // Over the threshold: free pages are not collected, but back they go when the limit refuses the request.
+    let tail = device.alloc(5 * page)?;
+    assert_eq!(address(&tail), from + 4 * page);
+    assert_eq!(figures(device), [6 * large, 0, 5, 3]);
+    assert_eq!(device.statistics().num_alloc_retries, 1);
+    let front = device.alloc(3 * page)?;
+    assert_eq!((address(&front), figures(device)), (from, [9 * large, 0, 6, 3]), "the hole");
+    assert_eq!(device.statistics().oversize_allocations.current, 2);
+    assert_eq!(refusal(device, page / 2 * 3)?.cause, OutOfMemoryCause::Limit);
+    device.check_books();
+    device.free_all([front, tail, kept])?;
+
+    // Segments that keep their size are collected beside them, and are split, however large.
+    let device = context.device_with(20 * page, rest)?;
+    let oversize = device.alloc(3 * page)?;
+    let place = address(&oversize);
+    device.free(oversize)?;
+    device.allocator().set_config(device.allocator().config().updated(&mapping)?);
+    let mapped = device.alloc(page / 2 * 3)?;
+    let from = address(&mapped);
+    device.free(mapped)?;
+    for _ in 0..3 {
+        device.free_all([device.alloc(512)?])?;
+    }
+    assert_eq!(figures(device), [5 * large + small, 1, 3, 0]);
+    let split = device.alloc(page / 2 * 5)?;
+    assert_eq!((address(&split), split.size()), (place, page / 2 * 5));
+    device.free(split)?;
+    let next = device.alloc(5 * page)?;
+    assert_eq!((address(&next), figures(device)), (from, [5 * large + small, 0, 4, 1]));
+    assert_eq!((device.calls(Call::Dealloc), device.calls(Call::Unmap)), (1, 0));
+    device.check_books();
+    Ok(device.free(next)?)
+}
+
+fn address_space_exhausted<B: Backend>(context: &Context<B>) -> Outcome {
+    let (device, page) = expandable(context, SETTINGS)?;
+    let driver = device.backend();
+    // Once: asked again.
+    driver.fail_next(Call::Reserve, DriverErrorKind::OutOfMemory);
+    let first = device.alloc(page)?;
+    assert_eq!((device.statistics().num_alloc_retries, device.calls(Call::Reserve)), (1, 2));
+    // Twice, on another stream: there is none. What is reserved serves on.
+    for _ in 0..2 {
+        driver.fail_next(Call::Reserve, DriverErrorKind::OutOfMemory);
+    }
+    let side = device.side_stream()?;
+    match device.alloc_on(page, side) {
+        Err(Error::OutOfMemory(report)) => {
+            assert_eq!(report.cause, OutOfMemoryCause::AddressSpace);
+            assert!(report.to_string().contains("address space"), "{report}");
+        }
+        other => return Err(format!("expected out of memory, not {other:?}").into()),
+    }
+    assert_eq!(figures(device), [page as i64, 0, 1, 0]);
+    device.check_books();
+    let second = device.alloc(page)?;
+    assert_eq!(address(&second), address(&first) + page);
+    // Another error is told as it is.
+    driver.fail_next(Call::Reserve, DriverErrorKind::Other);
+    match device.alloc_on(page, side) {
+        Err(Error::Driver { .. }) => {}
+        other => return Err(format!("expected an error of the driver, not {other:?}").into()),
+    }
+    let third = device.alloc_on(page, side)?;
+    assert_eq!((device.reserved(), driver.live_reservations()), (3 * page, 2));
+    device.check_books();
+    Ok(device.free_all([first, second, third])?)
+}

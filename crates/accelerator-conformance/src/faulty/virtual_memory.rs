@@ -1,0 +1,145 @@
+//! The calls of virtual memory, with their faults.
+#![allow(unsafe_code)] // the trait is unsafe to implement
+
+use std::num::NonZeroU64;
+use std::sync::{MutexGuard, PoisonError};
+
+use accelerator_core::{Backend, DevicePtr, DriverErrorKind, DriverResult, Pages, VirtualMemory};
+
+use super::Faulty;
+use crate::calls::{Call, failure};
+use crate::controls::Controls;
+use crate::mappings::{Mappings, Misuse};
+
+impl<B: Backend> Faulty<B> {
+    /// The calls of the driver inside. Nobody is given those here where it has none.
+    fn pager(&self, call: Call) -> DriverResult<&dyn VirtualMemory<B::Ptr>> {
+        let none = failure(call, DriverErrorKind::Unsupported, "the driver inside has no virtual memory");
+        self.inner.virtual_memory().ok_or(none)
+    }
+
+    /// Counts what is not allowed, which goes no further.
+    fn allowed<T>(&self, call: Call, books: Result<T, Misuse>) -> DriverResult<T> {
+        books.map_err(|misuse| {
+            self.budget.add_misuse();
+            failure(call, DriverErrorKind::InvalidArgument, misuse)
+        })
+    }
+
+    pub(super) fn mappings(&self) -> MutexGuard<'_, Mappings<B::Ptr>> {
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back all memory without an address of its own, and all address space, whoever holds it.
+    ///
+    /// # Safety
+    /// * Nothing of it is used, given back or mapped afterwards.
+    pub(super) unsafe fn reclaim_virtual_memory(&self) {
+        let Some(inner) = self.inner.virtual_memory() else { return };
+        let mut mappings = self.mappings();
+        for (at, len) in mappings.all_mapped() {
+            // SAFETY: A whole mapping; the caller promises that nothing uses it.
+            let unmapped = unsafe { inner.unmap(at, len) };
+            if unmapped.is_ok() {
+                // It was listed, so it is there.
+                let _ = mappings.unmap(at, len);
+            }
+        }
+        for pages in mappings.all_created() {
+            if mappings.destroy(&pages).is_ok() {
+                self.budget.refund(pages.len);
+                // SAFETY: Memory of the driver inside, mapped nowhere and taken off the books.
+                unsafe { inner.destroy(pages) };
+            }
+        }
+        for (at, len) in mappings.all_reserved() {
+            if mappings.release(at, len).is_ok() {
+                // SAFETY: A reservation of the driver inside, with nothing mapped, taken off the books.
+                unsafe { inner.release(at, len) };
+            }
+        }
+    }
+}
+
+// SAFETY: Address space, memory and mappings are those of the driver inside, whose contract is the same; what the contract
+// does not allow goes no further.
+unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
+    fn granularity(&self) -> NonZeroU64 {
+        self.inner.virtual_memory().map_or(NonZeroU64::MIN, VirtualMemory::granularity)
+    }
+
+    fn maps_twice(&self) -> bool {
+        self.inner.virtual_memory().is_some_and(VirtualMemory::maps_twice)
+    }
+
+    fn reserve(&self, len: NonZeroU64) -> DriverResult<B::Ptr> {
+        self.begin(Call::Reserve)?;
+        let at = self.pager(Call::Reserve)?.reserve(len)?;
+        self.mappings().reserve(at, len);
+        Ok(at)
+    }
+
+    unsafe fn release(&self, at: B::Ptr, len: NonZeroU64) {
+        self.enter(Call::Release);
+        let released = self.mappings().release(at, len);
+        if let (Ok(()), Ok(inner)) = (self.allowed(Call::Release, released), self.pager(Call::Release)) {
+            // SAFETY: `mappings` knew it as a reservation with nothing mapped, and no longer does.
+            unsafe { inner.release(at, len) };
+        }
+    }
+
+    fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
+        self.begin(Call::Create)?;
+        let inner = self.pager(Call::Create)?;
+        if !self.budget.reserve(len) {
+            return Err(failure(Call::Create, DriverErrorKind::OutOfMemory, "the device's limit"));
+        }
+        let created = inner.create(len);
+        match &created {
+            Ok(pages) => self.mappings().create(pages),
+            Err(_) => self.budget.refund(len),
+        }
+        created
+    }
+
+    unsafe fn destroy(&self, pages: Pages) {
+        self.enter(Call::Destroy);
+        let destroyed = self.mappings().destroy(&pages);
+        if let (Ok(()), Ok(inner)) = (self.allowed(Call::Destroy, destroyed), self.pager(Call::Destroy)) {
+            let len = pages.len;
+            // SAFETY: `mappings` knew it as memory that is mapped nowhere, and no longer does.
+            unsafe { inner.destroy(pages) };
+            self.budget.refund(len);
+        }
+    }
+
+    unsafe fn map(&self, at: B::Ptr, pages: &Pages) -> DriverResult<()> {
+        self.begin(Call::Map)?;
+        let inner = self.pager(Call::Map)?;
+        let entered = self.mappings().map(at, pages, inner.granularity());
+        self.allowed(Call::Map, entered)?;
+        // SAFETY: `mappings` had nothing mapped there, inside of one reservation, and knew the memory.
+        let mapped = unsafe { inner.map(at, pages) };
+        mapped.inspect_err(|_| {
+            // It was just entered, so it is there.
+            let _ = self.mappings().unmap(at, pages.len);
+        })
+    }
+
+    unsafe fn unmap(&self, at: B::Ptr, len: NonZeroU64) -> DriverResult<()> {
+        self.begin(Call::Unmap)?;
+        let inner = self.pager(Call::Unmap)?;
+        let whole = self.mappings().is_mapping(at, len).then_some(()).ok_or("it is no whole mapping");
+        self.allowed(Call::Unmap, whole)?;
+        let start = at.trace_address();
+        if self.lanes.touch_device(&(start..start + len.get())) {
+            self.budget.add_misuse(); // the caller promised that there is no such work
+            self.lanes.force_bytes(&self.inner);
+            self.settle();
+        }
+        // SAFETY: `mappings` knows it as one whole mapping; the caller promises that all work is over.
+        unsafe { inner.unmap(at, len) }?;
+        let removed = self.mappings().unmap(at, len);
+        self.allowed(Call::Unmap, removed)
+    }
+}
