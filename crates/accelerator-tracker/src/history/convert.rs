@@ -19,6 +19,8 @@ impl MemorySnapshot {
         let mut places = Places::default();
         let segments = &history.snapshot.segments;
         self.segments.extend(segments.iter().map(|segment| segment_of(segment, history, &mut places)));
+        let aliases = &history.snapshot.aliases;
+        self.aliases.extend(aliases.iter().map(|segment| segment_of(segment, history, &mut places)));
         let mut trace = Vec::with_capacity(history.entries.len());
         let mut notes = Vec::new();
         let mut config = history.settings;
@@ -71,6 +73,7 @@ fn segment_of(segment: &SegmentSnapshot, history: &History, places: &mut Places)
                 accelerator_core::BlockState::Allocated => BlockState::Allocated,
                 accelerator_core::BlockState::PendingFree => BlockState::AwaitingFree,
                 accelerator_core::BlockState::Inactive => BlockState::Inactive,
+                accelerator_core::BlockState::Aliased => BlockState::Aliased,
             },
             frames: places.of(context).frames,
         }
@@ -88,7 +91,7 @@ fn segment_of(segment: &SegmentSnapshot, history: &History, places: &mut Places)
             PoolKind::Large => SegmentType::Large,
         },
         pool_id: (0, 0),
-        is_expandable: false,
+        is_expandable: segment.expandable,
         blocks: blocks.collect(),
         frames: places.of(history.segment_contexts.get(&segment.address)).frames,
     }
@@ -102,6 +105,8 @@ fn pytorch_action(action: &HistoryAction) -> Action {
         HistoryAction::FreeCompleted => Action::FreeCompleted,
         HistoryAction::SegmentAlloc => Action::SegmentAlloc,
         HistoryAction::SegmentFree => Action::SegmentFree,
+        HistoryAction::SegmentMap => Action::SegmentMap,
+        HistoryAction::SegmentUnmap => Action::SegmentUnmap,
         HistoryAction::Snapshot => Action::Snapshot,
         HistoryAction::OutOfMemory { device_free } => Action::OutOfMemory { device_free: *device_free },
         HistoryAction::CacheEmptied

@@ -17,7 +17,7 @@ pub(super) fn allocator_settings(config: &AllocatorConfig) -> Vec<(String, Setti
         ("PYTORCH_CUDA_ALLOC_CONF", Setting::Text(config.to_string().into())),
         ("max_split_size", limit(config.max_split_size)),
         ("garbage_collection_threshold", Setting::Real(config.garbage_collection_threshold)),
-        ("expandable_segments", Setting::Flag(false)),
+        ("expandable_segments", Setting::Flag(config.expandable_segments)),
         ("pinned_num_register_threads", Setting::Integer(1)),
         ("release_lock_on_cudamalloc", Setting::Flag(false)),
         ("pinned_use_cuda_host_register", Setting::Flag(false)),

@@ -1,11 +1,15 @@
-use std::collections::{BTreeMap, HashMap};
+mod pages;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use accelerator_core::Bytes;
 
 use super::profile::{Marker, Profile, Sample, Span};
 use super::segments::{MapBlock, MapSegment, Moment, scope};
-use crate::snapshot::{Action, BlockState, MemorySnapshot, Segment, SegmentType, TraceEntry};
+use crate::snapshot::{
+    Action, BlockState, DeviceNotes, MemorySnapshot, Note, NoteKind, Segment, SegmentType, TraceEntry,
+};
 
 /// Requests are rounded up to a multiple of it; a history has only what was asked for.
 const ROUNDED_TO: u64 = 512;
@@ -18,14 +22,18 @@ impl Profile {
         let none = Vec::new();
         let entries = snapshot.device_traces.get(device as usize).unwrap_or(&none);
         let segments: Vec<_> = snapshot.segments.iter().filter(|segment| segment.device == device).collect();
-        let mut state = State::at_the_end(&segments);
+        let aliases: Vec<_> = snapshot.aliases.iter().filter(|alias| alias.device == device).collect();
+        let mut state = State::at_the_end(&segments, &aliases);
+        state.has_aliases = !aliases.is_empty() || is_compact(snapshot, device);
         let mut profile = Self { title: title.to_owned(), ..Self::default() };
         profile.samples = samples(&mut state, entries);
         profile.allocated_before = Some(bytes(state.allocated));
-        profile.spans = spans(entries, &segments);
+        profile.spans = spans(entries, segments.iter().chain(&aliases));
         profile.markers = markers(snapshot, device, &profile);
         profile.moments = moments(&profile, state, entries);
-        let at_the_end = segments.into_iter().map(MapSegment::from).collect();
+        let at_the_end = segments.into_iter().map(|segment| MapSegment::new(segment, false));
+        let at_the_end =
+            at_the_end.chain(aliases.into_iter().map(|alias| MapSegment::new(alias, true))).collect();
         let call = entries.len().saturating_sub(1);
         profile.moments.push(Moment { name: "the end".to_owned(), call, segments: at_the_end });
         if let Some(notes) = snapshot.notes.iter().find(|notes| notes.device == device) {
@@ -46,6 +54,11 @@ impl Profile {
 #[derive(Clone, Default)]
 struct State {
     segments: BTreeMap<u64, MapSegment>,
+    /// Those that are pages of expandable segments.
+    ranges: HashSet<u64>,
+    /// Whether the policy `compact` was in use, which puts blocks at second addresses. Where their bytes are at home, only the
+    /// end tells.
+    has_aliases: bool,
     blocks: BTreeMap<u64, MapBlock>,
     allocated: i128,
     active: i128,
@@ -53,22 +66,29 @@ struct State {
 }
 
 impl State {
-    fn at_the_end(segments: &[&Segment]) -> Self {
+    fn at_the_end(segments: &[&Segment], aliases: &[&Segment]) -> Self {
         let mut state = Self::default();
         for segment in segments {
             state.reserved += i128::from(segment.total_size);
             let mut address = segment.address;
             for block in &segment.blocks {
-                if block.state != BlockState::Inactive {
+                if !matches!(block.state, BlockState::Inactive | BlockState::Aliased) {
                     state.put(address, block.size, block.state, scope(&block.frames));
                 }
                 address = address.saturating_add(block.size);
             }
-            state
-                .segments
-                .insert(segment.address, MapSegment { blocks: Vec::new(), ..MapSegment::from(*segment) });
+            state.segments.insert(
+                segment.address,
+                MapSegment { blocks: Vec::new(), ..MapSegment::new(segment, false) },
+            );
+            if segment.is_expandable {
+                state.ranges.insert(segment.address);
+            }
             // The size of a segment is that of its only block until it is drawn.
             state.resize(segment.address, segment.total_size);
+        }
+        for block in aliases.iter().flat_map(|alias| &alias.blocks) {
+            state.put(block.address, block.size, block.state, scope(&block.frames));
         }
         state
     }
@@ -110,7 +130,8 @@ impl State {
         self.reserved += i128::from(entry.size);
         // Only small segments are as small.
         let pool = if entry.size <= 2 << 20 { SegmentType::Small } else { SegmentType::Large };
-        let segment = MapSegment { pool, stream: entry.stream, address: entry.address, blocks: Vec::new() };
+        let (stream, address) = (entry.stream, entry.address);
+        let segment = MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() };
         self.segments.entry(entry.address).or_insert(segment);
         self.resize(entry.address, entry.size);
     }
@@ -127,8 +148,10 @@ impl State {
             }
             Action::FreeRequested => self.turn(entry, BlockState::AwaitingFree),
             Action::FreeCompleted => drop(self.take(entry.address)),
-            Action::SegmentAlloc | Action::SegmentMap => self.add_segment(entry),
-            Action::SegmentFree | Action::SegmentUnmap => self.remove_segment(entry),
+            Action::SegmentAlloc => self.add_segment(entry),
+            Action::SegmentFree => self.remove_segment(entry),
+            Action::SegmentMap => self.add_pages(entry),
+            Action::SegmentUnmap => self.remove_pages(entry),
             Action::Snapshot | Action::OutOfMemory { .. } | Action::Other => {}
         }
     }
@@ -140,8 +163,10 @@ impl State {
             Action::FreeCompleted => {
                 self.put(entry.address, rounded(entry), BlockState::AwaitingFree, scope(&entry.frames));
             }
-            Action::SegmentAlloc | Action::SegmentMap => self.remove_segment(entry),
-            Action::SegmentFree | Action::SegmentUnmap => self.add_segment(entry),
+            Action::SegmentAlloc => self.remove_segment(entry),
+            Action::SegmentFree => self.add_segment(entry),
+            Action::SegmentMap => self.remove_pages(entry),
+            Action::SegmentUnmap => self.add_pages(entry),
             Action::Snapshot | Action::OutOfMemory { .. } | Action::Other => {}
         }
     }
@@ -169,8 +194,32 @@ impl State {
             }
             MapSegment { blocks, ..segment.clone() }
         });
-        segments.collect()
+        segments.chain(self.aliases()).collect()
     }
+
+    /// The blocks at second addresses, where there are such: those that lie in no segment.
+    fn aliases(&self) -> impl Iterator<Item = MapSegment> {
+        let is_home = |address: u64| {
+            let before = self.segments.range(..=address).next_back();
+            before.is_some_and(|(start, segment)| address - start < segment.size())
+        };
+        let blocks = self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_home(**address));
+        blocks.map(|(address, block)| MapSegment {
+            pool: SegmentType::Large,
+            stream: 0, // not told, and not shown
+            address: *address,
+            is_alias: true,
+            blocks: vec![block.clone()],
+        })
+    }
+}
+
+/// Whether a device had the policy `compact` at any time.
+fn is_compact(snapshot: &MemorySnapshot, device: u32) -> bool {
+    let names = |settings: &str| settings.contains("policy:compact");
+    let of_note = |note: &Note| matches!(&note.kind, NoteKind::Settings(settings) if names(settings));
+    let of_device = |notes: &DeviceNotes| names(&notes.settings) || notes.notes.iter().any(of_note);
+    snapshot.notes.iter().filter(|notes| notes.device == device).any(of_device)
 }
 
 /// A count of a file that does not fit together may be below zero.
@@ -235,7 +284,7 @@ impl Names {
 }
 
 /// The allocations: those of the history, and those that were there before.
-fn spans(entries: &[TraceEntry], segments: &[&Segment]) -> Vec<Span> {
+fn spans<'s>(entries: &[TraceEntry], segments: impl Iterator<Item = &'s &'s Segment>) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut live = HashMap::<u64, usize>::new();
     for (call, entry) in entries.iter().enumerate() {
@@ -251,7 +300,7 @@ fn spans(entries: &[TraceEntry], segments: &[&Segment]) -> Vec<Span> {
             _ => {}
         }
     }
-    let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    let blocks = segments.flat_map(|segment| &segment.blocks);
     let older =
         blocks.filter(|block| block.state == BlockState::Allocated && !live.contains_key(&block.address));
     spans.extend(older.map(|block| Span { bytes: block.requested_size, start: None, end: None }));
@@ -276,9 +325,6 @@ fn markers(snapshot: &MemorySnapshot, device: u32, profile: &Profile) -> Vec<Mar
 
 /// The segments at the peaks and on the way; `state` is that of the start.
 fn moments(profile: &Profile, mut state: State, entries: &[TraceEntry]) -> Vec<Moment> {
-    if entries.iter().any(|entry| matches!(entry.action, Action::SegmentMap | Action::SegmentUnmap)) {
-        return Vec::new(); // which pages of a segment were there is not followed
-    }
     let wanted = profile.moments_of_interest(Profile::EVEN_MOMENTS);
     let mut wanted = wanted.into_iter().filter(|(call, _)| call + 1 < entries.len()).peekable();
     let mut moments = Vec::new();

@@ -24,6 +24,9 @@ pub struct MapSegment {
     pub stream: u64,
     /// Where it starts.
     pub address: u64,
+    /// Whether it is no memory of its own, but addresses where memory of other segments shows once more. Only its blocks count, each
+    /// in use; at home they are [`BlockState::Aliased`].
+    pub is_alias: bool,
     /// Its blocks by address: together they are the segment.
     pub blocks: Vec<MapBlock>,
 }
@@ -40,7 +43,7 @@ pub struct MapBlock {
 }
 
 impl MapSegment {
-    /// Bytes held from the driver.
+    /// Bytes of its blocks: held from the driver, unless it [is an alias](Self::is_alias).
     pub fn size(&self) -> u64 {
         self.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size))
     }
@@ -53,14 +56,15 @@ impl MapSegment {
 
     /// The segments of an allocator; `scope` tells what made the block at an address.
     pub fn of(snapshot: &Snapshot, scope: impl Fn(u64) -> Arc<str>) -> Vec<Self> {
-        let segment = |segment: &accelerator_core::SegmentSnapshot| {
+        let segment = |segment: &accelerator_core::SegmentSnapshot, is_alias| {
             let blocks = segment.blocks.iter().map(|block| {
                 let state = match block.state {
                     CoreState::Allocated => BlockState::Allocated,
                     CoreState::PendingFree => BlockState::AwaitingFree,
                     CoreState::Inactive => BlockState::Inactive,
+                    CoreState::Aliased => BlockState::Aliased,
                 };
-                let scope = if state == BlockState::Inactive { Arc::default() } else { scope(block.address) };
+                let scope = if has_scope(state) { scope(block.address) } else { Arc::default() };
                 MapBlock { size: block.size, state, scope }
             });
             let pool = match segment.pool {
@@ -68,22 +72,25 @@ impl MapSegment {
                 PoolKind::Large => SegmentType::Large,
             };
             let stream = segment.stream.get().into();
-            Self { pool, stream, address: segment.address, blocks: blocks.collect() }
+            Self { pool, stream, address: segment.address, is_alias, blocks: blocks.collect() }
         };
-        snapshot.segments.iter().map(segment).collect()
+        let segments = snapshot.segments.iter().map(|own| segment(own, false));
+        segments.chain(snapshot.aliases.iter().map(|alias| segment(alias, true))).collect()
     }
-}
 
-impl From<&snapshot::Segment> for MapSegment {
-    fn from(segment: &snapshot::Segment) -> Self {
+    pub(super) fn new(segment: &snapshot::Segment, is_alias: bool) -> Self {
         let blocks = segment.blocks.iter().map(|block| {
-            let scope =
-                if block.state == BlockState::Inactive { Arc::default() } else { scope(&block.frames) };
+            let scope = if has_scope(block.state) { scope(&block.frames) } else { Arc::default() };
             MapBlock { size: block.size, state: block.state, scope }
         });
         let snapshot::Segment { segment_type: pool, stream, address, .. } = *segment;
-        Self { pool, stream, address, blocks: blocks.collect() }
+        Self { pool, stream, address, is_alias, blocks: blocks.collect() }
     }
+}
+
+/// Whether it is a block that somebody made.
+fn has_scope(state: BlockState) -> bool {
+    !matches!(state, BlockState::Inactive | BlockState::Aliased)
 }
 
 /// What made a block: the scope of a tracker, where one was open, or the innermost call.

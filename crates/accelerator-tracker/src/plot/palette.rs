@@ -17,6 +17,8 @@ pub(super) struct Palette {
     pub(super) marker: RGBColor,
     /// Free memory.
     pub(super) free: RGBColor,
+    /// Memory that is in use at another address.
+    pub(super) aliased: RGBColor,
     /// From little to much.
     pub(super) ramp: [RGBColor; 6],
     /// Of kinds without an order.
@@ -41,6 +43,7 @@ const LIGHT: Palette = Palette {
     warning: rgb(0xc8102e),
     marker: rgb(0x7d8590),
     free: rgb(0xd3d9df),
+    aliased: rgb(0x8fb8d4),
     ramp: [rgb(0xcfe3f3), rgb(0x9fc8e6), rgb(0x63a6d4), rgb(0x2f82bd), rgb(0x0f5c97), rgb(0x073763)],
     kinds: [
         rgb(0x0173b3),
@@ -65,6 +68,7 @@ const DARK: Palette = Palette {
     warning: rgb(0xff6b6b),
     marker: rgb(0x7c8490),
     free: rgb(0x3a424c),
+    aliased: rgb(0x35617d),
     ramp: [rgb(0x12314b), rgb(0x174f7c), rgb(0x1a669c), rgb(0x459bd6), rgb(0x86c2ea), rgb(0xcfe8f9)],
     kinds: [
         rgb(0x57b5ea),
@@ -107,12 +111,14 @@ impl Palette {
             warning,
             marker,
             free,
+            aliased,
             ramp,
             kinds,
             rest,
         } = self;
-        let single =
-            [background, text, quiet, grid, allocated, active, reserved, warning, marker, free, rest];
+        let single = [
+            background, text, quiet, grid, allocated, active, reserved, warning, marker, free, aliased, rest,
+        ];
         single.into_iter().chain(ramp).chain(kinds).copied().collect()
     }
 }

@@ -1,9 +1,11 @@
 use crate::picture::{MapBlock, MapSegment};
 use crate::snapshot::SegmentType;
 
-/// The segments of one pool and stream, laid out in rows at one scale.
+/// The segments of one pool and stream, or all second addresses, laid out in rows at one scale.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
+    /// Whether it is second addresses, whose memory is in other groups.
+    pub(super) is_alias: bool,
     pub(super) pool: SegmentType,
     /// `None`: of several streams.
     pub(super) stream: Option<u64>,
@@ -26,7 +28,7 @@ const MOST_GROUPS: usize = 6;
 
 /// Lays segments out: large pools first, in about `rows` rows together, the largest segments first.
 pub(super) fn groups(segments: &[MapSegment], rows: u64) -> Vec<Group<'_>> {
-    let mut all = by_pool(segments, |segment| Some(segment.stream));
+    let mut all = by_pool(segments, |segment| Some(segment.stream).filter(|_| !segment.is_alias));
     if all.len() > MOST_GROUPS {
         all = by_pool(segments, |_| None);
     }
@@ -41,6 +43,7 @@ fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>)
     let mut sorted: Vec<_> = segments.iter().collect();
     let order = |segment: &&MapSegment| {
         (
+            segment.is_alias,
             segment.pool == SegmentType::Small,
             stream(segment),
             std::cmp::Reverse(segment.size()),
@@ -48,12 +51,19 @@ fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>)
         )
     };
     sorted.sort_by_cached_key(order);
-    let same = |a: &&MapSegment, b: &&MapSegment| a.pool == b.pool && stream(a) == stream(b);
-    let group = |segments: &[&'_ MapSegment]| segments.first().map(|first| (first.pool, stream(first)));
+    let kind = |segment: &MapSegment| (segment.is_alias, segment.pool, stream(segment));
+    let same = |a: &&MapSegment, b: &&MapSegment| kind(a) == kind(b);
     let mut groups = Vec::new();
     for chunk in sorted.chunk_by(same) {
-        let Some((pool, stream)) = group(chunk) else { continue };
-        groups.push(Group { pool, stream, segments: chunk.to_vec(), row_bytes: 0, rows: Vec::new() });
+        let Some((is_alias, pool, stream)) = chunk.first().map(|first| kind(first)) else { continue };
+        groups.push(Group {
+            is_alias,
+            pool,
+            stream,
+            segments: chunk.to_vec(),
+            row_bytes: 0,
+            rows: Vec::new(),
+        });
     }
     groups
 }
@@ -96,7 +106,7 @@ mod tests {
 
     fn segment(pool: SegmentType, stream: u64, size: u64) -> MapSegment {
         let block = MapBlock { size, state: BlockState::Allocated, scope: Arc::default() };
-        MapSegment { pool, stream, address: size, blocks: vec![block] }
+        MapSegment { pool, stream, address: size, is_alias: false, blocks: vec![block] }
     }
 
     #[test]

@@ -21,6 +21,8 @@ const LEGEND_ROW: i32 = 22;
 /// Rows, about: twice as many at most.
 const ROWS: u64 = 20;
 
+const ALIASED: &str = "used at a second address";
+
 /// Blocks that are narrower are drawn together, so that a picture of many stays small.
 const NARROWEST: i32 = 2;
 
@@ -29,19 +31,21 @@ fn moment(profile: &Profile, moment: usize) -> &[MapSegment] {
 }
 
 /// Rows that the legend may have.
-fn legend(by: ColorBy) -> i32 {
-    match by {
-        ColorBy::State => LEGEND_ROW,
-        ColorBy::Size => 2 * LEGEND_ROW,
-        ColorBy::Scope => 3 * LEGEND_ROW,
-    }
+fn legend(by: ColorBy, segments: &[MapSegment]) -> i32 {
+    let rows = match by {
+        ColorBy::State => 1,
+        ColorBy::Size => 2,
+        ColorBy::Scope => 3,
+    };
+    // Second addresses have one more entry, or a longer one.
+    (rows + i32::from(segments.iter().any(|segment| segment.is_alias))) * LEGEND_ROW
 }
 
 /// As high as its rows need.
 pub(super) fn height(profile: &Profile, number: usize, by: ColorBy) -> u32 {
     let groups = groups(moment(profile, number), ROWS);
     let rows = groups.iter().map(|group| GROUP_HEAD + group.rows.len() as i32 * (ROW + GAP));
-    (HEAD + legend(by) + rows.sum::<i32>().max(40) + 12) as u32
+    (HEAD + legend(by, moment(profile, number)) + rows.sum::<i32>().max(40) + 12) as u32
 }
 
 /// Each segment is as wide as it has bytes, and so are its blocks.
@@ -64,7 +68,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     let short = |text| canvas.shortened(text, TEXT, (rect.width() - 32) / 3 - 42);
     let entries = coloring.legend.iter().map(|(color, text)| Ok((*color, short(text)?)));
     canvas.legend(rect, HEAD, &entries.collect::<Result<Vec<_>, PlotError>>()?)?;
-    let mut top = HEAD + legend(by);
+    let mut top = HEAD + legend(by, segments);
     let (left, right) = (rect.left + 16, rect.right - 16);
     for group in &groups {
         let text = canvas.shortened(&headline(group), TEXT, right - left)?;
@@ -84,6 +88,16 @@ pub(super) fn draw<DB: DrawingBackend>(
 }
 
 fn headline(group: &Group<'_>) -> String {
+    let count = group.segments.len() as u64;
+    if group.is_alias {
+        let blocks = group.segments.iter().map(|segment| segment.blocks.len() as u64).sum();
+        let (bytes, row) = (Bytes(group.reserved()), Bytes(group.row_bytes));
+        let what = if blocks == 1 { "block" } else { "blocks" };
+        let blocks = grouped(blocks);
+        return format!(
+            "Second addresses: {bytes} in {blocks} {what}, which is memory of the pools; a row is {row}"
+        );
+    }
     let pool = match group.pool {
         SegmentType::Large => "Large pool",
         SegmentType::Small => "Small pool",
@@ -91,7 +105,6 @@ fn headline(group: &Group<'_>) -> String {
     let stream = group.stream.map_or("all streams".to_owned(), |stream| format!("stream {stream}"));
     let allocated = group.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
     let allocated = allocated.fold(0, |sum: u64, bytes| sum.saturating_add(bytes));
-    let count = group.segments.len() as u64;
     let segments = if count == 1 { "segment" } else { "segments" };
     format!(
         "{pool}, {stream}: {} in {} {segments}, {} allocated; a row is {}",
@@ -165,7 +178,7 @@ impl<'a> Coloring<'a> {
             segments
                 .iter()
                 .flat_map(|segment| &segment.blocks)
-                .filter(|block| block.state != BlockState::Inactive)
+                .filter(|block| !matches!(block.state, BlockState::Inactive | BlockState::Aliased))
         };
         let largest = blocks().map(|block| block.size).max().unwrap_or(1);
         let mut coloring =
@@ -173,7 +186,12 @@ impl<'a> Coloring<'a> {
         let total = |state| segments.iter().map(|segment| segment.bytes(state)).fold(0, u64::saturating_add);
         let state =
             |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
-        let free = state(BlockState::Inactive, "free");
+        let aliased = state(BlockState::Aliased, ALIASED);
+        let free = match is_home_known(segments) {
+            true => state(BlockState::Inactive, "free"),
+            false => state(BlockState::Inactive, "free or used elsewhere"),
+        };
+        let has_aliased = total(BlockState::Aliased) > 0;
         match by {
             ColorBy::State => {
                 coloring.legend = vec![
@@ -207,12 +225,15 @@ impl<'a> Coloring<'a> {
                 coloring.legend.push(free);
             }
         }
+        if has_aliased {
+            coloring.legend.push(aliased);
+        }
         coloring
     }
 
     fn color(&self, block: &MapBlock) -> RGBColor {
-        if block.state == BlockState::Inactive {
-            return self.palette.free;
+        if matches!(block.state, BlockState::Inactive | BlockState::Aliased) {
+            return self.by_state(block.state);
         }
         match self.by {
             ColorBy::State => self.by_state(block.state),
@@ -235,8 +256,15 @@ impl<'a> Coloring<'a> {
             BlockState::Allocated => self.palette.series(Series::Allocated),
             BlockState::AwaitingFree => self.palette.series(Series::Active),
             BlockState::Inactive => self.palette.free,
+            BlockState::Aliased => self.palette.aliased,
         }
     }
+}
+
+/// Whether all that is used at second addresses is told from free memory: in a history only the end knows where it is at home.
+fn is_home_known(segments: &[MapSegment]) -> bool {
+    let has_aliased = segments.iter().any(|segment| segment.bytes(BlockState::Aliased) > 0);
+    has_aliased || !segments.iter().any(|segment| segment.is_alias)
 }
 
 /// Names in a legend are short.

@@ -39,6 +39,7 @@ fn profile(count: usize, markers: usize) -> Profile {
         pool: if number.is_multiple_of(2) { SegmentType::Large } else { SegmentType::Small },
         stream: number as u64 % 5,
         address: number as u64,
+        is_alias: false,
         blocks: (1..1 + count as u64 % 300).map(|size| block(size * (1 + number as u64))).collect(),
     };
     let span = |at: usize| Span {
@@ -136,6 +137,50 @@ fn texts_neither_overlap_nor_leave_the_picture() {
             }
         }
     }
+}
+
+/// Memory that is used at second addresses has a colour of its own at home, and its blocks a group, which counts nothing twice.
+#[test]
+fn second_addresses_are_shown_apart() {
+    const MIB: u64 = 1 << 20;
+    let block = |state| MapBlock { size: 3 * MIB, state, scope: "op".into() };
+    let segment = |is_alias, blocks: &[BlockState]| MapSegment {
+        pool: SegmentType::Large,
+        stream: 0,
+        address: 512,
+        is_alias,
+        blocks: blocks.iter().map(|state| block(*state)).collect(),
+    };
+    use BlockState::{Aliased, Allocated, Inactive};
+    let drawn = |segments: [MapSegment; 2], by| {
+        let moment = Moment { name: "the end".to_owned(), call: 0, segments: segments.into() };
+        let profile = Profile { moments: vec![moment], ..Profile::default() };
+        let picture = Picture::Segments(0, by);
+        let svg = picture.to_svg(&profile).unwrap();
+        let texts: Vec<_> = texts(&svg).iter().map(|text| text.text.trim().to_owned()).collect();
+        let RGBColor(red, green, blue) = Palette::of(Theme::Light).aliased;
+        let marked = svg.matches(&format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"")).count();
+        (texts.join("|"), marked)
+    };
+    register().unwrap();
+    for (by, entry) in [(ColorBy::State, "|allocated, 6.00 MiB|"), (ColorBy::Scope, "|op, 6.00 MiB|")] {
+        let home = segment(false, &[Allocated, Aliased, Inactive]);
+        let (texts, marked) = drawn([segment(true, &[Allocated]), home], by);
+        assert!(texts.contains(entry), "{texts}");
+        assert!(texts.contains("|used at a second address, 3.00 MiB|"), "{texts}");
+        assert!(texts.contains("|free, 3.00 MiB|"), "{texts}");
+        assert!(texts.contains("Large pool, stream 0: 9.00 MiB in 1 segment, 3.00 MiB allocated"), "{texts}");
+        assert!(
+            texts.contains("Second addresses: 3.00 MiB in 1 block, which is memory of the pools"),
+            "{texts}"
+        );
+        assert_eq!(marked, 3, "the block, its entry in the legend, the rule for dark systems");
+    }
+    // In the middle of a history.
+    let home = segment(false, &[Allocated, Inactive]);
+    let (texts, _) = drawn([segment(true, &[Allocated]), home], ColorBy::State);
+    assert!(texts.contains("|free or used elsewhere, 3.00 MiB|"), "{texts}");
+    assert!(!texts.contains("|used at a second"), "{texts}");
 }
 
 #[test]
@@ -241,6 +286,8 @@ fn the_page_has_the_colors_of_the_pictures() {
             ("quiet", palette.quiet),
             ("grid", palette.grid),
             ("warning", palette.warning),
+            ("free", palette.free),
+            ("aliased", palette.aliased),
             ("marker", palette.marker),
             ("free", palette.free),
             ("rest", palette.rest),

@@ -47,7 +47,7 @@ struct MomentData {
     segments: Vec<SegmentData>,
 }
 
-/// Small or not, stream, address, blocks.
+/// The kind: 0 for the large pool, 1 for the small one, 2 for second addresses; stream, address, blocks.
 type SegmentData = (u8, u64, String, Vec<BlockData>);
 
 /// Size, state, scope.
@@ -152,13 +152,14 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
             BlockState::Allocated => 0,
             BlockState::AwaitingFree => 1,
             BlockState::Inactive => 2,
+            BlockState::Aliased => 3,
         };
         (block.size, state, names.number(&block.scope))
     };
     let mut segment = |(segment, blocks): (&&MapSegment, &Vec<MapBlock>)| {
         let blocks = blocks.iter().map(|one| block(one, names)).collect();
-        let is_small = u8::from(segment.pool == SegmentType::Small);
-        (is_small, segment.stream, format!("{:#x}", segment.address), blocks)
+        let kind = if segment.is_alias { 2 } else { u8::from(segment.pool == SegmentType::Small) };
+        (kind, segment.stream, format!("{:#x}", segment.address), blocks)
     };
     let segments = segments.iter().zip(&blocks).map(&mut segment).collect();
     MomentData { name: names.number(&moment.name.as_str().into()), call: moment.call, more, segments }

@@ -3,7 +3,9 @@ if (find("map")) {
   const map = find("map"), readout = find("at-block"), moment = find("moment"), colorBy = find("color-by");
   const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
   map.append(canvas);
-  const states = ["allocated", "freed, in use by a stream", "free"];
+  const states = ["allocated", "freed, in use by a stream", "free", "used at a second address"];
+  const paintOf = ["allocated", "active", "free", "aliased"];
+  const kindNames = ["Large pool", "Small pool", "Second addresses"];
   const kinds = 7, rowHeight = 18, gap = 4, headHeight = 30;
   let places = [], at = -1, height = 0;
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name);
@@ -11,8 +13,8 @@ if (find("map")) {
 
   /// Segments of one pool and stream, in rows at one scale, the largest first.
   function groups(segments) {
-    let key = ([small, stream]) => small + "/" + stream;
-    if (new Set(segments.map(key)).size > 6) key = ([small]) => String(small);
+    let key = ([kind, stream]) => (kind === 2 ? "2" : kind + "/" + stream);
+    if (new Set(segments.map(key)).size > 6) key = ([kind]) => String(kind);
     const found = new Map();
     for (const segment of segments) {
       if (!found.has(key(segment))) found.set(key(segment), []);
@@ -20,7 +22,7 @@ if (find("map")) {
     }
     const sorted = [...found.entries()].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
     return sorted.map(([name, members]) => {
-      const [small, stream] = name.split("/"), total = sum(members.map(({ size }) => size));
+      const [kind, stream] = name.split("/"), total = sum(members.map(({ size }) => size));
       const rowBytes = Math.max(1, members[0].size, total / 12), rows = [];
       for (const member of members) {
         let row = rows.slice(-64).find((row) => row.used + member.size <= rowBytes);
@@ -28,27 +30,31 @@ if (find("map")) {
         row.members.push({ ...member, start: row.used });
         row.used += member.size;
       }
-      const pool = small === "1" ? "Small pool" : "Large pool";
-      return { name: pool + (stream === undefined ? "" : ", stream " + stream), total, rowBytes, rows, count: members.length };
+      const blocks = sum(members.map(({ segment }) => segment[3].length));
+      const what = kind === "2" ? `${count(blocks)} block${blocks === 1 ? "" : "s"}, which is memory of the pools` : `${count(members.length)} segment${members.length === 1 ? "" : "s"}`;
+      return { name: kindNames[kind] + (stream === undefined ? "" : ", stream " + stream), total, rowBytes, rows, what };
     });
   }
 
   /// What the colours of blocks are, and what they mean.
   function coloring(segments) {
     const blocks = segments.flatMap((segment) => segment[3]);
-    const free = ["free", states[2], sum(blocks.filter(([, state]) => state === 2).map(([size]) => size))];
-    const live = blocks.filter(([, state]) => state !== 2);
+    const of = (state) => sum(blocks.filter((block) => block[1] === state).map(([size]) => size));
+    const aliased = of(3), unknown = !aliased && segments.some(([kind]) => kind === 2);
+    // In a history only the end knows where the memory of second addresses is at home.
+    const rest = [["free", unknown ? "free or used elsewhere" : states[2], of(2)]];
+    if (aliased) rest.push(["aliased", states[3], aliased]);
+    const live = blocks.filter(([, state]) => state < 2);
     if (colorBy.value === "state") {
-      const of = (state) => sum(blocks.filter((block) => block[1] === state).map(([size]) => size));
-      const legend = [["allocated", states[0], of(0)], ["active", states[1], of(1)], free];
-      return { legend, of: ([, state]) => ["allocated", "active", "free"][state] };
+      const legend = [["allocated", states[0], of(0)], ["active", states[1], of(1)], ...rest];
+      return { legend, of: ([, state]) => paintOf[state] };
     }
     if (colorBy.value === "size") {
       const largest = live.reduce((most, [size]) => Math.max(most, size), 1);
       const bounds = [5, 4, 3, 2, 1, 0].map((step) => 2 ** Math.ceil(Math.log2(largest)) / 8 ** step);
       const level = (size) => bounds.findIndex((bound) => size <= bound);
       const legend = bounds.map((bound, step) => ["level" + step, "to " + bytes(Math.max(1, Math.round(bound)))]);
-      return { legend: [...legend, free], of: ([size, state]) => (state === 2 ? "free" : "level" + level(size)) };
+      return { legend: [...legend, ...rest], of: ([size, state]) => (state < 2 ? "level" + level(size) : paintOf[state]) };
     }
     const scopes = new Map();
     for (const [size, , scope] of live) scopes.set(scope, (scopes.get(scope) || 0) + size);
@@ -56,7 +62,7 @@ if (find("map")) {
     const top = new Map(named.slice(0, kinds).map(([scope], kind) => [scope, "kind" + kind]));
     const legend = named.slice(0, kinds).map(([scope, size]) => [top.get(scope), data.names[scope], size]);
     const others = sum([...scopes].filter(([scope]) => !top.has(scope)).map(([, size]) => size));
-    return { legend: [...legend, ["rest", "others", others], free], of: ([, state, scope]) => (state === 2 ? "free" : top.get(scope) || "rest") };
+    return { legend: [...legend, ["rest", "others", others], ...rest], of: ([, state, scope]) => (state < 2 ? top.get(scope) || "rest" : paintOf[state]) };
   }
 
   function draw() {
@@ -70,7 +76,7 @@ if (find("map")) {
       return item;
     }));
     const width = Math.max(280, map.clientWidth), scale = window.devicePixelRatio || 1;
-    const lines = laid.map((group) => wrapped(`${group.name}: ${bytes(group.total)} in ${count(group.count)} segments; a row is ${bytes(group.rowBytes)}`, width));
+    const lines = laid.map((group) => wrapped(`${group.name}: ${bytes(group.total)} in ${group.what}; a row is ${bytes(group.rowBytes)}`, width));
     height = sum(laid.map(({ rows }, index) => headHeight + 16 * (lines[index].length - 1) + rows.length * (rowHeight + gap)));
     canvas.width = width * scale;
     canvas.height = Math.max(1, height * scale);
@@ -118,7 +124,7 @@ if (find("map")) {
   function show(next) {
     if (!places.length) return;
     at = Math.max(0, Math.min(places.length - 1, next));
-    const { left, right, top, block: [size, state, scope], segment: [small, stream, address], size: whole } = places[at];
+    const { left, right, top, block: [size, state, scope], segment: [kind, stream, address], size: whole } = places[at];
     for (const old of map.querySelectorAll("span")) old.remove();
     const box = document.createElement("span");
     Object.assign(box.style, { position: "absolute", pointerEvents: "none", outline: "2px solid var(--text)",
@@ -126,7 +132,8 @@ if (find("map")) {
     map.append(box);
     const parts = [["block of", bytes(size)], ["", states[state]]];
     if (data.names[scope]) parts.push(["by", data.names[scope]]);
-    parts.push(["in a segment of", bytes(whole)], ["at", address], [small ? "small pool" : "large pool"], ["stream", stream]);
+    if (kind === 2) parts.push(["at a second address, in", address]);
+    else parts.push(["in a segment of", bytes(whole)], ["at", address], [kindNames[kind].toLowerCase()], ["stream", stream]);
     tell(readout, parts);
   }
   map.addEventListener("pointermove", (event) => {

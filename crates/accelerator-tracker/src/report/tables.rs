@@ -116,7 +116,8 @@ fn cell(count: u64, most: u64) -> String {
 }
 
 pub(super) fn segments(segments: &[MapSegment]) -> String {
-    let mut sorted: Vec<_> = segments.iter().collect();
+    // Second addresses are no memory of their own.
+    let mut sorted: Vec<_> = segments.iter().filter(|segment| !segment.is_alias).collect();
     sorted.sort_by_key(|segment| (std::cmp::Reverse(segment.size()), segment.address));
     let shown = sorted.len().min(MOST_SEGMENTS);
     let rows: String = sorted[..shown]
@@ -128,17 +129,18 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
             };
             format!(
                 "<tr><td class=\"number\">{:#x}</td><td>{pool}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+                 <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
                 segment.address,
                 segment.stream,
                 Bytes(segment.size()),
                 Bytes(segment.bytes(BlockState::Allocated)),
+                Bytes(segment.bytes(BlockState::Aliased)),
                 Bytes(segment.bytes(BlockState::Inactive)),
                 grouped(segment.blocks.len() as u64)
             )
         })
         .collect();
-    let heads = ["address", "pool", "stream", "size", "allocated", "free", "blocks"];
+    let heads = ["address", "pool", "stream", "size", "allocated", "at second addresses", "free", "blocks"];
     let head = heads.map(|name| {
         let class = if name == "pool" { "" } else { " class=\"number\"" };
         format!("<th scope=\"col\"{class}>{name}</th>")

@@ -26,6 +26,7 @@ fn profile(count: usize) -> Profile {
         pool: SegmentType::Large,
         stream: 0,
         address: number as u64,
+        is_alias: false,
         blocks: (0..count / 50).map(block).collect(),
     };
     let moment =

@@ -8,6 +8,7 @@ use super::settings;
 use super::types::{
     Action, Annotation, Block, BlockState, PoolId, Segment, SegmentType, Setting, TraceEntry,
 };
+use super::write::ALIASED;
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Value, View};
 
@@ -60,7 +61,7 @@ impl Parts {
         let sum = |wanted: fn(&Block) -> bool, size: fn(&Block) -> u64| {
             blocks.iter().filter(|block| wanted(block)).map(size).fold(0, u64::saturating_add)
         };
-        let active = |block: &Block| block.state != BlockState::Inactive;
+        let active = |block: &Block| !matches!(block.state, BlockState::Inactive | BlockState::Aliased);
         let small = total_size <= SMALL_SEGMENT;
         Ok(Segment {
             device: found.device,
@@ -95,13 +96,14 @@ impl Parts {
         let view = View::new(heap, value);
         let fields = Fields::new("a block", view, offset);
         let (mut address, mut size, mut requested, mut state) = (next, None, None, None);
-        let (mut frames, mut last_use) = (None, None);
+        let (mut aliased, mut frames, mut last_use) = (false, None, None);
         for (key, value) in fields.of_own(view).map_err(stop)? {
             match &**key {
                 "address" => address = fields.unsigned(key, value).map_err(stop)?,
                 "size" => size = Some(fields.unsigned(key, value).map_err(stop)?),
                 "requested_size" => requested = Some(fields.unsigned(key, value).map_err(stop)?),
                 "state" => state = Some(block_state(fields, key, value).map_err(stop)?),
+                ALIASED => aliased = fields.flag(key, value).map_err(stop)?,
                 "frames" => frames = Some(value.value()),
                 // PyTorch 1.13 and 2.0: what it served, the last one first.
                 "history" => last_use = value.items().and_then(|mut uses| uses.next()),
@@ -121,6 +123,7 @@ impl Parts {
         last_use.into_iter().for_each(|last| heap.hand(last));
         let size = size.ok_or_else(|| stop(fields.missing("size")))?;
         let state = state.ok_or_else(|| stop(fields.missing("state")))?;
+        let state = if aliased { BlockState::Aliased } else { state };
         let frames = self.frames.list(heap, frames, fields)?;
         Ok(Block { address, size, requested_size: requested.or(used).unwrap_or(size), state, frames })
     }

@@ -4,6 +4,7 @@ use super::fields::{Fields, Wrong};
 use super::frames::is_shared;
 use super::parts::Parts;
 use super::visit::{SnapshotVisitor, Stop};
+use super::write::ALIASES;
 use super::{notes, settings};
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Place, Sink, Value, View};
@@ -33,6 +34,7 @@ impl From<Stop> for End {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Segments,
+    Aliases,
     Entries(u32),
     Annotations,
     /// Nothing that is known.
@@ -47,6 +49,7 @@ pub(super) struct Passing<'v, V> {
     noted: bool,
     /// What was handed over while it was read.
     segments: bool,
+    aliases: bool,
     annotations: bool,
     /// How many histories have begun.
     histories: u32,
@@ -60,6 +63,7 @@ impl<'v, V: SnapshotVisitor> Passing<'v, V> {
             looked_for_notes: false,
             noted: false,
             segments: false,
+            aliases: false,
             annotations: false,
             histories: 0,
         }
@@ -85,6 +89,9 @@ impl<'v, V: SnapshotVisitor> Passing<'v, V> {
             return Err(Halt::Stop(fields.wrong(no_segments(View::new(heap, root))).into()));
         };
         self.all(heap, fields, "segments", list, Holds::Segments, self.segments)?;
+        if let Some(list) = of(heap, ALIASES) {
+            self.all(heap, fields, ALIASES, list, Holds::Aliases, self.aliases)?;
+        }
         if let Some(histories) = of(heap, "device_traces") {
             let items = fields.items("device_traces", View::new(heap, histories)).map_err(stop)?;
             for (device, list) in (0..).zip(items).skip(self.histories as usize) {
@@ -138,6 +145,10 @@ impl<'v, V: SnapshotVisitor> Passing<'v, V> {
                 let segment = self.parts.segment(heap, element, offset)?;
                 self.visitor.segment(segment)
             }
+            Holds::Aliases => {
+                let alias = self.parts.segment(heap, element, offset)?;
+                self.visitor.alias(alias)
+            }
             Holds::Entries(device) => {
                 let entry = self.parts.entry(heap, element, offset)?;
                 self.visitor.entry(device, entry)
@@ -186,9 +197,11 @@ impl<V: SnapshotVisitor> Sink for Passing<'_, V> {
         match holds {
             // What is shared, or there twice, is left to the end.
             Holds::Segments if self.segments => return Ok(false),
+            Holds::Aliases if self.aliases => return Ok(false),
             Holds::Annotations if self.annotations => return Ok(false),
             Holds::Entries(device) if device != self.histories => return Ok(false),
             Holds::Segments => self.segments = true,
+            Holds::Aliases => self.aliases = true,
             Holds::Annotations => self.annotations = true,
             Holds::Entries(device) => {
                 self.histories += 1;
@@ -220,6 +233,7 @@ fn holds(place: &Place) -> Option<Holds> {
         Place::Root => Some(Holds::Segments),
         Place::Key(key) => match &**key {
             "segments" => Some(Holds::Segments),
+            ALIASES => Some(Holds::Aliases),
             "external_annotations" => Some(Holds::Annotations),
             "device_traces" => None,
             _ => Some(Holds::Other),

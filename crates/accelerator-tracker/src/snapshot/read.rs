@@ -47,6 +47,11 @@ impl SnapshotVisitor for MemorySnapshot {
         Ok(())
     }
 
+    fn alias(&mut self, alias: Segment) -> Result<(), Stop> {
+        self.aliases.push(alias);
+        Ok(())
+    }
+
     fn history(&mut self, _: u32) -> Result<(), Stop> {
         self.device_traces.push(Vec::new());
         Ok(())

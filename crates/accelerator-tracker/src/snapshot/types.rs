@@ -6,6 +6,9 @@ use std::sync::Arc;
 pub struct MemorySnapshot {
     /// The segments of all devices.
     pub segments: Vec<Segment>,
+    /// Under the policy `compact`, addresses where memory of segments shows once more, each with its blocks that are not free:
+    /// their bytes are [`Aliased`](BlockState::Aliased) in the segments.
+    pub aliases: Vec<Segment>,
     /// The history of each device, by its number, the oldest entry first.
     pub device_traces: Vec<Vec<TraceEntry>>,
     /// Settings of the allocators under PyTorch's names: `allocator_settings`. As they were at the end.
@@ -28,7 +31,7 @@ pub enum Setting {
     Table(Vec<(String, i64)>),
 }
 
-/// One driver allocation. PyTorch: an element of `segments`.
+/// One driver allocation, or pages of an expandable segment that lie side by side. PyTorch: an element of `segments`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
     /// The number of its device.
@@ -49,7 +52,7 @@ pub struct Segment {
     pub segment_type: SegmentType,
     /// The private pool that it belongs to; zeros: none.
     pub pool_id: PoolId,
-    /// Whether it is a range of addresses that grows.
+    /// Whether it is pages of an expandable segment.
     pub is_expandable: bool,
     /// Where it was taken from the driver, innermost first.
     pub frames: Frames,
@@ -93,6 +96,8 @@ pub enum BlockState {
     AwaitingFree,
     /// `inactive`.
     Inactive,
+    /// In use by a block of [`MemorySnapshot::aliases`]: `active_allocated` for PyTorch's tools.
+    Aliased,
 }
 
 /// One entry of a history. PyTorch: an element of `device_traces`.

@@ -43,6 +43,16 @@ pub trait SnapshotVisitor {
         Ok(())
     }
 
+    /// Addresses where memory of segments shows once more: an element of [`MemorySnapshot::aliases`].
+    ///
+    /// [`MemorySnapshot::aliases`]: super::MemorySnapshot::aliases
+    ///
+    /// # Errors
+    /// To stop.
+    fn alias(&mut self, alias: Segment) -> Result<(), Stop> {
+        Ok(())
+    }
+
     /// The history of a device begins, which may have no entries.
     ///
     /// # Errors

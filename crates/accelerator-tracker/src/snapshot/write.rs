@@ -26,7 +26,7 @@ impl MemorySnapshot {
     /// # Errors
     /// What the writer fails with.
     pub fn write_to(&self, out: impl Write) -> io::Result<()> {
-        let Self { segments, device_traces, settings, annotations, notes } = self;
+        let Self { segments, aliases, device_traces, settings, annotations, notes } = self;
         let (frames, lists, known) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut file = SnapshotWriter { out: Writer::new(out)?, frames, lists, known };
         file.out.open_dict()?;
@@ -35,6 +35,9 @@ impl MemorySnapshot {
             notes::write(&mut file.out, notes)?;
         }
         file.list("segments", segments, SnapshotWriter::segment)?;
+        if !aliases.is_empty() {
+            file.list(ALIASES, aliases, SnapshotWriter::segment)?;
+        }
         file.list("device_traces", device_traces, |file, entries| {
             file.items(entries, SnapshotWriter::entry)
         })?;
@@ -51,6 +54,11 @@ impl MemorySnapshot {
         file.out.finish()
     }
 }
+
+/// The key of [`MemorySnapshot::aliases`], at which PyTorch's tools do not look.
+pub(super) const ALIASES: &str = "aliases";
+/// The key of a block that is [`BlockState::Aliased`], and for PyTorch's tools allocated.
+pub(super) const ALIASED: &str = "aliased";
 
 /// Writes the parts of a snapshot. Frames that were written are referred to, as PyTorch does.
 struct SnapshotWriter<'s, W> {
@@ -134,11 +142,15 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
         self.text(
             "state",
             match state {
-                BlockState::Allocated => "active_allocated",
+                BlockState::Allocated | BlockState::Aliased => "active_allocated",
                 BlockState::AwaitingFree => "active_awaiting_free",
                 BlockState::Inactive => "inactive",
             },
         )?;
+        if *state == BlockState::Aliased {
+            self.out.text(ALIASED)?;
+            self.out.flag(true)?;
+        }
         self.frames(frames)?;
         self.out.close_dict()
     }

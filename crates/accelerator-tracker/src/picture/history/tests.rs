@@ -170,6 +170,97 @@ fn pytorchs_own_snapshot_agrees_with_its_statistics() {
     assert_eq!(profile.peak(Series::Reserved).unwrap().1, peak("reserved_bytes"));
 }
 
+/// A segment grows by pages, loses one in its middle, which comes back, and another behind that.
+#[test]
+fn pages_of_expandable_segments_are_followed() {
+    let start = 64 * MIB;
+    let page = |action, number: u64, time| entry(action, start + 2 * number * MIB, 2 * MIB, time);
+    let trace = vec![
+        page(Action::SegmentMap, 0, 1),
+        entry(Action::SegmentMap, start + 2 * MIB, 6 * MIB, 2),
+        entry(Action::Alloc, start, 3 * MIB, 3),
+        entry(Action::Alloc, start + 6 * MIB, MIB, 4),
+        page(Action::SegmentUnmap, 2, 5),
+        entry(Action::Alloc, start + 3 * MIB, MIB, 6),
+        page(Action::SegmentMap, 2, 7),
+        entry(Action::Alloc, start + 4 * MIB, 2 * MIB, 8),
+        page(Action::SegmentUnmap, 7, 9),
+    ];
+    let blocks = [(0, 3), (3, 1), (4, 2), (6, 1)];
+    let mut blocks: Vec<_> =
+        blocks.map(|(at, size)| block(start + at * MIB, size * MIB, BlockState::Allocated)).into();
+    blocks.push(block(start + 7 * MIB, MIB, BlockState::Inactive));
+    let end = Segment { is_expandable: true, ..segment(start, blocks) };
+    let entries = trace.len();
+    let snapshot =
+        MemorySnapshot { segments: vec![end], device_traces: vec![trace], ..MemorySnapshot::default() };
+    let profile = Profile::of_snapshot("run", &snapshot, 0);
+    let reserved: Vec<_> = profile.samples.iter().map(|sample| sample.reserved / MIB).collect();
+    assert_eq!(reserved, [4, 10, 10, 10, 8, 8, 10, 10, 8], "the last page was there before");
+    let mut state = State::at_the_end(&snapshot.segments.iter().collect::<Vec<_>>(), &[]);
+    let ranges = |state: &State| {
+        let range = |range: MapSegment| ((range.address - start) / MIB, range.size() / MIB);
+        state.map().into_iter().map(range).collect::<Vec<_>>()
+    };
+    let mut found = vec![ranges(&state)];
+    for entry in snapshot.device_traces[0].iter().rev() {
+        state.undo(entry);
+        found.push(ranges(&state));
+    }
+    assert_eq!(found[2], [(0, 8), (14, 2)]);
+    assert_eq!(found[4], [(0, 4), (6, 2), (14, 2)], "the page in the middle is gone");
+    assert_eq!(found[entries], [(14, 2)]);
+    assert_eq!(state.reserved, i128::from(2 * MIB));
+    for entry in &snapshot.device_traces[0] {
+        state.apply(entry);
+    }
+    assert_eq!(ranges(&state), [(0, 8)]);
+}
+
+/// A block lies at a second address, goes, and comes again. Its bytes at home are known at the end alone, and count once.
+#[test]
+fn blocks_at_second_addresses_count_once() {
+    let (start, second) = (64 * MIB, 1 << 40);
+    let home = |at: u64, state| block(start + at * MIB, MIB, state);
+    let [used, aliased] = [BlockState::Allocated, BlockState::Aliased];
+    let blocks = [home(0, used), home(1, aliased), home(2, used), home(3, aliased)];
+    let segments = vec![Segment { is_expandable: true, ..segment(start, blocks.into()) }];
+    let aliases = vec![segment(second, vec![block(second, 2 * MIB, used)])];
+    let trace = vec![
+        entry(Action::SegmentMap, start, 4 * MIB, 1),
+        entry(Action::Alloc, start, MIB, 2),
+        entry(Action::Alloc, start + 2 * MIB, MIB, 3),
+        entry(Action::Alloc, second, 2 * MIB, 4),
+        entry(Action::FreeRequested, second, 2 * MIB, 5),
+        entry(Action::FreeCompleted, second, 2 * MIB, 6),
+        entry(Action::Alloc, second, 2 * MIB, 7),
+        entry(Action::Snapshot, 0, 0, 8),
+    ];
+    let snapshot = MemorySnapshot { segments, aliases, device_traces: vec![trace], ..Default::default() };
+    let profile = Profile::of_snapshot("run", &snapshot, 0);
+    let of =
+        |series: Series| profile.samples.iter().map(|sample| series.of(sample) / MIB).collect::<Vec<_>>();
+    assert_eq!(of(Series::Allocated), [0, 1, 2, 4, 2, 2, 4, 4]);
+    assert_eq!(of(Series::Reserved), [4; 8]);
+    let of_moment = |call: usize| {
+        let moment = profile.moments.iter().find(|moment| moment.call == call).unwrap();
+        let segment = |map: &MapSegment| {
+            let states: Vec<_> = map.blocks.iter().map(|block| block.state).collect();
+            (map.address, map.is_alias, states)
+        };
+        moment.segments.iter().map(segment).collect::<Vec<_>>()
+    };
+    let free = BlockState::Inactive;
+    let alias = (second, true, vec![used]);
+    assert_eq!(of_moment(7), [(start, false, vec![used, aliased, used, aliased]), alias.clone()]);
+    assert_eq!(of_moment(3), [(start, false, vec![used, free, used, free]), alias]);
+    assert_eq!(of_moment(5), [(start, false, vec![used, free, used, free])]);
+    assert_eq!(profile.spans.len(), 4, "the aliased bytes are no allocations");
+    let at_peak = &profile.moments[profile.moment_of_the_peak()];
+    let allocated = at_peak.segments.iter().map(|segment| segment.bytes(used));
+    assert_eq!(allocated.sum::<u64>(), 4 * MIB);
+}
+
 #[test]
 fn a_file_that_does_not_fit_together_is_drawn_as_far_as_it_goes() {
     let mut snapshot = snapshot();
@@ -180,10 +271,10 @@ fn a_file_that_does_not_fit_together_is_drawn_as_far_as_it_goes() {
         entry(Action::Alloc, u64::MAX, u64::MAX, 0),
         entry(Action::SegmentAlloc, u64::MAX, u64::MAX, 0),
         entry(Action::SegmentUnmap, 5, 1, 0),
+        entry(Action::SegmentUnmap, u64::MAX - 1, u64::MAX, 0),
+        entry(Action::SegmentMap, u64::MAX - 1, u64::MAX, 0),
+        entry(Action::SegmentMap, 0x1000, 2 * MIB, 0),
     ]);
-    let profile = Profile::of_snapshot("run", &snapshot, 0);
-    assert_eq!((profile.samples.len(), profile.moments.len()), (14, 1));
-    snapshot.device_traces[0].pop();
     let profile = Profile::of_snapshot("run", &snapshot, 0);
     assert!(profile.moments.len() > 1);
     drop(crate::report::html(&profile));

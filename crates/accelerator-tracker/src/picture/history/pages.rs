@@ -1,0 +1,60 @@
+//! Expandable segments on the way through a history: ranges of pages that grow, shrink and fall apart.
+
+use super::State;
+use crate::picture::MapSegment;
+use crate::snapshot::{SegmentType, TraceEntry};
+
+/// Pages of the large pool are larger.
+const LARGEST_OF_SMALL: u64 = 10 << 20;
+
+impl State {
+    /// The pages are one range with those beside them.
+    pub(super) fn add_pages(&mut self, entry: &TraceEntry) {
+        self.reserved += i128::from(entry.size);
+        let (mut start, mut end) = (entry.address, entry.address.saturating_add(entry.size));
+        let mut pool = (entry.size <= LARGEST_OF_SMALL).then_some(SegmentType::Small);
+        let before = self.segments.range(..start).next_back();
+        let before = before.map(|(at, range)| (*at, at.saturating_add(range.size())));
+        if let Some((at, _)) = before.filter(|(at, to)| *to == start && self.is_range(*at, entry.stream)) {
+            start = at;
+            pool = self.take_range(at);
+        }
+        if self.is_range(end, entry.stream) {
+            let size = self.segments.get(&end).map_or(0, MapSegment::size);
+            pool = self.take_range(end);
+            end = end.saturating_add(size);
+        }
+        self.put_range(entry.stream, pool.unwrap_or(SegmentType::Large), start, end);
+    }
+
+    /// What is left of a range on both sides are ranges.
+    pub(super) fn remove_pages(&mut self, entry: &TraceEntry) {
+        self.reserved -= i128::from(entry.size);
+        let (start, end) = (entry.address, entry.address.saturating_add(entry.size));
+        let around = self.segments.range(..=start).next_back();
+        let around = around.map(|(at, range)| (*at, at.saturating_add(range.size())));
+        // What a file says need not fit together.
+        let Some((at, to)) = around.filter(|(at, to)| *to >= end && self.ranges.contains(at)) else { return };
+        let pool = self.take_range(at).unwrap_or(SegmentType::Large);
+        self.put_range(entry.stream, pool, at, start);
+        self.put_range(entry.stream, pool, end, to);
+    }
+
+    fn is_range(&self, at: u64, stream: u64) -> bool {
+        self.ranges.contains(&at) && self.segments.get(&at).is_some_and(|range| range.stream == stream)
+    }
+
+    fn take_range(&mut self, at: u64) -> Option<SegmentType> {
+        self.ranges.remove(&at);
+        self.segments.remove(&at).map(|range| range.pool)
+    }
+
+    fn put_range(&mut self, stream: u64, pool: SegmentType, address: u64, end: u64) {
+        if end > address {
+            self.ranges.insert(address);
+            self.segments
+                .insert(address, MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() });
+            self.resize(address, end - address);
+        }
+    }
+}
