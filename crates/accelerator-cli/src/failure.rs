@@ -64,6 +64,9 @@ pub enum Failure {
         /// What is not in it.
         lacks: &'static str,
     },
+    /// A trace has nothing in which settings would differ.
+    #[error("{0}: nothing to compare: nothing is allocated in it")]
+    NoAllocations(String),
     /// A picture would be empty.
     #[error("{}: no such picture of {name}, which has no {lacks}", path.display())]
     NoPicture {

@@ -3,9 +3,11 @@
 pub mod backends;
 mod bench;
 pub mod commands;
+mod compare;
 pub mod convert;
 mod failure;
 mod kernels;
+mod markdown;
 pub mod replay;
 pub mod trace;
 

@@ -149,6 +149,7 @@ fn hostile(count: usize) -> Profile {
         pool: if number.is_multiple_of(2) { SegmentType::Large } else { SegmentType::Small },
         stream: number as u64 % 4,
         address: number as u64,
+        is_alias: false,
         blocks: (1..200).map(|size| block(size * (1 + number as u64), names[size as usize % 3])).collect(),
     };
     Profile {

@@ -5,6 +5,8 @@
 mod accel;
 #[path = "program/bench.rs"]
 mod bench;
+#[path = "program/compare.rs"]
+mod compare;
 #[path = "program/convert.rs"]
 mod convert;
 #[path = "program/opencl.rs"]
@@ -22,7 +24,10 @@ use std::io::Write;
 use std::process::Stdio;
 
 use accel::{Ended, accel, file, run, run_with_input};
+use accelerator_cli::replay::{Replayer, Summary};
 use accelerator_cli::trace::BUNDLED;
+use accelerator_conformance::Sim;
+use accelerator_core::{Accelerator, AllocatorConfig};
 
 #[test]
 fn wrong_usage_ends_with_2() {
@@ -32,8 +37,8 @@ fn wrong_usage_ends_with_2() {
     run(&["replay", "--capacity", "apples"]).fails(2, "expected a size, as 16GiB");
     run(&["replay", "--placements"]).fails(2, "--plain");
     run(&["replay", "--conf", "foo:1"]).fails(2, "unknown key `foo`, expected one of max_split_size_mb");
-    run(&["replay", "--conf", "expandable_segments:True"])
-        .fails(2, "`expandable_segments:True` is not offered yet");
+    run(&["replay", "--conf", "expandable_segments:true"])
+        .fails(2, "`expandable_segments` takes `True` or `False`, not `true`");
     run(&["replay", "--conf", "pinned_max_cached_size_mb:x"])
         .fails(2, "`pinned_max_cached_size_mb` takes a whole number, not `x`");
     run(&["replay", "--conf", "backend:native"])
@@ -138,6 +143,31 @@ fn plain_output_is_that_of_the_format() {
         @7 meminfo free 2097152 total 4194304\n";
     assert_eq!(ended.out, expected);
     assert!(ended.error.starts_with("time_ns ") && ended.error.ends_with(" ops 3\n"), "{}", ended.error);
+}
+
+#[test]
+fn expandable_segments_are_told() {
+    let trace = b"alloc 1 1000 0\nalloc 2 30000000 0\nfree 2\nconf expandable_segments:False\nsnapshot\n";
+    let arguments = ["replay", "-", "--backend", "sim", "--conf", "expandable_segments:True"];
+    let ended = run_with_input(&[&arguments[..], &["--plain"]].concat(), trace);
+    let expected = "@5 snapshot\n\
+        segment 0 at 0x400000000000 size 2097152 stream 0 pool small expandable allocated 1024 active 1024 requested 1000 \
+        blocks 2 counter 0\n  \
+        block +0 size 1024 requested 1000 active_allocated\n  block +1024 size 2096128 requested 0 inactive\n\
+        segment 1 at 0x400480000000 size 41943040 stream 0 pool large expandable allocated 0 active 0 requested 0 blocks 1 \
+        counter 1\n  \
+        block +0 size 41943040 requested 30000000 inactive\nend\n";
+    assert_eq!(ended.out, expected, "{}", ended.error);
+    // Switched off again in the end.
+    let row = |text: &str| text.lines().find(|line| line.contains("expandable segments ")).map(str::to_owned);
+    assert!(row(&run_with_input(&arguments, trace).out).unwrap().trim_end().ends_with("in use"));
+    assert_eq!(row(&run_with_input(&arguments[..4], b"alloc 1 1000 0\n").out), None);
+
+    let config = AllocatorConfig::default().updated("expandable_segments:True").unwrap();
+    let device = Sim::new(1 << 30).without_virtual_memory();
+    let replayer = Replayer::new(Accelerator::new(device, 0, config).unwrap(), false);
+    let none = row(&Summary::default().of("a trace", &replayer)).unwrap();
+    assert!(none.contains("none: no virtual memory"), "{none}");
 }
 
 #[test]

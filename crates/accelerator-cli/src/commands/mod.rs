@@ -1,6 +1,8 @@
 //! The commands of `accel`, a file each.
 
+mod advise;
 mod bench;
+mod compare;
 mod conformance;
 mod convert;
 mod info;
@@ -22,6 +24,8 @@ pub enum Command {
     Info(info::Arguments),
     /// Replays an allocation trace and shows what the allocator made of it.
     Replay(Box<replay::Arguments>),
+    /// Says which settings suit a job best, and what they save.
+    Advise(advise::Arguments),
     /// Turns the history in a snapshot, PyTorch's or ours, into an allocation trace.
     Convert(convert::Arguments),
     /// Shows where the memory went: a page, pictures, a trace for Perfetto.
@@ -44,6 +48,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Info(arguments) => info::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),

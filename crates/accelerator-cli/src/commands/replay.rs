@@ -1,5 +1,5 @@
 use std::io::{BufWriter, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use accelerator_conformance::Controls;
@@ -8,8 +8,10 @@ use accelerator_tracker::snapshot::MemorySnapshot;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::compare;
 use super::convert::{tell, written};
 use crate::backends::{Choice, Job, Offered};
+use crate::compare::Setting;
 use crate::convert::{Converted, Options, SnapshotFile};
 use crate::failure::Failure;
 use crate::replay::{Outcome, PlainOutput, Replayer, Setup, Summary};
@@ -19,19 +21,20 @@ use crate::trace::{Line, Source, SourceError};
 #[derive(Args)]
 pub struct Arguments {
     /// A trace, or a snapshot with its history, PyTorch's or ours: a file, plain or compressed with gzip or zstd, or `-` for
-    /// standard input [default: the bundled training run of GPT-2]
-    trace: Option<PathBuf>,
+    /// standard input; with --compare several [default: the bundled training run of GPT-2; with --compare all bundled ones]
+    #[arg(value_name = "TRACE")]
+    traces: Vec<PathBuf>,
     /// The device to replay on [default: host; with --plain sim]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
     /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB; on a device with a driver, all that it
-    /// has; of a snapshot what the recorded device had]
+    /// has; of a snapshot what the recorded device had; with --compare as much as is asked for]
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
-    /// Allocator settings, as max_split_size_mb:64 [default: those of the environment; of a snapshot those that were
-    /// recorded]
-    #[arg(long, value_parser = config)]
-    conf: Option<AllocatorConfig>,
+    /// Allocator settings, as max_split_size_mb:64; with --compare further ones, and may be given several times [default:
+    /// those of the environment; of a snapshot those that were recorded]
+    #[arg(long, value_parser = setting)]
+    conf: Vec<Setting>,
     /// Print line for line what a replay through PyTorch's own allocator prints
     #[arg(long)]
     plain: bool,
@@ -47,9 +50,27 @@ pub struct Arguments {
     /// Write a snapshot of the end of the replay, with its history, that PyTorch's tools read
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
+    /// Replay under several settings, on a simulated device, and show what each reserves, what it costs, and the smallest
+    /// device that it needs; of several traces a summary, too. Lines `capacity`, `conf` and `fail_mallocs` of a trace
+    /// are left out, but for the settings that it begins with, which are compared too; the environment does not count
+    #[arg(long, conflicts_with_all = ["backend", "plain", "placements", "time", "snapshot"])]
+    compare: bool,
+    /// With --compare, the tables as Markdown; of several traces all settings beside each other
+    #[arg(long, requires = "compare")]
+    markdown: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let Arguments { traces, device, capacity, conf, compare, markdown, .. } = arguments;
+    if *compare {
+        return compare::run(traces, *device, *capacity, conf, *markdown);
+    }
+    if traces.len() > 1 || conf.len() > 1 {
+        let several = if traces.len() > 1 { "traces" } else { "settings" };
+        return Err(Failure::Usage(format!(
+            "several {several} are for `--compare`: give one, or that option"
+        )));
+    }
     let default = if arguments.plain { Choice::Sim } else { Choice::Host };
     arguments.backend.unwrap_or(default).run(arguments)
 }
@@ -63,10 +84,16 @@ impl Job for &Arguments {
 }
 
 fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let (mut lines, recorded) = input(arguments)?;
+    let conf = arguments.conf.first();
+    let options = Options {
+        device: arguments.device,
+        settings: conf.is_none(),
+        refusals: arguments.capacity.is_none(),
+    };
+    let (mut lines, recorded) = input(arguments.traces.first().map(PathBuf::as_path), &options)?;
     let trace = lines.name().to_owned();
-    let config = match (&arguments.conf, &recorded) {
-        (Some(config), _) => *config,
+    let config = match (conf, &recorded) {
+        (Some(setting), _) => setting.config,
         (None, Some(_)) => AllocatorConfig::default(), // the recorded ones follow
         (None, None) => AllocatorConfig::from_environment()?,
     };
@@ -98,26 +125,21 @@ fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// The trace, and what is known of the snapshot that it was.
-fn input(arguments: &Arguments) -> Result<(Source, Option<Converted>), Failure> {
-    let opened = match &arguments.trace {
+pub(super) fn input(path: Option<&Path>, options: &Options) -> Result<(Source, Option<Converted>), Failure> {
+    let opened = match path {
         None => Err(Source::bundled()?),
         Some(path) => SnapshotFile::named(path)?,
     };
     let mut snapshot = match opened {
         Ok(snapshot) => snapshot,
-        Err(trace) if arguments.device.is_some() => {
+        Err(trace) if options.device.is_some() => {
             return Err(Failure::unused("--device", trace.name(), "a trace"));
         }
         Err(trace) => return Ok((trace, None)),
     };
     let name = snapshot.name();
     let spooling = |error| Failure::Spool { name: name.clone(), error };
-    let options = Options {
-        device: arguments.device,
-        settings: arguments.conf.is_none(),
-        refusals: arguments.capacity.is_none(),
-    };
-    let (converted, mut file) = written(&mut snapshot, &options, tempfile::tempfile().map_err(spooling)?)?;
+    let (converted, mut file) = written(&mut snapshot, options, tempfile::tempfile().map_err(spooling)?)?;
     tell(&converted.warnings);
     file.rewind().map_err(spooling)?;
     Ok((Source::from_file(&name, file)?, Some(converted)))
@@ -187,6 +209,10 @@ fn style() -> ProgressStyle {
 
 pub(super) fn capacity(text: &str) -> Result<u64, String> {
     parse_bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size, as 16GiB".to_owned())
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    Setting::read(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn config(text: &str) -> Result<AllocatorConfig, String> {

@@ -12,6 +12,8 @@ pub(super) struct Collections {
     segments: Segments,
     /// What the entries just before gave back.
     given_back: i64,
+    /// Whether they got memory, ahead of which it would have run.
+    grown: bool,
     least: Option<i64>,
     happened: bool,
 }
@@ -19,7 +21,7 @@ pub(super) struct Collections {
 impl Collections {
     pub(super) fn allocated(&mut self, block: u64) {
         self.segments.taken(block);
-        self.given_back = 0;
+        self.interrupted();
     }
 
     pub(super) fn completed(&mut self, block: u64) {
@@ -28,7 +30,7 @@ impl Collections {
 
     /// Something that no new segment follows.
     pub(super) fn interrupted(&mut self) {
-        self.given_back = 0;
+        (self.given_back, self.grown) = (0, false);
     }
 
     pub(super) fn segment_freed(&mut self, address: u64, size: i64) {
@@ -38,13 +40,21 @@ impl Collections {
 
     /// A new segment, with so much reserved before.
     pub(super) fn segment_made(&mut self, address: u64, size: u64, reserved: i64) {
+        self.grows(reserved);
+        self.segments.made(address, size);
+    }
+
+    /// New memory, of a segment or pages of one, with so much reserved before.
+    pub(super) fn grows(&mut self, reserved: i64) {
+        if std::mem::replace(&mut self.grown, true) {
+            return; // for the same request
+        }
         let rest = self.segments.has_idle_beside(None);
         let rest_is_old = self.segments.has_large_idle();
         self.happened |= self.given_back > 0 && rest;
         if rest_is_old {
             self.least = self.least.max(Some(reserved));
         }
-        self.segments.made(address, size);
     }
 
     /// The least that the threshold can have been, if it was ever reached.

@@ -41,6 +41,8 @@ pub(super) struct Entries<'a, 'b> {
     /// Whether the history may start in the middle of what one call led to.
     torn: bool,
     completes: bool,
+    /// Whether the device has as much memory as it had.
+    has_capacity: bool,
     notes: VecDeque<Note>,
     annotations: VecDeque<Annotation>,
     place: u64,
@@ -61,7 +63,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         output: &'a mut Output<'b>,
     ) -> io::Result<Self> {
         let mut segments = Segments::default();
-        for segment in &start.segments {
+        for segment in start.segments.iter().filter(|segment| !segment.is_expandable) {
             segments.made(segment.address, segment.size);
         }
         live.keys().for_each(|address| segments.taken(*address));
@@ -78,6 +80,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             has_notes,
             torn,
             completes: start.completes,
+            has_capacity: options.refusals && start.capacity.is_some(),
             notes: start.notes.map(|notes| notes.notes.into()).unwrap_or_default(),
             annotations: start.annotations.into(),
             place: 0,
@@ -113,9 +116,15 @@ impl<'a, 'b> Entries<'a, 'b> {
             Action::SegmentAlloc => {
                 self.segments.made(entry.address, entry.size);
                 self.group.made = true;
+                self.expandable_segments(false)?;
             }
             Action::SegmentFree => self.group.given_back.extend(self.segments.given_back(entry.address)),
-            Action::Snapshot | Action::SegmentMap | Action::SegmentUnmap | Action::Other => {}
+            Action::SegmentMap => {
+                (self.group.made, self.group.mapped_last) = (true, true);
+                self.expandable_segments(true)?;
+            }
+            Action::SegmentUnmap => (self.group.unmapped, self.group.mapped_last) = (true, false),
+            Action::Snapshot | Action::Other => {}
         }
         Ok(())
     }
@@ -165,6 +174,14 @@ impl<'a, 'b> Entries<'a, 'b> {
         self.output.write(Op::Conf { settings })
     }
 
+    /// New memory tells whether segments were expandable then: a history of PyTorch's has the settings of its end alone.
+    fn expandable_segments(&mut self, expandable_segments: bool) -> io::Result<()> {
+        match self.has_notes || self.config.expandable_segments == expandable_segments {
+            true => Ok(()),
+            false => self.configure(AllocatorConfig { expandable_segments, ..self.config }),
+        }
+    }
+
     fn empty_cache(&mut self) -> io::Result<()> {
         self.unseen = None;
         self.output.write(Op::EmptyCache)
@@ -194,7 +211,9 @@ impl<'a, 'b> Entries<'a, 'b> {
             has_idle: self.segments.has_idle_beside(place),
             has_pending: self.pending > 0,
         };
-        let torn = std::mem::take(&mut self.torn) && group.refused == 0 && !group.given_back.is_empty();
+        let torn = std::mem::take(&mut self.torn) && group.refused == 0 && group.gives_back();
+        // With the same memory it is refused again, after the same pages.
+        let refuses_itself = group.mapped_last && place.is_none() && self.has_capacity;
         let plan = match self.has_notes && !torn {
             true => group.told(place.is_none()),
             false => group.guessed(&Request { bytes, stream, failed: place.is_none() }, &state),
@@ -209,7 +228,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         if plan.empties_cache {
             self.empty_cache()?;
         }
-        let refused = if self.options.refusals { plan.refused } else { 0 };
+        let refused = if self.options.refusals && !refuses_itself { plan.refused } else { 0 };
         if refused > 0 {
             self.output.write(Op::FailMallocs { count: refused })?;
         }
@@ -280,17 +299,20 @@ impl<'a, 'b> Entries<'a, 'b> {
 
     /// What was told before belongs to no request.
     fn flush(&mut self) -> io::Result<()> {
-        let Group { freed, completed, completed_late, given_back, made: _, refused } =
-            std::mem::take(&mut self.group);
+        let gives_back = self.group.gives_back();
+        let Group { freed, completed, completed_late, refused, .. } = std::mem::take(&mut self.group);
         self.group.refused = refused; // another thread's request may come yet
         for live in freed.into_iter().chain(completed).chain(completed_late) {
             self.let_go(live)?;
         }
-        if std::mem::take(&mut self.emptied) {
+        let emptied = std::mem::take(&mut self.emptied);
+        if emptied {
             self.unseen = None;
         }
         let torn = std::mem::take(&mut self.torn);
-        match (torn || !self.has_notes) && !given_back.is_empty() {
+        // A request that is rejected ahead of the driver gives the cache back, and is in no history.
+        let told = self.has_notes && (emptied || refused > 0);
+        match gives_back && (torn || !told) {
             true => self.empty_cache(),
             false => Ok(()),
         }

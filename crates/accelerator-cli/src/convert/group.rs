@@ -19,8 +19,12 @@ pub(super) struct Group {
     pub(super) completed_late: Vec<Live>,
     /// Segments that went back.
     pub(super) given_back: Vec<Segment>,
-    /// Whether a segment was made.
+    /// Whether pages of expandable segments did, which only all at once do.
+    pub(super) unmapped: bool,
+    /// Whether a segment was made, or pages were mapped.
     pub(super) made: bool,
+    /// Whether any were when memory was last asked for.
+    pub(super) mapped_last: bool,
     /// How often the driver is known to have refused.
     pub(super) refused: u64,
 }
@@ -74,6 +78,10 @@ impl Request {
 }
 
 impl Group {
+    pub(super) fn gives_back(&self) -> bool {
+        self.unmapped || !self.given_back.is_empty()
+    }
+
     /// As the notes say.
     pub(super) fn told(self, failed: bool) -> Plan {
         let before = self.freed.into_iter().chain(self.completed).collect();
@@ -84,7 +92,8 @@ impl Group {
 
     /// Without notes.
     pub(super) fn guessed(self, request: &Request, state: &State<'_>) -> Plan {
-        let Self { freed, completed, completed_late: _, given_back, made, refused: _ } = self;
+        let gives_back = self.gives_back();
+        let Self { freed, completed, given_back, unmapped, made, .. } = self;
         // It would have had such a block, had that been free when it looked.
         let serves = |block: &Live| block.stream == request.stream && request.may_take(block, state.config);
         let missed = freed.iter().chain(&completed).any(serves);
@@ -100,10 +109,10 @@ impl Group {
         }
         if made && missed {
             // With nothing to give back it is enough that they are not free.
-            return all_behind(u64::from(!given_back.is_empty()));
+            return all_behind(u64::from(gives_back));
         }
         let everything = !state.has_idle && !state.has_pending;
-        let empties_cache = !given_back.is_empty() && (!made || everything);
+        let empties_cache = unmapped || (!given_back.is_empty() && (!made || everything));
         let is_oversize = |segment: &Segment| segment.size >= state.config.max_split_size;
         let collects = state.config.garbage_collection_threshold > 0.0;
         let released = !given_back.is_empty() && !empties_cache && !collects;

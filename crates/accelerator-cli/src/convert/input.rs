@@ -103,10 +103,11 @@ impl Passes for SnapshotFile {
 
 impl Passes for &MemorySnapshot {
     fn pass(&mut self, visitor: &mut impl SnapshotVisitor) -> Result<(), FileError> {
-        let MemorySnapshot { segments, device_traces, settings, annotations, notes } = self;
+        let MemorySnapshot { segments, aliases, device_traces, settings, annotations, notes } = self;
         let mut pass = || {
             notes.iter().try_for_each(|notes| visitor.notes(notes.clone()))?;
             segments.iter().try_for_each(|segment| visitor.segment(segment.clone()))?;
+            aliases.iter().try_for_each(|alias| visitor.alias(alias.clone()))?;
             for (device, entries) in (0..).zip(device_traces) {
                 visitor.history(device)?;
                 entries.iter().try_for_each(|entry| visitor.entry(device, entry.clone()))?;

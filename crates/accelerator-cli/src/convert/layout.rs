@@ -6,28 +6,40 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use accelerator_core::{AllocatorConfig, MIB, RoundupDivisions};
+use accelerator_core::{AllocatorConfig, GIB, MIB, Policy, RoundupDivisions};
 
+use super::Options;
 use super::entries::Live;
+use super::expandable::Expandable;
 use super::output::Output;
 use super::settings;
 use super::survey::{EarlyBlock, EarlySegment, Start};
 use crate::trace::Op;
 
 /// Larger requests are served by segments of the large pool, in which no free block is smaller.
-const SMALL: u64 = MIB;
-const SMALL_SEGMENT: u64 = 2 * MIB;
+pub(super) const SMALL: u64 = MIB;
+pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
 const GRAIN: u64 = 512;
 
 /// Rebuilds it. The blocks by address.
-pub(super) fn rebuild(start: &Start, output: &mut Output<'_>) -> io::Result<BTreeMap<u64, Live>> {
+pub(super) fn rebuild(
+    start: &Start,
+    options: &Options,
+    output: &mut Output<'_>,
+) -> io::Result<BTreeMap<u64, Live>> {
+    let plain = plain(&start.config);
+    let recorded = if options.settings { start.config } else { plain };
     let mut rebuild = Rebuild {
-        recorded: start.config,
-        config: plain(&start.config),
+        recorded,
+        plain,
+        current: recorded,
+        options,
         start,
         output,
         fillers: Vec::new(),
+        holes: Vec::new(),
         larger: Vec::new(),
+        larger_expandable: Vec::new(),
         live: BTreeMap::new(),
         inexact: 0,
     };
@@ -44,28 +56,37 @@ fn plain(config: &AllocatorConfig) -> AllocatorConfig {
         garbage_collection_threshold: 0.0,
         roundup_power2_divisions: RoundupDivisions::default(),
         reject_ahead_of_driver: false,
+        expandable_segments: false,
+        policy: Policy::Pytorch,
         ..*config
     }
 }
 
-struct Rebuild<'a, 'b> {
-    start: &'a Start,
-    recorded: AllocatorConfig,
-    config: AllocatorConfig,
-    output: &'a mut Output<'b>,
-    fillers: Vec<u64>,
+pub(super) struct Rebuild<'a, 'b> {
+    pub(super) start: &'a Start,
+    pub(super) recorded: AllocatorConfig,
+    pub(super) plain: AllocatorConfig,
+    /// Those that are set.
+    current: AllocatorConfig,
+    options: &'a Options,
+    pub(super) output: &'a mut Output<'b>,
+    pub(super) fillers: Vec<u64>,
+    /// What fills pages that were not mapped.
+    pub(super) holes: Vec<u64>,
     /// Blocks that the recorded settings make larger than these do: what holds their places.
     larger: Vec<(u64, &'a EarlyBlock)>,
+    /// And those in expandable segments.
+    pub(super) larger_expandable: Vec<(u64, &'a EarlyBlock)>,
     live: BTreeMap<u64, Live>,
     /// Segments and blocks that are not as they were.
-    inexact: u64,
+    pub(super) inexact: u64,
 }
 
 /// A part of a segment.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
-    size: u64,
-    block: Option<&'a EarlyBlock>,
+pub(super) struct Piece<'a> {
+    pub(super) size: u64,
+    pub(super) block: Option<&'a EarlyBlock>,
 }
 
 impl<'a> Rebuild<'a, '_> {
@@ -73,29 +94,55 @@ impl<'a> Rebuild<'a, '_> {
         let (segments, blocks) = (self.start.segments.len(), self.start.blocks.len());
         let (blocks, segments) = (counted(blocks, "block"), counted(segments, "segment"));
         self.output.comment(&format!("before the history starts: {blocks} allocated, {segments}"))?;
-        if self.config != self.recorded {
-            self.configure(self.recorded, self.config)?;
-        }
         let mut rest: BTreeMap<_, _> = self.start.blocks.iter().map(|block| (block.address, block)).collect();
+        let (mut classic, mut ranges) = (Vec::new(), Vec::new());
         for segment in &self.start.segments {
+            if segment.is_expandable && !self.options.settings {
+                continue; // whether there are any is left to others
+            }
             let end = segment.address.saturating_add(segment.size);
             let own: Vec<_> = rest.range(segment.address..end).map(|(_, block)| *block).collect();
             for block in &own {
                 rest.remove(&block.address);
             }
-            self.segment(segment, &own)?;
+            let segments = if segment.is_expandable { &mut ranges } else { &mut classic };
+            segments.push((*segment, own));
+        }
+        let is_compact = self.recorded.policy == Policy::Compact;
+        if is_compact {
+            self.compact(&std::mem::take(&mut ranges))?;
+        }
+        let expandable = Expandable::all(ranges, &self.start.config, self.most_addresses());
+        let has_holes = expandable.iter().any(Expandable::needs_holes);
+        if has_holes {
+            self.without_limits()?;
+        }
+        self.set(self.plain)?;
+        for (segment, own) in &classic {
+            self.segment(segment, own)?;
+        }
+        for segment in &expandable {
+            self.set(self.expanding(segment))?;
+            self.expandable(segment)?;
+        }
+        self.set(self.recorded)?;
+        if has_holes {
+            self.within_limits()?;
         }
         for block in rest.into_values() {
-            self.inexact += 1;
+            self.inexact += u64::from(!is_compact);
             self.block(block, block.requested)?;
         }
-        if self.config != self.recorded {
-            self.configure(self.config, self.recorded)?;
+        for (expandable_segments, larger) in
+            [(false, std::mem::take(&mut self.larger)), (true, std::mem::take(&mut self.larger_expandable))]
+        {
+            for (id, block) in larger {
+                self.set(AllocatorConfig { expandable_segments, ..self.recorded })?;
+                self.output.free(id)?;
+                self.block(block, block.requested)?;
+            }
         }
-        for (id, block) in std::mem::take(&mut self.larger) {
-            self.output.free(id)?;
-            self.block(block, block.requested)?;
-        }
+        self.set(self.recorded)?;
         for id in std::mem::take(&mut self.fillers) {
             self.output.free(id)?;
         }
@@ -112,9 +159,40 @@ impl<'a> Rebuild<'a, '_> {
         self.output.comment("the history")
     }
 
-    fn configure(&mut self, from: AllocatorConfig, to: AllocatorConfig) -> io::Result<()> {
-        let settings = settings::line(&from, &to);
+    fn set(&mut self, config: AllocatorConfig) -> io::Result<()> {
+        if !self.options.settings || config == self.current {
+            return Ok(());
+        }
+        let settings = settings::line(&self.current, &config);
+        self.current = config;
         self.output.write(Op::Conf { settings })
+    }
+
+    /// Bytes of addresses that an expandable segment has.
+    fn most_addresses(&self) -> u64 {
+        let memory = self.start.capacity.unwrap_or(16 * GIB);
+        memory.saturating_add(memory / 8)
+    }
+
+    /// Holes are filled with more memory than there was.
+    fn without_limits(&mut self) -> io::Result<()> {
+        if let (Some(bytes), true) = (self.start.capacity, self.options.refusals) {
+            self.output.write(Op::Capacity { bytes: bytes.saturating_mul(16) })?;
+        }
+        self.output.write(Op::Fraction { fraction: 1.0 })
+    }
+
+    /// The holes are holes again.
+    fn within_limits(&mut self) -> io::Result<()> {
+        for id in std::mem::take(&mut self.holes) {
+            self.output.free(id)?;
+        }
+        self.output.write(Op::EmptyCache)?;
+        if let (Some(bytes), true) = (self.start.capacity, self.options.refusals) {
+            self.output.write(Op::Capacity { bytes })?;
+        }
+        let fraction = self.start.fraction.unwrap_or(self.start.config.memory_fraction);
+        self.output.write(Op::Fraction { fraction })
     }
 
     fn segment(&mut self, segment: &EarlySegment, blocks: &[&'a EarlyBlock]) -> io::Result<()> {
@@ -143,7 +221,7 @@ impl<'a> Rebuild<'a, '_> {
                     self.block(block, block.requested)?
                 }
                 // Cut to its size, and asked for once nothing else is free.
-                Some(block) if is_whole(&self.config, block.requested, piece.size, small) => {
+                Some(block) if is_whole(&self.plain, block.requested, piece.size, small) => {
                     smaller.push((self.output.allocate(piece.size, stream)?, block));
                 }
                 Some(block) if is_whole(&self.recorded, block.requested, piece.size, small) => {
@@ -154,7 +232,10 @@ impl<'a> Rebuild<'a, '_> {
                     self.inexact += 1;
                     self.block(block, piece.size)?;
                 }
-                None => self.fill(piece.size, small, stream)?,
+                None => {
+                    let fillers = self.filled(piece.size, small, stream)?;
+                    self.fillers.extend(fillers);
+                }
             }
         }
         for (id, block) in smaller {
@@ -205,23 +286,23 @@ impl<'a> Rebuild<'a, '_> {
 
     /// Whether a request for the block, made with so much left behind it, gets as much.
     fn is_cut(&self, block: &EarlyBlock, size: u64, left: u64, small: bool) -> bool {
-        let rounded = self.config.rounded(block.requested.min(size));
-        rounded == size || (left == 0 && is_whole(&self.config, block.requested, size, small))
+        let rounded = self.plain.rounded(block.requested.min(size));
+        rounded == size || (left == 0 && is_whole(&self.plain, block.requested, size, small))
     }
 
-    fn fill(&mut self, size: u64, small: bool, stream: u32) -> io::Result<()> {
+    /// Allocations that fill so many bytes.
+    pub(super) fn filled(&mut self, size: u64, small: bool, stream: u32) -> io::Result<Vec<u64>> {
         let most = if small { SMALL } else { size };
-        let mut left = size;
+        let (mut left, mut filled) = (size, Vec::new());
         while left > 0 {
             let part = left.min(most);
-            let id = self.output.allocate(part, stream)?;
-            self.fillers.push(id);
+            filled.push(self.output.allocate(part, stream)?);
             left -= part;
         }
-        Ok(())
+        Ok(filled)
     }
 
-    fn block(&mut self, block: &EarlyBlock, bytes: u64) -> io::Result<()> {
+    pub(super) fn block(&mut self, block: &EarlyBlock, bytes: u64) -> io::Result<()> {
         let stream = self.start.streams.of(block.stream);
         let id = self.output.allocate(bytes, stream)?;
         self.live.insert(block.address, Live { id, bytes, stream, user: None, segment: None });
@@ -231,11 +312,11 @@ impl<'a> Rebuild<'a, '_> {
     /// The segment that a request takes where nothing is free.
     fn segment_for(&self, requested: u64) -> u64 {
         const OWN: u64 = 10 * MIB;
-        let size = self.config.rounded(requested.min(1 << 60));
+        let size = self.plain.rounded(requested.min(1 << 60));
         match size {
-            _ if !self.config.caching => size,
+            _ if !self.plain.caching => size,
             0..=SMALL => SMALL_SEGMENT,
-            _ if size < OWN => self.config.large_segment_size,
+            _ if size < OWN => self.plain.large_segment_size,
             _ => size.next_multiple_of(2 * MIB),
         }
     }

@@ -4,12 +4,15 @@
 //! of them, `layout` rebuilds that, and `entries` follows them.
 
 mod collection;
+mod compact;
 mod device;
 mod entries;
+mod expandable;
 mod group;
 mod input;
 mod layout;
 mod output;
+mod ranges;
 mod segments;
 mod settings;
 mod streams;
@@ -17,6 +20,7 @@ mod survey;
 
 use std::io;
 
+use accelerator_core::AllocatorConfig;
 use accelerator_tracker::FileError;
 use accelerator_tracker::snapshot::{SnapshotVisitor, Stop, TraceEntry};
 
@@ -56,6 +60,8 @@ pub struct Converted {
     pub reserved: u64,
     /// Bytes of allocated blocks in it.
     pub allocated: u64,
+    /// The settings that were recorded.
+    pub config: AllocatorConfig,
     /// What is not as it was recorded, each for a person to read.
     pub warnings: Vec<String>,
 }
@@ -149,8 +155,14 @@ fn begin<'a, 'b>(
     if let Some(fraction) = start.fraction {
         output.write(Op::Fraction { fraction })?;
     }
-    let live = layout::rebuild(&start, output)?;
-    let converted =
-        Converted { device, operations: 0, reserved, allocated, warnings: start.warnings.clone() };
+    let live = layout::rebuild(&start, options, output)?;
+    let converted = Converted {
+        device,
+        operations: 0,
+        reserved,
+        allocated,
+        config: start.config,
+        warnings: start.warnings.clone(),
+    };
     Ok((converted, Entries::new(start, live, options, output)?))
 }

@@ -19,11 +19,6 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
             Err(_) => refused.push(setting),
         }
     }
-    if let Some(Setting::Flag(true)) = named("expandable_segments")
-        && !refused.iter().any(|setting| setting.starts_with("expandable_segments"))
-    {
-        refused.push("expandable_segments:True");
-    }
     for setting in refused {
         warnings.push(format!("recorded with `{setting}`, which is not offered here: left out"));
     }
@@ -34,6 +29,9 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
         && (0.0..1.0).contains(threshold)
     {
         config.garbage_collection_threshold = *threshold;
+    }
+    if let Some(Setting::Flag(expandable)) = named("expandable_segments") {
+        config.expandable_segments = *expandable;
     }
     if let Some(Setting::Table(table)) = named("roundup_power2_divisions") {
         config.roundup_power2_divisions = divisions(table).unwrap_or_else(|| {
@@ -57,9 +55,9 @@ pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
     // A text leaves these as they were where it does not name them.
     let (was, is, default) = (from.large_segment_size, to.large_segment_size, defaults.large_segment_size);
     back("large_segment_size_mb", was != is, is == default, &(default / MIB).to_string());
-    let (was, is, default) =
-        (from.max_non_split_rounding, to.max_non_split_rounding, defaults.max_non_split_rounding);
-    back("max_non_split_rounding_mb", was != is, is == default, &(default / MIB).to_string());
+    let (was, is) = (from.expandable_segments, to.expandable_segments);
+    back("expandable_segments", was != is, !is, "False");
+    back("policy", from.policy != to.policy, to.policy == defaults.policy, "pytorch");
     let (was, is) = (from.memory_fraction, to.memory_fraction);
     back("per_process_memory_fraction", was != is, is == 1.0, "1");
     let (was, is) = (from.reject_ahead_of_driver, to.reject_ahead_of_driver);
@@ -101,6 +99,9 @@ mod tests {
             "per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True",
             "roundup_power2_divisions:[64:8,256:4,>:1],device_side_reuse:True",
             "caching:False",
+            "expandable_segments:True,roundup_power2_divisions:8",
+            "policy:compact",
+            "policy:compact,expandable_segments:True",
         ];
         let configs = texts.map(|text| AllocatorConfig::default().updated(text).unwrap());
         for from in &configs {
@@ -112,7 +113,8 @@ mod tests {
 
     #[test]
     fn settings_of_a_snapshot_are_ours_again() {
-        let text = "large_segment_size_mb:24, expandable_segments:True, backend:native, max_split_size_mb:90";
+        let text = "large_segment_size_mb:24, expandable_segments:False, backend:native, max_split_size_mb:90, \
+                    policy:compact";
         let table = [("1", 0), ("2", 0), ("4", 8), ("8", 2)].map(|(from, steps)| (from.to_owned(), steps));
         let settings = [
             ("PYTORCH_CUDA_ALLOC_CONF", Setting::Text(text.into())),
@@ -125,14 +127,8 @@ mod tests {
         let mut warnings = Vec::new();
         let config = of_pytorch(&settings, &mut warnings);
         let expected = "large_segment_size_mb:24,max_split_size_mb:90,garbage_collection_threshold:0.6,\
-                        roundup_power2_divisions:[1:0,2:0,4:8,8:2]";
+                        expandable_segments:True,policy:compact,roundup_power2_divisions:[1:0,2:0,4:8,8:2]";
         assert_eq!(config, AllocatorConfig::default().updated(expected).unwrap());
-        assert_eq!(
-            warnings,
-            [
-                "recorded with `expandable_segments:True`, which is not offered here: left out",
-                "recorded with `backend:native`, which is not offered here: left out",
-            ]
-        );
+        assert_eq!(warnings, ["recorded with `backend:native`, which is not offered here: left out"]);
     }
 }

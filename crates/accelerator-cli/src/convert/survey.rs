@@ -10,6 +10,7 @@ use accelerator_tracker::snapshot::{
 
 use super::collection::Collections;
 use super::device::chosen;
+use super::ranges::Ranges;
 use super::streams::Streams;
 use super::{ConvertError, settings};
 
@@ -28,11 +29,15 @@ struct DeviceSurvey {
     entries: u64,
     completions: u64,
     segments: Vec<Segment>,
+    /// Addresses where memory of them shows once more.
+    aliases: Vec<Segment>,
     streams: Streams,
     /// Blocks that the entries so far account for.
     live: HashSet<u64>,
     /// And segments.
     made: HashSet<u64>,
+    /// And pages of expandable segments: those that were mapped or unmapped.
+    pages: Ranges,
     early_blocks: Vec<EarlyBlock>,
     early_segments: Vec<EarlySegment>,
     /// Bytes from the driver, beyond those at the start.
@@ -56,12 +61,13 @@ pub(super) struct EarlyBlock {
     pub(super) pending: bool,
 }
 
-/// A segment that was there before the history starts.
+/// A segment that was there before the history starts, or pages of an expandable one that lie side by side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlySegment {
     pub(super) address: u64,
     pub(super) size: u64,
     pub(super) stream: u64,
+    pub(super) is_expandable: bool,
 }
 
 /// Where the history of one device starts.
@@ -143,10 +149,12 @@ impl SnapshotVisitor for Survey {
     fn segment(&mut self, segment: Segment) -> Result<(), Stop> {
         let device = self.devices.entry(segment.device).or_default();
         device.private_pools |= segment.pool_id != (0, 0);
-        let mut blocks = segment.blocks;
-        blocks.retain(|block| block.state != BlockState::Inactive);
-        blocks.iter_mut().for_each(|block| block.frames = Arc::new([]));
-        device.segments.push(Segment { blocks, frames: Arc::new([]), ..segment });
+        device.segments.push(without_free(segment));
+        Ok(())
+    }
+
+    fn alias(&mut self, alias: Segment) -> Result<(), Stop> {
+        self.devices.entry(alias.device).or_default().aliases.push(without_free(alias));
         Ok(())
     }
 
@@ -154,6 +162,14 @@ impl SnapshotVisitor for Survey {
         self.devices.entry(device).or_default().entry(&entry);
         Ok(())
     }
+}
+
+/// A segment with its blocks alone, and no frames. What a block at another address uses is none of its own.
+fn without_free(segment: Segment) -> Segment {
+    let mut blocks = segment.blocks;
+    blocks.retain(|block| !matches!(block.state, BlockState::Inactive | BlockState::Aliased));
+    blocks.iter_mut().for_each(|block| block.frames = Arc::new([]));
+    Segment { blocks, frames: Arc::new([]), ..segment }
 }
 
 impl DeviceSurvey {
@@ -196,7 +212,8 @@ impl DeviceSurvey {
                 self.collections.segment_freed(address, bytes);
                 if !self.made.remove(&address) {
                     let stream = entry.stream;
-                    self.early_segments.push(EarlySegment { address, size: entry.size, stream });
+                    let early = EarlySegment { address, size: entry.size, stream, is_expandable: false };
+                    self.early_segments.push(early);
                 }
                 self.grow(-bytes);
             }
@@ -205,8 +222,15 @@ impl DeviceSurvey {
                 let free = i64::try_from(device_free).unwrap_or(i64::MAX);
                 self.capacity_beyond.get_or_insert(self.growth.saturating_add(free));
             }
-            Action::SegmentMap => self.grow(bytes),
-            Action::SegmentUnmap => self.grow(-bytes),
+            Action::SegmentMap => {
+                self.pages.add(address, entry.size);
+                self.collections.grows(self.growth);
+                self.grow(bytes);
+            }
+            Action::SegmentUnmap => {
+                self.take_early_pages(address, entry.size, entry.stream);
+                self.grow(-bytes);
+            }
             Action::Snapshot | Action::Other => return,
         }
         self.streams.note(entry.stream);
@@ -215,6 +239,13 @@ impl DeviceSurvey {
     fn grow(&mut self, bytes: i64) {
         self.growth = self.growth.saturating_add(bytes);
         self.largest_growth = self.largest_growth.max(self.growth);
+    }
+
+    /// Pages that no entry has mapped or unmapped were there before.
+    fn take_early_pages(&mut self, address: u64, size: u64, stream: u64) {
+        let early = self.pages.add(address, size).into_iter();
+        let early = early.map(|(address, size)| EarlySegment { address, size, stream, is_expandable: true });
+        self.early_segments.extend(early);
     }
 
     fn start(
@@ -258,18 +289,19 @@ impl DeviceSurvey {
         let fraction = inferred.or_else(|| notes.as_ref().map(|notes| notes.memory_fraction));
         let ordered = self.sort_segments(notes.as_ref());
         self.early_blocks.sort_by_key(|block| block.address);
+        let segments = || self.segments.iter().chain(&self.aliases);
         let waiting =
             |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::AwaitingFree);
         // A history may be recorded without some kinds of entries.
-        let completes = notes.is_some() || self.completions > 0 || self.segments.iter().any(waiting);
-        let sum = |bytes: fn(&Segment) -> u64| self.segments.iter().map(bytes).fold(0, u64::saturating_add);
+        let completes = notes.is_some() || self.completions > 0 || segments().any(waiting);
+        let sum = |bytes: fn(&Segment) -> u64| segments().map(bytes).fold(0, u64::saturating_add);
         Start {
             device,
             fraction: fraction.filter(|fraction| *fraction != config.memory_fraction),
             notes,
             config,
             capacity,
-            reserved: sum(|segment| segment.total_size),
+            reserved: self.segments.iter().map(|segment| segment.total_size).fold(0, u64::saturating_add),
             allocated: sum(|segment| segment.allocated_size),
             streams: self.streams,
             blocks: self.early_blocks,
@@ -283,21 +315,51 @@ impl DeviceSurvey {
 
     /// What is there at the end and was never mentioned was there at the start.
     fn take_what_entries_do_not_tell(&mut self) {
-        for segment in &self.segments {
+        let segments = std::mem::take(&mut self.segments);
+        for segment in &segments {
             self.streams.note(segment.stream);
-            if !segment.is_expandable && !self.made.contains(&segment.address) {
-                let (address, size, stream) = (segment.address, segment.total_size, segment.stream);
-                self.early_segments.push(EarlySegment { address, size, stream });
+            let (address, size, stream) = (segment.address, segment.total_size, segment.stream);
+            if segment.is_expandable {
+                self.take_early_pages(address, size, stream);
+            } else if !self.made.contains(&address) {
+                self.early_segments.push(EarlySegment { address, size, stream, is_expandable: false });
             }
-            let early = segment.blocks.iter().filter(|block| !self.live.contains(&block.address));
-            self.early_blocks.extend(early.map(|block| EarlyBlock {
-                address: block.address,
-                size: Some(block.size),
-                requested: block.requested_size,
-                stream: segment.stream,
-                pending: block.state == BlockState::AwaitingFree,
-            }));
+            self.take_early_blocks(segment);
         }
+        self.segments = segments;
+        let aliases = std::mem::take(&mut self.aliases);
+        for alias in &aliases {
+            self.streams.note(alias.stream);
+            self.take_early_blocks(alias);
+        }
+        self.aliases = aliases;
+        self.join_early_pages();
+    }
+
+    fn take_early_blocks(&mut self, segment: &Segment) {
+        let early = segment.blocks.iter().filter(|block| !self.live.contains(&block.address));
+        self.early_blocks.extend(early.map(|block| EarlyBlock {
+            address: block.address,
+            size: Some(block.size),
+            requested: block.requested_size,
+            stream: segment.stream,
+            pending: block.state == BlockState::AwaitingFree,
+        }));
+    }
+
+    /// Pages that lie side by side become one range.
+    fn join_early_pages(&mut self) {
+        let (mut pages, mut segments): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.early_segments).into_iter().partition(|early| early.is_expandable);
+        pages.sort_by_key(|range| range.address);
+        pages.dedup_by(|range, before| {
+            let joins =
+                before.stream == range.stream && before.address.saturating_add(before.size) == range.address;
+            before.size += if joins { range.size } else { 0 };
+            joins
+        });
+        segments.extend(pages);
+        self.early_segments = segments;
     }
 
     /// Whether the order in which they were made is known.
@@ -307,6 +369,7 @@ impl DeviceSurvey {
             order.iter().enumerate().map(|(place, address)| (*address, place)).collect();
         // A segment that went back meanwhile is in no order; it was older than most that did not.
         self.early_segments.sort_by_key(|segment| (places.get(&segment.address).copied(), segment.address));
-        self.early_segments.iter().filter(|segment| !places.contains_key(&segment.address)).count() <= 1
+        let classic = self.early_segments.iter().filter(|segment| !segment.is_expandable);
+        classic.filter(|segment| !places.contains_key(&segment.address)).count() <= 1
     }
 }

@@ -6,6 +6,7 @@ mod setup;
 mod summary;
 
 pub use plain::PlainOutput;
-pub use replayer::{Outcome, ReplayError, Replayer};
+pub use replayer::{Expandable, Outcome, ReplayError, Replayer};
 pub use setup::Setup;
 pub use summary::Summary;
+pub(crate) use summary::{grouped, percent};

@@ -74,9 +74,10 @@ impl<W: Write> PlainOutput<W> {
                 PoolKind::Small => "small",
                 PoolKind::Large => "large",
             };
+            let expandable = if segment.expandable { " expandable" } else { "" };
             writeln!(
                 self.out,
-                "segment {number} at {:#x} size {} stream {} pool {pool} allocated {} active {} requested {} blocks {} counter {}",
+                "segment {number} at {:#x} size {} stream {} pool {pool}{expandable} allocated {} active {} requested {} blocks {} counter {}",
                 segment.address.wrapping_sub(base),
                 segment.total_size,
                 streams.get(&segment.stream.get()).copied().unwrap_or_default(),

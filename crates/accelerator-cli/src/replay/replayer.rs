@@ -16,7 +16,17 @@ pub struct Replayer<B: Controls> {
     live: HashMap<u64, Live<B>>,
     /// Whether any allocation was used by a second stream.
     shared: bool,
+    expandable: Option<Expandable>,
     stopwatch: Stopwatch,
+}
+
+/// What became of a wish for expandable segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expandable {
+    /// Memory came from them.
+    InUse,
+    /// The device has no virtual memory: memory came from segments of fixed size.
+    NotToBeHad,
 }
 
 /// Counts the allocator's operations, and sums up their time if wanted.
@@ -85,7 +95,23 @@ impl<B: Controls> Replayer<B> {
     pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
         let streams = HashMap::from([(0, accelerator.default_stream())]);
         let stopwatch = Stopwatch { operations: 0, total: timed.then_some(Duration::ZERO) };
-        Self { accelerator, streams, live: HashMap::new(), shared: false, stopwatch }
+        let mut replayer =
+            Self { accelerator, streams, live: HashMap::new(), shared: false, expandable: None, stopwatch };
+        replayer.note_expandable();
+        replayer
+    }
+
+    /// Whether the settings asked for expandable segments at any time, and what became of that.
+    pub fn expandable(&self) -> Option<Expandable> {
+        self.expandable
+    }
+
+    fn note_expandable(&mut self) {
+        let allocator = self.accelerator.allocator();
+        if allocator.config().expandable_segments {
+            let in_use = allocator.statistics().expandable_segments;
+            self.expandable = Some(if in_use { Expandable::InUse } else { Expandable::NotToBeHad });
+        }
     }
 
     /// The device.
@@ -140,7 +166,10 @@ impl<B: Controls> Replayer<B> {
             Op::ResetPeak => allocator.reset_peak_statistics(),
             Op::ResetAccumulated => allocator.reset_accumulated_statistics(),
             Op::Capacity { bytes } => backend.set_capacity(*bytes),
-            Op::Conf { settings } => allocator.set_config(allocator.config().updated(settings)?),
+            Op::Conf { settings } => {
+                allocator.set_config(allocator.config().updated(settings)?);
+                self.note_expandable();
+            }
             Op::Fraction { fraction } => allocator.set_memory_fraction(*fraction)?,
             Op::FailMallocs { count } => backend.fail_allocs(*count),
             Op::Stats => return Ok(Outcome::Statistics(Box::new(allocator.statistics()))),

@@ -4,7 +4,7 @@ use accelerator_conformance::Controls;
 use accelerator_core::{Bytes, Statistics, memory_summary};
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::replayer::{Outcome, Replayer};
+use super::replayer::{Expandable, Outcome, Replayer};
 use crate::convert::Converted;
 
 /// What a replay comes to, for a person.
@@ -71,6 +71,13 @@ impl Summary {
             ),
             ("allocator operations", grouped(operations)),
         ];
+        match replayer.expandable() {
+            None => {}
+            Some(Expandable::InUse) => rows.push(("expandable segments", "in use".to_owned())),
+            Some(Expandable::NotToBeHad) => {
+                rows.push(("expandable segments", "none: no virtual memory".to_owned()));
+            }
+        }
         if let Some(time) = time.filter(|_| operations > 0) {
             let each = time.as_nanos() / u128::from(operations);
             rows.push(("host time per operation", format!("{each} ns")));
@@ -91,7 +98,7 @@ impl Summary {
     }
 }
 
-fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
         _ => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
@@ -99,7 +106,7 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// A number with its thousands apart.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")

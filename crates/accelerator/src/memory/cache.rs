@@ -37,5 +37,10 @@ pub fn empty_host_cache() -> Result<()> {
 /// [`Error::NoAccelerator`](crate::Error::NoAccelerator), [`Error::UnknownBackend`](crate::Error::UnknownBackend).
 pub fn memory_snapshot() -> Result<Snapshot> {
     let devices = choice::current()?.all_opened();
-    Ok(Snapshot { segments: devices.flat_map(|device| device.snapshot().segments).collect() })
+    let mut all = Snapshot::default();
+    for Snapshot { segments, aliases } in devices.map(|device| device.snapshot()) {
+        all.segments.extend(segments);
+        all.aliases.extend(aliases);
+    }
+    Ok(all)
 }

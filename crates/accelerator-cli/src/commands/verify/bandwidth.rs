@@ -4,8 +4,8 @@ use accelerator_core::{
 
 use super::report::{Checked, Outcome};
 use super::section::Progress;
-use super::table::Table;
 use super::timing::Effort;
+use crate::markdown::Table;
 
 const SIZES: [u64; 3] = [MIB, 16 * MIB, 256 * MIB];
 

@@ -2,7 +2,7 @@ use accelerator_conformance::{CaseReport, Group, Verdict};
 
 use super::report::{Checked, Outcome, indented};
 use super::section::Progress;
-use super::table::Table;
+use crate::markdown::Table;
 
 /// Runs the suite's cases, each when it is asked for.
 pub(super) fn check(cases: impl ExactSizeIterator<Item = CaseReport>, progress: &Progress) -> Checked {

@@ -7,8 +7,8 @@ use accelerator_core::{Accelerator, Backend, Bytes, DriverResult, Error, EventFl
 
 use super::report::{Checked, Outcome};
 use super::section::Progress;
-use super::table::Table;
 use super::timing::Effort;
+use crate::markdown::Table;
 
 const RECORDS: u32 = 64;
 const SIZES: [u64; 4] = [4 * KIB, MIB, 32 * MIB, 256 * MIB];

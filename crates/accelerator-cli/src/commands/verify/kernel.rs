@@ -1,8 +1,8 @@
 use accelerator_core::{Accelerator, Backend, Result, Stream};
 
 use super::report::{Checked, Outcome};
-use super::table::Table;
 use crate::kernels::Saxpy;
+use crate::markdown::Table;
 
 /// One float, less and more than a block of threads, and enough for every processor.
 const ELEMENTS: [usize; 4] = [1, 1000, (1 << 20) + 1, 1 << 24];

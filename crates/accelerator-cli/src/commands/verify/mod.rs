@@ -8,7 +8,6 @@ mod replays;
 mod report;
 mod section;
 mod subject;
-mod table;
 mod timing;
 
 use std::fs::File;

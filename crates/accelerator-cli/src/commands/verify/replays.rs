@@ -3,8 +3,8 @@ use accelerator_core::{Accelerator, AllocatorConfig, Backend, GIB, MIB, Result, 
 
 use super::report::{Checked, Outcome};
 use super::section::Progress;
-use super::table::Table;
 use crate::failure::Failure;
+use crate::markdown::Table;
 use crate::replay::{Outcome as Told, Replayer};
 use crate::trace::{BUNDLED, Line};
 

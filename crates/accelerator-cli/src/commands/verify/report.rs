@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use accelerator_core::Device;
 
-use super::table::Table;
+use crate::markdown::Table;
 
 /// What was found about a device.
 pub(super) struct Report {

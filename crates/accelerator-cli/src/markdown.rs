@@ -1,24 +1,26 @@
+//! Tables in Markdown.
+
 use std::fmt;
 
 /// A table in Markdown whose columns are aligned as plain text, too: the first to the left, the others to the right.
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     numbers: bool,
 }
 
 impl Table {
-    pub(super) fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         let mut table = Self { rows: Vec::new(), numbers: true };
         table.add(header);
         table
     }
 
     /// One of words: every column is aligned to the left.
-    pub(super) fn of_words<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn of_words<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self { numbers: false, ..Self::new(header) }
     }
 
-    pub(super) fn add<T: Into<String>>(&mut self, row: impl IntoIterator<Item = T>) {
+    pub(crate) fn add<T: Into<String>>(&mut self, row: impl IntoIterator<Item = T>) {
         self.rows.push(row.into_iter().map(|cell| escaped(&cell.into())).collect());
     }
 }

@@ -1,0 +1,37 @@
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::compare::{progress, trace};
+use crate::compare::{Advice, Comparison, Setting};
+use crate::failure::Failure;
+
+/// The job.
+#[derive(Args)]
+pub struct Arguments {
+    /// What the job asked for: a trace, or a snapshot with its history, PyTorch's or ours: a file, plain or compressed with
+    /// gzip or zstd, or `-` for standard input
+    trace: PathBuf,
+    /// The device of a snapshot [default: the one with the longest history]
+    #[arg(long)]
+    device: Option<u32>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let trace = trace(&arguments.trace, arguments.device)?;
+    let settings = Setting::compared(trace.recorded.clone())?;
+    let now = match &trace.recorded {
+        Some(recorded) => recorded.clone(),
+        None => Setting::read("")?,
+    };
+    let progress = progress();
+    progress.set_message(trace.name.clone());
+    let comparison = Comparison::of(&trace, &settings, None, &progress)?;
+    progress.finish_and_clear();
+    if let Some(advice) = Advice::of(&comparison, &now) {
+        write!(std::io::stdout(), "{advice}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

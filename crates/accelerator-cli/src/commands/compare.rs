@@ -1,0 +1,81 @@
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::convert::tell;
+use super::replay::input;
+use crate::compare::{Comparison, LEGEND, Setting, Trace, markdown, summary, text};
+use crate::convert::Options;
+use crate::failure::Failure;
+use crate::trace::BUNDLED;
+
+/// `accel replay --compare`.
+pub(super) fn run(
+    paths: &[PathBuf],
+    device: Option<u32>,
+    capacity: Option<u64>,
+    further: &[Setting],
+    as_markdown: bool,
+) -> Result<ExitCode, Failure> {
+    let settings = Setting::compared(further.iter().cloned())?;
+    let progress = progress();
+    let mut comparisons = Vec::new();
+    for trace in traces(paths, device) {
+        let trace = trace?;
+        progress.set_message(trace.name.clone());
+        let mut own = settings.clone();
+        own.extend(
+            trace
+                .recorded
+                .clone()
+                .filter(|recorded| settings.iter().all(|setting| setting.config != recorded.config)),
+        );
+        let comparison = Comparison::of(&trace, &own, capacity, &progress)?;
+        if !as_markdown {
+            progress.suspend(|| write!(io::stdout(), "{}", text(&comparison)))?;
+        }
+        comparisons.push(comparison);
+    }
+    progress.finish_and_clear();
+    let mut out = io::stdout().lock();
+    match (as_markdown, comparisons.len()) {
+        (true, _) => write!(out, "{}", markdown(&comparisons, &settings))?,
+        (false, 1) => write!(out, "{LEGEND}")?,
+        (false, _) => write!(out, "{LEGEND}\n{}", summary(&comparisons, &settings))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The traces, one after the other; without any the bundled ones.
+fn traces(paths: &[PathBuf], device: Option<u32>) -> Box<dyn Iterator<Item = Result<Trace, Failure>> + '_> {
+    match paths {
+        [] => Box::new(BUNDLED.iter().map(|bundled| Trace::read(bundled.source()?))),
+        paths => Box::new(paths.iter().map(move |path| trace(path, device))),
+    }
+}
+
+/// What a program asked for, of a trace or a snapshot.
+pub(super) fn trace(path: &Path, device: Option<u32>) -> Result<Trace, Failure> {
+    let options = Options { device, settings: false, refusals: false };
+    let (source, converted) = input(Some(path), &options)?;
+    let trace = Trace::read(source)?;
+    if trace.left_out > 0 {
+        tell(&[format!(
+            "{}: lines that change the settings, the size of the device or what its driver fails are left out ({})",
+            path.display(),
+            trace.left_out
+        )]);
+    }
+    Ok(match converted {
+        Some(converted) => trace.recorded_with(converted.config),
+        None => trace,
+    })
+}
+
+/// A bar on standard error, where that is a terminal.
+pub(super) fn progress() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} replays, {msg}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,138 @@
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use accelerator_core::{GIB, PoolStat};
+use indicatif::ProgressBar;
+
+use super::capacity::smallest;
+use super::setting::Setting;
+use super::trace::Trace;
+use crate::failure::Failure;
+use crate::replay::Outcome;
+
+/// A trace under several settings.
+pub(crate) struct Comparison {
+    /// The trace.
+    pub(crate) name: String,
+    /// Allocator operations in it.
+    pub(crate) operations: u64,
+    /// Bytes of the device; `None`: as many as were asked for.
+    pub(crate) capacity: Option<u64>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// What a replay under some settings comes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) setting: Setting,
+    /// Peaks, in bytes.
+    pub(crate) requested: u64,
+    pub(crate) reserved: u64,
+    /// Peak of the free bytes in segments that are in use otherwise.
+    pub(crate) in_pieces: u64,
+    /// Calls of the device, for memory and to give it back.
+    pub(crate) calls: u64,
+    /// The host's time in an allocator operation.
+    pub(crate) time: Duration,
+    /// Whether all requests were served.
+    pub(super) completes: bool,
+    /// The smallest device on which it completes; `None`: none, up to the capacity.
+    pub(crate) smallest: Option<u64>,
+}
+
+/// As good as endless, and far from the end of the simulated device's addresses.
+pub(super) const ENDLESS: u64 = (16 << 10) * GIB;
+
+/// Replays of which the fastest tells the time.
+const TIMED: u64 = 3;
+
+impl Comparison {
+    /// Replays a trace under each of the settings, and then on smaller and smaller devices. Without a capacity the device has as
+    /// much memory as is asked for.
+    ///
+    /// # Errors
+    /// [`Failure::Line`], for a trace that cannot be replayed.
+    pub(crate) fn of(
+        trace: &Trace,
+        settings: &[Setting],
+        capacity: Option<u64>,
+        progress: &ProgressBar,
+    ) -> Result<Self, Failure> {
+        let most = capacity.unwrap_or(ENDLESS);
+        progress.inc_length(settings.len() as u64 * TIMED);
+        let mut rows = Vec::new();
+        // One by one, since threads would be in the way of each other's time.
+        for setting in settings {
+            let mut row = Row::of(trace, setting, most, progress)?;
+            for _ in 1..TIMED {
+                row.time = row.time.min(Row::of(trace, setting, most, progress)?.time);
+            }
+            rows.push(row);
+        }
+        on_threads(rows.iter_mut().filter(|row| row.completes), |row| {
+            let smallest = smallest(trace, &row.setting, row.reserved, most, progress)?;
+            row.smallest = Some(smallest);
+            Ok(())
+        })?;
+        Ok(Self { name: trace.name.clone(), operations: trace.operations(), capacity, rows })
+    }
+
+    /// The row of these settings.
+    pub(crate) fn row(&self, setting: &Setting) -> Option<&Row> {
+        let is_it = |row: &&Row| (row.setting.config, row.setting.maps) == (setting.config, setting.maps);
+        self.rows.iter().find(is_it)
+    }
+}
+
+impl Row {
+    fn of(trace: &Trace, setting: &Setting, capacity: u64, progress: &ProgressBar) -> Result<Self, Failure> {
+        let mut replayer = trace.replayer(setting, capacity, true)?;
+        let mut completes = true;
+        for line in &trace.lines {
+            completes &= !matches!(trace.step(&mut replayer, line)?, Outcome::OutOfMemory(_));
+        }
+        let statistics = replayer.accelerator().allocator().statistics();
+        let (operations, time) = replayer.operations();
+        replayer.end()?;
+        progress.inc(1);
+        let peak = |stat: PoolStat| stat.all.peak.unsigned_abs();
+        let each = time.unwrap_or_default().as_nanos() / u128::from(operations.max(1));
+        Ok(Self {
+            setting: setting.clone(),
+            requested: peak(statistics.requested_bytes),
+            reserved: peak(statistics.reserved_bytes),
+            in_pieces: peak(statistics.inactive_split_bytes),
+            calls: (statistics.num_device_alloc + statistics.num_device_free).unsigned_abs(),
+            time: Duration::from_nanos(u64::try_from(each).unwrap_or(u64::MAX)),
+            completes,
+            smallest: None,
+        })
+    }
+
+    /// Reserved memory for each byte of those that were asked for.
+    pub(crate) fn overhead(&self) -> f64 {
+        self.reserved as f64 / self.requested as f64
+    }
+}
+
+/// Does all of this, several at a time.
+fn on_threads<T: Send>(
+    work: impl Iterator<Item = T> + Send,
+    run: impl Fn(T) -> Result<(), Failure> + Sync,
+) -> Result<(), Failure> {
+    let work = Mutex::new(work);
+    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let worker = || {
+        while let Some(item) = next() {
+            run(item)?;
+        }
+        Ok(())
+    };
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}

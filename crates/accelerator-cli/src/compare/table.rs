@@ -1,0 +1,165 @@
+//! Comparisons as tables for a terminal of 80 columns.
+
+use accelerator_core::Bytes;
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::comparison::{Comparison, ENDLESS, Row};
+use super::setting::Setting;
+use crate::replay::{grouped, percent};
+
+/// One comparison.
+pub(crate) fn text(comparison: &Comparison) -> String {
+    let Comparison { name, operations, capacity, rows } = comparison;
+    let size = capacity.map_or_else(String::new, |bytes| format!(" of {}", Bytes(bytes)));
+    let table = settings(rows, *capacity);
+    let recorded = recorded(comparison).map_or_else(String::new, |text| format!("\n{text}\n"));
+    format!("{name}: {} operations, on a simulated device{size}\n\n{table}{recorded}\n", grouped(*operations))
+}
+
+/// A line for each setting.
+pub(super) fn settings<'a>(rows: impl IntoIterator<Item = &'a Row>, capacity: Option<u64>) -> String {
+    let header = [
+        "setting",
+        "peak\nrequested",
+        "peak\nreserved",
+        "share\nused",
+        "device\ncalls",
+        "smallest\ndevice",
+        "host\nns",
+    ];
+    let rows = rows.into_iter().map(|row| {
+        let name = [row.setting.name.clone()].into_iter();
+        name.chain(cells(row, capacity)).collect()
+    });
+    table(header.map(str::to_owned).to_vec(), rows)
+}
+
+/// What the columns mean.
+pub(crate) const LEGEND: &str = "\
+Device calls: num_device_alloc + num_device_free. Smallest device: the trace
+completes there, and not with 2 MiB less. Host: nanoseconds an operation, in the
+fastest of three replays.\n";
+
+/// Several comparisons: how the settings do on all of their traces.
+pub(crate) fn summary(comparisons: &[Comparison], settings: &[Setting]) -> String {
+    let totals = Totals::all(comparisons, settings);
+    let header = ["setting", "mean", "worst", "of", "device\ncalls", "smallest\ndevice"];
+    let rows = totals.iter().map(|total| {
+        let Totals { setting, mean, worst, worst_of, calls, device } = total;
+        let (mean, worst) = (format!("{mean:.3}"), format!("{worst:.3}"));
+        [(*setting).to_owned(), mean, worst, (*worst_of).to_owned(), grouped(*calls), format!("{device:.3}")]
+            .to_vec()
+    });
+    let table = table(header.map(str::to_owned).to_vec(), rows);
+    format!("{}\n\n{table}\n", heading(comparisons))
+}
+
+/// What is in the summary.
+pub(super) fn heading(comparisons: &[Comparison]) -> String {
+    let complete = complete(comparisons).count();
+    let of = match complete == comparisons.len() {
+        true => format!("All {complete} traces"),
+        false => format!("The {complete} of {} traces that complete under all settings", comparisons.len()),
+    };
+    format!(
+        "{of}: peak reserved over peak requested, geometric mean and worst;\ndevice calls, all together; smallest \
+         device over that of the first setting,\ngeometric mean"
+    )
+}
+
+/// A setting on all traces.
+pub(super) struct Totals<'a> {
+    pub(super) setting: &'a str,
+    pub(super) mean: f64,
+    pub(super) worst: f64,
+    pub(super) worst_of: &'a str,
+    pub(super) calls: u64,
+    pub(super) device: f64,
+}
+
+impl<'a> Totals<'a> {
+    pub(super) fn all(comparisons: &'a [Comparison], settings: &'a [Setting]) -> Vec<Self> {
+        settings.iter().map(|setting| Self::of(comparisons, setting)).collect()
+    }
+
+    fn of(comparisons: &'a [Comparison], setting: &'a Setting) -> Self {
+        let mut totals =
+            Self { setting: &setting.name, mean: 0.0, worst: 0.0, worst_of: "-", calls: 0, device: 0.0 };
+        let mut count = 0.0;
+        for comparison in complete(comparisons) {
+            let (Some(row), Some(first)) = (comparison.row(setting), comparison.rows.first()) else {
+                continue;
+            };
+            let (Some(device), Some(first)) = (row.smallest, first.smallest) else { continue };
+            count += 1.0;
+            totals.mean += row.overhead().ln();
+            totals.device += (device as f64 / first as f64).ln();
+            totals.calls += row.calls;
+            if row.overhead() > totals.worst {
+                (totals.worst, totals.worst_of) = (row.overhead(), &comparison.name);
+            }
+        }
+        Self { mean: (totals.mean / count).exp(), device: (totals.device / count).exp(), ..totals }
+    }
+}
+
+/// Those of which every row can be set beside the others.
+fn complete(comparisons: &[Comparison]) -> impl Iterator<Item = &Comparison> {
+    comparisons.iter().filter(|comparison| comparison.rows.iter().all(|row| row.smallest.is_some()))
+}
+
+/// The settings of the row that is called so.
+pub(super) fn recorded(comparison: &Comparison) -> Option<String> {
+    let named = comparison.rows.iter().find(|row| row.setting.name == Setting::RECORDED)?;
+    Some(format!("{}: {}", Setting::RECORDED, named.setting.config))
+}
+
+/// All but the name of the setting.
+pub(super) fn cells(row: &Row, capacity: Option<u64>) -> [String; 6] {
+    [
+        Bytes(row.requested).to_string(),
+        Bytes(row.reserved).to_string(),
+        percent(row.requested, row.reserved),
+        grouped(row.calls),
+        device(row, capacity),
+        row.time.as_nanos().to_string(), // not grouped: on a slow machine it has more digits than there is room for
+    ]
+}
+
+/// The smallest device, or how large one is too small.
+pub(super) fn device(row: &Row, capacity: Option<u64>) -> String {
+    let over = || format!("over {}", Bytes(capacity.unwrap_or(ENDLESS)));
+    row.smallest.map_or_else(over, |smallest| Bytes(smallest).to_string())
+}
+
+/// A text in lines of 80 columns.
+pub(super) fn wrapped(text: &str) -> String {
+    const COLUMNS: usize = 80;
+    let mut lines = String::new();
+    let mut column = 0;
+    let glued = text.replace(" %", "\u{a0}%"); // a number keeps its unit
+    for word in glued.split(' ') {
+        let length = word.chars().count();
+        let separator = match column {
+            0 => "",
+            _ if column + 1 + length > COLUMNS => "\n",
+            _ => " ",
+        };
+        column = if separator == " " { column + 1 + length } else { length };
+        lines.extend([separator, word]);
+    }
+    lines.replace('\u{a0}', " ") + "\n"
+}
+
+/// A table of numbers: the first column is aligned to the left, the others to the right.
+fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header).add_rows(rows);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 1));
+        if number > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}

@@ -1,0 +1,131 @@
+use std::path::{Path, PathBuf};
+
+use accelerator_conformance::Sim;
+use accelerator_core::{Accelerator, AllocatorConfig};
+
+use super::setting::Setting;
+use crate::failure::Failure;
+use crate::replay::{Outcome, Replayer};
+use crate::trace::{Line, Op, Source};
+
+/// What a program asks of an allocator, held to be replayed many times.
+pub(crate) struct Trace {
+    /// What it is called in messages.
+    source: String,
+    /// What it is called in tables: the name of its file, without endings.
+    pub(crate) name: String,
+    pub(crate) lines: Vec<Line>,
+    /// The settings that it was recorded with, if it says so.
+    pub(crate) recorded: Option<Setting>,
+    /// Lines that were left out further down.
+    pub(crate) left_out: usize,
+}
+
+impl Trace {
+    /// Reads a trace as far as it tells of the program: the settings, the size of the device and the failures of its driver
+    /// (`conf`, `capacity`, `fail_mallocs`) are left out, since these are what is varied, and so is what only prints.
+    ///
+    /// # Errors
+    /// [`Failure`], also for one that allocates nothing.
+    pub(crate) fn read(source: Source) -> Result<Self, Failure> {
+        let name = source.name().to_owned();
+        let mut trace =
+            Self { name: short(&name), source: name, lines: Vec::new(), recorded: None, left_out: 0 };
+        let mut recorded: Option<AllocatorConfig> = None;
+        for line in source {
+            let line = line?;
+            match &line.op {
+                Op::Conf { settings } => {
+                    let updated = recorded.unwrap_or_default().updated(settings);
+                    let updated =
+                        updated.map_err(|error| Failure::in_line(&trace.source, line.number, error))?;
+                    match trace.lines.is_empty() {
+                        true => recorded = Some(updated),
+                        false => trace.left_out += 1,
+                    }
+                }
+                Op::Capacity { .. } | Op::FailMallocs { .. } => {
+                    trace.left_out += usize::from(!trace.lines.is_empty());
+                }
+                Op::Stats | Op::Snapshot | Op::MemInfo | Op::CacheInfo | Op::Calls => {}
+                Op::Alloc { .. }
+                | Op::Free { .. }
+                | Op::Record { .. }
+                | Op::Hold { .. }
+                | Op::Release { .. }
+                | Op::Sync
+                | Op::EmptyCache
+                | Op::ResetPeak
+                | Op::ResetAccumulated
+                | Op::Fraction { .. } => trace.lines.push(line),
+            }
+        }
+        if !trace.lines.iter().any(|line| matches!(line.op, Op::Alloc { bytes: 1.., .. })) {
+            return Err(Failure::NoAllocations(trace.source));
+        }
+        trace.recorded = recorded.map(as_recorded);
+        Ok(trace)
+    }
+
+    /// The settings under which the program ran, where the trace is not to tell.
+    pub(crate) fn recorded_with(self, config: AllocatorConfig) -> Self {
+        Self { recorded: Some(as_recorded(config)), ..self }
+    }
+
+    /// How many of its lines are operations of the allocator.
+    pub(super) fn operations(&self) -> u64 {
+        let is_operation = |op: &Op| matches!(op, Op::Alloc { .. } | Op::Free { .. } | Op::Record { .. });
+        self.lines.iter().filter(|line| is_operation(&line.op)).count() as u64
+    }
+
+    /// A replay on a simulated device of its own.
+    ///
+    /// # Errors
+    /// Of the library.
+    pub(super) fn replayer(
+        &self,
+        setting: &Setting,
+        capacity: u64,
+        timed: bool,
+    ) -> Result<Replayer<Sim>, Failure> {
+        let device = Sim::new(capacity);
+        let device = if setting.maps { device } else { device.without_virtual_memory() };
+        Ok(Replayer::new(Accelerator::new(device, 0, setting.config)?, timed))
+    }
+
+    /// Replays one of its lines.
+    ///
+    /// # Errors
+    /// [`Failure::Line`].
+    pub(super) fn step(&self, replayer: &mut Replayer<Sim>, line: &Line) -> Result<Outcome, Failure> {
+        replayer.step(line).map_err(|error| Failure::in_line(&self.source, line.number, error))
+    }
+}
+
+fn as_recorded(config: AllocatorConfig) -> Setting {
+    Setting { name: Setting::RECORDED.to_owned(), config, effect: "", maps: true }
+}
+
+/// The name of a file without its folder, and without the endings that all of them have.
+fn short(name: &str) -> String {
+    const ENDINGS: [&str; 5] = ["zst", "gz", "trace", "pickle", "snapshot"];
+    let name = name.strip_suffix(" (bundled)").unwrap_or(name);
+    let mut path = PathBuf::from(Path::new(name).file_name().unwrap_or(name.as_ref()));
+    while path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+        path.set_extension("");
+    }
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_have_short_names() {
+        assert_eq!(short("/data/gpt2.v2.trace.zst"), "gpt2.v2");
+        assert_eq!(short("job.snapshot.pickle.gz"), "job");
+        assert_eq!(short("standard input"), "standard input");
+        assert_eq!(short("gpt2_train (bundled)"), "gpt2_train");
+    }
+}

@@ -1,0 +1,187 @@
+//! Expandable segments that were there before a history starts, rebuilt by requests.
+//!
+//! Their pages are mapped at the lowest place that has none. So the range from the first page to the last is filled, holes
+//! too; once all is filled, what fills the holes is freed, and the cache emptied.
+
+use std::io;
+
+use accelerator_core::{AllocatorConfig, MIB};
+
+use super::layout::{Piece, Rebuild, SMALL, SMALL_SEGMENT};
+use super::survey::{EarlyBlock, EarlySegment};
+
+/// Ranges of mapped pages of one stream and pool, by address.
+pub(super) struct Expandable<'a> {
+    pub(super) small: bool,
+    pub(super) ranges: Vec<(EarlySegment, Vec<&'a EarlyBlock>)>,
+    page: u64,
+    /// Whether the holes between ranges are few enough to be addresses of one segment.
+    has_holes: bool,
+}
+
+/// A page of the large pool is larger.
+const SMALLEST_PAGE: u64 = 10 * MIB;
+
+impl<'a> Expandable<'a> {
+    /// `most`: bytes of addresses that one may have.
+    pub(super) fn all(
+        ranges: Vec<(EarlySegment, Vec<&'a EarlyBlock>)>,
+        config: &AllocatorConfig,
+        most: u64,
+    ) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (range, blocks) in ranges {
+            let small = match blocks.first() {
+                Some(block) => config.rounded(block.requested.min(range.size)) <= SMALL,
+                None => !range.size.is_multiple_of(config.large_segment_size),
+            };
+            let same = |other: &&mut Self| other.small == small && other.ranges[0].0.stream == range.stream;
+            match all.iter_mut().find(same) {
+                Some(found) => found.ranges.push((range, blocks)),
+                None => {
+                    let ranges = vec![(range, blocks)];
+                    all.push(Self { small, ranges, page: SMALL_SEGMENT, has_holes: true });
+                }
+            }
+        }
+        for expandable in &mut all {
+            expandable.ranges.sort_by_key(|(range, _)| range.address);
+            if !expandable.small {
+                expandable.page = expandable.large_page(config);
+            }
+            expandable.has_holes = expandable.span() <= most;
+        }
+        all
+    }
+
+    fn span(&self) -> u64 {
+        let first = self.ranges.first().map_or(0, |(range, _)| range.address);
+        self.ranges.last().map_or(0, |(range, _)| range.address.saturating_add(range.size) - first)
+    }
+
+    /// A snapshot does not tell the size of pages: it is that of the settings, or one that divides all ranges.
+    fn large_page(&self, config: &AllocatorConfig) -> u64 {
+        let first = self.ranges.first().map_or(0, |(range, _)| range.address);
+        let places = self.ranges.iter().flat_map(|(range, _)| [range.address - first, range.size]);
+        let divisor = places.fold(0, greatest_common_divisor);
+        let known = [config.large_segment_size, AllocatorConfig::default().large_segment_size];
+        let known = known.into_iter().find(|page| divisor.is_multiple_of(*page));
+        let whole = Some(divisor).filter(|page| *page > SMALLEST_PAGE && page.is_multiple_of(MIB));
+        known.or(whole).unwrap_or(config.large_segment_size)
+    }
+
+    /// Whether anything of it is to be filled that was not mapped.
+    pub(super) fn needs_holes(&self) -> bool {
+        self.has_holes && (self.ranges.len() > 1 || self.starts_with_small_gap())
+    }
+
+    fn starts_with_small_gap(&self) -> bool {
+        let Some((range, blocks)) = self.ranges.first() else { return false };
+        blocks
+            .first()
+            .is_some_and(|block| !self.small && (1..=SMALL).contains(&(block.address - range.address)))
+    }
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+impl<'a> Rebuild<'a, '_> {
+    /// Settings under which a request is put right behind the one before.
+    pub(super) fn expanding(&self, expandable: &Expandable<'_>) -> AllocatorConfig {
+        let page = if expandable.small { self.plain.large_segment_size } else { expandable.page };
+        AllocatorConfig {
+            expandable_segments: true,
+            large_segment_size: page,
+            max_non_split_rounding: self.plain.max_non_split_rounding.max(page), // no text may say less
+            ..self.plain
+        }
+    }
+
+    pub(super) fn expandable(&mut self, expandable: &Expandable<'a>) -> io::Result<()> {
+        let small = expandable.small;
+        let mut end = expandable.ranges.first().map_or(0, |(range, _)| range.address);
+        if expandable.starts_with_small_gap() && expandable.has_holes {
+            end = end.saturating_sub(expandable.page);
+        }
+        for (range, blocks) in &expandable.ranges {
+            let stream = self.start.streams.of(range.stream);
+            let (mut pieces, outside) = self.pages(range, blocks, small);
+            let mut hole = if expandable.has_holes { range.address.saturating_sub(end) } else { 0 };
+            if hole > 0
+                && let Some(Piece { size, block: None }) = pieces.first().copied()
+                && size <= SMALL
+                && !small
+            {
+                hole += size; // too small for a request, and what is left of the hole
+                pieces.remove(0);
+            }
+            let holes = self.filled(hole, small, stream)?;
+            self.holes.extend(holes);
+            for piece in pieces {
+                match piece.block {
+                    Some(block) if self.plain.rounded(block.requested.min(piece.size)) == piece.size => {
+                        self.block(block, block.requested)?;
+                    }
+                    Some(block) => {
+                        let id = self.output.allocate(piece.size, stream)?;
+                        self.larger_expandable.push((id, block));
+                    }
+                    None => {
+                        let fillers = self.filled(piece.size, small, stream)?;
+                        self.fillers.extend(fillers);
+                    }
+                }
+            }
+            for block in outside {
+                self.inexact += 1;
+                self.block(block, block.requested)?;
+            }
+            self.inexact += u64::from(!expandable.has_holes || !range.size.is_multiple_of(expandable.page));
+            end = range.address.saturating_add(range.size);
+        }
+        Ok(())
+    }
+
+    /// The range as blocks and gaps, and blocks that have no place in it. Each block is as large as its request, and what is
+    /// left is free: in the large pool, where that is too small for a request, it is told with the block.
+    fn pages<'p>(
+        &self,
+        range: &EarlySegment,
+        blocks: &[&'p EarlyBlock],
+        small: bool,
+    ) -> (Vec<Piece<'p>>, Vec<&'p EarlyBlock>) {
+        let mut pieces: Vec<Piece<'_>> = Vec::new();
+        let (mut outside, mut end) = (Vec::new(), 0);
+        for (number, block) in blocks.iter().enumerate() {
+            let place = block.address - range.address;
+            let next = blocks.get(number + 1).map_or(range.size, |next| next.address - range.address);
+            let rounded = self.recorded.rounded(block.requested.min(next - place)).min(next - place);
+            let size = block.size.unwrap_or(rounded);
+            if place < end || size > next - place || !is_block(place, size, small) {
+                outside.push(*block);
+                continue;
+            }
+            gap(&mut pieces, place - end, small);
+            pieces.push(Piece { size, block: Some(block) });
+            end = place + size;
+        }
+        gap(&mut pieces, range.size - end, small);
+        (pieces, outside)
+    }
+}
+
+fn is_block(place: u64, size: u64, small: bool) -> bool {
+    const GRAIN: u64 = 512;
+    place.is_multiple_of(GRAIN) && size.is_multiple_of(GRAIN) && size > 0 && small == (size <= SMALL)
+}
+
+/// A gap; one that no request of its pool would fill goes to what is ahead of it.
+fn gap(pieces: &mut Vec<Piece<'_>>, size: u64, small: bool) {
+    match pieces.last_mut() {
+        _ if size == 0 => {}
+        Some(last) if !small && size <= SMALL => last.size += size,
+        _ => pieces.push(Piece { size, block: None }),
+    }
+}
