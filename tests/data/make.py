@@ -7,12 +7,18 @@ REPLAY         a program that replays a trace through PyTorch's allocator and pr
 ORACLE_TRACES  a folder with the 92 traces edge_*.txt, rand_*.txt, train_*.txt, kv_*.txt
 MODEL_TRACES   a folder with recorded traces of real models, *.trace.zst
 
-Needs zstd. Writes, compressed,
+The jobs of jobs/, which a recorder of their own makes, are here already. Needs zstd. Writes, compressed,
 
 oracle/NAME.trace.zst, NAME.out.zst      each of the 92
+oracle/NAME.expandable.out.zst           the same with `conf expandable_segments:True` ahead
 settings/NAME.trace.zst, NAME.out.zst    random ones with settings, fractions and failures put in between
+expandable/NAME.trace.zst, NAME.out.zst  others, in which expandable segments are switched on and off beside that
 models/NAME.trace.zst                    the recorded ones, but those that `accel` brings along
 models/NAME.SETTING.out.zst              statistics and snapshot at the end, for each line of models/settings.txt
+
+and as text
+
+models/expandable.txt, jobs/expandable.txt    for each recorded trace what expandable segments make of it, with room for all
 """
 import pathlib
 import random
@@ -38,6 +44,31 @@ LATER_SETTINGS = [
     "throw_on_cudamalloc_oom:False",
     "per_process_memory_fraction:0.5",
 ]
+EXPANDABLE = "conf expandable_segments:True"
+EXPANDABLE_LINES = 3200  # of each random trace: lines are put in more often
+EXPANDABLE_FIRST = [
+    "expandable_segments:True",
+    "expandable_segments:True,max_split_size_mb:64",
+    "expandable_segments:True,large_segment_size_mb:32,roundup_power2_divisions:4",
+    "garbage_collection_threshold:0.5,max_split_size_mb:40,expandable_segments:True",
+    "max_split_size_mb:30,max_non_split_rounding_mb:64,large_segment_size_mb:24",
+    "expandable_segments:True,per_process_memory_fraction:0.6",
+]
+# Each leaves expandable segments as they are where it does not name them.
+EXPANDABLE_LATER = [
+    "expandable_segments:True",
+    "expandable_segments:False",
+    "expandable_segments:True,roundup_power2_divisions:[4:8,16:4,64:2,>:1]",
+    "expandable_segments:False,garbage_collection_threshold:0.4",
+    "expandable_segments:True,garbage_collection_threshold:0.3",
+    "large_segment_size_mb:20,expandable_segments:True",
+    "large_segment_size_mb:32",
+    "large_segment_size_mb:12,max_non_split_rounding_mb:40",
+    "expandable_segments:True,throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.7",
+    "throw_on_cudamalloc_oom:False",
+    "roundup_power2_divisions:8",
+    "garbage_collection_threshold:0.6",
+]
 
 
 def replay(program, text):
@@ -50,6 +81,26 @@ def replay(program, text):
 def compress(path, text):
     path.parent.mkdir(exist_ok=True)
     subprocess.run(["zstd", "-19", "-q", "-f", "-o", path], input=text.encode(), check=True)
+
+
+def decompressed(path):
+    return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout.decode()
+
+
+def write_figures(program, folder, paths):
+    """What PyTorch's allocator says at the end of each, with expandable segments on a device of a TiB."""
+    lines = ["# trace, peak of requested bytes, peak of reserved bytes, num_device_alloc + num_device_free"]
+    for path in paths:
+        out = replay(program, f"capacity {1 << 40}\n{EXPANDABLE}\n{decompressed(path)}\nstats\n")
+        words = (line.split() for line in out.splitlines())
+        stats = {word[0]: int(word[1]) for word in words if len(word) == 2 and word[1].isdigit()}
+        figures = [
+            stats["requested_bytes.all.peak"],
+            stats["reserved_bytes.all.peak"],
+            stats["num_device_alloc"] + stats["num_device_free"],
+        ]
+        lines.append(" ".join(map(str, [path.name.removesuffix(".trace.zst"), *figures])))
+    (folder / "expandable.txt").write_text("\n".join(lines) + "\n")
 
 
 def with_settings(text, seed):
@@ -71,22 +122,51 @@ def with_settings(text, seed):
     return "\n".join(lines) + "\n"
 
 
+def with_expandable_segments(text, seed):
+    """The start of the trace with other lines put in between, expandable segments among them."""
+    r = random.Random(f"expandable {seed}")
+    lines = [f"conf {EXPANDABLE_FIRST[seed % 7]}"] if seed % 7 < len(EXPANDABLE_FIRST) else []
+    for number, line in enumerate(text.splitlines()[:EXPANDABLE_LINES]):
+        lines.append(line)
+        if number < 4:
+            continue
+        if r.random() < 1 / 120:
+            lines.append(f"conf {r.choice(EXPANDABLE_LATER)}")
+        if r.random() < 1 / 400:
+            lines.append(f"fraction {r.choice([0.3, 0.5, 0.8, 1.0])}")
+        if r.random() < 1 / 150:
+            lines.append(f"fail_mallocs {r.choice([1, 1, 2, 3, 5, 9])}")
+        if r.random() < 1 / 150:
+            lines.append("empty_cache")
+        if r.random() < 1 / 200:
+            lines.append(r.choice(["snapshot", "meminfo", "cacheinfo", "stats"]))
+    return "\n".join(lines + ["snapshot", "stats"]) + "\n"
+
+
 def main():
     program, traces, models = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     for path in sorted(traces.glob("*.txt")):
         text = path.read_text()
         compress(HERE / "oracle" / f"{path.stem}.trace.zst", text)
         compress(HERE / "oracle" / f"{path.stem}.out.zst", replay(program, text))
+        out = replay(program, f"{EXPANDABLE}\n{text}")
+        compress(HERE / "oracle" / f"{path.stem}.expandable.out.zst", out)
     for seed, path in enumerate(sorted(traces.glob("rand_*.txt"))[:24]):
         text = with_settings(path.read_text(), seed)
         compress(HERE / "settings" / f"{path.stem}.trace.zst", text)
         compress(HERE / "settings" / f"{path.stem}.out.zst", replay(program, text))
+    for seed, path in enumerate(sorted(traces.glob("rand_*.txt"))[22:]):
+        text = with_expandable_segments(path.read_text(), seed)
+        compress(HERE / "expandable" / f"{path.stem}.trace.zst", text)
+        compress(HERE / "expandable" / f"{path.stem}.out.zst", replay(program, text))
     settings = dict(line.split(" ", 1) for line in (HERE / "models" / "settings.txt").read_text().splitlines())
-    for path in sorted(models.glob("*.trace.zst")):
+    # The scoped ones are the same operations with comments.
+    recorded = [path for path in sorted(models.glob("*.trace.zst")) if not path.match("*.scoped.trace.zst")]
+    write_figures(program, HERE / "models", recorded)
+    write_figures(program, HERE / "jobs", sorted((HERE / "jobs").glob("*.trace.zst")))
+    for path in recorded:
         name = path.name.removesuffix(".trace.zst")
-        if name.endswith(".scoped"):
-            continue  # the same operations with comments
-        text = subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout.decode()
+        text = decompressed(path)
         if name not in BUNDLED:
             (HERE / "models" / path.name).write_bytes(path.read_bytes())
         for setting, lines in settings.items():

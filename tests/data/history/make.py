@@ -13,8 +13,9 @@ that run at once unless held, cudaMalloc at ever new multiples of 2 MiB, and the
 
 Needs zstd, and the traces beside this folder. Writes
 
-NAME.txt.zst    the history, the settings and the segments at the end, of the traces in WHOLE and all edge_*
-digests.txt     of every trace: its name, lines of the history and segments, and their FNV-1a hash of 64 bits
+NAME.txt.zst               the history, the settings and the segments at the end, of the traces in WHOLE and all edge_*
+oracle/NAME.expandable...  the same with `conf expandable_segments:True` ahead of the trace
+digests.txt                of every trace: its name, lines of the history and segments, and their FNV-1a hash of 64 bits
 
 What PyTorch completes in one go comes in the order of a hash table of streams; here it is sorted.
 """
@@ -27,7 +28,9 @@ DATA = HERE.parent
 BUNDLED = DATA.parent.parent / "crates" / "accelerator-cli" / "traces"
 WHOLE = {
     "oracle": {"rand_02", "rand_07", "rand_11", "rand_15", "kv_paged", "train_comm", "train_small", "train_tight"},
+    "oracle.expandable": {"rand_03", "train_small"},
     "settings": {"rand_02", "rand_07", "rand_11", "rand_14"},
+    "expandable": {"rand_23", "rand_26", "rand_31", "rand_38", "rand_45", "rand_46"},
 }
 
 
@@ -54,21 +57,31 @@ def fnv1a(lines):
 
 def main():
     digests = []
-    for folder in ["oracle", "settings", "models"]:
+    for folder, ahead in [
+        ("oracle", ""),
+        ("oracle", ".expandable"),
+        ("settings", ""),
+        ("expandable", ""),
+        ("models", ""),
+        ("models", ".expandable"),
+    ]:
         paths = list((DATA / folder).glob("*.trace.zst"))
         if folder == "models":
             paths += BUNDLED.glob("*.trace.zst")
         for path in sorted(paths, key=lambda path: path.name):
             name = path.name.removesuffix(".trace.zst")
             trace = subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout
+            if ahead:
+                trace = b"conf expandable_segments:True\n" + trace
             done = subprocess.run(
                 [sys.argv[1]], input=trace, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
             )
             lines = sorted_completions(done.stdout.decode().splitlines())
             compared = [line for line in lines if not line.startswith("setting ")]
-            digests.append(f"{folder}::{name} {len(compared)} {fnv1a(compared):016x}\n")
-            if name.startswith("edge_") or name in WHOLE.get(folder, ()):
-                file = HERE / folder / f"{name}.txt.zst"
+            full_name = f"{folder}::{name}{ahead.replace('.', '::')}"
+            digests.append(f"{full_name} {len(compared)} {fnv1a(compared):016x}\n")
+            if name.startswith("edge_") or name in WHOLE.get(f"{folder}{ahead}", ()):
+                file = HERE / folder / f"{name}{ahead}.txt.zst"
                 file.parent.mkdir(exist_ok=True)
                 text = "".join(line + "\n" for line in lines).encode()
                 subprocess.run(["zstd", "-19", "-q", "-f", "-o", file], input=text, check=True)

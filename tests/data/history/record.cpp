@@ -84,14 +84,15 @@ void print_all() {
   for (auto divisions : settings.roundup_power2_divisions) {
     printf(" %zu", divisions);
   }
-  printf("\nsetting PYTORCH_CUDA_ALLOC_CONF %s\n", settings.last_allocator_settings.c_str());
+  printf("%s\nsetting PYTORCH_CUDA_ALLOC_CONF %s\n", settings.expandable_segments ? "\nsetting expandable_segments 1" : "",
+         settings.last_allocator_settings.c_str());
   auto& segments = all.segments;
   std::sort(segments.begin(), segments.end(), [](auto& a, auto& b) { return a.address < b.address; });
   for (size_t number = 0; number < segments.size(); number++) {
     const auto& segment = segments[number];
-    printf("segment %zu at 0x%zx size %zu stream %d pool %s allocated %zu active %zu requested %zu blocks %zu counter %d\n",
+    printf("segment %zu at 0x%zx size %zu stream %d pool %s%s allocated %zu active %zu requested %zu blocks %zu counter %d\n",
            number, segment.address - base, segment.total_size, number_of.at(segment.stream),
-           segment.is_large ? "large" : "small", segment.allocated_size, segment.active_size, segment.requested_size,
+           segment.is_large ? "large" : "small", segment.is_expandable ? " expandable" : "", segment.allocated_size, segment.active_size, segment.requested_size,
            segment.blocks.size(), segment.registration_counter);
     size_t offset = 0;
     for (const auto& block : segment.blocks) {
