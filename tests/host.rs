@@ -1,6 +1,13 @@
 //! The host backend beyond conformance: kernels, and memory that is given back while they run.
 #![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
+#[cfg(target_os = "linux")]
+#[path = "host/compact.rs"]
+mod compact;
+#[cfg(target_os = "linux")]
+#[path = "host/virtual_memory.rs"]
+mod virtual_memory;
+
 use std::sync::mpsc;
 
 use accelerator_core::{Accelerator, AllocatorConfig, Error, GIB, MIB};

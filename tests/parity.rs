@@ -13,8 +13,8 @@ use recorded::Recorded;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let device_memory =
-        ["oracle", "settings"].into_iter().flat_map(recorded::whole).chain(recorded::models());
+    let classic = ["oracle", "settings"].into_iter().flat_map(recorded::whole).chain(recorded::models());
+    let device_memory = classic.chain(recorded::expandable());
     let host_memory = recorded::whole("pinned").into_iter();
     let trials = device_memory
         .map(|recorded| trial(recorded, |trace| recorded::replay(trace, |capacity| Ok(Sim::new(capacity)))))

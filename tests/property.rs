@@ -1,6 +1,10 @@
 //! Random programs on the caching allocator, compared with a naive model after every step.
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
+#[path = "property/compact.rs"]
+mod compact;
+#[path = "property/expandable.rs"]
+mod expandable;
 mod model;
 #[path = "property/pinned.rs"]
 mod pinned;
@@ -10,7 +14,7 @@ use accelerator_core::{DriverErrorKind, MIB};
 use proptest::strategy::Strategy;
 use proptest::test_runner::Config;
 
-use model::machine::Machine;
+use model::machine::{Driver, Machine};
 use model::program::{Op, Program, programs};
 use model::settings::Settings;
 
@@ -26,8 +30,74 @@ fn without_failing_allocations(mut program: Program) -> Program {
     program
 }
 
-fn faulty(program: &Program) -> Machine<Faulty<Sim>> {
-    Machine::new(Faulty::new(Sim::new(program.capacity)), program.capacity)
+/// What runs programs.
+trait Subject<B: Driver> {
+    fn new(driver: B, program: &Program) -> Self;
+
+    fn driver(&self) -> &'static B;
+
+    fn run(&mut self, ops: &[Op]);
+}
+
+impl<B: Driver> Subject<B> for Machine<B> {
+    fn new(driver: B, program: &Program) -> Self {
+        Self::new(driver, program.capacity)
+    }
+
+    fn driver(&self) -> &'static B {
+        self.accelerator().backend()
+    }
+
+    fn run(&mut self, ops: &[Op]) {
+        self.run(ops);
+    }
+}
+
+fn faulty<S: Subject<Faulty<Sim>>>(program: &Program) -> S {
+    S::new(Faulty::new(Sim::new(program.capacity)), program)
+}
+
+/// Runs the program once for each driver call that it makes, and with that call failing, for either reason.
+fn each_call_fails<S: Subject<Faulty<Sim>>>(program: &Program, finish: fn(S)) {
+    each_call_fails_on(|| Sim::new(program.capacity), program, finish);
+}
+
+/// The same on a device of this kind.
+fn each_call_fails_on<S: Subject<Faulty<Sim>>>(device: impl Fn() -> Sim, program: &Program, finish: fn(S)) {
+    let mut subject = S::new(Faulty::new(device()), program);
+    let before = fallible_calls(subject.driver());
+    subject.run(&program.ops);
+    let calls = fallible_calls(subject.driver()) - before;
+    for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory] {
+        for n in 1..=calls {
+            let mut subject = S::new(Faulty::new(device()), program);
+            let driver = subject.driver();
+            driver.fail_call(n, kind);
+            subject.run(&program.ops);
+            assert_eq!(driver.injected(), 1, "call {n} of {calls} did not fail");
+            finish(subject);
+        }
+    }
+}
+
+/// Runs the program with the next calls of each pair failing, from its start on and from within.
+fn each_pair_fails<S: Subject<Faulty<Sim>>, const N: usize>(
+    program: &Program,
+    pairs: [[Call; 2]; N],
+    finish: fn(S),
+) {
+    for pair in pairs {
+        for start in [0, program.ops.len() / 3, program.ops.len() * 2 / 3] {
+            let (first, second) = program.ops.split_at(start);
+            let mut subject: S = faulty(program);
+            let driver = subject.driver();
+            subject.run(first);
+            pair.into_iter().for_each(|call| driver.fail_next(call, DriverErrorKind::Other));
+            subject.run(second);
+            driver.clear_failures();
+            finish(subject);
+        }
+    }
 }
 
 proptest::proptest! {
@@ -48,7 +118,7 @@ proptest::proptest! {
     fn the_allocator_equals_the_model_on_streams_that_wait(
         program in programs(100).prop_map(without_failing_allocations)
     ) {
-        let mut machine = faulty(&program);
+        let mut machine: Machine<_> = faulty(&program);
         machine.run(&program.ops);
         machine.finish();
     }
@@ -62,20 +132,7 @@ proptest::proptest! {
     fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic(
         program in programs(36).prop_map(without_failing_allocations)
     ) {
-        let mut machine = faulty(&program);
-        let before = fallible_calls(&machine);
-        machine.run(&program.ops);
-        let calls = fallible_calls(&machine) - before;
-        for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory] {
-            for n in 1..=calls {
-                let mut machine = faulty(&program);
-                let driver = machine.accelerator().backend();
-                driver.fail_call(n, kind);
-                machine.run(&program.ops);
-                assert_eq!(driver.injected(), 1, "call {n} of {calls} did not fail");
-                machine.finish();
-            }
-        }
+        each_call_fails(&program, Machine::<Faulty<Sim>>::finish);
     }
 }
 
@@ -94,18 +151,7 @@ proptest::proptest! {
             [Call::WaitHost, Call::WaitHost],
             [Call::Alloc, Call::Alloc],
         ];
-        for pair in pairs {
-            for start in [0, program.ops.len() / 3, program.ops.len() * 2 / 3] {
-                let (first, second) = program.ops.split_at(start);
-                let mut machine = faulty(&program);
-                let driver = machine.accelerator().backend();
-                machine.run(first);
-                pair.into_iter().for_each(|call| driver.fail_next(call, DriverErrorKind::Other));
-                machine.run(second);
-                driver.clear_failures();
-                machine.finish();
-            }
-        }
+        each_pair_fails(&program, pairs, Machine::<Faulty<Sim>>::finish);
     }
 }
 
@@ -115,7 +161,7 @@ fn a_wait_that_fails_both_ways_loses_no_block() {
     for failing in [&[Call::Wait][..], &[Call::Wait, Call::WaitHost]] {
         let reuse = Settings { device_side_reuse: Some(true), ..Settings::default() };
         let allocate = Op::Allocate { bytes: 12 * MIB, stream: 0 };
-        let mut machine = faulty(&Program { capacity: 64 * MIB, ops: Vec::new() });
+        let mut machine: Machine<_> = faulty(&Program { capacity: 64 * MIB, ops: Vec::new() });
         machine.run(&[Op::Configure(reuse), Op::Hold(1), Op::Hold(2), allocate.clone()]);
         machine.run(&[1, 2].map(|stream| Op::RecordUse { nth: 0, stream }));
         machine.run(&[Op::Free { nth: 0 }]);
@@ -139,7 +185,8 @@ fn a_tie_goes_to_the_older_segment() {
     machine.finish();
 }
 
-fn fallible_calls(machine: &Machine<Faulty<Sim>>) -> u64 {
-    let calls = machine.accelerator().backend().calls();
-    calls.total() - calls.of(Call::Dealloc) - calls.of(Call::DeallocHost)
+fn fallible_calls(driver: &Faulty<Sim>) -> u64 {
+    let calls = driver.calls();
+    let infallible = [Call::Dealloc, Call::DeallocHost, Call::Release, Call::Destroy];
+    calls.total() - infallible.into_iter().map(|call| calls.of(call)).sum::<u64>()
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failure is a panic")]
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -18,7 +18,11 @@ use accelerator_core::{
 type Device = &'static Accelerator<Sim>;
 
 fn device() -> Device {
-    Accelerator::new(Sim::new(1 << 40), 0, AllocatorConfig::default()).unwrap()
+    device_with("")
+}
+
+fn device_with(settings: &str) -> Device {
+    Accelerator::new(Sim::new(1 << 40), 0, AllocatorConfig::default().updated(settings).unwrap()).unwrap()
 }
 
 fn allocate(device: Device, bytes: u64) -> Allocation<Sim> {
@@ -215,7 +219,18 @@ fn contexts_are_captured_and_dropped_under_no_lock() {
 
 #[test]
 fn entries_of_threads_stand_in_the_order_of_the_books() {
-    let device = device();
+    entries_of_threads_stand_in_order(device());
+}
+
+#[test]
+fn and_so_do_those_of_expandable_segments() {
+    let history = entries_of_threads_stand_in_order(device_with("expandable_segments:True"));
+    let count = |action| history.entries.iter().filter(|entry| entry.action == action).count();
+    assert!(count(HistoryAction::SegmentMap) > 3 && count(HistoryAction::SegmentUnmap) > 3);
+    assert_eq!(count(HistoryAction::SegmentAlloc) + count(HistoryAction::SegmentFree), 0);
+}
+
+fn entries_of_threads_stand_in_order(device: Device) -> History {
     let allocator = device.allocator();
     allocator.record_history(Some(Recording {
         max_entries: usize::MAX,
@@ -250,16 +265,20 @@ fn entries_of_threads_stand_in_the_order_of_the_books() {
     let left = walk(&history.entries);
     let blocks = history.snapshot.segments.iter().flat_map(|segment| &segment.blocks);
     let active = blocks.filter(|block| block.state != BlockState::Inactive).count();
-    assert_eq!(left, (active, history.snapshot.segments.len()));
+    let reserved = history.snapshot.segments.iter().map(|segment| segment.total_size).sum();
+    assert_eq!(left, (active, reserved));
     let requests = history.entries.iter().filter(|entry| entry.action == HistoryAction::Alloc).count();
     assert_eq!(requests, 9000);
+    history
 }
 
-/// Follows the entries with a model of what is alive, and fails where one cannot follow on those before it. Blocks and segments
-/// left.
-fn walk(entries: &[HistoryEntry]) -> (usize, usize) {
+/// Follows the entries with a model of what is alive, and fails where one cannot follow on those before it. Blocks left, and
+/// bytes of segments and pages.
+fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
+    const PAGE: u64 = 2 * MIB; // all pages are whole numbers of it
     let mut blocks: HashMap<u64, (u64, bool)> = HashMap::new();
     let mut segments: HashMap<u64, u64> = HashMap::new();
+    let mut pages: BTreeSet<u64> = BTreeSet::new();
     for (place, entry) in entries.iter().enumerate() {
         let HistoryEntry { action, address, size, .. } = entry;
         let what = format!("entry {place}: {entry:?}");
@@ -270,8 +289,21 @@ fn walk(entries: &[HistoryEntry]) -> (usize, usize) {
                 let inside = blocks.keys().filter(|block| (*address..address + size).contains(block)).count();
                 assert_eq!(inside, 0, "{what}: blocks of it are alive");
             }
+            HistoryAction::SegmentMap => {
+                let mut range = (*address..address + size).step_by(PAGE as usize);
+                assert!(range.all(|page| pages.insert(page)), "{what}: mapped twice");
+            }
+            HistoryAction::SegmentUnmap => {
+                let mut range = (*address..address + size).step_by(PAGE as usize);
+                assert!(range.all(|page| pages.remove(&page)), "{what}: not mapped");
+                let inside =
+                    |(at, (len, _)): (&u64, &(u64, bool))| *at < address + size && at + len > *address;
+                assert!(!blocks.iter().any(inside), "{what}: blocks of it are alive");
+            }
             HistoryAction::Alloc => {
-                let within = segments.iter().any(|(at, len)| (*at..at + len).contains(address));
+                let paged = (address / PAGE..(address + size).div_ceil(PAGE))
+                    .all(|page| pages.contains(&(page * PAGE)));
+                let within = paged || segments.iter().any(|(at, len)| (*at..at + len).contains(address));
                 assert!(within, "{what}: in no segment");
                 assert_eq!(blocks.insert(*address, (*size, false)), None, "{what}");
             }
@@ -282,7 +314,7 @@ fn walk(entries: &[HistoryEntry]) -> (usize, usize) {
             _ => {}
         }
     }
-    (blocks.len(), segments.len())
+    (blocks.len(), segments.values().sum::<u64>() + pages.len() as u64 * PAGE)
 }
 
 #[test]
@@ -352,6 +384,7 @@ fn settings_are_read_back_from_their_text() {
         "roundup_power2_divisions:4",
         "roundup_power2_divisions:[64:8,256:4,1024:0,>:2]",
         "garbage_collection_threshold:0.37,per_process_memory_fraction:0.9",
+        "expandable_segments:True,large_segment_size_mb:40",
         "throw_on_cudamalloc_oom:True,device_side_reuse:True,caching:False",
         "pinned_max_round_threshold_mb:7,pinned_max_cached_size_mb:9,pinned_use_background_threads:True",
     ] {

@@ -3,10 +3,14 @@
 
 #[path = "regression/careless_hooks.rs"]
 mod careless_hooks;
+#[path = "regression/compact.rs"]
+mod compact;
 #[path = "regression/device_limits.rs"]
 mod device_limits;
 #[path = "regression/driver_without_fields.rs"]
 mod driver_without_fields;
+#[path = "regression/expandable_segments.rs"]
+mod expandable_segments;
 #[path = "regression/extreme_sizes.rs"]
 mod extreme_sizes;
 #[path = "regression/foreign_buffers.rs"]

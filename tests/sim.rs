@@ -6,10 +6,14 @@
 mod broken;
 #[path = "sim/faulty.rs"]
 mod faulty;
+#[path = "sim/faulty_virtual_memory.rs"]
+mod faulty_virtual_memory;
 #[path = "sim/simulated.rs"]
 mod simulated;
 #[path = "sim/suite.rs"]
 mod suite;
+#[path = "sim/virtual_memory.rs"]
+mod virtual_memory;
 
 use std::process::ExitCode;
 
@@ -19,7 +23,13 @@ fn main() -> ExitCode {
     if let Some(exit) = suite::run_as_child() {
         return exit;
     }
-    let trials: Vec<Trial> =
-        [simulated::trials(), faulty::trials(), suite::trials()].into_iter().flatten().collect();
+    let trials = [
+        simulated::trials(),
+        virtual_memory::trials(),
+        faulty::trials(),
+        faulty_virtual_memory::trials(),
+        suite::trials(),
+    ];
+    let trials: Vec<Trial> = trials.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -50,6 +50,7 @@ fn statistics(values: &BTreeMap<&'static str, i64>) -> Statistics {
         num_device_free: values["num_device_free"],
         num_oom_rejections: values["num_oom_rejections"],
         max_split_size: values["max_split_size"],
+        expandable_segments: false,
     }
 }
 
@@ -76,6 +77,13 @@ fn the_table_shows_the_numbers_of_pytorch() {
     };
     assert!(table(&theirs).len() > 30);
     assert_eq!(table(&ours), table(&theirs));
+
+    let expandable = Statistics { expandable_segments: true, ..statistics(&pytorch_stats()) };
+    let (ours, mut own) = (table(&ours), table(&memory_summary(device, &expandable, false)));
+    let line = own.remove(own.len() - 2);
+    assert!(line.contains("expandable segments in use") && line.len() == ours[0].len(), "{line}");
+    assert_eq!(own.remove(own.len() - 2), ours[1], "a rule");
+    assert_eq!(own, ours, "all else is as it was");
 }
 
 /// `torch.xpu.memory_stats` documents these, each for all memory and for the two pools, as it is now, at its most, and what came

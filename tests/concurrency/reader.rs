@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use accelerator_core::{Backend, BlockState, CachingAllocator, PoolKind, Snapshot, Statistics};
+use accelerator_core::{
+    Backend, BlockState, CachingAllocator, PoolKind, SegmentSnapshot, Snapshot, Statistics,
+};
 
 use super::relations::check_relations;
 
@@ -14,6 +16,8 @@ pub(crate) struct Seen {
     pub(crate) reads: u64,
     /// Snapshots between two equal statistics: of one moment, so their sums were compared, too.
     pub(crate) of_one_moment: u64,
+    /// Snapshots in which memory showed twice.
+    pub(crate) of_aliases: u64,
     /// The most blocks and bytes that were allocated at once.
     pub(crate) most: [i64; 2],
 }
@@ -26,7 +30,7 @@ pub(crate) fn read<B: Backend>(allocator: &CachingAllocator<B>, stop: &AtomicBoo
         let snapshot = allocator.snapshot();
         let after = allocator.statistics();
         check_relations(&before.entries().into_iter().collect());
-        check_snapshot(&snapshot);
+        check_snapshot(&snapshot, OnTheWay::Perhaps);
         // The accumulated values only ever grow, so nothing has happened in between.
         if before == after {
             check_sums(&snapshot, &before, OnTheWay::Perhaps);
@@ -34,14 +38,15 @@ pub(crate) fn read<B: Backend>(allocator: &CachingAllocator<B>, stop: &AtomicBoo
         }
         let current = [before.allocation, before.allocated_bytes].map(|stat| stat.all.current);
         seen.most = [0, 1].map(|index| seen.most[index].max(current[index]));
+        seen.of_aliases += u64::from(!snapshot.aliases.is_empty());
         seen.reads += 1;
         thread::sleep(Duration::from_millis(1)); // so that those who allocate do so, too
     }
     seen
 }
 
-/// Blocks tile their segments, and free ones are merged.
-pub(crate) fn check_snapshot(snapshot: &Snapshot) {
+/// Blocks tile their segments, and free ones of one stream are merged; where memory shows twice it is marked.
+pub(crate) fn check_snapshot(snapshot: &Snapshot, on_the_way: OnTheWay) {
     let mut end_of_last = 0;
     for segment in &snapshot.segments {
         assert!(segment.address >= end_of_last, "segments overlap: {segment:?}");
@@ -53,18 +58,37 @@ pub(crate) fn check_snapshot(snapshot: &Snapshot) {
         assert_eq!(end, segment.address + segment.total_size, "{segment:?}");
         let free = |state| state == BlockState::Inactive;
         let neighbours = segment.blocks.windows(2).any(|pair| free(pair[0].state) && free(pair[1].state));
-        assert!(!neighbours, "not merged: {segment:?}");
-        let bytes = |counts: fn(BlockState) -> bool| -> u64 {
-            segment.blocks.iter().filter(|block| counts(block.state)).map(|block| block.size).sum()
-        };
-        assert_eq!(segment.allocated_size, bytes(|state| state == BlockState::Allocated), "{segment:?}");
-        assert_eq!(segment.active_size, bytes(|state| state != BlockState::Inactive), "{segment:?}");
-        assert!(segment.requested_size <= segment.active_size, "{segment:?}");
+        assert!(!neighbours || segment.expandable, "not merged: {segment:?}");
+        check_segment_sums(segment);
         end_of_last = end;
     }
+    for strip in &snapshot.aliases {
+        let mut end = strip.address;
+        for block in &strip.blocks {
+            assert!(block.address >= end, "an overlap at {block:?}: {strip:?}");
+            end = block.address + block.size;
+        }
+        assert!(end <= strip.address + strip.total_size, "{strip:?}");
+        check_segment_sums(strip);
+    }
+    let marked = snapshot.segments.iter().map(|segment| bytes(segment, &[BlockState::Aliased])).sum::<u64>();
+    let shown = snapshot.aliases.iter().map(|strip| strip.active_size).sum();
+    // Bytes are marked while the driver maps them or unmaps them.
+    assert!(marked == shown || (marked > shown && on_the_way == OnTheWay::Perhaps), "{snapshot:?}");
 }
 
-/// Whether segments may be between the books and the driver, counted and in no snapshot.
+fn check_segment_sums(segment: &SegmentSnapshot) {
+    let active = [BlockState::Allocated, BlockState::PendingFree];
+    assert_eq!(segment.allocated_size, bytes(segment, &active[..1]), "{segment:?}");
+    assert_eq!(segment.active_size, bytes(segment, &active), "{segment:?}");
+    assert!(segment.requested_size <= segment.active_size, "{segment:?}");
+}
+
+fn bytes(segment: &SegmentSnapshot, states: &[BlockState]) -> u64 {
+    segment.blocks.iter().filter(|block| states.contains(&block.state)).map(|block| block.size).sum()
+}
+
+/// Whether memory may be between the books and the driver: segments that are counted and in no snapshot, bytes that are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnTheWay {
     Perhaps,
@@ -74,11 +98,15 @@ pub(crate) enum OnTheWay {
 /// The sums over a snapshot are the statistics of its moment.
 pub(crate) fn check_sums(snapshot: &Snapshot, statistics: &Statistics, on_the_way: OnTheWay) {
     let mut sums = [[0; 9]; 2];
-    for segment in &snapshot.segments {
+    let strips = snapshot.aliases.iter().map(|strip| (strip, 0));
+    for (segment, memory) in
+        snapshot.segments.iter().map(|segment| (segment, segment.total_size)).chain(strips)
+    {
         let sum = &mut sums[segment.pool as usize];
         let mut add = |quantity: usize, amount: u64| sum[quantity] += amount as i64;
-        add(0, 1);
-        add(1, segment.total_size);
+        let of_fixed_size = !segment.expandable && memory > 0;
+        add(0, u64::from(of_fixed_size));
+        add(1, memory);
         add(2, segment.allocated_size);
         add(3, segment.active_size);
         add(4, segment.requested_size);
@@ -86,11 +114,11 @@ pub(crate) fn check_sums(snapshot: &Snapshot, statistics: &Statistics, on_the_wa
             match block.state {
                 BlockState::Allocated => [5, 6].into_iter().for_each(|quantity| add(quantity, 1)),
                 BlockState::PendingFree => add(6, 1),
-                BlockState::Inactive if segment.blocks.len() > 1 => {
+                BlockState::Inactive if segment.blocks.len() > 1 && of_fixed_size => {
                     add(7, 1);
                     add(8, block.size);
                 }
-                BlockState::Inactive => {}
+                BlockState::Inactive | BlockState::Aliased => {}
             }
         }
     }

@@ -15,10 +15,10 @@ use accelerator_conformance::Sim;
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, BlockState, GIB};
 use accelerator_host::Host;
 
-use super::check_empty;
 use super::reader::{OnTheWay, Seen, check_snapshot, check_sums, read};
 use super::tally::{Held, Holding, Totals, allocated, each};
-use super::worker::{Late, Mailbox, Round, Worker};
+use super::worker::{COMPACT, Late, Mailbox, PYTORCH, Round, SettingsList, Worker};
+use super::{check_empty, check_nothing_is_left};
 
 const WORKERS: usize = 8;
 const READERS: usize = 2;
@@ -27,34 +27,54 @@ const CAPACITY: u64 = 2 * GIB;
 
 #[test]
 fn everything_at_once_on_the_simulated_device() {
-    let accelerator = stress(Sim::new(CAPACITY));
+    let (accelerator, _) = stress(Sim::new(CAPACITY), PYTORCH);
     assert_eq!(accelerator.backend().used(), 0);
+    check_empty(accelerator, None);
 }
 
 #[test]
 fn everything_at_once_on_the_host() {
-    stress(Host::new(0, CAPACITY));
+    let (accelerator, _) = stress(Host::new(0, CAPACITY), PYTORCH);
+    check_empty(accelerator, None);
 }
 
-fn stress<B: Late>(backend: B) -> &'static Accelerator<B> {
-    let accelerator = Accelerator::new(backend, 0, AllocatorConfig::default()).unwrap();
+#[test]
+fn everything_at_once_under_compact_on_the_simulated_device() {
+    let (accelerator, seen) = stress(Sim::new(CAPACITY), COMPACT);
+    assert_eq!(accelerator.backend().used(), 0);
+    assert!(seen.of_aliases > 0, "too tame: no memory showed twice");
+}
+
+#[test]
+fn everything_at_once_under_compact_on_the_host() {
+    let (_, seen) = stress(Host::new(0, CAPACITY), COMPACT);
+    assert!(seen.of_aliases > 0, "too tame: no memory showed twice");
+}
+
+fn stress<B: Late>(backend: B, settings: SettingsList) -> (&'static Accelerator<B>, Seen) {
+    let config = AllocatorConfig::default().updated(settings[0]).unwrap();
+    let accelerator = Accelerator::new(backend, 0, config).unwrap();
+    // The policies draw the line between the pools at different sizes.
+    let pools = if settings == PYTORCH { 3 } else { 1 };
     let length = length();
     let _watchdog = Watchdog::new(length + Duration::from_secs(60));
     let mailboxes: Vec<_> = (0..WORKERS).map(|_| Mutex::new(Mailbox::default())).collect();
     let shared = [accelerator.default_stream(), accelerator.stream(0).unwrap()];
-    let mut workers: Vec<_> = (0..WORKERS).map(|number| Worker::new(accelerator, number, shared)).collect();
-    check_rest(accelerator, &workers, &mailboxes, None);
+    let mut workers: Vec<_> =
+        (0..WORKERS).map(|number| Worker::new(accelerator, number, shared, settings)).collect();
+    check_rest(accelerator, &workers, &mailboxes, pools, None);
 
     let (start, mut rounds, mut seen) = (Instant::now(), 0, Seen::default());
     while start.elapsed() < length {
         let until = Instant::now() + (length / 4).min(Duration::from_millis(500));
         let round = Round { until, resets_peaks: rounds % 2 == 1 };
         let of_round = run(accelerator, &mut workers, &mailboxes, round);
-        check_rest(accelerator, &workers, &mailboxes, Some((round, of_round)));
+        check_rest(accelerator, &workers, &mailboxes, pools, Some((round, of_round)));
         reset_peaks(accelerator, &mut workers, &mailboxes);
         rounds += 1;
         seen.reads += of_round.reads;
         seen.of_one_moment += of_round.of_one_moment;
+        seen.of_aliases += of_round.of_aliases;
     }
     let seconds = start.elapsed().as_secs_f64();
     let operations: u64 = workers.iter().map(|worker| worker.operations).sum();
@@ -73,8 +93,8 @@ fn stress<B: Late>(backend: B) -> &'static Accelerator<B> {
 
     workers.into_iter().for_each(Worker::finish);
     mailboxes.into_iter().for_each(|mailbox| mailbox.into_inner().unwrap().finish(accelerator));
-    check_empty(accelerator, Some(totals.allocated[0][0]));
-    accelerator
+    check_nothing_is_left(accelerator, Some(totals.allocated[0][0]));
+    (accelerator, seen)
 }
 
 /// One round, on threads of its own. What the readers saw at most, together.
@@ -97,23 +117,25 @@ fn run<B: Late>(
         seen.into_iter().fold(Seen::default(), |one, other| Seen {
             reads: one.reads + other.reads,
             of_one_moment: one.of_one_moment + other.of_one_moment,
+            of_aliases: one.of_aliases + other.of_aliases,
             most: [0, 1].map(|index| one.most[index].max(other.most[index])),
         })
     })
 }
 
-/// Nobody does anything now, and nothing is pending.
+/// Nobody does anything now, and nothing is pending. Compares so many of all, the small pool and the large one.
 fn check_rest<B: Late>(
     accelerator: &'static Accelerator<B>,
     workers: &[Worker<B>],
     mailboxes: &[Mutex<Mailbox<B>>],
+    pools: usize,
     after: Option<(Round, Seen)>,
 ) {
     let allocator = accelerator.allocator();
     accelerator.synchronize().unwrap();
     allocator.empty_cache().unwrap();
     let (statistics, snapshot) = (allocator.statistics(), allocator.snapshot());
-    check_snapshot(&snapshot);
+    check_snapshot(&snapshot, OnTheWay::None);
     check_sums(&snapshot, &statistics, OnTheWay::None);
 
     let in_mailboxes = || mailboxes.iter().map(|mailbox| mailbox.lock().unwrap());
@@ -124,25 +146,27 @@ fn check_rest<B: Late>(
         .collect();
     let together = holdings.iter().copied().fold(Holding::default(), Holding::and);
     let totals = totals(workers);
-    assert_eq!(allocated(&statistics, |stat| stat.current), together.current);
-    assert_eq!(allocated(&statistics, |stat| stat.allocated), totals.allocated);
-    assert_eq!(allocated(&statistics, |stat| stat.freed), totals.freed);
+    let counted = |value| allocated(&statistics, value);
+    assert_eq!(counted(|stat| stat.current)[..pools], together.current[..pools]);
+    assert_eq!(counted(|stat| stat.allocated)[..pools], totals.allocated[..pools]);
+    assert_eq!(counted(|stat| stat.freed)[..pools], totals.freed[..pools]);
     assert_eq!(statistics.active.all.current, statistics.allocation.all.current, "nothing is pending");
     assert_eq!(statistics.num_ooms, totals.failed);
 
     let mut held: Vec<Held> = workers.iter().flat_map(Worker::held).collect();
     held.extend(in_mailboxes().flat_map(|mailbox| mailbox.held()));
     held.sort_unstable();
-    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-    let in_snapshot: Vec<Held> = blocks
+    let blocks = snapshot.segments.iter().chain(&snapshot.aliases).flat_map(|segment| &segment.blocks);
+    let mut in_snapshot: Vec<Held> = blocks
         .filter(|block| block.state == BlockState::Allocated)
         .map(|block| Held { address: block.address, size: block.size, requested: block.requested_size })
         .collect();
+    in_snapshot.sort_unstable();
     assert!(held == in_snapshot, "the snapshot has other blocks than the threads: {held:?}, {in_snapshot:?}");
 
     let Some((round, seen)) = after else { return };
     let peaks = allocated(&statistics, |stat| stat.peak);
-    for (peaks, sums) in peaks.iter().zip(&together.peak) {
+    for (peaks, sums) in peaks.iter().zip(&together.peak).take(pools) {
         // What was asked for counts until streams are done with it, which no holder sees.
         let ([blocks, bytes, _], [most_blocks, most_bytes, _]) = (peaks, sums);
         let below = blocks <= most_blocks && bytes <= most_bytes;
@@ -152,7 +176,11 @@ fn check_rest<B: Late>(
         return;
     }
     for had in holdings.iter().map(|holding| holding.peak).chain([together.current]) {
-        assert_eq!(each(peaks, had, i64::max), peaks, "peaks of less than holders had at one moment");
+        assert_eq!(
+            each(peaks, had, i64::max)[..pools],
+            peaks[..pools],
+            "peaks of less than holders had at one moment"
+        );
     }
     assert!(peaks[0][0] >= seen.most[0] && peaks[0][1] >= seen.most[1], "{peaks:?} is less than {seen:?}");
 }

@@ -65,10 +65,29 @@ impl<B: Backend> Mailbox<B> {
     }
 }
 
+/// Settings that a thread sets in between.
+pub(crate) type SettingsList = &'static [&'static str];
+
+/// PyTorch's policy.
+pub(crate) const PYTORCH: SettingsList =
+    &["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True", "caching:False"];
+
+/// The policy `compact` most of the time.
+pub(crate) const COMPACT: SettingsList = &[
+    "policy:compact",
+    "policy:compact,roundup_power2_divisions:4",
+    "policy:compact,device_side_reuse:True",
+    "policy:compact,expandable_segments:True",
+    "policy:compact,caching:False",
+    "policy:pytorch",
+    "policy:pytorch,expandable_segments:True",
+];
+
 /// What stays of a thread from round to round.
 pub(crate) struct Worker<B: Backend> {
     accelerator: &'static Accelerator<B>,
     number: usize,
+    settings: SettingsList,
     /// Its own, and those of all.
     streams: [Stream<B>; 3],
     choices: Choices,
@@ -80,12 +99,18 @@ pub(crate) struct Worker<B: Backend> {
 }
 
 impl<B: Late> Worker<B> {
-    pub(crate) fn new(accelerator: &'static Accelerator<B>, number: usize, shared: [Stream<B>; 2]) -> Self {
+    pub(crate) fn new(
+        accelerator: &'static Accelerator<B>,
+        number: usize,
+        shared: [Stream<B>; 2],
+        settings: SettingsList,
+    ) -> Self {
         let own = accelerator.dedicated_stream(0).unwrap();
         let scratch = accelerator.allocate(64 * KIB, own).unwrap();
         let mut worker = Self {
             accelerator,
             number,
+            settings,
             streams: [own, shared[0], shared[1]],
             choices: Choices(number as u64),
             blocks: Vec::new(),
@@ -194,14 +219,7 @@ impl<B: Late> Worker<B> {
     }
 
     fn set_config(&mut self) {
-        let settings = [
-            "",
-            "max_split_size_mb:20",
-            "roundup_power2_divisions:4",
-            "device_side_reuse:True",
-            "caching:False",
-        ];
-        let settings = settings[self.choices.below(settings.len() as u64) as usize];
+        let settings = self.settings[self.choices.below(self.settings.len() as u64) as usize];
         self.accelerator.allocator().set_config(AllocatorConfig::default().updated(settings).unwrap());
     }
 

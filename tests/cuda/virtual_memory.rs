@@ -1,13 +1,10 @@
 //! Address space and memory apart.
-#![allow(unsafe_code)] // methods of `VirtualMemory`
-#![expect(clippy::multiple_unsafe_ops_per_block, reason = "one proof for the steps of one mapping")]
 
-use std::num::NonZeroU64;
-
-use accelerator_core::{Backend, DevicePtr, DriverErrorKind, GIB, Place, VirtualMemory};
-use accelerator_cuda::{Cuda, CudaPtr};
+use accelerator_core::Backend;
+use accelerator_cuda::Cuda;
 use libtest_mimic::Trial;
 
+use crate::programs::virtual_memory;
 use crate::rig::{self, Outcome, device, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -16,6 +13,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("virtual_memory::grows_in_place", &[], grows_in_place),
         trial("virtual_memory::out_of_memory", &[("CUDA_SIM_MEMORY", "1G")], out_of_memory),
         trial("virtual_memory::a_failed_map_leaves_nothing", &[], failed_map),
+        trial("virtual_memory::compact", &[("CUDA_SIM_MEMORY", "176M")], compact),
+        trial("virtual_memory::expandable_segments::seed_1", SEED_1, expandable_segments),
+        trial("virtual_memory::expandable_segments::seed_2", SEED_2, expandable_segments),
         trial(
             "virtual_memory::not_offered",
             &[("CUDA_SIM_FAIL", "cuMemGetAllocationGranularity@*=801")],
@@ -24,105 +24,37 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-fn pager(device: &Cuda) -> &dyn VirtualMemory<CudaPtr> {
-    device.virtual_memory().unwrap()
-}
-
-/// Writes a byte over the range, or reads what is there.
-fn fill(device: &Cuda, at: CudaPtr, value: u8, len: NonZeroU64) {
-    let stream = device.stream(accelerator_core::StreamKind::Default).unwrap();
-    // SAFETY: The trial says that it is mapped.
-    unsafe { device.fill(at, value, len, &stream) }.unwrap();
-    device.synchronize(&stream).unwrap();
-}
-
-fn first_byte(device: &Cuda, at: CudaPtr) -> u8 {
-    let stream = device.stream(accelerator_core::StreamKind::Default).unwrap();
-    let mut byte = 0;
-    let to = Place::Host(std::ptr::NonNull::from(&mut byte));
-    // SAFETY: The trial says that it is mapped; the byte is waited for.
-    unsafe { device.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }.unwrap();
-    device.synchronize(&stream).unwrap();
-    byte
-}
+const SEED_1: &[(&str, &str)] = &[("CUDA_SIM_DEVICES", "2"), ("CUDA_SIM_SEED", "1")];
+const SEED_2: &[(&str, &str)] = &[("CUDA_SIM_DEVICES", "2"), ("CUDA_SIM_SEED", "2")];
 
 fn two_addresses() -> Outcome {
-    let device = Cuda::open(0)?;
-    let memory = pager(&device);
-    let len = memory.granularity();
-    let (one, other, pages) = (memory.reserve(len)?, memory.reserve(len)?, memory.create(len)?);
-    // SAFETY: Each range is a reservation of its own, and nothing uses it when it goes.
-    unsafe {
-        memory.map(one, &pages)?;
-        memory.map(other, &pages)?;
-        fill(&device, one, 7, len);
-        assert_eq!(first_byte(&device, other), 7);
-        memory.unmap(one, len)?;
-        assert_eq!(first_byte(&device, other), 7);
-        memory.unmap(other, len)?;
-        memory.destroy(pages);
-        memory.release(one, len);
-        memory.release(other, len);
-    }
+    virtual_memory::two_addresses(&Cuda::open(0)?)?;
     nothing_left()
 }
 
 fn grows_in_place() -> Outcome {
-    let device = Cuda::open(0)?;
-    let memory = pager(&device);
-    let step = memory.granularity();
-    let whole = step.saturating_mul(NonZeroU64::new(64).unwrap());
-    let start = memory.reserve(whole)?;
-    let before = device.memory_info()?.free;
-    let mut mapped = Vec::new();
-    for number in 0..8 {
-        let (at, pages) = (start.offset(number * step.get()), memory.create(step)?);
-        // SAFETY: The range lies in the reservation, behind what is mapped.
-        unsafe { memory.map(at, &pages) }?;
-        mapped.push(pages);
-        fill(&device, start, number as u8, NonZeroU64::new((number + 1) * step.get()).unwrap());
-        assert_eq!(first_byte(&device, at), number as u8);
-    }
-    assert_eq!(before - device.memory_info()?.free, 8 * step.get());
-    // SAFETY: Eight whole mappings, which nothing uses; then their memory and the address space.
-    unsafe {
-        for (number, pages) in mapped.into_iter().enumerate() {
-            memory.unmap(start.offset(number as u64 * step.get()), step)?;
-            memory.destroy(pages);
-        }
-        memory.release(start, whole);
-    }
-    assert_eq!(device.memory_info()?.free, before);
+    virtual_memory::grows_in_place(&Cuda::open(0)?)?;
     nothing_left()
 }
 
 fn out_of_memory() -> Outcome {
-    let device = Cuda::open(0)?;
-    let memory = pager(&device);
-    let whole = memory.create(NonZeroU64::new(GIB).unwrap())?;
-    let error = memory.create(memory.granularity()).unwrap_err();
-    assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, "cuMemCreate"));
-    // SAFETY: It was made here, and is mapped nowhere.
-    unsafe { memory.destroy(whole) };
+    virtual_memory::out_of_memory(&Cuda::open(0)?, "cuMemCreate")?;
     nothing_left()
 }
 
 fn failed_map() -> Outcome {
-    let device = Cuda::open(0)?;
-    let memory = pager(&device);
-    let len = memory.granularity();
-    let (at, pages) = (memory.reserve(len)?, memory.create(len)?);
-    rig::fail("cuMemSetAccess", 1, 1);
-    // SAFETY: The range is a reservation of its own.
-    let refused = unsafe { memory.map(at, &pages) }.unwrap_err();
-    assert_eq!(refused.call, "cuMemSetAccess");
-    // SAFETY: As above: nothing is mapped there.
-    unsafe {
-        memory.map(at, &pages)?;
-        memory.unmap(at, len)?;
-        memory.destroy(pages);
-        memory.release(at, len);
-    }
+    virtual_memory::failed_map(&Cuda::open(0)?, "cuMemSetAccess", || rig::fail("cuMemSetAccess", 1, 1))?;
+    nothing_left()
+}
+
+fn compact() -> Outcome {
+    virtual_memory::compact(Cuda::open(0)?)?;
+    nothing_left()
+}
+
+fn expandable_segments() -> Outcome {
+    virtual_memory::expandable_segments(Cuda::open(0)?, Cuda::open(1)?)?;
+    assert!(matches!((rig::calls_of("cuMemAlloc_v2"), rig::calls_of("cuMemCreate")), (0, 4..)));
     nothing_left()
 }
 

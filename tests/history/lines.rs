@@ -41,6 +41,23 @@ pub(crate) fn canonical(lines: &[String]) -> Vec<String> {
     lines.iter().filter_map(renumbered).collect()
 }
 
+/// What the program called for, of such lines: each with the number of its allocation for its place.
+pub(crate) fn calls(lines: &[String]) -> Vec<String> {
+    let mut numbers = HashMap::new();
+    let mut calls = Vec::new();
+    for line in lines {
+        let words: Vec<_> = line.split(' ').collect();
+        let [action @ ("alloc" | "free_requested"), address, size, stream] = *words else {
+            continue;
+        };
+        if action == "alloc" {
+            numbers.insert(address, calls.len());
+        }
+        calls.push(format!("{action} {} {size} {stream}", numbers[address]));
+    }
+    calls
+}
+
 /// Of such lines those of segments and blocks.
 pub(crate) fn layout(lines: &[String]) -> &[String] {
     let start = lines.iter().position(|line| line.starts_with("segment ")).unwrap_or(lines.len());

@@ -63,6 +63,8 @@ fn line(entry: &HistoryEntry, numbers: &HashMap<u32, u32>) -> Option<String> {
         HistoryAction::FreeCompleted => ("free_completed", place),
         HistoryAction::SegmentAlloc => ("segment_alloc", place),
         HistoryAction::SegmentFree => ("segment_free", place),
+        HistoryAction::SegmentMap => ("segment_map", place),
+        HistoryAction::SegmentUnmap => ("segment_unmap", place),
         HistoryAction::Snapshot => ("snapshot", 0),
         HistoryAction::OutOfMemory { device_free } => ("oom", *device_free),
         HistoryAction::CacheEmptied

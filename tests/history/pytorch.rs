@@ -17,7 +17,8 @@ use crate::recorded;
 const BASE: u64 = 0x7f00_0000_0000;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let recorded = recorded::all().into_iter();
+    // Settings that change at run time are told for the end alone: when segments became expandable, and when no longer, is not.
+    let recorded = recorded::all().into_iter().filter(|recorded| !recorded.name.starts_with("expandable::"));
     let whole = recorded.filter_map(|recorded| Some((recorded.name.clone(), recorded.whole()?)));
     let trial = |(name, text): (String, String)| {
         Trial::test(format!("pytorch::{name}"), move || {
@@ -68,7 +69,9 @@ fn ends_alike(snapshot: &MemorySnapshot) -> Result<(), Failed> {
 fn snapshot(text: &str) -> MemorySnapshot {
     let mut snapshot = MemorySnapshot { device_traces: vec![Vec::new()], ..MemorySnapshot::default() };
     for line in text.lines() {
-        let words: Vec<_> = line.split_whitespace().collect();
+        let plain = line.replacen(" expandable ", " ", 1);
+        let is_expandable = plain != line;
+        let words: Vec<_> = plain.split_whitespace().collect();
         match words.as_slice() {
             ["setting", key, values @ ..] => {
                 snapshot.settings.push(((*key).to_owned(), setting(key, values)))
@@ -102,7 +105,7 @@ fn snapshot(text: &str) -> MemorySnapshot {
                     stream: handle(stream),
                     segment_type: if *pool == "small" { SegmentType::Small } else { SegmentType::Large },
                     pool_id: (0, 0),
-                    is_expandable: false,
+                    is_expandable,
                     frames: [].into(),
                     blocks: Vec::new(),
                 });
@@ -137,6 +140,8 @@ fn entry(name: &str, place: u64, size: u64, stream: u64) -> TraceEntry {
         "free_completed" => Action::FreeCompleted,
         "segment_alloc" => Action::SegmentAlloc,
         "segment_free" => Action::SegmentFree,
+        "segment_map" => Action::SegmentMap,
+        "segment_unmap" => Action::SegmentUnmap,
         "snapshot" => Action::Snapshot,
         "oom" => Action::OutOfMemory { device_free: place },
         _ => panic!("{name}"),
@@ -161,6 +166,7 @@ fn setting(key: &str, values: &[&str]) -> Setting {
     match key {
         "max_split_size" => Setting::Integer(values[0].parse().unwrap()),
         "garbage_collection_threshold" => Setting::Real(values[0].parse().unwrap()),
+        "expandable_segments" => Setting::Flag(values[0] == "1"),
         "roundup_power2_divisions" => {
             let table = values.iter().enumerate();
             Setting::Table(

@@ -8,7 +8,7 @@ use accelerator_cli::trace::Bundled;
 
 /// A trace and what is known of its history.
 pub(crate) struct Recorded {
-    /// `FOLDER::NAME`.
+    /// `FOLDER::NAME`, with `::expandable` behind it where settings ahead of the trace ask for expandable segments.
     pub(crate) name: String,
     /// Lines of the history and the segments.
     pub(crate) lines: usize,
@@ -32,24 +32,27 @@ pub(crate) fn all() -> Vec<Recorded> {
 impl Recorded {
     /// The trace.
     pub(crate) fn trace(&self) -> String {
-        let path = data().join(self.path()).with_extension("trace.zst");
-        if path.exists() {
-            return decompressed(File::open(path).expect("a trace"));
+        match self.name.strip_suffix("::expandable") {
+            Some(name) => format!("conf expandable_segments:True\n{}", trace(name)),
+            None => trace(&self.name),
         }
-        let name =
-            path.file_name().and_then(|name| name.to_str()).expect("a name").trim_end_matches(".trace.zst");
-        decompressed(Bundled::named(name).expect("a bundled trace").file)
     }
 
     /// All lines that PyTorch recorded, settings too, of those traces of which they are kept.
     pub(crate) fn whole(&self) -> Option<String> {
-        let path = data().join("history").join(self.path()).with_extension("txt.zst");
+        let file = format!("{}.txt.zst", self.name.replace("::expandable", ".expandable").replace("::", "/"));
+        let path = data().join("history").join(file);
         path.exists().then(|| decompressed(File::open(path).expect("a history")))
     }
+}
 
-    fn path(&self) -> PathBuf {
-        PathBuf::from(self.name.replace("::", "/"))
+fn trace(name: &str) -> String {
+    let path = data().join(format!("{}.trace.zst", name.replace("::", "/")));
+    if path.exists() {
+        return decompressed(File::open(path).expect("a trace"));
     }
+    let name = name.trim_start_matches("models::");
+    decompressed(Bundled::named(name).expect("a bundled trace").file)
 }
 
 /// FNV-1a of 64 bits, each line with its end.

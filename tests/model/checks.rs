@@ -62,7 +62,10 @@ impl Model {
     }
 
     fn check_statistics(&self, statistics: &BTreeMap<String, i64>) {
-        for (key, count) in self.tally.iter() {
+        let followed = |key: &str| {
+            !self.expanded || !["segment", "reserved", "oversize_s"].iter().any(|of| key.starts_with(of))
+        };
+        for (key, count) in self.tally.iter().filter(|(key, _)| followed(key)) {
             for (metric, expected) in [
                 ("current", count.current),
                 ("peak", count.peak),
@@ -76,8 +79,13 @@ impl Model {
         let counters = self.counters;
         assert_eq!(statistics["num_ooms"], counters.num_ooms, "num_ooms");
         assert_eq!(statistics["num_oom_rejections"], counters.num_oom_rejections, "num_oom_rejections");
-        assert_eq!(statistics["num_device_alloc"], counters.num_device_alloc, "num_device_alloc");
-        assert_eq!(statistics["num_device_free"], counters.num_device_free, "num_device_free");
+        match self.expanded {
+            true => self.check_expanded_statistics(statistics),
+            false => {
+                assert_eq!(statistics["num_device_alloc"], counters.num_device_alloc, "num_device_alloc");
+                assert_eq!(statistics["num_device_free"], counters.num_device_free, "num_device_free");
+            }
+        }
         assert!(statistics["num_alloc_retries"] >= counters.num_ooms, "an out of memory without a retry");
     }
 
@@ -111,6 +119,7 @@ impl Model {
             let shared: Vec<u64> = self
                 .segments
                 .iter()
+                .filter(|segment| !segment.expandable)
                 .filter(|segment| segment.blocks.len() > 1 && chosen.is_none_or(|pool| pool == segment.pool))
                 .flat_map(|segment| &segment.blocks)
                 .filter(|block| block.state == BlockState::Inactive)

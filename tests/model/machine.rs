@@ -147,10 +147,11 @@ impl<B: Driver> Machine<B> {
         // Whether the segments before the call tell what was free in it: caching off, a poll gives memory back.
         let plain =
             seen.wait + seen.wait_host + seen.faults == 0 && (self.model.settings.caching || gone.is_empty());
-        let fit = self.best_fit(&gone, stream, expected).filter(|_| plain);
-        let fresh = self.fresh_segment();
+        let expanded = self.model.expanded;
+        let had_room = expanded && plain && self.has_room(stream, expected);
+        let fit = self.best_fit(&gone, stream, expected).filter(|_| plain && !expanded);
         let injected = self.model.failing_allocs > 0 || seen.faults > 0;
-        self.model.failing_allocs = self.model.failing_allocs.saturating_sub(seen.alloc);
+        self.model.failing_allocs = self.model.failing_allocs.saturating_sub(seen.alloc + seen.create);
         match result {
             Ok(allocation) => {
                 let start = allocation.ptr().trace_address();
@@ -164,15 +165,18 @@ impl<B: Driver> Machine<B> {
                     pending: None,
                 };
                 assert_eq!((entry.requested, entry.stream), (bytes, stream));
-                self.check_place(&entry, expected, fit, fresh);
-                if plain {
+                match expanded {
+                    true => self.check_expanded(&entry, expected, had_room, &seen),
+                    false => self.check_place(&entry, expected, fit, self.fresh_segment()),
+                }
+                if plain && !expanded {
                     assert_eq!(fit.is_some(), seen.alloc == 0, "{expected:?}, best fit {fit:?}, {seen:?}");
                     assert!(fit.is_none() || seen.dealloc == 0, "gave back memory though {fit:?} fits");
                     let kept = self.model.fraction < 1.0 || seen.alloc != 1 || seen.dealloc == 0;
                     assert!(kept, "gave back memory though the device had room");
                 }
                 let waiting = self.pending_serves(stream, expected);
-                let reuse = self.model.settings.device_side_reuse && plain && fit.is_none();
+                let reuse = self.model.settings.device_side_reuse && plain && fit.is_none() && !expanded;
                 assert!(!(reuse && waiting), "grew though a pending block could be had behind a wait");
                 self.absorb_segments();
                 self.model.allocated(entry);
@@ -180,6 +184,7 @@ impl<B: Driver> Machine<B> {
             }
             Err(Error::OutOfMemory(report)) => {
                 assert_eq!(fit, None, "out of memory though this fits: {report}");
+                assert!(!had_room, "out of memory though there was room: {report}");
                 self.absorb_segments();
                 self.check_report(&report, bytes, expected, injected);
                 self.after_out_of_memory(report.cause, seen.wait_host > 0, stream, expected);
@@ -205,7 +210,7 @@ impl<B: Driver> Machine<B> {
         self.model.counters.num_ooms += 1;
         assert_eq!(self.model.outstanding_uses(), 0, "failed without waiting for the streams");
         self.check_nothing_whole_is_free(None);
-        if !waited {
+        if !waited && !self.model.expanded {
             // As PyTorch, the allocator does not search again for what came free while it waited.
             let fit = self.best_fit(&BTreeSet::new(), stream, expected);
             assert_eq!(fit, None, "failed although this fits");
@@ -218,8 +223,14 @@ impl<B: Driver> Machine<B> {
         let before = self.seen();
         self.accelerator.allocator().free(allocation).unwrap();
         let seen = self.since(before);
+        let caching = self.model.settings.caching;
+        let unmapped = !caching && self.waited_to_unmap(&seen);
+        if unmapped {
+            self.model.may_be_over();
+        }
         self.model.freed(start);
         match self.model.entries.iter_mut().find(|entry| entry.start == start) {
+            None if self.model.expanded && !self.model.settings.caching => {}
             None => {
                 assert_eq!(seen.total, seen.dealloc, "a free on its own stream called the driver: {seen:?}")
             }
@@ -228,11 +239,14 @@ impl<B: Driver> Machine<B> {
             }
             Some(entry) => assert_eq!(seen.record, entry.users.len() as u64, "{entry:?}"),
         }
-        assert_eq!(seen.wait + seen.wait_host, 0, "a free waited");
+        assert!(unmapped || seen.wait + seen.wait_host == 0, "a free waited");
         self.absorb_segments();
         match self.model.settings.caching {
-            true => assert_eq!(seen.dealloc, 0, "a free gave memory back"),
-            false if seen.record == 0 && seen.faults == 0 => self.check_nothing_whole_is_free(Some(stream)),
+            true => assert_eq!(seen.dealloc + seen.unmap, 0, "a free gave memory back"),
+            false if seen.record == 0 && seen.faults == 0 => {
+                self.check_nothing_whole_is_free(Some(stream));
+                self.check_no_page_is_free(Some(stream));
+            }
             false => {}
         }
     }
@@ -264,6 +278,7 @@ impl<B: Driver> Machine<B> {
             Ok(()) => {
                 assert_eq!(self.model.outstanding_uses(), 0, "empty_cache did not wait");
                 self.check_nothing_whole_is_free(None);
+                self.check_no_page_is_free(None);
             }
             Err(error) => assert!(seen.faults > 0, "{error}"),
         }
@@ -273,7 +288,12 @@ impl<B: Driver> Machine<B> {
         let allocator = self.accelerator.allocator();
         match (allocator.config().updated(&new.text()), self.model.settings.after(new)) {
             (Ok(config), Some(settings)) => {
+                let before = self.seen();
                 allocator.set_config(config);
+                if self.waited_to_unmap(&self.since(before)) {
+                    self.model.may_be_over();
+                }
+                self.model.expanded |= settings.expandable;
                 self.model.settings = settings;
             }
             (Err(Error::InvalidSetting { .. }), None) => {}
@@ -296,8 +316,13 @@ impl<B: Driver> Machine<B> {
             self.free(start);
             self.check();
         }
-        let caching = Settings { caching: Some(true), throw_on_oom: Some(false), ..Settings::default() };
-        self.step(&Op::Configure(caching));
+        let plain = Settings {
+            caching: Some(true),
+            throw_on_oom: Some(false),
+            expandable: Some(false),
+            ..Settings::default()
+        };
+        self.step(&Op::Configure(plain));
         self.step(&Op::EmptyCache);
         assert_eq!(self.accelerator.backend().used(), 0, "the device is not empty");
         assert!(self.model.segments.is_empty() && self.model.entries.is_empty());

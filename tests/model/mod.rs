@@ -2,10 +2,11 @@
 //! of free lists; where a block may come from it reads off the snapshot before.
 
 pub(crate) mod checks;
+mod expandable;
 mod look;
 pub(crate) mod machine;
 pub(crate) mod program;
-mod relations;
+pub(crate) mod relations;
 pub(crate) mod settings;
 pub(crate) mod tally;
 
@@ -71,6 +72,9 @@ pub(crate) struct Model {
     pub(crate) failing_allocs: u64,
     /// Whether streams wait for each other on the device, so that one cannot tell from outside what is over.
     pub(crate) lost_sight: bool,
+    /// Whether segments were expandable at any time. Then it knows the blocks, and sums of what is there, but not which pages came
+    /// and went.
+    pub(crate) expanded: bool,
     pub(crate) counters: Counters,
 }
 
@@ -95,6 +99,7 @@ impl Model {
             fraction: 1.0,
             failing_allocs: 0,
             lost_sight: false,
+            expanded: false,
             counters: Counters::default(),
         }
     }
@@ -135,6 +140,11 @@ impl Model {
             .for_each(|used| used.over = over);
     }
 
+    /// A stream was waited for ahead of unmapping pages; which one is not followed.
+    pub(crate) fn may_be_over(&mut self) {
+        self.uses().filter(|used| used.over == Over::No).for_each(|used| used.over = Over::Perhaps);
+    }
+
     /// Something on the way failed, so uses that were not over may be now.
     pub(crate) fn unsure(&mut self) {
         self.uses().for_each(|used| used.over = Over::Perhaps);
@@ -158,6 +168,9 @@ impl Model {
     /// Takes over the segments of a snapshot and counts those that came and went.
     pub(crate) fn segments_changed(&mut self, now: Vec<SegmentSnapshot>) {
         let before = std::mem::replace(&mut self.segments, now);
+        if self.expanded {
+            return;
+        }
         let after = self.segments.clone();
         let missing_in = |others: &[SegmentSnapshot], segment: &SegmentSnapshot| {
             !others.iter().any(|other| other.created == segment.created)

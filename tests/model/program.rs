@@ -33,7 +33,27 @@ pub(crate) struct Program {
     pub(crate) ops: Vec<Op>,
 }
 
+/// Without expandable segments.
 pub(crate) fn programs(length: usize) -> impl Strategy<Value = Program> {
+    any_programs(length, false)
+}
+
+/// Those that switch expandable segments on and off, from the start on.
+pub(crate) fn expandable_programs(length: usize) -> impl Strategy<Value = Program> {
+    let switch = any::<bool>().prop_map(|on| Settings { expandable: Some(on), ..Settings::default() });
+    (any_programs(length, true), vec((0..length, switch), 1..4)).prop_map(|(mut program, switches)| {
+        let on = Settings { expandable: Some(true), ..Settings::default() };
+        program.ops.insert(0, Op::Configure(on));
+        for (place, switch) in switches {
+            let place = 1 + place % program.ops.len();
+            program.ops.insert(place, Op::Configure(switch));
+        }
+        program
+    })
+}
+
+/// `expandable`: whether settings name expandable segments.
+fn any_programs(length: usize, expandable: bool) -> impl Strategy<Value = Program> {
     let capacity = prop_oneof![
         Just(26 * MIB),
         Just(64 * MIB),
@@ -41,10 +61,11 @@ pub(crate) fn programs(length: usize) -> impl Strategy<Value = Program> {
         Just(2048 * MIB),
         (40 * MIB..600 * MIB)
     ];
-    (capacity, vec(op(), length / 2..length * 3 / 2)).prop_map(|(capacity, ops)| Program { capacity, ops })
+    (capacity, vec(op(expandable), length / 2..length * 3 / 2))
+        .prop_map(|(capacity, ops)| Program { capacity, ops })
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op(expandable: bool) -> impl Strategy<Value = Op> {
     let stream = || 0..STREAMS;
     prop_oneof![
         40 => (bytes(), stream()).prop_map(|(bytes, stream)| Op::Allocate { bytes, stream }),
@@ -57,7 +78,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::EmptyCache),
         1 => Just(Op::ResetPeaks),
         1 => Just(Op::ResetAccumulated),
-        4 => settings().prop_map(Op::Configure),
+        4 => settings(expandable).prop_map(Op::Configure),
         2 => prop_oneof![1 => Just(0.0), 1 => Just(0.3), 3 => 0.5..1.0, 4 => Just(1.0)].prop_map(Op::SetFraction),
         1 => (1_u64..3).prop_map(Op::FailAllocs),
     ]
@@ -87,7 +108,7 @@ fn bytes() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings(expandable: bool) -> impl Strategy<Value = Settings> {
     let mebibytes = || option::of(prop_oneof![4 => Just(20_u64), 1 => Just(12), 2 => 20_u64..100]);
     (
         mebibytes(),
@@ -98,9 +119,12 @@ fn settings() -> impl Strategy<Value = Settings> {
         option::weighted(0.1, 50_u8..100),
         option::weighted(0.3, any::<bool>()),
         option::weighted(0.6, prop::bool::weighted(0.8)),
-        option::weighted(0.3, prop::bool::weighted(0.7)),
+        (
+            option::weighted(0.3, prop::bool::weighted(0.7)),
+            option::weighted(0.4, any::<bool>()).prop_map(move |on| on.filter(|_| expandable)),
+        ),
     )
-        .prop_map(|(split, rounding, garbage, roundup, large, memory, throw, reuse, caching)| Settings {
+        .prop_map(|(split, rounding, garbage, roundup, large, memory, throw, reuse, rest)| Settings {
             max_split_mb: split,
             max_non_split_rounding_mb: rounding,
             garbage_collection_percent: garbage,
@@ -109,7 +133,9 @@ fn settings() -> impl Strategy<Value = Settings> {
             memory_percent: memory,
             throw_on_oom: throw,
             device_side_reuse: reuse,
-            caching,
+            caching: rest.0,
+            expandable: rest.1,
+            compact: None,
         })
 }
 

@@ -14,6 +14,9 @@ pub(crate) struct Settings {
     pub(crate) throw_on_oom: Option<bool>,
     pub(crate) device_side_reuse: Option<bool>,
     pub(crate) caching: Option<bool>,
+    pub(crate) expandable: Option<bool>,
+    /// `policy`; the model of this module knows the other one only.
+    pub(crate) compact: Option<bool>,
 }
 
 /// A number for all sizes, or entries by MiB and one for all above.
@@ -36,6 +39,8 @@ pub(crate) struct InForce {
     pub(crate) throw_on_oom: bool,
     pub(crate) device_side_reuse: bool,
     pub(crate) caching: bool,
+    /// Whether they are asked for.
+    pub(crate) expandable: bool,
 }
 
 /// What a request becomes.
@@ -63,6 +68,8 @@ impl Settings {
             ("throw_on_cudamalloc_oom", self.throw_on_oom.map(boolean)),
             ("device_side_reuse", self.device_side_reuse.map(boolean)),
             ("caching", self.caching.map(boolean)),
+            ("expandable_segments", self.expandable.map(boolean)),
+            ("policy", self.compact.map(|on| if on { "compact" } else { "pytorch" }.to_owned())),
         ];
         let given = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}:{}", value?)));
         given.collect::<Vec<_>>().join(",")
@@ -109,6 +116,7 @@ impl Default for InForce {
             throw_on_oom: false,
             device_side_reuse: false,
             caching: true,
+            expandable: false,
         }
     }
 }
@@ -127,9 +135,7 @@ impl InForce {
         }
         Some(Self {
             max_split: new.max_split_mb.map(|mb| mb * MIB),
-            max_non_split_rounding: new
-                .max_non_split_rounding_mb
-                .map_or(self.max_non_split_rounding, |mb| mb * MIB),
+            max_non_split_rounding: new.max_non_split_rounding_mb.map_or(large_segment, |mb| mb * MIB),
             roundup: new.roundup.clone().unwrap_or(Roundup::Number(0)),
             large_segment,
             memory_fraction: new
@@ -138,7 +144,13 @@ impl InForce {
             throw_on_oom: new.throw_on_oom.unwrap_or(self.throw_on_oom),
             device_side_reuse: new.device_side_reuse.unwrap_or(self.device_side_reuse),
             caching: new.caching.unwrap_or(self.caching),
+            expandable: new.expandable.unwrap_or(self.expandable),
         })
+    }
+
+    /// Whether new memory comes from expandable segments: they cache what they have.
+    pub(crate) fn expands(&self) -> bool {
+        self.expandable && self.caching
     }
 
     pub(crate) fn expected(&self, bytes: u64) -> Expected {
@@ -177,7 +189,7 @@ impl InForce {
     /// What a block of `whole` bytes gives to a request.
     pub(crate) fn cut(&self, expected: Expected, whole: u64) -> u64 {
         let rest = whole - expected.rounded;
-        let keeps_rest = match expected.small {
+        let keeps_rest = match expected.small || self.expands() {
             true => rest < 512,
             false => self.is_oversize(expected.rounded) || rest <= MIB,
         };

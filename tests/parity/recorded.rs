@@ -14,9 +14,10 @@ use libtest_mimic::Failed;
 pub(crate) struct Recorded {
     pub(crate) name: String,
     trace: PathBuf,
-    /// What comes ahead of the trace and behind it: settings, and what is then printed at the end. `None`: the trace prints
-    /// all the way.
-    around: Option<(String, &'static str)>,
+    /// Settings ahead of the trace.
+    ahead: Option<String>,
+    /// Lines behind it, of which alone the output is compared. `None`: the trace prints all the way.
+    behind: Option<&'static str>,
     expected: PathBuf,
 }
 
@@ -27,28 +28,48 @@ pub(crate) fn whole(folder: &str) -> Vec<Recorded> {
         expected: trace.with_file_name(format!("{name}.out.zst")),
         name: format!("{folder}::{name}"),
         trace,
-        around: None,
+        ahead: None,
+        behind: None,
     };
     traces.into_iter().map(recorded).collect()
 }
 
 /// Recorded traces of real models, each under several settings: statistics and snapshot at the end.
 pub(crate) fn models() -> Vec<Recorded> {
+    of_models().filter(|(is_expandable, _)| !is_expandable).map(|(_, recorded)| recorded).collect()
+}
+
+/// All with expandable segments: the traces of `oracle` anew, random ones that switch them on and off, and those of models.
+pub(crate) fn expandable() -> Vec<Recorded> {
+    let switched_on = whole("oracle").into_iter().map(|classic| Recorded {
+        expected: classic.trace.with_extension("").with_extension("expandable.out.zst"),
+        name: format!("{}::expandable", classic.name),
+        ahead: Some("conf expandable_segments:True".to_owned()),
+        ..classic
+    });
+    let models = of_models().filter(|(is_expandable, _)| *is_expandable).map(|(_, recorded)| recorded);
+    switched_on.chain(whole("expandable")).chain(models).collect()
+}
+
+/// Those of models, and whether their settings are with expandable segments.
+fn of_models() -> impl Iterator<Item = (bool, Recorded)> {
     let folder = data().join("models");
     let settings = fs::read_to_string(folder.join("settings.txt")).expect("tests/data/models/settings.txt");
     let mut all = Vec::new();
     for line in settings.lines() {
         let (setting, ahead) = line.split_once(' ').expect("a name and lines");
         for (file, expected) in files(&folder, &format!(".{setting}.out.zst")) {
-            all.push(Recorded {
+            let recorded = Recorded {
                 name: format!("models::{file}::{setting}"),
                 trace: folder.join(format!("{file}.trace.zst")),
-                around: Some((ahead.replace(';', "\n"), "stats\nsnapshot")),
+                ahead: Some(ahead.replace(';', "\n")),
+                behind: Some("stats\nsnapshot\n"),
                 expected,
-            });
+            };
+            all.push((setting.starts_with("expandable"), recorded));
         }
     }
-    all
+    all.into_iter()
 }
 
 impl Recorded {
@@ -67,9 +88,12 @@ impl Recorded {
         &self,
         replay: impl Fn(String) -> Result<String, Failed>,
     ) -> Result<String, Failed> {
-        let trace = self.trace()?;
-        let Some((ahead, behind)) = &self.around else { return replay(trace) };
-        let mut ours = replay(format!("{ahead}\n{trace}\n{behind}\n"))?;
+        let mut trace = self.trace()?;
+        if let Some(ahead) = &self.ahead {
+            trace.insert_str(0, &format!("{ahead}\n"));
+        }
+        let Some(behind) = self.behind else { return replay(trace) };
+        let mut ours = replay(format!("{trace}\n{behind}"))?;
         let end = ours.find('@').ok_or("nothing printed")?;
         Ok(ours.split_off(end))
     }

@@ -2,3 +2,4 @@
 
 pub(crate) mod bytes;
 pub(crate) mod everything;
+pub(crate) mod virtual_memory;

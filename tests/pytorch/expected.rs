@@ -31,7 +31,7 @@ fn blocks(prefix: &str, blocks: &[Block]) -> String {
     let mut lines = String::new();
     for block in blocks {
         let state = match block.state {
-            BlockState::Allocated => "active_allocated",
+            BlockState::Allocated | BlockState::Aliased => "active_allocated",
             BlockState::AwaitingFree => "active_awaiting_free",
             BlockState::Inactive => "inactive",
         };

@@ -54,6 +54,7 @@ pub(crate) fn snapshot() -> MemorySnapshot {
             segment(at, 0, SegmentType::Large, large.into()),
             segment(BASE + (2 << 30), u64::MAX, SegmentType::Large, other.into()),
         ],
+        aliases: Vec::new(),
         device_traces: vec![Vec::new(), entries, many],
         settings: vec![("expandable_segments".to_owned(), Setting::Flag(false))],
         annotations: Vec::new(),

@@ -56,8 +56,12 @@ fn setting() -> impl Strategy<Value = Setting> {
 }
 
 fn block() -> impl Strategy<Value = Block> {
-    let state =
-        prop_oneof![Just(BlockState::Allocated), Just(BlockState::AwaitingFree), Just(BlockState::Inactive)];
+    let state = prop_oneof![
+        Just(BlockState::Allocated),
+        Just(BlockState::AwaitingFree),
+        Just(BlockState::Inactive),
+        Just(BlockState::Aliased)
+    ];
     (size(), size(), size(), state, frames()).prop_map(|(address, size, requested_size, state, frames)| {
         Block { address, size, requested_size, state, frames }
     })
@@ -160,13 +164,15 @@ fn snapshot() -> impl Strategy<Value = MemorySnapshot> {
     let settings = vec((text().prop_map(|text| text.to_string()), setting()), 0..4);
     (
         vec(segment(), 0..5),
+        vec(segment(), 0..3),
         vec(vec(entry(), 0..20), 0..4),
         settings,
         vec(annotation, 0..4),
         vec(notes(), 0..3),
     )
-        .prop_map(|(segments, device_traces, settings, annotations, notes)| MemorySnapshot {
+        .prop_map(|(segments, aliases, device_traces, settings, annotations, notes)| MemorySnapshot {
             segments,
+            aliases,
             device_traces,
             settings,
             annotations,

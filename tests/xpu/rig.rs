@@ -153,11 +153,11 @@ pub(crate) fn trial(
     })
 }
 
-/// Ends the process after two minutes, which is more than any trial takes: what waits in vain is a failure.
+/// Ends the process after ten minutes, which is more than any trial takes: what waits in vain is a failure.
 #[allow(unsafe_code)]
 fn end_if_it_hangs() {
     // SAFETY: Without a handler the signal ends the process.
-    unsafe { libc::alarm(120) };
+    unsafe { libc::alarm(600) };
 }
 
 /// A trial on the simulated driver, under the loader's checks. It fails if that driver saw what no correct program does.

@@ -11,22 +11,26 @@ use accelerator_conformance::{Arguments, Report, Verdict};
 use libtest_mimic::Trial;
 
 use crate::control::{self, REFUSED};
-use crate::rig::{self, Outcome, simulated};
+use crate::rig::{self, Outcome, simulated, unchecked};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let seeds = [
-        simulated("suite::seed_1", &[("ZE_SIM_SEED", "1")], passes),
+    let short = [
+        simulated("suite::seed_1", &[("ZE_SIM_SEED", "1")], passes_without_compact),
+        // Old loaders' checks leave no virtual memory.
+        unchecked("suite::expandable_segments", &[], expandable_segments),
+    ];
+    // Several minutes, even in release.
+    let more = [
         simulated("suite::seed_2", &[("ZE_SIM_SEED", "2")], passes),
         // On a driver that keeps no order of its own, the oldest that is served.
         simulated("suite::seed_3", &[("ZE_SIM_SEED", "3"), ("ZE_SIM_API_VERSION", "1.3")], passes),
     ];
-    // Several minutes, even in release.
-    let faults = calls().into_iter().filter(|call| !BEYOND.contains(&call.as_str())).map(|call| {
-        simulated(format!("suite::with_a_failing::{call}"), &[], each_in_turn)
-            .with_kind("long, runs with --ignored")
-            .with_ignored_flag(true)
-    });
-    seeds.into_iter().chain(faults).collect()
+    let faults = calls()
+        .into_iter()
+        .filter(|call| !BEYOND.contains(&call.as_str()))
+        .map(|call| simulated(format!("suite::with_a_failing::{call}"), &[], each_in_turn));
+    let long = |trial: Trial| trial.with_kind("long, runs with --ignored").with_ignored_flag(true);
+    short.into_iter().chain(more.into_iter().chain(faults).map(long)).collect()
 }
 
 /// The functions of Level Zero that the backend calls, as its sources have them.
@@ -83,19 +87,44 @@ pub(crate) const BEYOND: [&str; 27] = [
     "zesMemoryGetState",
 ];
 
-fn run() -> Report {
-    Choice::Xpu.conformance().run(&Arguments { test_threads: Some(2), quiet: true, ..Arguments::default() })
+/// What runs once more under the policy `compact` takes as long again.
+const COMPACT: &str = " (compact)";
+
+/// That, and cases that go through calls or their orders by themselves, many times.
+const THOROUGH: [&str; 4] = [COMPACT, "D54_", "K94_", "L113_"];
+
+fn run(skip: &[&str]) -> Report {
+    let skip = skip.iter().map(|name| (*name).to_owned()).collect();
+    let arguments = Arguments { test_threads: Some(2), quiet: true, skip, ..Arguments::default() };
+    Choice::Xpu.conformance().run(&arguments)
+}
+
+fn expandable_segments() -> Outcome {
+    let group_f = Arguments { filter: Some("::F6".to_owned()), quiet: true, ..Arguments::default() };
+    let report = Choice::Xpu.conformance().run(&group_f);
+    assert!(!report.has_failed() && report.conclusion.num_passed == 6, "{report}");
+    Ok(())
 }
 
 fn passes() -> Outcome {
-    let report = run();
+    has_passed(&run(&[]), 80)
+}
+
+fn passes_without_compact() -> Outcome {
+    has_passed(&run(&[COMPACT]), 60)
+}
+
+fn has_passed(report: &Report, more_than: u64) -> Outcome {
     assert!(!report.has_failed(), "{report}");
-    assert!(report.conclusion.num_passed > 60, "{report}");
+    assert!(report.conclusion.num_passed > more_than, "{report}");
     Ok(())
 }
 
 /// Which one of the calls of this function fails.
 const TURN: &str = "ACCELERATOR_XPU_TURN";
+
+/// Which of its calls fail, one after the other; by default the first and the 1,000th.
+const TURNS: &str = "ACCELERATOR_FAILING_CALLS";
 
 /// Runs the suite with the first and the 1,000th call of the function failing, each in a process of its own.
 fn each_in_turn() -> Outcome {
@@ -104,7 +133,10 @@ fn each_in_turn() -> Outcome {
     let name = name.ok_or("the trial is not run by its name")?;
     match env::var(TURN) {
         Ok(turn) => with_a_failing(&name, turn.parse()?),
-        Err(_) => ["1", "1000"].into_iter().try_for_each(|turn| rig::again(&[(TURN, turn)])),
+        Err(_) => {
+            let turns = env::var(TURNS).unwrap_or_else(|_| "1 1000".to_owned());
+            turns.split_whitespace().try_for_each(|turn| rig::again(&[(TURN, turn)]))
+        }
     }
 }
 
@@ -112,7 +144,7 @@ fn each_in_turn() -> Outcome {
 /// again or its answer can be done without.
 fn with_a_failing(name: &str, turn: u64) -> Outcome {
     control::fail(name, turn, REFUSED);
-    let report = run();
+    let report = run(&THOROUGH);
     let made = control::calls_of(name);
     // Loaders start drivers by either of two calls.
     assert!(

@@ -1,24 +1,31 @@
 //! Address space and memory apart.
 #![allow(unsafe_code)] // methods of `VirtualMemory`
-#![expect(clippy::multiple_unsafe_ops_per_block, reason = "one proof for the steps of one mapping")]
 
-use std::num::NonZeroU64;
-
-use accelerator_core::{Backend, DevicePtr, DriverErrorKind, GIB, MIB, Place, VirtualMemory};
-use accelerator_xpu::{Xpu, XpuPtr};
+use accelerator_core::{Backend, MIB};
+use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
 use crate::control::{self, REFUSED};
+use crate::programs::virtual_memory::{self, pager};
 use crate::rig::{Outcome, device, simulated, unchecked};
 
 // The checks of old loaders refuse addresses of the driver's choice, which the specification permits.
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         unchecked("virtual_memory::one_memory_at_two_addresses", &[], two_addresses),
+        unchecked("virtual_memory::maps_twice", &[TOLD], || asked_once(true)),
+        unchecked("virtual_memory::a_second_mapping_is_refused", ONE_MAPPING, || asked_once(false)),
+        unchecked("virtual_memory::a_second_mapping_takes_the_memory", MOVING_MAPPING, || asked_once(false)),
+        unchecked("virtual_memory::no_attempt_leaves_anything", &[], no_attempt_leaves_anything),
+        unchecked("virtual_memory::compact", &[TIGHT], compact),
+        unchecked("virtual_memory::compact_with_one_mapping", TIGHT_ONE_MAPPING, compact),
+        unchecked("virtual_memory::compact_with_a_moving_mapping", TIGHT_MOVING_MAPPING, compact),
         unchecked("virtual_memory::grows_in_place", &[TOLD], grows_in_place),
         unchecked("virtual_memory::is_accounted_for", &[("ZE_SIM_QUIRKS", "no-sysman")], accounted_for),
         unchecked("virtual_memory::out_of_memory", &[("ZE_SIM_MEMORY", "1G")], out_of_memory),
         unchecked("virtual_memory::a_failed_map_leaves_nothing", &[], failed_map),
+        unchecked("virtual_memory::expandable_segments::seed_1", SEED_1, expandable_segments),
+        unchecked("virtual_memory::expandable_segments::seed_2", SEED_2, expandable_segments),
         unchecked("virtual_memory::of_an_old_driver", &[TOLD, ("ZE_SIM_API_VERSION", "1.3")], grows_in_place),
         unchecked(
             "virtual_memory::without_pages",
@@ -37,76 +44,83 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// So that the driver itself tells what is free.
 const TOLD: (&str, &str) = ("ZES_ENABLE_SYSMAN", "1");
 
-fn pager(device: &Xpu) -> &dyn VirtualMemory<XpuPtr> {
-    device.virtual_memory().unwrap()
-}
+const ONE_MAPPING: &[(&str, &str)] = &[TOLD, ("ZE_SIM_QUIRKS", "one-mapping")];
+const MOVING_MAPPING: &[(&str, &str)] = &[TOLD, ("ZE_SIM_QUIRKS", "moving-mapping")];
 
-/// Writes a byte over the range, or reads what is there.
-fn fill(device: &Xpu, at: XpuPtr, value: u8, len: NonZeroU64) {
-    let stream = device.stream(accelerator_core::StreamKind::Default).unwrap();
-    // SAFETY: The trial says that it is mapped.
-    unsafe { device.fill(at, value, len, &stream) }.unwrap();
-    device.synchronize(&stream).unwrap();
-}
+const TIGHT: (&str, &str) = ("ZE_SIM_MEMORY", "176M");
+const TIGHT_ONE_MAPPING: &[(&str, &str)] = &[TIGHT, ("ZE_SIM_QUIRKS", "one-mapping")];
+const TIGHT_MOVING_MAPPING: &[(&str, &str)] = &[TIGHT, ("ZE_SIM_QUIRKS", "moving-mapping")];
 
-fn first_byte(device: &Xpu, at: XpuPtr) -> u8 {
-    let stream = device.stream(accelerator_core::StreamKind::Default).unwrap();
-    let mut byte = 0;
-    let to = Place::Host(std::ptr::NonNull::from(&mut byte));
-    // SAFETY: The trial says that it is mapped; the byte is waited for.
-    unsafe { device.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }.unwrap();
-    device.synchronize(&stream).unwrap();
-    byte
-}
+const SEED_1: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "1")];
+const SEED_2: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "2")];
 
 fn two_addresses() -> Outcome {
-    let device = Xpu::open(0)?;
-    let memory = pager(&device);
-    let len = memory.granularity();
-    let (one, other, pages) = (memory.reserve(len)?, memory.reserve(len)?, memory.create(len)?);
-    // SAFETY: Each range is a reservation of its own, and nothing uses it when it goes.
-    unsafe {
-        memory.map(one, &pages)?;
-        memory.map(other, &pages)?;
-        fill(&device, one, 7, len);
-        assert_eq!(first_byte(&device, other), 7);
-        memory.unmap(one, len)?;
-        assert_eq!(first_byte(&device, other), 7);
-        memory.unmap(other, len)?;
-        memory.destroy(pages);
-        memory.release(one, len);
-        memory.release(other, len);
-    }
+    virtual_memory::two_addresses(&Xpu::open(0)?)?;
     nothing_left()
 }
 
 fn grows_in_place() -> Outcome {
-    let device = Xpu::open(0)?;
-    let memory = pager(&device);
-    let step = memory.granularity();
-    let whole = step.saturating_mul(NonZeroU64::new(64).unwrap());
-    let start = memory.reserve(whole)?;
-    let before = device.memory_info()?.free;
-    let mut mapped = Vec::new();
-    for number in 0..8 {
-        let (at, pages) = (start.offset(number * step.get()), memory.create(step)?);
-        // SAFETY: The range lies in the reservation, behind what is mapped.
-        unsafe { memory.map(at, &pages) }?;
-        mapped.push(pages);
-        fill(&device, start, number as u8, NonZeroU64::new((number + 1) * step.get()).unwrap());
-        assert_eq!(first_byte(&device, at), number as u8);
-    }
-    assert_eq!(before - device.memory_info()?.free, 8 * step.get());
-    // SAFETY: Eight whole mappings, which nothing uses; then their memory and the address space.
-    unsafe {
-        for (number, pages) in mapped.into_iter().enumerate() {
-            memory.unmap(start.offset(number as u64 * step.get()), step)?;
-            memory.destroy(pages);
-        }
-        memory.release(start, whole);
-    }
-    assert_eq!(device.memory_info()?.free, before);
+    virtual_memory::grows_in_place(&Xpu::open(0)?)?;
     nothing_left()
+}
+
+fn out_of_memory() -> Outcome {
+    virtual_memory::out_of_memory(&Xpu::open(0)?, "zePhysicalMemCreate")?;
+    nothing_left()
+}
+
+fn failed_map() -> Outcome {
+    virtual_memory::failed_map(&Xpu::open(0)?, "zeVirtualMemMap", || {
+        control::fail("zeVirtualMemMap", 1, REFUSED)
+    })?;
+    nothing_left()
+}
+
+fn compact() -> Outcome {
+    virtual_memory::compact(Xpu::open(0)?)?;
+    nothing_left()
+}
+
+fn expandable_segments() -> Outcome {
+    virtual_memory::expandable_segments(Xpu::open(0)?, Xpu::open(1)?)?;
+    assert!(matches!(
+        (control::calls_of("zeMemAllocDevice"), control::calls_of("zePhysicalMemCreate")),
+        (0, 4..)
+    ));
+    nothing_left()
+}
+
+/// The driver is asked by trying, when somebody wants to know, and no second time.
+fn asked_once(expected: bool) -> Outcome {
+    let device = Xpu::open(0)?;
+    let (memory, free) = (pager(&device), device.memory_info()?.free);
+    assert_eq!(control::calls_of("zeVirtualMemMap"), 0);
+    for _ in 0..3 {
+        assert_eq!(memory.maps_twice(), expected);
+        assert_eq!(control::calls_of("zeVirtualMemMap"), 2);
+    }
+    assert_eq!(device.memory_info()?.free, free);
+    nothing_left()
+}
+
+/// Whichever call of the attempt fails: the answer is no, and nothing is left.
+fn no_attempt_leaves_anything() -> Outcome {
+    assert!(pager(&Xpu::open(0)?).maps_twice());
+    for call in 1..100 {
+        let device = Xpu::open(0)?;
+        control::fail_at(call, REFUSED);
+        let answer = pager(&device).maps_twice();
+        let was_made = control::clear_faults() == 0;
+        nothing_left()?;
+        drop(device);
+        if !was_made {
+            assert!(answer && call > 10, "the attempt is only {call} calls");
+            return Ok(());
+        }
+        // What gives back is called once more, and the rest is the answer.
+        assert!(!answer || call > 8, "call {call} of the attempt was not needed");
+    }
+    Err("the attempt has no end".into())
 }
 
 fn accounted_for() -> Outcome {
@@ -117,36 +131,6 @@ fn accounted_for() -> Outcome {
     // SAFETY: Just made, and mapped nowhere.
     unsafe { memory.destroy(pages) };
     assert_eq!(device.memory_info()?.free, before);
-    nothing_left()
-}
-
-fn out_of_memory() -> Outcome {
-    let device = Xpu::open(0)?;
-    let memory = pager(&device);
-    let whole = memory.create(NonZeroU64::new(GIB).unwrap())?;
-    let error = memory.create(memory.granularity()).unwrap_err();
-    assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, "zePhysicalMemCreate"));
-    // SAFETY: It was made here, and is mapped nowhere.
-    unsafe { memory.destroy(whole) };
-    nothing_left()
-}
-
-fn failed_map() -> Outcome {
-    let device = Xpu::open(0)?;
-    let memory = pager(&device);
-    let len = memory.granularity();
-    let (at, pages) = (memory.reserve(len)?, memory.create(len)?);
-    control::fail("zeVirtualMemMap", 1, REFUSED);
-    // SAFETY: The range is a reservation of its own.
-    let refused = unsafe { memory.map(at, &pages) }.unwrap_err();
-    assert_eq!(refused.call, "zeVirtualMemMap");
-    // SAFETY: As above: nothing is mapped there.
-    unsafe {
-        memory.map(at, &pages)?;
-        memory.unmap(at, len)?;
-        memory.destroy(pages);
-        memory.release(at, len);
-    }
     nothing_left()
 }
 

@@ -238,6 +238,7 @@ fn adopted(device: &Xpu) -> DriverResult<()> {
 }
 
 fn mapped(device: &Xpu, memory: &dyn VirtualMemory<XpuPtr>) -> DriverResult<()> {
+    memory.maps_twice(); // with a call that fails, it does not
     let mut mapped = Mapped::of(memory)?;
     let target = Pinned::of(device)?;
     let stream = device.stream(StreamKind::Default)?;

@@ -1,0 +1,111 @@
+//! The policy `compact` on recorded jobs: how much it reserves beyond what they ask for, and how often it calls the driver.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what should not happen")]
+
+#[path = "compact/jobs.rs"]
+mod jobs;
+#[path = "compact/replayed.rs"]
+mod replayed;
+#[path = "compact/steps.rs"]
+mod steps;
+
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use jobs::Job;
+use replayed::Device;
+
+/// What is allowed on a device.
+#[derive(Clone, Copy)]
+struct Bounds {
+    device: Device,
+    /// Peak of what is reserved over peak of what is asked for: the geometric mean of the jobs, and the worst of them.
+    mean: f64,
+    worst: f64,
+    /// Device calls over those of PyTorch's expandable segments.
+    calls: Option<u64>,
+}
+
+const BOUNDS: [Bounds; 3] = [
+    Bounds { device: Device::Maps, mean: 1.02, worst: 1.035, calls: Some(2) },
+    Bounds { device: Device::MapsOnce, mean: 1.04, worst: 1.085, calls: None },
+    // Expandable segments need virtual memory, too.
+    Bounds { device: Device::Plain, mean: 1.15, worst: 1.5, calls: None },
+];
+/// Jobs whose steps are alike, and how many of them are as the one before, at least.
+const REPEATING: [(&str, usize); 5] = [
+    ("gpt2_train", 3),
+    ("gpt2_ddp_buckets", 2),
+    ("gpt2_fsdp_emulated", 2),
+    ("resnet50_train", 2),
+    ("vit_amp_train", 2),
+];
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let trials = [("models", jobs::models()), ("jobs", jobs::jobs())].into_iter().flat_map(|(set, jobs)| {
+        let jobs: Vec<_> = jobs.into_iter().map(Arc::new).collect();
+        BOUNDS.into_iter().flat_map(move |bounds| trials_of(set, &jobs, bounds))
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit();
+}
+
+fn trials_of(set: &str, jobs: &[Arc<Job>], bounds: Bounds) -> Vec<Trial> {
+    let device = bounds.device.name();
+    let each = jobs.iter().cloned().map(|job| {
+        Trial::test(format!("{device}::{set}::{}", job.name), move || {
+            reserves_little(&job, bounds)?;
+            makes_few_calls(&job, bounds)?;
+            makes_no_calls_in_repeated_steps(&job, bounds)
+        })
+    });
+    let jobs = jobs.to_vec();
+    let all = Trial::test(format!("{device}::{set}::mean"), move || all_reserve_little(&jobs, bounds));
+    each.chain([all]).collect()
+}
+
+/// What is reserved at the peak over what PyTorch's allocator was asked for at it.
+fn overhead(job: &Job, device: Device) -> Result<f64, Failed> {
+    Ok(job.replayed(device)?.reserved as f64 / job.pytorch.requested as f64)
+}
+
+fn reserves_little(job: &Job, Bounds { device, worst, .. }: Bounds) -> Result<(), Failed> {
+    match overhead(job, device)? {
+        overhead if (1.0..=worst).contains(&overhead) => Ok(()),
+        overhead => Err(format!("reserved over requested is {overhead:.4}, and {worst} is allowed").into()),
+    }
+}
+
+fn all_reserve_little(jobs: &[Arc<Job>], bounds: Bounds) -> Result<(), Failed> {
+    let overheads: Vec<f64> =
+        jobs.iter().map(|job| overhead(job, bounds.device)).collect::<Result<_, _>>()?;
+    let mean = (overheads.iter().map(|overhead| overhead.ln()).sum::<f64>() / overheads.len() as f64).exp();
+    let allowed = bounds.mean;
+    match mean <= allowed {
+        true => Ok(()),
+        false => Err(format!("reserved over requested is {mean:.4}, and {allowed} is allowed").into()),
+    }
+}
+
+fn makes_few_calls(job: &Job, Bounds { device, calls, .. }: Bounds) -> Result<(), Failed> {
+    let (ours, theirs) = (job.replayed(device)?.device_calls, job.pytorch.device_calls);
+    match calls.is_none_or(|calls| ours <= calls * theirs) {
+        true => Ok(()),
+        false => Err(format!("{ours} device calls, with PyTorch's expandable segments {theirs}").into()),
+    }
+}
+
+fn makes_no_calls_in_repeated_steps(job: &Job, bounds: Bounds) -> Result<(), Failed> {
+    let repeated = &job.replayed(bounds.device)?.repeated_steps;
+    // Segments stay where they are, so one such step may look for its places still.
+    let looking = usize::from(bounds.device == Device::Plain);
+    if let Some((step, calls)) = repeated.iter().filter(|(_, calls)| *calls > 0).nth(looking) {
+        return Err(format!("{step} is as the one before, and calls the driver {calls} times").into());
+    }
+    match REPEATING.iter().find(|(name, _)| *name == job.name) {
+        Some((_, least)) if repeated.len() < *least => {
+            Err(format!("{} steps are as the one before, and should be {least}", repeated.len()).into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,83 @@
+//! Recorded jobs, each with what PyTorch's allocator makes of it. The data and the script that makes it are in `data/`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use accelerator_cli::trace::{Bundled, Source, SourceError};
+use libtest_mimic::Failed;
+
+use crate::replayed::{self, Device, Replayed};
+
+/// A recorded job.
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) pytorch: PyTorch,
+    /// `None`: `accel` brings the trace along.
+    trace: Option<PathBuf>,
+    /// On each kind of device.
+    replayed: [OnceLock<Result<Replayed, String>>; 3],
+}
+
+/// What PyTorch's own allocator says at the end, with expandable segments and room for all.
+#[derive(Clone, Copy)]
+pub(crate) struct PyTorch {
+    /// Bytes, at their peak.
+    pub(crate) requested: u64,
+    pub(crate) device_calls: u64,
+}
+
+/// Those that the rest of the tests has too.
+pub(crate) fn models() -> Vec<Job> {
+    of("models")
+}
+
+/// Those that are for this alone.
+pub(crate) fn jobs() -> Vec<Job> {
+    of("jobs")
+}
+
+fn of(set: &str) -> Vec<Job> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(set);
+    let figures = fs::read_to_string(folder.join("expandable.txt")).expect("expandable.txt");
+    let job = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, requested, _reserved, device_calls] = words[..] else { panic!("{line}") };
+        let figure = |word: &str| word.parse().expect("a number");
+        let trace = folder.join(format!("{name}.trace.zst"));
+        Job {
+            name: name.to_owned(),
+            pytorch: PyTorch { requested: figure(requested), device_calls: figure(device_calls) },
+            trace: trace.exists().then_some(trace),
+            replayed: Default::default(),
+        }
+    };
+    let jobs: Vec<_> = figures.lines().filter(|line| !line.starts_with('#')).map(job).collect();
+    let traces = fs::read_dir(&folder)
+        .expect("a folder")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    for trace in traces.filter_map(|file| file.strip_suffix(".trace.zst").map(str::to_owned)) {
+        assert!(jobs.iter().any(|job| job.name == trace), "{set}/expandable.txt has no {trace}");
+    }
+    jobs
+}
+
+impl Job {
+    /// What our allocator makes of it, found once.
+    pub(crate) fn replayed(&self, device: Device) -> Result<&Replayed, Failed> {
+        let replayed = self.replayed[device as usize].get_or_init(|| {
+            let replayed =
+                self.source().map_err(Failed::from).and_then(|trace| replayed::replay(trace, device));
+            replayed.map_err(|error| error.message().unwrap_or_default().to_owned())
+        });
+        replayed.as_ref().map_err(Failed::from)
+    }
+
+    fn source(&self) -> Result<Source, SourceError> {
+        match (&self.trace, Bundled::named(&self.name)) {
+            (Some(trace), _) => Source::open(trace),
+            (None, Some(bundled)) => bundled.source(),
+            (None, None) => panic!("there is no trace {}", self.name),
+        }
+    }
+}

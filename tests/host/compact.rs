@@ -1,0 +1,186 @@
+//! The policy `compact` with bytes: memory shows at several addresses, and whoever has it finds what was written there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use accelerator_conformance::{Controls, Faulty};
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, Buffer, Error, MIB, Stream};
+use accelerator_host::{Host, launch};
+
+/// So little that memory must be put together, and runs out now and then.
+const CAPACITY: u64 = 160 * MIB;
+
+/// Numbers for choosing, the same at each run.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    /// A multiple of 512, and few of them, so that requests come again.
+    fn bytes(&mut self) -> u64 {
+        match self.below(4) {
+            0 => 512 * (1 + self.below(100)),
+            1 => MIB + 512 * self.below(2048),
+            2 => [3, 7, 11, 20][self.below(4) as usize] * MIB,
+            _ => [13, 24, 33, 45][self.below(4) as usize] * MIB,
+        }
+    }
+
+    fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
+        (!from.is_empty()).then(|| from.swap_remove(self.below(from.len() as u64) as usize))
+    }
+}
+
+fn device<B: Backend>(backend: B) -> &'static Accelerator<B> {
+    let config = AllocatorConfig::default().updated("policy:compact").unwrap();
+    Accelerator::new(backend, 0, config).unwrap()
+}
+
+/// Allocates; out of memory, gives back half of what there is.
+fn allocate<B: Backend, T>(
+    device: &'static Accelerator<B>,
+    bytes: u64,
+    stream: Stream<B>,
+    held: &mut Vec<T>,
+) -> Option<Buffer<B>> {
+    match device.allocate(bytes, stream) {
+        Ok(buffer) => Some(buffer),
+        Err(error) => {
+            assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+            held.truncate(held.len() / 2);
+            None
+        }
+    }
+}
+
+fn shows_twice<B: Backend>(device: &Accelerator<B>) -> u64 {
+    u64::from(!device.allocator().snapshot().aliases.is_empty())
+}
+
+/// A buffer whose words say whose they are: one in each 512 bytes, which are the smallest block.
+struct Stamped {
+    buffer: Buffer<Host>,
+    stamp: u64,
+}
+
+impl Stamped {
+    fn new(mut buffer: Buffer<Host>, stamp: u64) -> Self {
+        launch(buffer.stream(), buffer.slice_mut::<u64>().unwrap(), move |words| {
+            words.iter_mut().enumerate().step_by(64).for_each(|(place, word)| *word = stamp ^ place as u64);
+        })
+        .unwrap();
+        Self { buffer, stamp }
+    }
+
+    /// On this stream, behind the one that wrote it.
+    fn check(&self, stream: Stream<Host>, wrong: &Arc<AtomicU64>) {
+        let (stamp, wrong) = (self.stamp, Arc::clone(wrong));
+        stream.wait_stream(self.buffer.stream()).unwrap();
+        launch(stream, self.buffer.slice::<u64>().unwrap(), move |words| {
+            let mut words = words.iter().enumerate().step_by(64);
+            if words.any(|(place, word)| *word != stamp ^ place as u64) {
+                wrong.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+        .unwrap();
+    }
+}
+
+/// Kernels run on threads of their streams, and nothing waits for them but what the allocator waits for.
+#[test]
+fn compact_memory_keeps_what_was_written_under_kernels() {
+    let host = device(Host::new(0, CAPACITY));
+    let streams = [host.default_stream(), host.stream(0).unwrap(), host.stream(0).unwrap()];
+    let wrong = Arc::new(AtomicU64::new(0));
+    let (mut choices, mut held, mut twice) = (Choices(1), Vec::<Stamped>::new(), 0);
+    for stamp in 0..1000 {
+        let stream = streams[[0, 0, 1, 2][choices.below(4) as usize]];
+        match choices.below(20) {
+            0..9 => {
+                let buffer = allocate(host, choices.bytes(), stream, &mut held);
+                held.extend(buffer.map(|buffer| Stamped::new(buffer, stamp << 32)));
+            }
+            9..16 => {
+                // Given back at once, behind the kernel that reads it.
+                let freed = choices.take(&mut held);
+                freed.iter().for_each(|stamped| stamped.check(stamped.buffer.stream(), &wrong));
+            }
+            16..19 => {
+                let used = choices.take(&mut held);
+                used.iter().for_each(|stamped| stamped.check(stream, &wrong));
+                held.extend(used.filter(|_| stamp % 3 > 0));
+            }
+            _ if stamp % 4 == 0 => host.allocator().empty_cache().unwrap(),
+            _ => host.allocator().set_config(
+                host.allocator()
+                    .config()
+                    .updated(["policy:compact", "policy:pytorch"][usize::from(stamp % 8 == 1)])
+                    .unwrap(),
+            ),
+        }
+        twice += shows_twice(host);
+        assert_eq!(wrong.load(Ordering::SeqCst), 0, "after step {stamp}");
+    }
+    held.iter().for_each(|stamped| stamped.check(streams[0], &wrong));
+    host.synchronize().unwrap();
+    assert_eq!(wrong.load(Ordering::SeqCst), 0);
+    assert!(twice > 40, "too tame: blocks were in strips after {twice} steps");
+    drop(held);
+    host.allocator().empty_cache().unwrap();
+    assert_eq!(host.memory_info().unwrap().free, CAPACITY);
+}
+
+/// What a held stream was given is truly done later: over memory that was given to others before, it would be seen.
+#[test]
+fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
+    let host = device(Faulty::new(Host::new(0, CAPACITY)));
+    let streams = [host.default_stream(), host.stream(0).unwrap(), host.stream(0).unwrap()];
+    let mut is_held = [false; 3];
+    let (mut choices, mut twice, mut read) = (Choices(2), 0, 0);
+    let mut held: Vec<(Buffer<_>, usize, u8)> = Vec::new();
+    for step in 0..1000_u64 {
+        let number = [0, 0, 1, 2][choices.below(4) as usize];
+        match choices.below(20) {
+            0..9 => {
+                if let Some(mut buffer) = allocate(host, choices.bytes(), streams[number], &mut held) {
+                    let value = step as u8;
+                    buffer.fill(value, streams[number]).unwrap();
+                    held.push((buffer, number, value));
+                }
+            }
+            9..16 => {
+                let Some((buffer, number, value)) = choices.take(&mut held) else { continue };
+                // To read would have the late work done.
+                if !is_held[number] {
+                    let mut bytes = vec![0; buffer.len() as usize];
+                    buffer.read(0, &mut bytes, streams[number]).unwrap();
+                    assert!(bytes == vec![value; bytes.len()], "other bytes in step {step}: {buffer:?}");
+                    read += 1;
+                }
+            }
+            16 => {
+                let user = streams[choices.below(3) as usize];
+                held.first().into_iter().for_each(|(buffer, ..)| buffer.record_use(user).unwrap());
+            }
+            17 | 18 => {
+                is_held[number] = !is_held[number];
+                match is_held[number] {
+                    true => host.backend().hold(streams[number].native()),
+                    false => host.backend().release(streams[number].native()),
+                }
+            }
+            _ if step % 8 == 0 => host.allocator().empty_cache().unwrap(),
+            _ => {}
+        }
+        twice += shows_twice(host);
+    }
+    host.backend().release_all();
+    drop(held);
+    host.allocator().empty_cache().unwrap();
+    assert!(twice > 40 && read > 100, "too tame: strips after {twice} steps, {read} buffers were read");
+    assert_eq!((host.backend().misuses(), host.backend().used()), (0, 0));
+    assert_eq!((host.backend().live_allocations(), host.backend().live_reservations()), (0, 0));
+}

@@ -1,0 +1,92 @@
+//! What holds once segments were expandable. Where a request finds room among pages that come and go is the allocator's
+//! business; the model knows what must have room, what may stay, and what is charged.
+
+use std::collections::BTreeMap;
+
+use accelerator_core::{BlockState, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot};
+
+use super::look::Seen;
+use super::machine::{Driver, Machine};
+use super::settings::Expected;
+use super::{Entry, Model};
+
+/// Settings make pages of less than 40 MiB, the granularity of the driver is 2 MiB.
+const LARGEST_PAGE: u64 = 40 * MIB;
+
+impl<B: Driver> Machine<B> {
+    /// `had_room`: whether a free block was large enough for it before the call.
+    pub(crate) fn check_expanded(&self, entry: &Entry, expected: Expected, had_room: bool, seen: &Seen) {
+        let settings = &self.model.settings;
+        match settings.expands() {
+            true => assert_eq!(entry.size, expected.rounded, "{entry:?}"),
+            false => assert!(
+                entry.size == expected.rounded || (!expected.small && entry.size > expected.rounded),
+                "{entry:?}, {expected:?}"
+            ),
+        }
+        assert!(
+            !had_room || seen.alloc + seen.create + seen.map == 0,
+            "grew though there was room: {seen:?}"
+        );
+        assert!(
+            !had_room || seen.dealloc + seen.unmap == 0,
+            "gave memory back though there was room: {seen:?}"
+        );
+        assert!(!settings.expands() || seen.alloc == 0, "made a segment of fixed size: {seen:?}");
+        assert!(settings.expands() || seen.create + seen.map == 0, "expanded a segment: {seen:?}");
+    }
+
+    /// Whether pages were to be unmapped in the call: ahead of that their stream is waited for.
+    pub(crate) fn waited_to_unmap(&self, seen: &Seen) -> bool {
+        self.model.expanded && seen.synchronize + seen.record + seen.unmap > 0
+    }
+
+    /// Whether a free block of the stream has room for the request, so that no memory is needed.
+    pub(crate) fn has_room(&self, stream: u32, expected: Expected) -> bool {
+        let settings = &self.model.settings;
+        let pool = if expected.small { PoolKind::Small } else { PoolKind::Large };
+        let own = |segment: &&SegmentSnapshot| {
+            let usable = settings.expands() || !segment.expandable;
+            usable && segment.stream.get() == stream && segment.pool == pool
+        };
+        let mut blocks = self.model.segments.iter().filter(own).flat_map(|segment| &segment.blocks);
+        let fits = |size: u64| size >= expected.rounded && settings.max_split.is_none();
+        blocks.any(|block| block.state == BlockState::Inactive && fits(block.size))
+    }
+
+    /// Pages are more than what is asked for, and those that were mapped before the driver refused are there still.
+    pub(crate) fn lacks_pages(&self, report: &OutOfMemory, expected: Expected) -> bool {
+        let expandable = matches!(report.cause, OutOfMemoryCause::Device) && self.model.settings.expands();
+        expandable && report.reserved + expected.rounded + LARGEST_PAGE > self.capacity
+    }
+
+    /// No whole page is free; of whole segments the caller knows.
+    pub(crate) fn check_no_page_is_free(&self, of: Option<u32>) {
+        let own = |segment: &&SegmentSnapshot| of.is_none_or(|stream| segment.stream.get() == stream);
+        for segment in self.model.segments.iter().filter(own).filter(|segment| segment.expandable) {
+            let page = if segment.pool == PoolKind::Small { 2 * MIB } else { LARGEST_PAGE };
+            // As much has a whole page in it, wherever it lies.
+            let kept = segment
+                .blocks
+                .iter()
+                .find(|block| block.state == BlockState::Inactive && block.size >= 2 * page);
+            assert_eq!(kept, None, "kept free pages of {segment:?}");
+        }
+    }
+}
+
+impl Model {
+    /// What there is now of segments; how it came about is not followed.
+    pub(crate) fn check_expanded_statistics(&self, statistics: &BTreeMap<String, i64>) {
+        for (pool, chosen) in
+            [("all", None), ("small_pool", Some(PoolKind::Small)), ("large_pool", Some(PoolKind::Large))]
+        {
+            let own =
+                || self.segments.iter().filter(|segment| chosen.is_none_or(|pool| pool == segment.pool));
+            let reserved: u64 = own().map(|segment| segment.total_size).sum();
+            let segments = own().filter(|segment| !segment.expandable).count();
+            assert_eq!(statistics[&format!("reserved_bytes.{pool}.current")], reserved as i64, "{pool}");
+            assert_eq!(statistics[&format!("segment.{pool}.current")], segments as i64, "segments of {pool}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Address space and memory apart, with bytes.
+#![allow(unsafe_code)] // methods of `VirtualMemory`
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "one proof for the steps of one mapping")]
+
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, DevicePtr, DriverError, DriverErrorKind, Error, GIB, MIB, Place,
+    StreamKind, VirtualMemory,
+};
+
+type Result<T = (), E = Error> = std::result::Result<T, E>;
+type Driven = Result<(), DriverError>;
+
+pub(crate) fn pager<B: Backend>(device: &B) -> &dyn VirtualMemory<B::Ptr> {
+    device.virtual_memory().unwrap()
+}
+
+/// Writes a byte over memory that is mapped.
+fn fill<B: Backend>(device: &B, at: B::Ptr, value: u8, len: NonZeroU64) -> Driven {
+    let stream = device.stream(StreamKind::Default)?;
+    // SAFETY: The program says that it is mapped.
+    unsafe { device.fill(at, value, len, &stream) }?;
+    device.synchronize(&stream)
+}
+
+/// Reads a byte of memory that is mapped.
+fn byte<B: Backend>(device: &B, at: B::Ptr) -> Result<u8, DriverError> {
+    let stream = device.stream(StreamKind::Default)?;
+    let mut byte = 0;
+    let to = Place::Host(NonNull::from(&mut byte));
+    // SAFETY: The program says that it is mapped; the byte is waited for.
+    unsafe { device.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }?;
+    device.synchronize(&stream)?;
+    Ok(byte)
+}
+
+pub(crate) fn two_addresses<B: Backend>(device: &B) -> Driven {
+    let memory = pager(device);
+    let len = memory.granularity();
+    let (one, other, pages) = (memory.reserve(len)?, memory.reserve(len)?, memory.create(len)?);
+    // SAFETY: Each range is a reservation of its own, and nothing uses it when it goes.
+    unsafe {
+        memory.map(one, &pages)?;
+        memory.map(other, &pages)?;
+        fill(device, one, 7, len)?;
+        assert_eq!(byte(device, other)?, 7);
+        memory.unmap(one, len)?;
+        assert_eq!(byte(device, other)?, 7);
+        memory.unmap(other, len)?;
+        memory.destroy(pages);
+        memory.release(one, len);
+        memory.release(other, len);
+    }
+    Ok(())
+}
+
+pub(crate) fn grows_in_place<B: Backend>(device: &B) -> Driven {
+    let memory = pager(device);
+    let step = memory.granularity();
+    let whole = step.saturating_mul(NonZeroU64::new(64).unwrap());
+    let start = memory.reserve(whole)?;
+    let before = device.memory_info()?.free;
+    let mut mapped = Vec::new();
+    for number in 0..8 {
+        let (at, pages) = (start.offset(number * step.get()), memory.create(step)?);
+        // SAFETY: The range lies in the reservation, behind what is mapped.
+        unsafe { memory.map(at, &pages) }?;
+        mapped.push(pages);
+        fill(device, start, number as u8, NonZeroU64::new((number + 1) * step.get()).unwrap())?;
+        assert_eq!(byte(device, at)?, number as u8);
+    }
+    assert_eq!(before - device.memory_info()?.free, 8 * step.get());
+    // SAFETY: Eight whole mappings, which nothing uses; then their memory and the address space.
+    unsafe {
+        for (number, pages) in mapped.into_iter().enumerate() {
+            memory.unmap(start.offset(number as u64 * step.get()), step)?;
+            memory.destroy(pages);
+        }
+        memory.release(start, whole);
+    }
+    assert_eq!(device.memory_info()?.free, before);
+    Ok(())
+}
+
+/// On a device with a GiB. The call that says so has this name.
+pub(crate) fn out_of_memory<B: Backend>(device: &B, call: &str) -> Driven {
+    let memory = pager(device);
+    let whole = memory.create(NonZeroU64::new(GIB).unwrap())?;
+    let error = memory.create(memory.granularity()).unwrap_err();
+    assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, call));
+    // SAFETY: It was made here, and is mapped nowhere.
+    unsafe { memory.destroy(whole) };
+    Ok(())
+}
+
+/// The call of this name fails once, after `fail`.
+pub(crate) fn failed_map<B: Backend>(device: &B, call: &str, fail: impl FnOnce()) -> Driven {
+    let memory = pager(device);
+    let len = memory.granularity();
+    let (at, pages) = (memory.reserve(len)?, memory.create(len)?);
+    fail();
+    // SAFETY: The range is a reservation of its own.
+    let refused = unsafe { memory.map(at, &pages) }.unwrap_err();
+    assert_eq!(refused.call, call);
+    // SAFETY: As above: nothing is mapped there.
+    unsafe {
+        memory.map(at, &pages)?;
+        memory.unmap(at, len)?;
+        memory.destroy(pages);
+        memory.release(at, len);
+    }
+    Ok(())
+}
+
+/// Buffers that cross pages of the core's segments, copied from and to, within a device and between two.
+pub(crate) fn expandable_segments<B: Backend>(here: B, there: B) -> Result {
+    let settings = AllocatorConfig::default().updated("expandable_segments:True")?;
+    let (here, there) = (Accelerator::new(here, 0, settings)?, Accelerator::new(there, 1, settings)?);
+    for round in 0..8 {
+        let (from, to) = if round % 2 == 0 { (here, there) } else { (there, here) };
+        let (source_stream, stream) = (from.stream(0)?, to.stream(0)?);
+        let (len, value) = (15 * MIB + round, round as u8);
+        let mut sources = [from.allocate(len, source_stream)?, from.allocate(len, source_stream)?];
+        let mut destination = to.allocate(len, stream)?;
+        sources[0].fill(value, source_stream)?;
+        let [first, second] = &mut sources;
+        second.copy_from(first, source_stream)?;
+        destination.copy_from(second, stream)?;
+        drop(sources);
+        from.allocate(2 * len, source_stream)?.fill(0xdd, source_stream)?; // the same memory again
+        let mut read = vec![0; len as usize];
+        destination.read(0, &mut read, stream)?;
+        assert!(read.iter().all(|byte| *byte == value), "round {round}");
+        if round % 3 == 0 {
+            from.allocator().empty_cache()?;
+        }
+    }
+    for device in [here, there] {
+        assert_eq!(device.allocator().statistics().segment.all.allocated, 0);
+        device.synchronize()?;
+        device.allocator().empty_cache()?;
+    }
+    Ok(())
+}
+
+/// A buffer that is put together of what others left, where the driver can: each byte is its own, with it or without. For a
+/// device with 176 MiB: too little for all that is asked for, unless it is put together.
+pub(crate) fn compact<B: Backend>(device: B) -> Result {
+    let settings = AllocatorConfig::default().updated("policy:compact")?;
+    let device = Accelerator::new(device, 0, settings)?;
+    let (stream, maps_twice) = (device.default_stream(), pager(device.backend()).maps_twice());
+    let filled = |bytes: u64, value: u8| -> Result<_> {
+        let mut buffer = device.allocate(bytes, stream)?;
+        buffer.fill(value, stream)?;
+        Ok((buffer, value))
+    };
+    for round in 0..3 {
+        let mut pieces = Vec::new();
+        for number in 0..6 {
+            pieces.push(filled(24 * MIB, number + 1)?);
+        }
+        let mut held: Vec<_> = pieces.into_iter().skip(1).step_by(2).collect();
+        match filled(64 * MIB, 10 + round) {
+            Err(Error::OutOfMemory(_)) if !maps_twice => {}
+            long => held.push(long?),
+        }
+        held.push(filled(3 * MIB, 20 + round)?);
+        for (buffer, value) in &held {
+            let mut read = vec![0; buffer.len() as usize];
+            buffer.read(0, &mut read, stream)?;
+            assert!(read.iter().all(|byte| byte == value), "round {round}: {value}");
+        }
+    }
+    device.synchronize()?;
+    device.allocator().empty_cache()?;
+    assert_eq!(device.allocator().statistics().reserved_bytes.all.current, 0);
+    Ok(())
+}

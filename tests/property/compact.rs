@@ -1,0 +1,209 @@
+//! Programs under the policy `compact`. Memory shows at several addresses there, so whose bytes are whose is told by the memory
+//! behind the addresses; and streams take over what others have freed, so whose work is over by events of the test's own.
+
+#[path = "compact/books.rs"]
+mod books;
+#[path = "compact/checks.rs"]
+mod checks;
+#[path = "compact/machine.rs"]
+mod machine;
+#[path = "compact/programs.rs"]
+mod programs;
+
+use std::cell::Cell;
+
+use accelerator_conformance::{Call, Faulty, Sim};
+use accelerator_core::MIB;
+use proptest::strategy::Strategy;
+use proptest::test_runner::TestRunner;
+
+use self::books::Simulated;
+use self::machine::Machine;
+use self::programs::{Beside, programs};
+use super::model::program::{Op, Program};
+use super::model::settings::Settings;
+use super::{
+    config, each_call_fails, each_call_fails_on, each_pair_fails, faulty, without_failing_allocations,
+};
+
+/// Runs random programs: in how many tenths of them memory showed twice.
+fn run_all<B: Simulated>(
+    cases: u32,
+    programs: impl Strategy<Value = Program>,
+    driver: impl Fn(&Program) -> B,
+) -> u32 {
+    let aliased = Cell::new(0);
+    let config = config(cases);
+    let cases = config.cases;
+    let result = TestRunner::new(config).run(&programs, |program| {
+        let mut machine = Machine::new(driver(&program), program.capacity, true);
+        machine.run(&program.ops);
+        aliased.set(aliased.get() + u32::from(machine.aliased > 0));
+        machine.finish();
+        Ok(())
+    });
+    result.unwrap();
+    aliased.get() * 10 / cases
+}
+
+fn faulty_device(program: &Program) -> Faulty<Sim> {
+    Faulty::new(Sim::new(program.capacity))
+}
+
+#[test]
+fn every_byte_has_one_user_at_a_time() {
+    let programs = programs(100, Beside::Nothing).prop_map(without_failing_allocations);
+    let aliased = run_all(120, programs, faulty_device);
+    assert!(aliased >= 5, "too tame");
+}
+
+#[test]
+fn every_byte_has_one_user_at_a_time_whatever_else_is_set() {
+    let programs = programs(100, Beside::Everything).prop_map(without_failing_allocations);
+    let aliased = run_all(120, programs, faulty_device);
+    assert!(aliased >= 5, "too tame");
+}
+
+#[test]
+fn every_byte_has_one_user_at_a_time_where_memory_shows_once() {
+    let driver = |program: &Program| Faulty::new(Sim::new(program.capacity).without_second_mappings());
+    let programs = programs(100, Beside::Everything).prop_map(without_failing_allocations);
+    assert_eq!(run_all(60, programs, driver), 0);
+}
+
+#[test]
+fn every_byte_has_one_user_at_a_time_without_virtual_memory() {
+    let driver = |program: &Program| Faulty::new(Sim::new(program.capacity).without_virtual_memory());
+    let programs = programs(100, Beside::Everything).prop_map(without_failing_allocations);
+    assert_eq!(run_all(60, programs, driver), 0);
+}
+
+#[test]
+fn every_byte_has_one_user_at_a_time_where_allocations_fail() {
+    let aliased = run_all(60, programs(100, Beside::NoWaits), |program| Sim::new(program.capacity));
+    assert!(aliased >= 5, "too tame");
+}
+
+fn allocate(mebibytes: u64, stream: u32) -> Op {
+    Op::Allocate { bytes: mebibytes * MIB, stream }
+}
+
+fn on(compact: bool) -> Op {
+    Op::Configure(Settings { compact: Some(compact), ..Settings::default() })
+}
+
+/// What is left of one stream's memory serves another, though nobody has freed it.
+#[test]
+fn what_nobody_has_used_is_there_for_everybody() {
+    let mut machine = Machine::new(Sim::new(64 * MIB), 64 * MIB, true);
+    machine.run(&[on(true), allocate(8, 0), allocate(40, 1), allocate(4, 1), allocate(7, 1)]);
+    assert_eq!(machine.books.live.len(), 4, "8 + 40 + 4 + 7 are less than 64");
+    machine.finish();
+}
+
+/// A short program that puts memory together, shares it between streams and gives it back.
+fn stitching() -> Program {
+    let held = [allocate(70, 0), Op::RecordUse { nth: 3, stream: 1 }, Op::Hold(1), allocate(33, 1)];
+    let given_back = [Op::Release(1), Op::Free { nth: 1 }, allocate(45, 1), Op::EmptyCache];
+    let again = [allocate(50, 2), Op::Synchronize(2), allocate(60, 0), Op::EmptyCache, on(false)];
+    let ops = [
+        vec![on(true)],
+        vec![allocate(26, 0); 7],
+        vec![Op::Free { nth: 1 }, Op::Free { nth: 2 }, Op::Free { nth: 3 }],
+        held.to_vec(),
+        vec![Op::Free { nth: 5 }, Op::Free { nth: 4 }],
+        given_back.to_vec(),
+        vec![Op::Free { nth: 0 }, Op::Free { nth: 1 }],
+        again.to_vec(),
+        vec![allocate(30, 0), on(true), Op::Free { nth: 2 }, allocate(100, 0)],
+    ];
+    Program { capacity: 256 * MIB, ops: ops.concat() }
+}
+
+/// What was taken has gone back, address space too.
+fn finish(machine: Machine<Faulty<Sim>>) {
+    let driver = machine.driver();
+    machine.finish();
+    driver.clear_failures();
+}
+
+#[test]
+fn the_program_whose_calls_fail_makes_strips() {
+    let program = stitching();
+    let mut machine: Machine<_> = faulty(&program);
+    machine.run(&program.ops);
+    assert!(machine.aliased > 4, "strips after {} steps", machine.aliased);
+    finish(machine);
+}
+
+#[test]
+fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
+    each_call_fails(&stitching(), finish);
+}
+
+#[test]
+fn any_single_failing_call_leaks_nothing_where_memory_shows_once() {
+    let program = stitching();
+    each_call_fails_on(|| Sim::new(program.capacity).without_second_mappings(), &program, finish);
+}
+
+#[test]
+fn any_single_failing_call_leaks_nothing_without_virtual_memory() {
+    let program = stitching();
+    each_call_fails_on(|| Sim::new(program.capacity).without_virtual_memory(), &program, finish);
+}
+
+const PAIRS: [[Call; 2]; 12] = [
+    [Call::Create, Call::Create],
+    [Call::Create, Call::Map],
+    [Call::Map, Call::Map],
+    [Call::Map, Call::Unmap],
+    [Call::Unmap, Call::Unmap],
+    [Call::WaitHost, Call::Unmap],
+    [Call::WaitHost, Call::WaitHost],
+    [Call::Reserve, Call::Reserve],
+    [Call::Reserve, Call::Create],
+    [Call::Record, Call::Record],
+    [Call::Event, Call::Record],
+    [Call::IsComplete, Call::WaitHost],
+];
+
+#[test]
+fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
+    each_pair_fails(&stitching(), PAIRS, finish);
+}
+
+proptest::proptest! {
+    #![proptest_config(config(4))]
+
+    #[test]
+    fn any_single_failing_call_of_any_program_leaks_nothing_and_drifts_no_statistic(
+        program in programs(24, Beside::Everything).prop_map(without_failing_allocations)
+    ) {
+        each_call_fails(&program, finish);
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(config(8))]
+
+    #[test]
+    fn failing_twice_in_any_program_leaks_nothing_and_drifts_no_statistic(
+        program in programs(60, Beside::Everything).prop_map(without_failing_allocations)
+    ) {
+        each_pair_fails(&program, PAIRS, finish);
+    }
+}
+
+/// What one stream has freed serves another at once, which waits for it on the device.
+#[test]
+fn late_work_keeps_its_bytes() {
+    for freed_first in [true, false] {
+        let block = Op::Allocate { bytes: 65_537, stream: 0 };
+        let mut machine = Machine::new(Faulty::new(Sim::new(64 * MIB)), 64 * MIB, true);
+        machine.run(&[on(true), Op::Hold(0), block.clone()]);
+        machine.run(if freed_first { &[] } else { std::slice::from_ref(&block) });
+        machine.run(&[Op::Free { nth: 0 }, allocate(1, 1), allocate(40, 2), allocate(17, 1), Op::Release(0)]);
+        machine.finish();
+    }
+}

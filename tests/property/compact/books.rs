@@ -1,0 +1,192 @@
+//! Whose bytes are whose, told by the memory behind the addresses and by events of the test's own. It knows nothing of chunks
+//! and strips.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use accelerator_conformance::{Call, Controls, Faulty, PhysicalRange, Sim};
+use accelerator_core::{Allocation, Backend, EventFlags, Stream};
+
+use crate::model::machine::Driver;
+
+/// A driver around the simulated device, or that itself.
+pub(crate) trait Simulated: Driver {
+    fn sim(&self) -> &Sim;
+}
+
+impl Simulated for Sim {
+    fn sim(&self) -> &Sim {
+        self
+    }
+}
+
+impl Simulated for Faulty<Sim> {
+    fn sim(&self) -> &Sim {
+        self.inner()
+    }
+}
+
+/// A block that is allocated or waits for streams.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    pub(crate) requested: u64,
+    pub(crate) stream: u32,
+    pub(crate) small: bool,
+    /// Streams beside its own that used it.
+    pub(crate) users: Vec<u32>,
+    pub(crate) memory: Vec<PhysicalRange>,
+}
+
+/// Work of a stream on bytes that were freed, which is not known to be over.
+struct Work<B: Backend> {
+    /// The stream that it is given to.
+    stream: u32,
+    entry: Entry,
+    over: Rc<B::Event>,
+}
+
+/// Work of one stream on bytes that another got after it: behind a wait on the device, or it is an error.
+struct Behind<B: Backend> {
+    work: Entry,
+    over: Rc<B::Event>,
+    /// What the other stream comes past before it works on the bytes.
+    next: Rc<B::Event>,
+}
+
+pub(crate) struct Books<B: Backend> {
+    /// By address.
+    pub(crate) live: BTreeMap<u64, (Entry, Allocation<B>)>,
+    /// Freed, but a stream that used them has not come past that, as far as the allocator knows.
+    pub(crate) pending: Vec<Entry>,
+    work: Vec<Work<B>>,
+    behind: Vec<Behind<B>>,
+    /// Whether a stream may wait on the device for those that use what it freed.
+    pub(crate) waits_on_device: bool,
+    /// Whether work is followed: by events, which are calls that may fail, where a wait on the device holds up later work.
+    follows_work: bool,
+    /// How often the host has waited for work.
+    host_waits: u64,
+}
+
+impl<B: Simulated> Books<B> {
+    pub(crate) fn new(follows_work: bool) -> Self {
+        let (live, pending, work, behind) = Default::default();
+        let follows_work = follows_work && B::WAITS;
+        Self { live, pending, work, behind, waits_on_device: false, follows_work, host_waits: 0 }
+    }
+
+    /// Those whose bytes nobody else may have.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &Entry> {
+        self.live.values().map(|(entry, _)| entry).chain(&self.pending)
+    }
+
+    /// A stream got bytes: what it does there comes behind the work on them that is not over.
+    pub(crate) fn allocated(
+        &mut self,
+        driver: &B,
+        stream: Stream<B>,
+        entry: Entry,
+        allocation: Allocation<B>,
+    ) {
+        self.forget_what_is_over(driver);
+        let others = self.work.iter().filter(|work| work.stream != entry.stream);
+        let unfinished: Vec<_> = others.filter(|work| overlap(&work.entry.memory, &entry.memory)).collect();
+        if !unfinished.is_empty() {
+            let next = Rc::new(recorded(driver, stream));
+            let behind = unfinished.iter().map(|work| {
+                let (next, over) = (Rc::clone(&next), Rc::clone(&work.over));
+                Behind { work: work.entry.clone(), over, next }
+            });
+            self.behind.extend(behind);
+        }
+        self.live.insert(entry.start, (entry, allocation));
+    }
+
+    /// Before the block is given back: the work on it that is there by now.
+    pub(crate) fn note_work(&mut self, driver: &B, streams: &[Stream<B>], start: u64) {
+        if !self.follows_work {
+            return;
+        }
+        let entry = &self.live[&start].0;
+        for stream in entry.users.iter().chain([&entry.stream]) {
+            let over = Rc::new(recorded(driver, streams[*stream as usize]));
+            self.work.push(Work { stream: *stream, entry: entry.clone(), over });
+        }
+        self.forget_what_is_over(driver);
+    }
+
+    /// The block waits for streams no longer: those are past their work.
+    pub(crate) fn no_longer_pending(&mut self, driver: &B, is_pending: impl Fn(&Entry) -> bool) {
+        self.forget_what_is_over(driver);
+        let (pending, gone) = std::mem::take(&mut self.pending).into_iter().partition(is_pending);
+        self.pending = pending;
+        let gone: Vec<Entry> = gone;
+        for work in self.work.iter().filter(|work| work.stream != work.entry.stream) {
+            let is_gone = gone.iter().any(|entry| entry.memory == work.entry.memory);
+            assert!(!is_gone || self.waits_on_device, "stream {} still uses {:?}", work.stream, work.entry);
+        }
+    }
+
+    /// No stream works on bytes before those are done who had them.
+    pub(crate) fn check_order(&mut self, driver: &B) {
+        self.behind.retain(|Behind { work, over, next }| {
+            // In this order: what is over now may not have been before.
+            let (is_next, is_over) = (driver.is_complete(next).unwrap(), driver.is_complete(over).unwrap());
+            assert!(is_over || !is_next, "a stream has come to bytes that another still works on: {work:?}");
+            !is_over
+        });
+    }
+
+    /// What is used lies apart, and has memory, and so does what is still worked on.
+    pub(crate) fn check_memory(&mut self, driver: &B) {
+        let mut taken: Vec<_> = self.active().flat_map(|entry| &entry.memory).collect();
+        taken.sort_unstable();
+        for pair in taken.windows(2) {
+            let apart = pair[0].memory != pair[1].memory || pair[0].offset + pair[0].len <= pair[1].offset;
+            assert!(apart, "the same bytes twice: {pair:?}");
+        }
+        self.forget_what_is_over(driver);
+        // A segment of fixed size goes back by a call that waits for the device.
+        let mapped = |entry: &&Entry| entry.memory.iter().all(|range| range.memory < Sim::BASE);
+        let worked_on = self.work.iter().map(|work| &work.entry).filter(mapped);
+        for entry in self.active().chain(worked_on) {
+            let memory = driver.sim().physical(entry.start, entry.size);
+            assert_eq!(memory.as_ref(), Some(&entry.memory), "other memory is there now: {entry:?}");
+        }
+    }
+
+    /// The host waits for a stream that waits for another on the device: then the other's work is over, too, which the simulated
+    /// device does not follow. Only where memory shows once is that on the way of an allocation.
+    pub(crate) fn see_host_waits(&mut self, driver: &B) {
+        let host_waits = driver.sim().calls().of(Call::WaitHost);
+        let shows_once = driver.virtual_memory().is_some_and(|memory| !memory.maps_twice());
+        if host_waits > std::mem::replace(&mut self.host_waits, host_waits) && shows_once {
+            self.work.clear();
+            self.behind.clear();
+        }
+    }
+
+    fn forget_what_is_over(&mut self, driver: &B) {
+        self.work.retain(|work| !driver.is_complete(&work.over).unwrap());
+    }
+}
+
+/// An event behind what the stream was given so far.
+fn recorded<B: Backend>(driver: &B, stream: Stream<B>) -> B::Event {
+    let event = driver.event(EventFlags { timing: false }).unwrap();
+    driver.record(&event, stream.native()).unwrap();
+    event
+}
+
+/// Whether they have bytes in common.
+pub(crate) fn overlap(one: &[PhysicalRange], other: &[PhysicalRange]) -> bool {
+    one.iter().any(|one| {
+        other.iter().any(|other| {
+            one.memory == other.memory
+                && one.offset < other.offset + other.len
+                && other.offset < one.offset + one.len
+        })
+    })
+}

@@ -1,0 +1,160 @@
+//! What must hold after every operation.
+
+use std::collections::BTreeMap;
+
+use accelerator_conformance::PhysicalRange;
+use accelerator_core::{BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Snapshot, Statistics};
+
+use super::books::{Entry, Simulated};
+use super::machine::Machine;
+use crate::model::relations::check_relations;
+
+impl<B: Simulated> Machine<B> {
+    pub(super) fn check(&mut self) {
+        let allocator = self.accelerator.allocator();
+        let (statistics, snapshot) = (allocator.statistics(), allocator.snapshot());
+        let pending: Vec<u64> = blocks(&snapshot)
+            .filter(|block| block.state == BlockState::PendingFree)
+            .map(|block| block.address)
+            .collect();
+        let driver = self.driver();
+        self.books.see_host_waits(driver);
+        self.books.no_longer_pending(driver, |entry| pending.contains(&entry.start));
+        self.books.check_order(driver);
+        self.books.check_memory(driver);
+        self.check_statistics(&statistics);
+        self.check_blocks(&snapshot);
+        let maps = self.driver().virtual_memory().is_some();
+        snapshot.segments.iter().for_each(|segment| check_tiles(segment, maps));
+        snapshot.segments.iter().chain(&snapshot.aliases).for_each(check_segment_sums);
+        self.check_memory(&snapshot, &statistics);
+        self.aliased += u64::from(!snapshot.aliases.is_empty());
+    }
+
+    /// The snapshot has exactly the blocks that are in use, at home or in strips.
+    fn check_blocks(&self, snapshot: &Snapshot) {
+        let seen = |entry: &Entry, state| (entry.start, entry.size, entry.requested, state);
+        let live = self.books.live.values().map(|(entry, _)| seen(entry, BlockState::Allocated));
+        let pending = self.books.pending.iter().map(|entry| seen(entry, BlockState::PendingFree));
+        let mut expected: Vec<_> = live.chain(pending).collect();
+        let is_active =
+            |block: &&BlockSnapshot| matches!(block.state, BlockState::Allocated | BlockState::PendingFree);
+        let mut found: Vec<_> = blocks(snapshot)
+            .filter(is_active)
+            .map(|block| (block.address, block.size, block.requested_size, block.state))
+            .collect();
+        expected.sort_unstable_by_key(|block| block.0);
+        found.sort_unstable_by_key(|block| block.0);
+        assert_eq!(found, expected, "the snapshot's blocks (left) are not those that live (right)");
+    }
+
+    fn check_statistics(&self, statistics: &Statistics) {
+        let statistics: BTreeMap<_, _> = statistics.entries().into_iter().collect();
+        check_relations(&statistics);
+        for (pool, small) in [("all", None), ("small_pool", Some(true)), ("large_pool", Some(false))] {
+            let of_pool = |entry: &&Entry| small.is_none_or(|small| small == entry.small);
+            let live: Vec<_> = self.books.live.values().map(|(entry, _)| entry).filter(of_pool).collect();
+            let active: Vec<_> = self.books.active().filter(of_pool).collect();
+            for (name, expected) in [
+                ("allocation", live.len() as u64),
+                ("allocated_bytes", live.iter().map(|entry| entry.size).sum()),
+                ("active", active.len() as u64),
+                ("active_bytes", active.iter().map(|entry| entry.size).sum()),
+                ("requested_bytes", active.iter().map(|entry| entry.requested).sum()),
+            ] {
+                assert_eq!(statistics[&format!("{name}.{pool}.current")], expected as i64, "{name}.{pool}");
+            }
+        }
+        for (name, expected) in [
+            ("allocation.all.allocated", self.counted.served),
+            ("num_ooms", self.counted.ooms),
+            ("num_oom_rejections", self.counted.rejections),
+        ] {
+            assert_eq!(statistics[name], expected, "{name}");
+        }
+    }
+
+    /// Segments are all memory there is, each byte of it once; what strips use of it is marked there.
+    fn check_memory(&self, snapshot: &Snapshot, statistics: &Statistics) {
+        let memory = |block: &BlockSnapshot| {
+            let memory = self.driver().sim().physical(block.address, block.size);
+            memory.unwrap_or_else(|| panic!("without memory: {block:?}"))
+        };
+        let of = |segments: &[SegmentSnapshot], state: Option<BlockState>| {
+            let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+            let chosen = blocks.filter(|block| state.is_none_or(|state| state == block.state));
+            joined(chosen.flat_map(memory).collect())
+        };
+        assert_eq!(
+            of(&snapshot.segments, Some(BlockState::Aliased)),
+            of(&snapshot.aliases, None),
+            "the bytes that are marked as used by strips (left) and those of the blocks there (right)"
+        );
+        let bytes = |ranges: &[PhysicalRange]| ranges.iter().map(|range| range.len).sum::<u64>();
+        let reserved = bytes(&of(&snapshot.segments, None));
+        assert_eq!(reserved, snapshot.segments.iter().map(|segment| segment.total_size).sum::<u64>());
+        assert_eq!(reserved, self.driver().used(), "the snapshot and the device differ");
+        for (pool, stat) in [
+            (PoolKind::Small, statistics.reserved_bytes.small_pool),
+            (PoolKind::Large, statistics.reserved_bytes.large_pool),
+        ] {
+            let own = snapshot.segments.iter().filter(|segment| segment.pool == pool);
+            assert_eq!(own.map(|segment| segment.total_size).sum::<u64>() as i64, stat.current, "{pool:?}");
+        }
+    }
+
+    /// Bytes of free blocks that lie side by side in a segment of the large pool: the most there are.
+    pub(super) fn longest_free_row(&self) -> u64 {
+        let snapshot = self.accelerator.allocator().snapshot();
+        let large = snapshot.segments.iter().filter(|segment| segment.pool == PoolKind::Large);
+        let rows = large.flat_map(|segment| {
+            let rows = segment.blocks.split(|block| block.state != BlockState::Inactive);
+            rows.map(|row| row.iter().map(|block| block.size).sum())
+        });
+        rows.max().unwrap_or(0)
+    }
+}
+
+fn blocks(snapshot: &Snapshot) -> impl Iterator<Item = &BlockSnapshot> {
+    snapshot.segments.iter().chain(&snapshot.aliases).flat_map(|segment| &segment.blocks)
+}
+
+/// The bytes in order, as long ranges. No byte may come twice.
+fn joined(mut ranges: Vec<PhysicalRange>) -> Vec<PhysicalRange> {
+    ranges.sort_unstable();
+    let mut joined: Vec<PhysicalRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.memory == range.memory && last.offset + last.len >= range.offset => {
+                assert_eq!(last.offset + last.len, range.offset, "bytes come twice: {last:?}, {range:?}");
+                last.len += range.len;
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// Blocks tile the segment.
+fn check_tiles(segment: &SegmentSnapshot, maps: bool) {
+    let mut end = segment.address;
+    for block in &segment.blocks {
+        assert!(block.address == end && block.size > 0, "a hole or an overlap in {segment:?}");
+        end += block.size;
+    }
+    assert_eq!(end, segment.address + segment.total_size, "{segment:?}");
+    let is_free = |block: &BlockSnapshot| block.state == BlockState::Inactive;
+    let merged = segment.blocks.windows(2).all(|pair| !(is_free(&pair[0]) && is_free(&pair[1])));
+    // Those of several streams stay apart where streams share memory; without virtual memory that looks like any other.
+    assert!(merged || segment.expandable || !maps, "neighbours not merged: {segment:?}");
+}
+
+fn check_segment_sums(segment: &SegmentSnapshot) {
+    let sum = |size: fn(&BlockSnapshot) -> u64, states: &[BlockState]| -> u64 {
+        segment.blocks.iter().filter(|block| states.contains(&block.state)).map(size).sum()
+    };
+    let active = [BlockState::Allocated, BlockState::PendingFree];
+    assert_eq!(segment.allocated_size, sum(|block| block.size, &active[..1]), "{segment:?}");
+    assert_eq!(segment.active_size, sum(|block| block.size, &active), "{segment:?}");
+    assert_eq!(segment.requested_size, sum(|block| block.requested_size, &active), "{segment:?}");
+}

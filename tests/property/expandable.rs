@@ -1,0 +1,74 @@
+//! Programs that switch expandable segments on and off.
+
+use accelerator_conformance::{Call, Faulty, Sim};
+use proptest::strategy::Strategy;
+
+use super::model::machine::{Driver, Machine};
+use super::model::program::expandable_programs;
+use super::{config, each_call_fails, each_pair_fails, faulty, without_failing_allocations};
+
+/// What was taken has gone back, address space too.
+fn finish<B: Driver>(machine: Machine<B>) {
+    let driver = machine.accelerator().backend();
+    machine.finish();
+    for (taken, given_back) in
+        [(Call::Reserve, Call::Release), (Call::Create, Call::Destroy), (Call::Map, Call::Unmap)]
+    {
+        let [taken, given_back] = [taken, given_back].map(|call| driver.calls().of(call));
+        assert!(driver.faults() > 0 || taken >= given_back, "{taken} times taken, {given_back} given back");
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(config(150))]
+
+    #[test]
+    fn the_allocator_equals_the_model(program in expandable_programs(100)) {
+        let mut machine = Machine::new(Sim::new(program.capacity), program.capacity);
+        machine.run(&program.ops);
+        finish(machine);
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(config(40))]
+
+    #[test]
+    fn the_allocator_equals_the_model_on_streams_that_wait(
+        program in expandable_programs(100).prop_map(without_failing_allocations)
+    ) {
+        let mut machine: Machine<_> = faulty(&program);
+        machine.run(&program.ops);
+        finish(machine);
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(config(5))]
+
+    #[test]
+    fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic(
+        program in expandable_programs(36).prop_map(without_failing_allocations)
+    ) {
+        each_call_fails(&program, finish::<Faulty<Sim>>);
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(config(8))]
+
+    #[test]
+    fn failing_twice_leaks_nothing_and_drifts_no_statistic(
+        program in expandable_programs(60).prop_map(without_failing_allocations)
+    ) {
+        let pairs = [
+            [Call::Create, Call::Create],
+            [Call::Create, Call::Map],
+            [Call::Map, Call::Unmap],
+            [Call::Unmap, Call::Unmap],
+            [Call::WaitHost, Call::Unmap],
+            [Call::Reserve, Call::Reserve],
+        ];
+        each_pair_fails(&program, pairs, finish::<Faulty<Sim>>);
+    }
+}

@@ -1,0 +1,170 @@
+//! What a review of expandable segments found.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use accelerator_conformance::{Call, Controls, Faulty, Sim};
+use accelerator_core::{
+    Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, GIB, HistoryAction, MIB, Recording,
+};
+use accelerator_host::{Host, launch};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber, subscriber};
+
+const EXPANDABLE: &str = "expandable_segments:True";
+
+fn settings(text: &str) -> AllocatorConfig {
+    AllocatorConfig::default().updated(text).unwrap()
+}
+
+fn device<B: Backend>(backend: B, text: &str) -> &'static Accelerator<B> {
+    Accelerator::new(backend, 0, settings(text)).unwrap()
+}
+
+#[test]
+fn statistics_are_summed_after_a_refused_request_has_put_accounts_to_sleep() {
+    let device = device(Sim::new(90 * MIB), EXPANDABLE);
+    let streams = [device.default_stream(), device.stream(0).unwrap(), device.stream(0).unwrap()];
+    let blocks = [(4_756_997, 2), (20 * MIB, 0), (20 * MIB, 2), (19 * MIB, 0)]
+        .map(|(bytes, stream)| device.allocate(bytes, streams[stream]).unwrap());
+    device.allocator().reset_peak_statistics();
+    drop(device.allocate(MIB, streams[1]).unwrap());
+    assert!(device.allocate(10 * MIB, streams[0]).is_err());
+    let active = device.allocator().statistics().active.all;
+    assert_eq!((active.allocated, active.freed, active.peak), (5, 1, 5), "as PyTorch has it");
+    drop(blocks);
+}
+
+#[test]
+fn an_error_of_a_streams_work_is_told_to_who_waits_for_that_stream() {
+    let device = device(Host::new(0, 200 * MIB), EXPANDABLE);
+    let [failing, other] = [device.default_stream(), device.stream(0).unwrap()];
+    drop(device.allocate(100 * MIB, failing).unwrap());
+    let mut few = device.allocate(8, failing).unwrap();
+    launch(failing, few.slice_mut::<u8>().unwrap(), |few| assert!(few.is_empty(), "part of the test"))
+        .unwrap();
+    let many = device.allocate(150 * MIB, other);
+    assert!(many.is_ok(), "the pages of the first stream went back: {many:?}");
+    assert!(failing.synchronize().is_err());
+}
+
+#[test]
+fn what_is_still_mapped_after_two_failures_is_in_the_books_and_goes_back() {
+    let device = device(Faulty::new(Sim::new(GIB)), EXPANDABLE);
+    drop(device.allocate(10 * MIB, device.default_stream()).unwrap());
+    device.allocator().empty_cache().unwrap();
+    let driver = device.backend();
+    // Reserve, five times create, map, map: the second map fails, and so does taking the first back.
+    driver.fail_call(8, DriverErrorKind::Other);
+    driver.fail_next(Call::Unmap, DriverErrorKind::Other);
+    let refused = device.allocate(100 * MIB, device.default_stream());
+    driver.clear_failures();
+    assert!(refused.is_err());
+    let reserved = || device.allocator().statistics().reserved_bytes.all.current.unsigned_abs();
+    assert_eq!(reserved(), driver.used());
+    device.allocator().empty_cache().unwrap();
+    assert_eq!((reserved(), driver.used()), (0, 0));
+}
+
+#[test]
+fn the_history_tells_that_pages_stayed() {
+    let device = device(Faulty::new(Sim::new(GIB)), EXPANDABLE);
+    let recording = Recording { max_entries: 1_000, contexts: ContextsOf::State, capture: None };
+    device.allocator().record_history(Some(recording));
+    drop(device.allocate(100 * MIB, device.default_stream()).unwrap());
+    device.backend().fail_next(Call::Unmap, DriverErrorKind::Other);
+    assert!(device.allocator().empty_cache().is_err());
+    let entries = device.allocator().history().entries;
+    let mapped = entries.iter().fold(0, |mapped, entry| match entry.action {
+        HistoryAction::SegmentMap => mapped + entry.size,
+        HistoryAction::SegmentUnmap => mapped - entry.size,
+        _ => mapped,
+    });
+    assert_eq!(mapped, device.backend().used());
+}
+
+#[test]
+fn of_two_that_want_most_of_the_memory_one_has_it() {
+    let device = device(Faulty::new(Sim::new(4 * GIB)), EXPANDABLE);
+    let streams = [device.default_stream(), device.stream(0).unwrap()];
+    for _ in 0..300 {
+        let together = Barrier::new(2);
+        let served: usize = thread::scope(|scope| {
+            let asking = streams.map(|stream| {
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    let buffer = device.allocate(2_400 * MIB, stream);
+                    together.wait();
+                    usize::from(buffer.is_ok())
+                })
+            });
+            asking.into_iter().map(|asking| asking.join().unwrap()).sum()
+        });
+        assert_eq!(served, 1);
+        device.allocator().empty_cache().unwrap();
+    }
+}
+
+#[test]
+fn nobody_waits_on_the_device_for_blocks_that_are_not_to_be_taken() {
+    let device = device(Faulty::new(Sim::new(GIB)), "expandable_segments:True,device_side_reuse:True");
+    let [own, user] = [device.default_stream(), device.stream(0).unwrap()];
+    let blocks = [(); 8].map(|()| device.allocate(20 * MIB, own).unwrap());
+    for block in &blocks {
+        block.record_use(user).unwrap();
+    }
+    Controls::hold(device.backend(), user.native());
+    drop(blocks);
+    device.allocator().set_config(settings("expandable_segments:False,device_side_reuse:True"));
+    let waits = || device.backend().calls().of(Call::Wait);
+    let before = waits();
+    drop(device.allocate(20 * MIB, own).unwrap());
+    assert_eq!(waits(), before);
+}
+
+/// Asks the allocator whenever it is told something.
+struct Asking {
+    device: &'static Accelerator<Sim>,
+    told: &'static AtomicU64,
+}
+
+impl Subscriber for Asking {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        assert_eq!(self.device.allocator().statistics().num_ooms, 0);
+        self.told.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn that_there_is_no_virtual_memory_is_told_once_and_under_no_lock() {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    let device = device(Sim::new(GIB).without_virtual_memory(), "");
+    subscriber::with_default(Asking { device, told: &TOLD }, || {
+        let stream = device.default_stream();
+        drop(device.allocate(MIB, stream).unwrap());
+        assert_eq!(TOLD.load(Ordering::Relaxed), 0, "nobody has asked for any");
+        device.allocator().set_config(settings(EXPANDABLE));
+        drop(device.allocate(20 * MIB, stream).unwrap());
+        drop(device.allocate(40 * MIB, stream).unwrap());
+        assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+        assert!(!device.allocator().statistics().expandable_segments);
+    });
+}
