@@ -4,9 +4,10 @@
 use std::env;
 
 use accelerator_cli::backends::Choice;
-use accelerator_conformance::{Arguments, Report, Verdict};
+use accelerator_conformance::Verdict;
 use libtest_mimic::Trial;
 
+use crate::programs::suite;
 use crate::rig::{self, Outcome, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -45,29 +46,13 @@ const BEYOND: [&str; 9] = [
     "cuStreamDestroy_v2",
 ];
 
-/// What runs once more under the policy `compact` takes as long again.
-const COMPACT: &str = " (compact)";
-
-/// That, and cases that go through calls or their orders by themselves, many times.
-const THOROUGH: [&str; 4] = [COMPACT, "D54_", "K94_", "L113_"];
-
-fn run(skip: &[&str]) -> Report {
-    let skip = skip.iter().map(|name| (*name).to_owned()).collect();
-    let arguments = Arguments { test_threads: Some(2), quiet: true, skip, ..Arguments::default() };
-    Choice::Cuda.conformance().run(&arguments)
-}
-
 fn passes() -> Outcome {
-    has_passed(&run(&[]), 80)
+    suite::passes(Choice::Cuda);
+    Ok(())
 }
 
 fn passes_without_compact() -> Outcome {
-    has_passed(&run(&[COMPACT]), 60)
-}
-
-fn has_passed(report: &Report, more_than: u64) -> Outcome {
-    assert!(!report.has_failed(), "{report}");
-    assert!(report.conclusion.num_passed > more_than, "{report}");
+    suite::passes_without_compact(Choice::Cuda);
     Ok(())
 }
 
@@ -94,7 +79,7 @@ fn each_in_turn() -> Outcome {
 fn with_a_failing(name: &str, turn: u64) -> Outcome {
     let before = rig::calls_of(name);
     rig::fail(name, turn, 1);
-    let report = run(&THOROUGH);
+    let report = suite::run_in_short(Choice::Cuda);
     let made = rig::calls_of(name) - before;
     assert!(made > 0, "the suite never calls it");
     assert_eq!(rig::clear_faults() == 0, made >= turn, "{made} calls");

@@ -2,4 +2,5 @@
 
 pub(crate) mod bytes;
 pub(crate) mod everything;
+pub(crate) mod suite;
 pub(crate) mod virtual_memory;

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use accelerator_cli::backends::Choice;
-use accelerator_conformance::{Arguments, Report, Verdict};
+use accelerator_conformance::{Arguments, Verdict};
 use libtest_mimic::Trial;
 
 use crate::control::{self, REFUSED};
+use crate::programs::suite;
 use crate::rig::{self, Outcome, simulated, unchecked};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -87,18 +88,6 @@ pub(crate) const BEYOND: [&str; 27] = [
     "zesMemoryGetState",
 ];
 
-/// What runs once more under the policy `compact` takes as long again.
-const COMPACT: &str = " (compact)";
-
-/// That, and cases that go through calls or their orders by themselves, many times.
-const THOROUGH: [&str; 4] = [COMPACT, "D54_", "K94_", "L113_"];
-
-fn run(skip: &[&str]) -> Report {
-    let skip = skip.iter().map(|name| (*name).to_owned()).collect();
-    let arguments = Arguments { test_threads: Some(2), quiet: true, skip, ..Arguments::default() };
-    Choice::Xpu.conformance().run(&arguments)
-}
-
 fn expandable_segments() -> Outcome {
     let group_f = Arguments { filter: Some("::F6".to_owned()), quiet: true, ..Arguments::default() };
     let report = Choice::Xpu.conformance().run(&group_f);
@@ -107,16 +96,12 @@ fn expandable_segments() -> Outcome {
 }
 
 fn passes() -> Outcome {
-    has_passed(&run(&[]), 80)
+    suite::passes(Choice::Xpu);
+    Ok(())
 }
 
 fn passes_without_compact() -> Outcome {
-    has_passed(&run(&[COMPACT]), 60)
-}
-
-fn has_passed(report: &Report, more_than: u64) -> Outcome {
-    assert!(!report.has_failed(), "{report}");
-    assert!(report.conclusion.num_passed > more_than, "{report}");
+    suite::passes_without_compact(Choice::Xpu);
     Ok(())
 }
 
@@ -144,7 +129,7 @@ fn each_in_turn() -> Outcome {
 /// again or its answer can be done without.
 fn with_a_failing(name: &str, turn: u64) -> Outcome {
     control::fail(name, turn, REFUSED);
-    let report = run(&THOROUGH);
+    let report = suite::run_in_short(Choice::Xpu);
     let made = control::calls_of(name);
     // Loaders start drivers by either of two calls.
     assert!(
