@@ -1,7 +1,10 @@
 //! The policy `compact` with bytes: memory shows at several addresses, and whoever has it finds what was written there.
 
-use std::sync::Arc;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
 
 use accelerator_conformance::{Controls, Faulty};
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Buffer, Error, MIB, Stream};
@@ -183,4 +186,30 @@ fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
     assert!(twice > 40 && read > 100, "too tame: strips after {twice} steps, {read} buffers were read");
     assert_eq!((host.backend().misuses(), host.backend().used()), (0, 0));
     assert_eq!((host.backend().live_allocations(), host.backend().live_reservations()), (0, 0));
+}
+
+/// A kernel still has a buffer mutably that was dropped, when its bytes are another buffer's, at another address and on another
+/// stream, for which the program forgot to wait.
+#[test]
+fn two_kernels_never_have_the_same_bytes_at_two_addresses() {
+    let host = device(Host::new(0, 320 * MIB));
+    let (stream, careless) = (host.default_stream(), host.stream(0).unwrap());
+    let mut parts: Vec<_> = (0..10).map(|_| host.allocate(32 * MIB, stream).unwrap()).collect();
+    let (changed, running) = (Arc::new(AtomicU64::new(0)), Arc::new(Barrier::new(2)));
+    let (counted, started) = (Arc::clone(&changed), Arc::clone(&running));
+    launch(stream, parts[0].slice_mut::<u64>().unwrap(), move |words| {
+        words.fill(1);
+        started.wait();
+        thread::sleep(Duration::from_millis(200)); // as long as the other kernel takes, if nothing keeps it
+        let changed = black_box(words).iter().filter(|word| **word != 1).count();
+        counted.store(changed as u64, Ordering::SeqCst);
+    })
+    .unwrap();
+    let _kept: Vec<_> = parts.drain(..).skip(1).step_by(2).collect();
+    running.wait();
+    let mut long = host.allocate(128 * MIB, stream).unwrap();
+    assert_eq!(shows_twice(host), 1);
+    launch(careless, long.slice_mut::<u64>().unwrap(), |words| words.fill(2)).unwrap();
+    host.synchronize().unwrap();
+    assert_eq!(changed.load(Ordering::SeqCst), 0, "words changed under a kernel that had them mutably");
 }

@@ -1,7 +1,8 @@
 use std::env;
+use std::mem;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -10,8 +11,9 @@ use accelerator_core::{
     EventFlags, MemoryInfo, Place, StreamKind, Unavailable, read_capacity, read_variable,
 };
 
-use crate::access::{Access, Touched};
+use crate::access::{Access, Backing, Bytes, Touched};
 use crate::memory::{self, HostPtr, Memory};
+use crate::process::Process;
 #[cfg(target_os = "linux")]
 use crate::virtual_memory::Pager;
 use crate::worker::{HostEvent, HostStream};
@@ -19,12 +21,19 @@ use crate::worker::{HostEvent, HostStream};
 const DEVICES: &str = "ACCELERATOR_HOST_DEVICES";
 const CAPACITY: &str = "ACCELERATOR_HOST_CAPACITY";
 
+/// Each device is a thread at least. PyTorch numbers devices with 8 bits, and so has no more either.
+const MAX_DEVICES: u32 = 128;
+
 /// The host as a device: its memory, and a thread for each stream.
 ///
-/// There is one, or as many as `ACCELERATOR_HOST_DEVICES` says; they share the machine. Each hands out as much memory as
-/// the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
+/// There is one, or as many as `ACCELERATOR_HOST_DEVICES` says, at most 128; they share the machine. Each hands out as much
+/// memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
+///
+/// It belongs to the process that made it. In a forked child every call fails with
+/// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is there.
 #[derive(Debug)]
 pub struct Host {
+    process: Process,
     ordinal: u32,
     properties: DeviceProperties,
     memory: Memory,
@@ -49,12 +58,13 @@ impl Host {
             uuid: None,
             pci_address: None,
         };
-        let (memory, streams) = (Memory::new(capacity), Mutex::default());
+        let (process, memory, streams) = (Process::current(), Memory::new(capacity), Mutex::default());
         Self {
+            process,
             ordinal,
             properties,
             #[cfg(target_os = "linux")]
-            pager: Pager::new(Arc::clone(&memory.accounting)),
+            pager: Pager::new(process, Arc::clone(&memory.accounting)),
             memory,
             streams,
             access: Arc::default(),
@@ -65,11 +75,32 @@ impl Host {
     pub(crate) fn run(
         &self,
         stream: &HostStream,
-        touched: Vec<Touched>,
+        touched: &[Touched],
         work: impl FnOnce() + Send + 'static,
-    ) {
+    ) -> DriverResult<()> {
+        self.process.check()?;
         let access = Arc::clone(&self.access);
-        stream.submit(move || access.run(&touched, work));
+        let bytes = self.behind(touched);
+        stream.submit(move || access.run(&bytes, work));
+        Ok(())
+    }
+
+    /// What lies behind these addresses, as long as the work that touches them is not done.
+    fn behind(&self, touched: &[Touched]) -> Vec<Bytes> {
+        let mut bytes = Vec::with_capacity(touched.len());
+        for touched in touched {
+            #[cfg(target_os = "linux")]
+            if let Some(pager) = &self.pager {
+                pager.behind(touched, &mut bytes);
+                continue;
+            }
+            bytes.push(touched.bytes(Backing::Private, touched.addresses.clone()));
+        }
+        bytes
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<HostStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,7 +109,8 @@ const DTYPES: [&str; 11] =
 
 // SAFETY: A map is whole pages that overlap no other; a stream's thread does its jobs in order, and waits in them for
 // events; it reaches an event after what lies before it, behind a lock that makes the effects visible; `dealloc` leaves
-// unmapping to the last stream that had work at that time; nothing here panics or calls the core.
+// unmapping to the last stream that had work at that time; `Access` keeps work on the same bytes apart; nothing here panics or
+// calls the core.
 unsafe impl Backend for Host {
     const KIND: DeviceKind = DeviceKind::new("host");
     type Ptr = HostPtr;
@@ -87,7 +119,8 @@ unsafe impl Backend for Host {
 
     fn probe() -> Result<u32, Unavailable> {
         capacity()?;
-        match read_variable(DEVICES, "a number of devices", |devices| devices.parse().ok())? {
+        let read = |devices: &str| devices.parse().ok().filter(|devices| *devices <= MAX_DEVICES);
+        match read_variable(DEVICES, &format!("a number of devices up to {MAX_DEVICES}"), read)? {
             Some(0) => Err(Unavailable { reason: format!("{DEVICES} is 0") }),
             count => Ok(count.unwrap_or(1)),
         }
@@ -111,61 +144,74 @@ unsafe impl Backend for Host {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        self.process.check()?;
         Ok(self.memory.accounting.memory_info())
     }
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<HostStream> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        self.process.check()?;
+        let mut streams = self.streams();
         let stream = HostStream::start(format!("host:{} stream {}", self.ordinal, streams.len()))?;
         streams.push(stream.clone());
         Ok(stream)
     }
 
     fn synchronize(&self, stream: &HostStream) -> DriverResult<()> {
+        self.process.check()?;
         stream.synchronize()
     }
 
     fn is_idle(&self, stream: &HostStream) -> DriverResult<bool> {
+        self.process.check()?;
         Ok(stream.is_idle())
     }
 
     fn event(&self, _flags: EventFlags) -> DriverResult<HostEvent> {
+        self.process.check()?;
         Ok(HostEvent::default())
     }
 
     fn record(&self, event: &HostEvent, stream: &HostStream) -> DriverResult<()> {
+        self.process.check()?;
         event.record(stream);
         Ok(())
     }
 
     fn wait(&self, stream: &HostStream, event: &HostEvent) -> DriverResult<()> {
+        self.process.check()?;
         event.wait_on(stream);
         Ok(())
     }
 
     fn is_complete(&self, event: &HostEvent) -> DriverResult<bool> {
+        self.process.check()?;
         Ok(event.is_complete())
     }
 
     fn wait_host(&self, event: &HostEvent) -> DriverResult<()> {
+        self.process.check()?;
         event.wait();
         Ok(())
     }
 
     fn elapsed_ns(&self, start: &HostEvent, end: &HostEvent) -> DriverResult<i64> {
+        self.process.check()?;
         let (Some(start), Some(end)) = (start.reached(), end.reached()) else { return Ok(0) };
         let after = |a: Instant, b: Instant| a.saturating_duration_since(b).as_nanos() as i64;
         Ok(after(end, start) - after(start, end))
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
+        self.process.check()?;
         self.memory.map(len)
     }
 
     unsafe fn dealloc(&self, ptr: HostPtr, _len: NonZeroU64) {
+        if self.process.check().is_err() {
+            return; // the pages are the parent's
+        }
         let pages = Arc::new(self.memory.take_back(ptr));
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        for stream in streams.iter().filter(|stream| !stream.is_idle()) {
+        for stream in self.streams().iter().filter(|stream| !stream.is_idle()) {
             stream.drop_later(Arc::clone(&pages));
         }
     }
@@ -178,24 +224,39 @@ unsafe impl Backend for Host {
         stream: &HostStream,
     ) -> DriverResult<()> {
         let (dst, src, len) = (address(dst), address(src), len.get() as usize);
-        let touched = vec![Touched::new(src, len, false), Touched::new(dst, len, true)];
+        let touched = [Touched::new(src, len, false), Touched::new(dst, len, true)];
         // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this; no other work on
-        // them runs meanwhile.
-        self.run(stream, touched, move || unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) });
-        Ok(())
+        // the same bytes runs meanwhile, at whatever address.
+        self.run(stream, &touched, move || unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) })
     }
 
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
         let len = len.get() as usize;
-        let touched = vec![Touched::new(dst, len, true)];
-        // SAFETY: The caller promises a range valid for writes; no other work on it runs meanwhile.
-        self.run(stream, touched, move || unsafe { dst.as_ptr().write_bytes(value, len) });
-        Ok(())
+        let touched = [Touched::new(dst, len, true)];
+        // SAFETY: The caller promises a range valid for writes; no other work on the same bytes runs meanwhile, at whatever
+        // address.
+        self.run(stream, &touched, move || unsafe { dst.as_ptr().write_bytes(value, len) })
+    }
+
+    fn serializes_conflicts(&self) -> bool {
+        true
     }
 
     #[cfg(target_os = "linux")]
     fn virtual_memory(&self) -> Option<&dyn accelerator_core::VirtualMemory<HostPtr>> {
         self.pager.as_ref().map(|pager| pager as _)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.process.check().is_err() {
+            // The addresses may be another's by now, and threads that are gone may have held what is behind the channels.
+            self.memory.forget();
+            #[cfg(target_os = "linux")]
+            self.pager.iter().for_each(Pager::forget);
+            mem::forget(mem::take(&mut *self.streams()));
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Kernels: closures over typed views of buffers, run on a stream.
 
-use accelerator_core::{Buffer, Operator, OperatorKind, Result, Slice, SliceMut, Stream, report_operator};
+use accelerator_core::{
+    Buffer, Error, Operator, OperatorKind, Result, Slice, SliceMut, Stream, report_operator,
+};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::access::Touched;
@@ -15,7 +17,8 @@ use crate::memory::HostPtr;
 /// it could wait for itself.
 ///
 /// # Errors
-/// [`Error::DeviceMismatch`](accelerator_core::Error::DeviceMismatch) for a buffer of another device than the stream's.
+/// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was forked
+/// from the one that opened the device.
 pub fn launch<A, K>(stream: Stream<Host>, args: A, kernel: K) -> Result<()>
 where
     A: KernelArgs,
@@ -23,14 +26,16 @@ where
 {
     let mut touched = Vec::new();
     let parts = args.prepare(stream, &mut touched)?;
-    stream.backend().run(stream.native(), touched, move || {
-        // SAFETY: The buffers' blocks are not reused before this stream has come past this kernel, since their use by it is
-        // noted, or it is their own; no segment is unmapped before. While it runs no other work on these bytes does, and
-        // within it no view overlaps a mutable one, which borrowed its buffer mutably beside all others when the kernel
-        // was launched.
+    let launched = stream.backend().run(stream.native(), &touched, move || {
+        // SAFETY: What the views show stays mapped until this stream has come past the kernel: either its use of the buffer is
+        // noted, or the buffer was allocated on it, and memory is unmapped only behind the work of the stream that freed it.
+        // Its bytes may be another buffer's by then, on any stream and at another address; but no other work on the same bytes
+        // runs while this does. Nor do two views of this kernel have the same bytes where one is mutable: buffers that live
+        // at the same time have no byte in common, and the mutable view borrowed its buffer beside all others.
         let views = unsafe { A::views(&parts) };
         kernel(views);
     });
+    launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
     report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
     Ok(())
 }

@@ -4,6 +4,7 @@ mod access;
 mod host;
 mod launch;
 mod memory;
+mod process;
 #[cfg(target_os = "linux")]
 mod ranges;
 #[cfg(target_os = "linux")]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,6 +62,9 @@ impl Memory {
         let length = usize::try_from(len.get()).unwrap_or(usize::MAX);
         let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
         let map = MmapRaw::from(map); // never a slice: kernels write to it
+        // As memory that is mapped elsewhere: a forked child has no use for it, and would make the parent's writes copy pages.
+        #[cfg(target_os = "linux")]
+        map.advise(memmap2::Advice::DontFork).map_err(refused)?;
         let start = HostPtr(map.as_mut_ptr());
         self.maps().insert(start, map);
         Ok(start)
@@ -71,6 +75,11 @@ impl Memory {
         let map = self.maps().remove(&start)?;
         self.accounting.give_back(map.len() as u64);
         Some(map)
+    }
+
+    /// Leaves all addresses as they are: in a forked child they may be another's by now.
+    pub(crate) fn forget(&self) {
+        mem::forget(mem::take(&mut *self.maps()));
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<HostPtr, MmapRaw>> {

@@ -1,17 +1,21 @@
 //! Address space and memory apart: ranges of a file that lives in memory only, mapped where they are wanted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use accelerator_core::{Accounting, DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
 
+use crate::access::{Backing, Bytes, Touched};
 use crate::memory::{FULL, HostPtr};
+use crate::process::Process;
 use crate::ranges::Ranges;
 
 /// The size of a huge page, which the system can use for such ranges; and Linux allows 65,530 mappings, which, with pages of
@@ -24,11 +28,14 @@ const NAME: &CStr = c"accelerator";
 /// Maps the memory of one device.
 #[derive(Debug)]
 pub(crate) struct Pager {
+    process: Process,
     accounting: Arc<Accounting>,
     /// Opened for the first memory: most devices need none, and a process may have few files open.
     file: OnceLock<File>,
     taken: Mutex<Taken>,
     reservations: Mutex<HashMap<HostPtr, Reservation>>,
+    /// By the address where each starts.
+    mappings: Mutex<BTreeMap<usize, Mapping>>,
 }
 
 /// What is taken of the file.
@@ -36,6 +43,14 @@ pub(crate) struct Pager {
 struct Taken {
     ranges: Ranges,
     file_len: u64,
+}
+
+/// A range of the file that is mapped.
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    len: usize,
+    /// Where it starts in the file.
+    offset: usize,
 }
 
 /// Address space, given back when it is dropped.
@@ -47,13 +62,15 @@ struct Reservation {
 
 impl Pager {
     /// `None`: the system has no files in memory.
-    pub(crate) fn new(accounting: Arc<Accounting>) -> Option<Self> {
+    pub(crate) fn new(process: Process, accounting: Arc<Accounting>) -> Option<Self> {
         static OFFERED: LazyLock<bool> = LazyLock::new(|| open().is_ok());
         let pager = Self {
+            process,
             accounting,
             file: OnceLock::new(),
             taken: Mutex::default(),
             reservations: Mutex::default(),
+            mappings: Mutex::default(),
         };
         OFFERED.then_some(pager)
     }
@@ -82,14 +99,45 @@ impl Pager {
         Ok(start)
     }
 
+    /// What lies behind addresses, which are in use and so stay mapped as they are.
+    pub(crate) fn behind(&self, touched: &Touched, bytes: &mut Vec<Bytes>) {
+        let Range { mut start, end } = touched.addresses;
+        let mappings = self.mappings();
+        let below = mappings.range(..=start).next_back();
+        for (at, mapping) in below.into_iter().chain(mappings.range(start.saturating_add(1)..end)) {
+            let (from, to) = (start.max(*at), end.min(at + mapping.len));
+            if from >= to {
+                continue; // the one below ends before
+            }
+            if start < from {
+                bytes.push(touched.bytes(Backing::Private, start..from));
+            }
+            bytes
+                .push(touched.bytes(Backing::File, mapping.offset + (from - at)..mapping.offset + (to - at)));
+            start = to;
+        }
+        if start < end {
+            bytes.push(touched.bytes(Backing::Private, start..end));
+        }
+    }
+
+    /// Leaves all addresses as they are: in a forked child they may be another's by now.
+    pub(crate) fn forget(&self) {
+        mem::forget(mem::take(&mut *self.reservations()));
+    }
+
+    fn mappings(&self) -> MutexGuard<'_, BTreeMap<usize, Mapping>> {
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn reservations(&self) -> MutexGuard<'_, HashMap<HostPtr, Reservation>> {
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // SAFETY: The system gives each reservation addresses of its own. A range of the file is one memory's until it is destroyed,
-// and a shared mapping of it valid until another is put in its place. Work is kept apart by addresses: where memory has two,
-// whoever mapped it there hands out bytes of one only once all work at the other is over, or will be on the same stream.
+// and a shared mapping of it valid until another is put in its place. Memory may have two addresses, with work under way at
+// one when it is handed out at the other, and on any stream: `Access` keeps work on the same range of the file apart.
 unsafe impl VirtualMemory<HostPtr> for Pager {
     fn granularity(&self) -> NonZeroU64 {
         GRANULARITY
@@ -100,6 +148,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
+        self.process.check()?;
         whole_pages(len)?;
         let len = usize::try_from(len.get()).unwrap_or(usize::MAX);
         // SAFETY: New pages wherever the system has room, in place of nothing.
@@ -109,10 +158,14 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     unsafe fn release(&self, at: HostPtr, _len: NonZeroU64) {
+        if self.process.check().is_err() {
+            return; // the addresses may be another's by now
+        }
         drop(self.reservations().remove(&at));
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
+        self.process.check()?;
         whole_pages(len)?;
         if !self.accounting.take(len.get()) {
             return Err(FULL);
@@ -122,6 +175,9 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     unsafe fn destroy(&self, pages: Pages) {
+        if self.process.check().is_err() {
+            return; // the file is the parent's
+        }
         let (start, len) = (pages.handle, pages.len.get());
         let Some(file) = self.file.get() else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -133,17 +189,31 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     }
 
     unsafe fn map(&self, at: HostPtr, pages: &Pages) -> DriverResult<()> {
+        self.process.check()?;
         let (len, start) = (pages.len.get() as usize, pages.handle as libc::off_t);
         let (file, access) = (self.file()?.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // SAFETY: The caller promises that the range is reserved, and what is replaced there is of no use to anybody.
         let mapped = unsafe { libc::mmap(at.as_ptr().cast(), len, access, flags, file, start) };
-        told(mapped).map(drop)
+        told(mapped)?;
+        // A forked child would share it.
+        // SAFETY: The mapping that was just made; only what a child inherits changes.
+        if unsafe { libc::madvise(mapped, len, libc::MADV_DONTFORK) } != 0 {
+            let error = io::Error::last_os_error();
+            // SAFETY: Nobody knows of the mapping yet.
+            unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED) }?;
+            return Err(DriverError { call: "madvise", ..refused(&error) });
+        }
+        self.mappings().insert(at.as_ptr().addr(), Mapping { len, offset: start as usize });
+        Ok(())
     }
 
     unsafe fn unmap(&self, at: HostPtr, len: NonZeroU64) -> DriverResult<()> {
+        self.process.check()?;
         // SAFETY: The caller promises a whole mapping, which no work uses. The addresses stay reserved.
-        unsafe { map_nothing(at.as_ptr(), len.get() as usize, libc::MAP_FIXED) }.map(drop)
+        unsafe { map_nothing(at.as_ptr(), len.get() as usize, libc::MAP_FIXED) }?;
+        self.mappings().remove(&at.as_ptr().addr());
+        Ok(())
     }
 }
 

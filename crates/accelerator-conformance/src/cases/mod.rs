@@ -1,5 +1,6 @@
 //! The cases, by group; their numbers are for good.
 
+mod aliases;
 mod allocation;
 mod books;
 mod cache_control;
@@ -132,6 +133,7 @@ fn numbered<B: Backend>() -> Vec<Case<B>> {
         statistics::cases(),
         threads::cases(),
         compact::cases(),
+        aliases::cases(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -144,7 +146,7 @@ mod tests {
     fn every_number_of_the_groups_has_one_case() {
         let mut numbers: Vec<_> = numbered::<crate::Sim>().iter().map(|case| case.number).collect();
         numbers.sort_unstable();
-        let expected: Vec<_> = (1..=66).chain(77..=87).chain(93..=97).chain(109..=113).collect();
+        let expected: Vec<_> = (1..=66).chain(77..=87).chain(93..=97).chain(109..=114).collect();
         assert_eq!(numbers, expected);
     }
 

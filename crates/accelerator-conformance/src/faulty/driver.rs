@@ -224,6 +224,10 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
         Ok(stream.capturing.load(Ordering::SeqCst) || self.inner.is_capturing(stream.inner())?)
     }
 
+    fn serializes_conflicts(&self) -> bool {
+        self.inner.serializes_conflicts()
+    }
+
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {
         self.inner.virtual_memory().map(|_| self as &dyn VirtualMemory<B::Ptr>)
     }

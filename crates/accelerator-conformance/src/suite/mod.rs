@@ -30,6 +30,10 @@ pub enum Capability {
     Execution,
     /// Memory is mapped at addresses of its own. The backend itself says whether it offers that.
     VirtualMemory,
+    /// The same memory is mapped at several addresses at once. The backend itself says whether it offers that.
+    Aliases,
+    /// Work that touches the same bytes never runs at the same time. The backend itself says whether it offers that.
+    SerializedConflicts,
 }
 
 /// All cases, for one backend.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use accelerator_core::{Backend, Unavailable};
+use accelerator_core::{Backend, Unavailable, VirtualMemory};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use super::report::{CaseReport, Report, Verdict};
@@ -187,10 +187,22 @@ impl<B: Backend> Shared<B> {
 
     /// Why the backend has not what a case needs, if so.
     fn lacks(&self, backend: &B, needed: Capability) -> Option<String> {
-        let none = || "the driver has no virtual memory".to_owned();
-        let unasked =
-            || (needed == Capability::VirtualMemory && backend.virtual_memory().is_none()).then(none);
-        self.lacks.get(&needed).cloned().or_else(unasked)
+        let says = || {
+            let memory = backend.virtual_memory();
+            let (is_there, reason) = match needed {
+                Capability::VirtualMemory => (memory.is_some(), "the driver has no virtual memory"),
+                Capability::Aliases => (
+                    memory.is_some_and(VirtualMemory::maps_twice),
+                    "the driver maps memory at one address only",
+                ),
+                Capability::SerializedConflicts => {
+                    (backend.serializes_conflicts(), "the driver leaves the order of work to the program")
+                }
+                Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed where missing
+            };
+            (!is_there).then(|| reason.to_owned())
+        };
+        self.lacks.get(&needed).cloned().or_else(says)
     }
 
     fn open(&self) -> Result<Arc<B>, Absent> {

@@ -1,0 +1,26 @@
+//! A device belongs to the process that opened it: a forked child has none of its threads.
+
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+
+/// The process that opened a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    pub(crate) fn current() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Fails in any other process. To be asked ahead of every lock, which a thread of the parent may have held when it forked.
+    pub(crate) fn check(self) -> DriverResult<()> {
+        if self.0 == std::process::id() { Ok(()) } else { Err(FORKED) }
+    }
+}
+
+const FORKED: DriverError = DriverError {
+    kind: DriverErrorKind::DeviceLost,
+    call: "the call",
+    code: -1,
+    name: "this process was forked from the one that opened the device, and has neither its threads nor its memory: \
+           open the device only after the fork, or start a new program",
+};

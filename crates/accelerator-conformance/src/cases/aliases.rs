@@ -1,0 +1,63 @@
+//! L, the same memory at two addresses: case 114.
+#![allow(unsafe_code)] // `VirtualMemory`, and work on what is mapped there
+
+use std::num::NonZeroU64;
+use std::ptr::NonNull;
+
+use accelerator_core::{Backend, DevicePtr, DriverResult, MIB, Place};
+
+use super::{Case, Context, Outcome};
+use crate::suite::Capability;
+
+pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+    let case = Case::new(114, "conflicting_work_at_two_addresses", conflicting_work);
+    vec![case.needs(&[Capability::Bytes, Capability::Aliases, Capability::SerializedConflicts])]
+}
+
+/// A stream copies from memory that another fills at a second address, again and again and without a wait: each copy has what one
+/// fill left.
+fn conflicting_work<B: Backend>(context: &Context<B>) -> Outcome {
+    const COPIES: usize = 32;
+    let device = context.device()?;
+    let (driver, copying, filling) = (device.backend(), device.default_stream(), device.side_stream()?);
+    let Some(memory) = driver.virtual_memory() else {
+        return Err("the driver had virtual memory before".into());
+    };
+    let len =
+        NonZeroU64::new((8 * MIB).next_multiple_of(memory.granularity().get())).unwrap_or(NonZeroU64::MIN);
+    let both = len.saturating_mul(NonZeroU64::MIN.saturating_add(1));
+    let (pages, first) = (memory.create(len)?, memory.reserve(both)?);
+    let second = first.offset(len.get());
+    let mut copies = vec![vec![0u8; len.get() as usize]; COPIES];
+    for at in [first, second] {
+        // SAFETY: The two halves of the reservation.
+        unsafe { memory.map(at, &pages) }?;
+    }
+    // SAFETY: It is mapped, and waited for.
+    unsafe { driver.fill(first, 1, len, copying.native()) }?;
+    copying.synchronize()?;
+    let submitted = (2..).zip(&mut copies).try_for_each(|(value, copy)| -> DriverResult<()> {
+        let to = Place::Host(NonNull::from(&mut copy[..]).cast());
+        // SAFETY: It is mapped, the copy is as long, and stays until it is waited for.
+        unsafe { driver.copy(to, Place::Device(first), len, copying.native()) }?;
+        // SAFETY: It is mapped, and waited for.
+        unsafe { driver.fill(second, value, len, filling.native()) }
+    });
+    device.synchronize()?;
+    submitted?;
+    for at in [first, second] {
+        // SAFETY: A whole mapping, and all work is over.
+        unsafe { memory.unmap(at, len) }?;
+    }
+    // SAFETY: Mapped nowhere any more.
+    unsafe { memory.destroy(pages) };
+    // SAFETY: Nothing is mapped there any more.
+    unsafe { memory.release(first, both) };
+    for (number, copy) in copies.iter().enumerate() {
+        assert!(
+            copy[1..] == copy[..copy.len() - 1],
+            "copy {number} ran beside a fill of the same bytes at another address"
+        );
+    }
+    Ok(())
+}
