@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use accelerator::core::StreamKind;
 use accelerator::host::Host;
 use accelerator::memory::{self, memory_stats};
 use accelerator::{
-    Buffer, DeviceIndexGuard, Error, Event, MIB, Stream, current_accelerator, current_device_index,
+    Backend, Buffer, DeviceIndexGuard, Error, Event, MIB, Stream, current_accelerator, current_device_index,
     current_stream, device_count, get_device_capability, is_available, set_accelerator, set_device_index,
     synchronize,
 };
@@ -80,6 +81,48 @@ processes! { on_host:
         assert_eq!(device_count(), 1);
         let error = set_device_index(1).unwrap_err();
         assert_eq!(error.to_string(), "host device 1 does not exist: there is one, number 0");
+    }
+
+    fn as_many_host_devices_as_pytorch_can_number(ACCELERATOR_HOST_DEVICES = "128") {
+        assert_eq!(device_count(), 128);
+        drop(Buffer::allocate(1, 127)?);
+    }
+
+    fn too_many_host_devices_are_refused_and_neither_abort_nor_take_long(
+        ACCELERATOR_HOST_DEVICES = "4294967295", ACCELERATOR_BACKEND = "host"
+    ) {
+        let started = Instant::now();
+        assert_eq!((device_count(), is_available()), (0, false));
+        let error = Buffer::allocate(1, None).unwrap_err().to_string();
+        let expected = "ACCELERATOR_HOST_DEVICES must be a number of devices up to 128, but is \"4294967295\"";
+        assert!(error.contains(expected), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    }
+
+    fn one_host_device_too_many_is_refused(ACCELERATOR_HOST_DEVICES = "129", ACCELERATOR_BACKEND = "host") {
+        assert!(!is_available());
+        assert!(Buffer::allocate(1, None).unwrap_err().to_string().contains("up to 128"));
+    }
+
+    fn too_many_streams_are_an_error_and_do_not_abort() {
+        let device = accelerator::typed::<Host>(0)?;
+        let refused = (0..20_000).find_map(|_| device.dedicated_stream(0).err()).unwrap().to_string();
+        assert!(refused.contains("4,096 streams of the host already"), "{refused}");
+        device.synchronize()?;
+    }
+
+    fn streams_of_devices_that_are_gone_count_no_more() {
+        let started = Instant::now();
+        for _ in 0..3 {
+            let (host, mut streams) = (Host::new(0, MIB), 0);
+            while streams < 3000 {
+                match host.stream(StreamKind::Default) {
+                    Ok(_) => streams += 1,
+                    // Threads of the device before are ending.
+                    Err(_) => assert!(started.elapsed() < Duration::from_secs(60)),
+                }
+            }
+        }
     }
 
     fn without_a_device_nothing_panics(ACCELERATOR_HOST_DEVICES = "0", ACCELERATOR_BACKEND = "host") {

@@ -270,3 +270,51 @@ impl Drop for Reservation {
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use accelerator_core::DevicePtr;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_by_their_place_in_the_file_wherever_they_are_mapped() {
+        let pager = Pager::new(Process::current(), Arc::new(Accounting::new(64 * MIB))).unwrap();
+        let page = GRANULARITY.get() as usize;
+        let space = NonZeroU64::new(8 * GRANULARITY.get()).unwrap();
+        let start = pager.reserve(space).unwrap();
+        let [one, other] = [(); 2].map(|()| pager.create(GRANULARITY).unwrap());
+        // Pages 0, 1 and 3 of the reservation: the first memory, the other, the first again.
+        for (place, pages) in [(0, &one), (1, &other), (3, &one)] {
+            // SAFETY: A place of the reservation that nothing is mapped at.
+            unsafe { pager.map(start.offset(place * GRANULARITY.get()), pages) }.unwrap();
+        }
+        let behind = |from: usize, len| {
+            let touched = Touched::new(start.offset(from as u64), len, true);
+            let mut bytes = Vec::new();
+            pager.behind(&touched, &mut bytes);
+            (touched, bytes)
+        };
+        let at = |place: usize| start.as_ptr().addr() + place;
+        let (touched, bytes) = behind(100, 2 * page);
+        let expected = [
+            touched.bytes(Backing::File, 100..page),
+            touched.bytes(Backing::File, page..2 * page),
+            touched.bytes(Backing::Private, at(2 * page)..at(2 * page + 100)),
+        ];
+        assert_eq!(bytes, expected);
+        let (touched, bytes) = behind(3 * page + 7, 10);
+        assert_eq!(bytes, [touched.bytes(Backing::File, 7..17)], "the first memory, at another address");
+        let (touched, bytes) = behind(2 * page - 1, page + 2);
+        let expected = [
+            touched.bytes(Backing::File, 2 * page - 1..2 * page),
+            touched.bytes(Backing::Private, at(2 * page)..at(3 * page)),
+            touched.bytes(Backing::File, 0..1),
+        ];
+        assert_eq!(bytes, expected);
+        // SAFETY: Mapped above, and never used.
+        unsafe { pager.unmap(start, GRANULARITY) }.unwrap();
+        let (touched, bytes) = behind(0, 1);
+        assert_eq!(bytes, [touched.bytes(Backing::Private, at(0)..at(1))], "nothing is mapped any more");
+    }
+}

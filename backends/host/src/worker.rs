@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -11,6 +11,14 @@ use std::time::Instant;
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// How many streams of the host a process may have. Each is a thread, which takes four memory mappings: its stack, that of its
+/// signal handlers, and a guard page for each. Linux allows 65,530 of a process, and Rust aborts where a thread gets no stack for
+/// its signal handlers; so this leaves three quarters to other use.
+const MAX_THREADS: u32 = 4096;
+
+/// Threads of streams that have not ended.
+static THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// A stream: a thread that does its jobs in order.
 #[derive(Clone, Debug)]
@@ -29,11 +37,17 @@ struct State {
 
 impl HostStream {
     /// Starts the thread. It ends when the stream and its clones are gone and its jobs done.
+    ///
+    /// # Errors
+    /// There are too many; the system's error.
     pub(crate) fn start(name: String) -> DriverResult<Self> {
+        let counted = Counted::new()?;
         let (jobs, to_do) = mpsc::channel();
         let stream = Self { jobs, state: Arc::default() };
-        let started =
-            thread::Builder::new().name(name).spawn(move || to_do.iter().for_each(|job: Job| job()));
+        let started = thread::Builder::new().name(name).spawn(move || {
+            let _counted = counted;
+            to_do.iter().for_each(|job: Job| job());
+        });
         started.map(|_| stream).map_err(|error| DriverError {
             kind: DriverErrorKind::Other,
             call: "thread::spawn",
@@ -86,6 +100,30 @@ impl HostStream {
                 name: "a kernel panicked, its message is on standard error",
             }),
         }
+    }
+}
+
+/// One of [`THREADS`].
+struct Counted;
+
+impl Counted {
+    fn new() -> DriverResult<Self> {
+        if THREADS.fetch_add(1, Ordering::Relaxed) < MAX_THREADS {
+            return Ok(Self);
+        }
+        drop(Self);
+        Err(DriverError {
+            kind: DriverErrorKind::Other,
+            call: "stream",
+            code: -1,
+            name: "this process has 4,096 streams of the host already, each of which is a thread: use those of the pool",
+        })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
