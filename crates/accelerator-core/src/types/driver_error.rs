@@ -1,5 +1,7 @@
 use std::fmt;
 
+use super::printable;
+
 /// A driver call that failed: which, and with what.
 ///
 /// `Copy` and without text of its own, since running out of memory is a normal event inside the allocator.
@@ -50,7 +52,7 @@ pub struct Unavailable {
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
+        f.write_str(&printable(&self.reason)) // it may have the words of a driver or of the environment
     }
 }
 

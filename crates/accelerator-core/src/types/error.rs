@@ -1,4 +1,4 @@
-use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, Unavailable};
+use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, Unavailable, printable};
 
 /// A result of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -33,7 +33,7 @@ pub enum Error {
     },
 
     /// A name that no backend of this build has.
-    #[error("{given_by}: `{name}` is no backend of this build, which has {known}")]
+    #[error("{given_by}: `{}` is no backend of this build, which has {known}", printable(name))]
     UnknownBackend {
         /// The name.
         name: String,
@@ -55,7 +55,10 @@ pub enum Error {
     },
 
     /// The text does not name a device.
-    #[error("`{text}` is no device: expected a number, a kind such as `host`, or both as `host:1`")]
+    #[error(
+        "`{}` is no device: expected a number, a kind such as `host`, or both as `host:1`",
+        printable(text)
+    )]
     InvalidDeviceName {
         /// The text.
         text: String,
@@ -95,7 +98,7 @@ pub enum Error {
     InvalidFraction(f64),
 
     /// An allocator setting was refused; the old settings stay.
-    #[error("allocator settings `{settings}`: {reason}")]
+    #[error("allocator settings `{}`: {}", printable(settings), printable(reason))]
     InvalidSetting {
         /// All that was given.
         settings: String,
