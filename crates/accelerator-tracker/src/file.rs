@@ -1,9 +1,15 @@
 //! Files as this crate reads and writes them.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+mod temporary;
+mod whole;
+
+use std::io;
 use std::path::{Path, PathBuf};
 
+use accelerator_core::printable;
+
+pub use self::temporary::{remove_temporary_files, temporary_file};
+pub use self::whole::{is_standard_output, write_whole};
 use crate::pickle::PickleError;
 
 /// Why a file cannot be read or written.
@@ -11,7 +17,7 @@ use crate::pickle::PickleError;
 #[non_exhaustive]
 pub enum FileError {
     /// The system refuses.
-    #[error("{}: cannot be {doing}: {source}", path.display())]
+    #[error("{}: cannot be {doing}: {source}", printable(path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -21,7 +27,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// It does not hold what it should.
-    #[error("{}: at byte {offset}: {reason}", path.display())]
+    #[error("{}: at byte {offset}: {reason}", printable(path))]
     Content {
         /// The file.
         path: PathBuf,
@@ -31,7 +37,7 @@ pub enum FileError {
         reason: String,
     },
     /// It is no pickle that can be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", printable(path))]
     Pickle {
         /// The file.
         path: PathBuf,
@@ -39,7 +45,7 @@ pub enum FileError {
         source: PickleError,
     },
     /// What was told of its content did not want to go on.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", printable(path))]
     Stopped {
         /// The file.
         path: PathBuf,
@@ -54,7 +60,7 @@ impl FileError {
     }
 
     pub(crate) fn content(path: &Path, offset: u64, reason: impl Into<String>) -> Self {
-        Self::Content { path: path.to_owned(), offset, reason: reason.into() }
+        Self::Content { path: path.to_owned(), offset, reason: printable(&reason.into()) }
     }
 }
 
@@ -83,66 +89,9 @@ pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
 }
 
 /// A text of a file as it may stand in a message: only its beginning, and with nothing that a terminal obeys.
-pub(crate) fn excerpt(text: &str) -> String {
+pub fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;
-    let mut shown: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    if text.chars().nth(LONGEST).is_some() {
-        shown.push('…');
-    }
-    shown
-}
-
-/// Writes a file whole or not at all: beside it first, and then under its name. A file that was there stays until then. A
-/// symbolic link stays, and its file is written. What is no file, as a pipe or `/dev/stdout`, is written to as it is.
-///
-/// # Errors
-/// [`FileError::Io`], also for an error of `write`.
-pub fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), FileError> {
-    let is_file = fs::metadata(path).map(|found| found.is_file());
-    let written = match fs::canonicalize(path) {
-        Ok(file) if is_file.unwrap_or(false) => replaced(&file, write),
-        // There is nothing under this name, and not even a link.
-        Err(_) if fs::symlink_metadata(path).is_err() => replaced(path, write),
-        _ => File::create(path).and_then(|file| {
-            let mut file = BufWriter::new(file);
-            write(&mut file)?;
-            file.flush()
-        }),
-    };
-    written.map_err(|source| FileError::io(path, "written", source))
-}
-
-fn replaced(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".accelerator-").suffix(".part");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask, as of any new file
-    // Its own errors name it, and nobody knows it: the caller names the file.
-    let temporary = builder.tempfile_in(folder).map_err(|error| io::Error::from(error.kind()))?;
-    let mut file = BufWriter::new(temporary.as_file());
-    write(&mut file)?;
-    file.flush()?;
-    drop(file);
-    temporary.as_file().sync_all()?;
-    temporary.persist(path).map_err(|error| error.error)?;
-    // The name too is on the disk then, where the system can tell folders so.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_name_the_file_that_was_given() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("no/such/file");
-        let error = write_whole(&path, |_| Ok(())).unwrap_err().to_string();
-        assert!(error.starts_with(path.to_str().unwrap()) && !error.contains(".part"), "{error}");
-    }
+    let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(end, _)| end);
+    let rest = if end < text.len() { "…" } else { "" };
+    printable(&text[..end]) + rest
 }

@@ -16,7 +16,7 @@ pub mod report;
 pub mod snapshot;
 pub mod tracker;
 
-pub use file::{FileError, write_whole};
+pub use file::{FileError, excerpt, is_standard_output, remove_temporary_files, temporary_file, write_whole};
 #[cfg(feature = "tracing")]
 pub use layer::TrackerLayer;
 pub use pickle::{PickleError, PickleFault};

@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use accelerator_core::printable;
 use serde::Serialize;
 
 use crate::file::{FileError, write_whole};
-use crate::picture::{Profile, Sample, Series, printable};
+use crate::picture::{Profile, Sample, Series};
 
 const PROCESS: u32 = 1;
 const THREAD: u32 = 1;
@@ -42,7 +43,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         events.counter(profile, series, &clock)?;
     }
     for marker in &profile.markers {
-        let name = printable(&marker.name);
+        let name = printable(&*marker.name);
         let event = Event { s: Some("p"), ..Event::new("i", &name, clock.start(marker.call)) };
         events.write(&event)?;
     }
@@ -214,7 +215,7 @@ mod tests {
         profile.markers =
             ["fw_bw_boundary", "\u{202e}x"].map(|name| Marker { name: name.into(), call: 2 }).into();
         let events = events(&profile);
-        assert_eq!(of(&events, "i", "\u{fffd}x").len(), 1);
+        assert_eq!(of(&events, "i", "\\u{202e}x").len(), 1);
         let slice = |name| {
             let slices = of(&events, "X", name);
             (slices[0]["ts"].as_u64().unwrap(), slices[0]["dur"].as_u64().unwrap())

@@ -1,3 +1,4 @@
+use accelerator_core::printable;
 use plotters::coord::Shift;
 use plotters::drawing::DrawingArea;
 use plotters::element::{PathElement, Polygon, Rectangle};
@@ -8,7 +9,6 @@ use plotters::style::{RGBColor, ShapeStyle, TextStyle};
 use super::PlotError;
 use super::font::FAMILY;
 use super::palette::Palette;
-use crate::picture::printable;
 
 /// A drawing in units that are pixels of the screen, or several of a PNG.
 pub(super) struct Canvas<'a, DB: DrawingBackend> {
@@ -136,7 +136,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
 
     /// Of what is kept, one of so many characters is at the end.
     fn cut(&self, text: &str, size: i32, width: i32, at_the_end: usize) -> Result<String, PlotError> {
-        let chars: Vec<char> = text.chars().collect();
+        let chars: Vec<char> = printable(text).chars().collect();
         let kept = |count: usize| -> String {
             if count >= chars.len() {
                 return chars.iter().collect();

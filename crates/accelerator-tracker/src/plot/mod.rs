@@ -14,6 +14,7 @@ mod timeline;
 
 use std::path::Path;
 
+use accelerator_core::printable;
 use plotters::backend::{BitMapBackend, SVGBackend};
 use plotters::drawing::IntoDrawingArea;
 use plotters::prelude::DrawingBackend;
@@ -143,7 +144,7 @@ impl Picture {
         let bytes = match extension.as_deref() {
             Some("svg") => self.to_svg(profile)?.into_bytes(),
             Some("png") => self.to_png(profile, theme)?,
-            _ => return Err(PlotError::Format(path.display().to_string())),
+            _ => return Err(PlotError::Format(printable(path))),
         };
         Ok(write_whole(path, |file| file.write_all(&bytes))?)
     }

@@ -1,10 +1,10 @@
 use std::fmt::Write;
 
+use accelerator_core::printable;
 use plotters::style::RGBColor;
 
 use super::Theme;
 use super::palette::Palette;
-use crate::picture::printable;
 
 /// Gives a picture that was drawn light its name, and the dark colours for readers whose system is dark.
 pub(super) fn finish(svg: &str, title: &str) -> String {

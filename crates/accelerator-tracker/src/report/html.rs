@@ -1,4 +1,4 @@
-use crate::picture::printable;
+use accelerator_core::printable;
 
 /// Names come from files: whatever is in them is text.
 pub(super) fn escape(text: &str) -> String {

@@ -37,7 +37,15 @@ impl TrackerStats {
     pub fn load(path: impl AsRef<Path>) -> Result<Self, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;
-        let mut reader = BufReader::new(file);
+        Self::read(BufReader::new(file), path)
+    }
+
+    /// Reads it as [`load`](Self::load) does. `name`: the file, for messages.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn read(mut reader: impl BufRead, name: impl AsRef<Path>) -> Result<Self, FileError> {
+        let path = name.as_ref();
         let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
         match (start, seems_to_be(start)) {
             ([b'{', ..], _) => lines::read(reader, path),

@@ -1,11 +1,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use accelerator_core::printable;
+
 use super::python_float::PythonFloat;
 use super::stats::TrackerStats;
 
 /// The operators that took the most memory, largest first. Shown, it is what PyTorch's `MemoryTracker.summary` prints, without
-/// the last line's end.
+/// the last line's end, but for control characters in names, which are escaped.
 ///
 /// An operator's part is what was allocated after it less what was allocated after the one before it; of the first one less
 /// what was allocated at the start, where that is known. Parts of one name are added up, and equal ones stay in order.
@@ -62,7 +64,7 @@ impl fmt::Display for Summary {
             _ => writeln!(f, "Top {top} ops that generates memory are:")?,
         }
         for (name, bytes) in operators {
-            writeln!(f, "{name}: {}MB", PythonFloat(*bytes as f64 / super::BYTES_PER_MIB))?;
+            writeln!(f, "{}: {}MB", printable(name), PythonFloat(*bytes as f64 / super::BYTES_PER_MIB))?;
         }
         f.write_str(LINE)
     }

@@ -1,0 +1,238 @@
+//! Temporary files, and what there is of them when the program ends, whatever ends it.
+//!
+//! On Linux they have no name as long as they are written, and so nothing can be left of them. Only where a file is
+//! there already does a new one need a name beside it, for the moment that it takes to move it there: no system replaces
+//! one file by another that has no name. On other systems, and on file systems that know no such files, they have names,
+//! which a program that ends by a signal takes off with [`remove_temporary_files`].
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tempfile::NamedTempFile;
+
+/// The names that there are. Whoever makes one holds it until the name is in here, or is gone again.
+static NAMES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// A file in the system's folder for temporary files, which is gone when it is closed.
+///
+/// # Errors
+/// Those of the system.
+pub fn temporary_file() -> io::Result<File> {
+    let _names = names(); // where it cannot be made without a name, it has one for a moment
+    tempfile::tempfile()
+}
+
+/// Takes all temporary files away that have a name, for a program that a signal ends now: none can be made from here
+/// on, and threads that are about to make one wait for ever.
+pub fn remove_temporary_files() {
+    let names = names();
+    for name in &*names {
+        let _ = fs::remove_file(name); // there is nobody to tell
+    }
+    std::mem::forget(names);
+}
+
+/// A file that is to get its name when it is whole.
+pub(super) enum Temporary {
+    #[cfg(target_os = "linux")]
+    Unnamed(File),
+    Named(NamedTempFile<File>, Registered),
+}
+
+/// A name that is among [`NAMES`].
+pub(super) struct Registered(PathBuf);
+
+impl Temporary {
+    /// One in this folder, for the owner alone or with the rights of any new file.
+    ///
+    /// # Errors
+    /// Those of the system, with the folder.
+    pub(super) fn new(folder: &Path, is_private: bool) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        if let Some(file) = unnamed(folder, is_private) {
+            return Ok(Self::Unnamed(file));
+        }
+        Self::named(folder, is_private).map_err(|error| no_new_file(folder, &error))
+    }
+
+    fn named(folder: &Path, is_private: bool) -> io::Result<Self> {
+        let mut names = names();
+        let file = beside(folder, |name| create(name, is_private))?;
+        names.insert(file.path().to_owned());
+        let registered = Registered(file.path().to_owned());
+        Ok(Self::Named(file, registered))
+    }
+
+    pub(super) fn file(&self) -> &File {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Unnamed(file) => file,
+            Self::Named(file, _) => file.as_file(),
+        }
+    }
+
+    /// Gives it its name, in the folder that it was made in. A file that has the name is replaced.
+    ///
+    /// # Errors
+    /// Those of the system. Nothing has changed then.
+    pub(super) fn move_to(self, path: &Path) -> io::Result<()> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Unnamed(file) => match link(&file, path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    let _names = names(); // until the name is gone again
+                    beside(folder_of(path), |name| link(&file, name))?.persist(path)?;
+                    Ok(())
+                }
+                linked => linked,
+            },
+            Self::Named(file, _registered) => {
+                let _names = names();
+                file.persist(path)?;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        names().remove(&self.0);
+    }
+}
+
+/// The folder that a file lies in.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn names() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is made under a name that nobody has.
+fn beside<R>(folder: &Path, make: impl FnMut(&Path) -> io::Result<R>) -> io::Result<NamedTempFile<R>> {
+    tempfile::Builder::new().prefix(".accelerator-").suffix(".part").make_in(folder, make)
+}
+
+fn create(path: &Path, is_private: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode(is_private));
+    #[cfg(not(unix))]
+    let _ = is_private;
+    options.write(true).create_new(true).open(path)
+}
+
+/// Of a new file, ahead of the umask.
+#[cfg(unix)]
+fn mode(is_private: bool) -> u32 {
+    if is_private { 0o600 } else { 0o666 }
+}
+
+/// `None`: the file system, or the system, has no files without a name that can be given one.
+#[cfg(target_os = "linux")]
+fn unnamed(folder: &Path, is_private: bool) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+
+    let mode = Mode::from_raw_mode(mode(is_private));
+    let file =
+        File::from(rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok()?);
+    handle(&file).exists().then_some(file)
+}
+
+#[cfg(target_os = "linux")]
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD};
+
+    Ok(rustix::fs::linkat(CWD, handle(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// The path by which this process reaches a file that is open.
+#[cfg(target_os = "linux")]
+fn handle(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd;
+
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn no_new_file(folder: &Path, error: &io::Error) -> io::Error {
+    let shown = accelerator_core::printable(folder);
+    let text = match folder.try_exists() {
+        Ok(false) => format!("the folder {shown} does not exist"),
+        _ => format!("no new file in the folder {shown}: {error}"),
+    };
+    io::Error::new(error.kind(), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn entries(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn both_kinds_take_the_place_of_a_file_and_leave_nothing_beside_it() {
+        for make in [Temporary::new, Temporary::named] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            for text in ["new", "replaced"] {
+                let temporary = make(folder.path(), false).unwrap();
+                temporary.file().write_all(text.as_bytes()).unwrap();
+                temporary.move_to(&path).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), text);
+                drop(make(folder.path(), false).unwrap());
+                assert_eq!(entries(folder.path()), ["file"]);
+            }
+            let missing = folder.path().join("missing/file");
+            assert!(make(folder.path(), false).unwrap().move_to(&missing).is_err());
+            assert_eq!(entries(folder.path()), ["file"]);
+        }
+    }
+
+    /// Set in a process of its own, since no names can be made in it any more.
+    const CHILD: &str = "ACCELERATOR_TRACKER_ENDS_IN";
+
+    #[test]
+    fn a_program_that_a_signal_ends_left_names() {
+        if let Some(folder) = std::env::var_os(CHILD) {
+            let _left = Temporary::named(Path::new(&folder), false).unwrap();
+            assert_eq!(entries(Path::new(&folder)).len(), 1);
+            remove_temporary_files();
+            std::process::exit(77); // nothing is dropped, as by a signal
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "file::temporary::tests::a_program_that_a_signal_ends_left_names";
+        let ended = child.args(["--exact", name]).env(CHILD, folder.path()).output().unwrap();
+        assert_eq!(ended.status.code(), Some(77), "{ended:?}");
+        assert_eq!(entries(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn both_kinds_have_the_rights_of_a_new_file_or_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let ordinary =
+            File::create(folder.path().join("ordinary")).unwrap().metadata().unwrap().permissions();
+        for make in [Temporary::new, Temporary::named] {
+            let mode = |is_private| {
+                let temporary = make(folder.path(), is_private).unwrap();
+                temporary.file().metadata().unwrap().permissions().mode()
+            };
+            assert_eq!((mode(false), mode(true) & 0o777), (ordinary.mode(), 0o600));
+        }
+    }
+}
