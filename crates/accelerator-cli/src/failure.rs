@@ -2,7 +2,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use accelerator_core::Error;
+use accelerator_core::{Error, printable};
 use accelerator_tracker::FileError;
 use accelerator_tracker::plot::PlotError;
 
@@ -30,7 +30,7 @@ pub enum Failure {
     #[error(transparent)]
     Accelerator(#[from] Error),
     /// No conformance case has this in its name.
-    #[error("no case has `{0}` in its name")]
+    #[error("no case has `{}` in its name", printable(.0))]
     NoCase(String),
     /// A file of a tracker, or a snapshot, cannot be read.
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub enum Failure {
     #[error(transparent)]
     Plot(#[from] PlotError),
     /// A snapshot has nothing of this device.
-    #[error("{}: nothing of device {device}; it has {has}", path.display())]
+    #[error("{}: nothing of device {device}; it has {has}", printable(path))]
     NoDevice {
         /// The snapshot.
         path: PathBuf,
@@ -68,7 +68,7 @@ pub enum Failure {
     #[error("{0}: nothing to compare: nothing is allocated in it")]
     NoAllocations(String),
     /// A picture would be empty.
-    #[error("{}: no such picture of {name}, which has no {lacks}", path.display())]
+    #[error("{}: no such picture of {name}, which has no {lacks}", printable(path))]
     NoPicture {
         /// The picture.
         path: PathBuf,
@@ -77,14 +77,22 @@ pub enum Failure {
         /// What is not in it.
         lacks: &'static str,
     },
+    /// A picture cannot be drawn.
+    #[error("{}: cannot be drawn: {why}", printable(path))]
+    NotDrawn {
+        /// The picture.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The output would replace the input.
-    #[error("{}: the snapshot itself, which the trace would replace: give the trace another name", .0.display())]
+    #[error("{}: this is the input, which would be replaced: give the output another name", printable(.0))]
     IsInput(PathBuf),
     /// An option that does not go with the others, or with this input.
     #[error("{0}\n\nFor more information, try '--help'.")]
     Usage(String),
     /// A snapshot cannot be read twice.
-    #[error("{name}: cannot be kept in a temporary file: {error}")]
+    #[error("{name}: cannot be kept in a temporary file in {}: {error}", printable(&std::env::temp_dir()))]
     Spool {
         /// The snapshot.
         name: String,
@@ -92,7 +100,7 @@ pub enum Failure {
         error: io::Error,
     },
     /// A file for output cannot be written.
-    #[error("{}: cannot be written: {error}", path.display())]
+    #[error("{}: cannot be written: {error}", printable(path))]
     File {
         /// The file.
         path: PathBuf,
@@ -100,7 +108,7 @@ pub enum Failure {
         error: io::Error,
     },
     /// The output cannot be written.
-    #[error("the output cannot be written: {0}")]
+    #[error("standard output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
 
@@ -142,6 +150,12 @@ impl Failure {
 
     /// Whether the reader of the output has had enough, as in `accel info | head -1`.
     pub fn is_closed_pipe(&self) -> bool {
-        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+        let error = match self {
+            Self::Output(error) => error,
+            Self::Recorded(FileError::Io { source, .. })
+            | Self::Plot(PlotError::File(FileError::Io { source, .. })) => source,
+            _ => return false,
+        };
+        error.kind() == io::ErrorKind::BrokenPipe
     }
 }

@@ -1,10 +1,16 @@
 //! The `accel` program.
 
+mod signals;
+
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use accelerator_cli::commands;
 use accelerator_cli::commands::Command;
+use accelerator_cli::console::tell;
+use accelerator_cli::{Failure, commands};
+use accelerator_core::printable;
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 /// Devices, trace replay, conformance and reports on your own machine.
 #[derive(Parser)]
@@ -15,14 +21,38 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // Wrong usage ends here, with exit status 2, as far as it shows without the input.
-    let Arguments { command } = Arguments::parse();
-    match commands::run(command) {
+    signals::watch();
+    let ended = match Arguments::try_parse() {
+        Ok(Arguments { command }) => commands::run(command),
+        Err(told) => told_by_clap(told),
+    };
+    // What is still in the buffer may not fit, either.
+    let ended = ended.and_then(|status| Ok(io::stdout().flush().map(|()| status)?));
+    match ended {
         Ok(status) => status,
-        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_pipe() => signals::end_by_closed_pipe(),
         Err(error) => {
-            eprintln!("accel: {error}");
+            tell(&error);
             error.status()
         }
     }
+}
+
+/// The help and the version, or what is wrong with the arguments as far as that shows without the input.
+fn told_by_clap(mut told: clap::Error) -> Result<ExitCode, Failure> {
+    let escaped = told.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(text) => Some((kind, printable(text))).filter(|(_, shown)| shown != text),
+        _ => None,
+    });
+    for (kind, shown) in escaped.collect::<Vec<_>>() {
+        told.insert(kind, ContextValue::String(shown));
+        told.remove(ContextKind::Suggested); // it may have the same text
+    }
+    let text = told.render().to_string();
+    if told.use_stderr() {
+        let _ = io::stderr().write_all(text.as_bytes()); // there is nobody else to tell
+        return Ok(ExitCode::from(2));
+    }
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }

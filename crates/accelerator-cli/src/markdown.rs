@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use accelerator_core::printable;
+
 /// A table in Markdown whose columns are aligned as plain text, too: the first to the left, the others to the right.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -25,9 +27,9 @@ impl Table {
     }
 }
 
-/// What does not end the cell.
+/// What neither ends the cell nor is obeyed by a terminal.
 fn escaped(cell: &str) -> String {
-    cell.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
+    printable(&cell.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 impl fmt::Display for Table {

@@ -9,10 +9,21 @@ mod bench;
 mod compare;
 #[path = "program/convert.rs"]
 mod convert;
+#[path = "program/escapes.rs"]
+mod escapes;
 #[path = "program/opencl.rs"]
 mod opencl;
+#[cfg(unix)]
+#[path = "program/outputs.rs"]
+mod outputs;
 #[path = "program/report.rs"]
 mod report;
+#[cfg(unix)]
+#[path = "program/signals.rs"]
+mod signals;
+#[cfg(target_os = "linux")]
+#[path = "program/streams.rs"]
+mod streams;
 #[path = "program/tracker.rs"]
 mod tracker;
 #[path = "program/verify.rs"]

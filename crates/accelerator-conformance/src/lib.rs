@@ -19,7 +19,7 @@ pub use controls::Controls;
 pub use faulty::{Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
 pub use mappings::PhysicalRange;
 pub use sim::{Sim, SimEvent, SimPtr, SimStream};
-pub use suite::{Capability, CaseReport, Group, Plan, Report, Suite, Verdict, unavailable};
+pub use suite::{Capability, CaseReport, Group, Plan, PlannedCase, Report, Suite, Verdict, unavailable};
 
 /// The test harness, as far as the suite's interface speaks of it.
 #[doc(no_inline)]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
+use accelerator_core::printable;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::bench::{Bench, Effort, Scenario, header};
@@ -97,5 +98,5 @@ fn ops_of(text: &str) -> Result<NonZeroU64, Failure> {
 
 /// As clap says it of an option whose values are all of one kind.
 fn in_count(text: &str, expected: &str) -> Failure {
-    Failure::Usage(format!("invalid value '{text}' for '--count <SCENARIO> <OPS>': {expected}"))
+    Failure::Usage(format!("invalid value '{}' for '--count <SCENARIO> <OPS>': {expected}", printable(text)))
 }

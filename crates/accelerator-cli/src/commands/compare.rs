@@ -2,11 +2,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use accelerator_core::printable;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::convert::tell;
 use super::replay::input;
 use crate::compare::{Comparison, LEGEND, Setting, Trace, markdown, summary, text};
+use crate::console::warn;
 use crate::convert::Options;
 use crate::failure::Failure;
 use crate::trace::BUNDLED;
@@ -62,11 +63,11 @@ pub(super) fn trace(path: &Path, device: Option<u32>) -> Result<Trace, Failure> 
     let (source, converted) = input(Some(path), &options)?;
     let trace = Trace::read(source)?;
     if trace.left_out > 0 {
-        tell(&[format!(
+        warn(&format!(
             "{}: lines that change the settings, the size of the device or what its driver fails are left out ({})",
-            path.display(),
+            printable(path),
             trace.left_out
-        )]);
+        ));
     }
     Ok(match converted {
         Some(converted) => trace.recorded_with(converted.config),

@@ -1,11 +1,16 @@
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use accelerator_core::Accelerator;
+use accelerator_conformance::{PlannedCase, Report, Verdict};
+use accelerator_core::{Accelerator, printable};
 use clap::Args;
 
 use crate::backends::{Choice, Job, Offered};
+use crate::console::printable_lines;
 use crate::failure::Failure;
+use crate::parallel::on_threads;
 
 /// What to run.
 #[derive(Args)]
@@ -18,29 +23,66 @@ pub struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let filter = arguments.filter.clone();
-    let plan = arguments.backend.conformance();
-    let report = plan.run(&libtest_mimic::Arguments { filter, ..Default::default() });
-    let mut out = std::io::stdout();
-    if let Some(subject) = arguments.backend.run(Subject) {
-        writeln!(out, "{subject}")?;
+    arguments.backend.run(arguments)
+}
+
+impl Job for &Arguments {
+    type Outcome = Result<ExitCode, Failure>;
+
+    fn with<B: Offered>(self) -> Self::Outcome {
+        let all = B::suite().cases();
+        let filter = self.filter.as_deref().unwrap_or_default();
+        let (chosen, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|case| case.trial().contains(filter));
+        if chosen.is_empty() {
+            return Err(Failure::NoCase(filter.to_owned()));
+        }
+        let report = told(chosen, others.len())?;
+        let mut out = io::stdout().lock();
+        if let Some(subject) = subject::<B>() {
+            writeln!(out, "{subject}")?;
+        }
+        write!(out, "{}", printable_lines(&report.to_string()))?;
+        Ok(report.exit_code())
     }
-    write!(out, "{report}")?;
-    if report.cases.is_empty() {
-        return Err(Failure::NoCase(arguments.filter.clone().unwrap_or_default()));
-    }
-    Ok(report.exit_code())
+}
+
+/// Runs the cases, and tells of each as soon as it is done, as the test harness does. That would end with a panic
+/// where its output cannot be written.
+fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure> {
+    let started = Instant::now();
+    let width = cases.iter().map(|case| case.trial().chars().count()).max().unwrap_or(0);
+    let cases_are = if cases.len() == 1 { "case" } else { "cases" };
+    writeln!(io::stdout(), "\nrunning {} {cases_are}", cases.len())?;
+    let done = Mutex::new(Vec::with_capacity(cases.len()));
+    on_threads(cases.into_iter(), |case: PlannedCase| {
+        let report = case.run();
+        let verdict = match &report.verdict {
+            Verdict::Passed => "ok".to_owned(),
+            Verdict::Failed(_) => "FAILED".to_owned(), // why, the report says
+            excuse => format!("ignored ({})", printable(&excuse.to_string())),
+        };
+        writeln!(io::stdout(), "test {:<width$} ... {verdict}", report.trial)?;
+        done.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+        Ok(())
+    })?;
+    let report = Report::of(done.into_inner().unwrap_or_else(PoisonError::into_inner));
+    let conclusion = &report.conclusion;
+    writeln!(
+        io::stdout(),
+        "\nresult: {}. {} passed; {} failed; {} ignored; {filtered_out} filtered out; finished in {:.2} s\n",
+        if report.has_failed() { "FAILED" } else { "ok" },
+        conclusion.num_passed,
+        conclusion.num_failed,
+        conclusion.num_ignored,
+        started.elapsed().as_secs_f64()
+    )?;
+    Ok(report)
 }
 
 /// What the suite ran on, in the driver's words.
-struct Subject;
-
-impl Job for Subject {
-    type Outcome = Option<String>;
-
-    fn with<B: Offered>(self) -> Option<String> {
-        let accelerator = Accelerator::<B>::open(0).ok()?;
-        let properties = accelerator.properties();
-        Some(format!("on {}: {} ({})", accelerator.device(), properties.name, properties.driver))
-    }
+fn subject<B: Offered>() -> Option<String> {
+    let accelerator = Accelerator::<B>::open(0).ok()?;
+    let (device, properties) = (accelerator.device(), accelerator.properties());
+    Some(format!("on {device}: {} ({})", printable(&properties.name), printable(&properties.driver)))
 }

@@ -7,6 +7,8 @@ use clap::Args;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::outputs;
+use crate::console::{tell, warn};
 use crate::convert::{Converted, Options, SnapshotFile, Written, convert};
 use crate::failure::Failure;
 
@@ -25,31 +27,17 @@ pub struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    outputs::check(arguments.output.as_deref(), Some(&arguments.snapshot))?;
     let opened = SnapshotFile::named(&arguments.snapshot)?;
     let mut snapshot = opened.map_err(|trace| Failure::NoSnapshot(trace.name().to_owned()))?;
     let options = Options { device: arguments.device, ..Options::default() };
     let converted = match &arguments.output {
         None => written(&mut snapshot, &options, io::stdout().lock())?.0,
-        Some(path) if is_same_file(path, &arguments.snapshot) => return Err(Failure::IsInput(path.clone())),
         Some(path) => to_file(&mut snapshot, &options, path)?,
     };
-    tell(&converted.warnings);
-    eprintln!("accel: {} operations of device {}", converted.operations, converted.device);
+    converted.warnings.iter().for_each(|warning| warn(warning));
+    tell(format_args!("{} operations of device {}", converted.operations, converted.device));
     Ok(ExitCode::SUCCESS)
-}
-
-/// Says on standard error what is not as it was recorded.
-pub(super) fn tell(warnings: &[String]) {
-    for warning in warnings {
-        eprintln!("accel: warning: {warning}");
-    }
-}
-
-fn is_same_file(output: &Path, input: &Path) -> bool {
-    match (output.canonicalize(), input.canonicalize()) {
-        (Ok(output), Ok(input)) => output == input && output.is_file(),
-        _ => false,
-    }
 }
 
 /// Writes the trace whole or not at all.

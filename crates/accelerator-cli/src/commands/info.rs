@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use accelerator_core::{Accelerator, Backend, Bytes, MemoryInfo, MemoryInfoSource, Result};
+use accelerator_core::{Accelerator, Backend, Bytes, MemoryInfo, MemoryInfoSource, Result, printable};
 use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
 
@@ -55,7 +55,7 @@ impl Job for &mut Devices {
 
     fn with<B: Offered>(self) {
         let count = B::probe().unwrap_or_else(|unavailable| {
-            self.missing.push((B::KIND.to_string(), unavailable.reason));
+            self.missing.push((B::KIND.to_string(), unavailable.to_string()));
             0
         });
         for ordinal in 0..count {
@@ -77,10 +77,10 @@ impl Devices {
         };
         self.table.add_row([
             device.to_string(),
-            properties.name.clone(),
+            printable(&properties.name),
             Bytes(total).to_string(),
             free,
-            properties.driver.clone(),
+            printable(&properties.driver),
         ]);
         let uuid = properties.uuid.map(|uuid| format!("UUID {uuid}"));
         let address = properties.pci_address.map(|address| format!("PCI address {address}"));

@@ -6,6 +6,7 @@ mod compare;
 mod conformance;
 mod convert;
 mod info;
+mod outputs;
 mod replay;
 mod report;
 mod tracker;

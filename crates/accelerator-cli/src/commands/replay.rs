@@ -5,13 +5,15 @@ use std::process::ExitCode;
 use accelerator_conformance::Controls;
 use accelerator_core::{Accelerator, AllocatorConfig, ContextsOf, Recording, parse_bytes};
 use accelerator_tracker::snapshot::MemorySnapshot;
+use accelerator_tracker::temporary_file;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::compare;
-use super::convert::{tell, written};
+use super::convert::written;
+use super::{compare, outputs};
 use crate::backends::{Choice, Job, Offered};
 use crate::compare::Setting;
+use crate::console::warn;
 use crate::convert::{Converted, Options, SnapshotFile};
 use crate::failure::Failure;
 use crate::replay::{Outcome, PlainOutput, Replayer, Setup, Summary};
@@ -72,6 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         )));
     }
     let default = if arguments.plain { Choice::Sim } else { Choice::Host };
+    outputs::check(arguments.snapshot.as_deref(), traces.first().map(PathBuf::as_path))?;
     arguments.backend.unwrap_or(default).run(arguments)
 }
 
@@ -114,7 +117,7 @@ fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
         replay.with_summary(lines, recorded.as_ref())?;
     }
     if let (true, (operations, Some(time))) = (arguments.time, replay.replayer.operations()) {
-        eprintln!("time_ns {} ops {operations}", time.as_nanos());
+        writeln!(std::io::stderr(), "time_ns {} ops {operations}", time.as_nanos())?;
     }
     if let Some(path) = &arguments.snapshot {
         let mut snapshot = MemorySnapshot::default();
@@ -139,8 +142,12 @@ pub(super) fn input(path: Option<&Path>, options: &Options) -> Result<(Source, O
     };
     let name = snapshot.name();
     let spooling = |error| Failure::Spool { name: name.clone(), error };
-    let (converted, mut file) = written(&mut snapshot, options, tempfile::tempfile().map_err(spooling)?)?;
-    tell(&converted.warnings);
+    let written = written(&mut snapshot, options, temporary_file().map_err(spooling)?);
+    let (converted, mut file) = written.map_err(|failure| match failure {
+        Failure::Output(error) => spooling(error),
+        of_the_input => of_the_input,
+    })?;
+    converted.warnings.iter().for_each(|warning| warn(warning));
     file.rewind().map_err(spooling)?;
     Ok((Source::from_file(&name, file)?, Some(converted)))
 }

@@ -1,6 +1,3 @@
-use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use accelerator_core::{GIB, PoolStat};
@@ -10,6 +7,7 @@ use super::capacity::smallest;
 use super::setting::Setting;
 use super::trace::Trace;
 use crate::failure::Failure;
+use crate::parallel::on_threads;
 use crate::replay::Outcome;
 
 /// A trace under several settings.
@@ -115,24 +113,4 @@ impl Row {
     pub(crate) fn overhead(&self) -> f64 {
         self.reserved as f64 / self.requested as f64
     }
-}
-
-/// Does all of this, several at a time.
-fn on_threads<T: Send>(
-    work: impl Iterator<Item = T> + Send,
-    run: impl Fn(T) -> Result<(), Failure> + Sync,
-) -> Result<(), Failure> {
-    let work = Mutex::new(work);
-    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let worker = || {
-        while let Some(item) = next() {
-            run(item)?;
-        }
-        Ok(())
-    };
-    let count = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..count).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    })
 }

@@ -1,11 +1,12 @@
 //! Snapshots that are read twice.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use accelerator_tracker::FileError;
+use accelerator_core::printable;
 use accelerator_tracker::snapshot::{MemorySnapshot, SnapshotVisitor, visit};
+use accelerator_tracker::{FileError, temporary_file};
 
 use crate::failure::Failure;
 use crate::trace::{Source, SourceError};
@@ -49,7 +50,7 @@ impl SnapshotFile {
     /// # Errors
     /// [`Failure`], for a file that cannot be opened or, where it is compressed, not be unpacked to a temporary one.
     pub fn open(path: &Path) -> Result<Result<Self, Source>, Failure> {
-        let name = path.display().to_string();
+        let name = printable(path);
         let mut file = File::open(path).map_err(|error| SourceError::Open { name, error })?;
         let mut start = [0; 2];
         // What a pipe gives is gone then.
@@ -70,7 +71,7 @@ impl SnapshotFile {
             return Ok(Err(source));
         }
         let name = source.name().to_owned();
-        let spooled = tempfile::tempfile().and_then(|mut file| {
+        let spooled = temporary_file().and_then(|mut file| {
             io::copy(&mut source.into_rest(), &mut file)?;
             Ok(file)
         });
@@ -81,14 +82,14 @@ impl SnapshotFile {
     }
 
     /// All of it, from its start.
-    pub(crate) fn into_rest(mut self) -> io::Result<impl Read> {
+    pub(crate) fn into_rest(mut self) -> io::Result<impl BufRead> {
         self.file.rewind()?;
-        Ok(self.file)
+        Ok(BufReader::new(self.file))
     }
 
     /// What it is called in messages.
     pub fn name(&self) -> String {
-        self.name.display().to_string()
+        printable(&self.name)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use accelerator_core::printable;
+
 use crate::trace::Op;
 
 /// A line of the trace that a history becomes.
@@ -51,7 +53,6 @@ impl<'a> Output<'a> {
     }
 
     pub(super) fn comment(&mut self, text: &str) -> io::Result<()> {
-        let line = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-        (self.sink)(Written::Comment(line))
+        (self.sink)(Written::Comment(printable(text)))
     }
 }

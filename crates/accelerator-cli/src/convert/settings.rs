@@ -1,6 +1,7 @@
 //! The settings of a snapshot, as a `conf` line.
 
 use accelerator_core::{AllocatorConfig, MIB, RoundupDivisions};
+use accelerator_tracker::excerpt;
 use accelerator_tracker::snapshot::Setting;
 
 /// What PyTorch's file tells of the settings at its end, as far as we offer them. What we do not is warned of.
@@ -20,7 +21,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
         }
     }
     for setting in refused {
-        warnings.push(format!("recorded with `{setting}`, which is not offered here: left out"));
+        warnings.push(format!("recorded with `{}`, which is not offered here: left out", excerpt(setting)));
     }
     if let Some(Setting::Integer(bytes)) = named("max_split_size") {
         config.max_split_size = u64::try_from(*bytes).unwrap_or(u64::MAX);

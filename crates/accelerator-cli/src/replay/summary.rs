@@ -1,7 +1,7 @@
 use std::fmt::Write;
 
 use accelerator_conformance::Controls;
-use accelerator_core::{Bytes, Statistics, memory_summary};
+use accelerator_core::{Bytes, Statistics, memory_summary, printable};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::replayer::{Expandable, Outcome, Replayer};
@@ -41,7 +41,7 @@ impl Summary {
         if let Some(values) = table.column_mut(1) {
             values.set_cell_alignment(CellAlignment::Right);
         }
-        let name = &accelerator.properties().name;
+        let name = printable(&accelerator.properties().name);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\n{trace} on {device} ({name})\n\n{table}");
         text

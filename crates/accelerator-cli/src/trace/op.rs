@@ -1,6 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use accelerator_tracker::excerpt;
+
 /// One operation of a trace.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the fields are named by the format")]
@@ -81,21 +83,13 @@ impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "expected {}, ", self.expected)?;
         match &self.found {
-            Some(found) => write!(f, "but found `{}`", shown(found)),
+            Some(found) => write!(f, "but found `{}`", excerpt(found)),
             None => f.write_str("but the line ends"),
         }
     }
 }
 
 impl std::error::Error for ParseError {}
-
-/// A word as it may be shown: what is no text, or long, may come from a file that is no trace.
-fn shown(word: &str) -> String {
-    const LONGEST: usize = 32;
-    let start: String = word.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    let rest = if word.chars().nth(LONGEST).is_some() { "…" } else { "" };
-    start + rest
-}
 
 /// Reads one line; `None`: it is empty or a comment.
 ///

@@ -2,6 +2,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
+use accelerator_core::printable;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
 use super::bundled::BUNDLED;
@@ -76,7 +77,7 @@ impl Source {
     /// # Errors
     /// [`SourceError::Open`].
     pub fn open(path: &Path) -> Result<Self, SourceError> {
-        let name = path.display().to_string();
+        let name = printable(path);
         match File::open(path) {
             Ok(file) => Self::new(name, BufReader::new(file)),
             Err(error) => Err(SourceError::Open { name, error }),

@@ -1,7 +1,7 @@
 //! Runs of `accel`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 pub(crate) const INFO: [&str; 3] = ["info", "--backend", "opencl"];
@@ -60,6 +60,19 @@ impl Ended {
         assert!(self.error.contains(message), "expected `{message}` in:\n{}", self.error);
         assert!(!self.error.contains("backtrace") && !self.error.contains("panicked"), "{}", self.error);
     }
+}
+
+/// A file that PyTorch wrote.
+pub(crate) fn of_pytorch(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/pytorch").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+/// An empty folder of a test of its own.
+pub(crate) fn empty_folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    folder(name)
 }
 
 /// A file in the folder of this test run.

@@ -58,7 +58,8 @@ fn a_trace_comes_out_the_same_from_wherever_the_snapshot_comes() {
 fn a_file_stays_until_the_trace_is_whole() {
     let content = std::fs::read(snapshot()).unwrap();
     let own = file("own.pickle", &content);
-    run(&["convert", text(&own), "-o", text(&own)]).fails(1, "own.pickle: the snapshot itself");
+    run(&["convert", text(&own), "-o", text(&own)])
+        .fails(1, "own.pickle: this is the input, which would be replaced");
     assert!(std::fs::read(&own).unwrap() == content);
 
     let earlier = file("earlier.trace", b"stats\n");

@@ -7,16 +7,7 @@ use accelerator_cli::trace::BUNDLED;
 use accelerator_tracker::snapshot::MemorySnapshot;
 use accelerator_tracker::tracker::TrackerStats;
 
-use crate::accel::{Ended, accel, file, folder, run, run_with_input};
-
-fn of_pytorch(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/data/pytorch")
-        .join(name)
-        .to_str()
-        .unwrap()
-        .to_owned()
-}
+use crate::accel::{Ended, accel, file, folder, of_pytorch, run, run_with_input};
 
 #[test]
 fn the_bundled_trace_as_page_pictures_and_events() {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use accelerator_core::Backend;
 use libtest_mimic::{Arguments, Trial};
 
-pub use self::plan::Plan;
+pub use self::plan::{Plan, PlannedCase};
 pub use self::report::{CaseReport, Group, Report, Verdict};
 pub use self::requirement::unavailable;
 
@@ -98,9 +98,9 @@ impl<B: Backend> Suite<B> {
         Plan::of(self)
     }
 
-    /// Runs the cases one after the other, each when it is asked for: for programs that make a report of their own, since
-    /// the test harness prints. A case that is listed but does not exist is told by the trials alone.
-    pub fn cases(self) -> impl ExactSizeIterator<Item = CaseReport> {
+    /// The cases, for programs that run them and tell of them themselves, since the test harness prints. A case that
+    /// is listed but does not exist is told by the trials alone.
+    pub fn cases(self) -> Vec<PlannedCase> {
         plan::cases(self)
     }
 

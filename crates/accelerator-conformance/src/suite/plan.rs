@@ -113,10 +113,34 @@ fn trial<B: Backend>(case: Case<B>, listing: Listing, shared: Arc<Shared<B>>, re
     })
 }
 
-/// The cases of one suite, each run when it is asked for.
-pub(super) fn cases<B: Backend>(suite: Suite<B>) -> impl ExactSizeIterator<Item = CaseReport> {
+/// A case of a suite that a program runs itself.
+#[must_use = "run it"]
+pub struct PlannedCase {
+    trial: String,
+    run: Box<dyn FnOnce() -> CaseReport + Send>,
+}
+
+impl PlannedCase {
+    /// The name of its trial.
+    pub fn trial(&self) -> &str {
+        &self.trial
+    }
+
+    /// Runs it.
+    pub fn run(self) -> CaseReport {
+        (self.run)()
+    }
+}
+
+pub(super) fn cases<B: Backend>(suite: Suite<B>) -> Vec<PlannedCase> {
     let Listed { shared, cases, unknown: _ } = Listed::of(suite);
-    cases.into_iter().map(move |(case, listing)| shared.report(&case, &listing))
+    let shared = Arc::new(shared);
+    let planned = |(case, listing)| {
+        let shared = Arc::clone(&shared);
+        let trial = shared.trial_name(&case);
+        PlannedCase { trial, run: Box::new(move || shared.report(&case, &listing)) }
+    };
+    cases.into_iter().map(planned).collect()
 }
 
 impl<B: Backend> Listed<B> {

@@ -121,6 +121,18 @@ pub struct Report {
 }
 
 impl Report {
+    /// One of cases that a program has run itself, in any order.
+    pub fn of(mut cases: Vec<CaseReport>) -> Self {
+        cases.sort_by(|one, other| (one.number, &one.trial).cmp(&(other.number, &other.trial)));
+        let count = |is: fn(&Verdict) -> bool| cases.iter().filter(|case| is(&case.verdict)).count() as u64;
+        let num_passed = count(|verdict| matches!(verdict, Verdict::Passed));
+        let num_failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
+        let num_ignored = cases.len() as u64 - num_passed - num_failed;
+        let conclusion =
+            Conclusion { num_filtered_out: 0, num_passed, num_failed, num_ignored, num_measured: 0 };
+        Self { cases, conclusion }
+    }
+
     /// Success, or what `cargo test` takes for a failure.
     pub fn exit_code(&self) -> ExitCode {
         self.conclusion.exit_code()

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::io::{self, Read};
 use std::path::Path;
 
 use accelerator_core::AllocatorConfig;
@@ -9,7 +8,7 @@ use accelerator_tracker::snapshot::MemorySnapshot;
 use accelerator_tracker::tracker::TrackerStats;
 
 use super::{Arguments, replayed};
-use crate::commands::convert::tell;
+use crate::console::warn;
 use crate::convert::{Passes, SnapshotFile, chosen};
 use crate::failure::Failure;
 use crate::replay::Setup;
@@ -58,7 +57,7 @@ impl Input {
             return Ok(Self::Trace(source));
         }
         let name = source.name().to_owned();
-        let stats = tracked(&name, source.into_rest())?;
+        let stats = TrackerStats::read(source.into_rest(), &name)?;
         Ok(Self::Tracker(name, stats))
     }
 
@@ -72,12 +71,11 @@ impl Input {
             Err(error) => return Err(error.into()),
         };
         let content = pickle.into_rest().map_err(|error| Failure::Spool { name: name.clone(), error })?;
-        match tracked(&name, content) {
+        match TrackerStats::read(content, &name) {
             Ok(stats) => Ok(Self::Tracker(name, stats)),
             // At byte 0 all of it is wrong, behind that a part of what is one.
-            Err(error @ Failure::Recorded(FileError::Content { offset: 1.., .. })) => Err(error),
-            Err(Failure::Recorded(_)) => Err(no_snapshot.into()),
-            Err(error) => Err(error),
+            Err(error @ FileError::Content { offset: 1.., .. }) => Err(error.into()),
+            Err(_) => Err(no_snapshot.into()),
         }
     }
 
@@ -108,25 +106,6 @@ impl Input {
     }
 }
 
-/// The file of a tracker, from wherever it comes.
-fn tracked(name: &str, mut content: impl Read) -> Result<TrackerStats, Failure> {
-    let spooled = tempfile::NamedTempFile::new().and_then(|mut file| {
-        io::copy(&mut content, &mut file)?;
-        Ok(file)
-    });
-    let file = spooled.map_err(|error| Failure::Spool { name: name.to_owned(), error })?;
-    TrackerStats::load(file.path()).map_err(|mut error| {
-        if let FileError::Io { path, .. }
-        | FileError::Content { path, .. }
-        | FileError::Pickle { path, .. }
-        | FileError::Stopped { path, .. } = &mut error
-        {
-            *path = name.into();
-        }
-        error.into()
-    })
-}
-
 /// The device that was asked for, or the one with the longest history.
 fn device(snapshot: &MemorySnapshot, name: &str, wanted: Option<u32>) -> Result<u32, Failure> {
     let histories = (0..).zip(&snapshot.device_traces).filter(|(_, history)| !history.is_empty());
@@ -135,6 +114,6 @@ fn device(snapshot: &MemorySnapshot, name: &str, wanted: Option<u32>) -> Result<
     let mut entries: BTreeMap<_, _> = noted.chain(segments).map(|device| (device, 0)).collect();
     entries.extend(histories.map(|(device, history)| (device, history.len() as u64)));
     let (device, warning) = chosen(&entries, wanted).map_err(|error| Failure::in_snapshot(name, error))?;
-    tell(warning.as_slice());
+    warning.iter().for_each(|warning| warn(warning));
     Ok(device)
 }

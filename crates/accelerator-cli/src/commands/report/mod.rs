@@ -8,12 +8,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use accelerator_core::{AllocatorConfig, Bytes};
+use accelerator_core::{AllocatorConfig, Bytes, printable};
 use accelerator_tracker::picture::{Profile, Series};
-use accelerator_tracker::plot::{Along, ColorBy, Picture, Theme};
-use accelerator_tracker::{perfetto, report};
+use accelerator_tracker::plot::{Along, ColorBy, Picture, PlotError, Theme};
+use accelerator_tracker::{is_standard_output, perfetto, report};
 use clap::{ArgGroup, Args, ValueEnum};
 
+use super::outputs;
 use super::replay::{capacity, config};
 use crate::failure::Failure;
 
@@ -82,6 +83,8 @@ enum Choice {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     arguments.check_outputs()?;
+    let input = arguments.input.as_deref();
+    outputs::check(arguments.output.iter().chain(&arguments.perfetto).map(PathBuf::as_path), input)?;
     let profile = input::profile(arguments)?;
     let choice = arguments.picture.unwrap_or(Choice::Memory);
     let picture = choice.of(&profile);
@@ -93,15 +96,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         if extension(path) == "html" {
             report::save(&profile, path)?;
         } else {
-            picture.save(&profile, path, theme)?;
+            save(picture, &profile, path, theme)?;
         }
         tell(path)?;
     }
     if let Some(folder) = &arguments.pictures {
         fs::create_dir_all(folder).map_err(|error| Failure::file(folder, error))?;
-        for (name, picture) in Picture::all(&profile) {
-            let path = folder.join(name).with_extension("svg");
-            picture.save(&profile, &path, theme)?;
+        let pictures = Picture::all(&profile).into_iter();
+        let pictures: Vec<_> =
+            pictures.map(|(name, picture)| (folder.join(name).with_extension("svg"), picture)).collect();
+        outputs::check(pictures.iter().map(|(path, _)| path.as_path()), input)?;
+        for (path, picture) in pictures {
+            save(picture, &profile, &path, theme)?;
             tell(&path)?;
         }
     }
@@ -132,10 +138,20 @@ impl Arguments {
     }
 }
 
-/// What was written.
+fn save(picture: Picture, profile: &Profile, path: &Path, theme: Theme) -> Result<(), Failure> {
+    picture.save(profile, path, theme).map_err(|error| match error {
+        PlotError::Drawing(why) => Failure::NotDrawn { path: path.to_owned(), why },
+        error => error.into(),
+    })
+}
+
+/// Which file was written. Where that is no file, or is this output itself, there is nothing to tell.
 fn tell(path: &Path) -> Result<(), Failure> {
-    let size = fs::metadata(path).map_err(|error| Failure::file(path, error))?.len();
-    Ok(writeln!(std::io::stdout(), "{}: {}", path.display(), Bytes(size))?)
+    let found = fs::metadata(path).map_err(|error| Failure::file(path, error))?;
+    match found.is_file() && !is_standard_output(path) {
+        true => Ok(writeln!(std::io::stdout(), "{}: {}", printable(path), Bytes(found.len()))?),
+        false => Ok(()),
+    }
 }
 
 fn output(path: &str) -> Result<PathBuf, String> {

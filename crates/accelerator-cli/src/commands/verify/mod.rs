@@ -10,13 +10,14 @@ mod section;
 mod subject;
 mod timing;
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use accelerator_conformance::PlannedCase;
 use accelerator_core::{Accelerator, AllocatorConfig, Device, Error};
+use accelerator_tracker::write_whole;
 use clap::Args;
 
 use self::report::Report;
@@ -47,16 +48,18 @@ impl Job for &Arguments {
 
     fn with<B: Offered>(self) -> Self::Outcome {
         let accelerator = open::<B>()?;
-        let output = self.output.as_deref().map(create).transpose()?; // before the work, which takes minutes
-        let report = report::<B>(accelerator, self.quick);
-        let text = report.to_string();
-        match (output, &self.output) {
-            (Some(mut file), Some(path)) => {
-                file.write_all(text.as_bytes()).map_err(|error| Failure::file(path, error))?;
-            }
-            _ => io::stdout().write_all(text.as_bytes())?,
+        let mut has_failed = false;
+        let mut work = |out: &mut dyn Write| {
+            let report = report::<B>(accelerator, self.quick);
+            has_failed = report.has_failed();
+            write!(out, "{report}")
+        };
+        match &self.output {
+            // What cannot be written is told before the work, which takes minutes.
+            Some(path) => write_whole(path, work)?,
+            None => work(&mut io::stdout())?,
         }
-        Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
@@ -68,15 +71,13 @@ fn open<B: Offered>() -> Result<&'static Accelerator<B>, Failure> {
     Ok(Accelerator::new(backend, 0, AllocatorConfig::default())?)
 }
 
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| Failure::file(path, error))
-}
-
 fn report<B: Offered>(accelerator: &'static Accelerator<B>, quick: bool) -> Report {
     let started = Instant::now();
     let facts = subject::facts(accelerator);
     let mut sections = Sections::new();
-    sections.run("Conformance", |progress| conformance::check(B::suite().cases(), progress));
+    sections.run("Conformance", |progress| {
+        conformance::check(B::suite().cases().into_iter().map(PlannedCase::run), progress)
+    });
     sections.run("Kernel", move |_| kernel::check(accelerator, B::SAXPY));
     sections.run("Replays", move |progress| replays::check(accelerator, B::replayed, progress));
     sections.run("Bandwidth", move |progress| bandwidth::measure(accelerator, quick, progress));

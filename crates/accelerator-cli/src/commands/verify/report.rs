@@ -2,8 +2,9 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use accelerator_core::Device;
+use accelerator_core::{Device, printable};
 
+use crate::console::printable_lines;
 use crate::markdown::Table;
 
 /// What was found about a device.
@@ -75,7 +76,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, name, facts, quick, took, sections } = self;
-        writeln!(f, "# accel verify on {device} ({name}): {}\n", self.verdict())?;
+        writeln!(f, "# accel verify on {device} ({}): {}\n", printable(name), self.verdict())?;
         let mut table = Table::of_words(["", ""]);
         for (name, value) in facts {
             table.add([*name, value]);
@@ -92,7 +93,7 @@ impl fmt::Display for Section {
         let Self { title, outcome } = self;
         match outcome {
             Outcome::Held(text) => write!(f, "## {title}: held\n\n{text}"),
-            Outcome::NotRun(why) => writeln!(f, "## {title}: not run\n\n{why}"),
+            Outcome::NotRun(why) => writeln!(f, "## {title}: not run\n\n{}", printable_lines(why)),
             Outcome::Failed(text, wrong) => {
                 writeln!(f, "## {title}: FAILED\n")?;
                 wrong.iter().try_for_each(|what| writeln!(f, "* {}", indented(what)))?;
@@ -104,7 +105,7 @@ impl fmt::Display for Section {
 
 /// Text of several lines as one point of a list.
 pub(super) fn indented(text: &str) -> String {
-    text.trim_end().replace('\n', "\n  ")
+    printable_lines(text.trim_end()).replace('\n', "\n  ")
 }
 
 #[cfg(test)]
@@ -147,6 +148,16 @@ mod tests {
         ] {
             assert_eq!(title(outcomes), (format!("{start}{verdict}"), has_failed));
         }
+    }
+
+    #[test]
+    fn a_driver_reached_the_terminal_with_what_it_said() {
+        const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\u{202e}|beads";
+        let outcomes = vec![Outcome::failed(HOSTILE.to_owned()), Outcome::NotRun(HOSTILE.to_owned())];
+        let (name, facts) = (HOSTILE.to_owned(), vec![("driver", HOSTILE.to_owned())]);
+        let text = Report { name, facts, ..report(outcomes) }.to_string();
+        assert_eq!(text.matches(r"\u{1b}[2J\u{9b}31m\u{202e}").count(), 4, "{text}");
+        assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{text}");
     }
 
     #[test]

@@ -1,0 +1,27 @@
+//! Work on as many threads as there are processors.
+
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::failure::Failure;
+
+/// Does all of this, several at a time. A thread stops at its first failure, and the first of them is the answer.
+pub(crate) fn on_threads<T: Send>(
+    work: impl Iterator<Item = T> + Send,
+    run: impl Fn(T) -> Result<(), Failure> + Sync,
+) -> Result<(), Failure> {
+    let work = Mutex::new(work);
+    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let worker = || {
+        while let Some(item) = next() {
+            run(item)?;
+        }
+        Ok(())
+    };
+    let count = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
