@@ -1,6 +1,7 @@
 //! Random programs on the caching allocator, compared with a naive model after every step.
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
+mod cases;
 #[path = "property/compact.rs"]
 mod compact;
 #[path = "property/expandable.rs"]
@@ -8,21 +9,17 @@ mod expandable;
 mod model;
 #[path = "property/pinned.rs"]
 mod pinned;
+#[path = "property/streams.rs"]
+mod streams;
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{DriverErrorKind, MIB};
 use proptest::strategy::Strategy;
-use proptest::test_runner::Config;
 
+use cases::check;
 use model::machine::{Driver, Machine};
 use model::program::{Op, Program, programs};
 use model::settings::Settings;
-
-/// The environment variable `PROPTEST_CASES` asks for more.
-fn config(cases: u32) -> Config {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
-    Config { cases, failure_persistence: None, ..Config::default() }
-}
 
 /// Without the failing allocations of the program: there they would count as faults.
 fn without_failing_allocations(mut program: Program) -> Program {
@@ -100,50 +97,36 @@ fn each_pair_fails<S: Subject<Faulty<Sim>>, const N: usize>(
     }
 }
 
-proptest::proptest! {
-    #![proptest_config(config(200))]
-
-    #[test]
-    fn the_allocator_equals_the_model(program in programs(100)) {
+#[test]
+fn the_allocator_equals_the_model() {
+    check(200, programs(100), |program| {
         let mut machine = Machine::new(Sim::new(program.capacity), program.capacity);
         machine.run(&program.ops);
         machine.finish();
-    }
+    });
 }
 
-proptest::proptest! {
-    #![proptest_config(config(40))]
-
-    #[test]
-    fn the_allocator_equals_the_model_on_streams_that_wait(
-        program in programs(100).prop_map(without_failing_allocations)
-    ) {
+#[test]
+fn the_allocator_equals_the_model_on_streams_that_wait() {
+    check(40, programs(100).prop_map(without_failing_allocations), |program| {
         let mut machine: Machine<_> = faulty(&program);
         machine.run(&program.ops);
         machine.finish();
-    }
+    });
 }
 
-proptest::proptest! {
-    #![proptest_config(config(5))]
-
-    /// Every driver call of the program fails in turn, once for lack of memory and once for another reason.
-    #[test]
-    fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic(
-        program in programs(36).prop_map(without_failing_allocations)
-    ) {
+/// Every driver call of the program fails in turn, once for lack of memory and once for another reason.
+#[test]
+fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
+    check(5, programs(36).prop_map(without_failing_allocations), |program| {
         each_call_fails(&program, Machine::<Faulty<Sim>>::finish);
-    }
+    });
 }
 
-proptest::proptest! {
-    #![proptest_config(config(8))]
-
-    /// Two calls fail, so that what is done about the first fails too.
-    #[test]
-    fn failing_twice_leaks_nothing_and_drifts_no_statistic(
-        program in programs(60).prop_map(without_failing_allocations)
-    ) {
+/// Two calls fail, so that what is done about the first fails too.
+#[test]
+fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
+    check(8, programs(60).prop_map(without_failing_allocations), |program| {
         let pairs = [
             [Call::Record, Call::Record],
             [Call::Event, Call::Record],
@@ -152,7 +135,7 @@ proptest::proptest! {
             [Call::Alloc, Call::Alloc],
         ];
         each_pair_fails(&program, pairs, Machine::<Faulty<Sim>>::finish);
-    }
+    });
 }
 
 /// A pending block is to be reused behind a wait, and neither the stream nor the host can wait: it stays pending.
@@ -173,6 +156,24 @@ fn a_wait_that_fails_both_ways_loses_no_block() {
         assert_eq!(driver.calls().of(Call::Alloc), 1, "the pending block was to be had");
         machine.finish();
     }
+}
+
+/// A stream waits on the device for the second of two uses by another. Whoever waits for that stream finds both over, though the
+/// other is held: the first block is free, too.
+#[test]
+fn who_waits_for_a_stream_has_waited_for_what_it_waits_for() {
+    let allocate = |mebibytes| Op::Allocate { bytes: mebibytes * MIB, stream: 0 };
+    let reuse = Settings { device_side_reuse: Some(true), ..Settings::default() };
+    let mut machine: Machine<_> = faulty(&Program { capacity: 64 * MIB, ops: Vec::new() });
+    machine.run(&[Op::Configure(reuse), allocate(12), allocate(22), Op::Hold(1)]);
+    machine.run(&[0, 1].map(|nth| Op::RecordUse { nth, stream: 1 }));
+    machine.run(&[Op::Free { nth: 0 }, Op::Free { nth: 0 }, allocate(22)]);
+    let driver = machine.accelerator().backend();
+    assert_eq!(driver.calls().of(Call::Wait), 1, "the second block is reused behind a wait");
+    machine.run(&[Op::Synchronize(0), allocate(12)]);
+    assert_eq!(driver.calls().of(Call::Wait), 1, "the first was free already");
+    assert_eq!(driver.calls().of(Call::Alloc), 2, "and is reused");
+    machine.finish();
 }
 
 /// Ties are rare in random programs: the second block of the older segment against the first of the newer one.

@@ -7,7 +7,8 @@ use accelerator_core::{BlockState, OutOfMemory, OutOfMemoryCause, PoolKind, Segm
 
 use super::machine::{Driver, Machine};
 use super::settings::Expected;
-use super::{Entry, Over};
+use super::streams::Over;
+use super::{Entry, Use};
 
 /// Driver calls.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +127,7 @@ impl<B: Driver> Machine<B> {
     pub(crate) fn settle_pending(&mut self, seen: &Seen, reuse: Option<(u32, Expected)>) -> BTreeSet<u64> {
         let unmapped = self.waited_to_unmap(seen);
         if unmapped {
-            self.model.may_be_over();
+            self.model.streams.may_have_waited();
         }
         let snapshot = self.accelerator.allocator().snapshot();
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
@@ -141,27 +142,56 @@ impl<B: Driver> Machine<B> {
             .filter(|entry| entry.pending.is_some() && !pending.contains(&entry.start))
             .cloned()
             .collect();
-        let mut uses = 0;
         for entry in &gone {
             let waited_here = seen.wait_host > 0;
             let waited_there = self.model.settings.device_side_reuse
                 && seen.wait > 0
                 && reuse.is_some_and(|(stream, expected)| self.serves(entry, stream, expected));
-            assert!(entry.may_go() || waited_here || waited_there, "reused while in use: {entry:?}");
-            uses += entry.pending.as_ref().map_or(0, Vec::len) as u64;
+            assert!(
+                self.model.may_go(entry) || waited_here || waited_there,
+                "reused while in use: {entry:?}"
+            );
             self.model.deactivated(entry.start);
         }
-        let known = gone.iter().filter_map(|entry| entry.pending.as_ref()).flatten();
-        if self.is_exact() && !unmapped && known.into_iter().all(|used| used.over != Over::Perhaps) {
-            assert_eq!(seen.wait + seen.wait_host, uses, "waits, and uses that were not over: {gone:?}");
+        let uses: Vec<Use> = gone.iter().filter_map(|entry| entry.pending.clone()).flatten().collect();
+        let sure = uses.iter().all(|used| self.model.over(used) != Over::Perhaps);
+        if self.accelerator.backend().faults() == 0 && !unmapped && sure {
+            assert_eq!(
+                seen.wait + seen.wait_host,
+                uses.len() as u64,
+                "waits, and uses that were not over: {gone:?}"
+            );
             assert!(seen.wait_host == 0 || pending.is_empty(), "waited for some streams only");
-        } else if seen.wait_host > 0 || (seen.wait > 0 && seen.faults > 0) {
-            self.model.unsure();
         }
-        if seen.wait > 0 && B::WAITS {
-            self.model.lose_sight();
-        }
+        self.follow_waits(seen, reuse.map(|(stream, _)| stream), &uses);
         gone.into_iter().map(|entry| entry.start).collect()
+    }
+
+    /// The uses were waited for: by the stream on the device, by the host, or by one or the other.
+    fn follow_waits(&mut self, seen: &Seen, stream: Option<u32>, uses: &[Use]) {
+        let failed = seen.faults > 0;
+        let sure = !failed && !self.waited_to_unmap(seen) && (seen.wait == 0 || seen.wait_host == 0);
+        let model = &mut self.model;
+        if let Some(stream) = stream.filter(|_| seen.wait > 0 && B::WAITS) {
+            // Where it failed, also for what is still pending.
+            let own = model.entries.iter().filter(|entry| failed && entry.stream == stream);
+            let pending: Vec<Use> = own.filter_map(|entry| entry.pending.clone()).flatten().collect();
+            for used in uses.iter().chain(&pending) {
+                match sure && used.sure {
+                    true => model.streams.wait(stream, used.point),
+                    false => model.streams.may_wait(stream, used.point),
+                }
+            }
+        }
+        if seen.wait_host > 0 && sure {
+            uses.iter().filter(|used| used.sure).for_each(|used| model.streams.waited(used.point));
+        }
+        if seen.wait_host > 0 && !(sure && uses.iter().all(|used| used.sure)) {
+            model.streams.may_have_waited();
+        }
+        if failed && seen.wait + seen.wait_host > 0 {
+            model.unsure();
+        }
     }
 
     /// The start and size of the free block that best fit takes, by search of the segments before the call with the
@@ -196,11 +226,6 @@ impl<B: Driver> Machine<B> {
 
     fn share(&self, fraction: f64) -> u64 {
         (fraction * self.capacity as f64) as u64
-    }
-
-    /// Whether it is known of every use if it is over.
-    fn is_exact(&self) -> bool {
-        !self.model.lost_sight && self.accelerator.backend().faults() == 0
     }
 
     /// Whether a pending block could serve the request behind a wait on the device.

@@ -10,7 +10,7 @@ use accelerator_core::{
 
 use super::program::{Op, STREAMS};
 use super::settings::{Expected, Settings};
-use super::{Counters, Entry, Model, Over};
+use super::{Counters, Entry, Model};
 
 /// What the test asks of a driver beside its controls.
 pub(crate) trait Driver: Controls {
@@ -86,12 +86,11 @@ impl<B: Driver> Machine<B> {
             }
             Op::Hold(stream) => {
                 driver.hold(self.streams[*stream as usize].native());
-                self.model.held[*stream as usize] = true;
+                self.model.streams.hold(*stream);
             }
             Op::Release(stream) => {
                 driver.release(self.streams[*stream as usize].native());
-                self.model.held[*stream as usize] = false;
-                self.model.stream_done(*stream);
+                self.model.streams.release(*stream);
             }
             Op::Synchronize(stream) => {
                 let done = self.streams[*stream as usize].synchronize();
@@ -141,7 +140,7 @@ impl<B: Driver> Machine<B> {
         let expected = self.model.settings.expected(bytes);
         let gone = self.settle_pending(&seen, Some((stream, expected)));
         assert!(
-            seen.faults > 0 || self.model.entries.iter().all(|entry| !entry.must_go()),
+            seen.faults > 0 || self.model.entries.iter().all(|entry| !self.model.must_go(entry)),
             "not freed in time"
         );
         // Whether the segments before the call tell what was free in it: caching off, a poll gives memory back.
@@ -226,7 +225,7 @@ impl<B: Driver> Machine<B> {
         let caching = self.model.settings.caching;
         let unmapped = !caching && self.waited_to_unmap(&seen);
         if unmapped {
-            self.model.may_be_over();
+            self.model.streams.may_have_waited();
         }
         self.model.freed(start);
         match self.model.entries.iter_mut().find(|entry| entry.start == start) {
@@ -235,7 +234,7 @@ impl<B: Driver> Machine<B> {
                 assert_eq!(seen.total, seen.dealloc, "a free on its own stream called the driver: {seen:?}")
             }
             Some(Entry { pending: Some(uses), .. }) if seen.faults > 0 => {
-                uses.iter_mut().for_each(|used| used.over = Over::Perhaps);
+                uses.iter_mut().for_each(|used| used.sure = false);
             }
             Some(entry) => assert_eq!(seen.record, entry.users.len() as u64, "{entry:?}"),
         }
@@ -291,7 +290,7 @@ impl<B: Driver> Machine<B> {
                 let before = self.seen();
                 allocator.set_config(config);
                 if self.waited_to_unmap(&self.since(before)) {
-                    self.model.may_be_over();
+                    self.model.streams.may_have_waited();
                 }
                 self.model.expanded |= settings.expandable;
                 self.model.settings = settings;
@@ -303,7 +302,7 @@ impl<B: Driver> Machine<B> {
 
     fn synchronized(&mut self, done: Result<()>, streams: impl IntoIterator<Item = u32>) {
         match done {
-            Ok(()) => streams.into_iter().for_each(|stream| self.model.stream_done(stream)),
+            Ok(()) => streams.into_iter().for_each(|stream| self.model.streams.synchronized(stream)),
             Err(_) => self.model.unsure(),
         }
     }

@@ -1,5 +1,6 @@
 //! A naive model of the allocator: a list of blocks with their sizes and streams, and sums over it. It knows nothing
-//! of free lists; where a block may come from it reads off the snapshot before.
+//! of free lists; where a block may come from it reads off the snapshot before. Nor does it know of events: what streams have
+//! done it works out from what they were given.
 
 pub(crate) mod checks;
 mod expandable;
@@ -8,11 +9,13 @@ pub(crate) mod machine;
 pub(crate) mod program;
 pub(crate) mod relations;
 pub(crate) mod settings;
+pub(crate) mod streams;
 pub(crate) mod tally;
 
 use accelerator_core::SegmentSnapshot;
 
 use self::settings::InForce;
+use self::streams::{Over, Point, Streams};
 use self::tally::Tally;
 
 /// A block that is allocated or waits for streams.
@@ -31,32 +34,15 @@ pub(crate) struct Entry {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    pub(crate) stream: u32,
-    pub(crate) over: Over,
-}
-
-/// Whether the device is past a use.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Over {
-    No,
-    /// One cannot tell from outside.
-    Perhaps,
-    Yes,
+    /// Behind it in its stream's work.
+    pub(crate) point: Point,
+    /// Whether the allocator knows it by that point. Not if something on the way failed.
+    pub(crate) sure: bool,
 }
 
 impl Entry {
     pub(crate) fn end(&self) -> u64 {
         self.start + self.size
-    }
-
-    /// Whether nothing forbids that its memory is used again.
-    pub(crate) fn may_go(&self) -> bool {
-        self.pending.as_ref().is_some_and(|uses| uses.iter().all(|used| used.over != Over::No))
-    }
-
-    /// Whether the next look at the events must free it.
-    pub(crate) fn must_go(&self) -> bool {
-        self.pending.as_ref().is_some_and(|uses| uses.iter().all(|used| used.over == Over::Yes))
     }
 }
 
@@ -67,11 +53,9 @@ pub(crate) struct Model {
     pub(crate) entries: Vec<Entry>,
     pub(crate) segments: Vec<SegmentSnapshot>,
     pub(crate) tally: Tally,
-    pub(crate) held: Vec<bool>,
+    pub(crate) streams: Streams,
     pub(crate) fraction: f64,
     pub(crate) failing_allocs: u64,
-    /// Whether streams wait for each other on the device, so that one cannot tell from outside what is over.
-    pub(crate) lost_sight: bool,
     /// Whether segments were expandable at any time. Then it knows the blocks, and sums of what is there, but not which pages came
     /// and went.
     pub(crate) expanded: bool,
@@ -95,10 +79,9 @@ impl Model {
             entries: Vec::new(),
             segments: Vec::new(),
             tally: Tally::new(),
-            held: vec![false; program::STREAMS as usize],
+            streams: Streams::new(),
             fraction: 1.0,
             failing_allocs: 0,
-            lost_sight: false,
             expanded: false,
             counters: Counters::default(),
         }
@@ -119,8 +102,7 @@ impl Model {
             self.count_active(&entry, -1);
             return;
         }
-        let over = |stream: u32| if self.held[stream as usize] { Over::No } else { self.over() };
-        let uses = entry.users.iter().map(|stream| Use { stream: *stream, over: over(*stream) });
+        let uses = entry.users.iter().map(|stream| Use { point: self.streams.work(*stream), sure: true });
         entry.pending = Some(uses.collect());
         self.entries.push(entry);
     }
@@ -132,37 +114,36 @@ impl Model {
         self.count_active(&entry, -1);
     }
 
-    /// The device came past everything that this stream was given.
-    pub(crate) fn stream_done(&mut self, stream: u32) {
-        let over = self.over();
-        self.uses()
-            .filter(|used| used.stream == stream && used.over == Over::No)
-            .for_each(|used| used.over = over);
+    pub(crate) fn over(&self, used: &Use) -> Over {
+        if used.sure { self.streams.over(used.point) } else { Over::Perhaps }
     }
 
-    /// A stream was waited for ahead of unmapping pages; which one is not followed.
-    pub(crate) fn may_be_over(&mut self) {
-        self.uses().filter(|used| used.over == Over::No).for_each(|used| used.over = Over::Perhaps);
+    /// Whether nothing forbids that the memory of a freed block is used again.
+    pub(crate) fn may_go(&self, entry: &Entry) -> bool {
+        entry.pending.as_ref().is_some_and(|uses| uses.iter().all(|used| self.over(used) != Over::No))
     }
 
-    /// Something on the way failed, so uses that were not over may be now.
+    /// Whether the next look at the events must free it.
+    pub(crate) fn must_go(&self, entry: &Entry) -> bool {
+        entry.pending.as_ref().is_some_and(|uses| uses.iter().all(|used| self.over(used) == Over::Yes))
+    }
+
+    /// Something on the way failed: whether streams wait, and what is known of uses.
     pub(crate) fn unsure(&mut self) {
-        self.uses().for_each(|used| used.over = Over::Perhaps);
-    }
-
-    /// A stream waits on the device for others from now on.
-    pub(crate) fn lose_sight(&mut self) {
-        self.lost_sight = true;
-    }
-
-    fn over(&self) -> Over {
-        if self.lost_sight { Over::Perhaps } else { Over::Yes }
+        self.streams.may_have_waited();
+        self.entries
+            .iter_mut()
+            .filter_map(|entry| entry.pending.as_mut())
+            .flatten()
+            .for_each(|used| used.sure = false);
     }
 
     /// The allocator looked at every event.
     pub(crate) fn forget_uses_that_are_over(&mut self) {
-        let pending = self.entries.iter_mut().filter_map(|entry| entry.pending.as_mut());
-        pending.for_each(|uses| uses.retain(|used| used.over != Over::Yes));
+        let Self { entries, streams, .. } = self;
+        let is_over = |used: &Use| used.sure && streams.over(used.point) == Over::Yes;
+        let pending = entries.iter_mut().filter_map(|entry| entry.pending.as_mut());
+        pending.for_each(|uses| uses.retain(|used| !is_over(used)));
     }
 
     /// Takes over the segments of a snapshot and counts those that came and went.
@@ -185,10 +166,6 @@ impl Model {
 
     pub(crate) fn outstanding_uses(&self) -> usize {
         self.entries.iter().filter_map(|entry| entry.pending.as_ref()).map(Vec::len).sum()
-    }
-
-    fn uses(&mut self) -> impl Iterator<Item = &mut Use> {
-        self.entries.iter_mut().filter_map(|entry| entry.pending.as_mut()).flatten()
     }
 
     fn count_allocated(&mut self, entry: &Entry, sign: i64) {

@@ -15,7 +15,6 @@ use std::cell::Cell;
 use accelerator_conformance::{Call, Faulty, Sim};
 use accelerator_core::MIB;
 use proptest::strategy::Strategy;
-use proptest::test_runner::TestRunner;
 
 use self::books::Simulated;
 use self::machine::Machine;
@@ -23,7 +22,7 @@ use self::programs::{Beside, programs};
 use super::model::program::{Op, Program};
 use super::model::settings::Settings;
 use super::{
-    config, each_call_fails, each_call_fails_on, each_pair_fails, faulty, without_failing_allocations,
+    check, each_call_fails, each_call_fails_on, each_pair_fails, faulty, without_failing_allocations,
 };
 
 /// Runs random programs: in how many tenths of them memory showed twice.
@@ -32,18 +31,15 @@ fn run_all<B: Simulated>(
     programs: impl Strategy<Value = Program>,
     driver: impl Fn(&Program) -> B,
 ) -> u32 {
-    let aliased = Cell::new(0);
-    let config = config(cases);
-    let cases = config.cases;
-    let result = TestRunner::new(config).run(&programs, |program| {
+    let (run, aliased) = (Cell::new(0), Cell::new(0));
+    check(cases, programs, |program| {
         let mut machine = Machine::new(driver(&program), program.capacity, true);
         machine.run(&program.ops);
+        run.set(run.get() + 1);
         aliased.set(aliased.get() + u32::from(machine.aliased > 0));
         machine.finish();
-        Ok(())
     });
-    result.unwrap();
-    aliased.get() * 10 / cases
+    aliased.get() * 10 / run.get()
 }
 
 fn faulty_device(program: &Program) -> Faulty<Sim> {
@@ -173,26 +169,18 @@ fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
     each_pair_fails(&stitching(), PAIRS, finish);
 }
 
-proptest::proptest! {
-    #![proptest_config(config(4))]
-
-    #[test]
-    fn any_single_failing_call_of_any_program_leaks_nothing_and_drifts_no_statistic(
-        program in programs(24, Beside::Everything).prop_map(without_failing_allocations)
-    ) {
+#[test]
+fn any_single_failing_call_of_any_program_leaks_nothing_and_drifts_no_statistic() {
+    check(4, programs(24, Beside::Everything).prop_map(without_failing_allocations), |program| {
         each_call_fails(&program, finish);
-    }
+    });
 }
 
-proptest::proptest! {
-    #![proptest_config(config(8))]
-
-    #[test]
-    fn failing_twice_in_any_program_leaks_nothing_and_drifts_no_statistic(
-        program in programs(60, Beside::Everything).prop_map(without_failing_allocations)
-    ) {
+#[test]
+fn failing_twice_in_any_program_leaks_nothing_and_drifts_no_statistic() {
+    check(8, programs(60, Beside::Everything).prop_map(without_failing_allocations), |program| {
         each_pair_fails(&program, PAIRS, finish);
-    }
+    });
 }
 
 /// What one stream has freed serves another at once, which waits for it on the device.

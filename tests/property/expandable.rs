@@ -5,7 +5,7 @@ use proptest::strategy::Strategy;
 
 use super::model::machine::{Driver, Machine};
 use super::model::program::expandable_programs;
-use super::{config, each_call_fails, each_pair_fails, faulty, without_failing_allocations};
+use super::{check, each_call_fails, each_pair_fails, faulty, without_failing_allocations};
 
 /// What was taken has gone back, address space too.
 fn finish<B: Driver>(machine: Machine<B>) {
@@ -19,48 +19,34 @@ fn finish<B: Driver>(machine: Machine<B>) {
     }
 }
 
-proptest::proptest! {
-    #![proptest_config(config(150))]
-
-    #[test]
-    fn the_allocator_equals_the_model(program in expandable_programs(100)) {
+#[test]
+fn the_allocator_equals_the_model() {
+    check(150, expandable_programs(100), |program| {
         let mut machine = Machine::new(Sim::new(program.capacity), program.capacity);
         machine.run(&program.ops);
         finish(machine);
-    }
+    });
 }
 
-proptest::proptest! {
-    #![proptest_config(config(40))]
-
-    #[test]
-    fn the_allocator_equals_the_model_on_streams_that_wait(
-        program in expandable_programs(100).prop_map(without_failing_allocations)
-    ) {
+#[test]
+fn the_allocator_equals_the_model_on_streams_that_wait() {
+    check(40, expandable_programs(100).prop_map(without_failing_allocations), |program| {
         let mut machine: Machine<_> = faulty(&program);
         machine.run(&program.ops);
         finish(machine);
-    }
+    });
 }
 
-proptest::proptest! {
-    #![proptest_config(config(5))]
-
-    #[test]
-    fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic(
-        program in expandable_programs(36).prop_map(without_failing_allocations)
-    ) {
+#[test]
+fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
+    check(5, expandable_programs(36).prop_map(without_failing_allocations), |program| {
         each_call_fails(&program, finish::<Faulty<Sim>>);
-    }
+    });
 }
 
-proptest::proptest! {
-    #![proptest_config(config(8))]
-
-    #[test]
-    fn failing_twice_leaks_nothing_and_drifts_no_statistic(
-        program in expandable_programs(60).prop_map(without_failing_allocations)
-    ) {
+#[test]
+fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
+    check(8, expandable_programs(60).prop_map(without_failing_allocations), |program| {
         let pairs = [
             [Call::Create, Call::Create],
             [Call::Create, Call::Map],
@@ -70,5 +56,5 @@ proptest::proptest! {
             [Call::Reserve, Call::Reserve],
         ];
         each_pair_fails(&program, pairs, finish::<Faulty<Sim>>);
-    }
+    });
 }

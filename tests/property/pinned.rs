@@ -7,6 +7,8 @@ use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{Accelerator, AllocatorConfig, MIB, PinnedBuffer, Stat, Stream};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 
+use super::check;
+
 const STREAMS: usize = 3;
 
 #[derive(Clone, Debug)]
@@ -249,6 +251,17 @@ impl Machine {
         }
     }
 
+    /// All of it goes back.
+    fn finish(mut self) {
+        (0..STREAMS).for_each(|stream| self.step(&Op::Release(stream)));
+        while !self.live.is_empty() {
+            self.step(&Op::Free(0));
+        }
+        self.step(&Op::EmptyCache);
+        self.check();
+        assert_eq!(self.device.backend().live_host_allocations(), 0);
+    }
+
     fn check(&self) {
         let statistics = self.device.host_allocator().statistics();
         let sum = |of: fn(&Block) -> bool| {
@@ -268,15 +281,14 @@ impl Machine {
     }
 }
 
-proptest::proptest! {
-    #![proptest_config(super::config(300))]
-
-    #[test]
-    fn pinned_memory_equals_the_model(program in programs()) {
+#[test]
+fn pinned_memory_equals_the_model() {
+    check(300, programs(), |program| {
         let mut machine = Machine::new();
         for op in &program {
             machine.step(op);
             machine.check();
         }
-    }
+        machine.finish();
+    });
 }

@@ -1,0 +1,160 @@
+//! How far the streams of a device are, by the rules of all devices. A stream does its work in order. Where it waits for a point
+//! in the work of another, it goes no further until the other is past that. And what a host has waited for is done, with
+//! everything that it waited for itself.
+
+use super::program::STREAMS;
+
+/// Whether the device is past a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Over {
+    No,
+    /// One cannot tell from outside.
+    Perhaps,
+    Yes,
+}
+
+/// Behind the first pieces of a stream's work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) stream: u32,
+    pieces: usize,
+}
+
+/// The streams if as little is done as can be, and if as much is: not everything shows from outside.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    least: Device,
+    most: Device,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    streams: [Stream; STREAMS as usize],
+    /// Whether it does whatever may have been done.
+    does_most: bool,
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    held: bool,
+    work: Vec<Work>,
+    done: usize,
+    /// How much of it a host has waited for.
+    waited: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Use,
+    WaitFor(Point),
+    MayWaitFor(Point),
+}
+
+impl Streams {
+    pub(crate) fn new() -> Self {
+        Self { least: Device::default(), most: Device { does_most: true, ..Device::default() } }
+    }
+
+    pub(crate) fn over(&self, point: Point) -> Over {
+        match (self.least.is_past(point), self.most.is_past(point)) {
+            (true, _) => Over::Yes,
+            (false, true) => Over::Perhaps,
+            (false, false) => Over::No,
+        }
+    }
+
+    pub(crate) fn hold(&mut self, stream: u32) {
+        self.change(|device| device.of(stream).held = true);
+    }
+
+    pub(crate) fn release(&mut self, stream: u32) {
+        self.change(|device| device.of(stream).held = false);
+    }
+
+    /// The stream is given work. The point behind it.
+    pub(crate) fn work(&mut self, stream: u32) -> Point {
+        self.change(|device| device.of(stream).work.push(Work::Use));
+        self.least.end_of(stream)
+    }
+
+    /// The stream waits for the point from now on.
+    pub(crate) fn wait(&mut self, stream: u32, point: Point) {
+        self.change(|device| device.of(stream).work.push(Work::WaitFor(point)));
+    }
+
+    /// The stream may wait from now on for the point, or for one behind it.
+    pub(crate) fn may_wait(&mut self, stream: u32, point: Point) {
+        let end = self.least.end_of(point.stream);
+        self.change(|device| device.of(stream).work.push(Work::MayWaitFor(end)));
+    }
+
+    /// The host has waited for the point.
+    pub(crate) fn waited(&mut self, point: Point) {
+        self.change(|device| device.finish(point));
+    }
+
+    /// The host has waited for the stream.
+    pub(crate) fn synchronized(&mut self, stream: u32) {
+        self.waited(self.least.end_of(stream));
+    }
+
+    /// The host may have waited for any stream.
+    pub(crate) fn may_have_waited(&mut self) {
+        for stream in 0..STREAMS {
+            self.most.finish(self.most.end_of(stream));
+        }
+    }
+
+    fn change(&mut self, change: impl Fn(&mut Device)) {
+        for device in [&mut self.least, &mut self.most] {
+            change(device);
+            device.go_on();
+        }
+    }
+}
+
+impl Device {
+    fn of(&mut self, stream: u32) -> &mut Stream {
+        &mut self.streams[stream as usize]
+    }
+
+    fn end_of(&self, stream: u32) -> Point {
+        Point { stream, pieces: self.streams[stream as usize].work.len() }
+    }
+
+    fn is_past(&self, point: Point) -> bool {
+        self.streams[point.stream as usize].done >= point.pieces
+    }
+
+    /// Does what need not wait.
+    fn go_on(&mut self) {
+        while let Some(next) = self.streams.iter().position(|stream| self.may_go_on(stream)) {
+            self.streams[next].done += 1;
+        }
+    }
+
+    fn may_go_on(&self, stream: &Stream) -> bool {
+        !stream.held
+            && match stream.work.get(stream.done) {
+                Some(Work::Use) => true,
+                Some(Work::WaitFor(point)) => self.is_past(*point),
+                Some(Work::MayWaitFor(point)) => self.does_most || self.is_past(*point),
+                None => false,
+            }
+    }
+
+    /// Does everything up to the point, held or not, and what it waits for.
+    fn finish(&mut self, point: Point) {
+        while self.of(point.stream).waited < point.pieces {
+            let stream = &mut self.streams[point.stream as usize];
+            stream.waited += 1;
+            match stream.work[stream.waited - 1] {
+                Work::WaitFor(other) => self.finish(other),
+                Work::MayWaitFor(other) if self.does_most => self.finish(other),
+                Work::MayWaitFor(_) | Work::Use => {}
+            }
+        }
+        let stream = self.of(point.stream);
+        stream.done = stream.done.max(point.pieces);
+    }
+}
