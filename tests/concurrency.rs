@@ -144,7 +144,7 @@ fn check_nothing_is_left<B: Backend>(accelerator: &'static Accelerator<B>, serve
     let allocator = accelerator.allocator();
     allocator.empty_cache().unwrap();
     let statistics = allocator.statistics();
-    check_relations(&statistics.entries().into_iter().collect());
+    check_relations(&statistics);
     let pools = [
         statistics.allocation,
         statistics.segment,

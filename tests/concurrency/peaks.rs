@@ -51,7 +51,7 @@ impl Model {
         };
         assert_eq!(of(|stat| stat.current), self.now, "what there is, after {step}");
         assert_eq!(of(|stat| stat.peak), self.peak, "the peaks, after {step}");
-        check_relations(&statistics.entries().into_iter().collect());
+        check_relations(&statistics);
     }
 }
 

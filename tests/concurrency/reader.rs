@@ -29,7 +29,7 @@ pub(crate) fn read<B: Backend>(allocator: &CachingAllocator<B>, stop: &AtomicBoo
         let before = allocator.statistics();
         let snapshot = allocator.snapshot();
         let after = allocator.statistics();
-        check_relations(&before.entries().into_iter().collect());
+        check_relations(&before);
         check_snapshot(&snapshot, OnTheWay::Perhaps);
         // The accumulated values only ever grow, so nothing has happened in between.
         if before == after {

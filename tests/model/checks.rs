@@ -1,10 +1,8 @@
 //! What must hold after every operation.
 
-use std::collections::BTreeMap;
-
 use accelerator_core::{BlockState, PoolKind, SegmentSnapshot, Statistics};
 
-use super::relations::check_relations;
+use super::relations::{check_relations, pools, quantities};
 use super::{Entry, Model};
 
 impl Model {
@@ -13,14 +11,13 @@ impl Model {
         self.check_entries();
         self.segments.iter().for_each(check_segment);
         self.check_blocks();
-        let statistics = statistics.entries().into_iter().collect::<BTreeMap<_, _>>();
-        self.check_statistics(&statistics);
-        self.check_inactive_split(&statistics);
-        check_relations(&statistics);
+        self.check_statistics(statistics);
+        self.check_inactive_split(statistics);
+        check_relations(statistics);
         let reserved: u64 = self.segments.iter().map(|segment| segment.total_size).sum();
         assert_eq!(reserved, used, "the snapshot's segments and the device's count differ");
         assert_eq!(
-            statistics["reserved_bytes.all.current"], used as i64,
+            statistics.reserved_bytes.all.current, used as i64,
             "reserved_bytes and the device differ"
         );
     }
@@ -61,61 +58,58 @@ impl Model {
         assert_eq!(found, expected, "the snapshot's blocks (left) are not those that live (right)");
     }
 
-    fn check_statistics(&self, statistics: &BTreeMap<String, i64>) {
-        let followed = |key: &str| {
-            !self.expanded || !["segment", "reserved", "oversize_s"].iter().any(|of| key.starts_with(of))
+    fn check_statistics(&self, statistics: &Statistics) {
+        let counted = |name: &str| match name {
+            "inactive_split" | "inactive_split_bytes" => false,
+            "segment" | "reserved_bytes" => !self.expanded,
+            _ => true,
         };
-        for (key, count) in self.tally.iter().filter(|(key, _)| followed(key)) {
-            for (metric, expected) in [
-                ("current", count.current),
-                ("peak", count.peak),
-                ("allocated", count.allocated),
-                ("freed", count.freed),
-            ] {
-                assert_eq!(statistics[&format!("{key}.{metric}")], expected, "{key}.{metric}");
-            }
+        for ((name, found), (_, expected)) in
+            quantities(statistics).into_iter().zip(quantities(&self.tally.0))
+        {
+            assert!(!counted(name) || found == expected, "{name}: {found:?}, expected {expected:?}");
         }
+        let expected = &self.tally.0;
+        assert_eq!(statistics.oversize_allocations, expected.oversize_allocations, "oversize_allocations");
         self.check_sums();
         let counters = self.counters;
-        assert_eq!(statistics["num_ooms"], counters.num_ooms, "num_ooms");
-        assert_eq!(statistics["num_oom_rejections"], counters.num_oom_rejections, "num_oom_rejections");
+        assert_eq!(statistics.num_ooms, counters.num_ooms, "num_ooms");
+        assert_eq!(statistics.num_oom_rejections, counters.num_oom_rejections, "num_oom_rejections");
         match self.expanded {
             true => self.check_expanded_statistics(statistics),
             false => {
-                assert_eq!(statistics["num_device_alloc"], counters.num_device_alloc, "num_device_alloc");
-                assert_eq!(statistics["num_device_free"], counters.num_device_free, "num_device_free");
+                assert_eq!(statistics.oversize_segments, expected.oversize_segments, "oversize_segments");
+                assert_eq!(statistics.num_device_alloc, counters.num_device_alloc, "num_device_alloc");
+                assert_eq!(statistics.num_device_free, counters.num_device_free, "num_device_free");
             }
         }
-        assert!(statistics["num_alloc_retries"] >= counters.num_ooms, "an out of memory without a retry");
+        assert!(statistics.num_alloc_retries >= counters.num_ooms, "an out of memory without a retry");
     }
 
     /// The counts are the sums over the list, so that a slip in the model's own counting shows too.
     fn check_sums(&self) {
-        for (pool, chosen) in [("all", None), ("small_pool", Some(true)), ("large_pool", Some(false))] {
-            let active: Vec<&Entry> =
-                self.entries.iter().filter(|entry| chosen.is_none_or(|small| small == entry.small)).collect();
-            let allocated: Vec<&&Entry> = active.iter().filter(|entry| entry.pending.is_none()).collect();
-            for (name, sum) in [
-                ("allocation", allocated.len() as u64),
-                ("allocated_bytes", allocated.iter().map(|entry| entry.size).sum()),
-                ("active", active.len() as u64),
-                ("active_bytes", active.iter().map(|entry| entry.size).sum()),
-                ("requested_bytes", active.iter().map(|entry| entry.requested).sum()),
+        let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } =
+            self.tally.0;
+        for (pool, chosen) in [None, Some(true), Some(false)].into_iter().enumerate() {
+            let entries =
+                || self.entries.iter().filter(|entry| chosen.is_none_or(|small| small == entry.small));
+            let allocated = || entries().filter(|entry| entry.pending.is_none());
+            for (name, stat, sum) in [
+                ("allocation", allocation, allocated().count() as u64),
+                ("allocated_bytes", allocated_bytes, allocated().map(|entry| entry.size).sum()),
+                ("active", active, entries().count() as u64),
+                ("active_bytes", active_bytes, entries().map(|entry| entry.size).sum()),
+                ("requested_bytes", requested_bytes, entries().map(|entry| entry.requested).sum()),
             ] {
-                assert_eq!(
-                    self.tally.of(&format!("{name}.{pool}")).current,
-                    sum as i64,
-                    "sum of {name}.{pool}"
-                );
+                let (pool, stat) = pools(stat)[pool];
+                assert_eq!(stat.current, sum as i64, "sum of {name}.{pool}");
             }
         }
     }
 
     /// Free blocks that share a segment, counted from the snapshot.
-    fn check_inactive_split(&self, statistics: &BTreeMap<String, i64>) {
-        for (pool, chosen) in
-            [("all", None), ("small_pool", Some(PoolKind::Small)), ("large_pool", Some(PoolKind::Large))]
-        {
+    fn check_inactive_split(&self, statistics: &Statistics) {
+        for (pool, chosen) in [None, Some(PoolKind::Small), Some(PoolKind::Large)].into_iter().enumerate() {
             let shared: Vec<u64> = self
                 .segments
                 .iter()
@@ -125,13 +119,10 @@ impl Model {
                 .filter(|block| block.state == BlockState::Inactive)
                 .map(|block| block.size)
                 .collect();
-            let current = |name: &str| statistics[&format!("{name}.{pool}.current")];
-            assert_eq!(current("inactive_split"), shared.len() as i64, "inactive_split.{pool}");
-            assert_eq!(
-                current("inactive_split_bytes"),
-                shared.iter().sum::<u64>() as i64,
-                "inactive_split_bytes.{pool}"
-            );
+            let (name, count) = pools(statistics.inactive_split)[pool];
+            assert_eq!(count.current, shared.len() as i64, "inactive_split.{name}");
+            let (name, bytes) = pools(statistics.inactive_split_bytes)[pool];
+            assert_eq!(bytes.current, shared.iter().sum::<u64>() as i64, "inactive_split_bytes.{name}");
         }
     }
 }

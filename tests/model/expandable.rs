@@ -1,12 +1,13 @@
 //! What holds once segments were expandable. Where a request finds room among pages that come and go is the allocator's
 //! business; the model knows what must have room, what may stay, and what is charged.
 
-use std::collections::BTreeMap;
-
-use accelerator_core::{BlockState, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot};
+use accelerator_core::{
+    BlockState, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot, Statistics,
+};
 
 use super::look::Seen;
 use super::machine::{Driver, Machine};
+use super::relations::pools;
 use super::settings::Expected;
 use super::{Entry, Model};
 
@@ -77,16 +78,16 @@ impl<B: Driver> Machine<B> {
 
 impl Model {
     /// What there is now of segments; how it came about is not followed.
-    pub(crate) fn check_expanded_statistics(&self, statistics: &BTreeMap<String, i64>) {
-        for (pool, chosen) in
-            [("all", None), ("small_pool", Some(PoolKind::Small)), ("large_pool", Some(PoolKind::Large))]
-        {
+    pub(crate) fn check_expanded_statistics(&self, statistics: &Statistics) {
+        for (pool, chosen) in [None, Some(PoolKind::Small), Some(PoolKind::Large)].into_iter().enumerate() {
             let own =
                 || self.segments.iter().filter(|segment| chosen.is_none_or(|pool| pool == segment.pool));
             let reserved: u64 = own().map(|segment| segment.total_size).sum();
             let segments = own().filter(|segment| !segment.expandable).count();
-            assert_eq!(statistics[&format!("reserved_bytes.{pool}.current")], reserved as i64, "{pool}");
-            assert_eq!(statistics[&format!("segment.{pool}.current")], segments as i64, "segments of {pool}");
+            let (name, stat) = pools(statistics.reserved_bytes)[pool];
+            assert_eq!(stat.current, reserved as i64, "reserved_bytes.{name}");
+            let (name, stat) = pools(statistics.segment)[pool];
+            assert_eq!(stat.current, segments as i64, "segment.{name}");
         }
     }
 }

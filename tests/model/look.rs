@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use accelerator_conformance::Call;
-use accelerator_core::{BlockState, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot};
+use accelerator_core::{BlockState, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot, Statistics};
 
 use super::machine::{Driver, Machine};
 use super::settings::Expected;
@@ -110,8 +110,8 @@ impl<B: Driver> Machine<B> {
             OutOfMemoryCause::TooLarge | OutOfMemoryCause::AllocationTooLarge { .. } => false,
         };
         assert!(justified, "there is room: {report}");
-        let current = |key| self.model.tally.of(key).current as u64;
-        let (allocated, active) = (current("allocated_bytes.all"), current("active_bytes.all"));
+        let Statistics { allocated_bytes, active_bytes, .. } = &self.model.tally.0;
+        let [allocated, active] = [allocated_bytes, active_bytes].map(|stat| stat.all.current as u64);
         assert_eq!((report.requested, report.segment), (bytes, expected.segment));
         assert_eq!(
             (report.allocated, report.pending, report.reserved),

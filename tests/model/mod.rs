@@ -78,7 +78,7 @@ impl Model {
             settings: InForce::default(),
             entries: Vec::new(),
             segments: Vec::new(),
-            tally: Tally::new(),
+            tally: Tally::default(),
             streams: Streams::new(),
             fraction: 1.0,
             failing_allocs: 0,
@@ -169,27 +169,27 @@ impl Model {
     }
 
     fn count_allocated(&mut self, entry: &Entry, sign: i64) {
-        self.tally.change("allocation", entry.small, sign);
-        self.tally.change("allocated_bytes", entry.small, sign * entry.size as i64);
+        self.tally.change(|all| &mut all.allocation, entry.small, sign);
+        self.tally.change(|all| &mut all.allocated_bytes, entry.small, sign * entry.size as i64);
         if self.settings.is_oversize(entry.size) {
-            self.tally.change_key("oversize_allocations", sign);
+            self.tally.change_oversize_allocations(sign);
         }
     }
 
     fn count_active(&mut self, entry: &Entry, sign: i64) {
-        self.tally.change("active", entry.small, sign);
-        self.tally.change("active_bytes", entry.small, sign * entry.size as i64);
-        self.tally.change("requested_bytes", entry.small, sign * entry.requested as i64);
+        self.tally.change(|all| &mut all.active, entry.small, sign);
+        self.tally.change(|all| &mut all.active_bytes, entry.small, sign * entry.size as i64);
+        self.tally.change(|all| &mut all.requested_bytes, entry.small, sign * entry.requested as i64);
     }
 
     fn count_segment(&mut self, segment: &SegmentSnapshot, sign: i64) {
         let small = segment.pool == accelerator_core::PoolKind::Small;
-        self.tally.change("segment", small, sign);
-        self.tally.change("reserved_bytes", small, sign * segment.total_size as i64);
+        self.tally.change(|all| &mut all.segment, small, sign);
+        self.tally.change(|all| &mut all.reserved_bytes, small, sign * segment.total_size as i64);
         self.counters.num_device_alloc += sign.max(0);
         self.counters.num_device_free += (-sign).max(0);
         if self.settings.is_oversize(segment.total_size) {
-            self.tally.change_key("oversize_segments", sign);
+            self.tally.change_oversize_segments(sign);
         }
     }
 }

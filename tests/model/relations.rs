@@ -1,53 +1,52 @@
 //! What holds between the statistics at every moment, also while other threads allocate.
 
-use std::collections::BTreeMap;
+use accelerator_core::{PoolStat, Stat, Statistics};
 
-const QUANTITIES: [&str; 9] = [
-    "allocation",
-    "segment",
-    "active",
-    "inactive_split",
-    "allocated_bytes",
-    "reserved_bytes",
-    "active_bytes",
-    "inactive_split_bytes",
-    "requested_bytes",
-];
+/// Those that are counted by pool, with their names.
+pub(crate) fn quantities(statistics: &Statistics) -> [(&'static str, PoolStat); 9] {
+    [
+        ("allocation", statistics.allocation),
+        ("segment", statistics.segment),
+        ("active", statistics.active),
+        ("inactive_split", statistics.inactive_split),
+        ("allocated_bytes", statistics.allocated_bytes),
+        ("reserved_bytes", statistics.reserved_bytes),
+        ("active_bytes", statistics.active_bytes),
+        ("inactive_split_bytes", statistics.inactive_split_bytes),
+        ("requested_bytes", statistics.requested_bytes),
+    ]
+}
 
-pub(crate) fn check_relations(statistics: &BTreeMap<String, i64>) {
-    for (key, value) in statistics {
-        let Some((name, metric)) = key.split_once(".all.") else { continue };
-        if metric != "peak" {
-            let pools =
-                ["small_pool", "large_pool"].map(|pool| statistics[&format!("{name}.{pool}.{metric}")]);
-            assert_eq!(pools[0] + pools[1], *value, "small and large are not all: {key}");
+/// By pool, with their names.
+pub(crate) fn pools(stat: PoolStat) -> [(&'static str, Stat); 3] {
+    [("all", stat.all), ("small_pool", stat.small_pool), ("large_pool", stat.large_pool)]
+}
+
+pub(crate) fn check_relations(statistics: &Statistics) {
+    for (name, stat) in quantities(statistics) {
+        let PoolStat { all, small_pool, large_pool } = stat;
+        for metric in [|stat: Stat| stat.current, |stat: Stat| stat.allocated, |stat: Stat| stat.freed] {
+            let sum = metric(small_pool) + metric(large_pool);
+            assert_eq!(sum, metric(all), "small and large are not all: {name}");
+        }
+        for (pool, Stat { current, peak, .. }) in pools(stat) {
+            assert!(current >= 0, "{name}.{pool}.current is negative");
+            assert!(current <= peak, "{name}.{pool}: the peak is below the current value");
         }
     }
-    for pool in ["all", "small_pool", "large_pool"] {
-        let get = |name: &str, metric: &str| statistics[&format!("{name}.{pool}.{metric}")];
-        let order = [
-            ("requested_bytes", "active_bytes"),
-            ("allocated_bytes", "active_bytes"),
-            ("active_bytes", "reserved_bytes"),
-            ("inactive_split_bytes", "reserved_bytes"),
-            ("allocation", "active"),
-        ];
-        for (less, more) in order {
-            for metric in ["current", "peak"] {
-                let (less_value, more_value) = (get(less, metric), get(more, metric));
-                // The peaks are reset together, so they keep the order too.
-                assert!(
-                    less_value <= more_value,
-                    "{less}.{pool}.{metric} {less_value} > {more}.{pool}.{metric} {more_value}"
-                );
-            }
-        }
-        for name in QUANTITIES {
-            assert!(get(name, "current") >= 0, "{name}.{pool}.current is negative");
-            assert!(
-                get(name, "current") <= get(name, "peak"),
-                "{name}.{pool}: the peak is below the current value"
-            );
+    let Statistics { allocation, active, requested_bytes, allocated_bytes, active_bytes, .. } = *statistics;
+    let Statistics { reserved_bytes, inactive_split_bytes, .. } = *statistics;
+    for (order, less, more) in [
+        ("requested_bytes <= active_bytes", requested_bytes, active_bytes),
+        ("allocated_bytes <= active_bytes", allocated_bytes, active_bytes),
+        ("active_bytes <= reserved_bytes", active_bytes, reserved_bytes),
+        ("inactive_split_bytes <= reserved_bytes", inactive_split_bytes, reserved_bytes),
+        ("allocation <= active", allocation, active),
+    ] {
+        for ((pool, less), (_, more)) in pools(less).into_iter().zip(pools(more)) {
+            // The peaks are reset together, so they keep the order too.
+            let holds = less.current <= more.current && less.peak <= more.peak;
+            assert!(holds, "{order}, of {pool}: {less:?}, {more:?}");
         }
     }
 }

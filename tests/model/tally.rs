@@ -1,64 +1,60 @@
 //! What the statistics must say.
 
-use std::collections::BTreeMap;
+use accelerator_core::{PoolStat, Stat, Statistics};
 
-/// One quantity.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Count {
-    pub(crate) current: i64,
-    pub(crate) peak: i64,
-    pub(crate) allocated: i64,
-    pub(crate) freed: i64,
-}
-
-/// All quantities under the keys of the statistics, without the metric: `active.small_pool`.
-#[derive(Debug)]
-pub(crate) struct Tally(BTreeMap<String, Count>);
+/// Those that the model counts; the others stay zero.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(pub(crate) Statistics);
 
 impl Tally {
-    pub(crate) fn new() -> Self {
-        let pooled = [
-            "allocation",
-            "allocated_bytes",
-            "active",
-            "active_bytes",
-            "requested_bytes",
-            "segment",
-            "reserved_bytes",
-        ];
-        let pooled = pooled
-            .iter()
-            .flat_map(|name| ["all", "small_pool", "large_pool"].map(|pool| format!("{name}.{pool}")));
-        let single = ["oversize_allocations", "oversize_segments"].map(str::to_owned);
-        Self(pooled.chain(single).map(|key| (key, Count::default())).collect())
+    pub(crate) fn change(
+        &mut self,
+        quantity: fn(&mut Statistics) -> &mut PoolStat,
+        small: bool,
+        amount: i64,
+    ) {
+        let PoolStat { all, small_pool, large_pool } = quantity(&mut self.0);
+        change(all, amount);
+        change(if small { small_pool } else { large_pool }, amount);
     }
 
-    pub(crate) fn change(&mut self, name: &str, small: bool, amount: i64) {
-        self.change_key(&format!("{name}.all"), amount);
-        self.change_key(&format!("{name}.{}", if small { "small_pool" } else { "large_pool" }), amount);
+    pub(crate) fn change_oversize_allocations(&mut self, amount: i64) {
+        change(&mut self.0.oversize_allocations, amount);
     }
 
-    pub(crate) fn change_key(&mut self, key: &str, amount: i64) {
-        let count = self.0.get_mut(key).unwrap();
-        count.current += amount;
-        count.peak = count.peak.max(count.current);
-        count.allocated += amount.max(0);
-        count.freed += (-amount).max(0);
+    pub(crate) fn change_oversize_segments(&mut self, amount: i64) {
+        change(&mut self.0.oversize_segments, amount);
     }
 
     pub(crate) fn reset_peaks(&mut self) {
-        self.0.values_mut().for_each(|count| count.peak = count.current);
+        self.each(|stat| stat.peak = stat.current);
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
-        self.0.values_mut().for_each(|count| (count.allocated, count.freed) = (0, 0));
+        self.each(|stat| (stat.allocated, stat.freed) = (0, 0));
     }
 
-    pub(crate) fn of(&self, key: &str) -> Count {
-        self.0[key]
+    fn each(&mut self, change: fn(&mut Stat)) {
+        let Statistics { allocation, segment, active, .. } = &mut self.0;
+        for stat in [allocation, segment, active] {
+            each_pool(stat, change);
+        }
+        let Statistics { allocated_bytes, reserved_bytes, active_bytes, requested_bytes, .. } = &mut self.0;
+        for stat in [allocated_bytes, reserved_bytes, active_bytes, requested_bytes] {
+            each_pool(stat, change);
+        }
+        change(&mut self.0.oversize_allocations);
+        change(&mut self.0.oversize_segments);
     }
+}
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Count)> {
-        self.0.iter()
-    }
+fn each_pool(PoolStat { all, small_pool, large_pool }: &mut PoolStat, change: fn(&mut Stat)) {
+    [all, small_pool, large_pool].into_iter().for_each(change);
+}
+
+fn change(stat: &mut Stat, amount: i64) {
+    stat.current += amount;
+    stat.peak = stat.peak.max(stat.current);
+    stat.allocated += amount.max(0);
+    stat.freed += (-amount).max(0);
 }

@@ -1,13 +1,11 @@
 //! What must hold after every operation.
 
-use std::collections::BTreeMap;
-
 use accelerator_conformance::PhysicalRange;
 use accelerator_core::{BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Snapshot, Statistics};
 
 use super::books::{Entry, Simulated};
 use super::machine::Machine;
-use crate::model::relations::check_relations;
+use crate::model::relations::{check_relations, pools};
 
 impl<B: Simulated> Machine<B> {
     pub(super) fn check(&mut self) {
@@ -49,28 +47,30 @@ impl<B: Simulated> Machine<B> {
     }
 
     fn check_statistics(&self, statistics: &Statistics) {
-        let statistics: BTreeMap<_, _> = statistics.entries().into_iter().collect();
-        check_relations(&statistics);
-        for (pool, small) in [("all", None), ("small_pool", Some(true)), ("large_pool", Some(false))] {
+        check_relations(statistics);
+        let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } =
+            *statistics;
+        for (pool, small) in [None, Some(true), Some(false)].into_iter().enumerate() {
             let of_pool = |entry: &&Entry| small.is_none_or(|small| small == entry.small);
-            let live: Vec<_> = self.books.live.values().map(|(entry, _)| entry).filter(of_pool).collect();
-            let active: Vec<_> = self.books.active().filter(of_pool).collect();
-            for (name, expected) in [
-                ("allocation", live.len() as u64),
-                ("allocated_bytes", live.iter().map(|entry| entry.size).sum()),
-                ("active", active.len() as u64),
-                ("active_bytes", active.iter().map(|entry| entry.size).sum()),
-                ("requested_bytes", active.iter().map(|entry| entry.requested).sum()),
+            let live = || self.books.live.values().map(|(entry, _)| entry).filter(of_pool);
+            let used = || self.books.active().filter(of_pool);
+            for (name, stat, expected) in [
+                ("allocation", allocation, live().count() as u64),
+                ("allocated_bytes", allocated_bytes, live().map(|entry| entry.size).sum()),
+                ("active", active, used().count() as u64),
+                ("active_bytes", active_bytes, used().map(|entry| entry.size).sum()),
+                ("requested_bytes", requested_bytes, used().map(|entry| entry.requested).sum()),
             ] {
-                assert_eq!(statistics[&format!("{name}.{pool}.current")], expected as i64, "{name}.{pool}");
+                let (pool, stat) = pools(stat)[pool];
+                assert_eq!(stat.current, expected as i64, "{name}.{pool}");
             }
         }
-        for (name, expected) in [
-            ("allocation.all.allocated", self.counted.served),
-            ("num_ooms", self.counted.ooms),
-            ("num_oom_rejections", self.counted.rejections),
+        for (name, found, expected) in [
+            ("allocation.all.allocated", allocation.all.allocated, self.counted.served),
+            ("num_ooms", statistics.num_ooms, self.counted.ooms),
+            ("num_oom_rejections", statistics.num_oom_rejections, self.counted.rejections),
         ] {
-            assert_eq!(statistics[name], expected, "{name}");
+            assert_eq!(found, expected, "{name}");
         }
     }
 
