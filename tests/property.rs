@@ -1,4 +1,8 @@
 //! Random programs on the caching allocator, compared with a naive model after every step.
+//!
+//! How many there are, which, and where one that fails is written, environment variables say: see [`cases`]. On a hundred
+//! thousand programs each, in release, in pieces, since devices are never given back:
+//! `for seed in $(seq 100); do PROPTEST_RNG_SEED=$seed PROPTEST_CASES=1000 cargo test --release -p accelerator-tests --test property; done`
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
 mod cases;
@@ -6,6 +10,8 @@ mod cases;
 mod compact;
 #[path = "property/expandable.rs"]
 mod expandable;
+#[path = "property/failing.rs"]
+mod failing;
 mod model;
 #[path = "property/pinned.rs"]
 mod pinned;
@@ -16,10 +22,14 @@ use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{DriverErrorKind, MIB};
 use proptest::strategy::Strategy;
 
-use cases::check;
 use model::machine::{Driver, Machine};
 use model::program::{Op, Program, programs};
 use model::settings::Settings;
+
+/// Runs a property under the name of the test, which is that of the thread that it runs on.
+fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
+    cases::check(std::thread::current().name().unwrap(), cases, inputs, property);
+}
 
 /// Without the failing allocations of the program: there they would count as faults.
 fn without_failing_allocations(mut program: Program) -> Program {

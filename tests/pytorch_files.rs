@@ -1,9 +1,10 @@
 //! Snapshots as PyTorch writes and reads them: its own files, others of all ages, damaged ones, hostile ones, huge ones.
 
-#![expect(clippy::unwrap_used, reason = "a trial that panics has failed")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]
 
 #[path = "pytorch_files/ages.rs"]
 mod ages;
+mod cases;
 #[path = "pytorch_files/damage.rs"]
 mod damage;
 #[path = "pytorch_files/foreign.rs"]

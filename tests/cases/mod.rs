@@ -1,12 +1,12 @@
-//! Runs a property on random inputs. One that it does not hold for is made as small as can be and written whole to a file: on the
-//! screen it is lost among the output of all the attempts at making it smaller, or cut.
+//! Runs a property on random inputs. An input that it does not hold for is made as small as can be and written whole to a file: on
+//! the screen it gets lost behind the output of the attempts that made it smaller, or is cut.
 //!
-//! | variable | what it says |
+//! | environment variable | meaning |
 //! |---|---|
-//! | `PROPTEST_CASES` | how many inputs each property is run on |
-//! | `ACCELERATOR_PROPERTY_FACTOR` | how many times as many as it is by default; `PROPTEST_CASES` goes before |
-//! | `PROPTEST_RNG_SEED` | the seed, to have the same inputs again |
-//! | `ACCELERATOR_PROPERTY_FAILURES` | the folder of the files, if not `property-failures` in cargo's target folder |
+//! | `ACCELERATOR_PROPERTY_FACTOR` | each property is run on so many times the inputs that it is run on by default |
+//! | `PROPTEST_CASES` | each property is run on so many inputs, whatever the factor |
+//! | `PROPTEST_RNG_SEED` | the seed of the inputs, to have the same again |
+//! | `ACCELERATOR_PROPERTY_FAILURES` | the folder of those files; without it, `property-failures` in cargo's target folder |
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -14,51 +14,58 @@ use std::str::FromStr;
 
 use proptest::prelude::Rng;
 use proptest::strategy::Strategy;
-use proptest::test_runner::{Config, Reason, RngSeed, TestError, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 
-/// As [`check_named`], under the name of the test that runs, which its thread has from the standard harness.
-pub(crate) fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
-    let thread = std::thread::current();
-    check_named(thread.name().unwrap(), cases, inputs, property);
-}
-
-/// Runs the property on so many inputs by default.
+/// Runs the property on random inputs, by default on so many.
 ///
 /// # Panics
-/// With the file that has the input, if it panics for one.
-pub(crate) fn check_named<S: Strategy>(name: &str, cases: u32, inputs: S, property: impl Fn(S::Value)) {
-    let Err((failure, input)) = try_all(cases, &inputs, property) else { return };
-    let file = folder().join(format!("{}.txt", name.replace("::", ".")));
-    write(&file, &format!("{name}: {failure}\n\n{input}\n"));
-    panic!("{failure}\nThe smallest input found is whole in {}.", file.display());
+/// With the place of the file, if the property panics for one of them.
+pub(crate) fn check<S: Strategy>(name: &str, cases: u32, inputs: S, property: impl Fn(S::Value)) {
+    let default = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("property-failures");
+    let folder = std::env::var_os("ACCELERATOR_PROPERTY_FAILURES").map_or_else(default, PathBuf::from);
+    check_in(&folder, name, cases, inputs, property);
 }
 
-/// What went wrong, and the input.
-fn try_all<S: Strategy>(cases: u32, inputs: &S, property: impl Fn(S::Value)) -> Result<(), (String, String)> {
-    let cases =
-        variable("PROPTEST_CASES").unwrap_or(cases * variable("ACCELERATOR_PROPERTY_FACTOR").unwrap_or(1));
-    let seed = variable("PROPTEST_RNG_SEED").unwrap_or_else(|| TestRunner::default().rng().next_u64());
-    let config = Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        // Seeds in the source tree would hold for the strategies of today only: an input that failed becomes a test of its own.
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        max_shrink_time: 60_000, // ms
-        ..Config::default()
-    };
-    let mut runner = TestRunner::new(config);
-    let result = runner.run(inputs, |input| {
+/// The same with the file in this folder. One from an earlier run goes.
+pub(crate) fn check_in<S: Strategy>(
+    folder: &Path,
+    name: &str,
+    cases: u32,
+    inputs: S,
+    property: impl Fn(S::Value),
+) {
+    let file = folder.join(format!("{}.txt", name.replace("::", ".")));
+    let _ = std::fs::remove_file(&file); // mostly there is none
+    let config = config(cases);
+    let again = format!("PROPTEST_RNG_SEED={} PROPTEST_CASES={}", config.rng_seed, config.cases);
+    let result = TestRunner::new(config).run(&inputs, |input| {
         property(input);
         Ok(())
     });
-    let why = |reason: Reason| {
-        format!("{reason}\nTo run it again: PROPTEST_RNG_SEED={seed} PROPTEST_CASES={cases}.")
-    };
-    result.map_err(|error| match error {
-        TestError::Fail(reason, input) => (why(reason), format!("{input:#?}")),
-        TestError::Abort(reason) => (why(reason), String::new()),
-    })
+    match result {
+        Ok(()) => {}
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+        Err(TestError::Fail(reason, input)) => {
+            write(&file, &format!("{name}: {reason}\nThe same inputs again: {again}\n\n{input:#?}\n"));
+            panic!("{reason}\nThe smallest input that fails is in {}", file.display());
+        }
+    }
+}
+
+fn config(cases: u32) -> Config {
+    let factor = variable("ACCELERATOR_PROPERTY_FACTOR").unwrap_or(1);
+    let seed = variable("PROPTEST_RNG_SEED").unwrap_or_else(|| TestRunner::default().rng().next_u64());
+    Config {
+        cases: variable("PROPTEST_CASES").unwrap_or(cases * factor),
+        rng_seed: RngSeed::Fixed(seed),
+        // Files of seeds would lie among the sources, and lose their meaning with the next change of a strategy: an input that
+        // has failed becomes a test of its own.
+        failure_persistence: None,
+        // By default, four times as many as there are cases, which is too few for the slow ones.
+        max_shrink_iters: 20_000,
+        max_shrink_time: 60_000, // milliseconds
+        ..Config::default()
+    }
 }
 
 fn variable<T: FromStr<Err: Debug>>(name: &str) -> Option<T> {
@@ -66,13 +73,8 @@ fn variable<T: FromStr<Err: Debug>>(name: &str) -> Option<T> {
     Some(value.parse().unwrap_or_else(|error| panic!("{name}={value}: {error:?}")))
 }
 
-fn folder() -> PathBuf {
-    let default = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("property-failures");
-    std::env::var_os("ACCELERATOR_PROPERTY_FAILURES").map_or_else(default, PathBuf::from)
-}
-
 fn write(file: &Path, text: &str) {
-    let written =
-        file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(file, text));
+    let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let written = folder.and_then(|()| std::fs::write(file, text));
     written.unwrap_or_else(|error| panic!("{}: {error}\n{text}", file.display()));
 }

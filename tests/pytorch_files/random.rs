@@ -9,24 +9,21 @@ use accelerator_tracker::snapshot::{
 use libtest_mimic::{Failed, Trial};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
 use crate::ages::read;
+use crate::cases::check;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("random::what_is_written_is_read", round_trip)]
 }
 
 fn round_trip() -> Result<(), Failed> {
-    let config = Config { cases: 200, failure_persistence: None, ..Config::default() };
-    let result = TestRunner::new(config).run(&snapshot(), |snapshot| {
+    check("random::what_is_written_is_read", 200, snapshot(), |snapshot| {
         let mut bytes = Vec::new();
         snapshot.write_to(&mut bytes).unwrap();
-        let again = read(&bytes).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
-        prop_assert_eq!(snapshot, again);
-        Ok(())
+        assert_eq!(snapshot, read(&bytes).unwrap());
     });
-    result.map_err(|error| error.to_string().into())
+    Ok(())
 }
 
 fn text() -> impl Strategy<Value = Arc<str>> {

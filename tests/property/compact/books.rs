@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use accelerator_conformance::{Call, Controls, Faulty, PhysicalRange, Sim};
+use accelerator_conformance::{Controls, Faulty, PhysicalRange, Sim};
 use accelerator_core::{Allocation, Backend, EventFlags, Stream};
 
 use crate::model::machine::Driver;
@@ -66,15 +66,13 @@ pub(crate) struct Books<B: Backend> {
     pub(crate) waits_on_device: bool,
     /// Whether work is followed: by events, which are calls that may fail, where a wait on the device holds up later work.
     follows_work: bool,
-    /// How often the host has waited for work.
-    host_waits: u64,
 }
 
 impl<B: Simulated> Books<B> {
     pub(crate) fn new(follows_work: bool) -> Self {
         let (live, pending, work, behind) = Default::default();
         let follows_work = follows_work && B::WAITS;
-        Self { live, pending, work, behind, waits_on_device: false, follows_work, host_waits: 0 }
+        Self { live, pending, work, behind, waits_on_device: false, follows_work }
     }
 
     /// Those whose bytes nobody else may have.
@@ -154,17 +152,6 @@ impl<B: Simulated> Books<B> {
         for entry in self.active().chain(worked_on) {
             let memory = driver.sim().physical(entry.start, entry.size);
             assert_eq!(memory.as_ref(), Some(&entry.memory), "other memory is there now: {entry:?}");
-        }
-    }
-
-    /// The host waits for a stream that waits for another on the device: then the other's work is over, too, which the simulated
-    /// device does not follow. Only where memory shows once is that on the way of an allocation.
-    pub(crate) fn see_host_waits(&mut self, driver: &B) {
-        let host_waits = driver.sim().calls().of(Call::WaitHost);
-        let shows_once = driver.virtual_memory().is_some_and(|memory| !memory.maps_twice());
-        if host_waits > std::mem::replace(&mut self.host_waits, host_waits) && shows_once {
-            self.work.clear();
-            self.behind.clear();
         }
     }
 

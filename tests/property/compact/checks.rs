@@ -16,7 +16,6 @@ impl<B: Simulated> Machine<B> {
             .map(|block| block.address)
             .collect();
         let driver = self.driver();
-        self.books.see_host_waits(driver);
         self.books.no_longer_pending(driver, |entry| pending.contains(&entry.start));
         self.books.check_order(driver);
         self.books.check_memory(driver);
