@@ -1,8 +1,13 @@
 //! Random programs on the caching allocator, compared with a naive model after every step.
 //!
-//! How many there are, which, and where one that fails is written, environment variables say: see [`cases`]. On a hundred
-//! thousand programs each, in release, in pieces, since devices are never given back:
-//! `for seed in $(seq 100); do PROPTEST_RNG_SEED=$seed PROPTEST_CASES=1000 cargo test --release -p accelerator-tests --test property; done`
+//! The environment variables in `cases/mod.rs` say how many there are, from which seed, and where one that fails is written. Memory of
+//! an allocator itself is never given back, so very many programs need several processes, each with a seed of its own:
+//!
+//! ```text
+//! for seed in $(seq 100); do
+//!   PROPTEST_RNG_SEED=$seed PROPTEST_CASES=1000 cargo test --release -p accelerator-tests --test property NAME
+//! done
+//! ```
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
 mod cases;

@@ -1,12 +1,12 @@
-//! Runs a property on random inputs. An input that it does not hold for is made as small as can be and written whole to a file: on
-//! the screen it gets lost behind the output of the attempts that made it smaller, or is cut.
+//! Runs a property on random inputs. An input that fails is shrunk and written in full to a file: in the output of the test it is
+//! hard to find behind that of all the attempts at shrinking it, and may be cut.
 //!
 //! | environment variable | meaning |
 //! |---|---|
-//! | `ACCELERATOR_PROPERTY_FACTOR` | each property is run on so many times the inputs that it is run on by default |
-//! | `PROPTEST_CASES` | each property is run on so many inputs, whatever the factor |
-//! | `PROPTEST_RNG_SEED` | the seed of the inputs, to have the same again |
-//! | `ACCELERATOR_PROPERTY_FAILURES` | the folder of those files; without it, `property-failures` in cargo's target folder |
+//! | `ACCELERATOR_PROPERTY_FACTOR` | multiplies the number of inputs of each property |
+//! | `PROPTEST_CASES` | the number of inputs of each property, whatever the factor |
+//! | `PROPTEST_RNG_SEED` | the seed that inputs are made from |
+//! | `ACCELERATOR_PROPERTY_FAILURES` | the folder for inputs that fail, instead of `target/property-failures` |
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use proptest::prelude::Rng;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 
-/// Runs the property on random inputs, by default on so many.
+/// Runs the property on `cases` random inputs, unless an environment variable asks for another number.
 ///
 /// # Panics
-/// With the place of the file, if the property panics for one of them.
+/// If the property panics for one of them. The message says where the input is.
 pub(crate) fn check<S: Strategy>(name: &str, cases: u32, inputs: S, property: impl Fn(S::Value)) {
     let default = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("property-failures");
     let folder = std::env::var_os("ACCELERATOR_PROPERTY_FAILURES").map_or_else(default, PathBuf::from);
     check_in(&folder, name, cases, inputs, property);
 }
 
-/// The same with the file in this folder. One from an earlier run goes.
+/// The same with another folder for an input that fails. One from an earlier run is removed.
 pub(crate) fn check_in<S: Strategy>(
     folder: &Path,
     name: &str,
@@ -47,7 +47,7 @@ pub(crate) fn check_in<S: Strategy>(
         Err(TestError::Abort(reason)) => panic!("{reason}"),
         Err(TestError::Fail(reason, input)) => {
             write(&file, &format!("{name}: {reason}\nThe same inputs again: {again}\n\n{input:#?}\n"));
-            panic!("{reason}\nThe smallest input that fails is in {}", file.display());
+            panic!("{reason}\nThe input is in {}, shrunk and in full", file.display());
         }
     }
 }
@@ -58,10 +58,10 @@ fn config(cases: u32) -> Config {
     Config {
         cases: variable("PROPTEST_CASES").unwrap_or(cases * factor),
         rng_seed: RngSeed::Fixed(seed),
-        // Files of seeds would lie among the sources, and lose their meaning with the next change of a strategy: an input that
-        // has failed becomes a test of its own.
+        // It keeps seeds in files among the sources. A seed means something else after the next change of a strategy, so an input
+        // that has failed becomes a test of its own instead.
         failure_persistence: None,
-        // By default, four times as many as there are cases, which is too few for the slow ones.
+        // The default of four for each case is too few for slow properties, which have few cases.
         max_shrink_iters: 20_000,
         max_shrink_time: 60_000, // milliseconds
         ..Config::default()

@@ -51,7 +51,7 @@ impl Model {
         };
         assert_eq!(of(|stat| stat.current), self.now, "what there is, after {step}");
         assert_eq!(of(|stat| stat.peak), self.peak, "the peaks, after {step}");
-        check_relations(&statistics);
+        check_relations(statistics);
     }
 }
 

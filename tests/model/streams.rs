@@ -1,10 +1,10 @@
-//! How far the streams of a device are, by the rules of all devices. A stream does its work in order. Where it waits for a point
-//! in the work of another, it goes no further until the other is past that. And what a host has waited for is done, with
-//! everything that it waited for itself.
+//! What each stream has finished, worked out from what it was given, by the rules that all devices keep. A stream works in order. A
+//! stream that waits for another does nothing until the other has reached that point. When the host has waited for a stream, the
+//! stream has finished, and so has everything that it waits for.
 
 use super::program::STREAMS;
 
-/// Whether the device is past a point.
+/// Whether a stream has reached a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Over {
     No,
@@ -13,14 +13,15 @@ pub(crate) enum Over {
     Yes,
 }
 
-/// Behind the first pieces of a stream's work.
+/// A point in the work of a stream: behind so many pieces of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) stream: u32,
     pieces: usize,
 }
 
-/// The streams if as little is done as can be, and if as much is: not everything shows from outside.
+/// Not everything that a device did shows from outside, so there are two: one that has done the least that is possible, and one
+/// that has done the most.
 #[derive(Debug)]
 pub(crate) struct Streams {
     least: Device,
@@ -30,7 +31,7 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 struct Device {
     streams: [Stream; STREAMS as usize],
-    /// Whether it does whatever may have been done.
+    /// Whether it has done whatever is possible.
     does_most: bool,
 }
 
@@ -39,7 +40,7 @@ struct Stream {
     held: bool,
     work: Vec<Work>,
     done: usize,
-    /// How much of it a host has waited for.
+    /// How much of it the host has waited for.
     waited: usize,
 }
 
@@ -71,7 +72,7 @@ impl Streams {
         self.change(|device| device.of(stream).held = false);
     }
 
-    /// The stream is given work. The point behind it.
+    /// Gives the stream work. The point behind it.
     pub(crate) fn work(&mut self, stream: u32) -> Point {
         self.change(|device| device.of(stream).work.push(Work::Use));
         self.least.end_of(stream)
@@ -82,7 +83,7 @@ impl Streams {
         self.change(|device| device.of(stream).work.push(Work::WaitFor(point)));
     }
 
-    /// The stream may wait from now on for the point, or for one behind it.
+    /// From now on the stream may wait for the point, or for a later one.
     pub(crate) fn may_wait(&mut self, stream: u32, point: Point) {
         let end = self.least.end_of(point.stream);
         self.change(|device| device.of(stream).work.push(Work::MayWaitFor(end)));
@@ -126,7 +127,7 @@ impl Device {
         self.streams[point.stream as usize].done >= point.pieces
     }
 
-    /// Does what need not wait.
+    /// Does all work that need not wait.
     fn go_on(&mut self) {
         while let Some(next) = self.streams.iter().position(|stream| self.may_go_on(stream)) {
             self.streams[next].done += 1;
@@ -143,7 +144,7 @@ impl Device {
             }
     }
 
-    /// Does everything up to the point, held or not, and what it waits for.
+    /// Does all work up to the point, held or not, and what that waits for.
     fn finish(&mut self, point: Point) {
         while self.of(point.stream).waited < point.pieces {
             let stream = &mut self.streams[point.stream as usize];

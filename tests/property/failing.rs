@@ -9,7 +9,7 @@ use proptest::prelude::any;
 use super::cases::check_in;
 
 #[test]
-fn the_smallest_input_that_fails_is_in_a_file_whole() {
+fn an_input_that_fails_is_shrunk_and_written_in_full() {
     let folder = tempfile::tempdir().unwrap();
     let run = |fails: bool| {
         let inputs = vec(any::<u8>(), 300..600);
@@ -20,7 +20,7 @@ fn the_smallest_input_that_fails_is_in_a_file_whole() {
     let panic = catch_unwind(AssertUnwindSafe(|| run(true))).unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
     let file = folder.path().join("planted.fails.txt");
-    assert_eq!(*message, format!("300 bytes\nThe smallest input that fails is in {}", file.display()));
+    assert_eq!(*message, format!("300 bytes\nThe input is in {}, shrunk and in full", file.display()));
     let text = read_to_string(&file).unwrap();
     let first = "planted::fails: 300 bytes\nThe same inputs again: PROPTEST_RNG_SEED=";
     assert!(text.starts_with(first), "{text}");
