@@ -32,7 +32,7 @@ use model::program::{Op, Program, programs};
 use model::settings::Settings;
 
 /// Runs a property under the name of the test, which is that of the thread that it runs on.
-fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value)) {
+fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(&S::Value)) {
     cases::check(std::thread::current().name().unwrap(), cases, inputs, property);
 }
 
@@ -124,7 +124,7 @@ fn the_allocator_equals_the_model() {
 #[test]
 fn the_allocator_equals_the_model_on_streams_that_wait() {
     check(40, programs(100).prop_map(without_failing_allocations), |program| {
-        let mut machine: Machine<_> = faulty(&program);
+        let mut machine: Machine<_> = faulty(program);
         machine.run(&program.ops);
         machine.finish();
     });
@@ -134,7 +134,7 @@ fn the_allocator_equals_the_model_on_streams_that_wait() {
 #[test]
 fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
     check(5, programs(36).prop_map(without_failing_allocations), |program| {
-        each_call_fails(&program, Machine::<Faulty<Sim>>::finish);
+        each_call_fails(program, Machine::<Faulty<Sim>>::finish);
     });
 }
 
@@ -149,7 +149,7 @@ fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
             [Call::WaitHost, Call::WaitHost],
             [Call::Alloc, Call::Alloc],
         ];
-        each_pair_fails(&program, pairs, Machine::<Faulty<Sim>>::finish);
+        each_pair_fails(program, pairs, Machine::<Faulty<Sim>>::finish);
     });
 }
 

@@ -8,7 +8,9 @@
 //! | `PROPTEST_RNG_SEED` | the seed that inputs are made from |
 //! | `ACCELERATOR_PROPERTY_FAILURES` | the folder for inputs that fail, instead of `target/property-failures` |
 
+use std::cell::RefCell;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -20,7 +22,7 @@ use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 ///
 /// # Panics
 /// If the property panics for one of them. The message says where the input is.
-pub(crate) fn check<S: Strategy>(name: &str, cases: u32, inputs: S, property: impl Fn(S::Value)) {
+pub(crate) fn check<S: Strategy>(name: &str, cases: u32, inputs: S, property: impl Fn(&S::Value)) {
     let default = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("property-failures");
     let folder = std::env::var_os("ACCELERATOR_PROPERTY_FAILURES").map_or_else(default, PathBuf::from);
     check_in(&folder, name, cases, inputs, property);
@@ -32,21 +34,27 @@ pub(crate) fn check_in<S: Strategy>(
     name: &str,
     cases: u32,
     inputs: S,
-    property: impl Fn(S::Value),
+    property: impl Fn(&S::Value),
 ) {
     let file = folder.join(format!("{}.txt", name.replace("::", ".")));
     let _ = std::fs::remove_file(&file); // mostly there is none
     let config = config(cases);
     let again = format!("PROPTEST_RNG_SEED={} PROPTEST_CASES={}", config.rng_seed, config.cases);
+    // Where shrinking takes too long, the runner may end at an input that does not fail.
+    let last_failing = RefCell::new(String::new());
     let result = TestRunner::new(config).run(&inputs, |input| {
-        property(input);
+        catch_unwind(AssertUnwindSafe(|| property(&input))).unwrap_or_else(|panic| {
+            last_failing.replace(format!("{input:#?}"));
+            resume_unwind(panic)
+        });
         Ok(())
     });
     match result {
         Ok(()) => {}
         Err(TestError::Abort(reason)) => panic!("{reason}"),
-        Err(TestError::Fail(reason, input)) => {
-            write(&file, &format!("{name}: {reason}\nThe same inputs again: {again}\n\n{input:#?}\n"));
+        Err(TestError::Fail(reason, _)) => {
+            let input = last_failing.take();
+            write(&file, &format!("{name}: {reason}\nThe same inputs again: {again}\n\n{input}\n"));
             panic!("{reason}\nThe input is in {}, shrunk and in full", file.display());
         }
     }

@@ -36,7 +36,7 @@ pub(crate) struct Entry {
 pub(crate) struct Use {
     /// Behind it in its stream's work.
     pub(crate) point: Point,
-    /// Whether the allocator knows it by that point. Not if something on the way failed.
+    /// Whether the allocator takes it for over exactly if the stream has reached that point and the allocator has looked.
     pub(crate) sure: bool,
 }
 
@@ -138,12 +138,15 @@ impl Model {
             .for_each(|used| used.sure = false);
     }
 
-    /// The allocator looked at every event.
+    /// The allocator looked at every event, and forgot the uses that were over. What may have been over, it may have forgotten.
     pub(crate) fn forget_uses_that_are_over(&mut self) {
         let Self { entries, streams, .. } = self;
-        let is_over = |used: &Use| used.sure && streams.over(used.point) == Over::Yes;
-        let pending = entries.iter_mut().filter_map(|entry| entry.pending.as_mut());
-        pending.for_each(|uses| uses.retain(|used| !is_over(used)));
+        for uses in entries.iter_mut().filter_map(|entry| entry.pending.as_mut()) {
+            uses.retain(|used| !used.sure || streams.over(used.point) != Over::Yes);
+            for used in uses {
+                used.sure &= streams.over(used.point) == Over::No;
+            }
+        }
     }
 
     /// Takes over the segments of a snapshot and counts those that came and went.

@@ -33,7 +33,7 @@ fn run_all<B: Simulated>(
 ) -> u32 {
     let (run, aliased) = (Cell::new(0), Cell::new(0));
     check(cases, programs, |program| {
-        let mut machine = Machine::new(driver(&program), program.capacity, true);
+        let mut machine = Machine::new(driver(program), program.capacity, true);
         machine.run(&program.ops);
         run.set(run.get() + 1);
         aliased.set(aliased.get() + u32::from(machine.aliased > 0));
@@ -172,14 +172,14 @@ fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
 #[test]
 fn any_single_failing_call_of_any_program_leaks_nothing_and_drifts_no_statistic() {
     check(4, programs(24, Beside::Everything).prop_map(without_failing_allocations), |program| {
-        each_call_fails(&program, finish);
+        each_call_fails(program, finish);
     });
 }
 
 #[test]
 fn failing_twice_in_any_program_leaks_nothing_and_drifts_no_statistic() {
     check(8, programs(60, Beside::Everything).prop_map(without_failing_allocations), |program| {
-        each_pair_fails(&program, PAIRS, finish);
+        each_pair_fails(program, PAIRS, finish);
     });
 }
 

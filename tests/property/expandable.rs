@@ -31,7 +31,7 @@ fn the_allocator_equals_the_model() {
 #[test]
 fn the_allocator_equals_the_model_on_streams_that_wait() {
     check(40, expandable_programs(100).prop_map(without_failing_allocations), |program| {
-        let mut machine: Machine<_> = faulty(&program);
+        let mut machine: Machine<_> = faulty(program);
         machine.run(&program.ops);
         finish(machine);
     });
@@ -40,7 +40,7 @@ fn the_allocator_equals_the_model_on_streams_that_wait() {
 #[test]
 fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
     check(5, expandable_programs(36).prop_map(without_failing_allocations), |program| {
-        each_call_fails(&program, finish::<Faulty<Sim>>);
+        each_call_fails(program, finish::<Faulty<Sim>>);
     });
 }
 
@@ -55,6 +55,6 @@ fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
             [Call::WaitHost, Call::Unmap],
             [Call::Reserve, Call::Reserve],
         ];
-        each_pair_fails(&program, pairs, finish::<Faulty<Sim>>);
+        each_pair_fails(program, pairs, finish::<Faulty<Sim>>);
     });
 }

@@ -285,7 +285,7 @@ impl Machine {
 fn pinned_memory_equals_the_model() {
     check(300, programs(), |program| {
         let mut machine = Machine::new();
-        for op in &program {
+        for op in program {
             machine.step(op);
             machine.check();
         }

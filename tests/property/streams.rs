@@ -125,7 +125,7 @@ impl Machine {
 fn the_streams_of_a_device_equal_the_model() {
     check(1000, programs(), |program| {
         let mut machine = Machine::new();
-        for op in &program {
+        for op in program {
             machine.step(op);
             machine.check();
         }

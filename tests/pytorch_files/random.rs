@@ -21,7 +21,7 @@ fn round_trip() -> Result<(), Failed> {
     check("random::what_is_written_is_read", 200, snapshot(), |snapshot| {
         let mut bytes = Vec::new();
         snapshot.write_to(&mut bytes).unwrap();
-        assert_eq!(snapshot, read(&bytes).unwrap());
+        assert_eq!(*snapshot, read(&bytes).unwrap());
     });
     Ok(())
 }
