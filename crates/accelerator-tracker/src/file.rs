@@ -10,6 +10,7 @@ use accelerator_core::printable;
 
 pub use self::temporary::{remove_temporary_files, temporary_file};
 pub use self::whole::{is_standard_output, write_whole};
+use crate::limits::LimitError;
 use crate::pickle::PickleError;
 
 /// Why a file cannot be read or written.
@@ -43,6 +44,18 @@ pub enum FileError {
         path: PathBuf,
         /// Where, and why not.
         source: PickleError,
+    },
+    /// It takes more than it may.
+    #[error("{}: at byte {offset}: line {line}: {source}", printable(path))]
+    Limit {
+        /// The file.
+        path: PathBuf,
+        /// Where the line begins, from 0.
+        offset: u64,
+        /// The line, from 1.
+        line: u64,
+        /// Of what.
+        source: LimitError,
     },
     /// What was told of its content did not want to go on.
     #[error("{}: {source}", printable(path))]

@@ -5,6 +5,7 @@ mod file;
 pub mod history;
 #[cfg(feature = "tracing")]
 mod layer;
+pub mod limits;
 #[cfg(feature = "metrics")]
 pub mod live;
 pub mod perfetto;
@@ -19,5 +20,6 @@ pub mod tracker;
 pub use file::{FileError, excerpt, is_standard_output, remove_temporary_files, temporary_file, write_whole};
 #[cfg(feature = "tracing")]
 pub use layer::TrackerLayer;
+pub use limits::Limits;
 pub use pickle::{PickleError, PickleFault};
 pub use tracker::MemoryTracker;

@@ -9,6 +9,7 @@ use super::place;
 use super::stream::{Halt, Sink, Stream, forget};
 use super::value::{Body, Class, Value};
 use super::view::View;
+use crate::limits::Budget;
 
 impl<R: BufRead, S: Sink> Machine<'_, R, S> {
     pub(super) fn tuple(&mut self, count: usize) -> Result<(), PickleFault> {
@@ -22,12 +23,14 @@ impl<R: BufRead, S: Sink> Machine<'_, R, S> {
     pub(super) fn add_items(&mut self) -> Result<(), PickleFault> {
         let items = self.take_marked()?;
         let target = self.stack.top(self.name)?;
-        self.heap.charge(size_of_val(&*items) as u64)?;
         match self.changing(target)? {
-            Body::Set(own) => own.extend(items),
-            _ => return Err(self.unfit(target)),
+            (Body::Set(own), budget) => {
+                budget.reserve(own, items.len())?;
+                own.extend(items);
+                Ok(())
+            }
+            _ => Err(self.unfit(target)),
         }
-        Ok(())
     }
 
     pub(super) fn dict(&mut self) -> Result<(), PickleFault> {
@@ -50,12 +53,14 @@ impl<R: BufRead, S: Sink> Machine<'_, R, S> {
     fn set(&mut self, flat: &[Value]) -> Result<(), PickleFault> {
         let target = self.stack.top(self.name)?;
         let more = self.pairs(flat)?;
-        self.heap.charge(size_of_val(&*more) as u64)?;
         match self.changing(target)? {
-            Body::Dict { pairs, .. } => pairs.extend(more),
-            _ => return Err(self.unfit(target)),
+            (Body::Dict { pairs, .. }, budget) => {
+                budget.reserve(pairs, more.len())?;
+                pairs.extend(more);
+                Ok(())
+            }
+            _ => Err(self.unfit(target)),
         }
-        Ok(())
     }
 
     fn pairs(&self, flat: &[Value]) -> Result<Vec<(Value, Value)>, PickleFault> {
@@ -87,6 +92,7 @@ impl<R: BufRead, S: Sink> Machine<'_, R, S> {
 
     fn listed_pairs(&self, listed: Value) -> Result<Vec<(Value, Value)>, PickleFault> {
         let items = View::new(&self.heap, listed).items().ok_or_else(|| self.unfit(listed))?;
+        self.heap.budget.has_room(4 * (items.len() * size_of::<Value>()) as u64)?;
         let mut flat = Vec::with_capacity(2 * items.len());
         for item in items {
             let mut pair = item.items().filter(|pair| pair.len() == 2).ok_or_else(|| self.unfit(listed))?;
@@ -145,14 +151,16 @@ impl<R: BufRead, S: Sink> Machine<'_, R, S> {
         if self.stream.as_ref().is_some_and(|stream| stream.position == below) {
             return self.hand_over(first);
         }
-        let items: Vec<_> = self.stack.take_from(first).collect();
+        let items = self.take_from(first)?;
         let target = self.stack.top(self.name)?;
-        self.heap.charge(size_of_val(&*items) as u64)?;
         match self.changing(target)? {
-            Body::List { items: own, .. } => own.extend(items),
-            _ => return Err(self.unfit(target).into()),
+            (Body::List { items: own, .. }, budget) => {
+                budget.reserve(own, items.len()).map_err(PickleFault::from)?;
+                own.extend(items);
+                Ok(())
+            }
+            _ => Err(self.unfit(target).into()),
         }
-        Ok(())
     }
 
     /// Hands the last element over if it is complete, since the next one begins: else a thousand would pile up.
@@ -187,13 +195,13 @@ impl<R: BufRead, S: Sink> Machine<'_, R, S> {
         }
     }
 
-    /// A part that an operation changes. It must not be one that will outlive what is put into it.
-    fn changing(&mut self, target: Value) -> Result<&mut Body, PickleFault> {
+    /// A part that an operation changes, and what counts its memory. It must not be one that will outlive what is put into it.
+    fn changing(&mut self, target: Value) -> Result<(&mut Body, &mut Budget), PickleFault> {
         self.end_stream();
         let outlives = |number| self.stream.as_ref().is_some_and(|stream| number < stream.first);
         match target {
             Value::Live(number) if !outlives(number) => {
-                self.heap.body_mut(number).ok_or(PickleFault::Missing { opcode: self.name })
+                self.heap.change(number).ok_or(PickleFault::Missing { opcode: self.name })
             }
             Value::Live(_) | Value::Kept(_) | Value::Gone => Err(PickleFault::Changed { opcode: self.name }),
             other => Err(self.unfit(other)),

@@ -1,5 +1,7 @@
 use std::io;
 
+use crate::limits::LimitError;
+
 /// Why a pickle is not read: where, and what is wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("at byte {offset}: {fault}")]
@@ -70,11 +72,8 @@ pub enum PickleFault {
         opcode: &'static str,
     },
     /// It holds too much that must be in memory at once.
-    #[error("the pickle needs more than {limit} bytes of memory at once")]
-    TooLarge {
-        /// How much it may need.
-        limit: u64,
-    },
+    #[error("{0}")]
+    TooLarge(#[from] LimitError),
     /// Its parts are in one another too deeply.
     #[error("more than {limit} levels of parts in parts")]
     TooDeep {

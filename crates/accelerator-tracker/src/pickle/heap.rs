@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::fault::PickleFault;
 use super::value::{Body, Kept, Part, Stay, Value};
+use crate::limits::{ALLOCATION, Budget, Limits};
 
 /// How deeply a part that stays may be made of parts: a list of frames, each with its texts, and some more.
 const KEPT_LEVELS: u32 = 6;
@@ -13,14 +14,20 @@ pub(crate) struct Heap {
     live: Vec<Part>,
     kept: Vec<Kept>,
     numbers: HashMap<Kept, u32>,
-    /// Bytes in use, about, and how many there may be.
-    used: u64,
-    limit: u64,
+    limits: Limits,
+    /// The memory of this and of all else that is held while the pickle is read.
+    pub(super) budget: Budget,
 }
 
 impl Heap {
-    pub(super) fn new(limit: u64) -> Self {
-        Self { live: Vec::new(), kept: Vec::new(), numbers: HashMap::new(), used: 0, limit }
+    pub(super) fn new(limits: Limits) -> Self {
+        let budget = Budget::new(limits.memory_of_pickle(0));
+        Self { live: Vec::new(), kept: Vec::new(), numbers: HashMap::new(), limits, budget }
+    }
+
+    /// Says how much of the pickle was read: more may be held of a longer one.
+    pub(super) fn was_read(&mut self, bytes: u64) {
+        self.budget.set_limit(self.limits.memory_of_pickle(bytes));
     }
 
     /// How many parts there are that do not stay.
@@ -29,16 +36,16 @@ impl Heap {
     }
 
     pub(super) fn add(&mut self, offset: u64, body: Body) -> Result<Value, PickleFault> {
-        self.charge(body.cost() + size_of::<Part>() as u64)?;
+        self.budget.charge(body.cost())?;
         let number = self.live();
-        self.live.push(Part { offset, stay: Stay::Open, body });
+        self.budget.push(&mut self.live, Part { offset, stay: Stay::Open, body })?;
         Ok(Value::Live(number))
     }
 
     /// Forgets all parts from this one on, those that stay apart.
     pub(super) fn forget_from(&mut self, first: u32) {
         for part in self.live.drain(first as usize..) {
-            self.used -= part.body.cost() + size_of::<Part>() as u64;
+            self.budget.discharge(part.body.cost());
         }
     }
 
@@ -58,14 +65,14 @@ impl Heap {
         }
     }
 
-    /// A part to change. What is put into it is charged by the caller.
     pub(super) fn body_mut(&mut self, number: u32) -> Option<&mut Body> {
         self.live.get_mut(number as usize).map(|part| &mut part.body)
     }
 
-    /// Whether there is room for so many bytes beside those that are counted.
-    pub(super) fn has_room(&self, bytes: u64) -> Result<(), PickleFault> {
-        if self.used + bytes > self.limit { Err(PickleFault::TooLarge { limit: self.limit }) } else { Ok(()) }
+    /// A part to change, and what counts the memory of that.
+    pub(super) fn change(&mut self, number: u32) -> Option<(&mut Body, &mut Budget)> {
+        let part = self.live.get_mut(number as usize)?;
+        Some((&mut part.body, &mut self.budget))
     }
 
     /// Marks a list or dictionary as handed over: nobody gets it again. So what is shared by thousands of others is not
@@ -79,16 +86,9 @@ impl Heap {
         }
     }
 
-    /// Counts bytes that are about to be used.
-    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), PickleFault> {
-        self.has_room(bytes)?;
-        self.used += bytes;
-        Ok(())
-    }
-
-    /// No longer used.
-    pub(super) fn discharge(&mut self, bytes: u64) {
-        self.used -= bytes;
+    /// Counts bytes that somebody makes of the parts and holds to the end.
+    pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), PickleFault> {
+        Ok(self.budget.charge(bytes as u64 + ALLOCATION)?)
     }
 
     /// The number of a value among what stays to the end; it is put there now if it was not. `None`: it cannot be, being
@@ -112,7 +112,11 @@ impl Heap {
         }
         // Until it is known: a part that is in itself comes here again.
         self.set_stay(number, Stay::Never);
+        // What is copied on the way: values, then numbers, twice.
+        let copies = self.part(number).map_or(0, |part| 2 * part.body.cost());
+        self.budget.charge(copies)?;
         let kept = self.keep_part(number, levels)?;
+        self.budget.discharge(copies);
         let kept = kept.map(|kept| self.kept_number(kept)).transpose()?;
         if let Some(kept) = kept {
             self.set_stay(number, Stay::Kept(kept));
@@ -165,15 +169,16 @@ impl Heap {
             return Ok(number);
         }
         let payload = match &kept {
-            Kept::Plain(_) => 0,
-            Kept::Text(text) => text.len(),
-            Kept::Bytes(bytes) => bytes.len(),
-            Kept::List(numbers) | Kept::Tuple(numbers) => 4 * numbers.len(),
-            Kept::Dict(pairs) => 8 * pairs.len(),
+            Kept::Plain(_) => None,
+            Kept::Text(text) => Some(text.len()),
+            Kept::Bytes(bytes) => Some(bytes.len()),
+            Kept::List(numbers) | Kept::Tuple(numbers) => Some(4 * numbers.len()),
+            Kept::Dict(pairs) => Some(8 * pairs.len()),
         };
-        self.charge((payload + 3 * size_of::<Kept>()) as u64)?;
+        self.budget.charge(payload.map_or(0, |bytes| bytes as u64 + 2 * ALLOCATION))?;
+        self.budget.reserve_in_table(&mut self.numbers)?;
         let number = self.kept.len() as u32; // as in `live`
-        self.kept.push(kept.clone());
+        self.budget.push(&mut self.kept, kept.clone())?;
         self.numbers.insert(kept, number);
         Ok(number)
     }

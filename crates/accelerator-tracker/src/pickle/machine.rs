@@ -1,4 +1,5 @@
 use std::io::BufRead;
+use std::sync::Arc;
 
 use super::classes::{class, refused};
 use super::fault::{PickleError, PickleFault};
@@ -11,8 +12,12 @@ use super::stream::{Halt, ReadError, Sink, Stream};
 use super::value::{Body, Real, Value};
 use super::view::View;
 use super::{number, opcode, text};
+use crate::limits::Limits;
 
 const NEWEST_PROTOCOL: u8 = 5;
+
+/// Latin-1 can be twice as long in UTF-8; a text that grows has room for twice of that, and is copied in the end.
+const LONGER_AS_TEXT: u64 = 6;
 
 /// Reads a pickle, operation by operation, and puts together what it describes.
 pub(super) struct Machine<'s, R, S> {
@@ -30,12 +35,11 @@ pub(super) struct Machine<'s, R, S> {
 }
 
 impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
-    /// `limit`: so many bytes may be in use at once.
-    pub(super) fn new(reader: R, sink: &'s mut S, limit: u64) -> Self {
+    pub(super) fn new(reader: R, sink: &'s mut S, limits: Limits) -> Self {
         Self {
             source: Source::new(reader),
             sink,
-            heap: Heap::new(limit),
+            heap: Heap::new(limits),
             stack: Stack::default(),
             memo: Memo::default(),
             stream: None,
@@ -64,6 +68,7 @@ impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
     /// Does one operation; the whole, if it was the last.
     fn step(&mut self) -> Result<Option<Value>, Halt<S::Stop>> {
         self.at = self.source.offset();
+        self.heap.was_read(self.at);
         self.source.begin("an operation");
         let code = self.source.byte()?;
         self.name = opcode::name(code).ok_or(PickleFault::UnknownOpcode(code))?;
@@ -177,17 +182,17 @@ impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
         };
         let slot = match self.stack.top(self.name)? {
             Value::Live(part) => {
-                self.heap.has_room(size_of_val(&*self.memorised) as u64)?;
-                self.memorised.push(number);
+                // What was there before the stream stays anyway.
+                if self.stream.is_some() {
+                    self.heap.budget.push(&mut self.memorised, number)?;
+                }
                 Slot::Live(part)
             }
             Value::Kept(part) => Slot::Kept(part),
             // What is so small stays: classes are memorised, and what a careless writer does.
             plain => self.heap.keep(plain)?.map_or(Slot::Gone, Slot::Kept),
         };
-        let before = self.memo.cost();
-        self.memo.put(number, slot);
-        self.heap.charge(self.memo.cost().saturating_sub(before))
+        self.memo.put(number, slot, &mut self.heap.budget)
     }
 
     fn recall(&mut self, code: u8) -> Result<(), PickleFault> {
@@ -206,12 +211,12 @@ impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
 
     fn global(&mut self, code: u8) -> Result<(), PickleFault> {
         let (module, name) = if code == GLOBAL {
-            (self.text_line()?, self.text_line()?)
+            (self.text_line()?.into(), self.text_line()?.into())
         } else {
             let name = self.stack.pop(self.name)?;
             let module = self.stack.pop(self.name)?;
             let text = |value| match View::new(&self.heap, value).text() {
-                Some(text) => Ok(text.to_string()),
+                Some(text) => Ok(Arc::clone(text)),
                 None => Err(self.unfit(value)),
             };
             (text(module)?, text(name)?)
@@ -240,17 +245,22 @@ impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
         for digit in &mut length[..digits] {
             *digit = self.source.byte()?;
         }
-        let heap = &mut self.heap;
-        let bytes = self.source.bytes(u64::from_le_bytes(length), |count| heap.charge(count as u64))?;
-        heap.discharge(bytes.len() as u64);
+        let bytes = self.source.bytes(u64::from_le_bytes(length), &mut self.heap.budget)?;
+        self.copied(&bytes, 1)?;
         Ok(bytes)
     }
 
     fn line(&mut self) -> Result<Vec<u8>, PickleFault> {
-        let heap = &mut self.heap;
-        let bytes = self.source.line(|count| heap.charge(count as u64))?;
-        heap.discharge(bytes.len() as u64);
+        let bytes = self.source.line(&mut self.heap.budget)?;
+        self.copied(&bytes, LONGER_AS_TEXT)?;
         Ok(bytes)
+    }
+
+    /// Counts bytes no longer that are about to be copied, to so many times their number, and forgotten.
+    fn copied(&mut self, bytes: &Vec<u8>, times: u64) -> Result<(), PickleFault> {
+        self.heap.budget.has_room(times * bytes.len() as u64)?;
+        self.heap.budget.discharge(bytes.capacity() as u64);
+        Ok(())
     }
 
     fn text_line(&mut self) -> Result<String, PickleFault> {
@@ -263,14 +273,20 @@ impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
     }
 
     pub(super) fn push(&mut self, value: Value) -> Result<(), PickleFault> {
-        self.heap.has_room(size_of_val(self.stack.values()) as u64)?;
-        self.stack.push(value);
-        Ok(())
+        self.stack.push(value, &mut self.heap.budget)
     }
 
     pub(super) fn take_marked(&mut self) -> Result<Vec<Value>, PickleFault> {
         let first = self.stack.unmark(self.name)?;
-        Ok(self.stack.take_from(first).collect())
+        self.take_from(first)
+    }
+
+    /// Takes the values from a position on; whoever holds them longer charges them.
+    pub(super) fn take_from(&mut self, first: usize) -> Result<Vec<Value>, PickleFault> {
+        let values = self.stack.take_from(first);
+        // As they are, and once more in pairs or in a part.
+        self.heap.budget.has_room(2 * (values.len() * size_of::<Value>()) as u64)?;
+        Ok(values.collect())
     }
 
     pub(super) fn unfit(&self, value: Value) -> PickleFault {

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
-/// Bytes of a number out of order, about.
-const SPARSE: usize = 32;
+use super::fault::PickleFault;
+use crate::limits::Budget;
 
 const UNSET: u32 = u32::MAX;
 const GONE: u32 = u32::MAX - 1;
@@ -34,12 +34,7 @@ impl Memo {
         self.filled as u32 // each is charged, and so many do not fit into the limit
     }
 
-    /// How many bytes it takes, about.
-    pub(super) fn cost(&self) -> u64 {
-        (size_of_val(&*self.dense) + SPARSE * self.sparse.len()) as u64
-    }
-
-    pub(super) fn put(&mut self, number: u32, slot: Slot) {
+    pub(super) fn put(&mut self, number: u32, slot: Slot, budget: &mut Budget) -> Result<(), PickleFault> {
         let coded = match slot {
             Slot::Live(part) => part,
             Slot::Kept(part) => part | KEPT,
@@ -48,17 +43,19 @@ impl Memo {
         let place = number as usize;
         // Python 2 begins with 1.
         if place == self.dense.len() + 1 && self.dense.is_empty() {
-            self.dense.push(UNSET);
+            budget.push(&mut self.dense, UNSET)?;
         }
         if place < self.dense.len() {
             self.filled += usize::from(self.dense[place] == UNSET);
             self.dense[place] = coded;
         } else if place == self.dense.len() {
-            self.dense.push(coded);
+            budget.push(&mut self.dense, coded)?;
             self.filled += usize::from(self.sparse.remove(&number).is_none());
-        } else if self.sparse.insert(number, coded).is_none() {
-            self.filled += 1;
+        } else {
+            budget.reserve_in_table(&mut self.sparse)?;
+            self.filled += usize::from(self.sparse.insert(number, coded).is_none());
         }
+        Ok(())
     }
 
     pub(super) fn slot(&self, number: u32) -> Option<Slot> {

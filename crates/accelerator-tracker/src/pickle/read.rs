@@ -9,10 +9,7 @@ use super::stream::{Halt, ReadError, Sink};
 use super::value::Value;
 use super::view::View;
 use crate::file::FileError;
-
-/// So much may be in memory at once: far more than any program needs that hands elements over, and far less than a
-/// machine has.
-const LIMIT: u64 = 1 << 31;
+use crate::limits::{Budget, Limits};
 
 /// Whether the pickle of a dictionary or list may begin so: with the number of its protocol, or before there was one with a
 /// mark, an empty list or dictionary, or a class.
@@ -31,14 +28,19 @@ impl Pickle {
     pub(crate) fn root(&self) -> View<'_> {
         View::new(&self.heap, self.root)
     }
+
+    /// What counts the memory of all that is made of it.
+    pub(crate) fn budget(&self) -> Budget {
+        self.heap.budget.clone()
+    }
 }
 
 /// Reads a pickle into memory. `path`: for messages.
 ///
 /// # Errors
 /// [`FileError::Pickle`].
-pub(crate) fn read(reader: impl BufRead, path: &Path) -> Result<Pickle, FileError> {
-    match stream(reader, &mut Whole) {
+pub(crate) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<Pickle, FileError> {
+    match stream(reader, &mut Whole, limits) {
         Ok((heap, root)) => Ok(Pickle { heap, root }),
         Err(ReadError::Pickle(source)) => Err(FileError::Pickle { path: path.to_owned(), source }),
         Err(ReadError::Stop(never)) => match never {},
@@ -49,8 +51,9 @@ pub(crate) fn read(reader: impl BufRead, path: &Path) -> Result<Pickle, FileErro
 pub(crate) fn stream<S: Sink>(
     reader: impl BufRead,
     sink: &mut S,
+    limits: Limits,
 ) -> Result<(Heap, Value), ReadError<S::Stop>> {
-    Machine::new(reader, sink, LIMIT).run()
+    Machine::new(reader, sink, limits).run()
 }
 
 /// Takes nothing: all stays together.

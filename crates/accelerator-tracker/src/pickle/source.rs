@@ -1,6 +1,7 @@
 use std::io::{BufRead, ErrorKind};
 
 use super::fault::PickleFault;
+use crate::limits::Budget;
 
 /// Bytes are taken in pieces of this size at most, so that a length alone makes nobody allocate.
 const PIECE: u64 = 1 << 16;
@@ -60,13 +61,10 @@ impl<R: BufRead> Source<R> {
         Ok(bytes)
     }
 
-    /// So many bytes. `charge` is asked ahead of each piece.
-    pub(super) fn bytes(
-        &mut self,
-        length: u64,
-        mut charge: impl FnMut(usize) -> Result<(), PickleFault>,
-    ) -> Result<Vec<u8>, PickleFault> {
-        let mut bytes = Vec::with_capacity(length.min(PIECE) as usize);
+    /// So many bytes, charged as long as they are there.
+    pub(super) fn bytes(&mut self, length: u64, budget: &mut Budget) -> Result<Vec<u8>, PickleFault> {
+        let mut bytes = Vec::new();
+        budget.reserve(&mut bytes, length.min(PIECE) as usize)?;
         let mut left = length;
         while left > 0 {
             let next = self.fill()?;
@@ -74,7 +72,7 @@ impl<R: BufRead> Source<R> {
             if count == 0 {
                 return Err(self.truncated());
             }
-            charge(count)?;
+            budget.reserve(&mut bytes, count)?;
             bytes.extend_from_slice(&next[..count]);
             self.consume(count);
             left -= count as u64;
@@ -82,11 +80,8 @@ impl<R: BufRead> Source<R> {
         Ok(bytes)
     }
 
-    /// The bytes up to the end of the line, without it.
-    pub(super) fn line(
-        &mut self,
-        mut charge: impl FnMut(usize) -> Result<(), PickleFault>,
-    ) -> Result<Vec<u8>, PickleFault> {
+    /// The bytes up to the end of the line, without it, charged as long as they are there.
+    pub(super) fn line(&mut self, budget: &mut Budget) -> Result<Vec<u8>, PickleFault> {
         let mut line = Vec::new();
         loop {
             let next = self.fill()?;
@@ -95,7 +90,7 @@ impl<R: BufRead> Source<R> {
             }
             let end = next.iter().position(|&byte| byte == b'\n');
             let count = end.unwrap_or(next.len());
-            charge(count)?;
+            budget.reserve(&mut line, count)?;
             line.extend_from_slice(&next[..count]);
             self.consume(count + usize::from(end.is_some()));
             if end.is_some() {

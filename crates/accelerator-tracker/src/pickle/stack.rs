@@ -1,5 +1,6 @@
 use super::fault::PickleFault;
 use super::value::Value;
+use crate::limits::Budget;
 
 /// So deeply may parts be in one another before they are complete.
 const LEVELS: usize = 1 << 16;
@@ -21,8 +22,8 @@ impl Stack {
         &self.marks
     }
 
-    pub(super) fn push(&mut self, value: Value) {
-        self.values.push(value);
+    pub(super) fn push(&mut self, value: Value, budget: &mut Budget) -> Result<(), PickleFault> {
+        Ok(budget.push(&mut self.values, value)?)
     }
 
     pub(super) fn mark(&mut self) -> Result<(), PickleFault> {
@@ -60,7 +61,7 @@ impl Stack {
     }
 
     /// Takes the values from a position on.
-    pub(super) fn take_from(&mut self, first: usize) -> impl Iterator<Item = Value> {
+    pub(super) fn take_from(&mut self, first: usize) -> impl ExactSizeIterator<Item = Value> {
         self.values.drain(first..)
     }
 

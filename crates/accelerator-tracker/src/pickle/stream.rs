@@ -82,7 +82,7 @@ pub(super) fn forget<S: Sink>(
             _ => false,
         };
         let kept = if stays { heap.keep(Value::Live(part))? } else { None };
-        memo.put(number, kept.map_or(Slot::Gone, Slot::Kept));
+        memo.put(number, kept.map_or(Slot::Gone, Slot::Kept), &mut heap.budget)?;
     }
     heap.forget_from(first);
     Ok(())

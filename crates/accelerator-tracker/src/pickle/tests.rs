@@ -6,10 +6,11 @@ use super::machine::Machine;
 use super::read::Whole;
 use super::stream::ReadError;
 use super::*;
+use crate::limits::Limits;
 
 /// What a pickle holds, as Python would print it.
 fn shown(bytes: &[u8]) -> Result<String, String> {
-    match read(bytes, Path::new("file")) {
+    match read(bytes, Path::new("file"), Limits::default()) {
         Ok(pickle) => Ok(show(pickle.root())),
         Err(error) => Err(error.to_string().trim_start_matches("file: ").to_owned()),
     }
@@ -164,33 +165,33 @@ fn a_length_alone_takes_no_memory() {
 
 #[test]
 fn what_is_in_itself_is_no_more_than_that() {
-    let pickle = read(&b"\x80\x04]\x94(h\x00K\x01e."[..], Path::new("file")).unwrap();
+    let pickle = read(&b"\x80\x04]\x94(h\x00K\x01e."[..], Path::new("file"), Limits::default()).unwrap();
     let first = pickle.root().items().unwrap().next().unwrap();
     assert_eq!(first.items().unwrap().len(), 2);
     let deep = [vec![b']'; 200_000], vec![b'a'; 199_999], vec![b'.']].concat();
-    assert!(read(&*deep, Path::new("file")).is_ok());
+    assert!(read(&*deep, Path::new("file"), Limits::default()).is_ok());
     let marks = vec![b'('; 1 << 20];
     assert!(shown(&marks).unwrap_err().contains("more than 65536 levels"));
 }
 
 #[test]
 fn memory_is_limited() {
-    let limited = |bytes: &[u8]| match Machine::new(bytes, &mut Whole, 1 << 20).run() {
+    let limited = |bytes: &[u8]| match Machine::new(bytes, &mut Whole, Limits { memory: 1 << 20, ..Limits::default() }).run() {
         Ok(_) => panic!("it fits"),
         Err(ReadError::Pickle(error)) => error.fault.to_string(),
     };
     for opcodes in ["}", "]", "N", ")", "(lN", "]N\x61", "}NN\x73", "\u{5d}2\u{61}"] {
         let many = opcodes.repeat(100_000);
-        assert!(limited(many.as_bytes()).contains("more than 1048576 bytes"), "{opcodes}");
+        assert!(limited(many.as_bytes()).contains("more than 1.00 MiB of memory"), "{opcodes}");
     }
     let text = [&b"X\x00\x00\x20\x00"[..], &[b'a'; 1 << 21], b"."].concat();
-    assert!(limited(&text).contains("more than 1048576 bytes"));
+    assert!(limited(&text).contains("more than 1.00 MiB of memory"));
     // One value, memorised again and again, in order and out of it.
     let in_order = [&b"N"[..], &[0x94; 300_000]].concat();
     let falling = (0..100_000_u32).rev().flat_map(|number| [&b"r"[..], &number.to_le_bytes()].concat());
     let falling: Vec<_> = b"N".iter().copied().chain(falling).collect();
     for many in [in_order, falling] {
-        assert!(limited(&many).contains("more than 1048576 bytes"));
+        assert!(limited(&many).contains("more than 1.00 MiB of memory"));
     }
 }
 
@@ -220,7 +221,7 @@ fn what_is_written_is_read() {
     out.float(0.1).unwrap();
     out.close_dict().unwrap();
     out.finish().unwrap();
-    let pickle = read(&*bytes, Path::new("file")).unwrap();
+    let pickle = read(&*bytes, Path::new("file"), Limits::default()).unwrap();
     let read: Vec<_> = pickle.root().pairs().unwrap().collect();
     let integers = read[0].1.items().unwrap();
     let integers =

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use crate::limits::ALLOCATION;
+
 /// A value, by itself if it is small, else by the number of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
@@ -82,15 +84,18 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Bytes that it takes, about.
+    /// Bytes that it takes beside the part itself.
     pub(super) fn cost(&self) -> u64 {
-        let count = match self {
-            Self::Text(text) => return text.len() as u64,
-            Self::Bytes(bytes) => return bytes.len() as u64,
-            Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => items.len(),
-            Self::Dict { pairs, .. } => 2 * pairs.len(),
+        let bytes = match self {
+            // With how many have it.
+            Self::Text(text) => text.len() + ALLOCATION as usize,
+            Self::Bytes(bytes) => bytes.len() + ALLOCATION as usize,
+            Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => {
+                items.capacity() * size_of::<Value>()
+            }
+            Self::Dict { pairs, .. } => pairs.capacity() * size_of::<(Value, Value)>(),
         };
-        (count * size_of::<Value>()) as u64
+        if bytes == 0 { 0 } else { bytes as u64 + ALLOCATION }
     }
 }
 

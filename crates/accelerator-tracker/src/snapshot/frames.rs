@@ -8,6 +8,9 @@ use crate::pickle::{Halt, Heap, Value, View};
 /// PyTorch's frames have three fields, and more where its compiler had a part.
 const MOST_FIELDS: usize = 16;
 
+/// Bytes of a place in one of the tables, about.
+const PLACE: usize = 64;
+
 /// The frames of a snapshot: equal ones are one, and so are equal lists of them.
 pub(super) struct FrameTable {
     none: Frames,
@@ -38,6 +41,7 @@ impl FrameTable {
             return Ok(Arc::clone(known));
         }
         let items = fields.items("frames", View::new(heap, list)).map_err(stop)?;
+        heap.charge(items.len() * size_of::<Arc<Frame>>() + PLACE)?;
         let mut frames = Vec::with_capacity(items.len());
         for item in items {
             let stays = heap.keep(item)?;
@@ -46,6 +50,7 @@ impl FrameTable {
                 Some(frame) => Arc::clone(frame),
                 None => {
                     let frame = self.frame(View::new(heap, item), fields.offset()).map_err(stop)?;
+                    heap.charge(size_of::<Frame>() + PLACE)?;
                     match stays {
                         Some(number) => _ = self.frames.insert(number, Arc::clone(&frame)),
                         None => heap.hand(item),

@@ -9,12 +9,14 @@ mod read;
 mod settings;
 mod types;
 mod visit;
+mod within;
 mod write;
 
 pub use types::{
     Action, Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind,
     PoolId, Segment, SegmentType, Setting, TraceEntry,
 };
-pub use visit::{SnapshotVisitor, Stop, visit};
+pub use visit::{SnapshotVisitor, Stop, visit, visit_with};
+pub use within::Within;
 
 pub use crate::file::FileError;

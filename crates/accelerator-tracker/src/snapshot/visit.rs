@@ -4,6 +4,7 @@ use std::path::Path;
 use super::read::visit_file;
 use super::types::{Annotation, DeviceNotes, Segment, Setting, TraceEntry};
 use crate::file::FileError;
+use crate::limits::Limits;
 
 /// Why a visitor stops.
 pub type Stop = Box<dyn std::error::Error + Send + Sync>;
@@ -71,7 +72,8 @@ pub trait SnapshotVisitor {
 }
 
 /// Reads a snapshot, and hands its parts to the visitor one by one. What is in memory meanwhile does not grow with the
-/// segments and entries, but for some bytes each; a file of any size can be read. `name`: the file, for messages.
+/// segments and entries, but for some bytes each: a file of eight gigabytes takes about what the default [`Limits`] allow. `name`:
+/// the file, for messages.
 ///
 /// # Errors
 /// [`FileError`], for a file of another kind with what it seems to be.
@@ -80,5 +82,18 @@ pub fn visit(
     name: impl AsRef<Path>,
     visitor: &mut impl SnapshotVisitor,
 ) -> Result<(), FileError> {
-    visit_file(reader, name.as_ref(), visitor)
+    visit_with(reader, name, visitor, Limits::default())
+}
+
+/// As [`visit`], up to other limits.
+///
+/// # Errors
+/// As [`visit`].
+pub fn visit_with(
+    reader: impl BufRead,
+    name: impl AsRef<Path>,
+    visitor: &mut impl SnapshotVisitor,
+    limits: Limits,
+) -> Result<(), FileError> {
+    visit_file(reader, name.as_ref(), visitor, limits)
 }

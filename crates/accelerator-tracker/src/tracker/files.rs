@@ -5,6 +5,7 @@ use std::path::Path;
 use super::stats::TrackerStats;
 use super::{lines, pytorch};
 use crate::file::{FileError, seems_to_be, write_whole};
+use crate::limits::Limits;
 use crate::pickle;
 
 impl TrackerStats {
@@ -30,27 +31,40 @@ impl TrackerStats {
     }
 
     /// Reads what [`save`](Self::save) or [`save_pytorch`](Self::save_pytorch) wrote, or PyTorch's
-    /// `MemoryTracker.save_stats`. What it is the file itself tells. Nothing in it is run.
+    /// `MemoryTracker.save_stats`. What it is the file itself tells. Nothing in it is run. It may take as much memory as the
+    /// default [`Limits`] allow.
     ///
     /// # Errors
     /// [`FileError`], for a file of another kind with what it seems to be.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, FileError> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;
-        Self::read(BufReader::new(file), path)
+        Self::load_with(path, Limits::default())
     }
 
-    /// Reads it as [`load`](Self::load) does. `name`: the file, for messages.
+    /// As [`load`](Self::load), up to other limits.
     ///
     /// # Errors
-    /// [`FileError`].
-    pub fn read(mut reader: impl BufRead, name: impl AsRef<Path>) -> Result<Self, FileError> {
+    /// As [`load`](Self::load).
+    pub fn load_with(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;
+        Self::load_from(BufReader::new(file), path, limits)
+    }
+
+    /// As [`load_with`](Self::load_with), from wherever the bytes come. `name`: the file, for messages.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_from(
+        mut reader: impl BufRead,
+        name: impl AsRef<Path>,
+        limits: Limits,
+    ) -> Result<Self, FileError> {
         let path = name.as_ref();
         let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
         match (start, seems_to_be(start)) {
-            ([b'{', ..], _) => lines::read(reader, path),
+            ([b'{', ..], _) => lines::read(reader, path, limits),
             (_, Some(seems)) => Err(FileError::content(path, 0, foreign(&format!("it seems to be {seems}")))),
-            (start, None) if pickle::begins(start) => pytorch::read(reader, path),
+            (start, None) if pickle::begins(start) => pytorch::read(reader, path, limits),
             _ => Err(FileError::content(path, 0, foreign("it is neither lines of JSON nor a pickle"))),
         }
     }

@@ -1,17 +1,18 @@
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
 use crate::file::FileError;
-
-/// Bytes of the longest line that is read: names are short.
-const LONGEST: u64 = 1 << 20;
+use crate::limits::{Budget, LimitError, Limits};
 
 /// The lines of a file, with where they are.
 pub(super) struct Lines<'a, R> {
     reader: R,
     path: &'a Path,
+    limits: Limits,
+    /// The memory of what is made of the lines.
+    budget: Budget,
     text: Vec<u8>,
     /// From 1.
     number: u64,
@@ -20,8 +21,9 @@ pub(super) struct Lines<'a, R> {
 }
 
 impl<'a, R: BufRead> Lines<'a, R> {
-    pub(super) fn new(reader: R, path: &'a Path) -> Self {
-        Self { reader, path, text: Vec::new(), number: 0, start: 0 }
+    pub(super) fn new(reader: R, path: &'a Path, limits: Limits) -> Self {
+        let budget = Budget::new(limits.memory);
+        Self { reader, path, limits, budget, text: Vec::new(), number: 0, start: 0 }
     }
 
     /// Reads the next line. Whether there was one.
@@ -29,13 +31,21 @@ impl<'a, R: BufRead> Lines<'a, R> {
         self.start += self.text.len() as u64;
         self.number += 1;
         self.text.clear();
-        let read = self.reader.by_ref().take(LONGEST).read_until(b'\n', &mut self.text);
-        match read.map_err(|error| FileError::io(self.path, "read", error))? as u64 {
-            LONGEST if !self.is_whole() => {
-                Err(self.wrong(format!("the line is longer than {LONGEST} bytes")))
-            }
-            length => Ok(length > 0),
-        }
+        let read = self.limits.read_line(&mut self.reader, &mut self.text);
+        read.map(|count| count > 0).map_err(|error| match LimitError::of(&error) {
+            Some(limit) => self.beyond(limit.clone()),
+            None => FileError::io(self.path, "read", error),
+        })
+    }
+
+    /// Adds what a line says, with a name of so many bytes, to a list.
+    pub(super) fn keep<T>(&mut self, list: &mut Vec<T>, element: T, name: usize) -> Result<(), FileError> {
+        let counted = self.budget.charge(name as u64).and_then(|()| self.budget.push(list, element));
+        counted.map_err(|limit| self.beyond(limit))
+    }
+
+    fn beyond(&self, source: LimitError) -> FileError {
+        FileError::Limit { path: self.path.to_owned(), offset: self.start, line: self.number, source }
     }
 
     /// What the line says.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::line_reader::Lines;
 use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
 use crate::file::{FileError, excerpt};
+use crate::limits::Limits;
 
 const FORMAT: &str = "accelerator-tracker";
 const VERSION: u64 = 1;
@@ -78,17 +79,21 @@ fn write_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-pub(super) fn read(reader: impl BufRead, path: &Path) -> Result<TrackerStats, FileError> {
-    let mut lines = Lines::new(reader, path);
+pub(super) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<TrackerStats, FileError> {
+    let mut lines = Lines::new(reader, path, limits);
     let mut stats = read_header(&mut lines)?;
     while lines.advance()? {
         match lines.parse()? {
             Line::Operator { name, time_ns, allocated, active, reserved } => {
                 let memory = possible(&lines, MemoryUse { allocated, active, reserved })?;
-                stats.operators.push(OperatorStats { name, time: duration(time_ns), memory });
+                let bytes = name.capacity();
+                let operator = OperatorStats { name, time: duration(time_ns), memory };
+                lines.keep(&mut stats.operators, operator, bytes)?;
             }
             Line::Marker { name, position, time_ns } => {
-                stats.markers.push(Marker { name, position, time: duration(time_ns) });
+                let bytes = name.capacity();
+                let marker = Marker { name, position, time: duration(time_ns) };
+                lines.keep(&mut stats.markers, marker, bytes)?;
             }
             Line::End { operators, markers, num_alloc_retries } => {
                 stats.num_alloc_retries = num_alloc_retries;

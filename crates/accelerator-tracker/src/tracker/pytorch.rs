@@ -8,7 +8,8 @@ use super::BYTES_PER_MIB;
 use super::files::foreign;
 use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
 use crate::file::{FileError, excerpt};
-use crate::pickle::{self, View, Writer};
+use crate::limits::{Budget, LimitError, Limits};
+use crate::pickle::{self, PickleError, View, Writer};
 
 const ALLOCATED: &str = "memories_allocated";
 const ACTIVE: &str = "memories_active";
@@ -29,9 +30,6 @@ const START: &str = "start_monitor";
 
 /// What of a device's memory a dictionary of the file is about.
 type Amount = fn(&MemoryUse) -> u64;
-
-/// So many bytes there may be of names: they are copied, and a file may refer to one a million times.
-const MOST: usize = 1 << 28;
 
 pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()> {
     let TrackerStats { device, total_memory, start, operators, markers, num_alloc_retries } = stats;
@@ -98,26 +96,27 @@ fn last_of_each(markers: &[Marker]) -> Vec<(&str, usize)> {
     kept
 }
 
-pub(super) fn read(reader: impl BufRead, path: &Path) -> Result<TrackerStats, FileError> {
-    let pickle = pickle::read(reader, path)?;
-    let file = PyTorchFile { path, root: pickle.root() };
+pub(super) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<TrackerStats, FileError> {
+    let pickle = pickle::read(reader, path, limits)?;
+    let mut file = PyTorchFile { path, root: pickle.root(), budget: pickle.budget() };
     file.check_kind()?;
-    let [allocated, active, reserved] = [ALLOCATED, ACTIVE, RESERVED].map(|key| file.amounts(key));
-    let (allocated, active, reserved) = (allocated?, active?, reserved?);
+    let allocated = file.amounts(ALLOCATED)?;
+    let active = file.amounts(ACTIVE)?;
+    let reserved = file.amounts(RESERVED)?;
     let count = match file.root.get(COUNT) {
         Some(count) => file.number(count, COUNT)?,
         None => allocated.len() as u64, // older files do not say
     };
-    let mut names = MOST;
     let mut operators = Vec::new();
     for index in 0..count {
         let (name, allocated) = file.entry(&allocated, ALLOCATED, index)?;
         let (_, active) = file.entry(&active, ACTIVE, index)?;
         let (_, reserved) = file.entry(&reserved, RESERVED, index)?;
         let memory = MemoryUse { allocated, active, reserved };
-        operators.push(OperatorStats { name: file.copy(&mut names, name)?, time: None, memory });
+        let name = file.copy(name)?;
+        file.keep(&mut operators, OperatorStats { name, time: None, memory })?;
     }
-    let markers = file.markers(count, &mut names)?;
+    let markers = file.markers(count)?;
     let num_alloc_retries = file.number(file.part(RETRIES)?, RETRIES)?;
     let stats = TrackerStats { operators, markers, num_alloc_retries, ..TrackerStats::default() };
     Ok(with_ours(stats, file.root.get(OURS)))
@@ -138,6 +137,8 @@ fn with_ours(mut stats: TrackerStats, ours: Option<View<'_>>) -> TrackerStats {
 struct PyTorchFile<'a> {
     path: &'a Path,
     root: View<'a>,
+    /// The memory of the pickle, and of what is made of it: a file may refer to one part a million times.
+    budget: Budget,
 }
 
 /// Name and bytes of each operator, by its index.
@@ -156,29 +157,35 @@ impl<'a> PyTorchFile<'a> {
         Err(FileError::content(self.path, 0, foreign(&seems)))
     }
 
-    fn amounts(&self, key: &str) -> Result<Amounts<'a>, FileError> {
+    fn amounts(&mut self, key: &str) -> Result<Amounts<'a>, FileError> {
         let part = self.part(key)?;
         let pairs = part
             .pairs()
             .ok_or_else(|| self.wrong(part, format!("`{key}` is {}, no dict", part.type_name())))?;
-        let entry = |(index, value): (View<'a>, View<'a>)| {
-            let index = self.number(index, key)?;
-            let mut items = value.items().into_iter().flatten();
-            let name = items.next().and_then(View::text);
-            let amount = items
-                .next()
-                .and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
-            match name.zip(amount) {
-                // What a device cannot have is infinite too.
-                Some((name, mib)) if (0.0..MemoryUse::END as f64).contains(&(mib * BYTES_PER_MIB)) => {
-                    Ok((index, (&**name, (mib * BYTES_PER_MIB).round() as u64)))
-                }
-                _ => {
-                    Err(self.wrong(value, format!("`{key}` has no name and amount of memory under {index}")))
-                }
+        let mut amounts = Amounts::new();
+        for (index, value) in pairs {
+            let (index, amount) = self.amount(key, index, value)?;
+            let counted = self.budget.reserve_in_table(&mut amounts);
+            counted.map_err(|limit| self.beyond(part, limit))?;
+            amounts.insert(index, amount);
+        }
+        Ok(amounts)
+    }
+
+    fn amount(&self, key: &str, index: View<'a>, value: View<'a>) -> Result<(u64, (&'a str, u64)), FileError> {
+        let index = self.number(index, key)?;
+        let mut items = value.items().into_iter().flatten();
+        let name = items.next().and_then(View::text);
+        let amount = items
+            .next()
+            .and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
+        match name.zip(amount) {
+            // What a device cannot have is infinite too.
+            Some((name, mib)) if (0.0..MemoryUse::END as f64).contains(&(mib * BYTES_PER_MIB)) => {
+                Ok((index, (&**name, (mib * BYTES_PER_MIB).round() as u64)))
             }
-        };
-        pairs.map(entry).collect()
+            _ => Err(self.wrong(value, format!("`{key}` has no name and amount of memory under {index}"))),
+        }
     }
 
     fn entry(&self, amounts: &Amounts<'a>, key: &str, index: u64) -> Result<(&'a str, u64), FileError> {
@@ -186,35 +193,38 @@ impl<'a> PyTorchFile<'a> {
         amounts.get(&index).copied().ok_or_else(missing)
     }
 
-    /// A copy of a name, if there are bytes left for it.
-    fn copy(&self, left: &mut usize, name: &str) -> Result<String, FileError> {
-        let many = || self.wrong(self.root, format!("the names have more than {MOST} bytes"));
-        *left = left.checked_sub(name.len()).ok_or_else(many)?;
+    /// A copy of a name.
+    fn copy(&mut self, name: &str) -> Result<String, FileError> {
+        let counted = self.budget.charge(name.len() as u64);
+        counted.map_err(|limit| self.beyond(self.root, limit))?;
         Ok(name.to_owned())
     }
 
-    /// `count`: of operators. `names`: bytes that are left for names.
-    fn markers(&self, count: u64, names: &mut usize) -> Result<Vec<Marker>, FileError> {
+    fn keep<T>(&mut self, list: &mut Vec<T>, element: T) -> Result<(), FileError> {
+        self.budget.push(list, element).map_err(|limit| self.beyond(self.root, limit))
+    }
+
+    /// `count`: of operators.
+    fn markers(&mut self, count: u64) -> Result<Vec<Marker>, FileError> {
         let part = self.part(MARKERS)?;
         let pairs = part
             .pairs()
             .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, no dict", part.type_name())))?;
-        let marker = |(name, position): (View<'a>, View<'a>)| {
+        let mut markers = Vec::new();
+        for (name, position) in pairs {
             let name = name
                 .text()
                 .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is no str")))?;
-            match self.number(position, MARKERS)? {
-                position if position <= count => {
-                    let name = self.copy(names, name)?;
-                    Ok(Marker { name, position: position as usize, time: None })
-                }
-                position => Err(self.wrong(
-                    part,
-                    format!("the marker `{}` stands behind {position} of {count} operators", excerpt(name)),
-                )),
+            let position = self.number(position, MARKERS)?;
+            if position > count {
+                let name = excerpt(name);
+                let reason = format!("the marker `{name}` stands behind {position} of {count} operators");
+                return Err(self.wrong(part, reason));
             }
-        };
-        pairs.map(marker).collect()
+            let name = self.copy(name)?;
+            self.keep(&mut markers, Marker { name, position: position as usize, time: None })?;
+        }
+        Ok(markers)
     }
 
     fn part(&self, key: &str) -> Result<View<'a>, FileError> {
@@ -230,5 +240,10 @@ impl<'a> PyTorchFile<'a> {
     /// What is wrong with a part, which is told where it has a place of its own.
     fn wrong(&self, part: View<'a>, reason: String) -> FileError {
         FileError::content(self.path, part.offset().unwrap_or_default(), reason)
+    }
+
+    fn beyond(&self, part: View<'a>, limit: LimitError) -> FileError {
+        let source = PickleError { offset: part.offset().unwrap_or_default(), fault: limit.into() };
+        FileError::Pickle { path: self.path.to_owned(), source }
     }
 }

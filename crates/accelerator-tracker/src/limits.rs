@@ -1,0 +1,199 @@
+//! How much a file may take while it is read.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io::{self, BufRead, Read};
+
+use accelerator_core::{Bytes, GIB, MIB};
+
+/// What reading one file may take, whoever wrote it. A hundred kilobytes can unpack to many gigabytes, and a pickle can
+/// ask for a hundred times its size in memory; what real programs write stays far below the defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read this is also no more than
+    /// 64 MiB and 16 times the bytes read so far, unless it is `u64::MAX`.
+    pub memory: u64,
+    /// Bytes of a line, of a file of text; by default 1 MiB. The longest real ones are names of modules and settings.
+    pub line: u64,
+    /// Bytes that a compressed file may unpack to, for programs that unpack: this crate does not; by default 1 GiB.
+    /// [`may_unpack_to`](Self::may_unpack_to) allows more to larger files.
+    pub unpacked: u64,
+}
+
+/// Bytes of memory for each byte of a pickle. What takes most is a tracker's file, which is held as a whole: about five. A hostile
+/// one can ask for a hundred.
+const MEMORY_OF_A_BYTE: u64 = 16;
+
+/// Beside that, for pickles that are short.
+const MEMORY_OF_A_PICKLE: u64 = 64 * MIB;
+
+/// Bytes that a packed byte may unpack to. Recorded traces reach 10 and snapshots 20; zeros reach 1,000 with gzip, and 30,000 with
+/// zstd. So a large file may unpack to as much as its kind does, and a small one cannot fill a disk.
+const UNPACKED_OF_A_BYTE: u64 = 100;
+
+impl Limits {
+    /// None at all: for files that are trusted.
+    pub const NONE: Self = Self { memory: u64::MAX, line: u64::MAX, unpacked: u64::MAX };
+
+    /// How many bytes may come out of so many packed ones.
+    pub fn may_unpack_to(&self, packed: u64) -> u64 {
+        self.unpacked.max(packed.saturating_mul(UNPACKED_OF_A_BYTE))
+    }
+
+    /// Bytes of memory for a pickle of which so many bytes were read.
+    pub(crate) fn memory_of_pickle(&self, read: u64) -> u64 {
+        let for_its_size = read.saturating_mul(MEMORY_OF_A_BYTE).saturating_add(MEMORY_OF_A_PICKLE);
+        if self.memory == u64::MAX { u64::MAX } else { self.memory.min(for_its_size) }
+    }
+
+    /// Reads a line with its end onto a text. The bytes read, 0 at the end.
+    ///
+    /// # Errors
+    /// Those of the reader; and [`LimitError::Line`] as the inner error of one.
+    pub fn read_line(&self, reader: &mut (impl BufRead + ?Sized), text: &mut Vec<u8>) -> io::Result<usize> {
+        let count = reader.take(self.line.saturating_add(1)).read_until(b'\n', text)?;
+        match count as u64 > self.line {
+            true => Err(io::Error::other(LimitError::Line { limit: self.line })),
+            false => Ok(count),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory: 2 * GIB, line: MIB, unpacked: GIB }
+    }
+}
+
+/// A file takes more than its reader was told that it may.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// Of memory.
+    #[error("what is in it takes more than {} of memory", Bytes(*limit))]
+    Memory {
+        /// How many bytes it may take.
+        limit: u64,
+    },
+    /// A line.
+    #[error("the line is longer than {limit} bytes")]
+    Line {
+        /// How many bytes it may have.
+        limit: u64,
+    },
+    /// Unpacked.
+    #[error("{} of it unpack to more than {}", Bytes(*packed), Bytes(*limit))]
+    Unpacked {
+        /// How many packed bytes were read.
+        packed: u64,
+        /// How many may come out of them.
+        limit: u64,
+    },
+    /// The part of it that a decoder must have at hand.
+    #[error("unpacking it takes a window of {}, and the most is {}", Bytes(*window), Bytes(*limit))]
+    Window {
+        /// Bytes of the window.
+        window: u64,
+        /// How many it may have.
+        limit: u64,
+    },
+}
+
+impl LimitError {
+    /// The one that an error of input or output has inside.
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+/// Counts the memory of what is held of a file.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    used: u64,
+    limit: u64,
+}
+
+/// What the system's allocator adds to a piece of memory, about.
+pub(crate) const ALLOCATION: u64 = 16;
+
+impl Budget {
+    /// So many bytes, and none is used.
+    pub fn new(limit: u64) -> Self {
+        Self { used: 0, limit }
+    }
+
+    /// Changes how many there may be.
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Whether so many more fit.
+    ///
+    /// # Errors
+    /// [`LimitError::Memory`].
+    pub fn has_room(&self, bytes: u64) -> Result<(), LimitError> {
+        match self.used.saturating_add(bytes) > self.limit {
+            true => Err(LimitError::Memory { limit: self.limit }),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts bytes that are about to be used.
+    ///
+    /// # Errors
+    /// [`LimitError::Memory`]: they are not counted.
+    pub fn charge(&mut self, bytes: u64) -> Result<(), LimitError> {
+        self.has_room(bytes)?;
+        self.used = self.used.saturating_add(bytes);
+        Ok(())
+    }
+
+    /// Bytes that are no longer used.
+    pub fn discharge(&mut self, bytes: u64) {
+        self.used = self.used.saturating_sub(bytes);
+    }
+
+    /// Adds an element to a list, whose memory it counts.
+    ///
+    /// # Errors
+    /// [`LimitError::Memory`].
+    pub fn push<T>(&mut self, list: &mut Vec<T>, element: T) -> Result<(), LimitError> {
+        self.reserve(list, 1)?;
+        list.push(element);
+        Ok(())
+    }
+
+    /// Makes room in a list, whose memory it counts: while the list moves, what it had and what it gets.
+    pub(crate) fn reserve<T>(&mut self, list: &mut Vec<T>, more: usize) -> Result<(), LimitError> {
+        const FEWEST: usize = 4;
+        let (length, before) = (list.len(), list.capacity());
+        if before - length >= more {
+            return Ok(());
+        }
+        let wanted = length.saturating_add(more).max(before.saturating_mul(2)).max(FEWEST);
+        self.charge((wanted.saturating_mul(size_of::<T>())) as u64)?;
+        list.reserve_exact(wanted - length);
+        self.discharge((before * size_of::<T>()) as u64);
+        Ok(())
+    }
+
+    /// Makes room in a table for one more, as [`reserve`](Self::reserve).
+    pub(crate) fn reserve_in_table<K: Eq + Hash, V>(
+        &mut self,
+        table: &mut HashMap<K, V>,
+    ) -> Result<(), LimitError> {
+        if table.len() < table.capacity() {
+            return Ok(());
+        }
+        // An eighth of the places stays free, and each has a byte beside.
+        let bytes = |capacity: usize| match capacity {
+            0 => 0,
+            capacity => ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64,
+        };
+        let before = table.capacity();
+        self.charge(bytes((before + 1).max(3)))?;
+        table.reserve(1);
+        self.discharge(bytes(before));
+        Ok(())
+    }
+}
