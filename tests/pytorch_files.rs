@@ -11,6 +11,8 @@ mod damage;
 mod foreign;
 #[path = "pytorch_files/hostile.rs"]
 mod hostile;
+#[path = "pytorch_files/limits.rs"]
+mod limits;
 #[path = "pytorch_files/made.rs"]
 mod made;
 #[path = "pytorch/python.rs"]
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         foreign::trials(),
         hostile::trials(),
         damage::trials(),
+        limits::trials(),
         random::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()

@@ -8,8 +8,10 @@ mod endless;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::BufReader;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use accelerator_tracker::snapshot::{Action, SnapshotVisitor, Stop, TraceEntry, visit};
+use accelerator_tracker::Limits;
+use accelerator_tracker::snapshot::{Action, SnapshotVisitor, Stop, TraceEntry, visit, visit_with};
 use endless::Endless;
 
 const MIB: usize = 1 << 20;
@@ -74,14 +76,25 @@ impl SnapshotVisitor for Tally {
     }
 }
 
+/// What is counted belongs to the whole program: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The most that was in use meanwhile, in bytes.
+fn most_in_use(run: impl FnOnce()) -> usize {
+    let before = USED.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    run();
+    MOST.load(Ordering::Relaxed) - before
+}
+
 /// Reads a snapshot of about so many bytes: the bytes that it had, and the most that were in use.
 fn read(bytes: u64) -> (u64, usize) {
     let mut file = Endless::new(bytes);
     let mut tally = Tally::default();
-    let before = USED.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
-    visit(BufReader::new(&mut file), "endless.pickle", &mut tally).unwrap();
-    let most = MOST.load(Ordering::Relaxed) - before;
+    let most = most_in_use(|| visit(BufReader::new(&mut file), "endless.pickle", &mut tally).unwrap());
     assert!(file.written >= bytes);
     let expected = (file.segments, file.entries, file.allocated, file.frames);
     assert_eq!((tally.segments, tally.entries, tally.allocated, tally.frames), expected);
@@ -96,9 +109,71 @@ fn bound(file: u64) -> usize {
 
 #[test]
 fn memory_grows_with_the_memo_alone() {
+    let _alone = alone();
     for megabytes in [4, 24] {
         let (file, most) = read(megabytes << 20);
         assert!(most < bound(file), "{most} bytes for {file}");
+    }
+}
+
+/// A pickle that asks for much memory gets what its reader may take, to the byte: whichever of its parts it grows.
+#[test]
+fn a_hostile_pickle_takes_what_it_may_and_no_more() {
+    const LIMIT: usize = 4 * MIB;
+    /// The reader's own tables, and the error.
+    const BESIDE: usize = 64 << 10;
+    let _alone = alone();
+    let long = [&b"V"[..], &vec![0xe9; LIMIT], b"\n"].concat();
+    let text = [&b"X\xff\xff\xff\x7f"[..], &vec![b'a'; 2 * LIMIT]].concat();
+    let falling: Vec<_> =
+        (0..300_000_u32).rev().flat_map(|number| [&b"r"[..], &number.to_le_bytes()].concat()).collect();
+    // A list whose elements are handed over, with lists of frames that are kept: each of its own.
+    let frames = (0..100_000_u32).flat_map(|line| {
+        let line = line.to_le_bytes();
+        [
+            &b"}(\x8c\x06action\x8c\x08snapshot\x8c\x06frames](}(\x8c\x08filename\x8c\x00\x8c\x04lineJ"[..],
+            &line,
+            b"ueu",
+        ]
+        .concat()
+    });
+    let frames = [&b"}(\x8c\x08segments]\x8c\x0ddevice_traces](]("[..], &frames.collect::<Vec<_>>()].concat();
+    let many = |operations: &[u8]| operations.repeat(8 * LIMIT / operations.len() / 16);
+    let mut hostile = vec![long, text, [&b"N"[..], &falling].concat(), frames];
+    for operations in [
+        &b"}"[..],
+        b"]",
+        b")",
+        b"\x8f",
+        b"2",
+        b"}0",
+        b"\x8c\x00",
+        b"\x8c\x01a\x94",
+        b")\x94",
+        b"]Na",
+        b"}NNs",
+        b"(NNN\x90",
+        b")))\x87",
+        b"(N(NNl",
+        b"C\x00",
+        b"]\x94N\x94a0",
+        b"\x8a\x00",
+    ] {
+        hostile.push([&b"N"[..], &many(operations)].concat());
+        // All in one list, too.
+        hostile.push([&b"](N"[..], &many(operations), b"e"].concat());
+    }
+    for operations in hostile {
+        let pickle = [&b"\x80\x04"[..], &operations].concat();
+        let limits = Limits { memory: LIMIT as u64, ..Limits::default() };
+        let mut told = String::new();
+        let most = most_in_use(|| {
+            let read = visit_with(&*pickle, "hostile.pickle", &mut Tally::default(), limits);
+            told = read.unwrap_err().to_string();
+        });
+        let shown = operations[..operations.len().min(20)].escape_ascii();
+        println!("{shown}…: {most} bytes in use at most; {told}");
+        assert!(most < LIMIT + BESIDE, "{shown}…: {most} bytes; {told}");
     }
 }
 
@@ -106,6 +181,7 @@ fn memory_grows_with_the_memo_alone() {
 #[test]
 #[ignore = "takes a minute with optimisation, many without"]
 fn two_gigabytes() {
+    let _alone = alone();
     let megabytes = std::env::var("ACCELERATOR_SNAPSHOT_MIB").map_or(2048, |text| text.parse().unwrap());
     let (file, most) = read(megabytes << 20);
     assert!(most < bound(file), "{most} bytes for {file}");

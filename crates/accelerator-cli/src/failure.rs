@@ -1,9 +1,11 @@
+use std::error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use accelerator_core::{Error, printable};
 use accelerator_tracker::FileError;
+use accelerator_tracker::limits::LimitError;
 use accelerator_tracker::plot::PlotError;
 
 use crate::convert::ConvertError;
@@ -107,12 +109,28 @@ pub enum Failure {
         /// Why.
         error: io::Error,
     },
+    /// A file takes more than it may.
+    #[error("{0}: if you trust it, give `--no-limits`")]
+    Limited(Box<Failure>),
     /// The output cannot be written.
     #[error("standard output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
 
 impl Failure {
+    /// With the option that helps, if one does.
+    pub(crate) fn with_advice(self) -> Self {
+        let mut next: Option<&(dyn error::Error + 'static)> = Some(&self);
+        while let Some(error) = next {
+            let inner = error.downcast_ref::<io::Error>().and_then(LimitError::of);
+            if error.is::<LimitError>() || inner.is_some() {
+                return Self::Limited(Box::new(self));
+            }
+            next = error.source();
+        }
+        self
+    }
+
     /// What is wrong with a line of a trace.
     pub(crate) fn in_line(trace: &str, line: usize, error: impl Into<ReplayError>) -> Self {
         Self::Line { trace: trace.to_owned(), line, error: error.into() }

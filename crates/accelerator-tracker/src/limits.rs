@@ -11,24 +11,25 @@ use accelerator_core::{Bytes, GIB, MIB};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read this is also no more than
-    /// 64 MiB and 16 times the bytes read so far, unless it is `u64::MAX`.
+    /// 64 MiB and 32 times the bytes read so far, unless it is `u64::MAX`.
     pub memory: u64,
     /// Bytes of a line, of a file of text; by default 1 MiB. The longest real ones are names of modules and settings.
     pub line: u64,
-    /// Bytes that a compressed file may unpack to, for programs that unpack: this crate does not; by default 1 GiB.
-    /// [`may_unpack_to`](Self::may_unpack_to) allows more to larger files.
+    /// Bytes that a compressed file may unpack to, for programs that unpack: this crate does not; by default 64 MiB.
+    /// Larger files may unpack to more, to [100 times](Self::may_unpack_to) their size.
     pub unpacked: u64,
 }
 
-/// Bytes of memory for each byte of a pickle. What takes most is a tracker's file, which is held as a whole: about five. A hostile
-/// one can ask for a hundred.
-const MEMORY_OF_A_BYTE: u64 = 16;
+/// Bytes of memory for each byte of a pickle. Of real files a tracker's takes most, which is held as a whole: 14. A hostile one can
+/// ask for a hundred.
+const MEMORY_OF_A_BYTE: u64 = 32;
 
 /// Beside that, for pickles that are short.
 const MEMORY_OF_A_PICKLE: u64 = 64 * MIB;
 
-/// Bytes that a packed byte may unpack to. Recorded traces reach 10 and snapshots 20; zeros reach 1,000 with gzip, and 30,000 with
-/// zstd. So a large file may unpack to as much as its kind does, and a small one cannot fill a disk.
+/// Bytes that a packed byte may unpack to. Traces and snapshots of real programs reach 10 to 20; zeros reach 1,000 with gzip, and
+/// 30,000 with zstd. A limit that is a share of the file fits those of any size, as no number of bytes would: real snapshots have
+/// gigabytes, and so many would fill a small disk.
 const UNPACKED_OF_A_BYTE: u64 = 100;
 
 impl Limits {
@@ -61,7 +62,7 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: 2 * GIB, line: MIB, unpacked: GIB }
+        Self { memory: 2 * GIB, line: MIB, unpacked: 64 * MIB }
     }
 }
 
@@ -188,7 +189,9 @@ impl Budget {
         // An eighth of the places stays free, and each has a byte beside.
         let bytes = |capacity: usize| match capacity {
             0 => 0,
-            capacity => ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64,
+            capacity => {
+                ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64
+            }
         };
         let before = table.capacity();
         self.charge(bytes((before + 1).max(3)))?;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::compare::{progress, trace};
+use super::reading::Reading;
 use crate::compare::{Advice, Comparison, Setting};
 use crate::failure::Failure;
 
@@ -17,10 +18,12 @@ pub struct Arguments {
     /// The device of a snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let trace = trace(&arguments.trace, arguments.device)?;
+    let trace = trace(&arguments.trace, arguments.device, arguments.reading.limits())?;
     let settings = Setting::compared(trace.recorded.clone())?;
     let now = match &trace.recorded {
         Some(recorded) => recorded.clone(),

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use accelerator_core::printable;
+use accelerator_tracker::Limits;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::replay::input;
@@ -19,11 +20,12 @@ pub(super) fn run(
     capacity: Option<u64>,
     further: &[Setting],
     as_markdown: bool,
+    limits: Limits,
 ) -> Result<ExitCode, Failure> {
     let settings = Setting::compared(further.iter().cloned())?;
     let progress = progress();
     let mut comparisons = Vec::new();
-    for trace in traces(paths, device) {
+    for trace in traces(paths, device, limits) {
         let trace = trace?;
         progress.set_message(trace.name.clone());
         let mut own = settings.clone();
@@ -50,17 +52,21 @@ pub(super) fn run(
 }
 
 /// The traces, one after the other; without any the bundled ones.
-fn traces(paths: &[PathBuf], device: Option<u32>) -> Box<dyn Iterator<Item = Result<Trace, Failure>> + '_> {
+fn traces(
+    paths: &[PathBuf],
+    device: Option<u32>,
+    limits: Limits,
+) -> Box<dyn Iterator<Item = Result<Trace, Failure>> + '_> {
     match paths {
         [] => Box::new(BUNDLED.iter().map(|bundled| Trace::read(bundled.source()?))),
-        paths => Box::new(paths.iter().map(move |path| trace(path, device))),
+        paths => Box::new(paths.iter().map(move |path| trace(path, device, limits))),
     }
 }
 
 /// What a program asked for, of a trace or a snapshot.
-pub(super) fn trace(path: &Path, device: Option<u32>) -> Result<Trace, Failure> {
+pub(super) fn trace(path: &Path, device: Option<u32>, limits: Limits) -> Result<Trace, Failure> {
     let options = Options { device, settings: false, refusals: false };
-    let (source, converted) = input(Some(path), &options)?;
+    let (source, converted) = input(Some(path), &options, limits)?;
     let trace = Trace::read(source)?;
     if trace.left_out > 0 {
         warn(&format!(

@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::outputs;
+use super::reading::Reading;
 use crate::console::{tell, warn};
 use crate::convert::{Converted, Options, SnapshotFile, Written, convert};
 use crate::failure::Failure;
@@ -24,11 +25,13 @@ pub struct Arguments {
     /// The device [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     outputs::check(arguments.output.as_deref(), Some(&arguments.snapshot))?;
-    let opened = SnapshotFile::named(&arguments.snapshot)?;
+    let opened = SnapshotFile::named(&arguments.snapshot, arguments.reading.limits())?;
     let mut snapshot = opened.map_err(|trace| Failure::NoSnapshot(trace.name().to_owned()))?;
     let options = Options { device: arguments.device, ..Options::default() };
     let converted = match &arguments.output {

@@ -7,6 +7,7 @@ mod conformance;
 mod convert;
 mod info;
 mod outputs;
+mod reading;
 mod replay;
 mod report;
 mod tracker;
@@ -46,7 +47,7 @@ pub enum Command {
 /// # Errors
 /// [`Failure`], which has its exit status.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
-    match command {
+    let ended = match command {
         Command::Info(arguments) => info::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Advise(arguments) => advise::run(&arguments),
@@ -56,5 +57,6 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Tracker(arguments) => tracker::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
-    }
+    };
+    ended.map_err(Failure::with_advice)
 }

@@ -4,12 +4,14 @@ use std::process::ExitCode;
 
 use accelerator_conformance::Controls;
 use accelerator_core::{Accelerator, AllocatorConfig, ContextsOf, Recording, parse_bytes};
+use accelerator_tracker::Limits;
 use accelerator_tracker::snapshot::MemorySnapshot;
 use accelerator_tracker::temporary_file;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::convert::written;
+use super::reading::Reading;
 use super::{compare, outputs};
 use crate::backends::{Choice, Job, Offered};
 use crate::compare::Setting;
@@ -60,12 +62,14 @@ pub struct Arguments {
     /// With --compare, the tables as Markdown; of several traces all settings beside each other
     #[arg(long, requires = "compare")]
     markdown: bool,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let Arguments { traces, device, capacity, conf, compare, markdown, .. } = arguments;
+    let Arguments { traces, device, capacity, conf, compare, markdown, reading, .. } = arguments;
     if *compare {
-        return compare::run(traces, *device, *capacity, conf, *markdown);
+        return compare::run(traces, *device, *capacity, conf, *markdown, reading.limits());
     }
     if traces.len() > 1 || conf.len() > 1 {
         let several = if traces.len() > 1 { "traces" } else { "settings" };
@@ -76,6 +80,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let default = if arguments.plain { Choice::Sim } else { Choice::Host };
     outputs::check(arguments.snapshot.as_deref(), traces.first().map(PathBuf::as_path))?;
     arguments.backend.unwrap_or(default).run(arguments)
+}
+
+/// Bytes of memory for an allocation: a block, and what the replay knows of it.
+const MEMORY_OF_ALLOCATION: u64 = 256;
+
+impl Arguments {
+    /// Bytes of memory for a line of the trace.
+    fn memory_of_line(&self, is_snapshot: bool) -> u64 {
+        const HELD: u64 = 64;
+        const IN_HISTORY: u64 = 512;
+        let held = if self.plain || is_snapshot { 0 } else { HELD };
+        held + self.snapshot.as_ref().map_or(0, |_| IN_HISTORY)
+    }
 }
 
 impl Job for &Arguments {
@@ -93,7 +110,9 @@ fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
         settings: conf.is_none(),
         refusals: arguments.capacity.is_none(),
     };
-    let (mut lines, recorded) = input(arguments.traces.first().map(PathBuf::as_path), &options)?;
+    let (mut lines, recorded) =
+        input(arguments.traces.first().map(PathBuf::as_path), &options, arguments.reading.limits())?;
+    lines.charge(arguments.memory_of_line(recorded.is_some()), MEMORY_OF_ALLOCATION);
     let trace = lines.name().to_owned();
     let config = match (conf, &recorded) {
         (Some(setting), _) => setting.config,
@@ -128,10 +147,14 @@ fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// The trace, and what is known of the snapshot that it was.
-pub(super) fn input(path: Option<&Path>, options: &Options) -> Result<(Source, Option<Converted>), Failure> {
+pub(super) fn input(
+    path: Option<&Path>,
+    options: &Options,
+    limits: Limits,
+) -> Result<(Source, Option<Converted>), Failure> {
     let opened = match path {
         None => Err(Source::bundled()?),
-        Some(path) => SnapshotFile::named(path)?,
+        Some(path) => SnapshotFile::named(path, limits)?,
     };
     let mut snapshot = match opened {
         Ok(snapshot) => snapshot,
@@ -149,7 +172,7 @@ pub(super) fn input(path: Option<&Path>, options: &Options) -> Result<(Source, O
     })?;
     converted.warnings.iter().for_each(|warning| warn(warning));
     file.rewind().map_err(spooling)?;
-    Ok((Source::from_file(&name, file)?, Some(converted)))
+    Ok((Source::from_file(&name, file, limits)?, Some(converted)))
 }
 
 struct Replay<B: Controls> {

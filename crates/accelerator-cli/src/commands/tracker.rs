@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use accelerator_tracker::tracker::TrackerStats;
 use clap::Args;
 
+use super::reading::Reading;
 use crate::failure::Failure;
 
 /// What to show.
@@ -15,10 +16,12 @@ pub struct Arguments {
     /// How many operators
     #[arg(long, default_value_t = 20)]
     top: usize,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let stats = TrackerStats::load(&arguments.file)?;
+    let stats = TrackerStats::load_with(&arguments.file, arguments.reading.limits())?;
     writeln!(std::io::stdout().lock(), "{}", stats.summary(arguments.top))?;
     Ok(ExitCode::SUCCESS)
 }

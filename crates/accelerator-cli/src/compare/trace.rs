@@ -8,6 +8,12 @@ use crate::failure::Failure;
 use crate::replay::{Outcome, Replayer};
 use crate::trace::{Line, Op, Source};
 
+/// Bytes of memory for a line.
+const MEMORY_OF_LINE: u64 = 64;
+
+/// Bytes of memory for an allocation, in as many replays as there may be at a time.
+const MEMORY_OF_ALLOCATION: u64 = 8 * 256;
+
 /// What a program asks of an allocator, held to be replayed many times.
 pub(crate) struct Trace {
     /// What it is called in messages.
@@ -27,7 +33,8 @@ impl Trace {
     ///
     /// # Errors
     /// [`Failure`], also for one that allocates nothing.
-    pub(crate) fn read(source: Source) -> Result<Self, Failure> {
+    pub(crate) fn read(mut source: Source) -> Result<Self, Failure> {
+        source.charge(MEMORY_OF_LINE, MEMORY_OF_ALLOCATION);
         let name = source.name().to_owned();
         let mut trace =
             Self { name: short(&name), source: name, lines: Vec::new(), recorded: None, left_out: 0 };

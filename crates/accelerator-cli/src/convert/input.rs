@@ -1,12 +1,12 @@
 //! Snapshots that are read twice.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use accelerator_core::printable;
-use accelerator_tracker::snapshot::{MemorySnapshot, SnapshotVisitor, visit};
-use accelerator_tracker::{FileError, temporary_file};
+use accelerator_tracker::snapshot::{MemorySnapshot, SnapshotVisitor, visit_with};
+use accelerator_tracker::{FileError, Limits, temporary_file};
 
 use crate::failure::Failure;
 use crate::trace::{Source, SourceError};
@@ -18,14 +18,23 @@ pub trait Passes {
     /// # Errors
     /// [`FileError`].
     fn pass(&mut self, visitor: &mut impl SnapshotVisitor) -> Result<(), FileError>;
+
+    /// Bytes of memory for what is held of it.
+    fn memory(&self) -> u64;
 }
 
 /// A snapshot in a file, which is never all in memory.
-#[derive(Debug)]
 pub struct SnapshotFile {
     name: PathBuf,
+    limits: Limits,
+    /// It as far as it is in a file: one of its own, or a temporary one.
     file: File,
+    /// What comes behind that, and goes there once it was read: so nothing more of a file is unpacked that is no snapshot.
+    rest: Box<dyn BufRead>,
 }
+
+/// How much is read at once.
+const BUFFER: usize = 1 << 18;
 
 impl SnapshotFile {
     /// Whether a file that begins so is a pickle, as PyTorch writes snapshots, and no trace.
@@ -38,18 +47,18 @@ impl SnapshotFile {
     ///
     /// # Errors
     /// As of [`open`](Self::open).
-    pub fn named(path: &Path) -> Result<Result<Self, Source>, Failure> {
+    pub fn named(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         match path.as_os_str() == "-" {
-            true => Self::take(Source::standard_input()?),
-            false => Self::open(path),
+            true => Self::take(Source::standard_input(limits)?),
+            false => Self::open(path, limits),
         }
     }
 
     /// The snapshot in a file, or else the trace that it holds.
     ///
     /// # Errors
-    /// [`Failure`], for a file that cannot be opened or, where it is compressed, not be unpacked to a temporary one.
-    pub fn open(path: &Path) -> Result<Result<Self, Source>, Failure> {
+    /// [`Failure`], for a file that cannot be opened, and where it is compressed if there is no place for a temporary one.
+    pub fn open(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         let name = printable(path);
         let mut file = File::open(path).map_err(|error| SourceError::Open { name, error })?;
         let mut start = [0; 2];
@@ -57,12 +66,12 @@ impl SnapshotFile {
         let is_file = file.metadata().is_ok_and(|found| found.is_file());
         let is_plain = is_file && file.read_exact(&mut start).is_ok() && Self::is_like(&start);
         match is_plain {
-            true => Ok(Ok(Self { name: path.to_owned(), file })),
-            false => Self::take(Source::open(path)?),
+            true => Ok(Ok(Self { name: path.to_owned(), limits, file, rest: Box::new(io::empty()) })),
+            false => Self::take(Source::open_with(path, limits)?),
         }
     }
 
-    /// The snapshot that comes from a source, in a temporary file, or else the trace that it is.
+    /// The snapshot that comes from a source, by way of a temporary file, or else the trace that it is.
     ///
     /// # Errors
     /// [`Failure::Spool`].
@@ -70,21 +79,23 @@ impl SnapshotFile {
         if !source.starts(Self::is_like) {
             return Ok(Err(source));
         }
-        let name = source.name().to_owned();
-        let spooled = temporary_file().and_then(|mut file| {
-            io::copy(&mut source.into_rest(), &mut file)?;
-            Ok(file)
-        });
-        match spooled {
-            Ok(file) => Ok(Ok(Self { name: name.into(), file })),
+        let (name, limits) = (source.name().to_owned(), source.limits());
+        match temporary_file() {
+            Ok(file) => Ok(Ok(Self { name: name.into(), limits, file, rest: source.into_rest() })),
             Err(error) => Err(Failure::Spool { name, error }),
         }
     }
 
-    /// All of it, from its start.
-    pub(crate) fn into_rest(mut self) -> io::Result<impl BufRead> {
+    /// All of it, from its start. What is read for the first time goes to the end of the file.
+    pub(crate) fn content(&mut self) -> io::Result<impl BufRead> {
         self.file.rewind()?;
-        Ok(BufReader::new(self.file))
+        let rest = Spooled { rest: &mut self.rest, file: &self.file };
+        Ok(BufReader::with_capacity(BUFFER, (&self.file).chain(rest)))
+    }
+
+    /// How much it may take.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// What it is called in messages.
@@ -95,14 +106,39 @@ impl SnapshotFile {
 
 impl Passes for SnapshotFile {
     fn pass(&mut self, visitor: &mut impl SnapshotVisitor) -> Result<(), FileError> {
-        const BUFFER: usize = 1 << 18;
-        let rewound = self.file.rewind();
-        rewound.map_err(|source| FileError::Io { path: self.name.clone(), doing: "read", source })?;
-        visit(BufReader::with_capacity(BUFFER, &self.file), &self.name, visitor)
+        let (path, limits) = (self.name.clone(), self.limits);
+        match self.content() {
+            Ok(content) => visit_with(content, &path, visitor, limits),
+            Err(source) => Err(FileError::Io { path, doing: "read", source }),
+        }
+    }
+
+    fn memory(&self) -> u64 {
+        self.limits.memory
     }
 }
 
+/// Bytes that are written to the end of a file as they are read.
+struct Spooled<'a> {
+    rest: &'a mut dyn BufRead,
+    file: &'a File,
+}
+
+impl Read for Spooled<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.rest.read(buffer)?;
+        let written = self.file.write_all(&buffer[..count]);
+        let kept = |error| io::Error::other(format!("cannot be kept in a temporary file: {error}"));
+        written.map(|()| count).map_err(kept)
+    }
+}
+
+/// In memory it is already.
 impl Passes for &MemorySnapshot {
+    fn memory(&self) -> u64 {
+        u64::MAX
+    }
+
     fn pass(&mut self, visitor: &mut impl SnapshotVisitor) -> Result<(), FileError> {
         let MemorySnapshot { segments, aliases, device_traces, settings, annotations, notes } = self;
         let mut pass = || {

@@ -97,7 +97,7 @@ pub fn convert(
     options: &Options,
     sink: Sink<'_>,
 ) -> Result<Converted, ConvertError> {
-    let mut survey = Survey::default();
+    let mut survey = Survey::new(snapshot.memory());
     snapshot.pass(&mut survey)?;
     let start = survey.start(options.device)?;
     let mut output = Output::new(sink);

@@ -7,6 +7,11 @@ use std::collections::BTreeMap;
 pub(super) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
+    /// How many ranges there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds a range. The parts of it that were not there, start and size.
     pub(super) fn add(&mut self, start: u64, size: u64) -> Vec<(u64, u64)> {
         let end = start.saturating_add(size);

@@ -37,6 +37,11 @@ impl Streams {
         self.idle.push(auxiliary);
     }
 
+    /// How many are recorded, beside the default one.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
     fn recorded(&self) -> u32 {
         u32::try_from(self.numbers.len()).unwrap_or(u32::MAX)
     }

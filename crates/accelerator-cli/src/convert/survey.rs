@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use accelerator_core::{AllocatorConfig, GIB};
+use accelerator_tracker::limits::{Budget, LimitError};
 use accelerator_tracker::snapshot::{
     Action, Annotation, BlockState, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry,
 };
@@ -14,14 +15,21 @@ use super::ranges::Ranges;
 use super::streams::Streams;
 use super::{ConvertError, settings};
 
+/// Bytes of memory for each block, segment or range of pages that is known: here, and in the second pass.
+const MEMORY_OF_PART: u64 = 384;
+
+/// Bytes of memory for what is known of a device beside them.
+const MEMORY_OF_DEVICE: u64 = 1024;
+
 /// What is known of a snapshot without its entries.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Survey {
     settings: Vec<(String, Setting)>,
     notes: Vec<DeviceNotes>,
     annotations: Vec<Annotation>,
     left_out: usize,
     devices: BTreeMap<u32, DeviceSurvey>,
+    budget: Budget,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +110,31 @@ impl Survey {
     /// So many marked times become comments.
     const MOST_ANNOTATIONS: usize = 1 << 16;
 
+    /// One that may take so many bytes of memory.
+    pub(super) fn new(memory: u64) -> Self {
+        Self {
+            settings: Vec::new(),
+            notes: Vec::new(),
+            annotations: Vec::new(),
+            left_out: 0,
+            devices: BTreeMap::new(),
+            budget: Budget::new(memory),
+        }
+    }
+
+    /// Takes something of a device, and counts what it adds to what is known.
+    fn take(&mut self, device: u32, take: impl FnOnce(&mut DeviceSurvey)) -> Result<(), LimitError> {
+        if !self.devices.contains_key(&device) {
+            self.budget.charge(MEMORY_OF_DEVICE)?;
+        }
+        let device = self.devices.entry(device).or_default();
+        let before = device.parts();
+        take(device);
+        let parts = device.parts();
+        self.budget.discharge(before.saturating_sub(parts) as u64 * MEMORY_OF_PART);
+        self.budget.charge(parts.saturating_sub(before) as u64 * MEMORY_OF_PART)
+    }
+
     /// The start of this device's history, or of the one with most entries.
     pub(super) fn start(mut self, wanted: Option<u32>) -> Result<Start, ConvertError> {
         let entries = self.devices.iter().map(|(device, survey)| (*device, survey.entries)).collect();
@@ -128,7 +161,7 @@ impl Survey {
 
 impl SnapshotVisitor for Survey {
     fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
-        self.devices.entry(notes.device).or_default(); // one on which nothing happened is no mistake
+        self.take(notes.device, |_| {})?; // one on which nothing happened is no mistake
         self.notes.push(notes);
         Ok(())
     }
@@ -140,27 +173,32 @@ impl SnapshotVisitor for Survey {
 
     fn annotation(&mut self, annotation: Annotation) -> Result<(), Stop> {
         match self.annotations.len() < Self::MOST_ANNOTATIONS {
-            true => self.annotations.push(annotation),
+            true => {
+                self.budget.charge((annotation.stage.len() + annotation.name.len()) as u64)?;
+                self.annotations.push(annotation);
+            }
             false => self.left_out += 1,
         }
         Ok(())
     }
 
     fn segment(&mut self, segment: Segment) -> Result<(), Stop> {
-        let device = self.devices.entry(segment.device).or_default();
-        device.private_pools |= segment.pool_id != (0, 0);
-        device.segments.push(without_free(segment));
-        Ok(())
+        let segment = without_free(segment);
+        self.budget.charge(segment.blocks.len() as u64 * MEMORY_OF_PART)?;
+        Ok(self.take(segment.device, |device| {
+            device.private_pools |= segment.pool_id != (0, 0);
+            device.segments.push(segment);
+        })?)
     }
 
     fn alias(&mut self, alias: Segment) -> Result<(), Stop> {
-        self.devices.entry(alias.device).or_default().aliases.push(without_free(alias));
-        Ok(())
+        let alias = without_free(alias);
+        self.budget.charge(alias.blocks.len() as u64 * MEMORY_OF_PART)?;
+        Ok(self.take(alias.device, |device| device.aliases.push(alias))?)
     }
 
     fn entry(&mut self, device: u32, entry: TraceEntry) -> Result<(), Stop> {
-        self.devices.entry(device).or_default().entry(&entry);
-        Ok(())
+        Ok(self.take(device, |device| device.entry(&entry))?)
     }
 }
 
@@ -173,6 +211,13 @@ fn without_free(segment: Segment) -> Segment {
 }
 
 impl DeviceSurvey {
+    /// How many blocks, segments and ranges of pages are known.
+    fn parts(&self) -> usize {
+        let before = self.early_blocks.len() + self.early_segments.len();
+        let since = self.live.len() + self.made.len() + self.pages.len();
+        self.segments.len() + self.aliases.len() + before + since + self.streams.len()
+    }
+
     fn entry(&mut self, entry: &TraceEntry) {
         self.entries += 1;
         self.private_pools |= entry.pool_id != (0, 0);

@@ -1,20 +1,25 @@
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor};
 use std::path::Path;
 
 use accelerator_core::printable;
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use accelerator_tracker::Limits;
+use accelerator_tracker::limits::LimitError;
 
 use super::bundled::BUNDLED;
+use super::held::Held;
 use super::op::{Op, ParseError, parse_line};
+use super::unpack::unpacked;
 
 /// Lines of a trace, from wherever they come: plain, gzip or zstd, told apart by their first bytes.
 pub struct Source {
     name: String,
+    limits: Limits,
     lines: Box<dyn BufRead>,
     number: usize,
     text: Vec<u8>,
     comments: Vec<String>,
+    held: Held,
 }
 
 /// Comments that are kept between two operations.
@@ -50,6 +55,16 @@ pub enum SourceError {
         /// Why.
         error: io::Error,
     },
+    /// It takes more than it may.
+    #[error("{name}:{line}: {source}")]
+    Limit {
+        /// The trace.
+        name: String,
+        /// The line that is read.
+        line: usize,
+        /// Of what.
+        source: LimitError,
+    },
     /// A line is malformed.
     #[error("{name}:{line}: {error}")]
     Parse {
@@ -72,14 +87,22 @@ impl Source {
         first.source()
     }
 
-    /// A file.
+    /// A file, up to the default [`Limits`].
     ///
     /// # Errors
-    /// [`SourceError::Open`].
+    /// [`SourceError::Open`], and [`SourceError::Limit`] for one that cannot even be begun.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
+        Self::open_with(path, Limits::default())
+    }
+
+    /// A file, up to other limits.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: &Path, limits: Limits) -> Result<Self, SourceError> {
         let name = printable(path);
         match File::open(path) {
-            Ok(file) => Self::new(name, BufReader::new(file)),
+            Ok(file) => Self::new(name, BufReader::new(file), limits),
             Err(error) => Err(SourceError::Open { name, error }),
         }
     }
@@ -87,22 +110,22 @@ impl Source {
     /// Standard input.
     ///
     /// # Errors
-    /// [`SourceError::Open`].
-    pub fn standard_input() -> Result<Self, SourceError> {
-        Self::new("standard input".to_owned(), BufReader::new(io::stdin()))
+    /// As [`open`](Self::open).
+    pub fn standard_input(limits: Limits) -> Result<Self, SourceError> {
+        Self::new("standard input".to_owned(), BufReader::new(io::stdin()), limits)
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, up to the default [`Limits`].
     ///
     /// # Errors
-    /// [`SourceError::Open`].
+    /// As [`open`](Self::open).
     pub fn from_bytes(name: &str, bytes: impl Into<Vec<u8>>) -> Result<Self, SourceError> {
-        Self::new(name.to_owned(), Cursor::new(bytes.into()))
+        Self::new(name.to_owned(), Cursor::new(bytes.into()), Limits::default())
     }
 
     /// Text that was written to a file, which is read from its start.
-    pub(crate) fn from_file(name: &str, file: File) -> Result<Self, SourceError> {
-        Self::new(name.to_owned(), BufReader::new(file))
+    pub(crate) fn from_file(name: &str, file: File, limits: Limits) -> Result<Self, SourceError> {
+        Self::new(name.to_owned(), BufReader::new(file), limits)
     }
 
     /// Whether what comes next starts as these say. `false` where nothing can be read, which the next line tells.
@@ -115,6 +138,11 @@ impl Source {
         self.lines
     }
 
+    /// How much it may take.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// What it is called in messages.
     pub fn name(&self) -> &str {
         &self.name
@@ -125,18 +153,30 @@ impl Source {
         &self.comments
     }
 
-    fn new(name: String, input: impl BufRead + 'static) -> Result<Self, SourceError> {
-        match decompressed(input) {
-            Ok(lines) => Ok(Self { name, lines, number: 0, text: Vec::new(), comments: Vec::new() }),
-            Err(error) => Err(SourceError::Open { name, error }),
+    fn new(name: String, input: impl BufRead + 'static, limits: Limits) -> Result<Self, SourceError> {
+        match unpacked(input, limits) {
+            Ok(lines) => {
+                let (text, comments, held) = (Vec::new(), Vec::new(), Held::new(limits));
+                Ok(Self { name, limits, lines, number: 0, text, comments, held })
+            }
+            Err(error) => Err(match LimitError::of(&error) {
+                Some(limit) => SourceError::Limit { name, line: 1, source: limit.clone() },
+                None => SourceError::Open { name, error },
+            }),
         }
+    }
+
+    /// Counts from here on what the lines take of memory, in bytes: each, and each allocation until it is freed.
+    pub(crate) fn charge(&mut self, line: u64, allocation: u64) {
+        (self.held.line, self.held.allocation) = (line, allocation);
     }
 
     fn read(&mut self) -> Result<Option<Line>, SourceError> {
         self.comments.clear();
         loop {
             self.text.clear();
-            let read = self.lines.read_until(b'\n', &mut self.text).map_err(|error| self.broken(error))?;
+            let read = self.limits.read_line(&mut *self.lines, &mut self.text);
+            let read = read.map_err(|error| self.broken(error))?;
             if read == 0 {
                 return Ok(None);
             }
@@ -148,6 +188,7 @@ impl Source {
                 error,
             })?;
             if let Some(op) = op {
+                self.held.add(&op).map_err(|limit| self.beyond(self.number, limit))?;
                 return Ok(Some(Line { number: self.number, op }));
             }
             if let Some(comment) = text.trim().strip_prefix('#')
@@ -159,7 +200,14 @@ impl Source {
     }
 
     fn broken(&self, error: io::Error) -> SourceError {
-        SourceError::Read { name: self.name.clone(), line: self.number, error }
+        match LimitError::of(&error) {
+            Some(limit) => self.beyond(self.number + 1, limit.clone()),
+            None => SourceError::Read { name: self.name.clone(), line: self.number, error },
+        }
+    }
+
+    fn beyond(&self, line: usize, source: LimitError) -> SourceError {
+        SourceError::Limit { name: self.name.clone(), line, source }
     }
 }
 
@@ -169,50 +217,4 @@ impl Iterator for Source {
     fn next(&mut self) -> Option<Self::Item> {
         self.read().transpose()
     }
-}
-
-fn decompressed(mut input: impl BufRead + 'static) -> io::Result<Box<dyn BufRead>> {
-    const GZIP: [u8; 2] = [0x1f, 0x8b];
-    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
-    let mut start = Vec::new();
-    input.by_ref().take(ZSTD.len() as u64).read_to_end(&mut start)?;
-    let (gzip, zstd) = (start.starts_with(&GZIP), start.starts_with(&ZSTD));
-    let whole = Cursor::new(start).chain(input);
-    Ok(if gzip {
-        Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(whole)))
-    } else if zstd {
-        Box::new(BufReader::new(ZstdFrames::new(whole)?))
-    } else {
-        Box::new(whole)
-    })
-}
-
-/// A zstd file: one frame after the other, until the input ends.
-struct ZstdFrames<R: BufRead>(Option<StreamingDecoder<R, FrameDecoder>>);
-
-impl<R: BufRead> ZstdFrames<R> {
-    fn new(input: R) -> io::Result<Self> {
-        StreamingDecoder::new(input).map(Some).map(Self).map_err(|_| broken_zstd())
-    }
-}
-
-impl<R: BufRead> Read for ZstdFrames<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while let Some(frame) = &mut self.0 {
-            let read = frame.read(buffer).map_err(|_| broken_zstd())?;
-            if read > 0 || buffer.is_empty() {
-                return Ok(read);
-            }
-            let Some(mut input) = self.0.take().map(StreamingDecoder::into_inner) else { break };
-            if !input.fill_buf()?.is_empty() {
-                *self = Self::new(input)?;
-            }
-        }
-        Ok(0)
-    }
-}
-
-fn broken_zstd() -> io::Error {
-    io::Error::other("a zstd frame is damaged, or the file ends within it")
 }

@@ -98,7 +98,7 @@ impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
             },
             // Says how many bytes to read at once; the source does that by itself.
             FRAME => self.source.array::<8>().map(drop),
-            MARK => self.stack.mark(),
+            MARK => self.stack.mark(&mut self.heap.budget),
             POP if self.stack.is_at_mark() => self.stack.unmark(self.name).map(drop),
             POP => self.stack.pop(self.name).map(drop),
             POP_MARK => self.take_marked().map(drop),

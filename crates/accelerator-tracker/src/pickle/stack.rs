@@ -26,12 +26,11 @@ impl Stack {
         Ok(budget.push(&mut self.values, value)?)
     }
 
-    pub(super) fn mark(&mut self) -> Result<(), PickleFault> {
+    pub(super) fn mark(&mut self, budget: &mut Budget) -> Result<(), PickleFault> {
         if self.marks.len() == LEVELS {
             return Err(PickleFault::TooDeep { limit: LEVELS });
         }
-        self.marks.push(self.values.len());
-        Ok(())
+        Ok(budget.push(&mut self.marks, self.values.len())?)
     }
 
     pub(super) fn pop(&mut self, opcode: &'static str) -> Result<Value, PickleFault> {

@@ -172,7 +172,12 @@ impl<'a> PyTorchFile<'a> {
         Ok(amounts)
     }
 
-    fn amount(&self, key: &str, index: View<'a>, value: View<'a>) -> Result<(u64, (&'a str, u64)), FileError> {
+    fn amount(
+        &self,
+        key: &str,
+        index: View<'a>,
+        value: View<'a>,
+    ) -> Result<(u64, (&'a str, u64)), FileError> {
         let index = self.number(index, key)?;
         let mut items = value.items().into_iter().flatten();
         let name = items.next().and_then(View::text);

@@ -2,10 +2,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use accelerator_core::AllocatorConfig;
-use accelerator_tracker::FileError;
 use accelerator_tracker::picture::Profile;
-use accelerator_tracker::snapshot::MemorySnapshot;
+use accelerator_tracker::snapshot::{MemorySnapshot, Within};
 use accelerator_tracker::tracker::TrackerStats;
+use accelerator_tracker::{FileError, Limits};
 
 use super::{Arguments, replayed};
 use crate::console::warn;
@@ -23,7 +23,7 @@ enum Input {
 
 /// Reads whatever the input is; without one, the bundled trace.
 pub(super) fn profile(arguments: &Arguments) -> Result<Profile, Failure> {
-    let input = Input::read(arguments.input.as_deref())?;
+    let input = Input::read(arguments.input.as_deref(), arguments.reading.limits())?;
     let name = input.name().to_owned();
     input.check(arguments)?;
     let title = Path::new(&name).file_name().map_or(name.clone(), |name| name.to_string_lossy().into_owned());
@@ -47,9 +47,9 @@ pub(super) fn profile(arguments: &Arguments) -> Result<Profile, Failure> {
 }
 
 impl Input {
-    fn read(path: Option<&Path>) -> Result<Self, Failure> {
+    fn read(path: Option<&Path>, limits: Limits) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self::Trace(Source::bundled()?)) };
-        let mut source = match SnapshotFile::named(path)? {
+        let mut source = match SnapshotFile::named(path, limits)? {
             Ok(pickle) => return Self::of_pickle(pickle),
             Err(source) => source,
         };
@@ -57,7 +57,7 @@ impl Input {
             return Ok(Self::Trace(source));
         }
         let name = source.name().to_owned();
-        let stats = TrackerStats::read(source.into_rest(), &name)?;
+        let stats = TrackerStats::load_from(source.into_rest(), &name, limits)?;
         Ok(Self::Tracker(name, stats))
     }
 
@@ -65,13 +65,15 @@ impl Input {
     fn of_pickle(mut pickle: SnapshotFile) -> Result<Self, Failure> {
         let name = pickle.name();
         let mut snapshot = MemorySnapshot::default();
-        let no_snapshot = match pickle.pass(&mut snapshot) {
+        let read = pickle.pass(&mut Within::new(&mut snapshot, pickle.limits()));
+        let no_snapshot = match read {
             Ok(()) => return Ok(Self::Snapshot(name, snapshot)),
             Err(error @ FileError::Content { .. }) if snapshot == MemorySnapshot::default() => error,
             Err(error) => return Err(error.into()),
         };
-        let content = pickle.into_rest().map_err(|error| Failure::Spool { name: name.clone(), error })?;
-        match TrackerStats::read(content, &name) {
+        let limits = pickle.limits();
+        let content = pickle.content().map_err(|error| Failure::Spool { name: name.clone(), error })?;
+        match TrackerStats::load_from(content, &name, limits) {
             Ok(stats) => Ok(Self::Tracker(name, stats)),
             // At byte 0 all of it is wrong, behind that a part of what is one.
             Err(error @ FileError::Content { offset: 1.., .. }) => Err(error.into()),

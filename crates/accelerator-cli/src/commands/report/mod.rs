@@ -15,6 +15,7 @@ use accelerator_tracker::{is_standard_output, perfetto, report};
 use clap::{ArgGroup, Args, ValueEnum};
 
 use super::outputs;
+use super::reading::Reading;
 use super::replay::{capacity, config};
 use crate::failure::Failure;
 
@@ -50,6 +51,8 @@ pub struct Arguments {
     /// Allocator settings for a trace, as max_split_size_mb:64 [default: those of the environment]
     #[arg(long, value_parser = config)]
     conf: Option<AllocatorConfig>,
+    #[command(flatten)]
+    reading: Reading,
 }
 
 /// A picture by name.

@@ -11,6 +11,12 @@ use crate::failure::Failure;
 use crate::replay::{Outcome, Replayer, Setup};
 use crate::trace::{Line, Op, Source};
 
+/// Bytes of memory for a line, with its name, its sample and its span.
+const MEMORY_OF_LINE: u64 = 512;
+
+/// Bytes of memory for an allocation: a block, and what the replay knows of it.
+const MEMORY_OF_ALLOCATION: u64 = 512;
+
 /// A trace, and what its comments tell.
 struct Trace {
     name: String,
@@ -27,6 +33,7 @@ struct Named {
 
 /// The memory of a simulated device under a trace.
 pub(super) fn profile(mut source: Source, mut setup: Setup) -> Result<Profile, Failure> {
+    source.charge(MEMORY_OF_LINE, MEMORY_OF_ALLOCATION);
     let first = setup.take_from(&mut source)?;
     let trace = Trace::read(source, first)?;
     if trace.lines.is_empty() {

@@ -1,0 +1,48 @@
+use std::collections::HashSet;
+
+use accelerator_tracker::Limits;
+use accelerator_tracker::limits::{Budget, LimitError};
+
+use super::op::Op;
+
+/// Bytes of memory for a stream of a replay.
+const MEMORY_OF_STREAM: u64 = 256;
+
+/// Counts the memory that the lines of a trace take, by those who hold them and by the replay.
+pub(super) struct Held {
+    budget: Budget,
+    /// Bytes of a line.
+    pub(super) line: u64,
+    /// Bytes of an allocation, until it is freed.
+    pub(super) allocation: u64,
+    streams: HashSet<u32>,
+}
+
+impl Held {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { budget: Budget::new(limits.memory), line: 0, allocation: 0, streams: HashSet::new() }
+    }
+
+    pub(super) fn add(&mut self, op: &Op) -> Result<(), LimitError> {
+        if self.allocation == 0 {
+            return Ok(()); // nobody replays it
+        }
+        if let Op::Alloc { stream, .. }
+        | Op::Record { stream, .. }
+        | Op::Hold { stream }
+        | Op::Release { stream } = op
+            && self.streams.insert(*stream)
+        {
+            self.budget.charge(MEMORY_OF_STREAM)?;
+        }
+        match op {
+            Op::Alloc { .. } => self.budget.charge(self.line + self.allocation),
+            Op::Free { .. } => {
+                self.budget.discharge(self.allocation);
+                self.budget.charge(self.line)
+            }
+            Op::Conf { settings } if self.line > 0 => self.budget.charge(self.line + settings.len() as u64),
+            _ => self.budget.charge(self.line),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Compressed input, unpacked as it is read, up to what it may unpack to.
+
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::rc::Rc;
+
+use accelerator_core::MIB;
+use accelerator_tracker::Limits;
+use accelerator_tracker::limits::LimitError;
+use ruzstd::decoding::errors::FrameDecoderError;
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+
+/// What a frame of zstd may refer back to: as much as the program `zstd` allows without an option of its own.
+const LARGEST_WINDOW: u64 = 128 * MIB;
+
+/// The bytes of plain, gzip or zstd input, told apart by its first bytes.
+pub(super) fn unpacked(mut input: impl BufRead + 'static, limits: Limits) -> io::Result<Box<dyn BufRead>> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+    let mut start = Vec::new();
+    input.by_ref().take(ZSTD.len() as u64).read_to_end(&mut start)?;
+    let (gzip, zstd) = (start.starts_with(&GZIP), start.starts_with(&ZSTD));
+    let whole = Cursor::new(start).chain(input);
+    if !gzip && !zstd {
+        return Ok(Box::new(whole));
+    }
+    let packed = Rc::new(Cell::new(0));
+    let whole = Counted { input: whole, count: Rc::clone(&packed) };
+    let unpacked: Box<dyn Read> = match gzip {
+        true => Box::new(flate2::bufread::MultiGzDecoder::new(whole)),
+        false => Box::new(ZstdFrames::new(whole, limits)?),
+    };
+    Ok(Box::new(BufReader::new(Limited { unpacked, packed, count: 0, limits })))
+}
+
+/// Counts what is taken from a reader.
+struct Counted<R> {
+    input: R,
+    count: Rc<Cell<u64>>,
+}
+
+impl<R: BufRead> Counted<R> {
+    fn add(&self, bytes: usize) {
+        self.count.set(self.count.get() + bytes as u64);
+    }
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.add(count);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.input.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.input.consume(count);
+        self.add(count);
+    }
+}
+
+/// Fails once more is unpacked than may be.
+struct Limited {
+    unpacked: Box<dyn Read>,
+    packed: Rc<Cell<u64>>,
+    count: u64,
+    limits: Limits,
+}
+
+impl Read for Limited {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.unpacked.read(buffer)?;
+        self.count += count as u64;
+        let packed = self.packed.get();
+        let limit = self.limits.may_unpack_to(packed);
+        match self.count > limit {
+            true => Err(io::Error::other(LimitError::Unpacked { packed, limit })),
+            false => Ok(count),
+        }
+    }
+}
+
+/// A zstd file: one frame after the other, until the input ends.
+struct ZstdFrames<R: BufRead> {
+    frame: Option<StreamingDecoder<R, FrameDecoder>>,
+    limits: Limits,
+}
+
+impl<R: BufRead> ZstdFrames<R> {
+    fn new(input: R, limits: Limits) -> io::Result<Self> {
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(if limits.memory == u64::MAX { u64::MAX } else { LARGEST_WINDOW });
+        match StreamingDecoder::new_with_decoder(input, decoder) {
+            Ok(frame) => Ok(Self { frame: Some(frame), limits }),
+            Err(FrameDecoderError::WindowSizeTooBig { requested: window, max: limit }) => {
+                Err(io::Error::other(LimitError::Window { window, limit }))
+            }
+            Err(_) => Err(broken()),
+        }
+    }
+}
+
+impl<R: BufRead> Read for ZstdFrames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(frame) = &mut self.frame {
+            let read = frame.read(buffer).map_err(|_| broken())?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(mut input) = self.frame.take().map(StreamingDecoder::into_inner) else { break };
+            if !input.fill_buf()?.is_empty() {
+                *self = Self::new(input, self.limits)?;
+            }
+        }
+        Ok(0)
+    }
+}
+
+fn broken() -> io::Error {
+    io::Error::other("a zstd frame is damaged, or the file ends within it")
+}
