@@ -24,7 +24,8 @@ fn limited(memory: u64) -> Limits {
     Limits { memory, ..Limits::default() }
 }
 
-/// Two megabytes of empty dictionaries. The limit is a share of the file, and is told; without one it is read to its end.
+/// Two megabytes of empty dictionaries. The limit is a share of the file, and is told; without one it is read to its
+/// end.
 fn small_pickles() -> Result<(), Failed> {
     let pickle = [&b"\x80\x04"[..], &vec![b'}'; 2 * MIB as usize], b"."].concat();
     let read = |limits| visit_with(&*pickle, "hostile.pickle", &mut MemorySnapshot::default(), limits);

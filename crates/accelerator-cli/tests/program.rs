@@ -11,6 +11,8 @@ mod compare;
 mod convert;
 #[path = "program/escapes.rs"]
 mod escapes;
+#[path = "program/limits.rs"]
+mod limits;
 #[path = "program/opencl.rs"]
 mod opencl;
 #[cfg(unix)]
@@ -213,5 +215,5 @@ fn info_shows_devices_or_why_there_are_none() {
     let none = "host is not available: ACCELERATOR_HOST_DEVICES is 0\n";
     assert!(info("0", &["info"]).out.ends_with(none));
     assert_eq!(info("0", &["info", "--backend", "host"]).out, none);
-    assert!(info("x", &["info"]).out.contains("must be a number of devices, but is \"x\""));
+    assert!(info("x", &["info"]).out.contains("must be a number of devices up to 128, but is \"x\""));
 }

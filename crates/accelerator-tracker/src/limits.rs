@@ -10,8 +10,8 @@ use accelerator_core::{Bytes, GIB, MIB};
 /// ask for a hundred times its size in memory; what real programs write stays far below the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read this is also no more than
-    /// 64 MiB and 32 times the bytes read so far, unless it is `u64::MAX`.
+    /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read this is also no
+    /// more than 64 MiB and 32 times the bytes read so far, unless it is `u64::MAX`.
     pub memory: u64,
     /// Bytes of a line, of a file of text; by default 1 MiB. The longest real ones are names of modules and settings.
     pub line: u64,
@@ -20,16 +20,16 @@ pub struct Limits {
     pub unpacked: u64,
 }
 
-/// Bytes of memory for each byte of a pickle. Of real files a tracker's takes most, which is held as a whole: 14. A hostile one can
-/// ask for a hundred.
+/// Bytes of memory for each byte of a pickle. Of real files a tracker's takes most, which is held as a whole: 14. A
+/// hostile one can ask for a hundred.
 const MEMORY_OF_A_BYTE: u64 = 32;
 
 /// Beside that, for pickles that are short.
 const MEMORY_OF_A_PICKLE: u64 = 64 * MIB;
 
-/// Bytes that a packed byte may unpack to. Traces and snapshots of real programs reach 10 to 20; zeros reach 1,000 with gzip, and
-/// 30,000 with zstd. A limit that is a share of the file fits those of any size, as no number of bytes would: real snapshots have
-/// gigabytes, and so many would fill a small disk.
+/// Bytes that a packed byte may unpack to. Traces and snapshots of real programs reach 10 to 20; zeros reach 1,000 with
+/// gzip, and 30,000 with zstd. A limit that is a share of the file fits those of any size, as no number of bytes would:
+/// real snapshots have gigabytes, and so many would fill a small disk.
 const UNPACKED_OF_A_BYTE: u64 = 100;
 
 impl Limits {

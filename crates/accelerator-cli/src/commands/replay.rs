@@ -89,7 +89,7 @@ impl Arguments {
     /// Bytes of memory for a line of the trace.
     fn memory_of_line(&self, is_snapshot: bool) -> u64 {
         const HELD: u64 = 64;
-        const IN_HISTORY: u64 = 512;
+        const IN_HISTORY: u64 = 256;
         let held = if self.plain || is_snapshot { 0 } else { HELD };
         held + self.snapshot.as_ref().map_or(0, |_| IN_HISTORY)
     }

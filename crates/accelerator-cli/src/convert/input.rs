@@ -29,7 +29,8 @@ pub struct SnapshotFile {
     limits: Limits,
     /// It as far as it is in a file: one of its own, or a temporary one.
     file: File,
-    /// What comes behind that, and goes there once it was read: so nothing more of a file is unpacked that is no snapshot.
+    /// What comes behind that, and goes there once it was read: so nothing more of a file is unpacked that is no
+    /// snapshot.
     rest: Box<dyn BufRead>,
 }
 
@@ -56,8 +57,8 @@ impl SnapshotFile {
 
     /// The snapshot in a file, or else the trace that it holds.
     ///
-    /// # Errors
-    /// [`Failure`], for a file that cannot be opened, and where it is compressed if there is no place for a temporary one.
+    /// # Errors [`Failure`], for a file that cannot be opened, and where it is compressed if there is no place for a
+    /// temporary one.
     pub fn open(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         let name = printable(path);
         let mut file = File::open(path).map_err(|error| SourceError::Open { name, error })?;
@@ -76,7 +77,7 @@ impl SnapshotFile {
     /// # Errors
     /// [`Failure::Spool`].
     pub fn take(mut source: Source) -> Result<Result<Self, Source>, Failure> {
-        if !source.starts(Self::is_like) {
+        if !source.starts(Self::is_like)? {
             return Ok(Err(source));
         }
         let (name, limits) = (source.name().to_owned(), source.limits());
@@ -153,5 +154,42 @@ impl Passes for &MemorySnapshot {
             settings.iter().try_for_each(|(name, setting)| visitor.setting(name, setting.clone()))
         };
         pass().map_err(|source| FileError::Stopped { path: "a snapshot in memory".into(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a pickle that begins so and goes on with this: why it is refused, and how much of it went into the file.
+    fn refused(start: &[u8], then: &[u8], count: usize) -> (String, u64) {
+        let bytes = [start, &then.repeat(count)].concat();
+        let source = Source::from_bytes("a pickle", bytes).unwrap();
+        let mut snapshot = SnapshotFile::take(source).unwrap().ok().unwrap();
+        let error = snapshot.pass(&mut MemorySnapshot::default()).unwrap_err();
+        (error.to_string(), snapshot.file.metadata().unwrap().len())
+    }
+
+    #[test]
+    fn what_is_no_snapshot_is_unpacked_no_further() {
+        let (told, spooled) = refused(b"\x80\x04", b"\0", 1 << 24);
+        assert!(told.starts_with("a pickle: at byte 2: 0x00 is no operation"), "{told}");
+        assert!((2..=BUFFER as u64).contains(&spooled), "{spooled}");
+    }
+
+    #[test]
+    fn a_snapshot_is_read_again_from_where_it_went() {
+        let snapshot = b"}(\x8c\x08segments]\x8c\x0dunknown_to_allK\x01u.";
+        let snapshot = [&b"\x80\x04"[..], snapshot].concat();
+        let source = Source::from_bytes("a pickle", snapshot.clone()).unwrap();
+        let mut file = SnapshotFile::take(source).unwrap().ok().unwrap();
+        for _ in 0..3 {
+            let mut content = Vec::new();
+            file.content().unwrap().take(20).read_to_end(&mut content).unwrap();
+            assert_eq!(content, snapshot[..20]);
+            content.clear();
+            file.content().unwrap().read_to_end(&mut content).unwrap();
+            assert_eq!(content, snapshot);
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Turns the history in a snapshot into a trace, as TRACE_FORMAT tells under *Histories*.
 //!
-//! Two passes over the entries, in which only what is allocated is kept: `survey` finds out what there was before the first
-//! of them, `layout` rebuilds that, and `entries` follows them.
+//! Two passes over the entries, in which only what is allocated is kept: `first_pass` and `survey` find out what there
+//! was before the first of them, `layout` rebuilds that, and `entries` follows them.
 
 mod collection;
 mod compact;
 mod device;
 mod entries;
 mod expandable;
+mod first_pass;
 mod group;
 mod input;
 mod layout;
@@ -26,10 +27,11 @@ use accelerator_tracker::snapshot::{SnapshotVisitor, Stop, TraceEntry};
 
 pub(crate) use self::device::chosen;
 use self::entries::Entries;
+use self::first_pass::Survey;
 pub use self::input::{Passes, SnapshotFile};
 use self::output::Output;
 pub use self::output::{Sink, Written};
-use self::survey::{Start, Survey};
+use self::survey::Start;
 use crate::trace::Op;
 
 /// What of a snapshot becomes a trace.

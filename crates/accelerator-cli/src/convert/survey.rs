@@ -1,44 +1,22 @@
-//! The first pass over a snapshot: what was allocated before its history starts, and what the trace needs ahead.
+//! What was allocated on a device before its history starts, and what the trace needs ahead.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
 
 use accelerator_core::{AllocatorConfig, GIB};
-use accelerator_tracker::limits::{Budget, LimitError};
-use accelerator_tracker::snapshot::{
-    Action, Annotation, BlockState, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry,
-};
+use accelerator_tracker::snapshot::{Action, Annotation, BlockState, DeviceNotes, Segment, TraceEntry};
 
 use super::collection::Collections;
-use super::device::chosen;
 use super::ranges::Ranges;
 use super::streams::Streams;
-use super::{ConvertError, settings};
 
-/// Bytes of memory for each block, segment or range of pages that is known: here, and in the second pass.
-const MEMORY_OF_PART: u64 = 384;
-
-/// Bytes of memory for what is known of a device beside them.
-const MEMORY_OF_DEVICE: u64 = 1024;
-
-/// What is known of a snapshot without its entries.
-#[derive(Debug)]
-pub(super) struct Survey {
-    settings: Vec<(String, Setting)>,
-    notes: Vec<DeviceNotes>,
-    annotations: Vec<Annotation>,
-    left_out: usize,
-    devices: BTreeMap<u32, DeviceSurvey>,
-    budget: Budget,
-}
-
+/// What the first pass finds out about a device.
 #[derive(Debug, Default)]
-struct DeviceSurvey {
-    entries: u64,
+pub(super) struct DeviceSurvey {
+    pub(super) entries: u64,
     completions: u64,
-    segments: Vec<Segment>,
+    pub(super) segments: Vec<Segment>,
     /// Addresses where memory of them shows once more.
-    aliases: Vec<Segment>,
+    pub(super) aliases: Vec<Segment>,
     streams: Streams,
     /// Blocks that the entries so far account for.
     live: HashSet<u64>,
@@ -54,7 +32,7 @@ struct DeviceSurvey {
     collections: Collections,
     /// Bytes that the device had beyond those at the start, by the first request that failed.
     capacity_beyond: Option<i64>,
-    private_pools: bool,
+    pub(super) private_pools: bool,
 }
 
 /// A block that was there before the history starts.
@@ -106,119 +84,15 @@ pub(super) struct Start {
 /// Blocks are multiples of this.
 const GRAIN: u64 = 512;
 
-impl Survey {
-    /// So many marked times become comments.
-    const MOST_ANNOTATIONS: usize = 1 << 16;
-
-    /// One that may take so many bytes of memory.
-    pub(super) fn new(memory: u64) -> Self {
-        Self {
-            settings: Vec::new(),
-            notes: Vec::new(),
-            annotations: Vec::new(),
-            left_out: 0,
-            devices: BTreeMap::new(),
-            budget: Budget::new(memory),
-        }
-    }
-
-    /// Takes something of a device, and counts what it adds to what is known.
-    fn take(&mut self, device: u32, take: impl FnOnce(&mut DeviceSurvey)) -> Result<(), LimitError> {
-        if !self.devices.contains_key(&device) {
-            self.budget.charge(MEMORY_OF_DEVICE)?;
-        }
-        let device = self.devices.entry(device).or_default();
-        let before = device.parts();
-        take(device);
-        let parts = device.parts();
-        self.budget.discharge(before.saturating_sub(parts) as u64 * MEMORY_OF_PART);
-        self.budget.charge(parts.saturating_sub(before) as u64 * MEMORY_OF_PART)
-    }
-
-    /// The start of this device's history, or of the one with most entries.
-    pub(super) fn start(mut self, wanted: Option<u32>) -> Result<Start, ConvertError> {
-        let entries = self.devices.iter().map(|(device, survey)| (*device, survey.entries)).collect();
-        let (chosen, warning) = chosen(&entries, wanted)?;
-        let device = self.devices.remove(&chosen).ok_or(ConvertError::Empty)?;
-        let mut warnings: Vec<_> = warning.into_iter().collect();
-        if self.left_out > 0 {
-            warnings.push(format!("{} marked times are left out", self.left_out));
-        }
-        let notes = self.notes.into_iter().find(|notes| notes.device == chosen);
-        let mut annotations = self.annotations;
-        annotations.retain(|annotation| annotation.device == chosen);
-        annotations.sort_by_key(|annotation| annotation.time_us);
-        let config = match &notes {
-            Some(notes) => AllocatorConfig::default().updated(&notes.settings).unwrap_or_else(|error| {
-                warnings.push(format!("{error}: left out"));
-                AllocatorConfig::default()
-            }),
-            None => settings::of_pytorch(&self.settings, &mut warnings),
-        };
-        Ok(device.start(chosen, notes, config, annotations, warnings))
-    }
-}
-
-impl SnapshotVisitor for Survey {
-    fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
-        self.take(notes.device, |_| {})?; // one on which nothing happened is no mistake
-        self.notes.push(notes);
-        Ok(())
-    }
-
-    fn setting(&mut self, name: &str, setting: Setting) -> Result<(), Stop> {
-        self.settings.push((name.to_owned(), setting));
-        Ok(())
-    }
-
-    fn annotation(&mut self, annotation: Annotation) -> Result<(), Stop> {
-        match self.annotations.len() < Self::MOST_ANNOTATIONS {
-            true => {
-                self.budget.charge((annotation.stage.len() + annotation.name.len()) as u64)?;
-                self.annotations.push(annotation);
-            }
-            false => self.left_out += 1,
-        }
-        Ok(())
-    }
-
-    fn segment(&mut self, segment: Segment) -> Result<(), Stop> {
-        let segment = without_free(segment);
-        self.budget.charge(segment.blocks.len() as u64 * MEMORY_OF_PART)?;
-        Ok(self.take(segment.device, |device| {
-            device.private_pools |= segment.pool_id != (0, 0);
-            device.segments.push(segment);
-        })?)
-    }
-
-    fn alias(&mut self, alias: Segment) -> Result<(), Stop> {
-        let alias = without_free(alias);
-        self.budget.charge(alias.blocks.len() as u64 * MEMORY_OF_PART)?;
-        Ok(self.take(alias.device, |device| device.aliases.push(alias))?)
-    }
-
-    fn entry(&mut self, device: u32, entry: TraceEntry) -> Result<(), Stop> {
-        Ok(self.take(device, |device| device.entry(&entry))?)
-    }
-}
-
-/// A segment with its blocks alone, and no frames. What a block at another address uses is none of its own.
-fn without_free(segment: Segment) -> Segment {
-    let mut blocks = segment.blocks;
-    blocks.retain(|block| !matches!(block.state, BlockState::Inactive | BlockState::Aliased));
-    blocks.iter_mut().for_each(|block| block.frames = Arc::new([]));
-    Segment { blocks, frames: Arc::new([]), ..segment }
-}
-
 impl DeviceSurvey {
     /// How many blocks, segments and ranges of pages are known.
-    fn parts(&self) -> usize {
+    pub(super) fn parts(&self) -> usize {
         let before = self.early_blocks.len() + self.early_segments.len();
         let since = self.live.len() + self.made.len() + self.pages.len();
         self.segments.len() + self.aliases.len() + before + since + self.streams.len()
     }
 
-    fn entry(&mut self, entry: &TraceEntry) {
+    pub(super) fn entry(&mut self, entry: &TraceEntry) {
         self.entries += 1;
         self.private_pools |= entry.pool_id != (0, 0);
         let address = entry.address;
@@ -293,7 +167,7 @@ impl DeviceSurvey {
         self.early_segments.extend(early);
     }
 
-    fn start(
+    pub(super) fn start(
         mut self,
         device: u32,
         notes: Option<DeviceNotes>,

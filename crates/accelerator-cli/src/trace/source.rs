@@ -128,9 +128,15 @@ impl Source {
         Self::new(name.to_owned(), BufReader::new(file), limits)
     }
 
-    /// Whether what comes next starts as these say. `false` where nothing can be read, which the next line tells.
-    pub(crate) fn starts(&mut self, with: impl FnOnce(&[u8]) -> bool) -> bool {
-        self.lines.fill_buf().is_ok_and(with)
+    /// Whether what comes next starts as these say.
+    ///
+    /// # Errors
+    /// [`SourceError::Read`], which a decoder may tell once and then never again, and [`SourceError::Limit`].
+    pub(crate) fn starts(&mut self, with: impl FnOnce(&[u8]) -> bool) -> Result<bool, SourceError> {
+        match self.lines.fill_buf() {
+            Ok(start) => Ok(with(start)),
+            Err(error) => Err(self.broken(error)),
+        }
     }
 
     /// What is not read yet, decompressed.
@@ -216,5 +222,32 @@ impl Iterator for Source {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.read().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str, memory: u64, line: u64, allocation: u64) -> Result<usize, String> {
+        let limits = Limits { memory, ..Limits::default() };
+        let mut source = Source::new("a trace".to_owned(), Cursor::new(text.to_owned()), limits).unwrap();
+        source.charge(line, allocation);
+        let lines = source.collect::<Result<Vec<_>, _>>();
+        lines.map(|lines| lines.len()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_trace_takes_memory_by_what_is_allocated_and_what_is_held() {
+        let live: String = (0..10).map(|id| format!("alloc {id} 1 0\n")).collect();
+        let freed: String = (0..10).map(|id| format!("alloc {id} 1 0\nfree {id}\n")).collect();
+        let beyond = |line| Err(format!("a trace:{line}: what is in it takes more than 1.00 KiB of memory"));
+        // A stream takes 256 bytes; 768 are left.
+        assert_eq!(lines(&live, 1024, 0, 100), beyond(8));
+        assert_eq!(lines(&live, 1024, 0, 76), Ok(10));
+        assert_eq!(lines(&freed, 1024, 0, 100), Ok(20));
+        assert_eq!(lines(&freed, 1024, 100, 100), beyond(7));
+        assert_eq!(lines("hold 1\nhold 2\nhold 1\nhold 3\nhold 4\nhold 5\n", 1024, 0, 100), beyond(6));
+        assert_eq!(lines(&live, 1024, 0, 0), Ok(10), "nobody replays it");
     }
 }

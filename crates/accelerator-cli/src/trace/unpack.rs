@@ -125,3 +125,38 @@ impl<R: BufRead> Read for ZstdFrames<R> {
 fn broken() -> io::Error {
     io::Error::other("a zstd frame is damaged, or the file ends within it")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    /// What comes out of so many bytes that were packed, or why not all of it.
+    fn unpack(bytes: Vec<u8>, limits: Limits) -> io::Result<usize> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&bytes)?;
+        let mut content = Vec::new();
+        unpacked(Cursor::new(encoder.finish()?), limits)?.read_to_end(&mut content)?;
+        assert!(content == bytes);
+        Ok(content.len())
+    }
+
+    #[test]
+    fn a_file_unpacks_to_a_size_or_to_a_hundred_times_its_own() {
+        const SIZE: usize = 1 << 20;
+        let limits = Limits { unpacked: 1 << 18, ..Limits::default() };
+        let error = unpack(vec![0; SIZE], limits).unwrap_err();
+        let Some(LimitError::Unpacked { packed, limit }) = LimitError::of(&error) else { panic!("{error}") };
+        assert_eq!(*limit, limits.unpacked.max(100 * packed));
+        assert!(error.to_string().ends_with(" of it unpack to more than 256.00 KiB"), "{error}");
+        assert_eq!(unpack(vec![0; SIZE], Limits { unpacked: SIZE as u64, ..limits }).unwrap(), SIZE);
+        assert_eq!(unpack(vec![0; SIZE], Limits::NONE).unwrap(), SIZE);
+        // What packs less well may be of any size.
+        let mixed = (0..SIZE as u32 / 4).flat_map(u32::to_le_bytes).collect();
+        assert_eq!(unpack(mixed, limits).unwrap(), SIZE);
+    }
+}

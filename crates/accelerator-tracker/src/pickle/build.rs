@@ -195,7 +195,8 @@ impl<R: BufRead, S: Sink> Machine<'_, R, S> {
         }
     }
 
-    /// A part that an operation changes, and what counts its memory. It must not be one that will outlive what is put into it.
+    /// A part that an operation changes, and what counts its memory. It must not be one that will outlive what is put
+    /// into it.
     fn changing(&mut self, target: Value) -> Result<(&mut Body, &mut Budget), PickleFault> {
         self.end_stream();
         let outlives = |number| self.stream.as_ref().is_some_and(|stream| number < stream.first);

@@ -72,8 +72,8 @@ pub trait SnapshotVisitor {
 }
 
 /// Reads a snapshot, and hands its parts to the visitor one by one. What is in memory meanwhile does not grow with the
-/// segments and entries, but for some bytes each: a file of eight gigabytes takes about what the default [`Limits`] allow. `name`:
-/// the file, for messages.
+/// segments and entries, but for some bytes each: a file of eight gigabytes takes about what the default [`Limits`]
+/// allow. `name`: the file, for messages.
 ///
 /// # Errors
 /// [`FileError`], for a file of another kind with what it seems to be.

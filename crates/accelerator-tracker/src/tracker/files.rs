@@ -31,8 +31,8 @@ impl TrackerStats {
     }
 
     /// Reads what [`save`](Self::save) or [`save_pytorch`](Self::save_pytorch) wrote, or PyTorch's
-    /// `MemoryTracker.save_stats`. What it is the file itself tells. Nothing in it is run. It may take as much memory as the
-    /// default [`Limits`] allow.
+    /// `MemoryTracker.save_stats`. What it is the file itself tells. Nothing in it is run. It may take as much memory
+    /// as the default [`Limits`] allow.
     ///
     /// # Errors
     /// [`FileError`], for a file of another kind with what it seems to be.

@@ -53,7 +53,7 @@ impl Input {
             Ok(pickle) => return Self::of_pickle(pickle),
             Err(source) => source,
         };
-        if !source.starts(|start| start.starts_with(b"{")) {
+        if !source.starts(|start| start.starts_with(b"{"))? {
             return Ok(Self::Trace(source));
         }
         let name = source.name().to_owned();

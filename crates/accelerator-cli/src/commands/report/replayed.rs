@@ -12,7 +12,7 @@ use crate::replay::{Outcome, Replayer, Setup};
 use crate::trace::{Line, Op, Source};
 
 /// Bytes of memory for a line, with its name, its sample and its span.
-const MEMORY_OF_LINE: u64 = 512;
+const MEMORY_OF_LINE: u64 = 256;
 
 /// Bytes of memory for an allocation: a block, and what the replay knows of it.
 const MEMORY_OF_ALLOCATION: u64 = 512;

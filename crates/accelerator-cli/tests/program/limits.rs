@@ -1,0 +1,132 @@
+//! Files that take more than they may: refused at once, with the option that reads them all the same.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::accel::{Ended, accel, file, run};
+
+const MIB: usize = 1 << 20;
+const OPTION: &str = ": if you trust it, give `--no-limits`\n";
+
+/// The largest block of a zstd frame: four bytes for so many of one kind.
+const BLOCK: usize = 128 << 10;
+
+/// A zstd frame with these bytes, and so many blocks of one byte behind them. `window`: as the format codes it.
+fn zstd(window: u8, start: &[u8], blocks: usize, of: u8) -> Vec<u8> {
+    let block = |kind: u32, size: usize, last: bool| {
+        let header = (size as u32) << 3 | kind << 1 | u32::from(last);
+        header.to_le_bytes()[..3].to_vec()
+    };
+    let repeated = [block(1, BLOCK, false), vec![of]].concat().repeat(blocks);
+    let frame = [b"(\xb5/\xfd\0", &[window][..], &block(0, start.len(), false), start, &repeated];
+    [frame.concat(), block(0, 0, true)].concat()
+}
+
+/// A window of 512 KiB.
+const SMALL_WINDOW: u8 = 0x48;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Runs `accel` where a gigabyte of addresses is all that it gets, and no file may be longer than 16 MiB.
+fn confined(arguments: &[&str]) -> Ended {
+    let command = accel(arguments);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -v 1048576; ulimit -f 32768; exec \"$0\" \"$@\""]);
+    shell.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    Ended::of(shell.stdin(Stdio::null()).output().unwrap())
+}
+
+fn commands(path: &Path) -> [Vec<&str>; 4] {
+    let path = path.to_str().unwrap();
+    let report = vec!["report", path, "-o", "/no/such/folder/report.html"];
+    [vec!["replay", path], vec!["replay", "--compare", path], vec!["advise", path], report]
+}
+
+#[test]
+fn a_line_that_unpacks_to_gigabytes_filled_the_memory() {
+    let zeros = file("zeros.zst", &zstd(SMALL_WINDOW, b"", 40_000, 0));
+    for command in commands(&zeros) {
+        let expected = format!("{}:1: the line is longer than 1048576 bytes{OPTION}", zeros.display());
+        confined(&command).fails(1, &expected);
+    }
+    let zeros = file("zeros.gz", &gzip(&vec![0; 2 * MIB]));
+    confined(&["replay", zeros.to_str().unwrap()]).fails(1, ":1: the line is longer than 1048576 bytes");
+}
+
+#[test]
+fn what_is_no_snapshot_was_unpacked_to_its_end() {
+    // A pickle's first bytes, and 5 GB of what is none.
+    let pickle = file("zeros.pickle.zst", &zstd(SMALL_WINDOW, b"\x80\x04", 40_000, 0));
+    for command in [&["convert"][..], &["replay"], &["advise"], &["report", "-o", "/no/such/folder/a.html"]] {
+        let ended = confined(&[command, &[pickle.to_str().unwrap()]].concat());
+        ended.fails(1, "zeros.pickle.zst: at byte 2: 0x00 is no operation of a pickle");
+        assert!(!ended.error.contains("--no-limits"), "{}", ended.error);
+    }
+}
+
+#[test]
+fn a_window_of_gigabytes_is_told_as_what_it_is() {
+    let far = file("far.zst", &zstd(0xa8, b"alloc 1 5 0\n", 0, 0));
+    let far = far.to_str().unwrap();
+    let expected =
+        format!("{far}:1: unpacking it takes a window of 2.00 GiB, and the most is 128.00 MiB{OPTION}");
+    run(&["replay", far]).fails(1, &expected);
+    let ended = run(&["replay", "--plain", "--no-limits", far]);
+    assert_eq!((ended.status, &*ended.error), (Some(0), ""));
+}
+
+#[test]
+fn without_limits_all_is_read() {
+    let long = [b"# ", &vec![b'x'; 2 * MIB][..], b"\nalloc 1 0 0\n"].concat();
+    let long = file("long.trace", &long);
+    let long = long.to_str().unwrap();
+    run(&["replay", "--plain", long]).fails(1, "long.trace:1: the line is longer than 1048576 bytes");
+    let ended = run(&["replay", "--plain", "--no-limits", long]);
+    assert_eq!((ended.status, &*ended.out), (Some(0), "null 1\n"), "{}", ended.error);
+    for command in ["advise", "convert", "report", "tracker"] {
+        assert!(run(&[command, "--help"]).out.contains("--no-limits"), "{command}");
+    }
+}
+
+#[test]
+fn a_trackers_line_without_end_is_told_with_its_place() {
+    let line = [b"{\"format\":\"", &vec![b'a'; 2 * MIB][..]].concat();
+    let path = file("line.jsonl", &line);
+    let packed = file("line.jsonl.gz", &gzip(&line));
+    for (command, path) in [
+        (&["tracker"][..], &path),
+        (&["report", "-o", "a.html"], &path),
+        (&["report", "-o", "a.html"], &packed),
+    ] {
+        let told =
+            format!("{}: at byte 0: line 1: the line is longer than 1048576 bytes{OPTION}", path.display());
+        run(&[command, &[path.to_str().unwrap()]].concat()).fails(1, &told);
+    }
+    let told = "it is no file of a tracker";
+    let cut = "the file is cut off in this line";
+    let ended = run(&["tracker", "--no-limits", path.to_str().unwrap()]);
+    assert!(ended.error.contains(told) || ended.error.contains(cut), "{}", ended.error);
+}
+
+#[test]
+fn a_gzip_header_that_is_cut_off_was_an_empty_trace() {
+    let cut = file("header.gz", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name");
+    let cut = cut.to_str().unwrap();
+    for command in [&["replay", cut][..], &["convert", cut]] {
+        run(command).fails(1, "header.gz: truncated or damaged");
+    }
+}
