@@ -10,6 +10,9 @@ mod arguments;
 mod current;
 #[path = "facade/environment.rs"]
 mod environment;
+#[cfg(target_os = "linux")]
+#[path = "facade/fork.rs"]
+mod fork;
 #[path = "facade/memory.rs"]
 mod memory;
 #[path = "facade/opencl.rs"]
@@ -28,6 +31,8 @@ fn main() {
         arguments::trials(),
         current::trials(),
         environment::trials(),
+        #[cfg(target_os = "linux")]
+        fork::trials(),
         memory::trials(),
         opencl::trials(),
         pinned::trials(),

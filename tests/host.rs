@@ -4,8 +4,6 @@
 #[cfg(target_os = "linux")]
 #[path = "host/compact.rs"]
 mod compact;
-#[path = "host/fork.rs"]
-mod fork;
 #[cfg(target_os = "linux")]
 #[path = "host/virtual_memory.rs"]
 mod virtual_memory;

@@ -65,7 +65,9 @@ fn stress<B: Late>(backend: B, settings: SettingsList) -> (&'static Accelerator<
     check_rest(accelerator, &workers, &mailboxes, pools, None);
 
     let (start, mut rounds, mut seen) = (Instant::now(), 0, Seen::default());
-    while start.elapsed() < length {
+    // A busy machine may need longer to run out of memory.
+    let longest = length + Duration::from_secs(30);
+    while start.elapsed() < length || (totals(&workers).failed == 0 && start.elapsed() < longest) {
         let until = Instant::now() + (length / 4).min(Duration::from_millis(500));
         let round = Round { until, resets_peaks: rounds % 2 == 1 };
         let of_round = run(accelerator, &mut workers, &mailboxes, round);

@@ -38,6 +38,18 @@ pub(crate) struct Bytes {
     written: bool,
 }
 
+impl Bytes {
+    /// Takes in what comes right behind, in the same memory. Whether it does.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn extend(&mut self, more: &Self) -> bool {
+        let comes_behind = self.memory == more.memory && self.range.end == more.range.start;
+        if comes_behind {
+            self.range.end = more.range.end;
+        }
+        comes_behind
+    }
+}
+
 /// What a range of bytes is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {

@@ -29,8 +29,8 @@ const MAX_DEVICES: u32 = 128;
 /// There is one, or as many as `ACCELERATOR_HOST_DEVICES` says, at most 128; they share the machine. Each hands out as much
 /// memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
 ///
-/// It belongs to the process that made it. In a forked child every call fails with
-/// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is there.
+/// It belongs to the process that made it. In a forked child every call of it fails with
+/// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped.
 #[derive(Debug)]
 pub struct Host {
     process: Process,
@@ -251,11 +251,12 @@ unsafe impl Backend for Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if self.process.check().is_err() {
-            // The addresses may be another's by now, and threads that are gone may have held what is behind the channels.
+            // The addresses may be another's by now. Nor is any lock waited for, that of a channel among them: a thread that is gone
+            // may have held it.
             self.memory.forget();
             #[cfg(target_os = "linux")]
-            self.pager.iter().for_each(Pager::forget);
-            mem::forget(mem::take(&mut *self.streams()));
+            self.pager.iter_mut().for_each(Pager::forget);
+            mem::forget(mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner)));
         }
     }
 }

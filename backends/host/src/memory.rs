@@ -78,8 +78,9 @@ impl Memory {
     }
 
     /// Leaves all addresses as they are: in a forked child they may be another's by now.
-    pub(crate) fn forget(&self) {
-        mem::forget(mem::take(&mut *self.maps()));
+    pub(crate) fn forget(&mut self) {
+        let maps = self.maps.get_mut().unwrap_or_else(PoisonError::into_inner);
+        mem::forget(mem::take(maps));
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<HostPtr, MmapRaw>> {

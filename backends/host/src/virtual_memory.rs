@@ -102,6 +102,14 @@ impl Pager {
     /// What lies behind addresses, which are in use and so stay mapped as they are.
     pub(crate) fn behind(&self, touched: &Touched, bytes: &mut Vec<Bytes>) {
         let Range { mut start, end } = touched.addresses;
+        let first = bytes.len();
+        let mut add = |memory, range| {
+            let more = touched.bytes(memory, range);
+            // Neighbouring pages mostly lie side by side in the file, too: one range, since all are compared with all.
+            if !bytes[first..].last_mut().is_some_and(|last| last.extend(&more)) {
+                bytes.push(more);
+            }
+        };
         let mappings = self.mappings();
         let below = mappings.range(..=start).next_back();
         for (at, mapping) in below.into_iter().chain(mappings.range(start.saturating_add(1)..end)) {
@@ -110,20 +118,20 @@ impl Pager {
                 continue; // the one below ends before
             }
             if start < from {
-                bytes.push(touched.bytes(Backing::Private, start..from));
+                add(Backing::Private, start..from);
             }
-            bytes
-                .push(touched.bytes(Backing::File, mapping.offset + (from - at)..mapping.offset + (to - at)));
+            add(Backing::File, mapping.offset + (from - at)..mapping.offset + (to - at));
             start = to;
         }
         if start < end {
-            bytes.push(touched.bytes(Backing::Private, start..end));
+            add(Backing::Private, start..end);
         }
     }
 
     /// Leaves all addresses as they are: in a forked child they may be another's by now.
-    pub(crate) fn forget(&self) {
-        mem::forget(mem::take(&mut *self.reservations()));
+    pub(crate) fn forget(&mut self) {
+        let reservations = self.reservations.get_mut().unwrap_or_else(PoisonError::into_inner);
+        mem::forget(mem::take(reservations));
     }
 
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<usize, Mapping>> {
@@ -298,8 +306,7 @@ mod tests {
         let at = |place: usize| start.as_ptr().addr() + place;
         let (touched, bytes) = behind(100, 2 * page);
         let expected = [
-            touched.bytes(Backing::File, 100..page),
-            touched.bytes(Backing::File, page..2 * page),
+            touched.bytes(Backing::File, 100..2 * page),
             touched.bytes(Backing::Private, at(2 * page)..at(2 * page + 100)),
         ];
         assert_eq!(bytes, expected);

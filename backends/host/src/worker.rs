@@ -111,12 +111,13 @@ impl Counted {
         if THREADS.fetch_add(1, Ordering::Relaxed) < MAX_THREADS {
             return Ok(Self);
         }
-        drop(Self);
+        drop(Self); // counts it no more
         Err(DriverError {
             kind: DriverErrorKind::Other,
             call: "stream",
             code: -1,
-            name: "this process has 4,096 streams of the host already, each of which is a thread: use those of the pool",
+            name: "this process has 4,096 streams of the host already, each of which is a thread: make fewer, or open fewer \
+                   devices",
         })
     }
 }

@@ -151,6 +151,7 @@ impl Budget {
 
     /// Bytes that are no longer used.
     pub fn discharge(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.used, "more is given back than was counted");
         self.used = self.used.saturating_sub(bytes);
     }
 

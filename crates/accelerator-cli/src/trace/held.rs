@@ -15,12 +15,14 @@ pub(super) struct Held {
     pub(super) line: u64,
     /// Bytes of an allocation, until it is freed.
     pub(super) allocation: u64,
+    /// Allocations that were not freed.
+    live: u64,
     streams: HashSet<u32>,
 }
 
 impl Held {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { budget: Budget::new(limits.memory), line: 0, allocation: 0, streams: HashSet::new() }
+        Self { budget: Budget::new(limits.memory), line: 0, allocation: 0, live: 0, streams: HashSet::new() }
     }
 
     pub(super) fn add(&mut self, op: &Op) -> Result<(), LimitError> {
@@ -36,13 +38,24 @@ impl Held {
             self.budget.charge(MEMORY_OF_STREAM)?;
         }
         match op {
-            Op::Alloc { .. } => self.budget.charge(self.line + self.allocation),
+            Op::Alloc { .. } => {
+                self.live += 1;
+                self.budget.charge(self.line + self.allocation)
+            }
             Op::Free { .. } => {
-                self.budget.discharge(self.allocation);
+                if let Some(live) = self.live.checked_sub(1) {
+                    self.live = live;
+                    self.budget.discharge(self.allocation);
+                }
                 self.budget.charge(self.line)
             }
             Op::Conf { settings } if self.line > 0 => self.budget.charge(self.line + settings.len() as u64),
             _ => self.budget.charge(self.line),
         }
+    }
+
+    /// Counts a comment, which whoever holds the lines may hold in two places.
+    pub(super) fn add_comment(&mut self, comment: &str) -> Result<(), LimitError> {
+        if self.line == 0 { Ok(()) } else { self.budget.charge(2 * comment.len() as u64) }
     }
 }

@@ -200,7 +200,9 @@ impl Source {
             if let Some(comment) = text.trim().strip_prefix('#')
                 && self.comments.len() < MOST_COMMENTS
             {
-                self.comments.push(comment.trim().to_owned());
+                let comment = comment.trim().to_owned();
+                self.held.add_comment(&comment).map_err(|limit| self.beyond(self.number, limit))?;
+                self.comments.push(comment);
             }
         }
     }
@@ -249,5 +251,20 @@ mod tests {
         assert_eq!(lines(&freed, 1024, 100, 100), beyond(7));
         assert_eq!(lines("hold 1\nhold 2\nhold 1\nhold 3\nhold 4\nhold 5\n", 1024, 0, 100), beyond(6));
         assert_eq!(lines(&live, 1024, 0, 0), Ok(10), "nobody replays it");
+    }
+
+    #[test]
+    fn frees_of_what_was_never_allocated_took_no_memory() {
+        let frees = "free 1\n".repeat(20);
+        let beyond = "a trace:17: what is in it takes more than 1.00 KiB of memory";
+        assert_eq!(lines(&frees, 1024, 64, 256), Err(beyond.to_owned()));
+    }
+
+    #[test]
+    fn comments_took_no_memory() {
+        let comments = format!("# {}\n", "x".repeat(100)).repeat(10);
+        let beyond = "a trace:6: what is in it takes more than 1.00 KiB of memory";
+        assert_eq!(lines(&comments, 1024, 64, 256), Err(beyond.to_owned()));
+        assert_eq!(lines(&comments, 1024, 0, 256), Ok(0), "nobody holds them");
     }
 }

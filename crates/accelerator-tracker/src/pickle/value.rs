@@ -95,7 +95,8 @@ impl Body {
             }
             Self::Dict { pairs, .. } => pairs.capacity() * size_of::<(Value, Value)>(),
         };
-        if bytes == 0 { 0 } else { bytes as u64 + ALLOCATION }
+        // An empty one counts an allocation too: whoever grows it counts only the elements.
+        bytes as u64 + ALLOCATION
     }
 }
 
