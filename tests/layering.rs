@@ -10,9 +10,10 @@ const CORE: &str = "crates/accelerator-core/src";
 const FACADE: &str = "crates/accelerator/src";
 const TRACKER: &str = "crates/accelerator-tracker/src";
 
-/// Each backend: its folder, how many lines of code are too many, and the files that it has beyond the driver: kernels, what
-/// keeps them apart, what they are given, objects of other libraries, and which devices there are and what they say, how much is free among it. The
-/// host has no driver to map memory, so it does that itself; Level Zero's must be tried before it is known what they map.
+/// Each backend: its folder, how many lines of code are too many, and the files that it has beyond the driver: kernels,
+/// what keeps them apart, what they are given, objects of other libraries, and which devices there are and what they
+/// say, how much is free among it. The host has no driver to map memory, so it does that itself; Level Zero's must be
+/// tried before it is known what they map.
 const BACKENDS: [(&str, usize, &[&str]); 4] = [
     ("backends/cuda", 700, &["devices.rs", "native.rs", "view.rs"]),
     ("backends/host", 470, &["access.rs", "launch.rs", "ranges.rs", "virtual_memory.rs"]),

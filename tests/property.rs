@@ -1,7 +1,8 @@
 //! Random programs on the caching allocator, compared with a naive model after every step.
 //!
-//! The environment variables in `cases/mod.rs` say how many there are, from which seed, and where one that fails is written. Memory of
-//! an allocator itself is never given back, so very many programs need several processes, each with a seed of its own:
+//! The environment variables in `cases/mod.rs` say how many there are, from which seed, and where one that fails is
+//! written. Memory of an allocator itself is never given back, so very many programs need several processes, each with
+//! a seed of its own:
 //!
 //! ```text
 //! for seed in $(seq 100); do
@@ -173,8 +174,8 @@ fn a_wait_that_fails_both_ways_loses_no_block() {
     }
 }
 
-/// A stream waits on the device for the second of two uses by another. Whoever waits for that stream finds both over, though the
-/// other is held: the first block is free, too.
+/// A stream waits on the device for the second of two uses by another. Whoever waits for that stream finds both over,
+/// though the other is held: the first block is free, too.
 #[test]
 fn who_waits_for_a_stream_has_waited_for_what_it_waits_for() {
     let allocate = |mebibytes| Op::Allocate { bytes: mebibytes * MIB, stream: 0 };

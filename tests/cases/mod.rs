@@ -1,5 +1,5 @@
-//! Runs a property on random inputs. An input that fails is shrunk and written in full to a file: in the output of the test it is
-//! hard to find behind that of all the attempts at shrinking it, and may be cut.
+//! Runs a property on random inputs. An input that fails is shrunk and written in full to a file: in the output of the
+//! test it is hard to find behind that of all the attempts at shrinking it, and may be cut.
 //!
 //! | environment variable | meaning |
 //! |---|---|
@@ -66,8 +66,8 @@ fn config(cases: u32) -> Config {
     Config {
         cases: variable("PROPTEST_CASES").unwrap_or(cases * factor),
         rng_seed: RngSeed::Fixed(seed),
-        // It keeps seeds in files among the sources. A seed means something else after the next change of a strategy, so an input
-        // that has failed becomes a test of its own instead.
+        // It keeps seeds in files among the sources. A seed means something else after the next change of a strategy,
+        // so an input that has failed becomes a test of its own instead.
         failure_persistence: None,
         // The default of four for each case is too few for slow properties, which have few cases.
         max_shrink_iters: 20_000,

@@ -188,8 +188,8 @@ fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
     assert_eq!((host.backend().live_allocations(), host.backend().live_reservations()), (0, 0));
 }
 
-/// A kernel still has a buffer mutably that was dropped, when its bytes are another buffer's, at another address and on another
-/// stream, for which the program forgot to wait.
+/// A kernel still has a buffer mutably that was dropped, when its bytes are another buffer's, at another address and on
+/// another stream, for which the program forgot to wait.
 #[test]
 fn two_kernels_never_have_the_same_bytes_at_two_addresses() {
     let host = device(Host::new(0, 320 * MIB));

@@ -1,6 +1,6 @@
-//! A naive model of the allocator: a list of blocks with their sizes and streams, and sums over it. It knows nothing
-//! of free lists; where a block may come from it reads off the snapshot before. Nor does it know of events: what streams have
-//! done it works out from what they were given.
+//! A naive model of the allocator: a list of blocks with their sizes and streams, and sums over it. It knows nothing of
+//! free lists; where a block may come from it reads off the snapshot before. Nor does it know of events: what streams
+//! have done it works out from what they were given.
 
 pub(crate) mod checks;
 mod expandable;
@@ -36,7 +36,8 @@ pub(crate) struct Entry {
 pub(crate) struct Use {
     /// Behind it in its stream's work.
     pub(crate) point: Point,
-    /// Whether the allocator takes it for over exactly if the stream has reached that point and the allocator has looked.
+    /// Whether the allocator takes it for over exactly if the stream has reached that point and the allocator has
+    /// looked.
     pub(crate) sure: bool,
 }
 
@@ -138,7 +139,8 @@ impl Model {
             .for_each(|used| used.sure = false);
     }
 
-    /// The allocator looked at every event, and forgot the uses that were over. What may have been over, it may have forgotten.
+    /// The allocator looked at every event, and forgot the uses that were over. What may have been over, it may have
+    /// forgotten.
     pub(crate) fn forget_uses_that_are_over(&mut self) {
         let Self { entries, streams, .. } = self;
         for uses in entries.iter_mut().filter_map(|entry| entry.pending.as_mut()) {

@@ -1,6 +1,6 @@
-//! What each stream has finished, worked out from what it was given, by the rules that all devices keep. A stream works in order. A
-//! stream that waits for another does nothing until the other has reached that point. When the host has waited for a stream, the
-//! stream has finished, and so has everything that it waits for.
+//! What each stream has finished, worked out from what it was given, by the rules that all devices keep. A stream works
+//! in order. A stream that waits for another does nothing until the other has reached that point. When the host has
+//! waited for a stream, the stream has finished, and so has everything that it waits for.
 
 use super::program::STREAMS;
 
@@ -20,8 +20,8 @@ pub(crate) struct Point {
     pieces: usize,
 }
 
-/// Not everything that a device did shows from outside, so there are two: one that has done the least that is possible, and one
-/// that has done the most.
+/// Not everything that a device did shows from outside, so there are two: one that has done the least that is possible,
+/// and one that has done the most.
 #[derive(Debug)]
 pub(crate) struct Streams {
     least: Device,

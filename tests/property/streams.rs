@@ -9,7 +9,8 @@ use super::check;
 use super::model::program::STREAMS;
 use super::model::streams::{Over, Point, Streams};
 
-/// Points are chosen by a number that is taken modulo how many there are; the model may be left to guess if a thing was done.
+/// Points are chosen by a number that is taken modulo how many there are; the model may be left to guess if a thing was
+/// done.
 #[derive(Clone, Debug)]
 enum Op {
     Hold(u32),

@@ -26,8 +26,8 @@ const MAX_DEVICES: u32 = 128;
 
 /// The host as a device: its memory, and a thread for each stream.
 ///
-/// There is one, or as many as `ACCELERATOR_HOST_DEVICES` says, at most 128; they share the machine. Each hands out as much
-/// memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
+/// There is one, or as many as `ACCELERATOR_HOST_DEVICES` says, at most 128; they share the machine. Each hands out as
+/// much memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
 ///
 /// It belongs to the process that made it. In a forked child every call of it fails with
 /// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped.
@@ -109,8 +109,8 @@ const DTYPES: [&str; 11] =
 
 // SAFETY: A map is whole pages that overlap no other; a stream's thread does its jobs in order, and waits in them for
 // events; it reaches an event after what lies before it, behind a lock that makes the effects visible; `dealloc` leaves
-// unmapping to the last stream that had work at that time; `Access` keeps work on the same bytes apart; nothing here panics or
-// calls the core.
+// unmapping to the last stream that had work at that time; `Access` keeps work on the same bytes apart; nothing here
+// panics or calls the core.
 unsafe impl Backend for Host {
     const KIND: DeviceKind = DeviceKind::new("host");
     type Ptr = HostPtr;
@@ -233,8 +233,8 @@ unsafe impl Backend for Host {
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
         let len = len.get() as usize;
         let touched = [Touched::new(dst, len, true)];
-        // SAFETY: The caller promises a range valid for writes; no other work on the same bytes runs meanwhile, at whatever
-        // address.
+        // SAFETY: The caller promises a range valid for writes; no other work on the same bytes runs meanwhile, at
+        // whatever address.
         self.run(stream, &touched, move || unsafe { dst.as_ptr().write_bytes(value, len) })
     }
 
@@ -251,8 +251,8 @@ unsafe impl Backend for Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if self.process.check().is_err() {
-            // The addresses may be another's by now. Nor is any lock waited for, that of a channel among them: a thread that is gone
-            // may have held it.
+            // The addresses may be another's by now. Nor is any lock waited for, that of a channel among them: a thread
+            // that is gone may have held it.
             self.memory.forget();
             #[cfg(target_os = "linux")]
             self.pager.iter_mut().for_each(Pager::forget);

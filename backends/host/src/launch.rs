@@ -17,8 +17,8 @@ use crate::memory::HostPtr;
 /// it could wait for itself.
 ///
 /// # Errors
-/// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was forked
-/// from the one that opened the device.
+/// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was
+/// forked from the one that opened the device.
 pub fn launch<A, K>(stream: Stream<Host>, args: A, kernel: K) -> Result<()>
 where
     A: KernelArgs,
@@ -27,11 +27,12 @@ where
     let mut touched = Vec::new();
     let parts = args.prepare(stream, &mut touched)?;
     let launched = stream.backend().run(stream.native(), &touched, move || {
-        // SAFETY: What the views show stays mapped until this stream has come past the kernel: either its use of the buffer is
-        // noted, or the buffer was allocated on it, and memory is unmapped only behind the work of the stream that freed it.
-        // Its bytes may be another buffer's by then, on any stream and at another address; but no other work on the same bytes
-        // runs while this does. Nor do two views of this kernel have the same bytes where one is mutable: buffers that live
-        // at the same time have no byte in common, and the mutable view borrowed its buffer beside all others.
+        // SAFETY: What the views show stays mapped until this stream has come past the kernel: either its use of the
+        // buffer is noted, or the buffer was allocated on it, and memory is unmapped only behind the work of the stream
+        // that freed it. Its bytes may be another buffer's by then, on any stream and at another address; but no other
+        // work on the same bytes runs while this does. Nor do two views of this kernel have the same bytes where one is
+        // mutable: buffers that live at the same time have no byte in common, and the mutable view borrowed its buffer
+        // beside all others.
         let views = unsafe { A::views(&parts) };
         kernel(views);
     });

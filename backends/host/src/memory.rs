@@ -62,7 +62,8 @@ impl Memory {
         let length = usize::try_from(len.get()).unwrap_or(usize::MAX);
         let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
         let map = MmapRaw::from(map); // never a slice: kernels write to it
-        // As memory that is mapped elsewhere: a forked child has no use for it, and would make the parent's writes copy pages.
+        // As memory that is mapped elsewhere: a forked child has no use for it, and would make the parent's writes copy
+        // pages.
         #[cfg(target_os = "linux")]
         map.advise(memmap2::Advice::DontFork).map_err(refused)?;
         let start = HostPtr(map.as_mut_ptr());

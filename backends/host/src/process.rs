@@ -11,7 +11,8 @@ impl Process {
         Self(std::process::id())
     }
 
-    /// Fails in any other process. To be asked ahead of every lock, which a thread of the parent may have held when it forked.
+    /// Fails in any other process. To be asked ahead of every lock, which a thread of the parent may have held when it
+    /// forked.
     pub(crate) fn check(self) -> DriverResult<()> {
         if self.0 == std::process::id() { Ok(()) } else { Err(FORKED) }
     }

@@ -143,9 +143,10 @@ impl Pager {
     }
 }
 
-// SAFETY: The system gives each reservation addresses of its own. A range of the file is one memory's until it is destroyed,
-// and a shared mapping of it valid until another is put in its place. Memory may have two addresses, with work under way at
-// one when it is handed out at the other, and on any stream: `Access` keeps work on the same range of the file apart.
+// SAFETY: The system gives each reservation addresses of its own. A range of the file is one memory's until it is
+// destroyed, and a shared mapping of it valid until another is put in its place. Memory may have two addresses, with
+// work under way at one when it is handed out at the other, and on any stream: `Access` keeps work on the same range of
+// the file apart.
 unsafe impl VirtualMemory<HostPtr> for Pager {
     fn granularity(&self) -> NonZeroU64 {
         GRANULARITY

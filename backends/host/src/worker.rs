@@ -12,9 +12,9 @@ use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How many streams of the host a process may have. Each is a thread, which takes four memory mappings: its stack, that of its
-/// signal handlers, and a guard page for each. Linux allows 65,530 of a process, and Rust aborts where a thread gets no stack for
-/// its signal handlers; so this leaves three quarters to other use.
+/// How many streams of the host a process may have. Each is a thread, which takes four memory mappings: its stack, that
+/// of its signal handlers, and a guard page for each. Linux allows 65,530 of a process, and Rust aborts where a thread
+/// gets no stack for its signal handlers; so this leaves three quarters to other use.
 const MAX_THREADS: u32 = 4096;
 
 /// Threads of streams that have not ended.

@@ -27,9 +27,9 @@ impl Table {
     }
 }
 
-/// What neither ends the cell nor is obeyed by a terminal.
+/// What neither ends the cell, nor is HTML, nor is obeyed by a terminal.
 fn escaped(cell: &str) -> String {
-    printable(&cell.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" "))
+    printable(&cell.replace('|', "\\|").replace('<', "\\<").split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 impl fmt::Display for Table {
@@ -74,6 +74,7 @@ mod tests {
         assert_eq!(table.to_string(), text);
         let mut words = Table::of_words(["", ""]);
         words.add(["name", "µ"]);
-        assert_eq!(words.to_string(), "|      |     |\n|------|-----|\n| name | µ   |\n");
+        words.add(["<i>", "x"]);
+        assert_eq!(words.to_string(), "|      |     |\n|------|-----|\n| name | µ   |\n| \\<i> | x   |\n");
     }
 }

@@ -234,10 +234,10 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
         Ok(false)
     }
 
-    /// Whether work that touches the same bytes never runs at the same time, also where the program forgot to order its streams
-    /// and where the same memory is mapped at two addresses. A backend must offer this whose safe code gets references to device
-    /// memory, as kernels do that are closures over slices: without it, two of them would have `&mut` to the same bytes. The core does
-    /// not rely on it; the conformance suite checks it.
+    /// Whether work that touches the same bytes never runs at the same time, also where the program forgot to order its
+    /// streams and where the same memory is mapped at two addresses. A backend must offer this whose safe code gets
+    /// references to device memory, as kernels do that are closures over slices: without it, two of them would have
+    /// `&mut` to the same bytes. The core does not rely on it; the conformance suite checks it.
     fn serializes_conflicts(&self) -> bool {
         false
     }

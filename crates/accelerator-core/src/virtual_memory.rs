@@ -29,9 +29,9 @@ pub unsafe trait VirtualMemory<P: DevicePtr>: Send + Sync {
     /// Whether the same memory may be mapped at several addresses at once, where work at one of them that comes behind other work on
     /// the same stream sees what that did at another. CUDA: virtual aliasing.
     ///
-    /// The core gives bytes out at one address while earlier work of the same stream still uses them at another, and the program
-    /// may use them on any stream at once. So a backend that
-    /// [serializes conflicts](crate::Backend::serializes_conflicts) compares what lies behind addresses.
+    /// The core gives bytes out at one address while earlier work of the same stream still uses them at another, and
+    /// the program may use them on any stream at once. So a backend that [serializes
+    /// conflicts](crate::Backend::serializes_conflicts) compares what lies behind addresses.
     fn maps_twice(&self) -> bool;
 
     /// Takes `len` bytes of address space, without memory. CUDA: `cuMemAddressReserve`.

@@ -234,8 +234,8 @@ impl<B: Simulated> Machine<B> {
         }
     }
 
-    /// What the limit counts has not drifted: exactly a sixteenth of the device can be taken under that fraction. It is no more, since
-    /// each 2 MiB are a chunk of their own, and every program ends with it.
+    /// What the limit counts has not drifted: exactly a sixteenth of the device can be taken under that fraction. It is
+    /// no more, since each 2 MiB are a chunk of their own, and every program ends with it.
     fn limit_is_exact(&mut self) {
         let plain = Settings {
             caching: Some(true),

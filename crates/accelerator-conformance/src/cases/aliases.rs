@@ -14,8 +14,8 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     vec![case.needs(&[Capability::Bytes, Capability::Aliases, Capability::SerializedConflicts])]
 }
 
-/// A stream copies from memory that another fills at a second address, again and again and without a wait: each copy has what one
-/// fill left.
+/// A stream copies from memory that another fills at a second address, again and again and without a wait: each copy
+/// has what one fill left.
 fn conflicting_work<B: Backend>(context: &Context<B>) -> Outcome {
     const COPIES: usize = 32;
     let device = context.device()?;

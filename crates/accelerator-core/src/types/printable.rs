@@ -22,9 +22,10 @@ pub fn printable<T: AsRef<OsStr> + ?Sized>(text: &T) -> String {
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}'
+            | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{fffe}' | '\u{ffff}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ mod tests {
         assert_eq!(printable(hostile), shown);
         assert_eq!(printable(Path::new(hostile)), shown);
         assert_eq!(printable(shown), shown, "a second time changes nothing");
+        assert_eq!(printable("a\u{3164}\u{ffa0}\u{34f}b"), r"a\u{3164}\u{ffa0}\u{34f}b");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Temporary files, and what there is of them when the program ends, whatever ends it.
 //!
 //! On Linux they have no name as long as they are written, and so nothing can be left of them. Only where a file is
-//! there already does a new one need a name beside it, for the moment that it takes to move it there: no system replaces
-//! one file by another that has no name. On other systems, and on file systems that know no such files, they have names,
-//! which a program that ends by a signal takes off with [`remove_temporary_files`].
+//! there already does a new one need a name beside it, for the moment that it takes to move it there: no system
+//! replaces one file by another that has no name. On other systems, and on file systems that know no such files, they
+//! have names, which a program that ends by a signal takes off with [`remove_temporary_files`].
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
