@@ -192,6 +192,28 @@ fn who_waits_for_a_stream_has_waited_for_what_it_waits_for() {
     machine.finish();
 }
 
+/// The event of a use cannot be recorded at first. Recorded on a stream that is held by then, it is late, and so is what
+/// another stream does behind a wait for it.
+#[test]
+fn an_event_that_is_recorded_late_keeps_later_work_waiting() {
+    let allocate = |mebibytes, stream| Op::Allocate { bytes: mebibytes * MIB, stream };
+    let reuse = Settings { device_side_reuse: Some(true), ..Settings::default() };
+    let mut machine: Machine<_> = faulty(&Program { capacity: 64 * MIB, ops: Vec::new() });
+    machine.run(&[Op::Configure(reuse), allocate(12, 0), Op::RecordUse { nth: 0, stream: 1 }]);
+    let driver = machine.accelerator().backend();
+    driver.fail_next(Call::Record, DriverErrorKind::Other);
+    machine.run(&[Op::Free { nth: 0 }, Op::Hold(1), allocate(12, 0)]);
+    assert_eq!(driver.calls().of(Call::Wait), 1, "behind a wait for the held stream");
+    machine.run(&[
+        allocate(22, 2),
+        Op::RecordUse { nth: 1, stream: 0 },
+        Op::Free { nth: 1 },
+        allocate(22, 3),
+    ]);
+    assert_eq!(driver.calls().of(Call::Alloc), 3, "the block of stream 2 is in use");
+    machine.finish();
+}
+
 /// Ties are rare in random programs: the second block of the older segment against the first of the newer one.
 #[test]
 fn a_tie_goes_to_the_older_segment() {

@@ -83,10 +83,9 @@ impl Streams {
         self.change(|device| device.of(stream).work.push(Work::WaitFor(point)));
     }
 
-    /// From now on the stream may wait for the point, or for a later one.
+    /// The stream may wait for the point from now on.
     pub(crate) fn may_wait(&mut self, stream: u32, point: Point) {
-        let end = self.least.end_of(point.stream);
-        self.change(|device| device.of(stream).work.push(Work::MayWaitFor(end)));
+        self.change(|device| device.of(stream).work.push(Work::MayWaitFor(point)));
     }
 
     /// The host has waited for the point.
