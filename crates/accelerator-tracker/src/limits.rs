@@ -11,7 +11,7 @@ use accelerator_core::{Bytes, GIB, MIB};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read this is also no
-    /// more than 64 MiB and 32 times the bytes read so far, unless it is `u64::MAX`.
+    /// more than 64 MiB and 32 times the bytes read so far, unless it is `u64::MAX`, and never as much as 16 GiB.
     pub memory: u64,
     /// Bytes of a line, of a file of text; by default 1 MiB. The longest real ones are names of modules and settings.
     pub line: u64,
@@ -26,6 +26,9 @@ const MEMORY_OF_A_BYTE: u64 = 32;
 
 /// Beside that, for pickles that are short.
 const MEMORY_OF_A_PICKLE: u64 = 64 * MIB;
+
+/// The most for any pickle: as long as its parts take less, their numbers fit.
+const MEMORY_OF_ANY_PICKLE: u64 = 16 * GIB - 1;
 
 /// Bytes that a packed byte may unpack to. Traces and snapshots of real programs reach 10 to 20; zeros reach 1,000 with
 /// gzip, and 30,000 with zstd. A limit that is a share of the file fits those of any size, as no number of bytes would:
@@ -44,7 +47,8 @@ impl Limits {
     /// Bytes of memory for a pickle of which so many bytes were read.
     pub(crate) fn memory_of_pickle(&self, read: u64) -> u64 {
         let for_its_size = read.saturating_mul(MEMORY_OF_A_BYTE).saturating_add(MEMORY_OF_A_PICKLE);
-        if self.memory == u64::MAX { u64::MAX } else { self.memory.min(for_its_size) }
+        let wanted = if self.memory == u64::MAX { u64::MAX } else { self.memory.min(for_its_size) };
+        wanted.min(MEMORY_OF_ANY_PICKLE)
     }
 
     /// Reads a line with its end onto a text. The bytes read, 0 at the end.
