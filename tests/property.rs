@@ -26,7 +26,8 @@ mod streams;
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{DriverErrorKind, MIB};
-use proptest::strategy::Strategy;
+use proptest::prelude::{Strategy, any};
+use proptest::sample::{Index, select};
 
 use model::machine::{Driver, Machine};
 use model::program::{Op, Program, programs};
@@ -71,46 +72,78 @@ fn faulty<S: Subject<Faulty<Sim>>>(program: &Program) -> S {
 }
 
 /// Runs the program once for each driver call that it makes, and with that call failing, for either reason.
-fn each_call_fails<S: Subject<Faulty<Sim>>>(program: &Program, finish: fn(S)) {
-    each_call_fails_on(|| Sim::new(program.capacity), program, finish);
+fn each_call_fails_on<S: Subject<Faulty<Sim>>>(device: impl Fn() -> Sim, program: &Program, finish: fn(S)) {
+    for kind in REASONS {
+        for n in 1..=calls_of::<S>(&device, program) {
+            call_fails(&device, program, (n, kind), finish);
+        }
+    }
 }
 
-/// The same on a device of this kind.
-fn each_call_fails_on<S: Subject<Faulty<Sim>>>(device: impl Fn() -> Sim, program: &Program, finish: fn(S)) {
+/// Random programs, each with one of its calls that fails. That only one fails lets many programs run in little time.
+fn one_call_fails<S: Subject<Faulty<Sim>>>(
+    cases: u32,
+    programs: impl Strategy<Value = Program>,
+    finish: fn(S),
+) {
+    let programs = programs.prop_map(without_failing_allocations);
+    check(cases, (programs, any::<Index>(), select(&REASONS)), |(program, nth, kind)| {
+        let device = || Sim::new(program.capacity);
+        let calls = calls_of::<S>(&device, program);
+        if calls > 0 {
+            call_fails(&device, program, (1 + nth.index(calls as usize) as u64, *kind), finish);
+        }
+    });
+}
+
+const REASONS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
+
+/// How many calls the program makes that may fail.
+fn calls_of<S: Subject<Faulty<Sim>>>(device: &impl Fn() -> Sim, program: &Program) -> u64 {
     let mut subject = S::new(Faulty::new(device()), program);
     let before = fallible_calls(subject.driver());
     subject.run(&program.ops);
-    let calls = fallible_calls(subject.driver()) - before;
-    for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory] {
-        for n in 1..=calls {
-            let mut subject = S::new(Faulty::new(device()), program);
-            let driver = subject.driver();
-            driver.fail_call(n, kind);
-            subject.run(&program.ops);
-            assert_eq!(driver.injected(), 1, "call {n} of {calls} did not fail");
-            finish(subject);
-        }
-    }
+    fallible_calls(subject.driver()) - before
 }
 
-/// Runs the program with the next calls of each pair failing, from its start on and from within.
-fn each_pair_fails<S: Subject<Faulty<Sim>>, const N: usize>(
+/// Runs the program with this call of it failing for this reason.
+fn call_fails<S: Subject<Faulty<Sim>>>(
+    device: &impl Fn() -> Sim,
     program: &Program,
-    pairs: [[Call; 2]; N],
+    (n, kind): (u64, DriverErrorKind),
     finish: fn(S),
 ) {
-    for pair in pairs {
-        for start in [0, program.ops.len() / 3, program.ops.len() * 2 / 3] {
-            let (first, second) = program.ops.split_at(start);
-            let mut subject: S = faulty(program);
-            let driver = subject.driver();
-            subject.run(first);
-            pair.into_iter().for_each(|call| driver.fail_next(call, DriverErrorKind::Other));
-            subject.run(second);
-            driver.clear_failures();
-            finish(subject);
-        }
-    }
+    let mut subject = S::new(Faulty::new(device()), program);
+    let driver = subject.driver();
+    driver.fail_call(n, kind);
+    subject.run(&program.ops);
+    assert_eq!(driver.injected(), 1, "call {n} did not fail");
+    finish(subject);
+}
+
+/// Random programs, in each of which the next calls of one of the pairs fail from some step on.
+fn a_pair_fails<S: Subject<Faulty<Sim>>>(
+    cases: u32,
+    programs: impl Strategy<Value = Program>,
+    pairs: &'static [[Call; 2]],
+    finish: fn(S),
+) {
+    let programs = programs.prop_map(without_failing_allocations);
+    check(cases, (programs, any::<Index>(), select(pairs)), |(program, start, pair)| {
+        pair_fails(program, start.index(program.ops.len() + 1), *pair, finish);
+    });
+}
+
+/// Runs the program with the next calls of the pair failing from this step on.
+fn pair_fails<S: Subject<Faulty<Sim>>>(program: &Program, start: usize, pair: [Call; 2], finish: fn(S)) {
+    let (first, second) = program.ops.split_at(start);
+    let mut subject: S = faulty(program);
+    let driver = subject.driver();
+    subject.run(first);
+    pair.into_iter().for_each(|call| driver.fail_next(call, DriverErrorKind::Other));
+    subject.run(second);
+    driver.clear_failures();
+    finish(subject);
 }
 
 #[test]
@@ -131,27 +164,23 @@ fn the_allocator_equals_the_model_on_streams_that_wait() {
     });
 }
 
-/// Every driver call of the program fails in turn, once for lack of memory and once for another reason.
+/// One driver call of a program fails, for lack of memory or for another reason.
 #[test]
 fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
-    check(5, programs(36).prop_map(without_failing_allocations), |program| {
-        each_call_fails(program, Machine::<Faulty<Sim>>::finish);
-    });
+    one_call_fails(500, programs(36), Machine::<Faulty<Sim>>::finish);
 }
 
 /// Two calls fail, so that what is done about the first fails too.
 #[test]
 fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
-    check(8, programs(60).prop_map(without_failing_allocations), |program| {
-        let pairs = [
-            [Call::Record, Call::Record],
-            [Call::Event, Call::Record],
-            [Call::IsComplete, Call::WaitHost],
-            [Call::WaitHost, Call::WaitHost],
-            [Call::Alloc, Call::Alloc],
-        ];
-        each_pair_fails(program, pairs, Machine::<Faulty<Sim>>::finish);
-    });
+    const PAIRS: [[Call; 2]; 5] = [
+        [Call::Record, Call::Record],
+        [Call::Event, Call::Record],
+        [Call::IsComplete, Call::WaitHost],
+        [Call::WaitHost, Call::WaitHost],
+        [Call::Alloc, Call::Alloc],
+    ];
+    a_pair_fails(150, programs(60), &PAIRS, Machine::<Faulty<Sim>>::finish);
 }
 
 /// A pending block is to be reused behind a wait, and neither the stream nor the host can wait: it stays pending.

@@ -1,5 +1,6 @@
-//! Programs under the policy `compact`. Memory shows at several addresses there, so whose bytes are whose is told by the memory
-//! behind the addresses; and streams take over what others have freed, so whose work is over by events of the test's own.
+//! Programs under the policy `compact`. Memory shows at several addresses there, so whose bytes are whose is told by the
+//! memory behind the addresses; and streams take over what others have freed, so whose work is over by events of the
+//! test's own.
 
 #[path = "compact/books.rs"]
 mod books;
@@ -22,7 +23,7 @@ use self::programs::{Beside, programs};
 use super::model::program::{Op, Program};
 use super::model::settings::Settings;
 use super::{
-    check, each_call_fails, each_call_fails_on, each_pair_fails, faulty, without_failing_allocations,
+    a_pair_fails, check, each_call_fails_on, faulty, one_call_fails, pair_fails, without_failing_allocations,
 };
 
 /// Runs random programs: in how many tenths of them memory showed twice.
@@ -134,7 +135,8 @@ fn the_program_whose_calls_fail_makes_strips() {
 
 #[test]
 fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
-    each_call_fails(&stitching(), finish);
+    let program = stitching();
+    each_call_fails_on(|| Sim::new(program.capacity), &program, finish);
 }
 
 #[test]
@@ -166,21 +168,20 @@ const PAIRS: [[Call; 2]; 12] = [
 
 #[test]
 fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
-    each_pair_fails(&stitching(), PAIRS, finish);
+    let program = stitching();
+    for pair in PAIRS {
+        (0..program.ops.len()).for_each(|start| pair_fails(&program, start, pair, finish));
+    }
 }
 
 #[test]
 fn any_single_failing_call_of_any_program_leaks_nothing_and_drifts_no_statistic() {
-    check(4, programs(24, Beside::Everything).prop_map(without_failing_allocations), |program| {
-        each_call_fails(program, finish);
-    });
+    one_call_fails(500, programs(24, Beside::Everything), finish);
 }
 
 #[test]
 fn failing_twice_in_any_program_leaks_nothing_and_drifts_no_statistic() {
-    check(8, programs(60, Beside::Everything).prop_map(without_failing_allocations), |program| {
-        each_pair_fails(program, PAIRS, finish);
-    });
+    a_pair_fails(300, programs(60, Beside::Everything), &PAIRS, finish);
 }
 
 /// What one stream has freed serves another at once, which waits for it on the device.
