@@ -173,14 +173,15 @@ fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
 /// Two calls fail, so that what is done about the first fails too.
 #[test]
 fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
-    const PAIRS: [[Call; 2]; 5] = [
+    const PAIRS: [[Call; 2]; 6] = [
         [Call::Record, Call::Record],
         [Call::Event, Call::Record],
         [Call::IsComplete, Call::WaitHost],
+        [Call::Wait, Call::WaitHost],
         [Call::WaitHost, Call::WaitHost],
         [Call::Alloc, Call::Alloc],
     ];
-    a_pair_fails(150, programs(60), &PAIRS, Machine::<Faulty<Sim>>::finish);
+    a_pair_fails(180, programs(60), &PAIRS, Machine::<Faulty<Sim>>::finish);
 }
 
 /// A pending block is to be reused behind a wait, and neither the stream nor the host can wait: it stays pending.
