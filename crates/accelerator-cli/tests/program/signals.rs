@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use accelerator_tracker::tracker::{MemoryUse, OperatorStats, TrackerStats};
-use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, c_int};
+use libc::{SIG_DFL, SIGHUP, SIGINT, SIGKILL, SIGTERM, c_int};
 
 use crate::accel::{accel, empty_folder, of_pytorch};
 
@@ -18,6 +18,16 @@ const SNAPSHOT: &str = "tiny_transformer.snapshot.pickle";
 
 fn start(arguments: &[&str], temporary: &Path) -> Child {
     let mut command = accel(arguments);
+    // Jobs in the background of a script ignore some signals, and so do all that they start.
+    let by_default = || {
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            // SAFETY: The default is no handler whose code could be at fault.
+            unsafe { libc::signal(signal, SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: Between fork and exec it makes system calls alone, and takes no lock and no memory.
+    unsafe { command.pre_exec(by_default) };
     command.env("TMPDIR", temporary).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
