@@ -73,8 +73,9 @@ fn faulty<S: Subject<Faulty<Sim>>>(program: &Program) -> S {
 
 /// Runs the program once for each driver call that it makes, and with that call failing, for either reason.
 fn each_call_fails_on<S: Subject<Faulty<Sim>>>(device: impl Fn() -> Sim, program: &Program, finish: fn(S)) {
+    let calls = calls_of::<S>(&device, program);
     for kind in REASONS {
-        for n in 1..=calls_of::<S>(&device, program) {
+        for n in 1..=calls {
             call_fails(&device, program, (n, kind), finish);
         }
     }

@@ -95,7 +95,6 @@ processes! { on_host:
         }
     }
 
-
     fn a_forked_child_cannot_write_into_its_parents_memory() {
         for settings in SETTINGS {
             let device = device(settings);

@@ -2,7 +2,7 @@
 
 use accelerator_core::{BlockState, PoolKind, SegmentSnapshot, Statistics};
 
-use super::relations::{check_relations, pools, quantities};
+use super::relations::{check_relations, pools};
 use super::{Entry, Model};
 
 impl Model {
@@ -65,13 +65,18 @@ impl Model {
             _ => true,
         };
         for ((name, found), (_, expected)) in
-            quantities(statistics).into_iter().zip(quantities(&self.tally.0))
+            statistics.pool_stats().into_iter().zip(self.tally.0.pool_stats())
         {
             assert!(!counted(name) || found == expected, "{name}: {found:?}, expected {expected:?}");
         }
         let expected = &self.tally.0;
         assert_eq!(statistics.oversize_allocations, expected.oversize_allocations, "oversize_allocations");
-        self.check_sums();
+        // So that a slip in the model's own counting shows too.
+        let in_use = self.entries.iter().map(|entry| {
+            let Entry { small, size, requested, .. } = *entry;
+            InUse { small, size, requested, allocated: entry.pending.is_none() }
+        });
+        check_sums(&self.tally.0, in_use);
         let counters = self.counters;
         assert_eq!(statistics.num_ooms, counters.num_ooms, "num_ooms");
         assert_eq!(statistics.num_oom_rejections, counters.num_oom_rejections, "num_oom_rejections");
@@ -84,27 +89,6 @@ impl Model {
             }
         }
         assert!(statistics.num_alloc_retries >= counters.num_ooms, "an out of memory without a retry");
-    }
-
-    /// The counts are the sums over the list, so that a slip in the model's own counting shows too.
-    fn check_sums(&self) {
-        let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } =
-            self.tally.0;
-        for (pool, chosen) in [None, Some(true), Some(false)].into_iter().enumerate() {
-            let entries =
-                || self.entries.iter().filter(|entry| chosen.is_none_or(|small| small == entry.small));
-            let allocated = || entries().filter(|entry| entry.pending.is_none());
-            for (name, stat, sum) in [
-                ("allocation", allocation, allocated().count() as u64),
-                ("allocated_bytes", allocated_bytes, allocated().map(|entry| entry.size).sum()),
-                ("active", active, entries().count() as u64),
-                ("active_bytes", active_bytes, entries().map(|entry| entry.size).sum()),
-                ("requested_bytes", requested_bytes, entries().map(|entry| entry.requested).sum()),
-            ] {
-                let (pool, stat) = pools(stat)[pool];
-                assert_eq!(stat.current, sum as i64, "sum of {name}.{pool}");
-            }
-        }
     }
 
     /// Free blocks that share a segment, counted from the snapshot.
@@ -123,6 +107,33 @@ impl Model {
             assert_eq!(count.current, shared.len() as i64, "inactive_split.{name}");
             let (name, bytes) = pools(statistics.inactive_split_bytes)[pool];
             assert_eq!(bytes.current, shared.iter().sum::<u64>() as i64, "inactive_split_bytes.{name}");
+        }
+    }
+}
+
+/// A block that is allocated, or freed and still in use by streams.
+pub(crate) struct InUse {
+    pub(crate) small: bool,
+    pub(crate) size: u64,
+    pub(crate) requested: u64,
+    pub(crate) allocated: bool,
+}
+
+/// What is counted of blocks is the sum over these, of each pool.
+pub(crate) fn check_sums(statistics: &Statistics, in_use: impl Iterator<Item = InUse> + Clone) {
+    let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } = *statistics;
+    for (pool, chosen) in [None, Some(true), Some(false)].into_iter().enumerate() {
+        let blocks = || in_use.clone().filter(|block| chosen.is_none_or(|small| small == block.small));
+        let allocated = || blocks().filter(|block| block.allocated);
+        for (name, stat, sum) in [
+            ("allocation", allocation, allocated().count() as u64),
+            ("allocated_bytes", allocated_bytes, allocated().map(|block| block.size).sum()),
+            ("active", active, blocks().count() as u64),
+            ("active_bytes", active_bytes, blocks().map(|block| block.size).sum()),
+            ("requested_bytes", requested_bytes, blocks().map(|block| block.requested).sum()),
+        ] {
+            let (pool, stat) = pools(stat)[pool];
+            assert_eq!(stat.current, sum as i64, "sum of {name}.{pool}");
         }
     }
 }

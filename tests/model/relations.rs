@@ -2,34 +2,19 @@
 
 use accelerator_core::{PoolStat, Stat, Statistics};
 
-/// Those that are counted by pool, with their names.
-pub(crate) fn quantities(statistics: &Statistics) -> [(&'static str, PoolStat); 9] {
-    [
-        ("allocation", statistics.allocation),
-        ("segment", statistics.segment),
-        ("active", statistics.active),
-        ("inactive_split", statistics.inactive_split),
-        ("allocated_bytes", statistics.allocated_bytes),
-        ("reserved_bytes", statistics.reserved_bytes),
-        ("active_bytes", statistics.active_bytes),
-        ("inactive_split_bytes", statistics.inactive_split_bytes),
-        ("requested_bytes", statistics.requested_bytes),
-    ]
-}
-
 /// By pool, with their names.
 pub(crate) fn pools(stat: PoolStat) -> [(&'static str, Stat); 3] {
     [("all", stat.all), ("small_pool", stat.small_pool), ("large_pool", stat.large_pool)]
 }
 
 pub(crate) fn check_relations(statistics: &Statistics) {
-    for (name, stat) in quantities(statistics) {
-        let PoolStat { all, small_pool, large_pool } = stat;
+    for (name, stat) in statistics.pool_stats() {
+        let PoolStat { all, small_pool, large_pool } = *stat;
         for metric in [|stat: Stat| stat.current, |stat: Stat| stat.allocated, |stat: Stat| stat.freed] {
             let sum = metric(small_pool) + metric(large_pool);
             assert_eq!(sum, metric(all), "small and large are not all: {name}");
         }
-        for (pool, Stat { current, peak, .. }) in pools(stat) {
+        for (pool, Stat { current, peak, .. }) in pools(*stat) {
             assert!(current >= 0, "{name}.{pool}.current is negative");
             assert!(current <= peak, "{name}.{pool}: the peak is below the current value");
         }

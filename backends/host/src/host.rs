@@ -1,5 +1,4 @@
 use std::env;
-use std::mem;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +12,7 @@ use accelerator_core::{
 
 use crate::access::{Access, Backing, Bytes, Touched};
 use crate::memory::{self, HostPtr, Memory};
-use crate::process::Process;
+use crate::process::{self, Process};
 #[cfg(target_os = "linux")]
 use crate::virtual_memory::Pager;
 use crate::worker::{HostEvent, HostStream};
@@ -256,7 +255,7 @@ impl Drop for Host {
             self.memory.forget();
             #[cfg(target_os = "linux")]
             self.pager.iter_mut().for_each(Pager::forget);
-            mem::forget(mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner)));
+            process::forget(&mut self.streams);
         }
     }
 }

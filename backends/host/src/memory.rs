@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::mem;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{Accounting, DevicePtr, DriverError, DriverErrorKind, DriverResult};
 use memmap2::{MmapOptions, MmapRaw};
+
+use crate::process;
 
 /// An address of the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,8 +81,7 @@ impl Memory {
 
     /// Leaves all addresses as they are: in a forked child they may be another's by now.
     pub(crate) fn forget(&mut self) {
-        let maps = self.maps.get_mut().unwrap_or_else(PoisonError::into_inner);
-        mem::forget(mem::take(maps));
+        process::forget(&mut self.maps);
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<HostPtr, MmapRaw>> {

@@ -1,5 +1,8 @@
 //! A device belongs to the process that opened it: a forked child has none of its threads.
 
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 /// The process that opened a device.
@@ -16,6 +19,11 @@ impl Process {
     pub(crate) fn check(self) -> DriverResult<()> {
         if self.0 == std::process::id() { Ok(()) } else { Err(FORKED) }
     }
+}
+
+/// Leaves things as they are, and takes no lock: in a forked child a thread that is gone may have held it.
+pub(crate) fn forget<T: Default>(things: &mut Mutex<T>) {
+    mem::forget(mem::take(things.get_mut().unwrap_or_else(PoisonError::into_inner)));
 }
 
 const FORKED: DriverError = DriverError {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::mem;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -15,7 +14,7 @@ use accelerator_core::{Accounting, DriverError, DriverErrorKind, DriverResult, M
 
 use crate::access::{Backing, Bytes, Touched};
 use crate::memory::{FULL, HostPtr};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::ranges::Ranges;
 
 /// The size of a huge page, which the system can use for such ranges; and Linux allows 65,530 mappings, which, with pages of
@@ -130,8 +129,7 @@ impl Pager {
 
     /// Leaves all addresses as they are: in a forked child they may be another's by now.
     pub(crate) fn forget(&mut self) {
-        let reservations = self.reservations.get_mut().unwrap_or_else(PoisonError::into_inner);
-        mem::forget(mem::take(reservations));
+        process::forget(&mut self.reservations);
     }
 
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<usize, Mapping>> {

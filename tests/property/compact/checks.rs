@@ -5,7 +5,8 @@ use accelerator_core::{BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Sna
 
 use super::books::{Entry, Simulated};
 use super::machine::Machine;
-use crate::model::relations::{check_relations, pools};
+use crate::model::checks::{InUse, check_sums};
+use crate::model::relations::check_relations;
 
 impl<B: Simulated> Machine<B> {
     pub(super) fn check(&mut self) {
@@ -47,25 +48,14 @@ impl<B: Simulated> Machine<B> {
 
     fn check_statistics(&self, statistics: &Statistics) {
         check_relations(statistics);
-        let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } =
-            *statistics;
-        for (pool, small) in [None, Some(true), Some(false)].into_iter().enumerate() {
-            let of_pool = |entry: &&Entry| small.is_none_or(|small| small == entry.small);
-            let live = || self.books.live.values().map(|(entry, _)| entry).filter(of_pool);
-            let used = || self.books.active().filter(of_pool);
-            for (name, stat, expected) in [
-                ("allocation", allocation, live().count() as u64),
-                ("allocated_bytes", allocated_bytes, live().map(|entry| entry.size).sum()),
-                ("active", active, used().count() as u64),
-                ("active_bytes", active_bytes, used().map(|entry| entry.size).sum()),
-                ("requested_bytes", requested_bytes, used().map(|entry| entry.requested).sum()),
-            ] {
-                let (pool, stat) = pools(stat)[pool];
-                assert_eq!(stat.current, expected as i64, "{name}.{pool}");
-            }
-        }
+        let in_use = |entry: &Entry, allocated| {
+            let Entry { small, size, requested, .. } = *entry;
+            InUse { small, size, requested, allocated }
+        };
+        let live = self.books.live.values().map(|(entry, _)| in_use(entry, true));
+        check_sums(statistics, live.chain(self.books.pending.iter().map(|entry| in_use(entry, false))));
         for (name, found, expected) in [
-            ("allocation.all.allocated", allocation.all.allocated, self.counted.served),
+            ("allocation.all.allocated", statistics.allocation.all.allocated, self.counted.served),
             ("num_ooms", statistics.num_ooms, self.counted.ooms),
             ("num_oom_rejections", statistics.num_oom_rejections, self.counted.rejections),
         ] {

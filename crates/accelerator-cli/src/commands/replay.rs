@@ -18,7 +18,7 @@ use crate::compare::Setting;
 use crate::console::warn;
 use crate::convert::{Converted, Options, SnapshotFile};
 use crate::failure::Failure;
-use crate::replay::{Outcome, PlainOutput, Replayer, Setup, Summary};
+use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, PlainOutput, Replayer, Setup, Summary};
 use crate::trace::{Line, Source, SourceError};
 
 /// What to replay, and how.
@@ -81,9 +81,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     outputs::check(arguments.snapshot.as_deref(), traces.first().map(PathBuf::as_path))?;
     arguments.backend.unwrap_or(default).run(arguments)
 }
-
-/// Bytes of memory for an allocation: a block, and what the replay knows of it.
-const MEMORY_OF_ALLOCATION: u64 = 256;
 
 impl Arguments {
     /// Bytes of memory for a line of the trace.

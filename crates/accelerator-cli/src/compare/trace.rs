@@ -5,14 +5,14 @@ use accelerator_core::{Accelerator, AllocatorConfig};
 
 use super::setting::Setting;
 use crate::failure::Failure;
-use crate::replay::{Outcome, Replayer};
+use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, Replayer};
 use crate::trace::{Line, Op, Source};
 
 /// Bytes of memory for a line.
 const MEMORY_OF_LINE: u64 = 64;
 
-/// Bytes of memory for an allocation, in as many replays as there may be at a time.
-const MEMORY_OF_ALLOCATION: u64 = 8 * 256;
+/// So many replays there may be at a time.
+const REPLAYS: u64 = 8;
 
 /// What a program asks of an allocator, held to be replayed many times.
 pub(crate) struct Trace {
@@ -34,7 +34,7 @@ impl Trace {
     /// # Errors
     /// [`Failure`], also for one that allocates nothing.
     pub(crate) fn read(mut source: Source) -> Result<Self, Failure> {
-        source.charge(MEMORY_OF_LINE, MEMORY_OF_ALLOCATION);
+        source.charge(MEMORY_OF_LINE, REPLAYS * MEMORY_OF_ALLOCATION);
         let name = source.name().to_owned();
         let mut trace =
             Self { name: short(&name), source: name, lines: Vec::new(), recorded: None, left_out: 0 };

@@ -57,8 +57,8 @@ impl SnapshotFile {
 
     /// The snapshot in a file, or else the trace that it holds.
     ///
-    /// # Errors [`Failure`], for a file that cannot be opened, and where it is compressed if there is no place for a
-    /// temporary one.
+    /// # Errors
+    /// [`Failure`], for a file that cannot be opened, and where it is compressed if there is no place for a temporary one.
     pub fn open(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         let name = printable(path);
         let mut file = File::open(path).map_err(|error| SourceError::Open { name, error })?;

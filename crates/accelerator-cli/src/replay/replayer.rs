@@ -9,6 +9,9 @@ use accelerator_core::{
 
 use crate::trace::{Line, Op};
 
+/// Bytes of memory for an allocation: a block, and what a replayer knows of it.
+pub(crate) const MEMORY_OF_ALLOCATION: u64 = 256;
+
 /// Replays the lines of one trace on one device.
 pub struct Replayer<B: Controls> {
     accelerator: &'static Accelerator<B>,

@@ -72,8 +72,8 @@ fn check_host_books<B: Backend>(device: Device<B>) {
 
 /// What must hold of the statistics alone, also while other threads work.
 pub(super) fn check_statistics(statistics: &Statistics) {
-    for (name, stat) in pool_stats(statistics) {
-        let PoolStat { all, small_pool, large_pool } = stat;
+    for (name, stat) in statistics.pool_stats() {
+        let PoolStat { all, small_pool, large_pool } = *stat;
         assert_eq!(
             all.current,
             small_pool.current + large_pool.current,
@@ -114,7 +114,7 @@ pub(super) fn check_statistics(statistics: &Statistics) {
 pub(super) fn check_accumulated<B: Backend>(device: Device<B>) {
     let statistics = device.statistics();
     check_statistics(&statistics);
-    for (name, PoolStat { all, small_pool, large_pool }) in pool_stats(&statistics) {
+    for (name, PoolStat { all, small_pool, large_pool }) in statistics.pool_stats() {
         for stat in [all, small_pool, large_pool] {
             assert_eq!(stat.current, stat.allocated - stat.freed, "{name}: current = allocated - freed");
         }
@@ -212,18 +212,4 @@ impl Sums {
         self.active += size;
         self.requested += block.requested_size as i64;
     }
-}
-
-fn pool_stats(statistics: &Statistics) -> [(&'static str, PoolStat); 9] {
-    [
-        ("allocation", statistics.allocation),
-        ("segment", statistics.segment),
-        ("active", statistics.active),
-        ("inactive_split", statistics.inactive_split),
-        ("allocated_bytes", statistics.allocated_bytes),
-        ("reserved_bytes", statistics.reserved_bytes),
-        ("active_bytes", statistics.active_bytes),
-        ("inactive_split_bytes", statistics.inactive_split_bytes),
-        ("requested_bytes", statistics.requested_bytes),
-    ]
 }

@@ -231,7 +231,8 @@ impl Statistics {
         change(oversize_segments);
     }
 
-    fn pool_stats(&self) -> [(&'static str, &PoolStat); 9] {
+    /// What is counted by pool, under PyTorch's names.
+    pub fn pool_stats(&self) -> [(&'static str, &PoolStat); 9] {
         [
             ("allocation", &self.allocation),
             ("segment", &self.segment),

@@ -8,14 +8,11 @@ use accelerator_tracker::tracker::MemoryUse;
 
 use crate::backends::Offered;
 use crate::failure::Failure;
-use crate::replay::{Outcome, Replayer, Setup};
+use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, Replayer, Setup};
 use crate::trace::{Line, Op, Source};
 
 /// Bytes of memory for a line, with its name, its sample and its span.
 const MEMORY_OF_LINE: u64 = 256;
-
-/// Bytes of memory for an allocation: a block, and what the replay knows of it.
-const MEMORY_OF_ALLOCATION: u64 = 512;
 
 /// A trace, and what its comments tell.
 struct Trace {
@@ -33,7 +30,8 @@ struct Named {
 
 /// The memory of a simulated device under a trace.
 pub(super) fn profile(mut source: Source, mut setup: Setup) -> Result<Profile, Failure> {
-    source.charge(MEMORY_OF_LINE, MEMORY_OF_ALLOCATION);
+    // As much again for what a profile keeps of an allocation.
+    source.charge(MEMORY_OF_LINE, 2 * MEMORY_OF_ALLOCATION);
     let first = setup.take_from(&mut source)?;
     let trace = Trace::read(source, first)?;
     if trace.lines.is_empty() {
