@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU64;
 
-use super::arena::Taken;
+use super::blocks::BlockId;
 use crate::backend::Backend;
 use crate::stream::Stream;
-use crate::types::Error;
+use crate::types::{Error, StreamId};
 
 /// A block that was given out: where it is, and the key to free it again.
 ///
@@ -13,7 +13,11 @@ use crate::types::Error;
 /// [`Buffer`](crate::Buffer) frees by itself.
 #[must_use = "dropping it leaks the memory: free it, or use a Buffer"]
 pub struct Allocation<B: Backend> {
-    pub(super) taken: Taken<B::Ptr>,
+    /// The stream whose arena the block is in.
+    pub(super) arena: StreamId,
+    pub(super) block: BlockId,
+    pub(super) ptr: B::Ptr,
+    pub(super) size: u64,
     pub(super) requested: NonZeroU64,
     pub(super) stream: Stream<B>,
 }
@@ -21,12 +25,12 @@ pub struct Allocation<B: Backend> {
 impl<B: Backend> Allocation<B> {
     /// Where the memory starts.
     pub fn ptr(&self) -> B::Ptr {
-        self.taken.ptr
+        self.ptr
     }
 
     /// Bytes of the block: what was asked for, rounded up.
     pub fn size(&self) -> u64 {
-        self.taken.size
+        self.size
     }
 
     /// Bytes that were asked for.
@@ -65,11 +69,7 @@ impl<B: Backend> std::fmt::Debug for ForeignAllocation<B> {
 
 impl<B: Backend> std::fmt::Debug for Allocation<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { taken, requested, stream } = self;
-        write!(
-            f,
-            "Allocation {{ {:?}, size: {}, requested: {requested}, {stream:?} }}",
-            taken.ptr, taken.size
-        )
+        let Self { ptr, size, requested, stream, .. } = self;
+        write!(f, "Allocation {{ {ptr:?}, size: {size}, requested: {requested}, {stream:?} }}")
     }
 }

@@ -4,8 +4,6 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::CachingAllocator;
-use crate::backend::Backend;
 use crate::sync::{lock, once};
 use crate::types::OutOfMemory;
 
@@ -17,51 +15,38 @@ type Observer = dyn Fn(&OutOfMemory) + Send + Sync;
 pub struct HookId(u64);
 
 #[derive(Default)]
-pub(super) struct Hooks {
+pub(crate) struct Hooks {
     next: AtomicU64,
     free_memory: Mutex<Vec<(HookId, Arc<FreeMemory>)>>,
     observers: Mutex<Vec<(HookId, Arc<Observer>)>>,
 }
 
-impl<B: Backend> CachingAllocator<B> {
-    /// Adds a callback that is asked to free memory when a request finds no block; it says whether it freed any.
-    /// PyTorch: `FreeMemoryCallback`.
-    ///
-    /// It may allocate and free; for requests of its own it is not asked. It runs on the thread that allocates.
-    pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) -> HookId {
-        self.hooks.add(&self.hooks.free_memory, Arc::new(callback))
-    }
-
-    /// Adds an observer of requests that fail for lack of memory. PyTorch: `attachOutOfMemoryObserver`.
-    ///
-    /// It runs once for each, on the thread that allocates, and may allocate and free; requests of its own that
-    /// fail are not observed.
-    pub fn add_out_of_memory_observer(
-        &self,
-        observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
-    ) -> HookId {
-        self.hooks.add(&self.hooks.observers, Arc::new(observer))
-    }
-
-    /// Removes a callback or observer. Whether it was there.
-    pub fn remove_hook(&self, id: HookId) -> bool {
-        remove(&self.hooks.free_memory, id) || remove(&self.hooks.observers, id)
-    }
-}
-
 impl Hooks {
     /// Runs every callback. Whether any of them freed memory.
-    pub(super) fn free_memory(&self) -> bool {
+    pub(crate) fn free_memory(&self) -> bool {
         let callbacks = lock(&self.free_memory).clone();
         let run = || callbacks.iter().fold(false, |freed, (_, callback)| callback() | freed);
         !callbacks.is_empty() && once(&FREEING, run).unwrap_or(false)
     }
 
-    pub(super) fn observe(&self, report: &OutOfMemory) {
+    pub(crate) fn observe(&self, report: &OutOfMemory) {
         let observers = lock(&self.observers).clone();
         if !observers.is_empty() {
             once(&OBSERVING, || observers.iter().for_each(|(_, observer)| observer(report)));
         }
+    }
+
+    pub(crate) fn add_free_memory_callback(&self, callback: Arc<FreeMemory>) -> HookId {
+        self.add(&self.free_memory, callback)
+    }
+
+    pub(crate) fn add_observer(&self, observer: Arc<Observer>) -> HookId {
+        self.add(&self.observers, observer)
+    }
+
+    /// Removes a callback or observer. Whether it was there.
+    pub(crate) fn remove(&self, id: HookId) -> bool {
+        remove(&self.free_memory, id) || remove(&self.observers, id)
     }
 
     fn add<T: ?Sized>(&self, hooks: &Mutex<Vec<(HookId, Arc<T>)>>, hook: Arc<T>) -> HookId {

@@ -2,77 +2,79 @@
 
 use std::num::NonZeroU64;
 
-use super::CachingAllocator;
-use super::arena::Arena;
-use super::block::{Block, Segment, State};
-use super::config::{AllocatorConfig, Policy};
-use super::ladder::Asked;
-use super::ledger::Books;
-use crate::backend::{Backend, DevicePtr};
+use super::arena::{Alias, Arena};
+use super::arenas::Parameters;
+use super::blocks::{Block, Segment, State};
+use super::device::DeviceAllocator;
+use super::history::History;
+use super::settings::{AllocatorConfig, Policy};
+use super::source::Wanted;
 use crate::types::{
     BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
     SegmentSnapshot, Snapshot, StreamId,
 };
 
-impl<B: Backend> CachingAllocator<B> {
-    /// All segments and blocks at one moment. A history notes that somebody looked.
-    pub fn snapshot(&self) -> Snapshot {
-        let snapshot = self.look(|snapshot, _, books| {
-            if let Some(recorder) = &mut books.recorder {
-                let all = snapshot.segments.iter().chain(&snapshot.aliases);
-                recorder.looked(all.map(|segment| segment.active_size).sum());
-            }
-            snapshot
-        });
-        self.sweep();
+impl DeviceAllocator {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let mut held = self.arenas().hold_all();
+        let snapshot = self.snapshot_of(held.arenas());
+        if let Some(recorder) = &mut held.statistics.recorder {
+            let all = snapshot.segments.iter().chain(&snapshot.aliases);
+            recorder.looked(all.map(|segment| segment.active_size).sum());
+        }
+        drop(held);
+        self.arenas().drop_discarded();
         snapshot
     }
 
-    /// Looks at segments and blocks, the settings and the books while nothing changes.
-    pub(super) fn look<T>(&self, look: impl FnOnce(Snapshot, AllocatorConfig, &mut Books) -> T) -> T {
-        let mut held = self.hold_all();
-        let mut segments: Vec<_> =
-            held.arenas().flat_map(|arena| segments_of(self.owner.device, arena)).collect();
-        segments.sort_by_key(|segment| segment.address);
-        let mut aliases: Vec<_> =
-            held.arenas().flat_map(|arena| aliases_of(self.owner.device, arena)).collect();
-        aliases.sort_by_key(|segment| segment.address);
-        look(Snapshot { segments, aliases }, held.setup.config, &mut held.books)
+    pub(super) fn history(&self) -> History {
+        let held = self.arenas().hold_all();
+        let snapshot = self.snapshot_of(held.arenas());
+        match &held.statistics.recorder {
+            Some(recorder) => recorder.history(snapshot),
+            None => History::unrecorded(snapshot, held.config(), held.statistics.fraction()),
+        }
     }
 
-    /// Bytes of the largest block that could be had without giving anything back: free on the device or in the
-    /// cache of any stream. PyTorch: `cacheInfo`.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] where the device cannot be asked.
-    pub fn largest_available(&self) -> Result<u64> {
-        let free = self.backend.memory_info().map_err(|source| self.driver_error(source))?.free;
-        let cached = self.all_arenas().map(|arena| {
+    fn snapshot_of<'a>(&self, arenas: impl Iterator<Item = &'a Arena> + Clone) -> Snapshot {
+        let device = self.memory.context.device;
+        let mut segments: Vec<_> = arenas.clone().flat_map(|arena| segments_of(device, arena)).collect();
+        segments.sort_by_key(|segment| segment.address);
+        let mut aliases: Vec<_> = arenas.flat_map(|arena| aliases_of(device, arena)).collect();
+        aliases.sort_by_key(|segment| segment.address);
+        Snapshot { segments, aliases }
+    }
+
+    pub(super) fn largest_available(&self) -> Result<u64> {
+        let context = &self.memory.context;
+        let free = context.driver.memory_info().map_err(|source| context.error(source))?.free;
+        let cached = self.arenas().all().map(|arena| {
             let arena = arena.lock();
-            arena.largest_free(PoolKind::Small).max(arena.largest_free(PoolKind::Large))
+            let largest = |pool| arena.store().largest_free(pool);
+            largest(PoolKind::Small).max(largest(PoolKind::Large))
         });
         Ok(cached.fold(free, u64::max))
     }
 
     /// Counts a request that failed, and tells the observers.
-    pub(super) fn out_of_memory(&self, asked: &Asked<B>, cause: OutOfMemoryCause) -> Error {
-        let Asked { request, segment, stream, context, .. } = asked;
-        let largest_cached = self.arena(asked.arena).lock().largest_free(request.pool);
+    pub(super) fn out_of_memory(&self, wanted: &Wanted<'_>, cause: OutOfMemoryCause) -> Error {
+        let Parameters { request, stream, arena, context } = &wanted.parameters;
+        let largest_cached = self.arenas().of(*arena).lock().store().largest_free(request.pool);
         let allowed = {
-            let mut books = self.ledger.lock();
+            let mut statistics = self.arenas().statistics();
             let is_rejected = cause == OutOfMemoryCause::Rejected;
-            books.statistics.num_ooms += i64::from(!is_rejected);
-            books.statistics.num_oom_rejections += i64::from(is_rejected);
-            books.limit()
+            statistics.totals.num_ooms += i64::from(!is_rejected);
+            statistics.totals.num_oom_rejections += i64::from(is_rejected);
+            statistics.limit()
         };
-        let statistics = self.statistics();
-        let memory = self.backend.memory_info().ok();
+        let statistics = self.arenas().sum();
+        let memory = self.driver().memory_info().ok();
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
         let allocated = current(statistics.allocated_bytes);
         let mut report = OutOfMemory {
-            device: self.owner.device,
+            device: self.memory.context.device,
             requested: request.requested,
-            segment: *segment,
+            segment: wanted.segment,
             cause,
             total: memory.map(|memory| memory.total),
             free: memory.map(|memory| memory.free),
@@ -83,12 +85,12 @@ impl<B: Backend> CachingAllocator<B> {
             largest_cached,
             advice: Vec::new(),
         };
-        let can_expand = self.backend.virtual_memory().is_some();
-        report.advice = advice(&report, &self.config(), can_expand);
+        let can_expand = self.driver().address_space().is_some();
+        report.advice = advice(&report, &self.arenas().config(), can_expand);
         let recorded = report.cause != OutOfMemoryCause::Rejected; // as in PyTorch
-        if let Some(recorder) = self.ledger.lock().recorder.as_mut().filter(|_| recorded) {
+        if let Some(recorder) = self.arenas().statistics().recorder.as_mut().filter(|_| recorded) {
             let device_free = report.free.unwrap_or_default();
-            recorder.out_of_memory(request.size, stream.id(), device_free, context.clone());
+            recorder.out_of_memory(request.size, *stream, device_free, context.clone());
         }
         self.hooks.observe(&report);
         Error::OutOfMemory(Box::new(report))
@@ -96,15 +98,15 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// A request that no device can hold: not counted, as in PyTorch.
     pub(super) fn too_large(&self, requested: NonZeroU64) -> Error {
-        let books = self.ledger.lock();
+        let allowed = self.arenas().statistics().limit();
         Error::OutOfMemory(Box::new(OutOfMemory {
-            device: self.owner.device,
+            device: self.memory.context.device,
             requested: requested.get(),
             segment: 0,
             cause: OutOfMemoryCause::TooLarge,
             total: None,
             free: None,
-            allowed: books.limit(),
+            allowed,
             allocated: 0,
             pending: 0,
             reserved: 0,
@@ -149,44 +151,43 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> V
     advice.into_iter().filter_map(|(applies, text)| applies.then_some(text)).collect()
 }
 
-fn segments_of<P: DevicePtr>(device: Device, arena: &Arena<P>) -> Vec<SegmentSnapshot> {
+fn segments_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
+    let blocks = &arena.store().blocks;
     let mut snapshots = Vec::new();
-    for (id, segment, blocks) in arena.segments() {
+    for (id, segment) in blocks.segments() {
+        let stream = arena.stream_of_segment(id);
         let mut mapped = None;
-        for (start, block) in blocks {
+        for (id, block) in blocks.of_segment(id) {
             if block.state == State::Unmapped {
                 snapshots.extend(mapped.take());
                 continue;
             }
-            let stream = arena.stream_of_segment(id);
-            let snapshot =
-                mapped.get_or_insert_with(|| empty_snapshot(device, stream, segment, start.trace_address()));
+            let address = blocks.address(id);
+            let snapshot = mapped.get_or_insert_with(|| empty_snapshot(device, stream, segment, address));
             snapshot.total_size += block.size;
-            add_block(snapshot, start.trace_address(), block);
+            add_block(snapshot, address, block);
         }
         snapshots.extend(mapped);
     }
     snapshots
 }
 
-/// What an arena shows at second addresses.
-fn aliases_of<P: DevicePtr>(device: Device, arena: &Arena<P>) -> Vec<SegmentSnapshot> {
-    let strips = arena.strips().map(|(segment, stream, len, blocks)| {
-        let mut snapshot = empty_snapshot(device, stream, segment, segment.ptr.trace_address());
+/// The ranges of addresses where memory of an arena shows once more, each as a segment of the stream of its first block.
+fn aliases_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
+    let store = &arena.store().blocks;
+    let snapshots = arena.aliases().into_iter().map(|Alias { segment, len, blocks }| {
+        let stream = blocks.first().map_or(arena.stream(), |id| arena.stream_of(*id));
+        let segment = store.segment(segment);
+        let mut snapshot = empty_snapshot(device, stream, segment, segment.base.address());
         snapshot.total_size = len;
-        blocks.for_each(|(start, block)| add_block(&mut snapshot, start.trace_address(), block));
+        blocks.iter().for_each(|id| add_block(&mut snapshot, store.address(*id), &store[*id]));
         snapshot.blocks.sort_by_key(|block| block.address);
         snapshot
     });
-    strips.collect()
+    snapshots.collect()
 }
 
-fn empty_snapshot<P>(
-    device: Device,
-    stream: StreamId,
-    segment: &Segment<P>,
-    address: u64,
-) -> SegmentSnapshot {
+fn empty_snapshot(device: Device, stream: StreamId, segment: &Segment, address: u64) -> SegmentSnapshot {
     SegmentSnapshot {
         device,
         address,
@@ -208,7 +209,7 @@ fn add_block(snapshot: &mut SegmentSnapshot, address: u64, block: &Block) {
         State::Free | State::Unmapped => BlockState::Inactive,
         State::Allocated => BlockState::Allocated,
         State::Pending(_) => BlockState::PendingFree,
-        State::Aliased => BlockState::Aliased,
+        State::Backing => BlockState::Aliased,
     };
     if matches!(state, BlockState::Allocated | BlockState::PendingFree) {
         snapshot.active_size += size;

@@ -18,11 +18,11 @@ pub use self::buffer::PinnedBuffer;
 use self::class::Classes;
 use self::memory::Block;
 use self::pending::PendingFrees;
-use crate::alloc::{HostSettings, InFlight};
+use crate::alloc::HostSettings;
 use crate::backend::{Backend, DriverResult};
 use crate::event::EventPool;
 use crate::stream::{Instance, Streams};
-use crate::sync::lock;
+use crate::sync::{InFlight, lock};
 use crate::types::{DriverError, DriverErrorKind, Error, HostOutOfMemory, HostStatistics, Result};
 
 /// Serves pinned host memory from a cache, by PyTorch's policy: blocks are powers of two of bytes and never split, and the

@@ -44,7 +44,7 @@ struct Use {
 
 impl<B: Backend> PendingFrees<B> {
     pub(super) fn new(events: EventPool<B>) -> Self {
-        let queues = Queues { recorded: EventQueues::new(), unrecorded: VecDeque::new(), next: 0 };
+        let queues = Queues { recorded: EventQueues::default(), unrecorded: VecDeque::new(), next: 0 };
         Self { events, count: AtomicUsize::new(0), queues: Mutex::new(queues), taking: Mutex::new(()) }
     }
 

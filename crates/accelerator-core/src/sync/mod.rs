@@ -1,9 +1,11 @@
 //! Small pieces that the layers share.
 
 mod barrier;
+mod in_flight;
 mod owned_lock;
 mod thread_number;
 
+pub(crate) use self::in_flight::{InFlight, Step};
 pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

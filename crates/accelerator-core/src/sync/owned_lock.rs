@@ -92,6 +92,12 @@ enum Entered<'a> {
     },
 }
 
+impl<T: Default> Default for OwnedLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 impl<T> OwnedLock<T> {
     /// The first to lock it owns it.
     pub(crate) fn new(value: T) -> Self {

@@ -1,0 +1,105 @@
+//! Which blocks are free, and which are address space without memory.
+
+use std::collections::BTreeMap;
+
+use crate::alloc::blocks::{Block, BlockId, Blocks, FreeList, Owner, State};
+use crate::types::PoolKind;
+
+/// The lists of a store: a free list for each pool of each owner, and the unmapped blocks.
+#[derive(Debug, Default)]
+pub(crate) struct FreeLists {
+    /// Those of owner 0. Most stores have no other.
+    first: [FreeList; 2],
+    others: Vec<[FreeList; 2]>,
+    /// The unmapped blocks of each pool, by position.
+    unmapped: [BTreeMap<u64, BlockId>; 2],
+    /// The free blocks of the large pool by the position of their end, where bytes are found by their position. Splitting the
+    /// front off a block changes nothing here.
+    by_end: Option<BTreeMap<u64, BlockId>>,
+}
+
+impl FreeLists {
+    /// Lists with which free bytes can be found [by position](Self::at).
+    pub(crate) fn by_position() -> Self {
+        Self { by_end: Some(BTreeMap::new()), ..Self::default() }
+    }
+
+    /// The free list of owner 0.
+    #[inline(always)]
+    pub(crate) fn of(&self, pool: PoolKind) -> &FreeList {
+        &self.first[pool as usize]
+    }
+
+    #[inline(always)]
+    pub(crate) fn of_mut(&mut self, pool: PoolKind) -> &mut FreeList {
+        &mut self.first[pool as usize]
+    }
+
+    pub(crate) fn of_owner(&self, owner: Owner, pool: PoolKind) -> &FreeList {
+        match owner.checked_sub(1) {
+            None => self.of(pool),
+            Some(other) => &self.others[usize::from(other)][pool as usize],
+        }
+    }
+
+    pub(crate) fn of_owner_mut(&mut self, owner: Owner, pool: PoolKind) -> &mut FreeList {
+        match owner.checked_sub(1) {
+            None => self.of_mut(pool),
+            Some(other) => &mut self.others[usize::from(other)][pool as usize],
+        }
+    }
+
+    /// Makes lists for an owner, and those before it.
+    pub(crate) fn add_owner(&mut self, owner: Owner) {
+        let others = self.others.len().max(usize::from(owner));
+        self.others.resize_with(others, Default::default);
+    }
+
+    pub(crate) fn unmapped(&self, pool: PoolKind) -> &BTreeMap<u64, BlockId> {
+        &self.unmapped[pool as usize]
+    }
+
+    /// Bytes of the largest free block of a pool; 0: there is none.
+    pub(crate) fn largest(&self, blocks: &Blocks, pool: PoolKind) -> u64 {
+        let all = std::iter::once(&self.first).chain(&self.others);
+        let largest = all.filter_map(|lists| lists[pool as usize].largest(blocks));
+        largest.map(|id| blocks[id].size).max().unwrap_or(0)
+    }
+
+    /// The free block of the large pool that has the byte at a position, if there is one.
+    pub(crate) fn at(&self, blocks: &Blocks, position: u64) -> Option<BlockId> {
+        let (_, id) = self.by_end.as_ref()?.range(position + 1..).next()?;
+        (blocks[*id].position <= position).then_some(*id)
+    }
+
+    /// The free blocks of the large pool, by position.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = BlockId> {
+        self.by_end.iter().flat_map(BTreeMap::values).copied()
+    }
+
+    /// Lists a free or an unmapped block.
+    pub(crate) fn list(&mut self, blocks: &mut Blocks, id: BlockId) {
+        let Block { pool, position, state, owner, .. } = blocks[id];
+        if state == State::Unmapped {
+            self.unmapped[pool as usize].insert(position, id);
+            return;
+        }
+        self.of_owner_mut(owner, pool).insert(blocks, id);
+        if let (PoolKind::Large, Some(by_end)) = (pool, &mut self.by_end) {
+            by_end.insert(blocks[id].end(), id);
+        }
+    }
+
+    /// Takes a listed block off its list.
+    pub(crate) fn unlist(&mut self, blocks: &mut Blocks, id: BlockId) {
+        let Block { pool, position, state, owner, .. } = blocks[id];
+        if state == State::Unmapped {
+            self.unmapped[pool as usize].remove(&position);
+            return;
+        }
+        self.of_owner_mut(owner, pool).remove(blocks, id);
+        if let (PoolKind::Large, Some(by_end)) = (pool, &mut self.by_end) {
+            by_end.remove(&blocks[id].end());
+        }
+    }
+}

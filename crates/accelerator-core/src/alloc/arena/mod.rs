@@ -1,0 +1,281 @@
+//! What one stream holds: blocks, counted and listed, without a driver and without a policy's name.
+
+mod free_lists;
+mod free_segments;
+mod pages;
+mod placement;
+mod store;
+
+use std::any::Any;
+use std::num::NonZeroU64;
+
+pub(crate) use self::free_lists::FreeLists;
+pub(crate) use self::free_segments::{DetachedSegment, FreeSegment};
+pub(crate) use self::pages::Room;
+pub(crate) use self::placement::{Alias, Placement};
+pub(crate) use self::store::{AllocatedBlock, Count, Store};
+use super::blocks::{Block, BlockId, NewSegment, SegmentId, State, Users};
+use super::history::{CaptureContext, Recording};
+use super::settings::{AllocatorConfig, Policy, Request, RoundupDivisions};
+use super::stats::{NeedsSettling, StreamCounters};
+use crate::types::{PoolKind, StreamId};
+
+/// What one stream holds. Free blocks never move between streams, so each has its own, behind its own lock.
+///
+/// The arena of [`StreamId::SHARED`] is that of a [`Placement`], which all streams use.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    /// Whether calls take the slow path: something is recorded, searches are counted, or what is freed goes back.
+    slow_path: bool,
+    /// Whether that is not so, no segment is or will be expandable, and nothing but best fit chooses blocks. One look tells the
+    /// warm path.
+    plain: bool,
+    /// Whether requests are rounded up to more than whole blocks.
+    divides: bool,
+    /// What gives the contexts of allocations.
+    capture: Option<CaptureContext>,
+    /// What gives those of frees.
+    capture_of_frees: Option<CaptureContext>,
+    store: Store,
+    placement: Option<Box<dyn Placement>>,
+}
+
+impl Arena {
+    pub(crate) fn new(stream: StreamId, config: AllocatorConfig, recording: Option<&Recording>) -> Self {
+        Self::with(Store::new(stream, config, FreeLists::default()), None, recording)
+    }
+
+    /// The arena that all streams share.
+    pub(crate) fn shared(
+        placement: Box<dyn Placement>,
+        config: AllocatorConfig,
+        recording: Option<&Recording>,
+    ) -> Self {
+        let store = Store::new(StreamId::SHARED, config, FreeLists::by_position());
+        Self::with(store, Some(placement), recording)
+    }
+
+    fn with(store: Store, placement: Option<Box<dyn Placement>>, recording: Option<&Recording>) -> Self {
+        let mut arena = Self {
+            slow_path: false,
+            plain: true,
+            divides: false,
+            capture: None,
+            capture_of_frees: None,
+            store,
+            placement,
+        };
+        arena.configure(arena.store.config, recording);
+        arena
+    }
+
+    /// Sets the device's settings, and what is recorded of it.
+    pub(crate) fn configure(&mut self, config: AllocatorConfig, recording: Option<&Recording>) {
+        self.store.config = config;
+        self.slow_path = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
+        self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
+        self.capture = recording.and_then(|recording| recording.capture);
+        self.capture_of_frees = recording.and_then(Recording::capture_of_frees);
+        self.update_plain();
+    }
+
+    fn update_plain(&mut self) {
+        let Store { config, expandable, .. } = &self.store;
+        let is_best_fit = config.policy == Policy::Pytorch && self.placement.is_none();
+        let has_expandable = config.expandable_segments || *expandable > 0;
+        self.plain = !self.slow_path && is_best_fit && !has_expandable;
+    }
+
+    pub(crate) fn stream(&self) -> StreamId {
+        self.store.stream
+    }
+
+    pub(crate) fn config(&self) -> &AllocatorConfig {
+        &self.store.config
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    pub(crate) fn takes_slow_path(&self) -> bool {
+        self.slow_path
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.placement.is_some()
+    }
+
+    pub(crate) fn capture(&self) -> Option<CaptureContext> {
+        self.capture
+    }
+
+    pub(crate) fn capture_of_frees(&self) -> Option<CaptureContext> {
+        self.capture_of_frees
+    }
+
+    pub(crate) fn counters(&self) -> &StreamCounters {
+        &self.store.counters
+    }
+
+    pub(crate) fn counters_mut(&mut self) -> &mut StreamCounters {
+        &mut self.store.counters
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// The store, and the placement that is of this type.
+    ///
+    /// # Panics
+    /// In an arena without such a placement.
+    pub(crate) fn parts<T: Placement>(&mut self) -> (&mut Store, &mut T) {
+        let placement = self.placement.as_deref_mut().map(|placement| placement as &mut dyn Any);
+        let Some(placement) = placement.and_then(|placement| placement.downcast_mut()) else {
+            unreachable!("the arena was made with this placement")
+        };
+        (&mut self.store, placement)
+    }
+
+    /// What becomes of a request for so many bytes, which are fewer than [`TOO_LARGE`](super::settings::TOO_LARGE).
+    #[inline(always)]
+    pub(crate) fn request(&self, requested: NonZeroU64) -> Request {
+        match self.divides {
+            true => self.store.config.request(requested.get()),
+            false => Request::in_blocks(requested.get()),
+        }
+    }
+
+    /// Allocates by best fit, in a [plain](Self::is_plain) arena.
+    #[inline(always)]
+    pub(crate) fn take_plain(
+        &mut self,
+        request: &Request,
+        clock: u32,
+    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+        self.store.take::<false>(request, clock)
+    }
+
+    /// Allocates a free block, if one serves the request.
+    pub(crate) fn take(
+        &mut self,
+        request: &Request,
+        stream: StreamId,
+        clock: u32,
+    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+        match &mut self.placement {
+            None => self.store.take::<true>(request, clock),
+            Some(placement) => placement.take(&mut self.store, request, stream),
+        }
+    }
+
+    /// Frees a block in a [plain](Self::is_plain) arena. False where other streams used it, or that needs settling: nothing has
+    /// changed then.
+    #[inline(always)]
+    pub(crate) fn free_plain(&mut self, id: BlockId, clock: u32) -> bool {
+        self.store.blocks[id].uses.is_none()
+            && self.store.make_free::<false>(id, clock, StreamCounters::freed).is_ok()
+    }
+
+    /// The user is done with the block. The streams that it waits for, unless it is free at once. PyTorch: `free`.
+    pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Result<Option<Users>, NeedsSettling> {
+        match self.free_when_done(id) {
+            None => self.put_back(id, clock, StreamCounters::freed).map(|()| None),
+            users => Ok(users),
+        }
+    }
+
+    /// The user is done with a block that stays active until the streams are done that used it: these. If there are none,
+    /// nothing changes.
+    fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
+        let Store { blocks, uses, counters, config, .. } = &mut self.store;
+        let block = &mut blocks[id];
+        let users = uses.take(block)?;
+        block.state = State::Pending(users.count());
+        let oversize = self.placement.is_none() && config.is_oversize(block.size);
+        counters.pending_begun(block.pool, block.size, oversize);
+        Some(users)
+    }
+
+    /// One of the streams that a freed block waits for is done with it. Whether that was the last.
+    pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NeedsSettling> {
+        match &mut self.store.blocks[id].state {
+            State::Pending(uses @ 2..) => {
+                *uses -= 1;
+                Ok(false)
+            }
+            State::Pending(_) => self.put_back(id, clock, StreamCounters::pending_over).map(|()| true),
+            State::Free | State::Allocated | State::Unmapped | State::Backing => {
+                unreachable!("only freed blocks wait for streams")
+            }
+        }
+    }
+
+    fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Result<(), NeedsSettling> {
+        match &mut self.placement {
+            None => self.store.make_free::<true>(id, clock, count),
+            Some(placement) => placement.put_back(&mut self.store, id, count),
+        }
+    }
+
+    /// Notes that a stream beside the block's own uses it.
+    pub(crate) fn record_use(&mut self, id: BlockId, stream: StreamId) {
+        let Store { blocks, uses, .. } = &mut self.store;
+        uses.record(&mut blocks[id], stream);
+    }
+
+    /// Takes in a reservation of which nothing is mapped.
+    pub(crate) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
+        let segment = self.store.add_reservation(reservation);
+        self.update_plain();
+        segment
+    }
+
+    /// Removes a reservation, if nothing of it is mapped. Whether that was so.
+    pub(crate) fn remove_unmapped(&mut self, segment: SegmentId) -> bool {
+        let is_removed = self.store.remove_unmapped(segment);
+        self.update_plain();
+        is_removed
+    }
+
+    /// Whether the block, were it free, would serve the request.
+    pub(crate) fn could_serve(&self, id: BlockId, request: &Request) -> bool {
+        let Block { size, pool, expandable, .. } = self.store.blocks[id];
+        let config = &self.store.config;
+        let fits = || (config.expandable_segments || !expandable) && config.fit(request, size).is_some();
+        pool == request.pool && size >= request.size && (self.is_shared() || fits())
+    }
+
+    /// The stream that a block was allocated on.
+    pub(crate) fn stream_of(&self, id: BlockId) -> StreamId {
+        match &self.placement {
+            Some(placement) => placement.stream_of(&self.store.blocks[id]),
+            None => self.store.stream,
+        }
+    }
+
+    /// The stream that a segment serves.
+    pub(crate) fn stream_of_segment(&self, segment: SegmentId) -> StreamId {
+        let of_placement = self.placement.iter().find_map(|placement| placement.stream_of_segment(segment));
+        of_placement.unwrap_or(self.store.stream)
+    }
+
+    pub(crate) fn aliases(&self) -> Vec<Alias> {
+        self.placement.as_ref().map(|placement| placement.aliases()).unwrap_or_default()
+    }
+
+    pub(crate) fn block(&self, id: BlockId) -> &Block {
+        &self.store.blocks[id]
+    }
+
+    #[inline(always)]
+    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
+        self.store.blocks[id].pool
+    }
+}

@@ -1,0 +1,150 @@
+//! Expandable segments: address space that has memory only where blocks are.
+//!
+//! Such a segment begins as one unmapped block. Pages are mapped at the lowest place where free and unmapped blocks together
+//! have room for a request, and what is mapped is a free block like any other. PyTorch: `ExpandableSegment`.
+
+use super::store::Store;
+use crate::alloc::blocks::{Block, BlockId, NewSegment, PageRange, Segment, SegmentId, State};
+use crate::alloc::settings::Request;
+use crate::types::PoolKind;
+
+/// Where a request finds room.
+#[derive(Debug)]
+pub(crate) enum Room {
+    /// In this free block.
+    Free(BlockId),
+    /// Where these pages are to be mapped; perhaps others behind them, too.
+    Unmapped(PageRange),
+    /// In no segment that there is.
+    Nowhere,
+}
+
+impl Store {
+    pub(super) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
+        let id = self.blocks.add_segment(reservation, State::Unmapped);
+        self.free.list(&mut self.blocks, id);
+        self.expandable += 1;
+        self.blocks[id].segment
+    }
+
+    pub(super) fn remove_unmapped(&mut self, segment: SegmentId) -> bool {
+        let Some(id) = self.blocks.segment(segment).first else { return false };
+        if self.blocks[id].state != State::Unmapped || self.blocks[id].next.is_some() {
+            return false;
+        }
+        self.remove_segment(segment);
+        self.expandable -= 1;
+        true
+    }
+
+    /// The free block to take where the best fit is in an expandable segment. PyTorch: `get_free_block`.
+    pub(super) fn instead_of_expandable(&self, mut id: BlockId) -> Option<BlockId> {
+        let free = self.free.of(self.blocks[id].pool);
+        if !self.config.expandable_segments {
+            // They were switched off, and their users want none.
+            while self.blocks[id].expandable {
+                id = free.behind(&self.blocks, id)?;
+            }
+            return Some(id);
+        }
+        // Where a block can grow, all that it can grow to would be cut, so a larger one may be the better fit.
+        while self.blocks[id].expandable
+            && self.could_grow_to(id) > self.blocks[id].size
+            && let Some(next) = free.behind(&self.blocks, id)
+            && self.could_grow_to(next) < self.could_grow_to(id)
+        {
+            id = next;
+        }
+        Some(id)
+    }
+
+    /// Bytes of a free block and of the unmapped one behind it.
+    fn could_grow_to(&self, id: BlockId) -> u64 {
+        let Block { size, next, .. } = self.blocks[id];
+        let next = next.map(|next| &self.blocks[next]).filter(|next| next.state == State::Unmapped);
+        size + next.map_or(0, |next| next.size)
+    }
+
+    /// The lowest room for a request, and what to map there first. PyTorch: `find_expandable_block`.
+    pub(crate) fn room_for(&self, request: &Request) -> Room {
+        for unmapped in self.free.unmapped(request.pool).values().copied() {
+            let before = self.blocks.free(self.blocks[unmapped].previous);
+            if !self.has_room(before.unwrap_or(unmapped), request.size) {
+                continue;
+            }
+            return match before {
+                Some(free) if self.blocks[free].size >= request.size => Room::Free(free),
+                Some(free) => Room::Unmapped(self.start_of(unmapped, request.size - self.blocks[free].size)),
+                None => Room::Unmapped(self.start_of(unmapped, request.size)),
+            };
+        }
+        Room::Nowhere
+    }
+
+    /// Whether the block and those behind it, free or unmapped, have so many bytes together.
+    fn has_room(&self, first: BlockId, size: u64) -> bool {
+        let (mut room, mut next) = (0, Some(first));
+        while let Some(block) = next.map(|next| &self.blocks[next])
+            && matches!(block.state, State::Free | State::Unmapped)
+            && room < size
+        {
+            room += block.size;
+            next = block.next;
+        }
+        room >= size
+    }
+
+    /// The pages of an unmapped block that hold its first so many bytes, as far as it goes.
+    fn start_of(&self, unmapped: BlockId, bytes: u64) -> PageRange {
+        let Block { segment, position, size, .. } = self.blocks[unmapped];
+        let Segment { position: start, page, .. } = *self.blocks.segment(segment);
+        let len = match page {
+            Some(page) if bytes < size => bytes.next_multiple_of(page.get()),
+            _ => size, // whole pages, too
+        };
+        PageRange { segment, offset: position.wrapping_sub(start), len }
+    }
+
+    /// Pages have been mapped, which are a free block now, one with its free neighbours: this. PyTorch: `map_block`.
+    pub(crate) fn add_pages(&mut self, range: PageRange) -> BlockId {
+        let id = self.part_of_unmapped(range);
+        self.blocks[id].state = State::Free;
+        self.merge_and_list(id);
+        id
+    }
+
+    /// Unmapped pages become a block that is on no list.
+    pub(crate) fn part_of_unmapped(&mut self, range: PageRange) -> BlockId {
+        let Segment { position, pool, .. } = *self.blocks.segment(range.segment);
+        let from = position.wrapping_add(range.offset);
+        let unmapped = self.free.unmapped(pool).range(..=from).next_back();
+        let Some(id) = unmapped.map(|(_, id)| *id) else { unreachable!("pages are mapped where none are") };
+        self.free.unlist(&mut self.blocks, id);
+        let ahead = from - self.blocks[id].position;
+        let behind = self.blocks[id].size - ahead - range.len;
+        self.split_ends(id, ahead, behind);
+        id
+    }
+
+    /// Takes all whole pages of the pool's free blocks out of the books: these. PyTorch: `unmap_block`.
+    pub(crate) fn remove_free_pages(&mut self, pool: PoolKind) -> Vec<PageRange> {
+        let sorted = self.free.of(pool).sorted(&self.blocks);
+        sorted.into_iter().filter_map(|free| self.remove_pages(free)).collect()
+    }
+
+    fn remove_pages(&mut self, id: BlockId) -> Option<PageRange> {
+        let Block { segment, position, size, .. } = self.blocks[id];
+        let Segment { position: start, page, .. } = *self.blocks.segment(segment);
+        let page = page?.get();
+        let offset = position.wrapping_sub(start);
+        let (from, to) = (offset.next_multiple_of(page), (offset + size) / page * page);
+        if from >= to {
+            return None;
+        }
+        self.free.unlist(&mut self.blocks, id);
+        self.split_ends(id, from - offset, offset + size - to);
+        self.blocks[id].state = State::Unmapped;
+        self.merge_and_list(id);
+        Some(PageRange { segment, offset: from, len: to - from })
+    }
+}

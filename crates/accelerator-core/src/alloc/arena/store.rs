@@ -1,0 +1,269 @@
+//! The blocks of one arena: counted, listed, allocated by best fit and freed.
+
+use super::free_lists::FreeLists;
+use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, SegmentId, State, Uses};
+use crate::alloc::settings::{AllocatorConfig, Fit, Request};
+use crate::alloc::stats::{Counted, NeedsSettling, Pair, StreamCounters};
+use crate::types::{PoolKind, StreamId};
+
+/// Blocks, where they are listed, and how they are counted.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// Whose blocks these are.
+    pub(crate) stream: StreamId,
+    /// A copy of the device's settings, so that the warm path reads them under the lock that it holds anyway.
+    pub(crate) config: AllocatorConfig,
+    pub(crate) counters: StreamCounters,
+    pub(crate) blocks: Blocks,
+    pub(crate) free: FreeLists,
+    pub(super) uses: Uses,
+    /// How many segments are expandable.
+    pub(super) expandable: usize,
+}
+
+/// A block that was allocated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocatedBlock {
+    /// The stream whose arena it is in.
+    pub(crate) arena: StreamId,
+    pub(crate) block: BlockId,
+    /// Where its segment starts.
+    pub(crate) base: Base,
+    /// Bytes from there on.
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+}
+
+impl AllocatedBlock {
+    /// Where it starts, as traces and snapshots have it.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.address() + self.offset
+    }
+}
+
+/// How a block is counted that becomes free: at once, or after other streams were done with it.
+pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Result<(), NeedsSettling>;
+
+impl Store {
+    pub(super) fn new(stream: StreamId, config: AllocatorConfig, free: FreeLists) -> Self {
+        Self {
+            stream,
+            config,
+            counters: StreamCounters::default(),
+            blocks: Blocks::new(),
+            free,
+            uses: Uses::new(),
+            expandable: 0,
+        }
+    }
+
+    /// Allocates the best fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
+    ///
+    /// `EXPANDABLE`, here and below: whether there may be expandable segments. To look costs the warm path registers.
+    #[inline(always)]
+    pub(super) fn take<const EXPANDABLE: bool>(
+        &mut self,
+        request: &Request,
+        clock: u32,
+    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+        let best = self.free.of(request.pool).best_fit(&self.blocks, request.size);
+        let Some(mut id) = best else { return Ok(None) };
+        if EXPANDABLE && self.blocks[id].expandable {
+            let Some(instead) = self.instead_of_expandable(id) else { return Ok(None) };
+            id = instead;
+        }
+        let Some(fit) = self.config.fit(request, self.blocks[id].size) else { return Ok(None) };
+        self.take_block::<EXPANDABLE>(id, request, fit, clock).map(Some)
+    }
+
+    /// Allocates a free block, or the front of it.
+    #[inline(always)]
+    pub(super) fn take_block<const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        request: &Request,
+        fit: Fit,
+        clock: u32,
+    ) -> Result<AllocatedBlock, NeedsSettling> {
+        self.count_taken::<EXPANDABLE>(id, request, fit)?;
+        let Request { requested, size, pool } = *request;
+        if !fit.splits {
+            self.free.of_mut(pool).remove(&mut self.blocks, id);
+            let block = &mut self.blocks[id];
+            block.state = State::Allocated;
+            block.requested = requested;
+            return Ok(self.allocated(id));
+        }
+        self.free.of_mut(pool).put_outside(&mut self.blocks, id);
+        let rest = &mut self.blocks[id];
+        rest.free_since = clock;
+        let (state, expandable) = (State::Allocated, EXPANDABLE && rest.expandable);
+        let front = Block { state, requested, expandable, owner: 0, free_since: clock, ..rest.part(0, size) };
+        let front = self.blocks.split_front(id, front);
+        Ok(self.allocated(front))
+    }
+
+    /// What is told of a block that was allocated.
+    #[inline(always)]
+    pub(crate) fn allocated(&self, id: BlockId) -> AllocatedBlock {
+        let (base, offset) = self.blocks.place(id);
+        AllocatedBlock { arena: self.stream, block: id, base: *base, offset, size: self.blocks[id].size }
+    }
+
+    /// Takes in a new segment, and allocates its front.
+    pub(crate) fn take_from_new_segment(
+        &mut self,
+        segment: NewSegment,
+        request: &Request,
+        clock: u32,
+    ) -> Result<AllocatedBlock, NeedsSettling> {
+        let id = self.blocks.add_segment(segment, State::Free);
+        self.blocks[id].free_since = clock;
+        self.free.list(&mut self.blocks, id);
+        self.take_new(id, request, clock)
+    }
+
+    /// Allocates the front of a free block that was made for the request.
+    pub(crate) fn take_new(
+        &mut self,
+        id: BlockId,
+        request: &Request,
+        clock: u32,
+    ) -> Result<AllocatedBlock, NeedsSettling> {
+        let fit = self.config.fit_of_block(request, self.blocks[id].size);
+        self.take_block::<true>(id, request, fit, clock)
+    }
+
+    /// Counts that a free block is allocated.
+    #[inline(always)]
+    fn count_taken<const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        request: &Request,
+        fit: Fit,
+    ) -> Result<(), NeedsSettling> {
+        let block = &self.blocks[id];
+        let (whole, was_split) = (block.size, block.is_split());
+        let bytes = if fit.splits { request.size } else { whole };
+        let split = match (fit.splits, was_split) {
+            _ if EXPANDABLE && block.expandable => Pair::default(),
+            (true, true) => Pair::new(0, -(bytes as i64)),
+            (true, false) => Pair::new(1, (whole - bytes) as i64),
+            (false, true) => Pair::new(-1, -(bytes as i64)),
+            (false, false) => Pair::default(),
+        };
+        let Request { pool, requested, .. } = *request;
+        self.counters.given_out(Counted { pool, bytes, requested, oversize: fit.oversize, split })
+    }
+
+    /// Makes a block free, and merges it with its free neighbours. PyTorch: `free_block`.
+    #[inline(always)]
+    pub(super) fn make_free<const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        clock: u32,
+        count: Count,
+    ) -> Result<(), NeedsSettling> {
+        let Block { pool, previous, next, .. } = self.blocks[id];
+        let (before, behind) = (self.blocks.free(previous), self.blocks.free(next));
+        self.count_freed::<EXPANDABLE>(id, before, behind, count)?;
+        let free = self.free.of_mut(pool);
+        if let (Some(rest), None) = (behind, before)
+            && free.is_outside(rest)
+        {
+            // What was split off goes back.
+            let requested = self.blocks[id].requested;
+            let block = &mut self.blocks[rest];
+            block.requested = requested;
+            block.free_since = clock;
+            self.blocks.merge_previous(rest, id);
+            return Ok(());
+        }
+        let block = &mut self.blocks[id];
+        block.state = State::Free;
+        block.free_since = clock;
+        if let Some(behind) = behind {
+            free.remove(&mut self.blocks, behind);
+            self.blocks.merge_next(id, behind);
+        }
+        if let Some(before) = before {
+            free.remove(&mut self.blocks, before);
+            self.blocks.merge_previous(id, before);
+        }
+        free.insert(&mut self.blocks, id);
+        Ok(())
+    }
+
+    /// Counts a block that becomes free beside these free neighbours.
+    #[inline(always)]
+    fn count_freed<const EXPANDABLE: bool>(
+        &mut self,
+        id: BlockId,
+        before: Option<BlockId>,
+        behind: Option<BlockId>,
+        count: Count,
+    ) -> Result<(), NeedsSettling> {
+        let Block { pool, size, requested, expandable, mut previous, mut next, .. } = self.blocks[id];
+        let mut merged = Pair::default();
+        if let Some(block) = before.map(|before| &self.blocks[before]) {
+            merged = merged + Pair::new(1, block.size as i64);
+            previous = block.previous;
+        }
+        if let Some(block) = behind.map(|behind| &self.blocks[behind]) {
+            merged = merged + Pair::new(1, block.size as i64);
+            next = block.next;
+        }
+        let split = match previous.is_some() || next.is_some() {
+            // Their free pages can always go back.
+            _ if EXPANDABLE && expandable => Pair::default(),
+            true => Pair::new(1 - merged.0[0], size as i64),
+            false => Pair::default() - merged,
+        };
+        let oversize = self.config.is_oversize(size);
+        count(&mut self.counters, Counted { pool, bytes: size, requested, oversize, split })
+    }
+
+    /// Splits bytes off both ends of a block that is on no list, and lists what they become.
+    pub(crate) fn split_ends(&mut self, id: BlockId, ahead: u64, behind: u64) {
+        if ahead > 0 {
+            let front = self.blocks[id].part(0, ahead);
+            let front = self.blocks.split_front(id, front);
+            self.free.list(&mut self.blocks, front);
+        }
+        if behind > 0 {
+            let block = &self.blocks[id];
+            let back = block.part(block.size - behind, behind);
+            let back = self.blocks.split_back(id, back);
+            self.free.list(&mut self.blocks, back);
+        }
+    }
+
+    /// Merges a block that is on no list with its neighbours of the same state and owner, and lists it. For free memory of an
+    /// owner, the caller says since when all of it is free.
+    pub(crate) fn merge_and_list(&mut self, id: BlockId) {
+        let Block { state, owner, previous, next, .. } = self.blocks[id];
+        let is_alike =
+            |block: &BlockId| (self.blocks[*block].state, self.blocks[*block].owner) == (state, owner);
+        let (before, behind) = (previous.filter(is_alike), next.filter(is_alike));
+        if let Some(before) = before {
+            self.free.unlist(&mut self.blocks, before);
+            self.blocks.merge_previous(id, before);
+        }
+        if let Some(behind) = behind {
+            self.free.unlist(&mut self.blocks, behind);
+            self.blocks.merge_next(id, behind);
+        }
+        self.free.list(&mut self.blocks, id);
+    }
+
+    /// Removes a segment, all of whose blocks are listed.
+    pub(crate) fn remove_segment(&mut self, id: SegmentId) {
+        let blocks: Vec<BlockId> = self.blocks.of_segment(id).map(|(block, _)| block).collect();
+        blocks.into_iter().for_each(|block| self.free.unlist(&mut self.blocks, block));
+        self.blocks.remove_segment(id);
+    }
+
+    pub(crate) fn largest_free(&self, pool: PoolKind) -> u64 {
+        self.free.largest(&self.blocks, pool)
+    }
+}

@@ -1,0 +1,266 @@
+//! An arena and the device's statistics, entered together: what changes in both, and operations that may move a peak.
+
+use super::held::Held;
+use super::{Arenas, Setup};
+use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange, Users};
+use crate::alloc::history::HistoryContext;
+use crate::alloc::settings::Request;
+use crate::alloc::stats::{Bounds, DeviceStatistics, HeadroomAmounts, NeedsSettling, StreamCounters};
+use crate::sync::Guard;
+use crate::types::{PoolKind, StreamId};
+
+/// What is allocated. PyTorch: `AllocParams`.
+pub(crate) struct Parameters {
+    pub(crate) request: Request,
+    pub(crate) stream: StreamId,
+    /// Whose arena it is to be served from.
+    pub(crate) arena: StreamId,
+    /// Where it comes from, if that is recorded.
+    pub(crate) context: Option<HistoryContext>,
+}
+
+/// One arena and the statistics, locked. What is done here is counted and recorded. Where that needs [settling](Self::settle),
+/// all other active arenas are held, too, and headroom is dealt out anew at the end.
+pub(crate) struct Entered<'a> {
+    arenas: &'a Arenas,
+    /// `None` only while others are being locked.
+    arena: Option<Guard<'a, Arena>>,
+    statistics: Option<Guard<'a, DeviceStatistics>>,
+    settling: Option<Settling<'a>>,
+}
+
+/// The arena has all the headroom there is, and more.
+struct Settling<'a> {
+    bounds: Bounds,
+    /// Those that gave their headroom.
+    others: Option<(Guard<'a, Setup>, Vec<Guard<'a, Arena>>)>,
+}
+
+impl Arenas {
+    pub(crate) fn enter<'a>(&'a self, arena: Guard<'a, Arena>) -> Entered<'a> {
+        let statistics = Some(self.statistics());
+        Entered { arenas: self, arena: Some(arena), statistics, settling: None }
+    }
+
+    /// Enters the arena of a stream with all headroom at hand.
+    pub(crate) fn settle(&self, stream: StreamId) -> Entered<'_> {
+        let mut entered = self.enter(self.of(stream).lock());
+        entered.settle();
+        entered
+    }
+
+    /// Searches the cache, on the slow path. With a block, a call is at its end.
+    pub(crate) fn search(&self, arena: Guard<'_, Arena>, parameters: &Parameters) -> Option<AllocatedBlock> {
+        let clock = self.tick(arena.config(), parameters.request.pool);
+        let mut entered = self.enter(arena);
+        let found = entered.take(parameters, clock);
+        drop(entered.leave()); // as `drop_discarded`, without its look
+        found
+    }
+
+    /// Once more, after something has changed.
+    pub(crate) fn search_again(&self, parameters: &Parameters) -> Option<AllocatedBlock> {
+        self.search(self.of(parameters.arena).lock(), parameters)
+    }
+}
+
+impl<'a> Entered<'a> {
+    pub(crate) fn arena(&mut self) -> &mut Arena {
+        self.parts().0
+    }
+
+    pub(crate) fn statistics(&mut self) -> &mut DeviceStatistics {
+        self.parts().1
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut Arena, &mut DeviceStatistics) {
+        let (Some(arena), Some(statistics)) = (&mut self.arena, &mut self.statistics) else {
+            unreachable!("both are held but while settling begins")
+        };
+        (arena, statistics)
+    }
+
+    /// Leaves: what the history has let go, to be dropped.
+    pub(crate) fn leave(mut self) -> Vec<HistoryContext> {
+        self.statistics().discarded()
+    }
+
+    /// Allocates a free block, if one serves the request.
+    pub(crate) fn take(&mut self, parameters: &Parameters, clock: u32) -> Option<AllocatedBlock> {
+        let Parameters { request, stream, .. } = parameters;
+        let found = match self.arena().take(request, *stream, clock) {
+            Ok(found) => found,
+            Err(NeedsSettling) => settled(self.settle().take(request, *stream, clock)),
+        };
+        if let Some(block) = &found {
+            self.record(parameters, block);
+        }
+        found
+    }
+
+    /// Tells the history, if one is kept, what the request was given.
+    pub(crate) fn record(&mut self, parameters: &Parameters, block: &AllocatedBlock) {
+        if let Some(recorder) = &mut self.statistics().recorder {
+            let Parameters { request, stream, context, .. } = parameters;
+            recorder.allocated(block.address(), request.requested, *stream, context.clone());
+        }
+    }
+
+    /// The user is done with a block: the streams that it waits for, unless it is free at once.
+    pub(crate) fn free(
+        &mut self,
+        block: BlockId,
+        clock: u32,
+        context: Option<HistoryContext>,
+    ) -> Option<Users> {
+        let (address, requested, stream) = self.described(block);
+        let users = match self.arena().free(block, clock) {
+            Ok(users) => users,
+            Err(NeedsSettling) => settled(self.settle().free(block, clock)),
+        };
+        if let Some(recorder) = &mut self.statistics().recorder {
+            recorder.freed(address, requested, stream, context, users.is_none());
+        }
+        users
+    }
+
+    /// One of the streams that a freed block waits for is done with it. Whether that was the last.
+    pub(crate) fn use_completed(&mut self, block: BlockId, clock: u32) -> bool {
+        let (address, requested, stream) = self.described(block);
+        let is_free = match self.arena().use_completed(block, clock) {
+            Ok(is_free) => is_free,
+            Err(NeedsSettling) => settled(self.settle().use_completed(block, clock)),
+        };
+        if let Some(recorder) = self.statistics().recorder.as_mut().filter(|_| is_free) {
+            recorder.free_completed(address, requested, stream);
+        }
+        is_free
+    }
+
+    fn described(&mut self, block: BlockId) -> (u64, u64, StreamId) {
+        let arena = self.arena();
+        (arena.store().blocks.address(block), arena.block(block).requested, arena.stream_of(block))
+    }
+
+    /// The driver gave a charged segment: it is counted and recorded, and to be taken in.
+    pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> NewSegment {
+        let (arena, statistics) = self.parts();
+        let pool = parameters.request.pool;
+        let created = statistics.segment_made(arena.config(), pool, size);
+        if let Some(recorder) = &mut statistics.recorder {
+            recorder.segment_made(base.address(), size, parameters.stream, parameters.context.clone());
+        }
+        NewSegment { base, size, created, pool, page: None }
+    }
+
+    /// The driver mapped charged pages: they are counted and recorded, and to be taken in.
+    pub(crate) fn pages_mapped(&mut self, range: PageRange, parameters: &Parameters) {
+        self.statistics().pages_mapped(parameters.request.pool, range.len);
+        self.record_pages(range, parameters.stream, parameters.context.clone());
+    }
+
+    /// Tells the history, if one is kept, that pages have memory.
+    pub(crate) fn record_pages(
+        &mut self,
+        range: PageRange,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+    ) {
+        let (arena, statistics) = self.parts();
+        if let Some(recorder) = &mut statistics.recorder {
+            recorder.pages_mapped(arena.store().blocks.address_of(range), range, stream, context);
+        }
+    }
+
+    /// Tells the history, if one is kept, that pages go back: ahead of the driver, which may give them to somebody else at once.
+    pub(crate) fn record_leaving_pages(&mut self, range: PageRange, stream: StreamId) {
+        let (arena, statistics) = self.parts();
+        if let Some(recorder) = &mut statistics.recorder {
+            recorder.pages_unmapped(arena.store().blocks.address_of(range), range.len, stream);
+        }
+    }
+
+    /// Makes the pages of a pool that have gone back be reserved no longer.
+    pub(crate) fn pages_unmapped(&mut self, pool: PoolKind, bytes: u64) {
+        if bytes > 0 {
+            self.statistics().pages_unmapped(pool, bytes);
+        }
+    }
+
+    /// Brings all headroom to this arena, and lifts its bounds: from now on no operation of it is refused, and what it adds
+    /// beyond the headroom moves the peaks. Others may enter the arena while the locks are taken.
+    #[cold]
+    pub(crate) fn settle(&mut self) -> &mut Arena {
+        if self.settling.is_none() {
+            let others = if self.arena().counters().is_alone { None } else { self.hold_others() };
+            let bounds = self.arena().counters_mut().lift_bounds();
+            self.settling = Some(Settling { bounds, others });
+        }
+        self.arena()
+    }
+
+    fn hold_others(&mut self) -> Option<(Guard<'a, Setup>, Vec<Guard<'a, Arena>>)> {
+        let stream = self.arena().stream();
+        self.statistics = None;
+        self.arena = None;
+        let Held { setup, first, mut others, statistics } = self.arenas.hold_active(Some(stream));
+        (self.arena, self.statistics) = (first, Some(statistics));
+        let arena = self.arena();
+        let own = arena.counters().headroom();
+        let all = others.iter().fold(own, |all, other| all + other.counters().headroom());
+        arena.counters_mut().set_headroom(all);
+        others.iter_mut().for_each(|other| other.counters_mut().set_headroom(HeadroomAmounts::NONE));
+        Some((setup, others))
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let Some(Settling { bounds, others }) = self.settling.take() else { return };
+        let (arena, statistics) = self.parts();
+        arena.counters_mut().set_bounds(bounds);
+        let Some((mut setup, mut others)) = others else { return };
+        let counters = arena.counters_mut();
+        others.retain_mut(|other| {
+            let other = other.counters_mut();
+            let is_idle = other.has_become_idle();
+            if is_idle {
+                counters.has_changed |= other.has_changed;
+                statistics.make_idle(other);
+            }
+            !is_idle
+        });
+        deal_out_headroom(counters, others.iter_mut().map(|other| other.counters_mut()));
+        setup.active.clear();
+        setup.active.extend(others.iter().map(|other| other.stream()).chain([arena.stream()]));
+    }
+}
+
+/// At least half of the headroom stays with the stream that asked and will ask again; the others have equal parts.
+fn deal_out_headroom<'a>(
+    asked: &mut StreamCounters,
+    others: impl ExactSizeIterator<Item = &'a mut StreamCounters>,
+) {
+    asked.is_alone = others.len() == 0;
+    if asked.is_alone {
+        return;
+    }
+    let mut headroom = asked.headroom();
+    let part = headroom.halved(1 + others.len().next_power_of_two().ilog2()); // divisions are slow
+    for other in others {
+        other.set_headroom(part);
+        other.is_alone = false;
+        headroom = headroom - part;
+    }
+    asked.set_headroom(headroom);
+}
+
+/// What comes out of an operation that all headroom was at hand for.
+pub(crate) fn settled<T>(result: Result<T, NeedsSettling>) -> T {
+    let Ok(done) = result else { unreachable!("no operation is refused while bounds are lifted") };
+    done
+}
+
+#[cfg(test)]
+mod tests;

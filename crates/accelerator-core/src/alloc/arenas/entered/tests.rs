@@ -1,0 +1,218 @@
+use fastrand::Rng;
+
+use super::*;
+use crate::alloc::settings::AllocatorConfig;
+use crate::alloc::stats::{Counted, Pair};
+use crate::types::{PoolKind, PoolStat, Statistics};
+
+/// Streams beside the default stream.
+const OTHERS: u32 = 4;
+
+/// Blocks that nobody has but the counters, and the statistics that they make, counted plainly.
+struct Walk {
+    random: Rng,
+    arenas: Arenas,
+    expected: Statistics,
+    allocated: Vec<(StreamId, Counted)>,
+    pending: Vec<(StreamId, Counted)>,
+    /// Free blocks that share their segment, and their bytes, by stream and pool.
+    split: [[Pair; 2]; OTHERS as usize + 1],
+    refused: usize,
+    fitted: usize,
+}
+
+/// What blocks are like for a while: so now this quantity comes near its peak, now that.
+struct Phase {
+    grows: bool,
+    /// There are blocks of the first so many streams.
+    streams: u32,
+    pools: [PoolKind; 2],
+    equal: bool,
+    wastes: bool,
+    keeps_whole: bool,
+    splits: bool,
+}
+
+impl Phase {
+    fn new(random: &mut Rng, streams: u32) -> Self {
+        let pools = [0; 2].map(|_| if random.bool() { PoolKind::Small } else { PoolKind::Large });
+        let [grows, equal, wastes, keeps_whole, splits] = [0; 5].map(|_| random.bool());
+        Self { grows, streams, pools, equal, wastes, keeps_whole, splits }
+    }
+}
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        Self {
+            random: Rng::with_seed(seed),
+            arenas: Arenas::new(AllocatorConfig::default(), 1 << 40, false, || {
+                unreachable!("nothing is shared")
+            }),
+            expected: Statistics { max_split_size: -1, ..Statistics::default() },
+            allocated: Vec::new(),
+            pending: Vec::new(),
+            split: Default::default(),
+            refused: 0,
+            fitted: 0,
+        }
+    }
+
+    fn step(&mut self, phase: &Phase) {
+        match self.random.u64(..if phase.grows { 20 } else { 14 }) {
+            0..4 => self.end_pending(phase),
+            4..7 => self.free(phase, true),
+            7..10 => self.free(phase, false),
+            _ => self.give_out(phase),
+        }
+    }
+
+    fn step_and_check(&mut self, phase: &Phase) {
+        self.step(phase);
+        if self.random.bool() {
+            return;
+        }
+        self.check();
+        match self.random.u64(..1000) {
+            0 => {
+                self.arenas.reset_peak();
+                self.expected.reset_peak();
+            }
+            1 => {
+                self.arenas.reset_accumulated();
+                self.expected.reset_accumulated();
+            }
+            2..5 => assert_eq!(self.arenas.sum(), self.expected),
+            _ => {}
+        }
+        self.check();
+    }
+
+    fn give_out(&mut self, phase: &Phase) {
+        let stream = StreamId(self.random.u32(..phase.streams));
+        let pool = phase.pools[self.random.usize(..2)];
+        let bytes = 512 * (1 + if phase.equal { 9 } else { self.random.u64(..100) });
+        let requested = if phase.wastes { 1 + self.random.u64(..bytes) } else { bytes };
+        let oversize = phase.keeps_whole && self.random.bool();
+        let block = Counted { pool, bytes, requested, oversize, split: Pair::default() };
+        let block = self.with_split(phase, stream, block);
+        self.count(stream, |counters| counters.given_out(block));
+        let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } =
+            &mut self.expected;
+        for (stat, amount) in [
+            (allocation, 1),
+            (allocated_bytes, bytes),
+            (active, 1),
+            (active_bytes, bytes),
+            (requested_bytes, requested),
+        ] {
+            stat.update(pool, |stat| stat.increase(amount));
+        }
+        self.expected.oversize_allocations.increase(oversize.into());
+        self.expect_split(block);
+        self.allocated.push((stream, block));
+    }
+
+    /// Frees a block of the phase's pools; `used`: other streams still use it.
+    fn free(&mut self, phase: &Phase, used: bool) {
+        let count = self.allocated.len();
+        let first = self.random.usize(..count.max(1));
+        let mut places = (first..count).chain(0..first);
+        let of_phase = places.find(|place| phase.pools.contains(&self.allocated[*place].1.pool));
+        let Some(place) = of_phase else { return };
+        let (stream, block) = self.allocated.swap_remove(place);
+        let Counted { pool, bytes, oversize, .. } = block;
+        if used {
+            self.count(stream, |counters| {
+                counters.pending_begun(pool, bytes, oversize);
+                Ok(())
+            });
+            self.pending.push((stream, block));
+        } else {
+            let block = self.with_split(phase, stream, block);
+            self.count(stream, |counters| counters.freed(block));
+            self.expect_inactive(block);
+        }
+        self.expected.allocation.update(pool, |stat| stat.decrease(1));
+        self.expected.allocated_bytes.update(pool, |stat| stat.decrease(bytes));
+        self.expected.oversize_allocations.decrease(oversize.into());
+    }
+
+    fn end_pending(&mut self, phase: &Phase) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let (stream, block) = self.pending.swap_remove(self.random.usize(..self.pending.len()));
+        let block = self.with_split(phase, stream, block);
+        self.count(stream, |counters| counters.pending_over(block));
+        self.expect_inactive(block);
+    }
+
+    /// The block with some change of what is split, which does not become less than nothing.
+    fn with_split(&mut self, phase: &Phase, stream: StreamId, block: Counted) -> Counted {
+        if !phase.splits {
+            return Counted { split: Pair::default(), ..block };
+        }
+        let there = &mut self.split[stream.0 as usize][block.pool as usize];
+        let [count, bytes] = there.0;
+        let split = Pair::new(
+            self.random.u64(..3) as i64 - count.min(1),
+            512 * self.random.u64(..101) as i64 - bytes.min(25_600),
+        );
+        *there = *there + split;
+        Counted { split, ..block }
+    }
+
+    fn expect_inactive(&mut self, block: Counted) {
+        let Counted { pool, bytes, requested, .. } = block;
+        self.expected.active.update(pool, |stat| stat.decrease(1));
+        self.expected.active_bytes.update(pool, |stat| stat.decrease(bytes));
+        self.expected.requested_bytes.update(pool, |stat| stat.decrease(requested));
+        self.expect_split(block);
+    }
+
+    fn expect_split(&mut self, block: Counted) {
+        let change = |stat: &mut PoolStat, amount: i64| {
+            stat.update(block.pool, |stat| match amount >= 0 {
+                true => stat.increase(amount.unsigned_abs()),
+                false => stat.decrease(amount.unsigned_abs()),
+            });
+        };
+        change(&mut self.expected.inactive_split, block.split.0[0]);
+        change(&mut self.expected.inactive_split_bytes, block.split.0[1]);
+    }
+
+    /// Does it as the allocator does.
+    fn count(
+        &mut self,
+        stream: StreamId,
+        operation: impl Fn(&mut StreamCounters) -> Result<(), NeedsSettling>,
+    ) {
+        let mut arena = self.arenas.of(stream).lock();
+        let before = format!("{:?}", arena.counters());
+        if operation(arena.counters_mut()).is_ok() {
+            self.fitted += 1;
+            return;
+        }
+        assert_eq!(format!("{:?}", arena.counters()), before, "refused, and yet something changed");
+        self.refused += 1;
+        settled(operation(self.arenas.enter(arena).settle().counters_mut()));
+    }
+
+    fn check(&self) {
+        assert_eq!(self.arenas.sum(), self.expected);
+    }
+}
+
+#[test]
+fn statistics_are_those_of_one_plain_count() {
+    for seed in 0..12 {
+        let mut walk = Walk::new(seed);
+        for phase in 0..60 {
+            // Streams come one by one; at first there is one alone.
+            let phase = Phase::new(&mut walk.random, 1 + (phase / 10).min(OTHERS));
+            (0..100).for_each(|_| walk.step_and_check(&phase));
+        }
+        // Both ways were taken.
+        assert!(walk.refused > 500 && walk.fitted > 1000, "{} refused, {} fitted", walk.refused, walk.fitted);
+    }
+}

@@ -1,0 +1,165 @@
+//! The arenas of a device, what is the same for all of them, and the device's statistics.
+
+mod entered;
+mod held;
+mod history;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) use self::entered::{Entered, Parameters, settled};
+use super::arena::{Arena, Placement};
+use super::history::{HistoryAction, Recording};
+use super::settings::{AllocatorConfig, HostSettings, Policy};
+use super::stats::DeviceStatistics;
+use crate::sync::{Guard, OwnedLock, Table};
+use crate::types::{PoolKind, StreamId};
+
+pub(crate) struct Arenas {
+    /// By stream number.
+    of_streams: Table<OwnedLock<Arena>>,
+    /// The one that all streams share.
+    shared: OnceLock<OwnedLock<Arena>>,
+    make_placement: fn() -> Box<dyn Placement>,
+    /// What new arenas start with. A thread that holds several arenas has it locked.
+    setup: OwnedLock<Setup>,
+    statistics: OwnedLock<DeviceStatistics>,
+    /// Searches of the small and of the large pool since garbage collection was switched on.
+    clocks: [AtomicU32; 2],
+    /// Whether the backend has virtual memory.
+    has_virtual_memory: bool,
+}
+
+/// What is the same for all arenas, and which streams are active.
+struct Setup {
+    config: AllocatorConfig,
+    recording: Option<Recording>,
+    /// The streams whose counters have something or may add something. Those of all others are empty, and stay so until
+    /// [`Entered::settle`] makes them active.
+    active: Vec<StreamId>,
+}
+
+impl Arenas {
+    /// `make_placement`: how blocks are chosen in the arena that all streams share.
+    pub(crate) fn new(
+        config: AllocatorConfig,
+        total_memory: u64,
+        has_virtual_memory: bool,
+        make_placement: fn() -> Box<dyn Placement>,
+    ) -> Self {
+        let in_force = in_force(&config, has_virtual_memory);
+        Self {
+            of_streams: Table::new(),
+            shared: OnceLock::new(),
+            make_placement,
+            setup: OwnedLock::new(Setup { config, recording: None, active: Vec::new() }),
+            statistics: OwnedLock::new(DeviceStatistics::new(&in_force, total_memory)),
+            clocks: [AtomicU32::new(0), AtomicU32::new(0)],
+            has_virtual_memory,
+        }
+    }
+
+    /// The arena of a stream, which is made the first time.
+    #[inline(always)]
+    pub(crate) fn of(&self, stream: StreamId) -> &OwnedLock<Arena> {
+        match self.of_streams.get(stream.get()) {
+            Some(arena) => arena,
+            None => self.shared_or_new(stream),
+        }
+    }
+
+    #[inline(never)]
+    fn shared_or_new(&self, stream: StreamId) -> &OwnedLock<Arena> {
+        match self.shared.get() {
+            Some(shared) if stream == StreamId::SHARED => shared,
+            _ => self.make(stream),
+        }
+    }
+
+    #[cold]
+    fn make(&self, stream: StreamId) -> &OwnedLock<Arena> {
+        // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
+        let setup = self.setup.lock_soon();
+        let (config, recording) = (self.in_force(&setup.config), setup.recording.as_ref());
+        match stream {
+            StreamId::SHARED => self
+                .shared
+                .get_or_init(|| OwnedLock::new(Arena::shared((self.make_placement)(), config, recording))),
+            _ => self
+                .of_streams
+                .get_or_init(stream.get(), || OwnedLock::new(Arena::new(stream, config, recording))),
+        }
+    }
+
+    /// The arenas of the streams.
+    pub(crate) fn of_streams(&self) -> impl Iterator<Item = &OwnedLock<Arena>> {
+        self.of_streams.iter()
+    }
+
+    /// The arena that all streams share, if it was ever used.
+    pub(crate) fn shared(&self) -> Option<&OwnedLock<Arena>> {
+        self.shared.get()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &OwnedLock<Arena>> {
+        self.of_streams().chain(self.shared())
+    }
+
+    #[inline(always)]
+    pub(crate) fn clock(&self, pool: PoolKind) -> u32 {
+        self.clocks[pool as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts a search, for the age of free blocks: only while garbage collection is on. PyTorch: `get_free_blocks_call_count`.
+    pub(crate) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u32 {
+        let clock = &self.clocks[pool as usize];
+        if config.garbage_collection_threshold > 0.0 && self.statistics().limit().is_some() {
+            return clock.fetch_add(1, Ordering::Relaxed) + 1;
+        }
+        clock.load(Ordering::Relaxed)
+    }
+
+    /// The statistics of the device, locked.
+    pub(crate) fn statistics(&self) -> Guard<'_, DeviceStatistics> {
+        self.statistics.lock_soon()
+    }
+
+    /// Drops the contexts that the history has let go. They are the user's, who may do anything then: so at the end of a call,
+    /// when no lock is held and no step is open that somebody waits for.
+    pub(crate) fn drop_discarded(&self) {
+        let discarded = self.statistics().discarded();
+        drop(discarded);
+    }
+
+    /// The settings that were set last.
+    pub(crate) fn config(&self) -> AllocatorConfig {
+        self.setup.lock_soon().config
+    }
+
+    /// Changes the settings of all arenas, and of pinned host memory.
+    pub(crate) fn set_config(&self, config: AllocatorConfig, host: &HostSettings) {
+        let mut setup = self.setup.lock_soon();
+        setup.config = config;
+        host.set(&config);
+        let in_force = self.in_force(&config);
+        for arena in self.all() {
+            arena.lock().configure(in_force, setup.recording.as_ref());
+        }
+        let mut statistics = self.statistics();
+        statistics.totals.expandable_segments = in_force.expandable_segments;
+        statistics.note(|| HistoryAction::SettingsChanged(Box::new(config)));
+    }
+
+    fn in_force(&self, config: &AllocatorConfig) -> AllocatorConfig {
+        in_force(config, self.has_virtual_memory)
+    }
+}
+
+/// The settings as they are in force: without virtual memory there are no expandable segments, and what is not kept needs none,
+/// nor does the policy `compact`.
+fn in_force(config: &AllocatorConfig, has_virtual_memory: bool) -> AllocatorConfig {
+    let policy = if config.caching { config.policy } else { Policy::Pytorch };
+    let expands = config.expandable_segments && config.caching && has_virtual_memory;
+    let expandable_segments = expands && policy == Policy::Pytorch;
+    AllocatorConfig { expandable_segments, policy, ..*config }
+}

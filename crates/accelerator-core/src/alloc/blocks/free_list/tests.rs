@@ -1,0 +1,193 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::alloc::blocks::{Id, Order};
+use crate::types::MIB;
+use fastrand::Rng;
+
+/// A free list, and the blocks that must be in it by size and position.
+struct Walk {
+    random: Rng,
+    blocks: Blocks,
+    list: FreeList,
+    free: BTreeMap<Order, BlockId>,
+    /// Blocks that are not in the list.
+    taken: Vec<BlockId>,
+}
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        Self {
+            random: Rng::with_seed(seed),
+            blocks: Blocks::new(),
+            list: FreeList::default(),
+            free: BTreeMap::new(),
+            taken: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, size: u64) {
+        let position = self.random.u64(..);
+        let id = self.blocks.add_free(size, position);
+        self.insert(id);
+    }
+
+    fn insert(&mut self, id: BlockId) {
+        self.list.insert(&mut self.blocks, id);
+        assert_eq!(self.free.insert(self.blocks.order(id), id), None, "no two blocks start at one place");
+    }
+
+    fn remove(&mut self, id: BlockId) {
+        self.list.remove(&mut self.blocks, id);
+        self.free.remove(&self.blocks.order(id));
+    }
+
+    /// A block in the list, one in four times the one outside the bins.
+    fn pick(&mut self) -> Option<BlockId> {
+        if self.random.u8(..4) == 0 && self.list.outside.is_some() {
+            return self.list.outside;
+        }
+        let place = self.random.usize(..self.free.len().max(1));
+        self.free.values().nth(place).copied()
+    }
+
+    /// Cuts off the start of a block.
+    fn cut(&mut self, id: BlockId) {
+        let (size, position, _) = self.blocks.order(id);
+        if size < 2 {
+            return;
+        }
+        let cut = 1 + self.random.u64(..size - 1);
+        self.free.remove(&(size, position, id));
+        self.list.put_outside(&mut self.blocks, id);
+        assert!(self.list.is_outside(id));
+        self.resize(id, size - cut, position.wrapping_add(cut));
+        let start = self.blocks.add_free(cut, position);
+        self.taken.push(start);
+    }
+
+    /// Puts back to the block outside the bins what lies before it.
+    fn grow(&mut self, id: BlockId) {
+        let (size, position, _) = self.blocks.order(id);
+        let more = self.size_of_kind(0);
+        if let (true, Some(grown)) = (self.list.is_outside(id), size.checked_add(more)) {
+            self.free.remove(&(size, position, id));
+            self.resize(id, grown, position.wrapping_sub(more));
+        }
+    }
+
+    fn resize(&mut self, id: BlockId, size: u64, position: u64) {
+        (self.blocks[id].size, self.blocks[id].position) = (size, position);
+        assert_eq!(self.free.insert((size, position, id), id), None, "no two blocks start at one place");
+    }
+
+    fn size_of_kind(&mut self, kind: u64) -> u64 {
+        match kind {
+            0 => MIN_BLOCK * (1 + self.random.u64(..EXACT - 1)),
+            1 => [MIN_BLOCK, 4 * MIN_BLOCK, 2 * MIB - MIN_BLOCK, 2 * MIB, 20 * MIB][self.random.usize(..5)],
+            2 => 20 * MIB + MIN_BLOCK * self.random.u64(..MIB / 4 / MIN_BLOCK), // all in one bin
+            3 => 1 + self.random.u64(..8 * MIB),
+            _ => u64::MAX >> self.random.u64(..40),
+        }
+    }
+
+    fn step(&mut self, adds: bool) {
+        match self.random.u64(..8) {
+            0 => _ = self.pick().map(|id| self.cut(id)),
+            1 => _ = self.pick().map(|id| self.grow(id)),
+            2..7 if adds && self.taken.len() > 20 => {
+                let id = self.taken.swap_remove(self.random.usize(..self.taken.len()));
+                self.insert(id);
+            }
+            2..7 if adds => {
+                let kind = self.random.u64(..5);
+                let size = self.size_of_kind(kind);
+                self.add(size);
+            }
+            2..7 => {
+                if let Some(id) = self.pick() {
+                    self.remove(id);
+                    self.taken.push(id);
+                }
+            }
+            _ => {
+                if let Some(id) = self.pick() {
+                    self.list.put_outside(&mut self.blocks, id);
+                    assert!(self.list.is_outside(id));
+                }
+            }
+        }
+    }
+
+    fn check_best_fit(&mut self) {
+        let near = self.pick().map_or(0, |id| self.blocks[id].size);
+        let kind = self.random.u64(..5);
+        let any = self.size_of_kind(kind);
+        for size in [0, near.saturating_sub(1), near, near.saturating_add(1), near / 2, any, u64::MAX] {
+            let expected = self.free.range((size, 0, BlockId::at(0))..).next().map(|(_, id)| *id);
+            assert_eq!(self.list.best_fit(&self.blocks, size), expected, "{size}");
+        }
+    }
+
+    fn check(&mut self) {
+        self.check_best_fit();
+        assert_eq!(self.list.largest(&self.blocks), self.free.values().last().copied());
+        assert!(self.list.sorted(&self.blocks).iter().eq(self.free.values()));
+    }
+}
+
+#[test]
+fn blocks_are_found_as_in_a_sorted_set() {
+    for seed in 0..8 {
+        let mut walk = Walk::new(seed);
+        // The list grows and shrinks, down to nothing and up to a hundred or two.
+        for step in 0..4000 {
+            walk.step(step % 400 < 200);
+            walk.check();
+        }
+        while let Some(id) = walk.pick() {
+            walk.remove(id);
+            walk.check();
+        }
+        assert!(walk.list.bins.is_empty() && walk.list.outside.is_none());
+    }
+}
+
+#[test]
+fn equal_blocks_are_found_by_position() {
+    const MANY: usize = 5000;
+    let mut walk = Walk::new(1);
+    (0..MANY).for_each(|_| walk.add(4 * MIN_BLOCK));
+    walk.check();
+    for _ in 0..MANY {
+        let id = walk.free.values().nth(walk.random.usize(..100)).copied().unwrap();
+        walk.remove(id);
+        walk.add(4 * MIN_BLOCK);
+        walk.check_best_fit();
+    }
+    let mut ids: Vec<BlockId> = walk.free.values().copied().collect();
+    walk.random.shuffle(&mut ids);
+    for (count, id) in ids.into_iter().enumerate() {
+        walk.remove(id);
+        walk.check_best_fit();
+        if count % 500 == 0 {
+            walk.check();
+        }
+    }
+    walk.check();
+    assert_eq!(walk.list.best_fit(&walk.blocks, 0), None);
+}
+
+#[test]
+fn larger_sizes_have_no_smaller_bin_and_every_bin_has_a_bit() {
+    let sizes =
+        (0..64).flat_map(|power| [0, 1, 511, 512, 513].map(|more| (1u64 << power).saturating_add(more)));
+    let mut sizes: Vec<u64> =
+        sizes.chain((0..10_000).map(|block| block * MIN_BLOCK)).chain([u64::MAX]).collect();
+    sizes.sort_unstable();
+    let bins: Vec<usize> = sizes.iter().map(|size| bin_of(*size)).collect();
+    assert!(bins.is_sorted());
+    assert!(bins.iter().all(|bin| bin / 64 < 128 && *bin < BINS));
+    // The bins of the smallest blocks have one size each, and there is no gap behind them.
+    assert_eq!((bin_of(EXACT * MIN_BLOCK - 1), bin_of(EXACT * MIN_BLOCK)), (4095, 4096));
+}

@@ -1,0 +1,235 @@
+//! Segments, and the blocks that they are cut into, by number. Blocks are split and merged here and nowhere else.
+
+mod base;
+mod block;
+mod free_list;
+mod slab;
+mod tree;
+mod uses;
+
+use std::ops::{Index, IndexMut};
+
+pub(crate) use self::base::Base;
+pub(crate) use self::block::{Block, NewSegment, Owner, PageRange, Segment, State};
+pub(crate) use self::free_list::FreeList;
+pub(crate) use self::slab::{BlockId, SegmentId};
+use self::slab::{Id, Slab};
+pub(crate) use self::uses::{Users, Uses};
+
+/// Size and position; and the number, so that no two blocks are equal even where positions have wrapped.
+pub(crate) type Order = (u64, u64, BlockId);
+
+/// Segments and blocks, mostly those of one stream.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    blocks: Slab<BlockId, Block>,
+    segments: Slab<SegmentId, Segment>,
+    /// Where the next segment starts. Wraps after 16 EiB, and then equal blocks of older segments are given out last. Code that
+    /// finds bytes by their position asks [`has_positions`](Self::has_positions) before it adds a segment.
+    next_position: u64,
+}
+
+impl Blocks {
+    pub(crate) fn new() -> Self {
+        Self { blocks: Slab::new(), segments: Slab::new(), next_position: 0 }
+    }
+
+    /// Whether a segment of so many bytes gets positions that no other has had.
+    pub(crate) fn has_positions(&self, size: u64) -> bool {
+        self.next_position.checked_add(size).is_some()
+    }
+
+    /// Adds a segment of one block in this state, which is on no list.
+    pub(crate) fn add_segment(&mut self, new: NewSegment, state: State) -> BlockId {
+        let number = self.add_empty_segment(new);
+        let segment = &self.segments[number];
+        let block = Block { state, ..Block::new(number, segment, segment.position, segment.size) };
+        let id = self.blocks.insert(block);
+        self.segments[number].first = Some(id);
+        id
+    }
+
+    /// Adds a segment without blocks.
+    pub(crate) fn add_empty_segment(&mut self, new: NewSegment) -> SegmentId {
+        let NewSegment { base, size, created, pool, page } = new;
+        let position = self.next_position;
+        self.next_position = position.wrapping_add(size);
+        self.segments.insert(Segment { base, size, created, position, pool, page, first: None })
+    }
+
+    /// Removes a segment with its blocks, which are on no list.
+    pub(crate) fn remove_segment(&mut self, id: SegmentId) {
+        let mut next = self.segments[id].first.take();
+        while let Some(block) = next {
+            next = self[block].next;
+            self.blocks.remove(block);
+        }
+        self.segments.remove(id);
+    }
+
+    /// A block of addresses that [`add_empty_segment`](Self::add_empty_segment) added, beside all others there.
+    pub(crate) fn add_alone(&mut self, block: Block) -> BlockId {
+        self.blocks.insert(block)
+    }
+
+    pub(crate) fn remove_alone(&mut self, id: BlockId) {
+        self.blocks.remove(id);
+    }
+
+    pub(crate) fn segment(&self, id: SegmentId) -> &Segment {
+        &self.segments[id]
+    }
+
+    /// The segments that have blocks.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
+        let all = self.segments.iter().enumerate().map(|(place, segment)| (SegmentId::at(place), segment));
+        all.filter(|(_, segment)| segment.first.is_some())
+    }
+
+    /// The blocks of a segment, from its start on.
+    pub(crate) fn of_segment(&self, id: SegmentId) -> impl Iterator<Item = (BlockId, &Block)> {
+        let ids = std::iter::successors(self.segments[id].first, |id| self[*id].next);
+        ids.map(|id| (id, &self[id]))
+    }
+
+    /// The first bytes of a block become a block, `front`, and it goes on as the rest of it.
+    #[inline(always)]
+    pub(crate) fn split_front(&mut self, rest: BlockId, front: Block) -> BlockId {
+        let Block { segment, previous, .. } = self[rest];
+        let size = front.size;
+        let id = self.blocks.insert(Block { previous, next: Some(rest), ..front });
+        let block = &mut self[rest];
+        block.position = block.position.wrapping_add(size);
+        block.size -= size;
+        block.previous = Some(id);
+        self.link(previous, segment, id);
+        id
+    }
+
+    /// The last bytes of a block become a block, `back`.
+    pub(crate) fn split_back(&mut self, front: BlockId, back: Block) -> BlockId {
+        let (size, next) = (back.size, self[front].next);
+        let id = self.blocks.insert(Block { previous: Some(front), next, ..back });
+        let block = &mut self[front];
+        block.size -= size;
+        block.next = Some(id);
+        if let Some(next) = next {
+            self[next].previous = Some(id);
+        }
+        id
+    }
+
+    /// A block takes in the one before it, which is on no list.
+    #[inline(always)]
+    pub(crate) fn merge_previous(&mut self, id: BlockId, previous: BlockId) {
+        let Block { segment, position, size, previous: before, .. } = self[previous];
+        let block = &mut self[id];
+        block.position = position;
+        block.size += size;
+        block.previous = before;
+        self.link(before, segment, id);
+        self.blocks.remove(previous);
+    }
+
+    /// A block takes in the one behind it, which is on no list.
+    #[inline(always)]
+    pub(crate) fn merge_next(&mut self, id: BlockId, next: BlockId) {
+        let Block { size, next: behind, .. } = self[next];
+        let block = &mut self[id];
+        block.size += size;
+        block.next = behind;
+        if let Some(behind) = behind {
+            self[behind].previous = Some(id);
+        }
+        self.blocks.remove(next);
+    }
+
+    /// Makes a block the one behind `previous`, or the first of its segment.
+    #[inline(always)]
+    fn link(&mut self, previous: Option<BlockId>, segment: SegmentId, id: BlockId) {
+        match previous {
+            Some(previous) => self[previous].next = Some(id),
+            None => self.segments[segment].first = Some(id),
+        }
+    }
+
+    /// What free blocks are ordered by, as PyTorch's are: smallest size, then older segment, then lowest address.
+    #[inline(always)]
+    pub(crate) fn order(&self, id: BlockId) -> Order {
+        let block = &self[id];
+        (block.size, block.position, id)
+    }
+
+    /// Where a block is: its segment's start, and bytes from there on.
+    #[inline(always)]
+    pub(crate) fn place(&self, id: BlockId) -> (&Base, u64) {
+        let Block { segment, position, .. } = self[id];
+        let segment = &self.segments[segment];
+        (&segment.base, position.wrapping_sub(segment.position))
+    }
+
+    /// Where a block starts, as traces and snapshots have it.
+    pub(crate) fn address(&self, id: BlockId) -> u64 {
+        let (base, offset) = self.place(id);
+        base.address() + offset
+    }
+
+    /// Where pages start, as traces and snapshots have it.
+    pub(crate) fn address_of(&self, pages: PageRange) -> u64 {
+        self.segments[pages.segment].base.address() + pages.offset
+    }
+
+    /// The block, if there is one and it is free.
+    #[inline(always)]
+    pub(crate) fn free(&self, id: Option<BlockId>) -> Option<BlockId> {
+        id.filter(|id| self[*id].state == State::Free)
+    }
+}
+
+impl Index<BlockId> for Blocks {
+    type Output = Block;
+
+    #[inline(always)]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.blocks[id]
+    }
+}
+
+impl IndexMut<BlockId> for Blocks {
+    #[inline(always)]
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::PoolKind;
+
+    impl Blocks {
+        /// A free block in no segment, for tests that look only at sizes and positions.
+        pub(crate) fn add_free(&mut self, size: u64, position: u64) -> BlockId {
+            self.blocks.insert(Block {
+                position,
+                size,
+                requested: 0,
+                segment: SegmentId::at(0),
+                pool: PoolKind::Small,
+                expandable: false,
+                state: State::Free,
+                previous: None,
+                next: None,
+                below: [None; 2],
+                uses: None,
+                free_since: 0,
+                owner: 0,
+            })
+        }
+    }
+
+    #[test]
+    fn a_block_is_one_cache_line() {
+        assert_eq!(size_of::<Block>(), 64);
+    }
+}

@@ -1,0 +1,71 @@
+//! Streams beside its own that used a block.
+
+use super::Block;
+use super::slab::{Slab, UseId};
+use crate::types::StreamId;
+
+/// The uses of all blocks, in a chain for each.
+#[derive(Debug)]
+pub(crate) struct Uses(Slab<UseId, Use>);
+
+#[derive(Debug)]
+struct Use {
+    stream: StreamId,
+    /// The next of the block's.
+    next: Option<UseId>,
+}
+
+/// Streams that used a block. Mostly there is one, so one needs no memory.
+pub(crate) struct Users {
+    first: StreamId,
+    others: Vec<StreamId>,
+}
+
+impl Users {
+    #[inline]
+    pub(crate) fn for_each(&self, mut each: impl FnMut(StreamId)) {
+        each(self.first);
+        self.others.iter().copied().for_each(each);
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        1 + self.others.len() as u32
+    }
+}
+
+impl Uses {
+    pub(crate) fn new() -> Self {
+        Self(Slab::new())
+    }
+
+    /// Notes that a stream uses a block, unless that is known.
+    pub(crate) fn record(&mut self, block: &mut Block, stream: StreamId) {
+        let mut last = None;
+        let mut next = block.uses;
+        while let Some(one) = next {
+            if self.0[one].stream == stream {
+                return;
+            }
+            (last, next) = (next, self.0[one].next);
+        }
+        let noted = Some(self.0.insert(Use { stream, next: None }));
+        match last {
+            Some(last) => self.0[last].next = noted,
+            None => block.uses = noted,
+        }
+    }
+
+    /// Takes the uses of a block, if it has any.
+    pub(crate) fn take(&mut self, block: &mut Block) -> Option<Users> {
+        let first = block.uses.take()?;
+        let Use { stream, mut next } = self.0[first];
+        let mut users = Users { first: stream, others: Vec::new() };
+        self.0.remove(first);
+        while let Some(one) = next {
+            users.others.push(self.0[one].stream);
+            self.0.remove(one);
+            next = self.0[one].next;
+        }
+        Some(users)
+    }
+}

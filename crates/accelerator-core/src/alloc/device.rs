@@ -1,0 +1,102 @@
+//! The allocator of one device, without the types of its backend: compiled once for all of them.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::arena::AllocatedBlock;
+use super::arenas::Arenas;
+use super::blocks::BlockId;
+use super::driver::Driver;
+use super::history::HistoryAction;
+use super::hooks::Hooks;
+use super::pending::PendingFrees;
+use super::settings::{AllocatorConfig, HostSettings, TOO_LARGE};
+use super::source::{Compact, Context, Memory};
+use super::stats::NeedsSettling;
+use crate::types::{Device, Error, Result, StreamId};
+
+pub(super) struct DeviceAllocator {
+    pub(super) memory: Memory,
+    pub(super) pending: PendingFrees,
+    pub(super) hooks: Hooks,
+    /// The settings of pinned host memory.
+    pub(super) host_settings: Arc<HostSettings>,
+    /// Whether a warning was given that expandable segments are asked for and the backend has no virtual memory.
+    pub(super) has_warned: AtomicBool,
+}
+
+impl DeviceAllocator {
+    pub(super) fn new(device: Device, driver: Box<dyn Driver>, config: AllocatorConfig) -> Self {
+        let total_memory = driver.properties().total_memory;
+        let has_virtual_memory = driver.address_space().is_some();
+        let arenas = Arenas::new(config, total_memory, has_virtual_memory, || Box::new(Compact::default()));
+        Self {
+            memory: Memory::new(Context::new(device, driver, arenas)),
+            pending: PendingFrees::default(),
+            hooks: Hooks::default(),
+            host_settings: Arc::new(HostSettings::new(&config)),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn arenas(&self) -> &Arenas {
+        &self.memory.context.arenas
+    }
+
+    pub(super) fn driver(&self) -> &dyn Driver {
+        &*self.memory.context.driver
+    }
+
+    #[inline(always)]
+    pub(super) fn allocate(&self, bytes: NonZeroU64, stream: StreamId) -> Result<AllocatedBlock> {
+        if bytes.get() >= TOO_LARGE {
+            return Err(self.too_large(bytes));
+        }
+        if self.pending.may_have_any() {
+            self.pending.poll(&self.memory, stream)?;
+        }
+        let mut arena = self.arenas().of(stream).lock();
+        let request = arena.request(bytes);
+        if !arena.is_plain() {
+            return self.allocate_on_slow_path(arena, request, stream);
+        }
+        match arena.take_plain(&request, self.arenas().clock(request.pool)) {
+            Ok(Some(block)) => Ok(block),
+            Ok(None) => self.after_plain_miss(arena, request, stream),
+            Err(NeedsSettling) => self.allocate_settled(arena, request, stream),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn free(&self, stream: StreamId, block: BlockId) {
+        let mut arena = self.arenas().of(stream).lock();
+        let clock = self.arenas().clock(arena.pool_of(block));
+        if !(arena.is_plain() && arena.free_plain(block, clock)) {
+            self.free_on_slow_path(arena, block);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn record_use(&self, arena: StreamId, block: BlockId, user: StreamId) {
+        self.arenas().of(arena).lock().record_use(block, user);
+    }
+
+    pub(super) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::InvalidFraction(fraction));
+        }
+        let mut statistics = self.arenas().statistics();
+        statistics.set_fraction(fraction, self.driver().properties().total_memory);
+        statistics.note(|| HistoryAction::MemoryFractionChanged(fraction));
+        drop(statistics);
+        self.arenas().drop_discarded();
+        Ok(())
+    }
+
+    pub(super) fn set_config(&self, config: AllocatorConfig) {
+        self.arenas().set_config(config, &self.host_settings);
+        self.arenas().drop_discarded();
+    }
+}

@@ -1,0 +1,104 @@
+//! The driver of one device without its types: what the allocator asks of it, and nothing else. Only here are segments and pages
+//! taken from a driver and given back.
+
+mod chunks;
+mod of_backend;
+mod reservations;
+
+use std::num::NonZeroU64;
+
+pub(crate) use self::chunks::{Chunks, Site};
+pub(crate) use self::of_backend::DriverOf;
+pub(crate) use self::reservations::Reservations;
+use super::arena::DetachedSegment;
+use super::blocks::Base;
+use crate::backend::DriverResult;
+use crate::types::{DeviceProperties, MemoryInfo, StreamId};
+use crate::virtual_memory::Pages;
+
+/// The number of an event of a [`Driver`], to be [put back](Driver::put_back).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventNumber(u32);
+
+/// What the allocator asks of a driver.
+pub(crate) trait Driver: Send + Sync {
+    fn properties(&self) -> &DeviceProperties;
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo>;
+
+    /// Takes a segment.
+    fn alloc(&self, size: u64) -> DriverResult<Base>;
+
+    /// Gives a segment back.
+    fn dealloc(&self, segment: DetachedSegment);
+
+    /// Address space and memory apart, where the backend offers them.
+    fn address_space(&self) -> Option<&dyn AddressSpace>;
+
+    fn is_capturing(&self, stream: StreamId) -> DriverResult<bool>;
+
+    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: then there
+    /// can be none.
+    fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
+
+    fn is_complete(&self, event: EventNumber) -> DriverResult<bool>;
+
+    /// Waits for an event on the host. Errors of the work before it are for those who wait for that work.
+    fn wait_until_over(&self, event: EventNumber) -> DriverResult<()>;
+
+    /// Makes a stream wait for an event on the device.
+    fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()>;
+
+    /// An event is no longer needed.
+    fn put_back(&self, event: EventNumber);
+}
+
+/// [`VirtualMemory`](crate::VirtualMemory) without its pointers: addresses are the start of a reservation, and bytes from there on.
+#[allow(unsafe_code)] // as there
+pub(crate) trait AddressSpace: Send + Sync {
+    fn granularity(&self) -> NonZeroU64;
+
+    fn maps_twice(&self) -> bool;
+
+    fn reserve(&self, len: NonZeroU64) -> DriverResult<Base>;
+
+    /// # Safety
+    /// As [`VirtualMemory::release`](crate::VirtualMemory::release).
+    unsafe fn release(&self, at: Base, len: NonZeroU64);
+
+    fn create(&self, len: NonZeroU64) -> DriverResult<Pages>;
+
+    /// # Safety
+    /// As [`VirtualMemory::destroy`](crate::VirtualMemory::destroy).
+    unsafe fn destroy(&self, pages: Pages);
+
+    /// # Safety
+    /// As [`VirtualMemory::map`](crate::VirtualMemory::map).
+    unsafe fn map(&self, at: Base, offset: u64, pages: &Pages) -> DriverResult<()>;
+
+    /// # Safety
+    /// As [`VirtualMemory::unmap`](crate::VirtualMemory::unmap).
+    unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()>;
+}
+
+/// Takes memory of these lengths, all of it before any is mapped: the rule is that memory has run out, and that is known sooner
+/// so. With an error, none.
+fn create_all(driver: &dyn AddressSpace, lens: impl Iterator<Item = NonZeroU64>) -> DriverResult<Vec<Pages>> {
+    let mut created = Vec::with_capacity(lens.size_hint().0);
+    for len in lens {
+        match driver.create(len) {
+            Ok(pages) => created.push(pages),
+            Err(error) => {
+                created.into_iter().for_each(|pages| destroy(driver, pages));
+                return Err(error);
+            }
+        }
+    }
+    Ok(created)
+}
+
+#[allow(unsafe_code)] // as above
+fn destroy(driver: &dyn AddressSpace, pages: Pages) {
+    // SAFETY: They are of one `create`, mapped nowhere, and owned here.
+    unsafe { driver.destroy(pages) }
+}

@@ -1,0 +1,173 @@
+//! The driver that a backend is.
+#![allow(unsafe_code)] // the calls that give memory back
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{AddressSpace, Driver, EventNumber};
+use crate::alloc::arena::DetachedSegment;
+use crate::alloc::blocks::Base;
+use crate::backend::{Backend, DevicePtr, DriverResult, EventFlags};
+use crate::stream::{Stream, Streams};
+use crate::sync::{OwnedLock, Table};
+use crate::types::{DeviceProperties, MemoryInfo, StreamId};
+use crate::virtual_memory::{Pages, VirtualMemory};
+
+/// A backend, its streams, and the events that the allocator records there.
+pub(crate) struct DriverOf<B: Backend> {
+    backend: &'static B,
+    streams: &'static Streams<B>,
+    address_space: Option<SpaceOf<B>>,
+    /// By number. They are used again, since making one costs.
+    events: Table<B::Event>,
+    made: AtomicU32,
+    idle: OwnedLock<Vec<EventNumber>>,
+}
+
+struct SpaceOf<B: Backend>(&'static dyn VirtualMemory<B::Ptr>);
+
+impl<B: Backend> DriverOf<B> {
+    pub(crate) fn new(backend: &'static B, streams: &'static Streams<B>) -> Self {
+        Self {
+            backend,
+            streams,
+            address_space: backend.virtual_memory().map(SpaceOf),
+            events: Table::new(),
+            made: AtomicU32::new(0),
+            idle: OwnedLock::new(Vec::new()),
+        }
+    }
+
+    fn stream(&self, id: StreamId) -> Stream<B> {
+        let Some(stream) = self.streams.get(id) else { unreachable!("every number is of a stream") };
+        stream
+    }
+
+    fn event(&self, number: EventNumber) -> &B::Event {
+        let Some(event) = self.events.get(number.0) else { unreachable!("every number is of an event") };
+        event
+    }
+
+    fn make_event(&self) -> DriverResult<EventNumber> {
+        let event = self.backend.event(EventFlags::default())?;
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        self.events.get_or_init(number, || event);
+        Ok(EventNumber(number))
+    }
+}
+
+/// The pointer of an allocator's segment, which [`Driver::alloc`] or [`AddressSpace::reserve`] of this backend gave.
+fn ptr<B: Backend>(base: Base) -> B::Ptr {
+    // SAFETY: The only bases that an allocator has are those that its own driver made, of this backend's pointers.
+    unsafe { base.ptr() }
+}
+
+/// Lengths are never 0: sizes are rounded up to at least 512 bytes.
+fn len(size: u64) -> NonZeroU64 {
+    NonZeroU64::new(size).unwrap_or(NonZeroU64::MIN)
+}
+
+impl<B: Backend> Driver for DriverOf<B> {
+    fn properties(&self) -> &DeviceProperties {
+        self.backend.properties()
+    }
+
+    fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        self.backend.memory_info()
+    }
+
+    fn alloc(&self, size: u64) -> DriverResult<Base> {
+        self.backend.alloc(len(size)).map(Base::new)
+    }
+
+    fn dealloc(&self, segment: DetachedSegment) {
+        // SAFETY: A `DetachedSegment` is made only by `Store::detach_segment`, which removes the segment, as `alloc` gave it, so
+        // that it is given back once. All of it was free, so no work on it is submitted any more.
+        unsafe { self.backend.dealloc(ptr::<B>(segment.base), len(segment.size)) }
+    }
+
+    fn address_space(&self) -> Option<&dyn AddressSpace> {
+        self.address_space.as_ref().map(|space| space as &dyn AddressSpace)
+    }
+
+    fn is_capturing(&self, stream: StreamId) -> DriverResult<bool> {
+        self.backend.is_capturing(self.stream(stream).native())
+    }
+
+    fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>> {
+        let stream = self.stream(stream).native();
+        if self.backend.is_capturing(stream)? {
+            return Ok(None);
+        }
+        let idle = self.idle.lock_soon().pop();
+        let event = match idle {
+            Some(event) => event,
+            None => self.make_event()?,
+        };
+        match self.backend.record(self.event(event), stream) {
+            Ok(()) => Ok(Some(event)),
+            Err(error) => {
+                self.put_back(event);
+                Err(error)
+            }
+        }
+    }
+
+    fn is_complete(&self, event: EventNumber) -> DriverResult<bool> {
+        self.backend.is_complete(self.event(event))
+    }
+
+    fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
+        let event = self.event(event);
+        self.backend.wait_host(event).or_else(|error| match self.backend.is_complete(event) {
+            Ok(true) => Ok(()),
+            _ => Err(error),
+        })
+    }
+
+    fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()> {
+        self.backend.wait(self.stream(stream).native(), self.event(event))
+    }
+
+    fn put_back(&self, event: EventNumber) {
+        self.idle.lock_soon().push(event);
+    }
+}
+
+impl<B: Backend> AddressSpace for SpaceOf<B> {
+    fn granularity(&self) -> NonZeroU64 {
+        self.0.granularity()
+    }
+
+    fn maps_twice(&self) -> bool {
+        self.0.maps_twice()
+    }
+
+    fn reserve(&self, len: NonZeroU64) -> DriverResult<Base> {
+        self.0.reserve(len).map(Base::new)
+    }
+
+    unsafe fn release(&self, at: Base, len: NonZeroU64) {
+        // SAFETY: What the caller promises.
+        unsafe { self.0.release(ptr::<B>(at), len) }
+    }
+
+    fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
+        self.0.create(len)
+    }
+
+    unsafe fn destroy(&self, pages: Pages) {
+        // SAFETY: What the caller promises.
+        unsafe { self.0.destroy(pages) }
+    }
+
+    unsafe fn map(&self, at: Base, offset: u64, pages: &Pages) -> DriverResult<()> {
+        // SAFETY: What the caller promises.
+        unsafe { self.0.map(ptr::<B>(at).offset(offset), pages) }
+    }
+
+    unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()> {
+        // SAFETY: What the caller promises.
+        unsafe { self.0.unmap(ptr::<B>(at).offset(offset), len) }
+    }
+}

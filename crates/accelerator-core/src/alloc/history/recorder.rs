@@ -1,0 +1,263 @@
+//! The recorder of a history.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
+use crate::alloc::blocks::PageRange;
+use crate::alloc::settings::AllocatorConfig;
+use crate::types::{Snapshot, StreamId};
+
+/// The newest entries, and the contexts of what is alive. Part of the device's statistics, under whose lock all that it
+/// tells of is counted: so its order is theirs.
+pub(crate) struct Recorder {
+    max_entries: usize,
+    contexts: ContextsOf,
+    entries: VecDeque<HistoryEntry>,
+    dropped: u64,
+    settings: AllocatorConfig,
+    memory_fraction: f64,
+    blocks: ByAddress,
+    segments: ByAddress,
+    /// What contexts hold is the user's, so they are dropped outside the lock.
+    discarded: Vec<HistoryContext>,
+}
+
+/// Contexts by address. The hash is a quick one: nobody chooses addresses to slow this down.
+type ByAddress = HashMap<u64, HistoryContext, BuildHasherDefault<AddressHasher>>;
+
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        // Both halves of the product, since addresses are multiples of a power of two.
+        let product = u128::from(address) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Recorder {
+    pub(crate) fn new(recording: &Recording, settings: AllocatorConfig, memory_fraction: f64) -> Self {
+        Self {
+            max_entries: recording.max_entries,
+            contexts: recording.contexts,
+            entries: VecDeque::new(),
+            dropped: 0,
+            settings,
+            memory_fraction,
+            blocks: ByAddress::default(),
+            segments: ByAddress::default(),
+            discarded: Vec::new(),
+        }
+    }
+
+    /// Goes on with other limits; what is kept already stays as far as they allow.
+    pub(crate) fn change(&mut self, recording: &Recording) {
+        self.max_entries = recording.max_entries;
+        self.contexts = recording.contexts;
+        while self.entries.len() > self.max_entries {
+            self.drop_oldest();
+        }
+    }
+
+    pub(crate) fn allocated(
+        &mut self,
+        address: u64,
+        requested: u64,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+    ) {
+        Self::keep(&mut self.blocks, address, context.as_ref(), &mut self.discarded);
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::Alloc, address, requested, stream, context);
+    }
+
+    /// A block was freed by its user: `completed`, and no other stream uses it.
+    pub(crate) fn freed(
+        &mut self,
+        address: u64,
+        requested: u64,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+        completed: bool,
+    ) {
+        let (time, context) = (now(), self.of_free(address, context));
+        if completed {
+            self.push_at(time, HistoryAction::FreeRequested, address, requested, stream, context.clone());
+            self.push_at(time, HistoryAction::FreeCompleted, address, requested, stream, context);
+            Self::keep(&mut self.blocks, address, None, &mut self.discarded);
+        } else {
+            self.push_at(time, HistoryAction::FreeRequested, address, requested, stream, context);
+        }
+    }
+
+    /// No other stream uses a block any more that was freed before.
+    pub(crate) fn free_completed(&mut self, address: u64, requested: u64, stream: StreamId) {
+        let context = self.of_free(address, None);
+        self.push(HistoryAction::FreeCompleted, address, requested, stream, context);
+        Self::keep(&mut self.blocks, address, None, &mut self.discarded);
+    }
+
+    pub(crate) fn segment_made(
+        &mut self,
+        address: u64,
+        size: u64,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+    ) {
+        Self::keep(&mut self.segments, address, context.as_ref(), &mut self.discarded);
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::SegmentAlloc, address, size, stream, context);
+    }
+
+    pub(crate) fn segment_given_back(&mut self, address: u64, size: u64, stream: StreamId) {
+        let context = self.segments.remove(&address);
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::SegmentFree, address, size, stream, context);
+    }
+
+    /// Pages were mapped so many bytes behind the start of their segment. As in PyTorch the first of all stand for the segment.
+    pub(crate) fn pages_mapped(
+        &mut self,
+        address: u64,
+        range: PageRange,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+    ) {
+        if range.offset == 0 {
+            Self::keep(&mut self.segments, address, context.as_ref(), &mut self.discarded);
+        }
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::SegmentMap, address, range.len, stream, context);
+    }
+
+    pub(crate) fn pages_unmapped(&mut self, address: u64, size: u64, stream: StreamId) {
+        let context = self.segments.remove(&address);
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::SegmentUnmap, address, size, stream, context);
+    }
+
+    pub(crate) fn out_of_memory(
+        &mut self,
+        size: u64,
+        stream: StreamId,
+        device_free: u64,
+        context: Option<HistoryContext>,
+    ) {
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(HistoryAction::OutOfMemory { device_free }, 0, size, stream, context);
+    }
+
+    /// Somebody looked while so many bytes were active.
+    pub(crate) fn looked(&mut self, active: u64) {
+        self.push(HistoryAction::Snapshot, 0, active, StreamId::DEFAULT, None);
+    }
+
+    /// What concerns neither a block nor a segment.
+    pub(crate) fn note(&mut self, action: HistoryAction) {
+        self.push(action, 0, 0, StreamId::DEFAULT, None);
+    }
+
+    /// What to drop once the lock is let go.
+    pub(crate) fn discarded(&mut self) -> Vec<HistoryContext> {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// All of it, beside what the allocator holds now.
+    pub(crate) fn history(&self, snapshot: Snapshot) -> History {
+        History {
+            snapshot,
+            entries: self.entries.iter().cloned().collect(),
+            dropped: self.dropped,
+            settings: self.settings,
+            memory_fraction: self.memory_fraction,
+            block_contexts: self.blocks.iter().map(|(at, context)| (*at, Arc::clone(context))).collect(),
+            segment_contexts: self.segments.iter().map(|(at, context)| (*at, Arc::clone(context))).collect(),
+        }
+    }
+
+    /// The context of what is at an address now, if it has one.
+    fn keep(
+        contexts: &mut ByAddress,
+        address: u64,
+        context: Option<&HistoryContext>,
+        discarded: &mut Vec<HistoryContext>,
+    ) {
+        let before = match context {
+            Some(context) => contexts.insert(address, Arc::clone(context)),
+            None if contexts.is_empty() => None, // nothing to look for
+            None => contexts.remove(&address),
+        };
+        discarded.extend(before);
+    }
+
+    /// A free's own context, where frees have one, else that of the allocation.
+    fn of_free(&mut self, address: u64, context: Option<HistoryContext>) -> Option<HistoryContext> {
+        let own = self.of_entry(context, ContextsOf::All);
+        let of_allocation =
+            || self.blocks.get(&address).filter(|_| self.contexts >= ContextsOf::Alloc).cloned();
+        own.or_else(of_allocation)
+    }
+
+    /// The context, where entries keep it from this level on.
+    fn of_entry(&mut self, context: Option<HistoryContext>, level: ContextsOf) -> Option<HistoryContext> {
+        if self.contexts >= level {
+            return context;
+        }
+        self.discarded.extend(context);
+        None
+    }
+
+    fn push(
+        &mut self,
+        action: HistoryAction,
+        address: u64,
+        size: u64,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+    ) {
+        self.push_at(now(), action, address, size, stream, context);
+    }
+
+    fn push_at(
+        &mut self,
+        time: u64,
+        action: HistoryAction,
+        address: u64,
+        size: u64,
+        stream: StreamId,
+        context: Option<HistoryContext>,
+    ) {
+        self.entries.push_back(HistoryEntry { action, address, size, stream, time, context });
+        if self.entries.len() > self.max_entries {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some(entry) = self.entries.pop_front() else { return };
+        self.dropped += 1;
+        match entry.action {
+            HistoryAction::SettingsChanged(config) => self.settings = *config,
+            HistoryAction::MemoryFractionChanged(fraction) => self.memory_fraction = fraction,
+            _ => {}
+        }
+        self.discarded.extend(entry.context);
+    }
+}
+
+fn now() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since_1970.as_secs() * 1_000_000_000 + u64::from(since_1970.subsec_nanos())
+}

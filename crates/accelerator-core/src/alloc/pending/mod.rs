@@ -1,0 +1,245 @@
+//! Freed blocks that other streams still use, until their events are complete.
+
+mod queues;
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use self::queues::{EventQueues, PendingBlock};
+use super::arena::Arena;
+use super::arenas::Parameters;
+use super::blocks::{BlockId, Users};
+use super::driver::EventNumber;
+use super::source::{Context, Memory};
+use crate::backend::DriverResult;
+use crate::sync::{Guard, InFlight, OwnedLock, Step, lock};
+use crate::types::{Result, StreamId};
+
+/// The freed blocks that other streams still use.
+#[derive(Default)]
+pub(crate) struct PendingFrees {
+    /// Held by the one thread that goes through them, driver calls included, or for a moment by one that puts a use in. An
+    /// allocation that finds them held goes on without: only a thread that must wait for memory anyway waits for it.
+    queues: OwnedLock<Queues>,
+    /// Whether they may have any: the warm path looks here. Set by the thread that holds them.
+    queued: AtomicBool,
+    /// Uses that have come while another thread held the queues.
+    arrived: Mutex<Vec<Arrived>>,
+    /// Whether there are any: the warm path looks here too. Set by the thread that holds those.
+    has_arrived: AtomicBool,
+    /// Frees that are on their way there.
+    recording: InFlight,
+}
+
+/// A use of a freed block; without an event, if the driver would not record one.
+struct Arrived {
+    user: StreamId,
+    event: Option<EventNumber>,
+    block: PendingBlock,
+}
+
+#[derive(Default)]
+struct Queues {
+    recorded: EventQueues<EventNumber>,
+    /// Uses whose event the driver would not record; tried again each time.
+    unrecorded: VecDeque<(StreamId, PendingBlock)>,
+    /// Empty. Its memory is used in turn with that of those who have arrived.
+    arriving: Vec<Arrived>,
+}
+
+impl Queues {
+    fn push(&mut self, Arrived { user, event, block }: Arrived) {
+        match event {
+            Some(event) => self.recorded.push_back(user, event, block),
+            None => self.unrecorded.push_back((user, block)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.unrecorded.is_empty()
+    }
+}
+
+impl PendingFrees {
+    /// Whether there may be any: one look for the warm path.
+    #[inline(always)]
+    pub(crate) fn may_have_any(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) | self.has_arrived.load(Ordering::Relaxed)
+    }
+
+    /// A free begins that will [wait](Self::await_uses). Called before the arena is let go: until the events are in their queues
+    /// the block is nowhere.
+    pub(crate) fn begin(&self) -> Step<'_> {
+        self.recording.begin()
+    }
+
+    /// A freed block waits for these streams. PyTorch: `insert_events`.
+    pub(crate) fn await_uses(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: &Users) {
+        users.for_each(|user| {
+            let event = context.driver.record(user).ok().flatten();
+            self.enter(Arrived { user, event, block });
+        });
+        drop(begun);
+    }
+
+    /// Puts a use into its queue; while another thread goes through those, to where it will be found.
+    fn enter(&self, arrived: Arrived) {
+        if let Some(mut queues) = self.queues.try_lock() {
+            self.queued.store(true, Ordering::Relaxed);
+            self.take_in(&mut queues);
+            queues.push(arrived);
+        } else {
+            let mut all = lock(&self.arrived);
+            all.push(arrived);
+            self.has_arrived.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes those in that have arrived.
+    #[inline(always)]
+    fn take_in(&self, queues: &mut Queues) {
+        if self.has_arrived.load(Ordering::Acquire) {
+            self.take_in_arrived(queues);
+        }
+    }
+
+    #[cold]
+    fn take_in_arrived(&self, queues: &mut Queues) {
+        let mut arriving = std::mem::take(&mut queues.arriving);
+        let mut arrived = lock(&self.arrived);
+        std::mem::swap(&mut *arrived, &mut arriving);
+        self.has_arrived.store(false, Ordering::Relaxed);
+        drop(arrived);
+        arriving.drain(..).for_each(|arrived| queues.push(arrived));
+        queues.arriving = arriving;
+    }
+
+    /// Frees the blocks whose events are complete, without waiting, unless work of this stream is being captured: drivers refuse
+    /// the question then. PyTorch: `process_events`.
+    #[inline(never)]
+    pub(crate) fn poll(&self, memory: &Memory, stream: StreamId) -> Result<()> {
+        let Some(mut queues) = self.queues.try_lock() else { return Ok(()) };
+        let Context { driver, .. } = &memory.context;
+        if driver.is_capturing(stream).map_err(|error| memory.context.error(error))? {
+            return Ok(());
+        }
+        self.take_events(memory, &mut queues, |event| driver.is_complete(event))
+    }
+
+    /// Waits for all events and frees their blocks. PyTorch: `synchronize_and_free_events`.
+    pub(crate) fn wait_for_all(&self, memory: &Memory) -> Result<()> {
+        let Context { driver, arenas, .. } = &memory.context;
+        arenas.statistics().totals.num_sync_all_streams += 1;
+        self.recording.wait();
+        let wait = |event| driver.wait_until_over(event).map(|()| true);
+        self.take_events(memory, &mut self.queues.lock(), wait)
+    }
+
+    /// Goes through the queues, each from its oldest event to the first that is not over.
+    fn take_events(
+        &self,
+        memory: &Memory,
+        queues: &mut Queues,
+        is_over: impl Fn(EventNumber) -> DriverResult<bool>,
+    ) -> Result<()> {
+        self.take_in_and_record(&memory.context, queues)?;
+        let mut all = queues.recorded.iter_mut();
+        let taken = all.try_for_each(|queue| take_events_of(memory, queue, &is_over));
+        drop(all);
+        self.queued.store(!queues.is_empty(), Ordering::Relaxed);
+        taken.map_err(|error| memory.context.error(error))
+    }
+
+    /// Makes the stream wait on the device for the uses of the smallest pending block of its own that can serve the
+    /// request, and frees that block. Whether there was one.
+    pub(crate) fn reuse_by_device_wait(&self, memory: &Memory, wanted: &Parameters) -> Result<bool> {
+        let context = &memory.context;
+        let Some(mut queues) = self.queues.try_lock() else { return Ok(false) };
+        self.take_in_and_record(context, &mut queues)?;
+        let Some(chosen) = smallest_pending(context, &queues, wanted) else { return Ok(false) };
+        let mut uses = queues.recorded.take_all_of(chosen).into_iter();
+        while let Some((user, event)) = uses.next() {
+            // An event that the driver will not wait for on the device is waited for here instead.
+            let ordered = context
+                .driver
+                .wait_on_device(wanted.stream, event)
+                .or_else(|_| context.driver.wait_until_over(event));
+            if let Err(error) = ordered {
+                for (user, event) in std::iter::once((user, event)).chain(uses) {
+                    queues.recorded.push_back(user, event, chosen);
+                }
+                return Err(context.error(error));
+            }
+            context.driver.put_back(event);
+            use_over(memory, chosen);
+        }
+        Ok(true)
+    }
+
+    /// Takes those in that have arrived, and has the driver record for those for which it would not before.
+    #[inline(always)]
+    fn take_in_and_record(&self, context: &Context, queues: &mut Queues) -> Result<()> {
+        self.take_in(queues);
+        self.queued.store(true, Ordering::Relaxed); // until somebody has seen that there are none
+        if queues.unrecorded.is_empty() { Ok(()) } else { record_again(context, queues) }
+    }
+}
+
+fn take_events_of(
+    memory: &Memory,
+    queue: &mut VecDeque<(EventNumber, PendingBlock)>,
+    is_over: impl Fn(EventNumber) -> DriverResult<bool>,
+) -> DriverResult<()> {
+    while let Some((event, _)) = queue.front() {
+        if !is_over(*event)? {
+            break;
+        }
+        if let Some((event, block)) = queue.pop_front() {
+            memory.context.driver.put_back(event);
+            use_over(memory, block);
+        }
+    }
+    Ok(())
+}
+
+fn smallest_pending(context: &Context, queues: &Queues, wanted: &Parameters) -> Option<PendingBlock> {
+    let arena = context.arenas.of(wanted.arena).lock();
+    let here = queues.recorded.blocks().filter(|block| block.arena == wanted.arena);
+    let own = here.filter(|pending| arena.stream_of(pending.block) == wanted.stream);
+    let fitting = own.filter(|pending| arena.could_serve(pending.block, &wanted.request));
+    fitting.min_by_key(|pending| arena.block(pending.block).size)
+}
+
+#[cold]
+fn record_again(context: &Context, queues: &mut Queues) -> Result<()> {
+    for _ in 0..queues.unrecorded.len() {
+        let Some((user, block)) = queues.unrecorded.pop_front() else { break };
+        match context.driver.record(user) {
+            Ok(event) => queues.push(Arrived { user, event, block }),
+            Err(error) => {
+                queues.unrecorded.push_front((user, block));
+                return Err(context.error(error));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn use_over(memory: &Memory, PendingBlock { arena, block }: PendingBlock) {
+    let arenas = memory.arenas();
+    let mut arena = arenas.of(arena).lock();
+    let clock = arenas.clock(arena.pool_of(block));
+    if arena.takes_slow_path() || arena.use_completed(block, clock).is_err() {
+        use_over_on_slow_path(memory, arena, block, clock);
+    }
+}
+
+#[cold]
+fn use_over_on_slow_path(memory: &Memory, arena: Guard<'_, Arena>, block: BlockId, clock: u32) {
+    let (stream, caching) = (arena.stream(), arena.config().caching);
+    let is_free = memory.arenas().enter(arena).use_completed(block, clock);
+    if is_free && !caching {
+        memory.release_uncached(stream);
+    }
+}

@@ -1,0 +1,195 @@
+//! One queue of events per stream, so that a slow stream holds back no other.
+
+use std::collections::VecDeque;
+
+use crate::alloc::blocks::BlockId;
+use crate::types::StreamId;
+
+/// A freed block of the device, and the stream that it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PendingBlock {
+    pub(crate) arena: StreamId,
+    pub(crate) block: BlockId,
+}
+
+/// The queues by the stream that uses the blocks, each from its oldest event. Empty ones stay, for their memory.
+///
+/// The order in which streams are gone through decides which neighbours merge first, and that shows in the accumulated
+/// `inactive_split` statistics. PyTorch's order is that of a hash table by stream handle, which doubles when it is half
+/// full. Ours is the same, with the handles that streams have on the device that we compare with, so that those
+/// statistics are equal too.
+pub(crate) struct EventQueues<E, T = PendingBlock> {
+    queues: Vec<Queue<E, T>>,
+    /// The logarithm of the table's size.
+    bits: u32,
+}
+
+struct Queue<E, T> {
+    user: StreamId,
+    /// In the table.
+    slot: u64,
+    events: VecDeque<(E, T)>,
+}
+
+impl<E, T> Default for EventQueues<E, T> {
+    fn default() -> Self {
+        Self { queues: Vec::new(), bits: 0 }
+    }
+}
+
+impl<E, T> EventQueues<E, T> {
+    /// The queues in order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut VecDeque<(E, T)>> {
+        self.queues.iter_mut().map(|queue| &mut queue.events)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queues.iter().all(|queue| queue.events.is_empty())
+    }
+
+    /// What the oldest event of each stream is for.
+    pub(crate) fn oldest(&self) -> impl Iterator<Item = (StreamId, &T)> {
+        self.queues.iter().filter_map(|queue| queue.events.front().map(|(_, block)| (queue.user, block)))
+    }
+
+    pub(crate) fn push_back(&mut self, user: StreamId, event: E, block: T) {
+        self.queue(user).push_back((event, block));
+    }
+
+    /// Puts an event that is not complete back to where it was.
+    pub(crate) fn put_back(&mut self, user: StreamId, event: E, block: T) {
+        self.queue(user).push_front((event, block));
+    }
+
+    /// The oldest event of the stream.
+    pub(crate) fn pop(&mut self, user: StreamId) -> Option<(E, T)> {
+        self.queues.iter_mut().find(|queue| queue.user == user)?.events.pop_front()
+    }
+
+    #[inline]
+    fn queue(&mut self, user: StreamId) -> &mut VecDeque<(E, T)> {
+        let place = self.queues.iter().position(|queue| queue.user == user);
+        let place = match place.filter(|place| !self.queues[*place].events.is_empty()) {
+            Some(place) => place,
+            None => self.fill(user, place),
+        };
+        &mut self.queues[place].events
+    }
+
+    /// Enters a queue that is empty still, and may have a place, as if it had not been there. Its place.
+    fn fill(&mut self, user: StreamId, mut place: Option<usize>) -> usize {
+        let filled = self.queues.iter().filter(|queue| !queue.events.is_empty()).count();
+        if 2 * (filled + 1) > 1 << self.bits {
+            self.bits = (self.bits + 1).max(2);
+            for queue in &mut self.queues {
+                queue.slot = slot(queue.user, self.bits);
+            }
+            self.queues.sort_by_key(|queue| queue.slot);
+            place = self.queues.iter().position(|queue| queue.user == user);
+        }
+        let slot = place.map_or_else(|| slot(user, self.bits), |place| self.queues[place].slot);
+        let events = match place {
+            // It would come back to where it is.
+            Some(place) if self.queues.get(place + 1).is_none_or(|next| next.slot > slot) => return place,
+            Some(place) => self.queues.remove(place).events,
+            None => VecDeque::new(),
+        };
+        let place = self.queues.partition_point(|queue| queue.slot <= slot);
+        self.queues.insert(place, Queue { user, slot, events });
+        place
+    }
+}
+
+impl<E> EventQueues<E> {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = PendingBlock> {
+        self.queues.iter().flat_map(|queue| queue.events.iter().map(|(_, block)| *block))
+    }
+
+    /// Takes every event of one block off the queues.
+    pub(crate) fn take_all_of(&mut self, chosen: PendingBlock) -> Vec<(StreamId, E)> {
+        let mut taken = Vec::new();
+        for Queue { user, events, .. } in &mut self.queues {
+            for (event, block) in std::mem::take(events) {
+                match block == chosen {
+                    true => taken.push((*user, event)),
+                    false => events.push_back((event, block)),
+                }
+            }
+        }
+        taken
+    }
+}
+
+/// The slot of a stream in a table of `1 << bits` by Fibonacci hashing. PyTorch: `fibonacci_hash_policy` on
+/// `c10::Stream::hash`.
+fn slot(stream: StreamId, bits: u32) -> u64 {
+    const DEVICE_TYPE: u64 = 1 << 56;
+    const FIRST_HANDLE: u64 = 0x2000_0000_0000;
+    let hash = match u64::from(stream.get()) {
+        0 => DEVICE_TYPE,
+        number => DEVICE_TYPE | (FIRST_HANDLE + 256 * (number - 1)),
+    };
+    hash.wrapping_mul(11_400_714_819_323_198_485) >> (64 - bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+
+    /// The same without a place for queues that are empty, as the table is described.
+    #[derive(Default)]
+    struct Plain {
+        queues: Vec<(StreamId, Vec<u64>)>,
+        bits: u32,
+    }
+
+    impl Plain {
+        fn push_back(&mut self, user: StreamId, event: u64) {
+            if let Some((_, events)) = self.queues.iter_mut().find(|(stream, _)| *stream == user) {
+                return events.push(event);
+            }
+            if 2 * (self.queues.len() + 1) > 1 << self.bits {
+                self.bits = (self.bits + 1).max(2);
+                self.queues.sort_by_key(|(stream, _)| slot(*stream, self.bits));
+            }
+            let own = slot(user, self.bits);
+            let place = self.queues.partition_point(|(stream, _)| slot(*stream, self.bits) <= own);
+            self.queues.insert(place, (user, vec![event]));
+        }
+
+        fn pop(&mut self, user: StreamId) -> Option<u64> {
+            let place = self.queues.iter().position(|(stream, _)| *stream == user)?;
+            let event = self.queues[place].1.remove(0);
+            if self.queues[place].1.is_empty() {
+                self.queues.remove(place);
+            }
+            Some(event)
+        }
+    }
+
+    #[test]
+    fn queues_that_are_empty_change_no_order() {
+        for seed in 0..200 {
+            let mut random = Rng::with_seed(seed);
+            let (mut queues, mut plain) = (EventQueues::<u64, ()>::default(), Plain::default());
+            let streams = 1 + random.u64(..40);
+            for event in 0..600 {
+                let user = StreamId(random.u64(..streams) as u32);
+                if random.bool() {
+                    queues.push_back(user, event, ());
+                    plain.push_back(user, event);
+                } else {
+                    assert_eq!(queues.pop(user).map(|(event, ())| event), plain.pop(user));
+                }
+                let events =
+                    queues.iter_mut().map(|events| events.iter().map(|(event, ())| *event).collect());
+                let filled: Vec<Vec<u64>> = events.filter(|events: &Vec<u64>| !events.is_empty()).collect();
+                let expected: Vec<Vec<u64>> = plain.queues.iter().map(|(_, events)| events.clone()).collect();
+                assert_eq!(filled, expected, "seed {seed}, event {event}");
+                assert_eq!(queues.is_empty(), expected.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The allocator's settings, and the strings that they are read from.
+
+use std::fmt;
+
+use super::text::{Settings, Value};
+use crate::types::{Error, MIB, Result};
+
+/// What an allocator is set to. PyTorch: `PYTORCH_ALLOC_CONF`.
+///
+/// [`updated`](Self::updated) reads PyTorch's strings. As in PyTorch 2.15 a new string sets `max_split_size_mb`,
+/// `roundup_power2_divisions` and `garbage_collection_threshold` back to their defaults where it omits them, and
+/// `max_non_split_rounding_mb` to `large_segment_size_mb`; it leaves the other keys as they were.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AllocatorConfig {
+    /// Blocks of this size or more are not split; `u64::MAX`: all may be. `max_split_size_mb`, in bytes.
+    pub max_split_size: u64,
+    /// A request of `max_split_size` or more takes no block larger by this much or more.
+    /// `max_non_split_rounding_mb`, in bytes.
+    pub max_non_split_rounding: u64,
+    /// Share of the memory that the fraction allows, from which old unsplit blocks are released ahead of a driver
+    /// allocation; 0: never. Has no effect without a memory fraction below 1. `garbage_collection_threshold`.
+    pub garbage_collection_threshold: f64,
+    /// How requests are rounded up. `roundup_power2_divisions`.
+    pub roundup_power2_divisions: RoundupDivisions,
+    /// Segment for a request over 1 MiB and under 10 MiB, and page of an expandable segment of the large pool.
+    /// `large_segment_size_mb`, in bytes.
+    pub large_segment_size: u64,
+    /// Whether new memory is mapped into expandable segments, where the backend has virtual memory. `expandable_segments`.
+    pub expandable_segments: bool,
+    /// What new memory is made for and where requests go. A key of ours: `policy`.
+    pub policy: Policy,
+    /// Memory fraction that an allocator starts with; later it is
+    /// [`set_memory_fraction`](crate::CachingAllocator::set_memory_fraction)'s. `per_process_memory_fraction`.
+    pub memory_fraction: f64,
+    /// Whether a request that would bring what is reserved over `memory_fraction` of the device, as it is set at that
+    /// time, fails at once, without the cache being released. `throw_on_cudamalloc_oom`.
+    pub reject_ahead_of_driver: bool,
+    /// Whether a block that other streams still use may be reused on a miss by letting its stream wait for them on
+    /// the device. Off, as in PyTorch, it comes back when the host sees their events complete. A key of ours:
+    /// `device_side_reuse`.
+    pub device_side_reuse: bool,
+    /// Whether freed memory is kept. Off, every request gets a segment of its own, which goes back when it is
+    /// freed. A key of ours: `caching`; PyTorch has the environment variable `PYTORCH_NO_CUDA_MEMORY_CACHING`.
+    pub caching: bool,
+    /// Larger requests of pinned host memory are not rounded up to a power of two; `u64::MAX`: all are.
+    /// `pinned_max_round_threshold_mb`, in bytes.
+    pub pinned_max_round_threshold: u64,
+    /// Larger blocks of pinned host memory are not kept: nor are their requests rounded up. `u64::MAX`: all are kept.
+    /// `pinned_max_cached_size_mb`, in bytes.
+    pub pinned_max_cached_size: u64,
+    /// Whether a thread of its own looks for pinned host memory that streams are done with, instead of each allocation
+    /// of such memory. `pinned_use_background_threads`.
+    pub pinned_use_background_threads: bool,
+}
+
+impl Default for AllocatorConfig {
+    fn default() -> Self {
+        Self {
+            max_split_size: u64::MAX,
+            max_non_split_rounding: 20 * MIB,
+            garbage_collection_threshold: 0.0,
+            roundup_power2_divisions: RoundupDivisions::default(),
+            large_segment_size: 20 * MIB,
+            expandable_segments: false,
+            policy: Policy::Pytorch,
+            memory_fraction: 1.0,
+            reject_ahead_of_driver: false,
+            device_side_reuse: false,
+            caching: true,
+            pinned_max_round_threshold: u64::MAX,
+            pinned_max_cached_size: u64::MAX,
+            pinned_use_background_threads: false,
+        }
+    }
+}
+
+impl AllocatorConfig {
+    /// The settings after this string, `key:value,key:[a:b,c:d]`, white space ignored.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSetting`] for an unknown key, a value out of range and a malformed string.
+    pub fn updated(&self, settings: &str) -> Result<Self> {
+        self.read(settings).map_err(|reason| Error::InvalidSetting { settings: settings.to_owned(), reason })
+    }
+
+    /// The settings of the environment: `ACCELERATOR_ALLOC_CONF`, else `PYTORCH_ALLOC_CONF`, else the defaults.
+    ///
+    /// # Errors
+    /// As [`updated`](Self::updated).
+    pub fn from_environment() -> Result<Self> {
+        let settings = ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]
+            .into_iter()
+            .find_map(std::env::var_os)
+            .unwrap_or_default();
+        Self::default().updated(&settings.to_string_lossy())
+    }
+
+    fn read(&self, text: &str) -> Result<Self, String> {
+        let defaults = Self::default();
+        let mut config = Self {
+            max_split_size: defaults.max_split_size,
+            garbage_collection_threshold: defaults.garbage_collection_threshold,
+            roundup_power2_divisions: defaults.roundup_power2_divisions,
+            ..*self
+        };
+        let settings = Settings::parse(text)?;
+        for (key, value) in settings.pairs() {
+            config.set(key, value)?;
+        }
+        let segment = config.large_segment_size;
+        if !settings.contains("max_non_split_rounding_mb") {
+            config.max_non_split_rounding = segment;
+        }
+        for (key, size) in [
+            ("max_split_size_mb", config.max_split_size),
+            ("max_non_split_rounding_mb", config.max_non_split_rounding),
+        ] {
+            if settings.contains(key) && size < segment {
+                return Err(format!(
+                    "`{key}` must be at least large_segment_size_mb, which is {}",
+                    segment / MIB
+                ));
+            }
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
+        match key {
+            "max_split_size_mb" => self.max_split_size = value.mebibytes(key)?,
+            "max_non_split_rounding_mb" => self.max_non_split_rounding = value.mebibytes(key)?,
+            "large_segment_size_mb" => {
+                self.large_segment_size = value.mebibytes(key)?;
+                if self.large_segment_size <= 10 * MIB {
+                    return Err("`large_segment_size_mb` must be more than 10".to_owned());
+                }
+            }
+            "garbage_collection_threshold" => {
+                self.garbage_collection_threshold = value.number(key)?;
+                if !(self.garbage_collection_threshold > 0.0 && self.garbage_collection_threshold < 1.0) {
+                    return Err(
+                        "`garbage_collection_threshold` must lie between 0 and 1, both excluded".to_owned()
+                    );
+                }
+            }
+            "per_process_memory_fraction" => {
+                self.memory_fraction = value.number(key)?;
+                if !(0.0..=1.0).contains(&self.memory_fraction) {
+                    return Err("`per_process_memory_fraction` must lie between 0 and 1".to_owned());
+                }
+            }
+            "roundup_power2_divisions" => self.roundup_power2_divisions = RoundupDivisions::read(value)?,
+            "throw_on_cudamalloc_oom" => self.reject_ahead_of_driver = value.boolean(key)?,
+            "device_side_reuse" => self.device_side_reuse = value.boolean(key)?,
+            "caching" => self.caching = value.boolean(key)?,
+            "expandable_segments" => self.expandable_segments = value.boolean(key)?,
+            "policy" => self.policy = Policy::read(value)?,
+            "pinned_max_round_threshold_mb" => self.pinned_max_round_threshold = value.mebibytes(key)?,
+            "pinned_max_cached_size_mb" => self.pinned_max_cached_size = value.mebibytes(key)?,
+            "pinned_use_background_threads" => self.pinned_use_background_threads = value.boolean(key)?,
+            _ if CUDA_ONLY.contains(&key) => {
+                return Err(format!("`{key}` is a setting of PyTorch's CUDA allocator alone, leave it out"));
+            }
+            _ => return Err(format!("unknown key `{key}`, expected one of {}", KEYS.join(", "))),
+        }
+        Ok(())
+    }
+}
+
+/// In PyTorch's notation, what is not as by default. [`updated`](AllocatorConfig::updated) of the defaults with this text gives
+/// the same settings, if they came from one text: several after another can lead to some that none gives at once.
+impl fmt::Display for AllocatorConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = self.texts();
+        let omitted = Self { max_non_split_rounding: self.large_segment_size, ..Self::default() };
+        let defaults = omitted.texts();
+        let changed = own.into_iter().zip(defaults).filter(|(own, default)| own != default);
+        let pairs: Vec<_> = changed.map(|((key, value), _)| format!("{key}:{value}")).collect();
+        f.write_str(&pairs.join(","))
+    }
+}
+
+impl AllocatorConfig {
+    fn texts(&self) -> [(&'static str, String); 14] {
+        let Self {
+            max_split_size,
+            max_non_split_rounding,
+            garbage_collection_threshold,
+            roundup_power2_divisions,
+            large_segment_size,
+            expandable_segments,
+            policy,
+            memory_fraction,
+            reject_ahead_of_driver,
+            device_side_reuse,
+            caching,
+            pinned_max_round_threshold,
+            pinned_max_cached_size,
+            pinned_use_background_threads,
+        } = self;
+        let boolean = |value: &bool| if *value { "True" } else { "False" }.to_owned();
+        let mebibytes = |value: &u64| (value / MIB).to_string();
+        [
+            ("large_segment_size_mb", mebibytes(large_segment_size)),
+            ("max_split_size_mb", mebibytes(max_split_size)),
+            ("max_non_split_rounding_mb", mebibytes(max_non_split_rounding)),
+            ("garbage_collection_threshold", garbage_collection_threshold.to_string()),
+            ("roundup_power2_divisions", roundup_power2_divisions.to_string()),
+            ("expandable_segments", boolean(expandable_segments)),
+            ("policy", policy.name().to_owned()),
+            ("per_process_memory_fraction", memory_fraction.to_string()),
+            ("throw_on_cudamalloc_oom", boolean(reject_ahead_of_driver)),
+            ("device_side_reuse", boolean(device_side_reuse)),
+            ("caching", boolean(caching)),
+            ("pinned_max_round_threshold_mb", mebibytes(pinned_max_round_threshold)),
+            ("pinned_max_cached_size_mb", mebibytes(pinned_max_cached_size)),
+            ("pinned_use_background_threads", boolean(pinned_use_background_threads)),
+        ]
+    }
+}
+
+const KEYS: [&str; 14] = [
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "large_segment_size_mb",
+    "expandable_segments",
+    "policy",
+    "garbage_collection_threshold",
+    "roundup_power2_divisions",
+    "per_process_memory_fraction",
+    "throw_on_cudamalloc_oom",
+    "device_side_reuse",
+    "caching",
+    "pinned_max_round_threshold_mb",
+    "pinned_max_cached_size_mb",
+    "pinned_use_background_threads",
+];
+
+const CUDA_ONLY: [&str; 10] = [
+    "backend",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
+    "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
+    "pinned_reserve_segment_size_mb",
+    "pinned_num_register_threads",
+    "pinned_free_catch_all",
+    "graph_capture_record_stream_reuse",
+    "expandable_segments_reserve",
+];
+
+/// How an allocator turns requests into memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// As PyTorch's allocator does, to the byte.
+    #[default]
+    Pytorch,
+    /// With little more memory than was ever asked for at once. Where the backend has virtual memory, chunks of it are put together
+    /// for requests that no free block serves; what a repeated step needs is remembered. The settings of splitting, of
+    /// segments and of garbage collection have no effect then.
+    Compact,
+}
+
+impl Policy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pytorch => "pytorch",
+            Self::Compact => "compact",
+        }
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let policies = [Self::Pytorch, Self::Compact];
+        value.one_of("policy", &policies.map(Self::name)).map(|number| policies[number])
+    }
+}
+
+/// Into how many steps each power of two is divided when a request is rounded up, by the size of the request: under
+/// 2 MiB, under 4 MiB, and so on to 32 GiB and more. 0 and 1: no such rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundupDivisions([u64; Self::INTERVALS]);
+
+impl RoundupDivisions {
+    const INTERVALS: usize = 16;
+
+    /// The divisions for a request of this size in bytes.
+    pub fn of(&self, size: u64) -> u64 {
+        let above_mebibyte = (size / MIB).checked_ilog2().unwrap_or(0) as usize;
+        self.0[above_mebibyte.min(Self::INTERVALS - 1)]
+    }
+
+    /// `4`, or a table as `[64:8,256:4,>:1]`: from 64 MiB 8, from 256 MiB 4, above that 1. The first entry counts for
+    /// all smaller sizes too; intervals between entries are not rounded, as in PyTorch.
+    fn read(value: &Value) -> Result<Self, String> {
+        let mut divisions = [0; Self::INTERVALS];
+        match value {
+            Value::Text(_) => divisions.fill(power_of_two(value.integer("roundup_power2_divisions")?)?),
+            Value::Table(entries) => {
+                let mut last = None;
+                for (from, steps) in entries {
+                    let steps = steps.integer("roundup_power2_divisions")?;
+                    let steps = if steps == 0 { 0 } else { power_of_two(steps)? };
+                    if from == ">" {
+                        divisions[last.unwrap_or(0) + 1..].fill(steps);
+                        continue;
+                    }
+                    let from = Value::Text(from.clone()).integer("roundup_power2_divisions")?;
+                    let interval = (power_of_two(from)?.ilog2() as usize).min(Self::INTERVALS - 1);
+                    if last.is_none() {
+                        divisions[..interval].fill(steps);
+                    }
+                    divisions[interval] = steps;
+                    last = Some(interval);
+                }
+            }
+        }
+        Ok(Self(divisions))
+    }
+}
+
+/// A table of all intervals, by the MiB from which each counts.
+impl fmt::Display for RoundupDivisions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries =
+            self.0.iter().enumerate().map(|(interval, steps)| format!("{}:{steps}", 1u64 << interval));
+        write!(f, "[{}]", entries.collect::<Vec<_>>().join(","))
+    }
+}
+
+fn power_of_two(value: u64) -> Result<u64, String> {
+    if value.is_power_of_two() {
+        return Ok(value);
+    }
+    Err(format!("`roundup_power2_divisions` takes powers of two, not {value}"))
+}

@@ -1,0 +1,47 @@
+//! The settings of pinned host memory, as its allocator reads them: at every call, and without a lock.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::config::AllocatorConfig;
+
+/// What of an [`AllocatorConfig`] is about pinned host memory. Shared by the two allocators of a device, so that one
+/// call changes the settings of both.
+pub(crate) struct HostSettings {
+    max_round_threshold: AtomicU64,
+    max_cached_size: AtomicU64,
+    use_background_threads: AtomicBool,
+}
+
+impl HostSettings {
+    pub(crate) fn new(config: &AllocatorConfig) -> Self {
+        Self {
+            max_round_threshold: AtomicU64::new(config.pinned_max_round_threshold),
+            max_cached_size: AtomicU64::new(config.pinned_max_cached_size),
+            use_background_threads: AtomicBool::new(config.pinned_use_background_threads),
+        }
+    }
+
+    pub(crate) fn set(&self, config: &AllocatorConfig) {
+        self.max_round_threshold.store(config.pinned_max_round_threshold, Ordering::Relaxed);
+        self.max_cached_size.store(config.pinned_max_cached_size, Ordering::Relaxed);
+        self.use_background_threads.store(config.pinned_use_background_threads, Ordering::Relaxed);
+    }
+
+    /// Bytes of the block for a request; `None`: more than there are addresses. PyTorch: `roundSize`.
+    pub(crate) fn block_size(&self, requested: NonZeroU64) -> Option<NonZeroU64> {
+        let rounds =
+            requested.get() <= self.max_round_threshold.load(Ordering::Relaxed) && self.caches(requested);
+        let size = if rounds { requested.checked_next_power_of_two()? } else { requested };
+        (size.get() <= isize::MAX as u64).then_some(size)
+    }
+
+    /// Whether a block of this size is kept when it is free.
+    pub(crate) fn caches(&self, size: NonZeroU64) -> bool {
+        size.get() <= self.max_cached_size.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn uses_background_thread(&self) -> bool {
+        self.use_background_threads.load(Ordering::Relaxed)
+    }
+}

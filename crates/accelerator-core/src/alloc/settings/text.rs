@@ -1,0 +1,123 @@
+//! The grammar of a settings string: `key:value,key:[a:b,c:d]`, white space ignored. PyTorch: `ConfigTokenizer`.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use crate::types::MIB;
+
+/// A settings string, taken apart.
+pub(crate) struct Settings(Vec<(String, Value)>);
+
+/// What stands behind a key.
+pub(crate) enum Value {
+    Text(String),
+    Table(Vec<(String, Value)>),
+}
+
+impl Settings {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let mut rest = compact.chars().peekable();
+        let mut pairs: Vec<(String, Value)> = Vec::new();
+        while rest.peek().is_some() {
+            let pair = pair(&mut rest)?;
+            pairs.push(pair);
+            match rest.next() {
+                None | Some(',') => {}
+                Some(other) => return Err(format!("expected `,` between settings, but found `{other}`")),
+            }
+        }
+        Ok(Self(pairs))
+    }
+
+    pub(crate) fn contains(&self, key: &str) -> bool {
+        self.pairs().any(|(given, _)| given == key)
+    }
+
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value))
+    }
+}
+
+fn pair(rest: &mut Peekable<Chars<'_>>) -> Result<(String, Value), String> {
+    let key = word(rest);
+    if key.is_empty() {
+        return Err(format!("expected a key{}", found(rest)));
+    }
+    if rest.next_if_eq(&':').is_none() {
+        return Err(format!("expected `:` and a value after `{key}`{}", found(rest)));
+    }
+    if rest.next_if_eq(&'[').is_some() {
+        return Ok((key.clone(), Value::Table(table(&key, rest)?)));
+    }
+    let text = word(rest);
+    if text.is_empty() {
+        return Err(format!("expected a value for `{key}`{}", found(rest)));
+    }
+    Ok((key, Value::Text(text)))
+}
+
+fn table(key: &str, rest: &mut Peekable<Chars<'_>>) -> Result<Vec<(String, Value)>, String> {
+    let mut entries = Vec::new();
+    loop {
+        if rest.next_if_eq(&']').is_some() {
+            return Ok(entries);
+        }
+        entries.push(pair(rest)?);
+        if rest.peek() != Some(&']') && rest.next_if_eq(&',').is_none() {
+            return Err(format!("expected `,` or `]` in the table of `{key}`{}", found(rest)));
+        }
+    }
+}
+
+fn word(rest: &mut Peekable<Chars<'_>>) -> String {
+    std::iter::from_fn(|| rest.next_if(|c| !",:[]".contains(*c))).collect()
+}
+
+fn found(rest: &mut Peekable<Chars<'_>>) -> String {
+    rest.peek().map_or_else(|| ", but the text ends".to_owned(), |c| format!(", but found `{c}`"))
+}
+
+impl Value {
+    pub(crate) fn integer(&self, key: &str) -> Result<u64, String> {
+        self.text(key, "a whole number")?.parse().map_err(|_| self.unexpected(key, "a whole number"))
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Result<f64, String> {
+        self.text(key, "a number")?.parse().map_err(|_| self.unexpected(key, "a number"))
+    }
+
+    pub(crate) fn boolean(&self, key: &str) -> Result<bool, String> {
+        match self.text(key, "`True` or `False`")? {
+            "True" => Ok(true),
+            "False" => Ok(false),
+            _ => Err(self.unexpected(key, "`True` or `False`")),
+        }
+    }
+
+    /// One of these words: its number among them.
+    pub(crate) fn one_of(&self, key: &str, words: &[&str]) -> Result<usize, String> {
+        let expected = format!("`{}`", words.join("` or `"));
+        let text = self.text(key, &expected)?;
+        words.iter().position(|word| *word == text).ok_or_else(|| self.unexpected(key, &expected))
+    }
+
+    /// A number of MiB, in bytes; more than fit become the most whole MiB that do.
+    pub(crate) fn mebibytes(&self, key: &str) -> Result<u64, String> {
+        Ok(self.integer(key)?.min(u64::MAX / MIB) * MIB)
+    }
+
+    fn text(&self, key: &str, expected: &str) -> Result<&str, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Table(_) => Err(self.unexpected(key, expected)),
+        }
+    }
+
+    fn unexpected(&self, key: &str, expected: &str) -> String {
+        match self {
+            Self::Text(text) => format!("`{key}` takes {expected}, not `{text}`"),
+            Self::Table(_) => format!("`{key}` takes {expected}, not a table"),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Allocation and free where one look at the arena is not enough: segments may be expandable, another policy than best fit chooses
+//! blocks, something is recorded, searches are counted for garbage collection, what is freed goes back at once, or counters need
+//! settling.
+
+use super::arena::{AllocatedBlock, Arena};
+use super::blocks::BlockId;
+use super::device::DeviceAllocator;
+use super::pending::PendingBlock;
+use super::settings::{Policy, Request};
+use super::stats::NeedsSettling;
+use crate::sync::Guard;
+use crate::types::{Result, StreamId};
+
+impl DeviceAllocator {
+    #[inline(never)]
+    pub(super) fn allocate_on_slow_path<'a>(
+        &'a self,
+        mut arena: Guard<'a, Arena>,
+        mut request: Request,
+        stream: StreamId,
+    ) -> Result<AllocatedBlock> {
+        if arena.config().policy == Policy::Compact {
+            drop(arena);
+            let shared = self.memory.compact.enter(&self.memory.context, request, stream);
+            (arena, request) = shared.unwrap_or_else(|| (self.arenas().of(stream).lock(), request));
+        }
+        if !arena.takes_slow_path() {
+            return match arena.take(&request, stream, self.arenas().clock(request.pool)) {
+                Ok(Some(block)) => Ok(block),
+                Ok(None) => self.after_plain_miss(arena, request, stream),
+                Err(NeedsSettling) => self.allocate_settled(arena, request, stream),
+            };
+        }
+        let capture = arena.capture();
+        let (arena, context) = self.arenas().captured(arena, capture);
+        let wanted = self.memory.wanted(&arena, request, stream, context);
+        match self.arenas().search(arena, &wanted.parameters) {
+            Some(block) => Ok(block),
+            None => self.after_miss(&wanted),
+        }
+    }
+
+    /// The allocation, where all that is missing is headroom.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocate_settled(
+        &self,
+        arena: Guard<'_, Arena>,
+        request: Request,
+        stream: StreamId,
+    ) -> Result<AllocatedBlock> {
+        let wanted = self.memory.wanted(&arena, request, stream, None);
+        let mut entered = self.arenas().enter(arena);
+        entered.settle();
+        let found = entered.take(&wanted.parameters, self.arenas().clock(request.pool));
+        drop(entered.leave()); // as `drop_discarded`, without its look
+        match found {
+            Some(block) => Ok(block),
+            None => self.after_miss(&wanted), // others may have entered the arena meanwhile
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn free_on_slow_path(&self, mut arena: Guard<'_, Arena>, block: BlockId) {
+        let clock = self.arenas().clock(arena.pool_of(block));
+        let users = match arena.takes_slow_path() {
+            true => return self.free_recorded(arena, block),
+            false => arena.free(block, clock),
+        };
+        match users {
+            Ok(None) => {}
+            Ok(Some(users)) => {
+                let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.stream(), block });
+                drop(arena);
+                self.pending.await_uses(&self.memory.context, begun, block, &users);
+            }
+            Err(NeedsSettling) => self.free_recorded(arena, block),
+        }
+    }
+
+    /// The free, where something is recorded, what is freed goes back at once, or counters need settling.
+    #[cold]
+    #[inline(never)]
+    fn free_recorded(&self, arena: Guard<'_, Arena>, block: BlockId) {
+        let capture = arena.capture_of_frees();
+        let (arena, context) = self.arenas().captured(arena, capture);
+        let (stream, caching) = (arena.stream(), arena.config().caching);
+        let clock = self.arenas().clock(arena.pool_of(block));
+        let mut entered = self.arenas().enter(arena);
+        let users = entered.free(block, clock, context);
+        let users = users.map(|users| (users, self.pending.begin()));
+        let discarded = entered.leave();
+        match users {
+            Some((users, begun)) => {
+                let block = PendingBlock { arena: stream, block };
+                self.pending.await_uses(&self.memory.context, begun, block, &users);
+            }
+            None if caching => {}
+            None => {
+                self.memory.release_uncached(stream);
+                self.arenas().drop_discarded();
+            }
+        }
+        drop(discarded); // as `drop_discarded`, without its look
+    }
+}

@@ -1,0 +1,186 @@
+//! How much memory is made at once, and what it is worth to make less: arithmetic.
+//!
+//! The measure of all is the peak: the most bytes that were ever asked for at once. What is reserved beyond it is the price of
+//! fragmentation, and what driver calls may save of that is weighed as a share of it.
+
+use super::plan::Effort;
+use crate::types::{MIB, PoolKind};
+
+/// From this size on a request gets no more than it needs, and its last bytes a chunk of their own: what it shares with the
+/// block behind it is then small, and the others are whole again as soon as it is freed.
+const LARGE: u64 = 24 * MIB;
+
+/// What a decision looks at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CostModel {
+    /// Bytes of all chunks.
+    pub(super) reserved: u64,
+    /// Bytes that are asked for, with those of the request.
+    pub(super) requested: u64,
+    /// The most that there ever were of those.
+    pub(super) peak: u64,
+    /// How often chunks were made.
+    pub(super) growths: u64,
+    /// How often an alias was made, or memory was given back for other.
+    pub(super) rearranged: u64,
+}
+
+impl CostModel {
+    /// Whether so much more memory is little enough not to look further.
+    pub(super) fn is_little(&self, more: u64) -> bool {
+        self.reserved + more <= self.peak + (self.peak / 100).max(16 * MIB)
+    }
+
+    /// Whether so much more memory is too much to be taken for a small price.
+    fn is_much(&self, more: u64) -> bool {
+        self.reserved + more > self.peak + (self.peak / 50).max(16 * MIB)
+    }
+
+    /// Whether `more` memory is so much that another stream's may be waited for.
+    pub(super) fn is_worth_waiting(&self, more: u64, effort: Effort) -> bool {
+        more > 0 && (effort != Effort::LongRun || self.is_much(more))
+    }
+
+    /// Whether it is worth so many more driver calls to make `saved` bytes less than `grow`.
+    pub(super) fn is_worth(&self, calls: i64, saved: i64, grow: u64) -> bool {
+        saved >= 0 && (calls <= 0 || saved as f64 >= calls as f64 * self.price(grow))
+    }
+
+    /// Bytes that a driver call must save where `grow` would be made. While the peak is rising it is high, since what is made is
+    /// needed anyway soon; and it rises with the share of aliases among what was done, since a job that never does the same again
+    /// finds no use for the old ones.
+    fn price(&self, grow: u64) -> f64 {
+        let share = match (self.is_much(grow), self.is_rising()) {
+            (false, true) => 0.004,
+            (false, false) | (true, true) => 0.001,
+            (true, false) => 0.0005,
+        };
+        share * self.rarity() * self.peak as f64
+    }
+
+    fn is_rising(&self) -> bool {
+        self.requested as f64 >= 0.98 * self.peak as f64
+    }
+
+    /// How many times as much a call must save, after what was done so far.
+    fn rarity(&self) -> f64 {
+        1.0 + (self.rearranged as f64 / (0.6 * self.growths as f64 + 16.0)).powi(4)
+    }
+
+    /// Bytes of the chunks to make for a request that lacks `grow` bytes, where its owner has `owned` in the pool.
+    pub(super) fn length(&self, grow: u64, size: u64, pool: PoolKind, owned: u64, granularity: u64) -> u64 {
+        let wanted = match pool {
+            PoolKind::Small => (2 * MIB).max(owned / 5),
+            PoolKind::Large if size >= LARGE => 0,
+            PoolKind::Large => {
+                let least = match self.is_much(0) {
+                    false => (20 * MIB).max(self.reserved / 100),
+                    true => (4 * MIB).max(3 * (self.reserved / 1000)),
+                };
+                let room = (self.peak + self.peak / 40).saturating_sub(self.reserved);
+                (20 * MIB).max(3 * (self.reserved / 100)).min(room.max(least))
+            }
+        };
+        grow.max(wanted.next_multiple_of(granularity))
+    }
+
+    /// Bytes of the segment to make where nothing can be put together, for an owner that has `owned` in the pool.
+    pub(super) fn segment(&self, pool: PoolKind, owned: u64) -> u64 {
+        match pool {
+            PoolKind::Small => (2 * MIB).max(owned / 5),
+            PoolKind::Large => {
+                let room = (self.peak + self.peak / 25 * 2).saturating_sub(self.reserved);
+                let least = (16 * MIB).max(self.reserved / 100);
+                (20 * MIB).max(self.reserved / 50 * 3).min(room.max(least))
+            }
+        }
+    }
+
+    /// By how much more memory would be reserved than is little, with so much more; `None`: by nothing.
+    pub(super) fn excess(&self, pool: PoolKind, more: u64) -> Option<u64> {
+        let excess = (self.reserved + more).saturating_sub(self.peak + self.peak / 20);
+        (pool == PoolKind::Large && excess > 0).then_some(excess)
+    }
+
+    /// Whether to give so many segments back, of so many bytes, ahead of making `more`.
+    pub(super) fn is_worth_giving_back(&self, segments: usize, bytes: u64, more: u64) -> bool {
+        let saved = bytes.min((self.reserved + more).saturating_sub(self.peak));
+        let share = if self.is_rising() { 0.005 } else { 0.002 };
+        segments > 0 && saved as f64 >= segments as f64 * share * self.rarity() * self.peak as f64
+    }
+
+    /// Lengths of the chunks that have so many bytes together.
+    pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
+        let joint = if size >= LARGE && len > 3 * granularity { granularity } else { 0 };
+        let longest = (20 * MIB).max(self.reserved / 200 * 3).max(granularity);
+        let (mut rest, mut lens) = (len - joint, Vec::new());
+        for parts in (1..=rest.div_ceil(longest)).rev() {
+            let chunk = (rest / parts).next_multiple_of(granularity).min(rest);
+            lens.push(chunk);
+            rest -= chunk;
+        }
+        lens.extend((joint > 0).then_some(joint));
+        lens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: CostModel = CostModel { reserved: 0, requested: 0, peak: 0, growths: 0, rearranged: 0 };
+    const PAGE: u64 = 2 * MIB;
+
+    #[test]
+    fn chunks_are_all_of_the_length_and_none_is_long() {
+        for reserved in [0, 1 << 30, 50 << 30] {
+            let costs = CostModel { reserved, ..COSTS };
+            for pages in (1..2000).step_by(7) {
+                for size in [1, LARGE - 1, LARGE, 4096 * MIB] {
+                    let chunks = costs.chunks(pages * PAGE, size, PAGE);
+                    assert_eq!(chunks.iter().sum::<u64>(), pages * PAGE);
+                    assert!(chunks.iter().all(|len| *len > 0 && len.is_multiple_of(PAGE)), "{chunks:?}");
+                    let longest = (20 * MIB).max(reserved / 200 * 3) + PAGE;
+                    assert!(chunks.iter().all(|len| *len <= longest), "{chunks:?}");
+                    if size >= LARGE && pages > 3 {
+                        assert_eq!(chunks.last(), Some(&PAGE));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_is_worth_more_where_much_is_reserved_and_less_while_the_peak_rises() {
+        let peak = 1000 * MIB;
+        let at = |reserved, requested| CostModel { reserved, requested, peak, ..COSTS };
+        let least_worth = |costs: CostModel| {
+            (0..).find(|tenths| costs.is_worth(1, (tenths * peak / 10_000) as i64, 40 * MIB)).unwrap()
+        };
+        let (little, much) = (970 * MIB, 1000 * MIB);
+        assert_eq!(least_worth(at(little, peak / 2)), 10);
+        assert_eq!(least_worth(at(little, peak)), 40);
+        assert_eq!(least_worth(at(much, peak / 2)), 5);
+        assert_eq!(least_worth(at(much, peak)), 10);
+        assert!(at(little, peak).is_worth(0, 0, 40 * MIB));
+        assert!(!at(little, peak).is_worth(-1, -1, 40 * MIB));
+        let many = CostModel { rearranged: 160, growths: 0, ..at(little, peak / 2) };
+        assert!(least_worth(many) > 10_000);
+    }
+
+    #[test]
+    fn memory_grows_by_a_share_of_what_there_is_and_not_far_beyond_the_peak() {
+        let length = |reserved, peak, size| {
+            let costs = CostModel { reserved, peak, ..COSTS };
+            costs.length(PAGE, size, PoolKind::Large, 0, PAGE)
+        };
+        assert_eq!(length(0, MIB, MIB), 20 * MIB);
+        assert_eq!(length(2000 * MIB, 10_000 * MIB, MIB), 60 * MIB);
+        assert_eq!(length(2000 * MIB, 2000 * MIB, MIB), 50 * MIB);
+        assert_eq!(length(2000 * MIB, 1970 * MIB, MIB), 20 * MIB);
+        assert_eq!(length(2000 * MIB, 1900 * MIB, MIB), 6 * MIB);
+        assert_eq!(length(2000 * MIB, 2000 * MIB, LARGE), PAGE);
+        let small = |owned| COSTS.length(PAGE, 512, PoolKind::Small, owned, PAGE);
+        assert_eq!([0, 20 * MIB].map(small), [2 * MIB, 4 * MIB]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Where the epochs of owners end: events tell what is over, and which stream's work comes behind it.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+
+use super::Shared;
+use crate::alloc::arena::Arena;
+use crate::alloc::blocks::Owner;
+use crate::alloc::driver::{Chunks, EventNumber};
+use crate::alloc::source::Context;
+use crate::backend::DriverResult;
+use crate::sync::Guard;
+use crate::types::StreamId;
+
+/// Epochs of an owner whose ends may be awaited at once: one that is never done needs no more.
+const ENDS: usize = 64;
+
+/// What the driver gave.
+#[derive(Default)]
+pub(super) struct Mappings {
+    pub(super) chunks: Chunks,
+    /// The oldest first.
+    ends: VecDeque<EpochEnd>,
+}
+
+/// The end of an owner's epoch.
+struct EpochEnd {
+    owner: Owner,
+    epoch: u32,
+    event: EventNumber,
+}
+
+/// A thread that maps or unmaps, alone.
+pub(super) struct Mapper<'a> {
+    pub(super) context: &'a Context,
+    pub(super) mappings: MutexGuard<'a, Mappings>,
+}
+
+impl<'a> Mapper<'a> {
+    /// The arena that all streams share.
+    pub(super) fn arena(&self) -> Guard<'a, Arena> {
+        self.context.arenas.of(StreamId::SHARED).lock()
+    }
+
+    /// Ends epochs, where much was freed or all, and sees which are over; nothing of that while work of the asking stream is captured.
+    pub(super) fn end_epochs(&mut self, asking: StreamId, all: bool) {
+        if !matches!(self.context.driver.is_capturing(asking), Ok(false)) {
+            return;
+        }
+        let ended = {
+            let mut arena = self.arena();
+            let compact = Shared::of(&mut arena).compact;
+            let is_of_use = compact.owners.are_several() || compact.has_old_aliases();
+            let awaited = |owner| self.mappings.ends.iter().filter(|end| end.owner == owner).count();
+            compact.owners.end_epochs(all, compact.reserved, |owner| is_of_use && awaited(owner) < ENDS)
+        };
+        self.record_ends(ended);
+        self.see_what_is_over();
+    }
+
+    /// Records events where epochs have ended.
+    fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) {
+        for (owner, stream, epoch) in ended {
+            match self.context.driver.record(stream) {
+                Ok(Some(event)) => self.mappings.ends.push_back(EpochEnd { owner, epoch, event }),
+                _ => Shared::of(&mut self.arena()).compact.owners.not_marked(owner),
+            }
+        }
+    }
+
+    /// Makes the stream wait, on the device, for the epochs of all others that have ended. What it will not wait for stays theirs.
+    pub(super) fn wait_on_device(&self, stream: StreamId) {
+        let ends = &self.mappings.ends;
+        let newest = ends
+            .iter()
+            .enumerate()
+            .filter(|(place, end)| !ends.range(place + 1..).any(|later| later.owner == end.owner));
+        for (_, EpochEnd { owner, epoch, event }) in newest {
+            if self.context.driver.wait_on_device(stream, *event).is_ok() {
+                let mut arena = self.arena();
+                let shared = Shared::of(&mut arena);
+                let own = shared.owner(stream);
+                shared.compact.owners.comes_behind(own, *owner, *epoch);
+            }
+        }
+    }
+
+    /// Notes which epochs are over, without waiting.
+    fn see_what_is_over(&mut self) {
+        let driver = &*self.context.driver;
+        let mut open: Vec<Owner> = Vec::new();
+        let mut over = Vec::new();
+        self.mappings.ends.retain(|end| {
+            let is_over = !open.contains(&end.owner) && matches!(driver.is_complete(end.event), Ok(true));
+            match is_over {
+                true => {
+                    driver.put_back(end.event);
+                    over.push((end.owner, end.epoch));
+                }
+                false => open.push(end.owner),
+            }
+            !is_over
+        });
+        if !over.is_empty() {
+            let mut arena = self.arena();
+            let owners = &mut Shared::of(&mut arena).compact.owners;
+            over.into_iter().for_each(|(owner, epoch)| owners.epoch_over(owner, epoch));
+        }
+    }
+
+    /// Waits until all is over that was freed so far, by one stream or by all.
+    pub(super) fn wait_for_epochs(&mut self, waits_for: Option<StreamId>) -> DriverResult<()> {
+        let (ended, only) = {
+            let mut arena = self.arena();
+            let shared = Shared::of(&mut arena);
+            let only = waits_for.map(|stream| shared.owner(stream));
+            let is_awaited = |owner| only.is_none_or(|only| only == owner);
+            let reserved = shared.compact.reserved;
+            (shared.compact.owners.end_epochs(true, reserved, is_awaited), only)
+        };
+        self.record_ends(ended);
+        let mut kept = VecDeque::new();
+        let mut result = Ok(());
+        for end in std::mem::take(&mut self.mappings.ends) {
+            if result.is_ok() && only.is_none_or(|only| only == end.owner) {
+                result = self.context.driver.wait_until_over(end.event);
+                if result.is_ok() {
+                    Shared::of(&mut self.arena()).compact.owners.epoch_over(end.owner, end.epoch);
+                    self.context.driver.put_back(end.event);
+                    continue;
+                }
+            }
+            kept.push_back(end);
+        }
+        self.mappings.ends = kept;
+        result
+    }
+}

@@ -1,0 +1,341 @@
+//! A request that no free block serves: the plan is made and carried out.
+
+use std::num::NonZeroU64;
+
+use super::epochs::Mapper;
+use super::place::{Target, with_pool};
+use super::plan::{Abilities, Effort, NewAlias, Part, Plan};
+use super::ranges::ReservedRange;
+use super::{CompactSource, Shared};
+use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arenas::{Parameters, settled};
+use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange};
+use crate::alloc::driver::{AddressSpace, Site};
+use crate::alloc::settings::Request;
+use crate::alloc::source::{Context, Grown, Wanted};
+use crate::backend::DriverResult;
+use crate::sync::{Guard, lock, try_lock};
+use crate::types::{OutOfMemoryCause, Result, StreamId};
+
+/// What is to be done next.
+enum Action<'a> {
+    Done(AllocatedBlock),
+    Grow(Vec<u64>),
+    MapAlias(NewAlias, BackingBlocks<'a>),
+    Exchange(Vec<u64>),
+    /// The stream waits for the others, on the device.
+    Wait,
+}
+
+/// Blocks that are held for an alias to be made of their bytes. On drop they become free again.
+struct BackingBlocks<'a> {
+    context: &'a Context,
+    stream: StreamId,
+    blocks: Vec<BlockId>,
+}
+
+impl BackingBlocks<'_> {
+    /// They become free, since the alias has their bytes or will not be made.
+    fn release(&mut self, shared: &mut Shared<'_>) {
+        let owner = shared.owner(self.stream);
+        self.blocks.drain(..).for_each(|block| shared.put_free(block, owner));
+    }
+}
+
+impl Drop for BackingBlocks<'_> {
+    fn drop(&mut self) {
+        if !self.blocks.is_empty() {
+            let mut arena = self.context.arenas.of(StreamId::SHARED).lock();
+            self.release(&mut Shared::of(&mut arena));
+        }
+    }
+}
+
+impl CompactSource {
+    /// The arena of the policy, and a request as it is there; `None`: the stream is one too many, and has its own.
+    pub(crate) fn enter<'a>(
+        &self,
+        context: &'a Context,
+        request: Request,
+        stream: StreamId,
+    ) -> Option<(Guard<'a, Arena>, Request)> {
+        let shared = context.arenas.of(StreamId::SHARED);
+        let mut arena = shared.lock();
+        if Shared::of(&mut arena).compact.owners.is_due() {
+            drop(arena);
+            if let Some(mappings) = try_lock(&self.mappings) {
+                Mapper { context, mappings }.end_epochs(stream, false);
+            }
+            arena = shared.lock();
+        }
+        let Shared { store, compact } = Shared::of(&mut arena);
+        let owner = compact.owners.number_or_new(stream)?;
+        store.free.add_owner(owner);
+        Some((arena, with_pool(request)))
+    }
+
+    pub(super) fn grow_shared(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown> {
+        let mut mapper = Mapper { context, mappings: lock(&self.mappings) };
+        mapper.end_epochs(wanted.parameters.stream, true);
+        let Some(driver) = context.driver.address_space() else {
+            return mapper.grow_segments(&wanted.parameters);
+        };
+        let mut refused = OutOfMemoryCause::Device;
+        for effort in [Effort::LongRun, Effort::Exact, Effort::Utmost] {
+            match mapper.carry_out(driver, &wanted.parameters, effort)? {
+                Grown::Refused(cause) => refused = cause,
+                allocated => return Ok(allocated),
+            }
+        }
+        Ok(Grown::Refused(refused))
+    }
+}
+
+impl<'a> Mapper<'a> {
+    /// Plans, and does what was planned, until the request has its bytes.
+    fn carry_out(
+        &mut self,
+        driver: &dyn AddressSpace,
+        wanted: &Parameters,
+        mut effort: Effort,
+    ) -> Result<Grown> {
+        let capturing = self.context.driver.is_capturing(wanted.stream);
+        let mut waits = !capturing.map_err(|error| self.context.error(error))?;
+        loop {
+            let granularity = driver.granularity().get();
+            let abilities = Abilities { granularity, maps_twice: driver.maps_twice(), waits };
+            match self.next_action(abilities, wanted, effort) {
+                Action::Done(block) => return Ok(Grown::Allocated(block)),
+                Action::Grow(lens) => {
+                    if let Err(refused) = self.make_chunks(driver, wanted, &lens)? {
+                        return Ok(Grown::Refused(refused));
+                    }
+                }
+                Action::Exchange(chunks) => {
+                    // What could not go is free memory, as before.
+                    let _ =
+                        self.give_back_idle(driver, Some(wanted.stream), |chunk, _| chunks.contains(&chunk));
+                    effort = Effort::Exact;
+                }
+                Action::Wait => {
+                    self.wait_on_device(wanted.stream);
+                    waits = false; // once is enough
+                }
+                Action::MapAlias(alias, backing) => {
+                    if let Some(grown) = self.map_alias(driver, wanted, alias, backing)? {
+                        return Ok(grown);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_action(&self, driver: Abilities, wanted: &Parameters, effort: Effort) -> Action<'a> {
+        let mut entered = self.context.arenas.settle(StreamId::SHARED);
+        let mut shared = Shared::of(entered.arena());
+        let owner = shared.owner(wanted.stream);
+        let plan = shared.plan(&wanted.request, owner, driver, effort);
+        if shared.is_worth_waiting(&plan, &wanted.request, owner, driver, effort) {
+            return Action::Wait;
+        }
+        match plan {
+            Plan::Take(target) => {
+                let block = settled(shared.take_at(target, &wanted.request, owner));
+                entered.record(wanted, &block);
+                Action::Done(block)
+            }
+            Plan::Grow(lens) => Action::Grow(lens),
+            Plan::Exchange(chunks) => {
+                shared.compact.rearranged += 1;
+                Action::Exchange(chunks)
+            }
+            Plan::MapAlias(alias) => {
+                let hold = |part: &Part| shared.hold(part.chunk + part.from, part.to - part.from, owner);
+                let blocks = alias.parts.iter().map(hold).collect();
+                let (context, stream) = (self.context, wanted.stream);
+                Action::MapAlias(alias, BackingBlocks { context, stream, blocks })
+            }
+        }
+    }
+
+    /// Makes chunks at the end of the owner's range: free memory. Where they start; why not, if that was refused.
+    fn make_chunks(
+        &mut self,
+        driver: &dyn AddressSpace,
+        wanted: &Parameters,
+        lens: &[u64],
+    ) -> Result<Result<u64, OutOfMemoryCause>> {
+        let context = self.context;
+        let len = lens.iter().sum();
+        let mut charge = match context.charge(StreamId::SHARED, len) {
+            Ok(charge) => charge,
+            Err(cause) => return Ok(Err(cause)),
+        };
+        let (range, site) = match self.site(driver, wanted, len) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                context.note_refusal();
+                return Ok(Err(OutOfMemoryCause::Device));
+            }
+            Err(error) => {
+                let cause = context.refusal(error, OutOfMemoryCause::AddressSpace)?;
+                context.note_refusal();
+                return Ok(Err(cause));
+            }
+        };
+        let (made, result) = self.mappings.chunks.make(driver, site, lens);
+        if made > 0 {
+            let made = &lens[..made];
+            let mut entered = context.arenas.settle(StreamId::SHARED);
+            let len = made.iter().sum();
+            charge.use_up_and_refund(entered.statistics(), len);
+            let range_of_pages = PageRange { segment: site.segment, offset: site.offset, len };
+            entered.pages_mapped(range_of_pages, wanted);
+            let mut shared = Shared::of(entered.arena());
+            shared.add_chunks(range, made);
+            shared.compact.growths += 1;
+        }
+        match result {
+            Ok(()) => Ok(Ok(site.position)),
+            Err(error) => {
+                let cause = context.refusal(error, OutOfMemoryCause::Device)?;
+                context.note_refusal();
+                Ok(Err(cause))
+            }
+        }
+    }
+
+    /// Where the owner's next chunks go: the number of the range, and the place there; `None`: no range is as long.
+    fn site(
+        &mut self,
+        driver: &dyn AddressSpace,
+        wanted: &Parameters,
+        len: u64,
+    ) -> DriverResult<Option<(usize, Site)>> {
+        if let Some(site) = self.site_in_range(wanted, len) {
+            return Ok(Some(site));
+        }
+        let page = driver.granularity();
+        let size = self.context.reservation_size(page).and_then(NonZeroU64::new);
+        let has_positions = |size: u64| self.arena().store().blocks.has_positions(size);
+        let Some(size) = size.filter(|size| size.get() >= len && has_positions(size.get())) else {
+            return Ok(None);
+        };
+        let arenas = &self.context.arenas;
+        self.mappings.chunks.reserve_range(driver, size, |base| {
+            let created = arenas.statistics().segment_numbered();
+            let mut arena = arenas.of(StreamId::SHARED).lock();
+            let pool = wanted.request.pool;
+            let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };
+            let segment = arena.add_reservation(new);
+            let mut shared = Shared::of(&mut arena);
+            let owner = shared.owner(wanted.stream);
+            shared.add_range(owner, pool, segment);
+            segment
+        })?;
+        Ok(self.site_in_range(wanted, len))
+    }
+
+    fn site_in_range(&self, wanted: &Parameters, len: u64) -> Option<(usize, Site)> {
+        let mut arena = self.arena();
+        let shared = Shared::of(&mut arena);
+        let range = shared.range(shared.owner(wanted.stream), wanted.request.pool)?;
+        let ReservedRange { segment, end, .. } = shared.compact.ranges[range];
+        let site = Site { segment, offset: end, position: shared.end_of(range) };
+        (shared.space_in(range) >= len).then_some((range, site))
+    }
+
+    /// Maps an alias of bytes that are held for it, and allocates the request there; `None`: another thread was given what was made
+    /// for it.
+    fn map_alias(
+        &mut self,
+        driver: &dyn AddressSpace,
+        wanted: &Parameters,
+        alias: NewAlias,
+        mut backing: BackingBlocks<'_>,
+    ) -> Result<Option<Grown>> {
+        let from = alias.parts.first().filter(|_| alias.behind > 0).map_or(0, |part| part.from);
+        let chunks = match self.chunks_of_alias(driver, wanted, alias, &mut backing)? {
+            Ok(Some(chunks)) => chunks,
+            Ok(None) => return Ok(None),
+            Err(refused) => return Ok(Some(Grown::Refused(refused))),
+        };
+        let len = chunks.iter().map(|(_, len)| len).sum();
+        if !self.arena().store().blocks.has_positions(len) {
+            return Ok(Some(Grown::Refused(OutOfMemoryCause::AddressSpace)));
+        }
+        let (base, mapped, result) = self.mappings.chunks.map_alias(driver, &chunks);
+        let made = base.map(|base| (base, chunks.as_slice(), mapped));
+        let block = self.take_in_alias(wanted, backing, made, from);
+        self.drop_old_aliases(driver);
+        match (block, result) {
+            (Some(block), _) => Ok(Some(Grown::Allocated(block))),
+            (None, Ok(())) => Ok(Some(Grown::Refused(OutOfMemoryCause::Device))),
+            (None, Err(error)) => {
+                let cause = self.context.refusal(error, OutOfMemoryCause::AddressSpace)?;
+                Ok(Some(Grown::Refused(cause)))
+            }
+        }
+    }
+
+    /// The chunks to map, each with its length: those that the backing blocks are in, and others that are made now; `None`: another
+    /// thread was given what was made.
+    fn chunks_of_alias(
+        &mut self,
+        driver: &dyn AddressSpace,
+        wanted: &Parameters,
+        alias: NewAlias,
+        backing: &mut BackingBlocks<'_>,
+    ) -> Result<Result<Option<Vec<(u64, u64)>>, OutOfMemoryCause>> {
+        let NewAlias { parts, made, behind } = alias;
+        let mut chunks: Vec<_> = parts.iter().map(|part| (part.chunk, part.len)).collect();
+        if made.is_empty() {
+            return Ok(Ok(Some(chunks)));
+        }
+        let start = match self.make_chunks(driver, wanted, &made)? {
+            Ok(start) => start,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let mut position = start;
+        for (number, len) in made.iter().enumerate() {
+            chunks.insert(behind + number, (position, *len));
+            position = position.wrapping_add(*len);
+        }
+        let mut arena = self.arena();
+        let mut shared = Shared::of(&mut arena);
+        let owner = shared.owner(wanted.stream);
+        let missing = wanted.request.size - parts.iter().map(|part| part.to - part.from).sum::<u64>();
+        if shared.can_use(start, missing, owner) != Some(true) {
+            return Ok(Ok(None));
+        }
+        backing.blocks.push(shared.hold(start, missing, owner));
+        Ok(Ok(Some(chunks)))
+    }
+
+    /// Takes in an alias, if it was made, and allocates the request so many bytes behind its start, if all of them were mapped.
+    fn take_in_alias(
+        &mut self,
+        wanted: &Parameters,
+        mut backing: BackingBlocks<'_>,
+        made: Option<(Base, &[(u64, u64)], usize)>,
+        from: u64,
+    ) -> Option<AllocatedBlock> {
+        let mut entered = self.context.arenas.settle(StreamId::SHARED);
+        let (arena, statistics) = entered.parts();
+        let mut shared = Shared::of(arena);
+        backing.release(&mut shared);
+        let (base, chunks, mapped) = made?;
+        let start = shared.add_alias(base, chunks, mapped);
+        let len = chunks.iter().map(|(_, len)| len).sum();
+        self.mappings.chunks.keep_alias(start, base, len);
+        shared.compact.rearranged += 1;
+        statistics.totals.num_device_alloc += 1;
+        let owner = shared.owner(wanted.stream);
+        if shared.can_use(start + from, wanted.request.size, owner) != Some(true) {
+            return None;
+        }
+        let block = settled(shared.take_at(Target::At(start + from), &wanted.request, owner));
+        entered.record(wanted, &block);
+        Some(block)
+    }
+}

@@ -1,0 +1,166 @@
+//! Streams as owners of free bytes: who freed them may use them again at once, others when its work up to then is over.
+//!
+//! Bytes are freed in *epochs* of their owner. An epoch ends with an event that is recorded on the stream; once that is complete,
+//! all that was freed in it and before is anybody's.
+
+use std::ops::{Index, IndexMut};
+
+use super::placement_log::PlacementLog;
+use crate::alloc::blocks::{Block, Owner};
+use crate::types::StreamId;
+
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    all: Vec<OwnerState>,
+    /// One more than the number, by stream; 0: none.
+    numbers: Vec<Owner>,
+    /// Whether an epoch should end.
+    due: bool,
+    /// An owner that may use everything, for as long as somebody looks what that would help.
+    pub(super) assumed: Option<Owner>,
+}
+
+/// What is kept of one.
+#[derive(Debug)]
+pub(super) struct OwnerState {
+    pub(super) stream: StreamId,
+    pub(super) log: PlacementLog,
+    /// The number of the epoch in which it frees now.
+    pub(super) epoch: u32,
+    /// Whether bytes became free in it.
+    is_open: bool,
+    /// How many, as far as they were in use.
+    freed: u64,
+    /// Epochs before this one are over.
+    over: u32,
+    /// Its work comes behind that of other owners in epochs before these, since its stream has waited for them on the device.
+    behind: Vec<u32>,
+}
+
+/// Bytes that are freed until an epoch should end, as a share of what is reserved: 1 in so many.
+const EPOCH: u64 = 100;
+
+impl Owners {
+    /// The epoch of bytes that nobody has had.
+    pub(super) const ALWAYS_OVER: u32 = 0;
+
+    pub(super) fn number(&self, stream: StreamId) -> Option<Owner> {
+        self.numbers.get(stream.get() as usize)?.checked_sub(1)
+    }
+
+    /// The number of a stream, also of a new one; `None`: there are too many.
+    pub(super) fn number_or_new(&mut self, stream: StreamId) -> Option<Owner> {
+        if let Some(number) = self.number(stream) {
+            return Some(number);
+        }
+        let count = Owner::try_from(self.all.len() + 1).ok()?;
+        let place = stream.get() as usize;
+        if self.numbers.len() <= place {
+            self.numbers.resize(place + 1, 0);
+        }
+        self.numbers[place] = count;
+        let (epoch, over) = (Self::ALWAYS_OVER + 1, Self::ALWAYS_OVER + 1);
+        let (log, behind) = Default::default();
+        self.all.push(OwnerState { stream, log, epoch, is_open: false, freed: 0, over, behind });
+        Some(count - 1)
+    }
+
+    /// Whether the owner may use the free block's bytes.
+    pub(super) fn can_use(&self, block: &Block, owner: Owner) -> bool {
+        let Block { owner: of, free_since: epoch, .. } = *block;
+        of == owner
+            || self.is_over(of, epoch)
+            || self.is_behind(owner, of, epoch)
+            || self.assumed == Some(owner)
+    }
+
+    /// Whether all work of an owner up to the end of an epoch is known to be over.
+    pub(super) fn is_over(&self, owner: Owner, epoch: u32) -> bool {
+        epoch < self[owner].over
+    }
+
+    fn is_behind(&self, owner: Owner, other: Owner, epoch: u32) -> bool {
+        self[owner].behind.get(usize::from(other)).is_some_and(|behind| epoch < *behind)
+    }
+
+    /// From now on an owner's work comes behind that of another up to the end of an epoch.
+    pub(super) fn comes_behind(&mut self, owner: Owner, other: Owner, epoch: u32) {
+        let behind = &mut self[owner].behind;
+        if behind.len() <= usize::from(other) {
+            behind.resize(usize::from(other) + 1, 0);
+        }
+        behind[usize::from(other)] = epoch.saturating_add(1);
+    }
+
+    /// Whether there are several.
+    pub(super) fn are_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// The epoch of what becomes free of the owner's now.
+    pub(super) fn open_epoch(&mut self, owner: Owner) -> u32 {
+        let state = &mut self[owner];
+        state.is_open = true;
+        state.epoch
+    }
+
+    /// So many bytes were freed that were in use.
+    pub(super) fn freed(&mut self, owner: Owner, bytes: u64, reserved: u64) {
+        let are_several = self.are_several();
+        let state = &mut self[owner];
+        state.freed += bytes;
+        self.due |= are_several && self[owner].freed >= reserved / EPOCH;
+    }
+
+    /// Whether an epoch should end: one look for the warm path.
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Ends the epochs in which much was freed, or all that are open, of those owners that `may`: these, with their streams.
+    pub(super) fn end_epochs(
+        &mut self,
+        all: bool,
+        reserved: u64,
+        may: impl Fn(Owner) -> bool,
+    ) -> Vec<(Owner, StreamId, u32)> {
+        self.due = false;
+        let mut ended = Vec::new();
+        for (number, state) in (0..).zip(&mut self.all) {
+            let freed = std::mem::take(&mut state.freed);
+            if state.is_open && (all || freed >= reserved / EPOCH) && may(number) {
+                ended.push((number, state.stream, state.epoch));
+                state.epoch = state.epoch.saturating_add(1); // what is freed in the last of all is never known to be over
+                state.is_open = false;
+            } else if freed < reserved / EPOCH {
+                state.freed = freed;
+            }
+        }
+        ended
+    }
+
+    /// An epoch of the owner has ended without an event, so the end of the next one is to tell.
+    pub(super) fn not_marked(&mut self, owner: Owner) {
+        self[owner].is_open = true;
+    }
+
+    /// The owner's work up to the end of an epoch is over.
+    pub(super) fn epoch_over(&mut self, owner: Owner, epoch: u32) {
+        let over = &mut self[owner].over;
+        *over = (*over).max(epoch.saturating_add(1));
+    }
+}
+
+impl Index<Owner> for Owners {
+    type Output = OwnerState;
+
+    fn index(&self, owner: Owner) -> &OwnerState {
+        &self.all[usize::from(owner)]
+    }
+}
+
+impl IndexMut<Owner> for Owners {
+    fn index_mut(&mut self, owner: Owner) -> &mut OwnerState {
+        &mut self.all[usize::from(owner)]
+    }
+}

@@ -1,0 +1,181 @@
+//! Where a request goes, and what becomes of a block that is freed.
+
+use super::owners::Owners;
+use super::{Compact, SMALL_SIZE, Shared};
+use crate::alloc::arena::{Alias, AllocatedBlock, Count, Placement, Store};
+use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
+use crate::alloc::settings::Request;
+use crate::alloc::stats::{Counted, NeedsSettling, Pair};
+use crate::types::{PoolKind, StreamId};
+
+/// Where a request is to go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// To a free block, so many bytes behind its start.
+    In(BlockId, u64),
+    /// To these bytes, which are free, in a reserved range or in an alias.
+    At(u64),
+}
+
+impl Placement for Compact {
+    fn take(
+        &mut self,
+        store: &mut Store,
+        request: &Request,
+        stream: StreamId,
+    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+        let Some(owner) = self.owners.number(stream) else { return Ok(None) };
+        let mut shared = Shared { store, compact: self };
+        let Some(target) = shared.target_for(request, owner, false) else { return Ok(None) };
+        shared.take_at(target, request, owner).map(Some)
+    }
+
+    fn put_back(&mut self, store: &mut Store, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
+        Shared { store, compact: self }.make_free(id, count)
+    }
+
+    fn stream_of(&self, block: &Block) -> StreamId {
+        self.owners[block.owner].stream
+    }
+
+    fn stream_of_segment(&self, segment: SegmentId) -> Option<StreamId> {
+        let range = self.ranges.iter().find(|range| range.segment == segment)?;
+        Some(self.owners[range.owner].stream)
+    }
+
+    fn aliases(&self) -> Vec<Alias> {
+        let used = self.aliases.values().filter(|alias| !alias.blocks.is_empty());
+        let aliases = used.map(|alias| {
+            let blocks = alias.blocks.iter().copied().collect();
+            Alias { segment: alias.segment, len: alias.len(), blocks }
+        });
+        aliases.collect()
+    }
+}
+
+/// The request as it is under this policy, which has a smaller small pool.
+pub(super) fn with_pool(request: Request) -> Request {
+    let pool = if request.size <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large };
+    Request { pool, ..request }
+}
+
+fn counted(request: &Request) -> Counted {
+    let Request { requested, size: bytes, pool } = *request;
+    Counted { pool, bytes, requested, oversize: false, split: Pair::default() }
+}
+
+impl Shared<'_> {
+    /// Where the same request went before, else the best fit; `None` also where others may be done with the former, unless that was
+    /// asked.
+    pub(super) fn target_for(&self, request: &Request, owner: Owner, has_asked: bool) -> Option<Target> {
+        if request.pool == PoolKind::Large
+            && let Some(position) = self.compact.owners[owner].log.predicted(request.size)
+        {
+            // Mostly all of it is in one free block.
+            let free = self.store.free.at(&self.store.blocks, position);
+            if let Some((free, block)) = free.map(|free| (free, &self.store.blocks[free]))
+                && block.owner == owner
+                && position + request.size <= block.end()
+            {
+                return Some(Target::In(free, position - block.position));
+            }
+            match self.can_use(position, request.size, owner) {
+                Some(true) => return Some(Target::At(position)),
+                // Worth to ask, which only a miss does.
+                Some(false) if !has_asked => return None,
+                _ => {}
+            }
+        }
+        let free = self.store.free.of_owner(owner, request.pool);
+        free.best_fit(&self.store.blocks, request.size).map(|free| Target::In(free, 0))
+    }
+
+    /// Allocates these bytes.
+    pub(super) fn take_at(
+        &mut self,
+        target: Target,
+        request: &Request,
+        owner: Owner,
+    ) -> Result<AllocatedBlock, NeedsSettling> {
+        let Request { requested, size, pool } = *request;
+        self.store.counters.given_out(counted(request))?;
+        let id = match target {
+            Target::In(free, offset) => self.claim_part(free, offset, size, owner),
+            Target::At(position) => self.claim(position, size, owner),
+        };
+        let block = &mut self.store.blocks[id];
+        block.requested = requested;
+        if pool == PoolKind::Large {
+            self.compact.owners[owner].log.note(size, block.position);
+        }
+        self.compact.requested += requested;
+        self.compact.peak_requested = self.compact.peak_requested.max(self.compact.requested);
+        Ok(self.store.allocated(id))
+    }
+
+    /// Bytes that can be used become a block.
+    fn claim(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
+        match self.compact.alias_at(position) {
+            Some(alias) => self.claim_in_alias(alias, position, size, owner),
+            None => self.claim_in_range(position, size, owner),
+        }
+    }
+
+    /// Whether the bytes can be used; `None`: they are not even free. False: that they are over is not known yet.
+    pub(super) fn can_use(&self, position: u64, size: u64, owner: Owner) -> Option<bool> {
+        match self.compact.alias_at(position) {
+            Some(alias) => self.can_use_in_alias(alias, position, size, owner),
+            None => self.can_use_in_range(position, size, owner),
+        }
+    }
+
+    /// Makes a block free, and one with what is free beside it.
+    fn make_free(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
+        let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
+        count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
+        self.compact.requested -= requested;
+        self.compact.owners.freed(owner, size, self.compact.reserved);
+        match self.compact.alias_at(position) {
+            Some(alias) => self.free_in_alias(alias, id),
+            None => self.put_free(id, owner),
+        }
+        Ok(())
+    }
+
+    /// A block that is on no list becomes free, as bytes that this owner has just done with.
+    pub(super) fn put_free(&mut self, id: BlockId, owner: Owner) {
+        let epoch = self.compact.owners.open_epoch(owner);
+        self.put_free_since(id, owner, epoch);
+    }
+
+    /// As [`put_free`](Self::put_free), for bytes that nobody has had yet.
+    pub(super) fn put_fresh(&mut self, id: BlockId, owner: Owner) {
+        self.put_free_since(id, owner, Owners::ALWAYS_OVER);
+    }
+
+    pub(super) fn put_free_since(&mut self, id: BlockId, owner: Owner, epoch: u32) {
+        let Block { previous, next, pool, .. } = self.store.blocks[id];
+        let blocks = &self.store.blocks;
+        let own = |id: &BlockId| (blocks[*id].state, blocks[*id].owner) == (State::Free, owner);
+        let (before, behind) = (previous.filter(own), next.filter(own));
+        let since = |id: Option<BlockId>| id.map_or(0, |id| blocks[id].free_since);
+        let free_since = epoch.max(since(before)).max(since(behind));
+        if let (None, Some(rest)) = (before, behind)
+            && self.store.free.of_owner(owner, pool).is_outside(rest)
+        {
+            // What was split off goes back: no list changes.
+            self.store.blocks[rest].free_since = free_since;
+            self.store.blocks.merge_previous(rest, id);
+            return;
+        }
+        let block = &mut self.store.blocks[id];
+        (block.state, block.owner, block.free_since) = (State::Free, owner, free_since);
+        self.store.merge_and_list(id);
+    }
+
+    /// The number of a stream that has asked for memory here.
+    pub(super) fn owner(&self, stream: StreamId) -> Owner {
+        let Some(owner) = self.compact.owners.number(stream) else { unreachable!("the stream has asked") };
+        owner
+    }
+}

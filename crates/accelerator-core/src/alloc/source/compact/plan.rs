@@ -1,0 +1,322 @@
+//! What a miss does: make memory, or put together what is free. Only a choice; nothing has changed yet.
+
+use super::Shared;
+use super::cost_model::CostModel;
+use super::place::Target;
+use crate::alloc::blocks::Owner;
+use crate::alloc::settings::Request;
+use crate::types::PoolKind;
+
+/// What is to be done for a request.
+#[derive(Debug)]
+pub(super) enum Plan {
+    /// Nothing: there is a place.
+    Take(Target),
+    /// Chunks of these lengths are made.
+    Grow(Vec<u64>),
+    /// An alias is mapped.
+    MapAlias(NewAlias),
+    /// These chunks, of which all is free, are given back, so that others can be made where they are of use.
+    Exchange(Vec<u64>),
+}
+
+/// What the driver can do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Abilities {
+    /// What lengths are multiples of.
+    pub(super) granularity: u64,
+    /// Whether the same memory shows at several addresses.
+    pub(super) maps_twice: bool,
+    /// Whether work can be waited for: not while it is captured, nor again for the same request.
+    pub(super) waits: bool,
+}
+
+impl Plan {
+    /// Bytes that it makes.
+    fn made(&self) -> u64 {
+        match self {
+            Self::Take(_) | Self::Exchange(_) => 0,
+            Self::Grow(lens) | Self::MapAlias(NewAlias { made: lens, .. }) => lens.iter().sum(),
+        }
+    }
+}
+
+/// An alias to map.
+#[derive(Debug)]
+pub(super) struct NewAlias {
+    /// Chunks that show in it, in order, with the bytes that the request gets of each.
+    pub(super) parts: Vec<Part>,
+    /// Lengths of the chunks to make: they come behind so many parts.
+    pub(super) made: Vec<u64>,
+    pub(super) behind: usize,
+}
+
+/// A part of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) chunk: u64,
+    pub(super) len: u64,
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// How much is done for little memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// What pays in the long run.
+    LongRun,
+    /// No more than the request needs.
+    Exact,
+    /// As little as can be, whatever calls that takes.
+    Utmost,
+}
+
+/// Chunks by what of them can be used, from the shortest on.
+struct Usable {
+    whole: Vec<(u64, u64)>,
+    /// Those of which the first bytes can be used.
+    heads: Vec<(u64, u64)>,
+    /// The one of which the most last bytes can be used.
+    tail: Option<(u64, u64)>,
+}
+
+/// Chunks that give what a request needs, as far as they go.
+struct Candidate {
+    /// Bytes of the tail that it starts with.
+    tail: u64,
+    chunks: Vec<u64>,
+    /// Whether the last of them gives a part only, though all whole chunks were not enough.
+    ends_in_head: bool,
+    missing: u64,
+    left_over: u64,
+}
+
+impl Shared<'_> {
+    /// What to do for a request that found no place of its owner's.
+    pub(super) fn plan(&self, request: &Request, owner: Owner, driver: Abilities, effort: Effort) -> Plan {
+        if let Some(target) = self.target_anywhere(request, owner) {
+            return Plan::Take(target);
+        }
+        let granularity = driver.granularity;
+        let Request { size, pool, .. } = *request;
+        let range = self.range(owner, pool);
+        let tail = range.map_or(0, |range| self.free_tail(range));
+        let grow = (size - size.min(tail)).next_multiple_of(granularity);
+        let owned = range.map_or(0, |range| self.compact.ranges[range].owned);
+        let costs = self.cost_model(request);
+        let length = match effort {
+            Effort::LongRun => costs.length(grow, size, pool, owned, granularity),
+            Effort::Exact | Effort::Utmost => grow,
+        };
+        let is_little = effort == Effort::LongRun && costs.is_little(grow);
+        if pool == PoolKind::Large && !is_little && effort != Effort::Exact {
+            let instead = match driver.maps_twice {
+                true => self.new_alias(request, owner, grow, granularity, effort, &costs).map(Plan::MapAlias),
+                false if driver.waits => {
+                    self.exchange(grow, owner, range, effort, &costs).map(Plan::Exchange)
+                }
+                false => None,
+            };
+            if let Some(plan) = instead {
+                return plan;
+            }
+        }
+        Plan::Grow(costs.chunks(length, size, granularity))
+    }
+
+    /// The idle chunks to give back for `grow` bytes more at the end of a range, if that is worth it.
+    fn exchange(
+        &self,
+        grow: u64,
+        owner: Owner,
+        range: Option<usize>,
+        effort: Effort,
+        costs: &CostModel,
+    ) -> Option<Vec<u64>> {
+        let tail = range.map_or(0..0, |range| self.end_of(range) - self.free_tail(range)..self.end_of(range));
+        let chunks = self.compact.chunks[PoolKind::Large as usize].iter();
+        let idle =
+            chunks.filter(|(chunk, len)| self.lead(**chunk, **len, owner) == **len && !tail.contains(*chunk));
+        let mut idle: Vec<_> = idle.map(|(chunk, len)| (*len, *chunk)).collect();
+        idle.sort_unstable();
+        let (chosen, bytes) = fewest(idle, grow);
+        let calls = 2 * chosen.len() as i64;
+        let is_worth = effort == Effort::Utmost || costs.is_worth(calls, bytes.min(grow) as i64, grow);
+        (is_worth && !chosen.is_empty()).then_some(chosen)
+    }
+
+    /// Whether so much less would be made if the owner's work came behind that of all others, that it is worth to wait for them on the
+    /// device.
+    pub(super) fn is_worth_waiting(
+        &mut self,
+        plan: &Plan,
+        request: &Request,
+        owner: Owner,
+        driver: Abilities,
+        effort: Effort,
+    ) -> bool {
+        let (made, costs) = (plan.made(), self.cost_model(request));
+        if !driver.waits || !self.compact.owners.are_several() || !costs.is_worth_waiting(made, effort) {
+            return false;
+        }
+        self.compact.owners.assumed = Some(owner);
+        // To exchange chunks, the wait would have to be the host's.
+        let then = self.plan(request, owner, Abilities { waits: false, ..driver }, effort).made();
+        self.compact.owners.assumed = None;
+        made > then + if effort == Effort::LongRun { costs.peak / 400 } else { 0 }
+    }
+
+    /// A place that needs no driver call, but perhaps bytes of other owners.
+    pub(super) fn target_anywhere(&self, request: &Request, owner: Owner) -> Option<Target> {
+        if let Some(target) = self.target_for(request, owner, true) {
+            return Some(target);
+        }
+        if request.pool == PoolKind::Small {
+            return None;
+        }
+        let rows = [self.row_in_ranges(request.size, owner), self.row_in_aliases(request.size, owner)];
+        rows.into_iter().flatten().min().map(|(_, position)| Target::At(position))
+    }
+
+    pub(super) fn cost_model(&self, request: &Request) -> CostModel {
+        let compact = &*self.compact;
+        let requested = compact.requested + request.requested;
+        let peak = compact.peak_requested.max(requested);
+        let (growths, rearranged) = (compact.growths, compact.rearranged);
+        CostModel { reserved: compact.reserved, requested, peak, growths, rearranged }
+    }
+
+    /// The best alias for a request, if it is worth it.
+    fn new_alias(
+        &self,
+        request: &Request,
+        owner: Owner,
+        grow: u64,
+        granularity: u64,
+        effort: Effort,
+        costs: &CostModel,
+    ) -> Option<NewAlias> {
+        let usable = self.usable_chunks(owner);
+        let size = request.size;
+        let with_tail = usable.tail.map(|(tail, chunk)| usable.candidate(size, Some((tail, chunk))));
+        let candidates = [Some(usable.candidate(size, None)), with_tail].into_iter().flatten();
+        let best = candidates.min_by_key(|candidate| {
+            (candidate.missing.next_multiple_of(granularity), candidate.chunks.len(), candidate.left_over)
+        })?;
+        let saved = grow as i64 - best.missing.next_multiple_of(granularity) as i64;
+        // Against a growth: making a chunk is two calls, and mapping it in the alias a third.
+        let calls = best.chunks.len() as i64 + if best.missing > 0 { 3 } else { 0 } - 2;
+        let is_worth = match effort {
+            Effort::LongRun => costs.is_worth(calls, saved, grow),
+            Effort::Exact | Effort::Utmost => saved > 0,
+        };
+        (is_worth && !best.chunks.is_empty())
+            .then(|| self.laid_out(best, request, granularity, effort, costs))
+    }
+
+    /// The chunks of the large pool that the owner can use.
+    fn usable_chunks(&self, owner: Owner) -> Usable {
+        let mut usable = Usable { whole: Vec::new(), heads: Vec::new(), tail: None };
+        for (chunk, len) in &self.compact.chunks[PoolKind::Large as usize] {
+            let (chunk, len) = (*chunk, *len);
+            let lead = self.lead(chunk, len, owner);
+            if lead == len {
+                usable.whole.push((len, chunk));
+                continue;
+            }
+            if lead > 0 {
+                usable.heads.push((lead, chunk));
+            }
+            let trail = self.trail(chunk, len, owner);
+            usable.tail = usable.tail.max((trail > 0).then_some((trail, chunk)));
+        }
+        usable.whole.sort_unstable();
+        usable.heads.sort_unstable();
+        usable
+    }
+
+    /// The alias of a candidate.
+    fn laid_out(
+        &self,
+        candidate: Candidate,
+        request: &Request,
+        granularity: u64,
+        effort: Effort,
+        costs: &CostModel,
+    ) -> NewAlias {
+        let Request { size, pool, .. } = *request;
+        let Candidate { tail, chunks, ends_in_head, missing, .. } = candidate;
+        let missing = missing.next_multiple_of(granularity);
+        let made = match missing {
+            0 => Vec::new(),
+            // What is behind it starts where it ends.
+            _ if ends_in_head || effort != Effort::LongRun => costs.chunks(missing, size, granularity),
+            _ => {
+                let length = costs.length(missing, size, pool, 0, granularity);
+                costs.chunks(length, size, granularity)
+            }
+        };
+        let mut rest = size;
+        let mut parts = Vec::with_capacity(chunks.len());
+        let count = chunks.len();
+        for (number, chunk) in chunks.into_iter().enumerate() {
+            let len = self.compact.chunks[pool as usize][&chunk];
+            if ends_in_head && number + 1 == count {
+                rest = rest.saturating_sub(missing);
+            }
+            let from = if number == 0 && tail > 0 { len - tail } else { 0 };
+            let to = len.min(from + rest);
+            rest -= to - from;
+            if from < to {
+                parts.push(Part { chunk, len, from, to });
+            }
+        }
+        let behind = if ends_in_head && parts.len() == count { count - 1 } else { parts.len() };
+        NewAlias { parts, made, behind }
+    }
+}
+
+/// Of idle memory, from the shortest on, the fewest pieces that have so many bytes together, as far as they go: the longest ones, and
+/// last the shortest that does. With the bytes that they have.
+pub(super) fn fewest<T: Copy>(mut idle: Vec<(u64, T)>, wanted: u64) -> (Vec<T>, u64) {
+    let (mut chosen, mut bytes) = (Vec::new(), 0);
+    while bytes < wanted {
+        let enough = idle.partition_point(|(len, _)| *len < wanted - bytes);
+        let Some((len, piece)) = idle.get(enough).copied().or_else(|| idle.pop()) else { break };
+        chosen.push(piece);
+        bytes += len;
+    }
+    (chosen, bytes)
+}
+
+impl Usable {
+    /// Chunks for so many bytes, behind the tail of this one: the longest ones, and last the shortest that does.
+    fn candidate(&self, size: u64, tail: Option<(u64, u64)>) -> Candidate {
+        let mut whole = self.whole.clone();
+        let mut chunks: Vec<u64> = tail.map(|(_, chunk)| chunk).into_iter().collect();
+        let tail = tail.map_or(0, |(tail, _)| tail);
+        let mut missing = size.saturating_sub(tail);
+        let (mut ends_in_head, mut left_over) = (false, tail.saturating_sub(size));
+        while missing > 0 {
+            let enough = |chunks: &[(u64, u64)]| {
+                chunks.get(chunks.partition_point(|(len, _)| *len < missing)).copied()
+            };
+            if let Some((len, chunk)) = [enough(&whole), enough(&self.heads)].into_iter().flatten().min() {
+                chunks.push(chunk);
+                left_over = len - missing;
+                missing = 0;
+            } else if let Some((len, chunk)) = whole.pop() {
+                chunks.push(chunk);
+                missing -= len;
+            } else {
+                if let Some((len, chunk)) = self.heads.last() {
+                    chunks.push(*chunk);
+                    missing -= len;
+                    ends_in_head = true;
+                }
+                break;
+            }
+        }
+        Candidate { tail, chunks, ends_in_head, missing, left_over }
+    }
+}

@@ -1,0 +1,192 @@
+//! Memory in reserved ranges. Each stream has one range of addresses for each pool, where every chunk that it makes lies behind
+//! the last one. So free blocks merge across chunks, and memory is as if it were one piece. Without virtual memory each segment
+//! is a range of its own, with one chunk.
+
+use super::Shared;
+use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
+use crate::types::PoolKind;
+
+/// Addresses for the chunks of one stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReservedRange {
+    pub(super) owner: Owner,
+    pub(super) pool: PoolKind,
+    pub(super) segment: SegmentId,
+    /// Bytes from its start to where the next chunk goes.
+    pub(super) end: u64,
+    /// Bytes of its chunks.
+    pub(super) owned: u64,
+}
+
+impl Shared<'_> {
+    /// The newest range of an owner.
+    pub(super) fn range(&self, owner: Owner, pool: PoolKind) -> Option<usize> {
+        self.compact.ranges.iter().rposition(|range| (range.owner, range.pool) == (owner, pool))
+    }
+
+    /// The position where the next chunk of a range goes.
+    pub(super) fn end_of(&self, range: usize) -> u64 {
+        let ReservedRange { segment, end, .. } = self.compact.ranges[range];
+        self.store.blocks.segment(segment).position.wrapping_add(end)
+    }
+
+    /// Bytes that a range can still take.
+    pub(super) fn space_in(&self, range: usize) -> u64 {
+        let ReservedRange { segment, end, .. } = self.compact.ranges[range];
+        self.store.blocks.segment(segment).size - end
+    }
+
+    /// Bytes that the owner can use right before where its next chunk goes.
+    pub(super) fn free_tail(&self, range: usize) -> u64 {
+        let ReservedRange { owner, pool, segment, end, .. } = self.compact.ranges[range];
+        let rest = self.store.free.unmapped(pool).get(&self.end_of(range));
+        let mut before = rest.and_then(|rest| self.store.blocks[*rest].previous);
+        if self.space_in(range) == 0 {
+            before = self.store.blocks.of_segment(segment).last().map(|(last, _)| last);
+        }
+        let mut bytes = 0;
+        while let Some(block) = before.map(|before| &self.store.blocks[before])
+            && block.state == State::Free
+            && self.compact.owners.can_use(block, owner)
+            && bytes < end
+        {
+            bytes += block.size;
+            before = block.previous;
+        }
+        bytes
+    }
+
+    /// Takes in a reservation, of which nothing is mapped.
+    pub(super) fn add_range(&mut self, owner: Owner, pool: PoolKind, segment: SegmentId) {
+        self.compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
+    }
+
+    /// Takes in chunks that were mapped at the end of a range: free memory.
+    pub(super) fn add_chunks(&mut self, range: usize, lens: &[u64]) {
+        let start = self.end_of(range);
+        let ReservedRange { owner, pool, segment, end, .. } = self.compact.ranges[range];
+        let len = lens.iter().sum();
+        let compact = &mut *self.compact;
+        compact.ranges[range].end += len;
+        compact.ranges[range].owned += len;
+        compact.reserved += len;
+        let mut position = start;
+        for len in lens {
+            compact.chunks[pool as usize].insert(position, *len);
+            position = position.wrapping_add(*len);
+        }
+        let block = self.store.part_of_unmapped(PageRange { segment, offset: end, len });
+        self.put_fresh(block, owner);
+    }
+
+    /// Whether the bytes can be used by the owner; `None`: they are not even free.
+    pub(super) fn can_use_in_range(&self, position: u64, size: u64, owner: Owner) -> Option<bool> {
+        let (mut at, end, mut known) = (position, position + size, true);
+        while at < end {
+            let block = &self.store.blocks[self.store.free.at(&self.store.blocks, at)?];
+            known &= self.compact.owners.can_use(block, owner);
+            at = block.position + block.size;
+        }
+        Some(known)
+    }
+
+    /// The free block that has the byte at a position, if the owner can use it.
+    fn usable_at(&self, position: u64, owner: Owner) -> Option<&Block> {
+        let block = &self.store.blocks[self.store.free.at(&self.store.blocks, position)?];
+        self.compact.owners.can_use(block, owner).then_some(block)
+    }
+
+    /// Free bytes become one block that is on no list.
+    pub(super) fn claim_in_range(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
+        let (mut at, end) = (position, position + size);
+        let mut whole = None;
+        while at < end {
+            let Some(free) = self.store.free.at(&self.store.blocks, at) else {
+                unreachable!("the bytes are free")
+            };
+            let Block { position: start, size, .. } = self.store.blocks[free];
+            let len = end.min(start + size) - at;
+            let part = self.claim_part(free, at - start, len, owner);
+            at += len;
+            match whole {
+                None => whole = Some(part),
+                Some(whole) => self.store.blocks.merge_next(whole, part),
+            }
+        }
+        let Some(whole) = whole else { unreachable!("requests are for some bytes") };
+        whole
+    }
+
+    /// A part of a free block becomes a block that is on no list.
+    pub(super) fn claim_part(&mut self, free: BlockId, offset: u64, size: u64, owner: Owner) -> BlockId {
+        if offset == 0 && size < self.store.blocks[free].size {
+            return self.claim_front(free, size, owner);
+        }
+        self.store.free.unlist(&mut self.store.blocks, free);
+        let behind = self.store.blocks[free].size - offset - size;
+        self.store.split_ends(free, offset, behind);
+        let block = &mut self.store.blocks[free];
+        block.state = State::Allocated;
+        block.owner = owner;
+        block.below = [None; 2];
+        free
+    }
+
+    /// The front of a free block becomes a block that is on no list. The block goes on as the rest of it, outside the bins: what
+    /// is soon put back to it touches no list.
+    fn claim_front(&mut self, free: BlockId, size: u64, owner: Owner) -> BlockId {
+        let Block { pool, owner: of, .. } = self.store.blocks[free];
+        self.store.free.of_owner_mut(of, pool).put_outside(&mut self.store.blocks, free);
+        let front = self.store.blocks[free].part(0, size);
+        let front = Block { state: State::Allocated, owner, ..front };
+        self.store.blocks.split_front(free, front)
+    }
+
+    /// A part of a chunk becomes a backing block, for an alias that is to show it.
+    pub(super) fn hold(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
+        let held = self.claim_in_range(position, size, owner);
+        self.store.blocks[held].state = State::Backing;
+        self.store.blocks[held].requested = 0;
+        held
+    }
+
+    /// Bytes from the start of a chunk that the owner can use.
+    pub(super) fn lead(&self, chunk: u64, len: u64, owner: Owner) -> u64 {
+        let (mut at, end) = (chunk, chunk + len);
+        while at < end
+            && let Some(block) = self.usable_at(at, owner)
+        {
+            at = end.min(block.position + block.size);
+        }
+        at - chunk
+    }
+
+    /// Bytes to the end of a chunk that the owner can use.
+    pub(super) fn trail(&self, chunk: u64, len: u64, owner: Owner) -> u64 {
+        let end = chunk + len;
+        let mut at = end;
+        while at > chunk
+            && let Some(block) = self.usable_at(at - 1, owner)
+        {
+            at = chunk.max(block.position);
+        }
+        end - at
+    }
+
+    /// The shortest row of free blocks, of whomever, that has so many bytes: those that it has, and where it starts.
+    pub(super) fn row_in_ranges(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
+        let mut rows: Vec<(u64, u64)> = Vec::new();
+        let mut last: Option<(SegmentId, u64)> = None;
+        for block in self.store.free.in_order().map(|id| &self.store.blocks[id]) {
+            if !self.compact.owners.can_use(block, owner) {
+                continue;
+            }
+            match rows.last_mut() {
+                Some((len, _)) if last == Some((block.segment, block.position)) => *len += block.size,
+                _ => rows.push((block.size, block.position)),
+            }
+            last = Some((block.segment, block.position + block.size));
+        }
+        rows.into_iter().filter(|(len, _)| *len >= size).min()
+    }
+}

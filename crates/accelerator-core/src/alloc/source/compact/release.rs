@@ -1,0 +1,338 @@
+//! Memory goes back: chunks that are wholly free, and aliases that nobody uses.
+
+use std::collections::HashSet;
+
+use super::aliases::AliasRange;
+use super::epochs::Mapper;
+use super::owners::Owners;
+use super::ranges::ReservedRange;
+use super::{Compact, CompactSource, Shared};
+use crate::alloc::arena::Arena;
+use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
+use crate::alloc::driver::AddressSpace;
+use crate::alloc::source::Context;
+use crate::backend::DriverResult;
+use crate::sync::{OwnedLock, lock};
+use crate::types::{PoolKind, Result, StreamId};
+
+/// Free chunks of one range, one behind the other, that are held to be given back.
+struct Leaving {
+    range: usize,
+    pool: PoolKind,
+    /// Where each starts, its length, and what holds it.
+    chunks: Vec<(u64, u64, BlockId)>,
+}
+
+impl Leaving {
+    fn start(&self) -> u64 {
+        self.chunks.first().map_or(0, |(start, ..)| *start)
+    }
+
+    fn end(&self) -> u64 {
+        self.chunks.last().map_or(0, |(start, len, _)| start + len)
+    }
+}
+
+/// A chunk at a place in an alias: the alias, the number of the piece, where it is and how long.
+type Shown = (u64, usize, u64, u64);
+
+impl CompactSource {
+    /// Gives every chunk of these pools back that is wholly free, and all aliases without blocks, after waiting for the streams that
+    /// freed them.
+    ///
+    /// What a stream freed whose work is being captured stays: it could not be waited for.
+    pub(super) fn release_shared(
+        &self,
+        context: &Context,
+        arena: &OwnedLock<Arena>,
+        pools: &[PoolKind],
+    ) -> Result<()> {
+        let mut mapper = Mapper { context, mappings: lock(&self.mappings) };
+        let Some(driver) = context.driver.address_space() else {
+            // Segments go without waiting, which their driver does; what is left of others serves any stream then.
+            let waited = mapper.wait_for_epochs(None);
+            context.give_back(arena, |arena| Shared::of(arena).detach_idle_segments(pools));
+            return waited.map_err(|error| context.error(error));
+        };
+        mapper.give_back_idle(driver, None, |_, pool| pools.contains(&pool))?;
+        let empty = remove_empty_ranges(&mut arena.lock());
+        empty.into_iter().for_each(|range| mapper.mappings.chunks.release_range(driver, range));
+        Ok(())
+    }
+}
+
+impl Mapper<'_> {
+    /// Gives those of the chosen chunks back that are wholly free, and all aliases without blocks, after waiting for one stream or all.
+    pub(super) fn give_back_idle(
+        &mut self,
+        driver: &dyn AddressSpace,
+        waits_for: Option<StreamId>,
+        is_chosen: impl Fn(u64, PoolKind) -> bool,
+    ) -> Result<()> {
+        let context = self.context;
+        self.wait_for_epochs(waits_for).map_err(|error| context.error(error))?;
+        let _returning = context.begin_returning();
+        self.drop_aliases(driver, 0).map_err(|error| context.error(error))?;
+        let (leaving, shown) = {
+            let mut entered = context.arenas.enter(self.arena());
+            let mut shared = Shared::of(entered.arena());
+            let leaving = shared.chunks_to_give_back(is_chosen);
+            let shown = shared.pieces_to_unmap(&leaving);
+            for row in &leaving {
+                let shared = Shared::of(entered.arena());
+                let pages = shared.range_at(row.range, row.start(), row.end() - row.start());
+                let stream = shared.stream_of_range(row.range);
+                entered.record_leaving_pages(pages, stream);
+            }
+            (leaving, shown)
+        };
+        let mut result = Ok(());
+        for (alias, piece, offset, len) in shown {
+            result = result.and_then(|()| self.mappings.chunks.unmap_piece(driver, alias, offset, len));
+            if result.is_err() {
+                Shared::of(&mut self.arena()).set_shown(alias, piece, true);
+            }
+        }
+        for leaving in leaving {
+            result = self.give_back_chunks(driver, leaving, result);
+        }
+        result.map_err(|error| context.error(error))
+    }
+
+    /// Gives chunks back one by one, unless something has failed before.
+    fn give_back_chunks(
+        &mut self,
+        driver: &dyn AddressSpace,
+        leaving: Leaving,
+        mut result: DriverResult<()>,
+    ) -> DriverResult<()> {
+        let Leaving { range, pool, chunks } = leaving;
+        let mut gone = 0;
+        let mut kept = Vec::new();
+        for (position, len, block) in chunks {
+            result = result.and_then(|()| self.mappings.chunks.destroy_chunk(driver, position));
+            if result.is_ok() {
+                Shared::of(&mut self.arena()).remove_chunk(range, position, len, block);
+                gone += len;
+            } else {
+                kept.push((position, len, block));
+            }
+        }
+        let mut entered = self.context.arenas.enter(self.arena());
+        entered.pages_unmapped(pool, gone);
+        for (position, len, block) in kept {
+            let mut shared = Shared::of(entered.arena());
+            let owner = shared.store.blocks[block].owner;
+            shared.put_free(block, owner);
+            let (pages, stream) = (shared.range_at(range, position, len), shared.stream_of_range(range));
+            entered.record_pages(pages, stream, None);
+        }
+        result
+    }
+
+    /// Where chunks show more often than is of use, gives up the aliases that were not used for the longest time.
+    pub(super) fn drop_old_aliases(&mut self, driver: &dyn AddressSpace) {
+        let limit = {
+            let mut arena = self.arena();
+            let compact = Shared::of(&mut arena).compact;
+            compact.has_old_aliases().then(|| compact.aliases_limit())
+        };
+        if let Some(limit) = limit {
+            // What the driver would not unmap is kept, and tried again.
+            let _ = self.drop_aliases(driver, limit);
+        }
+    }
+
+    /// Gives up aliases that nobody uses, until the others have so many bytes at most.
+    fn drop_aliases(&mut self, driver: &dyn AddressSpace, limit: u64) -> DriverResult<()> {
+        let leaving = Shared::of(&mut self.arena()).aliases_to_drop(limit);
+        let mut result = Ok(());
+        for start in leaving {
+            let pieces = Shared::of(&mut self.arena()).compact.aliases[&start].pieces.clone();
+            for (number, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.mapped) {
+                let chunks = &mut self.mappings.chunks;
+                result = result.and_then(|()| chunks.unmap_piece(driver, start, piece.offset, piece.len));
+                if result.is_ok() {
+                    Shared::of(&mut self.arena()).set_shown(start, number, false);
+                }
+            }
+            if Shared::of(&mut self.arena()).remove_alias(start) {
+                self.context.arenas.statistics().totals.num_device_free += 1;
+                self.mappings.chunks.release_alias(driver, start);
+            }
+        }
+        result
+    }
+}
+
+impl AliasRange {
+    /// Whether it has no blocks, and all work on those that it had is over.
+    fn is_idle(&self, owners: &Owners) -> bool {
+        self.blocks.is_empty()
+            && !self.leaves
+            && self.freed.iter().all(|(owner, epoch)| owners.is_over(*owner, *epoch))
+    }
+}
+
+impl Shared<'_> {
+    /// Holds the chosen chunks that are wholly free and whose work is over.
+    fn chunks_to_give_back(&mut self, is_chosen: impl Fn(u64, PoolKind) -> bool) -> Vec<Leaving> {
+        let mut leaving: Vec<Leaving> = Vec::new();
+        for range in 0..self.compact.ranges.len() {
+            let ReservedRange { segment, pool, .. } = self.compact.ranges[range];
+            self.join_what_is_over(segment);
+            for free in self.free_and_over(segment) {
+                let Block { position, size, owner, .. } = self.store.blocks[free];
+                let within = self.compact.chunks[pool as usize].range(position..position + size);
+                let within = within.filter(|(start, len)| *start + *len <= position + size);
+                let within: Vec<_> = within.map(|(start, len)| (*start, *len)).collect();
+                let mut rest = free;
+                for (start, len) in within.into_iter().filter(|(start, _)| is_chosen(*start, pool)) {
+                    let held = self.claim_part(rest, start - self.store.blocks[rest].position, len, owner);
+                    self.store.blocks[held].state = State::Backing;
+                    rest = self.store.blocks[held].next.unwrap_or(held);
+                    match leaving.last_mut().filter(|last| last.range == range && last.end() == start) {
+                        Some(row) => row.chunks.push((start, len, held)),
+                        None => leaving.push(Leaving { range, pool, chunks: vec![(start, len, held)] }),
+                    }
+                }
+            }
+        }
+        leaving
+    }
+
+    /// Makes one block of free neighbours of several owners, where all their work is over.
+    fn join_what_is_over(&mut self, range: SegmentId) {
+        let mut at = self.store.blocks.segment(range).first;
+        while let Some(id) = at {
+            let next = self.store.blocks[id].next;
+            at = next;
+            if let Some(next) = next
+                && self.is_free_and_over(id)
+                && self.is_free_and_over(next)
+                && !self.would_join_unfinished(next, self.store.blocks[id].owner)
+            {
+                let Block { owner, free_since, .. } = self.store.blocks[id];
+                self.store.free.unlist(&mut self.store.blocks, next);
+                self.put_free_since(next, owner, free_since);
+            }
+        }
+    }
+
+    /// Whether the block, were it the owner's, would be one with bytes behind it on which work goes on.
+    fn would_join_unfinished(&self, id: BlockId, owner: Owner) -> bool {
+        self.store.blocks[id].next.is_some_and(|behind| {
+            let Block { state, owner: of, .. } = self.store.blocks[behind];
+            (state, of) == (State::Free, owner) && !self.is_free_and_over(behind)
+        })
+    }
+
+    /// The free blocks of a range whose work is over.
+    fn free_and_over(&self, range: SegmentId) -> Vec<BlockId> {
+        let blocks = self.store.blocks.of_segment(range).map(|(id, _)| id);
+        blocks.filter(|id| self.is_free_and_over(*id)).collect()
+    }
+
+    fn is_free_and_over(&self, id: BlockId) -> bool {
+        let Block { state, owner, free_since, .. } = self.store.blocks[id];
+        state == State::Free && self.compact.owners.is_over(owner, free_since)
+    }
+
+    /// Where the chunks show in aliases, and no longer will.
+    fn pieces_to_unmap(&mut self, leaving: &[Leaving]) -> Vec<Shown> {
+        let chunks: HashSet<u64> =
+            leaving.iter().flat_map(|leaving| leaving.chunks.iter().map(|(start, ..)| *start)).collect();
+        let mut shown = Vec::new();
+        for (start, alias) in &mut self.compact.aliases {
+            for (number, piece) in alias.pieces.iter_mut().enumerate() {
+                if piece.mapped && chunks.contains(&piece.chunk) {
+                    piece.mapped = false;
+                    shown.push((*start, number, piece.offset, piece.len));
+                }
+            }
+        }
+        shown
+    }
+
+    /// Whether a piece of an alias shows its chunk.
+    fn set_shown(&mut self, alias: u64, piece: usize, mapped: bool) {
+        if let Some(alias) = self.compact.aliases.get_mut(&alias) {
+            alias.pieces[piece].mapped = mapped;
+        }
+    }
+
+    /// A chunk that was held is gone: addresses without memory.
+    fn remove_chunk(&mut self, range: usize, position: u64, len: u64, block: BlockId) {
+        let held = &mut self.store.blocks[block];
+        held.state = State::Unmapped;
+        (held.owner, held.free_since) = (0, 0);
+        self.store.merge_and_list(block);
+        let compact = &mut *self.compact;
+        let ReservedRange { pool, segment, .. } = compact.ranges[range];
+        compact.chunks[pool as usize].remove(&position);
+        compact.reserved -= len;
+        compact.ranges[range].owned -= len;
+        // What is unmapped at the end is where the next chunk goes.
+        let start = self.store.blocks.segment(segment).position;
+        let end = self.store.free.unmapped(pool).range(..self.end_of(range)).next_back();
+        let Some((unmapped, last)) = end else { return };
+        if *unmapped >= start && self.store.blocks[*last].next.is_none() {
+            let end = *unmapped - start;
+            let range = &mut self.compact.ranges[range];
+            range.end = range.end.min(end);
+        }
+    }
+
+    /// The aliases that nobody uses, the one that was not used for the longest time first, until the others have so many bytes: they
+    /// are given to nobody from now on.
+    fn aliases_to_drop(&mut self, limit: u64) -> Vec<u64> {
+        let mut aliased = self.compact.aliased();
+        let Compact { owners, aliases, .. } = &mut *self.compact;
+        let mut idle: Vec<_> = aliases.iter_mut().filter(|(_, alias)| alias.is_idle(owners)).collect();
+        idle.sort_by_key(|(_, alias)| alias.used);
+        let mut leaving = Vec::new();
+        for (start, alias) in idle {
+            if aliased <= limit && limit > 0 {
+                break;
+            }
+            aliased -= alias.len();
+            alias.leaves = true;
+            leaving.push(*start);
+        }
+        leaving
+    }
+
+    /// Removes an alias, if nothing is mapped there any more; else it may be used again. Whether it is gone.
+    fn remove_alias(&mut self, start: u64) -> bool {
+        let compact = &mut *self.compact;
+        let Some(alias) = compact.aliases.get_mut(&start) else { return false };
+        if alias.pieces.iter().any(|piece| piece.mapped) {
+            alias.leaves = false;
+            return false;
+        }
+        let segment = alias.segment;
+        compact.aliases.remove(&start);
+        self.store.blocks.remove_segment(segment);
+        true
+    }
+
+    fn stream_of_range(&self, range: usize) -> StreamId {
+        self.compact.owners[self.compact.ranges[range].owner].stream
+    }
+
+    fn range_at(&self, range: usize, position: u64, len: u64) -> PageRange {
+        let segment = self.compact.ranges[range].segment;
+        PageRange { segment, offset: position - self.store.blocks.segment(segment).position, len }
+    }
+}
+
+/// Removes the reserved ranges that have no chunks: these.
+fn remove_empty_ranges(arena: &mut Arena) -> Vec<SegmentId> {
+    let ranges = &mut Shared::of(arena).compact.ranges;
+    let empty: Vec<_> = ranges.iter().filter(|range| range.owned == 0).map(|range| range.segment).collect();
+    ranges.retain(|range| range.owned > 0);
+    for segment in &empty {
+        arena.remove_unmapped(*segment);
+    }
+    empty
+}

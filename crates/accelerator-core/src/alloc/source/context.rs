@@ -1,0 +1,172 @@
+//! What every source works with: the driver, the arenas, and charges for what is being asked for.
+
+use std::num::NonZeroU64;
+
+use crate::alloc::arena::{Arena, DetachedSegment};
+use crate::alloc::arenas::Arenas;
+use crate::alloc::driver::Driver;
+use crate::alloc::history::HistoryAction;
+use crate::alloc::settings::{TOO_LARGE, share};
+use crate::alloc::stats::DeviceStatistics;
+use crate::backend::DriverResult;
+use crate::sync::{InFlight, OwnedLock, Step};
+use crate::types::{Device, DriverError, DriverErrorKind, Error, OutOfMemoryCause, Result, StreamId};
+
+/// The driver of a device and its arenas.
+pub(crate) struct Context {
+    pub(crate) device: Device,
+    pub(crate) driver: Box<dyn Driver>,
+    pub(crate) arenas: Arenas,
+    /// Memory on its way back to the driver.
+    returning: InFlight,
+    /// Charged memory that the driver is being asked for.
+    asking: InFlight,
+}
+
+/// Bytes that are set aside while the driver is being asked for them. What was not [used](Self::use_up) is given back on drop.
+#[must_use]
+pub(crate) struct Charge<'a> {
+    context: &'a Context,
+    bytes: u64,
+    _asking: Step<'a>,
+}
+
+impl Charge<'_> {
+    /// The driver gave so many bytes: as many of the charge, as far as it goes, are counted as reserved from now on.
+    pub(crate) fn use_up(&mut self, bytes: u64) -> u64 {
+        let used = bytes.min(self.bytes);
+        self.bytes -= used;
+        used
+    }
+
+    /// As [`use_up`](Self::use_up), where what is counted charges itself.
+    pub(crate) fn use_up_and_refund(&mut self, statistics: &mut DeviceStatistics, bytes: u64) {
+        let used = self.use_up(bytes);
+        statistics.refund(used);
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.context.arenas.statistics().refund(self.bytes);
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn new(device: Device, driver: Box<dyn Driver>, arenas: Arenas) -> Self {
+        Self { device, driver, arenas, returning: InFlight::default(), asking: InFlight::default() }
+    }
+
+    pub(crate) fn error(&self, source: DriverError) -> Error {
+        Error::Driver { device: self.device, source }
+    }
+
+    /// Sets bytes aside that the driver is to be asked for; else why they are not to be had.
+    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Result<Charge<'_>, OutOfMemoryCause> {
+        let mut statistics = self.arenas.statistics();
+        if !statistics.charge(bytes) {
+            return Err(statistics.limit().map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit));
+        }
+        let charge = Charge { context: self, bytes, _asking: self.asking.begin() };
+        drop(statistics);
+        match self.rejects_ahead_of_driver(arena) {
+            true => Err(OutOfMemoryCause::Rejected),
+            false => Ok(charge),
+        }
+    }
+
+    /// With `throw_on_cudamalloc_oom`, whether what is charged exceeds the share of the device that the settings, as they are
+    /// now, allow.
+    fn rejects_ahead_of_driver(&self, arena: StreamId) -> bool {
+        let config = *self.arenas.of(arena).lock().config();
+        let allowed = share(config.memory_fraction, self.driver.properties().total_memory);
+        config.reject_ahead_of_driver && self.arenas.statistics().charged() > allowed
+    }
+
+    /// The driver would not give what was charged: why, for lack of memory; any other error is the caller's.
+    pub(crate) fn refusal(&self, error: DriverError, cause: OutOfMemoryCause) -> Result<OutOfMemoryCause> {
+        match error.kind {
+            DriverErrorKind::OutOfMemory => Ok(cause),
+            _ => Err(self.error(error)),
+        }
+    }
+
+    /// As [`refusal`](Self::refusal), of a segment.
+    pub(crate) fn refusal_of_segment(&self, error: DriverError) -> Result<OutOfMemoryCause> {
+        if error.kind == DriverErrorKind::AllocationTooLarge {
+            self.note_refusal();
+            let largest = self.driver.properties().largest_allocation;
+            return Ok(OutOfMemoryCause::AllocationTooLarge { largest, driver: error });
+        }
+        let cause = self.refusal(error, OutOfMemoryCause::Device)?;
+        self.note_refusal();
+        Ok(cause)
+    }
+
+    /// Tells the history, if one is kept, that the driver gave nothing for lack of memory.
+    pub(crate) fn note_refusal(&self) {
+        self.arenas.statistics().note(|| HistoryAction::Refused);
+    }
+
+    /// Waits for those that have charged memory and are asking for it.
+    pub(crate) fn wait_for_charges(&self) {
+        self.asking.wait();
+    }
+
+    /// A step begins in which memory goes back.
+    pub(crate) fn begin_returning(&self) -> Step<'_> {
+        self.returning.begin()
+    }
+
+    /// Waits for what other threads are giving back.
+    pub(crate) fn wait_for_returns(&self) {
+        self.returning.wait();
+    }
+
+    /// Takes segments out of an arena, and gives them back to the driver outside its lock. Bytes that went back.
+    pub(crate) fn give_back(
+        &self,
+        arena: &OwnedLock<Arena>,
+        detach: impl FnOnce(&mut Arena) -> Vec<DetachedSegment>,
+    ) -> u64 {
+        let (config, segments) = {
+            let mut arena = arena.lock();
+            let segments = detach(&mut arena);
+            let segments: Vec<_> =
+                segments.into_iter().map(|segment| (segment, self.returning.begin())).collect();
+            let mut statistics = self.arenas.statistics();
+            if let Some(recorder) = &mut statistics.recorder {
+                // Ahead of the driver, which may give the same address to somebody else at once.
+                for (segment, _) in &segments {
+                    recorder.segment_given_back(segment.base.address(), segment.size, segment.stream);
+                }
+            }
+            (*arena.config(), segments)
+        };
+        let mut bytes = 0;
+        for (detached, _returning) in segments {
+            let (pool, size) = (detached.pool, detached.size);
+            self.driver.dealloc(detached);
+            self.arenas.statistics().segment_released(&config, pool, size);
+            bytes += size;
+        }
+        bytes
+    }
+
+    /// Bytes of address space to reserve, in whole pages: 9/8 of the device's memory; `None`: more than there are numbers.
+    pub(crate) fn reservation_size(&self, page: NonZeroU64) -> Option<u64> {
+        let total = self.driver.properties().total_memory.min(TOO_LARGE);
+        (total + total / 8).checked_next_multiple_of(page.get())
+    }
+
+    /// Waits until the work of a stream is over that it was given so far: drivers unmap without waiting. False: it is being
+    /// captured, so it cannot be waited for.
+    pub(crate) fn wait_for_work(&self, stream: StreamId) -> DriverResult<bool> {
+        let Some(event) = self.driver.record(stream)? else { return Ok(false) };
+        self.driver.wait_until_over(event)?;
+        self.driver.put_back(event);
+        Ok(true)
+    }
+}

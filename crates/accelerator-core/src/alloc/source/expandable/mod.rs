@@ -1,0 +1,226 @@
+//! Expandable segments: pages are mapped where a request needs them, and unmapped where they are free. PyTorch:
+//! `try_allocate_expandable_block`, `unmap_block`.
+
+mod turns;
+
+use std::num::NonZeroU64;
+use std::sync::Mutex;
+
+use self::turns::Turns;
+use super::context::Charge;
+use super::{Context, Grown, Source, Wanted};
+use crate::alloc::arena::{AllocatedBlock, Arena, Room};
+use crate::alloc::arenas::{Entered, settled};
+use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
+use crate::alloc::driver::{AddressSpace, Reservations};
+use crate::alloc::settings::Request;
+use crate::backend::DriverResult;
+use crate::sync::{OwnedLock, Table, lock, try_lock};
+use crate::types::{DriverError, DriverErrorKind, OutOfMemoryCause, PoolKind, Result, StreamId};
+
+pub(super) struct Expandable {
+    /// The address space of each stream, by its number.
+    reservations: Table<Mutex<Reservations>>,
+    turns: Turns,
+}
+
+impl Default for Expandable {
+    fn default() -> Self {
+        Self { reservations: Table::new(), turns: Turns::default() }
+    }
+}
+
+/// What is to be done for a request next.
+enum Next {
+    Done(AllocatedBlock),
+    Map(PageRange),
+    Reserve,
+}
+
+impl Source for Expandable {
+    fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
+        arena.config().segment(request, context.driver.properties().largest_allocation)
+    }
+
+    fn is_hopeless(&self, _context: &Context, _size: u64) -> bool {
+        false
+    }
+
+    /// Pages are charged as they are mapped, so what is left of the request's own charge goes.
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown> {
+        let Some(driver) = context.driver.address_space() else {
+            unreachable!("segments expand only where there is virtual memory")
+        };
+        let mut charge = match context.charge(wanted.parameters.arena, wanted.segment) {
+            Ok(charge) => charge,
+            Err(cause) => return Ok(Grown::Refused(cause)),
+        };
+        let grown = self.expand(context, driver, wanted, &mut charge);
+        if matches!(grown, Ok(Grown::Refused(_))) {
+            context.note_refusal();
+        }
+        grown
+    }
+
+    /// Nothing while work of the stream is being captured: it could not be waited for.
+    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()> {
+        let mut released = Ok(());
+        for pool in pools {
+            released = released.and(self.unmap_free(context, arena, *pool));
+        }
+        released
+    }
+}
+
+impl Expandable {
+    /// Maps pages until a request has room, and allocates it there. Pages that were mapped before one was refused stay, free.
+    fn expand(
+        &self,
+        context: &Context,
+        driver: &dyn AddressSpace,
+        wanted: &Wanted<'_>,
+        charge: &mut Charge<'_>,
+    ) -> Result<Grown> {
+        let stream = wanted.parameters.stream;
+        let mut reservations = match try_lock(self.reservations(stream)) {
+            Some(reservations) => reservations,
+            None => {
+                let reservations = lock(self.reservations(stream));
+                // What another thread has mapped meanwhile may do.
+                if let Some(block) = context.arenas.search_again(&wanted.parameters) {
+                    return Ok(Grown::Allocated(block));
+                }
+                reservations
+            }
+        };
+        let mut mapped = None;
+        loop {
+            let (done, cause) = match next(context, mapped.take(), wanted, charge) {
+                Next::Done(block) => return Ok(Grown::Allocated(block)),
+                Next::Map(range) => {
+                    let (len, done) = self.turns.take(|| reservations.map(driver, range), ran_out);
+                    mapped = (len > 0).then_some(PageRange { len, ..range });
+                    (done, OutOfMemoryCause::Device)
+                }
+                Next::Reserve => match reserve(context, driver, &mut reservations, wanted) {
+                    Some(done) => (done, OutOfMemoryCause::AddressSpace),
+                    None => return Ok(Grown::Refused(OutOfMemoryCause::Device)),
+                },
+            };
+            let Err(error) = done else { continue };
+            if let Some(range) = mapped {
+                // What the driver would not take back is free memory.
+                let mut entered = context.arenas.settle(stream);
+                add_pages(&mut entered, range, wanted, charge);
+            }
+            return context.refusal(error, cause).map(Grown::Refused);
+        }
+    }
+
+    /// Gives the whole free pages of an arena's pool back to the driver, and reservations that then have none.
+    fn unmap_free(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+        let stream = arena.lock().stream();
+        let (Some(driver), Some(reservations)) =
+            (context.driver.address_space(), self.reservations.get(stream.get()))
+        else {
+            return Ok(());
+        };
+        let mut reservations = lock(reservations);
+        let mut entered = context.arenas.enter(arena.lock());
+        let ranges = entered.arena().store_mut().remove_free_pages(pool);
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let _returning = context.begin_returning();
+        ranges.iter().for_each(|range| entered.record_leaving_pages(*range, stream));
+        drop(entered);
+        let (may_unmap, mut result) = match context.wait_for_work(stream) {
+            Ok(is_over) => (is_over, Ok(())),
+            Err(error) => (false, Err(error)),
+        };
+        for range in ranges.iter().copied() {
+            let mut unmapped = 0;
+            if may_unmap && result.is_ok() {
+                (unmapped, result) = reservations.unmap(driver, range);
+            }
+            let mut entered = context.arenas.enter(arena.lock());
+            entered.pages_unmapped(pool, unmapped);
+            if unmapped < range.len {
+                let (offset, len) = (range.offset + unmapped, range.len - unmapped);
+                let kept = PageRange { offset, len, ..range };
+                entered.arena().store_mut().add_pages(kept);
+                entered.record_pages(kept, stream, None);
+            }
+        }
+        for PageRange { segment, .. } in ranges {
+            if arena.lock().remove_unmapped(segment) {
+                reservations.release(driver, segment);
+            }
+        }
+        result.map_err(|error| context.error(error))
+    }
+
+    fn reservations(&self, stream: StreamId) -> &Mutex<Reservations> {
+        self.reservations.get_or_init(stream.get(), Mutex::default)
+    }
+}
+
+/// Takes in what was mapped, and allocates the request where there is room for it.
+fn next(context: &Context, mapped: Option<PageRange>, wanted: &Wanted<'_>, charge: &mut Charge<'_>) -> Next {
+    let parameters = &wanted.parameters;
+    let request = &parameters.request;
+    let clock = context.arenas.clock(request.pool);
+    let mut entered = context.arenas.settle(parameters.stream);
+    let grown = mapped.map(|range| add_pages(&mut entered, range, wanted, charge));
+    let store = entered.arena().store_mut();
+    let room = grown.filter(|grown| store.blocks[*grown].size >= request.size).map(Room::Free);
+    match room.unwrap_or_else(|| store.room_for(request)) {
+        Room::Free(block) => {
+            let block = settled(store.take_new(block, request, clock));
+            entered.record(parameters, &block);
+            Next::Done(block)
+        }
+        Room::Unmapped(range) => Next::Map(range),
+        Room::Nowhere => Next::Reserve,
+    }
+}
+
+/// Takes in mapped pages: the free block that they are part of.
+fn add_pages(
+    entered: &mut Entered<'_>,
+    range: PageRange,
+    wanted: &Wanted<'_>,
+    charge: &mut Charge<'_>,
+) -> BlockId {
+    charge.use_up_and_refund(entered.statistics(), range.len);
+    entered.pages_mapped(range, &wanted.parameters);
+    entered.arena().store_mut().add_pages(range)
+}
+
+/// Reserves address space for a request; `None`: it would not fit even there. PyTorch reserves 9/8 of the device's memory, since
+/// pages may be unmapped at the start while others are mapped at the end.
+fn reserve(
+    context: &Context,
+    driver: &dyn AddressSpace,
+    reservations: &mut Reservations,
+    wanted: &Wanted<'_>,
+) -> Option<DriverResult<()>> {
+    let Request { pool, size, .. } = wanted.parameters.request;
+    let arena = context.arenas.of(wanted.parameters.stream);
+    let page = arena.lock().config().page(pool);
+    let page = NonZeroU64::new(page.checked_next_multiple_of(driver.granularity().get())?)?;
+    let len = NonZeroU64::new(context.reservation_size(page)?)?;
+    (len.get() >= size).then(|| {
+        reservations.reserve(driver, len, page, |base| {
+            let created = context.arenas.statistics().segment_numbered();
+            let (size, page) = (len.get(), Some(page));
+            arena.lock().add_reservation(NewSegment { base, size, created, pool, page })
+        })
+    })
+}
+
+/// Whether nothing was mapped, for lack of memory.
+fn ran_out((mapped, done): &(u64, DriverResult<()>)) -> bool {
+    let lacks_memory = |error: &DriverError| error.kind == DriverErrorKind::OutOfMemory;
+    *mapped == 0 && done.as_ref().is_err_and(lacks_memory)
+}

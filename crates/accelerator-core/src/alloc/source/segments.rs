@@ -1,0 +1,48 @@
+//! Segments of the size that is asked for. PyTorch: `alloc_block`, `release_blocks`.
+
+use super::{Context, Grown, Source, Wanted};
+use crate::alloc::arena::Arena;
+use crate::alloc::arenas::settled;
+use crate::alloc::settings::Request;
+use crate::sync::OwnedLock;
+use crate::types::{PoolKind, Result};
+
+#[derive(Default)]
+pub(super) struct Segments;
+
+impl Source for Segments {
+    fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
+        arena.config().segment(request, context.driver.properties().largest_allocation)
+    }
+
+    fn is_hopeless(&self, context: &Context, size: u64) -> bool {
+        size > context.driver.properties().largest_allocation
+    }
+
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown> {
+        let Wanted { parameters, segment, .. } = wanted;
+        let mut charge = match context.charge(parameters.arena, *segment) {
+            Ok(charge) => charge,
+            Err(cause) => return Ok(Grown::Refused(cause)),
+        };
+        let base = match context.driver.alloc(*segment) {
+            Ok(base) => base,
+            Err(error) => return context.refusal_of_segment(error).map(Grown::Refused),
+        };
+        charge.use_up(*segment);
+        let clock = context.arenas.clock(parameters.request.pool);
+        let mut entered = context.arenas.settle(parameters.arena);
+        let segment = entered.segment_made(base, *segment, parameters);
+        let store = entered.arena().store_mut();
+        let block = settled(store.take_from_new_segment(segment, &parameters.request, clock));
+        entered.record(parameters, &block);
+        Ok(Grown::Allocated(block))
+    }
+
+    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()> {
+        for pool in pools {
+            context.give_back(arena, |arena| arena.store_mut().detach_all(*pool));
+        }
+        Ok(())
+    }
+}

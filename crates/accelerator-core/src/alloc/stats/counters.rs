@@ -1,0 +1,287 @@
+//! What one stream's blocks add to the statistics of the device, counted without touching anything shared.
+//!
+//! A peak is that of a sum over all streams, so it seems that every allocation must see that sum. Escrow avoids it. Each
+//! stream's counters have *headroom*: what they may add before any peak of the device could move. The headroom of all
+//! streams together is the distance to the peak, so peaks need no numbers of their own: each is the current value plus
+//! all headroom. An operation that fits its headroom moves no peak, and no other thread needs to know of it. One that
+//! does not fit is refused before anything has changed, and done again with the headroom of all streams in hand (it
+//! *needs settling*). What it adds beyond that moves the peaks, and headroom is dealt out anew. So peaks are those of
+//! the sums in the order of the operations, as if each operation had taken one lock.
+
+use std::ops::{Add, Sub};
+
+use super::amounts::{Amounts, HeadroomAmounts};
+use super::pair::Pair;
+use crate::types::PoolKind;
+
+/// Part of the device's statistics: that of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounters {
+    pools: [PoolCounters; 2],
+    /// What both pools together may add.
+    all: Headroom,
+    /// Whether no other stream has anything, so that all headroom is here and no peak moves without these counters.
+    pub(crate) is_alone: bool,
+    /// Whether anything was counted since somebody last summed up.
+    pub(crate) has_changed: bool,
+    /// How many blocks had been given out when [`has_become_idle`](Self::has_become_idle) was last asked.
+    given_out_before: i64,
+}
+
+#[derive(Debug, Default)]
+struct PoolCounters {
+    headroom: Headroom,
+    /// The sums of all that was ever added; they wrap, as in PyTorch.
+    added: Counts,
+    /// What there is and the headroom together: so what there is needs no numbers of its own.
+    bound: Amounts,
+}
+
+/// What may be added before a peak could move.
+///
+/// Blocks are both allocated and active, each with a peak of its own. What may be added to both is in `counts`, and all that
+/// the warm path looks at. Only where a block begins or ceases to be pending does what is beyond that change.
+#[derive(Debug, Default)]
+struct Headroom {
+    counts: Counts,
+    allocated_beyond: Pair,
+    active_beyond: Pair,
+}
+
+/// What operations change.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Blocks that are allocated and active, and their bytes.
+    blocks: Pair,
+    /// What of these bytes was asked for, and how many of the blocks are kept whole.
+    requested: Pair,
+    /// Free blocks that share their segment, and their bytes.
+    split: Pair,
+}
+
+/// A block that is given out or comes back.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted {
+    pub(crate) pool: PoolKind,
+    pub(crate) bytes: u64,
+    pub(crate) requested: u64,
+    /// Whether it is kept whole.
+    pub(crate) oversize: bool,
+    /// How many more free blocks share their segment by this, and how many bytes they have more.
+    pub(crate) split: Pair,
+}
+
+/// Headroom of the pools and of both that was lifted.
+pub(crate) struct Bounds([Counts; 3]);
+
+/// An operation was refused, since a peak might move; nothing has changed.
+#[derive(Debug)]
+pub(crate) struct NeedsSettling;
+
+impl StreamCounters {
+    /// Counts a block that is given out.
+    #[inline(always)]
+    pub(crate) fn given_out(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+        let own = &mut self.pools[block.pool as usize];
+        let more = block.counts();
+        if own.headroom.counts.lacks(more) || self.all.counts.lacks(more) {
+            return Err(NeedsSettling);
+        }
+        own.headroom.counts = own.headroom.counts - more;
+        self.all.counts = self.all.counts - more;
+        own.added = own.added + Counts { split: block.split.increase(), ..more };
+        self.has_changed = true;
+        Ok(())
+    }
+
+    /// Counts a block that is free at once.
+    #[inline(always)]
+    pub(crate) fn freed(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+        self.split_changed(block)?;
+        let Counts { blocks, requested, split: _ } = block.counts();
+        for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
+            headroom.counts.blocks = headroom.counts.blocks + blocks;
+            headroom.counts.requested = headroom.counts.requested + requested;
+        }
+        Ok(())
+    }
+
+    /// Counts a block that was freed and is still in use by streams.
+    pub(crate) fn pending_begun(&mut self, pool: PoolKind, bytes: u64, oversize: bool) {
+        self.has_changed = true;
+        for headroom in [&mut self.pools[pool as usize].headroom, &mut self.all] {
+            headroom.allocated_beyond = headroom.allocated_beyond + Pair::new(1, bytes as i64);
+            headroom.counts.requested = headroom.counts.requested + Pair::new(0, oversize.into());
+            headroom.level();
+        }
+    }
+
+    /// Counts a block that no stream uses any more.
+    pub(crate) fn pending_over(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+        self.split_changed(block)?;
+        for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
+            headroom.active_beyond = headroom.active_beyond + Pair::new(1, block.bytes as i64);
+            headroom.counts.requested = headroom.counts.requested + Pair::new(block.requested as i64, 0);
+            headroom.level();
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn split_changed(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+        let own = &mut self.pools[block.pool as usize];
+        if own.headroom.counts.split.lacks(block.split) || self.all.counts.split.lacks(block.split) {
+            return Err(NeedsSettling);
+        }
+        own.headroom.counts.split = own.headroom.counts.split - block.split;
+        self.all.counts.split = self.all.counts.split - block.split;
+        own.added.split = own.added.split + block.split.increase();
+        self.has_changed = true;
+        Ok(())
+    }
+
+    /// What there is of each quantity.
+    pub(crate) fn current(&self, pool: PoolKind) -> Amounts {
+        let own = &self.pools[pool as usize];
+        own.bound - own.headroom.amounts()
+    }
+
+    /// The sum of all that was ever added of each quantity.
+    pub(crate) fn added(&self, pool: PoolKind) -> Amounts {
+        Headroom { counts: self.pools[pool as usize].added, ..Headroom::default() }.amounts()
+    }
+
+    /// What there is of each quantity and what may be added: its part of the peak.
+    pub(crate) fn bound(&self, pool: PoolKind) -> Amounts {
+        self.pools[pool as usize].bound
+    }
+
+    /// What may be added.
+    pub(crate) fn headroom(&self) -> HeadroomAmounts {
+        HeadroomAmounts {
+            pools: [0, 1].map(|pool| self.pools[pool].headroom.amounts()),
+            all: self.all.amounts(),
+        }
+    }
+
+    /// Sets what may be added from now on.
+    pub(crate) fn set_headroom(&mut self, amounts: HeadroomAmounts) {
+        for (pool, amounts) in [PoolKind::Small, PoolKind::Large].into_iter().zip(amounts.pools) {
+            let bound = self.current(pool) + amounts;
+            let own = &mut self.pools[pool as usize];
+            (own.bound, own.headroom) = (bound, Headroom::of(amounts));
+        }
+        self.all = Headroom::of(amounts.all);
+    }
+
+    /// Makes headroom for whatever may come, until [`set_bounds`](Self::set_bounds) has this again.
+    pub(crate) fn lift_bounds(&mut self) -> Bounds {
+        let [small, large] = &mut self.pools;
+        let rooms = [&mut small.headroom, &mut large.headroom, &mut self.all];
+        Bounds(rooms.map(|headroom| std::mem::replace(&mut headroom.counts, Counts::BOUNDLESS)))
+    }
+
+    /// What was added meanwhile beyond the headroom that there was has moved the peaks.
+    pub(crate) fn set_bounds(&mut self, Bounds([small, large, all]): Bounds) {
+        for (PoolCounters { headroom, bound, .. }, counts) in self.pools.iter_mut().zip([small, large]) {
+            headroom.counts = counts - (Counts::BOUNDLESS - headroom.counts);
+            *bound += headroom.cover();
+        }
+        self.all.counts = all - (Counts::BOUNDLESS - self.all.counts);
+        self.all.cover();
+    }
+
+    /// Whether there is nothing, and nothing was given out since somebody last asked.
+    pub(crate) fn has_become_idle(&mut self) -> bool {
+        let given_out = self.pools.iter().map(|pool| pool.added.blocks.0[0]).fold(0, i64::wrapping_add);
+        let before = std::mem::replace(&mut self.given_out_before, given_out);
+        let has_nothing = |pool| self.current(pool) == Amounts::default();
+        given_out == before && has_nothing(PoolKind::Small) && has_nothing(PoolKind::Large)
+    }
+}
+
+impl Headroom {
+    fn of(amounts: Amounts) -> Self {
+        let [allocated, allocated_bytes, active, active_bytes, requested, split, split_bytes, oversize] =
+            amounts.0;
+        let (requested, split) = (Pair::new(requested, oversize), Pair::new(split, split_bytes));
+        let mut headroom = Self {
+            counts: Counts { blocks: Pair::default(), requested, split },
+            allocated_beyond: Pair::new(allocated, allocated_bytes),
+            active_beyond: Pair::new(active, active_bytes),
+        };
+        headroom.level();
+        headroom
+    }
+
+    fn amounts(&self) -> Amounts {
+        let Counts { blocks, requested, split } = self.counts;
+        let [allocated, allocated_bytes] = (blocks + self.allocated_beyond).0;
+        let [active, active_bytes] = (blocks + self.active_beyond).0;
+        let ([requested, oversize], [split, split_bytes]) = (requested.0, split.0);
+        Amounts([allocated, allocated_bytes, active, active_bytes, requested, split, split_bytes, oversize])
+    }
+
+    /// Makes nothing of what is less. By how much more that is.
+    fn cover(&mut self) -> Amounts {
+        let missing = self.amounts().missing();
+        if missing != Amounts::default() {
+            *self = Self::of(self.amounts() + missing);
+        }
+        missing
+    }
+
+    /// Moves what may be added both to allocated and to active blocks to where the warm path looks.
+    fn level(&mut self) {
+        let both = self.allocated_beyond.least(self.active_beyond);
+        self.counts.blocks = self.counts.blocks + both;
+        self.allocated_beyond = self.allocated_beyond - both;
+        self.active_beyond = self.active_beyond - both;
+    }
+}
+
+impl Counted {
+    #[inline(always)]
+    fn counts(&self) -> Counts {
+        let Self { bytes, requested, oversize, split, .. } = *self;
+        let (blocks, requested) = (Pair::new(1, bytes as i64), Pair::new(requested as i64, oversize.into()));
+        Counts { blocks, requested, split }
+    }
+}
+
+impl Counts {
+    /// More than any operation adds.
+    const BOUNDLESS: Self = {
+        let pair = Pair([i64::MAX / 4; 2]);
+        Self { blocks: pair, requested: pair, split: pair }
+    };
+
+    /// Whether it has less than that of anything.
+    #[inline(always)]
+    fn lacks(&self, more: Self) -> bool {
+        self.blocks.lacks(more.blocks) || self.requested.lacks(more.requested) || self.split.lacks(more.split)
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        let (blocks, requested) = (self.blocks + other.blocks, self.requested + other.requested);
+        Self { blocks, requested, split: self.split + other.split }
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        let (blocks, requested) = (self.blocks - other.blocks, self.requested - other.requested);
+        Self { blocks, requested, split: self.split - other.split }
+    }
+}
+
+#[cfg(test)]
+mod tests;
