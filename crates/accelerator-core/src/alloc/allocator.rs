@@ -44,10 +44,11 @@ impl<B: Backend> CachingAllocator<B> {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device, [`Error::Driver`](crate::Error::Driver).
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
         stream.check(self.owner)?;
-        let AllocatedBlock { arena, block, base, offset, size } = self.device.allocate(bytes, stream.id())?;
-        // SAFETY: The segments of this allocator are of its driver, whose pointers are those of `B`.
-        let ptr = unsafe { base.ptr::<B::Ptr>() }.offset(offset);
-        Ok(Allocation { arena, block, ptr, size, requested: bytes, stream })
+        self.device.allocate(bytes, stream.id(), |AllocatedBlock { arena, block, base, offset, size }| {
+            // SAFETY: The segments of this allocator are of its driver, whose pointers are those of `B`.
+            let ptr = unsafe { base.ptr::<B::Ptr>() }.offset(offset);
+            Allocation { arena, block, ptr, size, requested: bytes, stream }
+        })
     }
 
     /// Frees an allocation: at once for its own stream, and when they are done for others that used it.

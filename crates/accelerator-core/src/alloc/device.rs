@@ -49,8 +49,14 @@ impl DeviceAllocator {
         &*self.memory.context.driver
     }
 
+    /// `typed` gives a block its pointer's type: in each branch, so that the warm path copies no more of the block than that needs.
     #[inline(always)]
-    pub(super) fn allocate(&self, bytes: NonZeroU64, stream: StreamId) -> Result<AllocatedBlock> {
+    pub(super) fn allocate<T>(
+        &self,
+        bytes: NonZeroU64,
+        stream: StreamId,
+        typed: impl Fn(AllocatedBlock) -> T,
+    ) -> Result<T> {
         if bytes.get() >= TOO_LARGE {
             return Err(self.too_large(bytes));
         }
@@ -60,12 +66,12 @@ impl DeviceAllocator {
         let mut arena = self.arenas().of(stream).lock();
         let request = arena.request(bytes);
         if !arena.is_plain() {
-            return self.allocate_on_slow_path(arena, request, stream);
+            return self.allocate_on_slow_path(arena, request, stream).map(typed);
         }
         match arena.take_plain(&request, self.arenas().clock(request.pool)) {
-            Ok(Some(block)) => Ok(block),
-            Ok(None) => self.after_plain_miss(arena, request, stream),
-            Err(NeedsSettling) => self.allocate_settled(arena, request, stream),
+            Ok(Some(block)) => Ok(typed(block)),
+            Ok(None) => self.after_plain_miss(arena, request, stream).map(typed),
+            Err(NeedsSettling) => self.allocate_settled(arena, request, stream).map(typed),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The blocks of one arena: counted, listed, allocated by best fit and freed.
 
 use super::free_lists::FreeLists;
-use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, SegmentId, State, Uses};
+use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, NeedsSettling, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
@@ -99,15 +99,24 @@ impl Store {
         rest.free_since = clock;
         let (state, expandable) = (State::Allocated, EXPANDABLE && rest.expandable);
         let front = Block { state, requested, expandable, owner: 0, free_since: clock, ..rest.part(0, size) };
+        let (segment, position) = (front.segment, front.position);
         let front = self.blocks.split_front(id, front);
-        Ok(self.allocated(front))
+        Ok(self.allocated_at(front, segment, position, size))
     }
 
     /// What is told of a block that was allocated.
     #[inline(always)]
     pub(crate) fn allocated(&self, id: BlockId) -> AllocatedBlock {
-        let (base, offset) = self.blocks.place(id);
-        AllocatedBlock { arena: self.stream, block: id, base: *base, offset, size: self.blocks[id].size }
+        let Block { segment, position, size, .. } = self.blocks[id];
+        self.allocated_at(id, segment, position, size)
+    }
+
+    /// As [`allocated`](Self::allocated), of a block that is known.
+    #[inline(always)]
+    fn allocated_at(&self, block: BlockId, segment: SegmentId, position: u64, size: u64) -> AllocatedBlock {
+        let Segment { base, position: start, .. } = self.blocks.segment(segment);
+        let offset = position.wrapping_sub(*start);
+        AllocatedBlock { arena: self.stream, block, base: *base, offset, size }
     }
 
     /// Takes in a new segment, and allocates its front.
@@ -164,7 +173,7 @@ impl Store {
         clock: u32,
         count: Count,
     ) -> Result<(), NeedsSettling> {
-        let Block { pool, previous, next, .. } = self.blocks[id];
+        let Block { pool, requested, previous, next, .. } = self.blocks[id];
         let (before, behind) = (self.blocks.free(previous), self.blocks.free(next));
         self.count_freed::<EXPANDABLE>(id, before, behind, count)?;
         let free = self.free.of_mut(pool);
@@ -172,7 +181,6 @@ impl Store {
             && free.is_outside(rest)
         {
             // What was split off goes back.
-            let requested = self.blocks[id].requested;
             let block = &mut self.blocks[rest];
             block.requested = requested;
             block.free_since = clock;

@@ -73,7 +73,8 @@ impl Block {
     /// [`split_back`](super::Blocks::split_back).
     #[inline(always)]
     pub(crate) fn part(&self, offset: u64, size: u64) -> Self {
-        let Self { position, segment, pool, expandable, state, free_since, owner, .. } = *self;
+        let Self { position, segment, pool, expandable, state, previous, next, free_since, owner, .. } =
+            *self;
         Self {
             position: position.wrapping_add(offset),
             size,
@@ -82,8 +83,8 @@ impl Block {
             pool,
             expandable,
             state,
-            previous: None,
-            next: None,
+            previous,
+            next,
             below: [None; 2],
             uses: None,
             free_since,

@@ -76,6 +76,7 @@ impl Blocks {
         self.blocks.remove(id);
     }
 
+    #[inline(always)]
     pub(crate) fn segment(&self, id: SegmentId) -> &Segment {
         &self.segments[id]
     }
@@ -92,12 +93,11 @@ impl Blocks {
         ids.map(|id| (id, &self[id]))
     }
 
-    /// The first bytes of a block become a block, `front`, and it goes on as the rest of it.
+    /// The first bytes of a block become a block, `front`, its [part](Block::part). It goes on as the rest of it.
     #[inline(always)]
     pub(crate) fn split_front(&mut self, rest: BlockId, front: Block) -> BlockId {
-        let Block { segment, previous, .. } = self[rest];
-        let size = front.size;
-        let id = self.blocks.insert(Block { previous, next: Some(rest), ..front });
+        let Block { segment, previous, size, .. } = front;
+        let id = self.blocks.insert(Block { next: Some(rest), ..front });
         let block = &mut self[rest];
         block.position = block.position.wrapping_add(size);
         block.size -= size;
@@ -106,10 +106,10 @@ impl Blocks {
         id
     }
 
-    /// The last bytes of a block become a block, `back`.
+    /// The last bytes of a block become a block, `back`, its [part](Block::part).
     pub(crate) fn split_back(&mut self, front: BlockId, back: Block) -> BlockId {
-        let (size, next) = (back.size, self[front].next);
-        let id = self.blocks.insert(Block { previous: Some(front), next, ..back });
+        let Block { size, next, .. } = back;
+        let id = self.blocks.insert(Block { previous: Some(front), ..back });
         let block = &mut self[front];
         block.size -= size;
         block.next = Some(id);
@@ -160,18 +160,11 @@ impl Blocks {
         (block.size, block.position, id)
     }
 
-    /// Where a block is: its segment's start, and bytes from there on.
-    #[inline(always)]
-    pub(crate) fn place(&self, id: BlockId) -> (&Base, u64) {
-        let Block { segment, position, .. } = self[id];
-        let segment = &self.segments[segment];
-        (&segment.base, position.wrapping_sub(segment.position))
-    }
-
     /// Where a block starts, as traces and snapshots have it.
     pub(crate) fn address(&self, id: BlockId) -> u64 {
-        let (base, offset) = self.place(id);
-        base.address() + offset
+        let Block { segment, position, .. } = self[id];
+        let segment = &self.segments[segment];
+        segment.base.address() + position.wrapping_sub(segment.position)
     }
 
     /// Where pages start, as traces and snapshots have it.

@@ -16,7 +16,7 @@ use crate::backend::DriverResult;
 use crate::types::{DeviceProperties, MemoryInfo, StreamId};
 use crate::virtual_memory::Pages;
 
-/// The number of an event of a [`Driver`], to be [put back](Driver::put_back).
+/// The number of an event of a [`Driver`], which takes it back once it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventNumber(u32);
 
@@ -41,16 +41,18 @@ pub(crate) trait Driver: Send + Sync {
     /// can be none.
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
 
-    fn is_complete(&self, event: EventNumber) -> DriverResult<bool>;
+    /// Whether the work before an event is over. Then the event is taken back.
+    fn is_over(&self, event: EventNumber) -> DriverResult<bool>;
 
-    /// Waits for an event on the host. Errors of the work before it are for those who wait for that work.
+    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for those who
+    /// wait for it.
     fn wait_until_over(&self, event: EventNumber) -> DriverResult<()>;
 
     /// Makes a stream wait for an event on the device.
     fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()>;
 
-    /// An event is no longer needed.
-    fn put_back(&self, event: EventNumber);
+    /// Takes an event back that is needed no longer.
+    fn take_back(&self, event: EventNumber);
 }
 
 /// [`VirtualMemory`](crate::VirtualMemory) without its pointers: addresses are the start of a reservation, and bytes from there on.

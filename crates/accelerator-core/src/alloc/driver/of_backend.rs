@@ -107,29 +107,33 @@ impl<B: Backend> Driver for DriverOf<B> {
         match self.backend.record(self.event(event), stream) {
             Ok(()) => Ok(Some(event)),
             Err(error) => {
-                self.put_back(event);
+                self.take_back(event);
                 Err(error)
             }
         }
     }
 
-    fn is_complete(&self, event: EventNumber) -> DriverResult<bool> {
-        self.backend.is_complete(self.event(event))
+    fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
+        let is_over = self.backend.is_complete(self.event(event))?;
+        if is_over {
+            self.take_back(event);
+        }
+        Ok(is_over)
     }
 
     fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
-        let event = self.event(event);
-        self.backend.wait_host(event).or_else(|error| match self.backend.is_complete(event) {
-            Ok(true) => Ok(()),
-            _ => Err(error),
-        })
+        if let Err(error) = self.backend.wait_host(self.event(event)) {
+            return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
+        }
+        self.take_back(event);
+        Ok(())
     }
 
     fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()> {
         self.backend.wait(self.stream(stream).native(), self.event(event))
     }
 
-    fn put_back(&self, event: EventNumber) {
+    fn take_back(&self, event: EventNumber) {
         self.idle.lock_soon().push(event);
     }
 }

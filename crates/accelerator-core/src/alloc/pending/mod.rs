@@ -124,7 +124,7 @@ impl PendingFrees {
         if driver.is_capturing(stream).map_err(|error| memory.context.error(error))? {
             return Ok(());
         }
-        self.take_events(memory, &mut queues, |event| driver.is_complete(event))
+        self.take_events(memory, &mut queues, |event| driver.is_over(event))
     }
 
     /// Waits for all events and frees their blocks. PyTorch: `synchronize_and_free_events`.
@@ -161,17 +161,19 @@ impl PendingFrees {
         let mut uses = queues.recorded.take_all_of(chosen).into_iter();
         while let Some((user, event)) = uses.next() {
             // An event that the driver will not wait for on the device is waited for here instead.
-            let ordered = context
-                .driver
-                .wait_on_device(wanted.stream, event)
-                .or_else(|_| context.driver.wait_until_over(event));
+            let ordered = match context.driver.wait_on_device(wanted.stream, event) {
+                Ok(()) => {
+                    context.driver.take_back(event);
+                    Ok(())
+                }
+                Err(_) => context.driver.wait_until_over(event),
+            };
             if let Err(error) = ordered {
                 for (user, event) in std::iter::once((user, event)).chain(uses) {
                     queues.recorded.push_back(user, event, chosen);
                 }
                 return Err(context.error(error));
             }
-            context.driver.put_back(event);
             use_over(memory, chosen);
         }
         Ok(true)
@@ -195,8 +197,7 @@ fn take_events_of(
         if !is_over(*event)? {
             break;
         }
-        if let Some((event, block)) = queue.pop_front() {
-            memory.context.driver.put_back(event);
+        if let Some((_, block)) = queue.pop_front() {
             use_over(memory, block);
         }
     }

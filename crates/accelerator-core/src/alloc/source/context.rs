@@ -165,8 +165,6 @@ impl Context {
     /// captured, so it cannot be waited for.
     pub(crate) fn wait_for_work(&self, stream: StreamId) -> DriverResult<bool> {
         let Some(event) = self.driver.record(stream)? else { return Ok(false) };
-        self.driver.wait_until_over(event)?;
-        self.driver.put_back(event);
-        Ok(true)
+        self.driver.wait_until_over(event).map(|()| true)
     }
 }

@@ -91,12 +91,9 @@ impl<'a> Mapper<'a> {
         let mut open: Vec<Owner> = Vec::new();
         let mut over = Vec::new();
         self.mappings.ends.retain(|end| {
-            let is_over = !open.contains(&end.owner) && matches!(driver.is_complete(end.event), Ok(true));
+            let is_over = !open.contains(&end.owner) && matches!(driver.is_over(end.event), Ok(true));
             match is_over {
-                true => {
-                    driver.put_back(end.event);
-                    over.push((end.owner, end.epoch));
-                }
+                true => over.push((end.owner, end.epoch)),
                 false => open.push(end.owner),
             }
             !is_over
@@ -126,7 +123,6 @@ impl<'a> Mapper<'a> {
                 result = self.context.driver.wait_until_over(end.event);
                 if result.is_ok() {
                     Shared::of(&mut self.arena()).compact.owners.epoch_over(end.owner, end.epoch);
-                    self.context.driver.put_back(end.event);
                     continue;
                 }
             }
