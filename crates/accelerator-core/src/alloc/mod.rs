@@ -13,10 +13,9 @@
 //! | [`arenas`] | all arenas of a device, and its statistics |
 //! | [`source`] | where memory comes from and goes to |
 //! | [`pending`], [`hooks`] | freed blocks that streams still use; what users hang in |
-//! | [`device`], [`slow_path`], [`ladder`], [`release`], [`report`] | the allocator of a device |
-//! | [`allocator`], [`allocation`], [`raw`] | the same with the types of a backend |
+//! | [`device`] | the allocator of a device: the warm path, the slow path, the ladder |
+//! | [`allocator`] | the same with the types of a backend |
 
-mod allocation;
 mod allocator;
 mod arena;
 mod arenas;
@@ -25,18 +24,12 @@ mod device;
 mod driver;
 mod history;
 mod hooks;
-mod ladder;
 mod pending;
-mod raw;
-mod release;
-mod report;
 mod settings;
-mod slow_path;
 mod source;
 mod stats;
 
-pub use self::allocation::{Allocation, ForeignAllocation};
-pub use self::allocator::CachingAllocator;
+pub use self::allocator::{Allocation, CachingAllocator, ForeignAllocation};
 pub use self::history::{
     CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording,
 };

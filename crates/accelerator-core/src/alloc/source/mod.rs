@@ -1,141 +1,16 @@
 //! Where memory comes from on a miss, and goes to on release.
 //!
-//! To add a source: a folder, and its line in [`Memory::source_of`].
+//! [`interface`] is what a source does; [`segments`], [`expandable`] and [`compact`] are sources, each in [`context`] of the driver
+//! and the arenas; [`memory`] has them all. To add one: a folder, and its line in [`memory::Memory::source_of`].
 
 mod compact;
 mod context;
 mod expandable;
+mod interface;
+mod memory;
 mod segments;
 
 pub(crate) use self::compact::Compact;
-use self::compact::CompactSource;
 pub(crate) use self::context::Context;
-use self::expandable::Expandable;
-use self::segments::Segments;
-use super::arena::{AllocatedBlock, Arena};
-use super::arenas::{Arenas, Parameters};
-use super::history::HistoryContext;
-use super::settings::Request;
-use crate::sync::OwnedLock;
-use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
-
-/// A source of memory.
-pub(crate) trait Source: Send + Sync {
-    /// Bytes to ask the driver for, if no block serves the request.
-    fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64;
-
-    /// Whether no rung of the ladder can make the driver give so many bytes: the cache is left alone then.
-    fn is_hopeless(&self, context: &Context, size: u64) -> bool;
-
-    /// Makes memory for a request, and allocates it there.
-    ///
-    /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) for any other reason than lack of memory. Nothing is lost then.
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown>;
-
-    /// Gives free memory of an arena back to the driver: that of these pools.
-    ///
-    /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) where waiting or unmapping failed; what is still there is free as before.
-    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()>;
-}
-
-/// A request that no free block serves.
-pub(crate) struct Wanted<'a> {
-    pub(crate) parameters: Parameters,
-    pub(crate) source: &'a dyn Source,
-    /// Bytes to take from the driver.
-    pub(crate) segment: u64,
-}
-
-/// What asking the driver led to.
-pub(crate) enum Grown {
-    Allocated(AllocatedBlock),
-    Refused(OutOfMemoryCause),
-}
-
-/// The memory of a device: what it is kept in, and where it comes from.
-pub(crate) struct Memory {
-    pub(crate) context: Context,
-    segments: Segments,
-    expandable: Expandable,
-    pub(crate) compact: CompactSource,
-}
-
-impl Memory {
-    pub(crate) fn new(context: Context) -> Self {
-        let (segments, expandable, compact) = Default::default();
-        Self { context, segments, expandable, compact }
-    }
-
-    pub(crate) fn arenas(&self) -> &Arenas {
-        &self.context.arenas
-    }
-
-    /// A request, with what the ladder needs to know beside it if no block serves it.
-    pub(crate) fn wanted(
-        &self,
-        arena: &Arena,
-        request: Request,
-        stream: StreamId,
-        context: Option<HistoryContext>,
-    ) -> Wanted<'_> {
-        let source = self.source_of(arena);
-        let segment = source.segment_size(&self.context, arena, &request);
-        let parameters = Parameters { request, stream, arena: arena.stream(), context };
-        Wanted { parameters, source, segment }
-    }
-
-    /// Where new memory of an arena comes from, as it is set now.
-    fn source_of(&self, arena: &Arena) -> &dyn Source {
-        match arena.is_shared() {
-            true => &self.compact,
-            false if arena.config().expandable_segments => &self.expandable,
-            false => &self.segments,
-        }
-    }
-
-    /// Gives all free memory back to the driver. PyTorch: `release_cached_blocks`.
-    pub(crate) fn release(&self) -> Result<()> {
-        let mut released = Ok(());
-        for pool in POOLS {
-            for source in self.of_streams() {
-                for arena in self.arenas().of_streams() {
-                    released = released.and(source.release(&self.context, arena, &[pool]));
-                }
-            }
-        }
-        if let Some(arena) = self.arenas().shared() {
-            released = released.and(self.compact.release(&self.context, arena, &POOLS));
-        }
-        self.context.wait_for_returns();
-        released
-    }
-
-    /// With caching off, gives back what an arena holds free. What the driver would not take is free memory, which is asked for
-    /// again.
-    pub(crate) fn release_uncached(&self, stream: StreamId) {
-        let arena = self.arenas().of(stream);
-        let (is_shared, is_cached) = {
-            let arena = arena.lock();
-            (arena.is_shared(), arena.config().caching)
-        };
-        if is_shared {
-            let _ = self.compact.release(&self.context, arena, &POOLS);
-            return;
-        }
-        for pool in POOLS {
-            if !is_cached {
-                let _ = self.segments.release(&self.context, arena, &[pool]);
-            }
-            let _ = self.expandable.release(&self.context, arena, &[pool]);
-        }
-    }
-
-    /// The sources of memory in streams' own arenas.
-    fn of_streams(&self) -> [&dyn Source; 2] {
-        [&self.segments, &self.expandable]
-    }
-}
-
-const POOLS: [PoolKind; 2] = [PoolKind::Large, PoolKind::Small];
+pub(crate) use self::interface::{Grown, Wanted};
+pub(crate) use self::memory::Memory;

@@ -1,6 +1,7 @@
 //! Segments of the size that is asked for. PyTorch: `alloc_block`, `release_blocks`.
 
-use super::{Context, Grown, Source, Wanted};
+use super::context::Context;
+use super::interface::{Grown, Source, Wanted};
 use crate::alloc::arena::Arena;
 use crate::alloc::arenas::settled;
 use crate::alloc::settings::Request;

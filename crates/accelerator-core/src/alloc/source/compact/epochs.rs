@@ -7,7 +7,7 @@ use super::Shared;
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
 use crate::alloc::driver::{Chunks, EventNumber};
-use crate::alloc::source::Context;
+use crate::alloc::source::context::Context;
 use crate::backend::DriverResult;
 use crate::sync::Guard;
 use crate::types::StreamId;

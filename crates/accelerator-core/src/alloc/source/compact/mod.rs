@@ -27,7 +27,8 @@ use self::aliases::AliasRange;
 use self::epochs::Mappings;
 use self::owners::Owners;
 use self::ranges::ReservedRange;
-use super::{Context, Grown, Source, Wanted};
+use super::context::Context;
+use super::interface::{Grown, Source, Wanted};
 use crate::alloc::arena::{Arena, Store};
 use crate::alloc::settings::Request;
 

@@ -10,7 +10,7 @@ use super::{Compact, CompactSource, Shared};
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
 use crate::alloc::driver::AddressSpace;
-use crate::alloc::source::Context;
+use crate::alloc::source::context::Context;
 use crate::backend::DriverResult;
 use crate::sync::{OwnedLock, lock};
 use crate::types::{PoolKind, Result, StreamId};

@@ -9,7 +9,7 @@ use crate::alloc::arena::{AllocatedBlock, Arena, DetachedSegment};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{NewSegment, Owner, Segment, SegmentId, State};
 use crate::alloc::settings::Request;
-use crate::alloc::source::Grown;
+use crate::alloc::source::interface::Grown;
 use crate::types::{MIB, OutOfMemoryCause, PoolKind, Result, StreamId};
 
 /// What segments are multiples of, where they can be.

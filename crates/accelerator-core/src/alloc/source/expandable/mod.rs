@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use std::sync::Mutex;
 
 use self::turns::Turns;
-use super::context::Charge;
-use super::{Context, Grown, Source, Wanted};
+use super::context::{Charge, Context};
+use super::interface::{Grown, Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, Room};
 use crate::alloc::arenas::{Entered, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange};

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::arena::{AllocatedBlock, Arena};
-use super::device::DeviceAllocator;
-use super::settings::Request;
-use super::source::{Grown, Wanted};
+use super::DeviceAllocator;
+use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::settings::Request;
+use crate::alloc::source::{Grown, Wanted};
 use crate::sync::Guard;
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use super::blocks::BlockId;
+use crate::alloc::blocks::BlockId;
 use crate::backend::Backend;
 use crate::stream::Stream;
 use crate::types::{Error, StreamId};

@@ -2,12 +2,12 @@
 //! blocks, something is recorded, searches are counted for garbage collection, what is freed goes back at once, or counters need
 //! settling.
 
-use super::arena::{AllocatedBlock, Arena};
-use super::blocks::BlockId;
-use super::device::DeviceAllocator;
-use super::pending::PendingBlock;
-use super::settings::{Policy, Request};
-use super::stats::NeedsSettling;
+use super::DeviceAllocator;
+use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::blocks::BlockId;
+use crate::alloc::pending::PendingBlock;
+use crate::alloc::settings::{Policy, Request};
+use crate::alloc::stats::NeedsSettling;
 use crate::sync::Guard;
 use crate::types::{Result, StreamId};
 

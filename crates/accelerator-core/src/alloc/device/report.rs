@@ -2,20 +2,20 @@
 
 use std::num::NonZeroU64;
 
-use super::arena::{Alias, Arena};
-use super::arenas::Parameters;
-use super::blocks::{Block, Segment, State};
-use super::device::DeviceAllocator;
-use super::history::History;
-use super::settings::{AllocatorConfig, Policy};
-use super::source::Wanted;
+use super::DeviceAllocator;
+use crate::alloc::arena::{Alias, Arena};
+use crate::alloc::arenas::Parameters;
+use crate::alloc::blocks::{Block, Segment, State};
+use crate::alloc::history::History;
+use crate::alloc::settings::{AllocatorConfig, Policy};
+use crate::alloc::source::Wanted;
 use crate::types::{
     BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
     SegmentSnapshot, Snapshot, StreamId,
 };
 
 impl DeviceAllocator {
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let mut held = self.arenas().hold_all();
         let snapshot = self.snapshot_of(held.arenas());
         if let Some(recorder) = &mut held.statistics.recorder {
@@ -27,7 +27,7 @@ impl DeviceAllocator {
         snapshot
     }
 
-    pub(super) fn history(&self) -> History {
+    pub(crate) fn history(&self) -> History {
         let held = self.arenas().hold_all();
         let snapshot = self.snapshot_of(held.arenas());
         match &held.statistics.recorder {
@@ -45,7 +45,7 @@ impl DeviceAllocator {
         Snapshot { segments, aliases }
     }
 
-    pub(super) fn largest_available(&self) -> Result<u64> {
+    pub(crate) fn largest_available(&self) -> Result<u64> {
         let context = &self.memory.context;
         let free = context.driver.memory_info().map_err(|source| context.error(source))?.free;
         let cached = self.arenas().all().map(|arena| {

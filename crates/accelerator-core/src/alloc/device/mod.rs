@@ -1,33 +1,38 @@
 //! The allocator of one device, without the types of its backend: compiled once for all of them.
 
+mod ladder;
+mod release;
+mod report;
+mod slow_path;
+
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::arena::AllocatedBlock;
-use super::arenas::Arenas;
-use super::blocks::BlockId;
-use super::driver::Driver;
-use super::history::HistoryAction;
-use super::hooks::Hooks;
-use super::pending::PendingFrees;
-use super::settings::{AllocatorConfig, HostSettings, TOO_LARGE};
-use super::source::{Compact, Context, Memory};
-use super::stats::NeedsSettling;
+use crate::alloc::arena::AllocatedBlock;
+use crate::alloc::arenas::Arenas;
+use crate::alloc::blocks::BlockId;
+use crate::alloc::driver::Driver;
+use crate::alloc::history::HistoryAction;
+use crate::alloc::hooks::Hooks;
+use crate::alloc::pending::PendingFrees;
+use crate::alloc::settings::{AllocatorConfig, HostSettings, TOO_LARGE};
+use crate::alloc::source::{Compact, Context, Memory};
+use crate::alloc::stats::NeedsSettling;
 use crate::types::{Device, Error, Result, StreamId};
 
-pub(super) struct DeviceAllocator {
-    pub(super) memory: Memory,
-    pub(super) pending: PendingFrees,
-    pub(super) hooks: Hooks,
+pub(crate) struct DeviceAllocator {
+    memory: Memory,
+    pending: PendingFrees,
+    pub(crate) hooks: Hooks,
     /// The settings of pinned host memory.
-    pub(super) host_settings: Arc<HostSettings>,
+    pub(crate) host_settings: Arc<HostSettings>,
     /// Whether a warning was given that expandable segments are asked for and the backend has no virtual memory.
-    pub(super) has_warned: AtomicBool,
+    has_warned: AtomicBool,
 }
 
 impl DeviceAllocator {
-    pub(super) fn new(device: Device, driver: Box<dyn Driver>, config: AllocatorConfig) -> Self {
+    pub(crate) fn new(device: Device, driver: Box<dyn Driver>, config: AllocatorConfig) -> Self {
         let total_memory = driver.properties().total_memory;
         let has_virtual_memory = driver.address_space().is_some();
         let arenas = Arenas::new(config, total_memory, has_virtual_memory, || Box::new(Compact::default()));
@@ -41,17 +46,17 @@ impl DeviceAllocator {
     }
 
     #[inline(always)]
-    pub(super) fn arenas(&self) -> &Arenas {
+    pub(crate) fn arenas(&self) -> &Arenas {
         &self.memory.context.arenas
     }
 
-    pub(super) fn driver(&self) -> &dyn Driver {
+    pub(crate) fn driver(&self) -> &dyn Driver {
         &*self.memory.context.driver
     }
 
     /// `typed` gives a block its pointer's type: in each branch, so that the warm path copies no more of the block than that needs.
     #[inline(always)]
-    pub(super) fn allocate<T>(
+    pub(crate) fn allocate<T>(
         &self,
         bytes: NonZeroU64,
         stream: StreamId,
@@ -76,7 +81,7 @@ impl DeviceAllocator {
     }
 
     #[inline(always)]
-    pub(super) fn free(&self, stream: StreamId, block: BlockId) {
+    pub(crate) fn free(&self, stream: StreamId, block: BlockId) {
         let mut arena = self.arenas().of(stream).lock();
         let clock = self.arenas().clock(arena.pool_of(block));
         if !(arena.is_plain() && arena.free_plain(block, clock)) {
@@ -85,11 +90,11 @@ impl DeviceAllocator {
     }
 
     #[inline(always)]
-    pub(super) fn record_use(&self, arena: StreamId, block: BlockId, user: StreamId) {
+    pub(crate) fn record_use(&self, arena: StreamId, block: BlockId, user: StreamId) {
         self.arenas().of(arena).lock().record_use(block, user);
     }
 
-    pub(super) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
+    pub(crate) fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::InvalidFraction(fraction));
         }
@@ -101,7 +106,7 @@ impl DeviceAllocator {
         Ok(())
     }
 
-    pub(super) fn set_config(&self, config: AllocatorConfig) {
+    pub(crate) fn set_config(&self, config: AllocatorConfig) {
         self.arenas().set_config(config, &self.host_settings);
         self.arenas().drop_discarded();
     }

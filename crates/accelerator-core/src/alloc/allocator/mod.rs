@@ -1,16 +1,20 @@
 //! The caching allocator with the types of a backend: a thin shell around [`DeviceAllocator`].
 #![allow(unsafe_code)] // pointers get their type back
 
+mod allocation;
+mod raw;
+
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::allocation::{Allocation, ForeignAllocation};
+pub use self::allocation::{Allocation, ForeignAllocation};
+use self::raw::RawTable;
+
 use super::arena::AllocatedBlock;
 use super::device::DeviceAllocator;
 use super::driver::DriverOf;
 use super::history::{History, Recording};
 use super::hooks::HookId;
-use super::raw::RawTable;
 use super::settings::{AllocatorConfig, HostSettings};
 use crate::backend::{Backend, DevicePtr};
 use crate::stream::{Instance, Stream, Streams};
@@ -22,9 +26,9 @@ use crate::types::{OutOfMemory, Result, Snapshot, Statistics};
 /// On the same calls from one thread, statistics, segments and blocks equal those of PyTorch's own allocator.
 /// Any thread may call anything at any time; no lock that the warm path waits for is held across a driver call or a callback.
 pub struct CachingAllocator<B: Backend> {
-    pub(super) owner: Instance,
+    owner: Instance,
     device: DeviceAllocator,
-    pub(super) raw: RawTable<B>,
+    raw: RawTable<B>,
 }
 
 impl<B: Backend> CachingAllocator<B> {

@@ -1,15 +1,15 @@
 //! What gives cached memory back to the driver.
 
-use super::arena::{Arena, FreeSegment};
-use super::arenas::Parameters;
-use super::device::DeviceAllocator;
-use super::history::HistoryAction;
-use super::settings::share;
+use super::DeviceAllocator;
+use crate::alloc::arena::{Arena, FreeSegment};
+use crate::alloc::arenas::Parameters;
+use crate::alloc::history::HistoryAction;
+use crate::alloc::settings::share;
 use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
 
 impl DeviceAllocator {
-    pub(super) fn empty_cache(&self) -> Result<()> {
+    pub(crate) fn empty_cache(&self) -> Result<()> {
         self.arenas().statistics().note(|| HistoryAction::CacheEmptied);
         let released = self.release_all();
         self.arenas().drop_discarded();
