@@ -4,7 +4,7 @@
 mod rules;
 
 use rules::source::{files, report, root, sources};
-use rules::{layers, packages, text, unsafety};
+use rules::{layers, packages, text, unsafety, uses};
 
 const CORE: &str = "crates/accelerator-core/src";
 const FACADE: &str = "crates/accelerator/src";
@@ -26,7 +26,7 @@ const MAY_PANIC: [(&str, &str); 0] = [];
 
 #[test]
 fn data_flows_one_way_through_the_core() {
-    report(&layers::upward_uses(&sources(CORE)));
+    report(&uses::upward_uses(&sources(CORE)));
 }
 
 #[test]

@@ -5,3 +5,4 @@ pub(crate) mod packages;
 pub(crate) mod source;
 pub(crate) mod text;
 pub(crate) mod unsafety;
+pub(crate) mod uses;

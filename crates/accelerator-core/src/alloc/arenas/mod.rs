@@ -137,10 +137,10 @@ impl Arenas {
     }
 
     /// Changes the settings of all arenas, and of pinned host memory.
-    pub(crate) fn set_config(&self, config: AllocatorConfig, host: &HostSettings) {
+    pub(crate) fn set_config(&self, config: AllocatorConfig, pinned: &HostSettings) {
         let mut setup = self.setup.lock_soon();
         setup.config = config;
-        host.set(&config);
+        pinned.set(&config);
         let in_force = self.in_force(&config);
         for arena in self.all() {
             arena.lock().configure(in_force, setup.recording.as_ref());

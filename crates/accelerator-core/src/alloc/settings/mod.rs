@@ -1,10 +1,10 @@
 //! The settings: what they are, the text that they are read from, and PyTorch's rules for sizes that follow from them.
 
 mod config;
-mod host;
+mod pinned;
 mod rounding;
 mod text;
 
 pub use self::config::{AllocatorConfig, Policy, RoundupDivisions};
-pub(crate) use self::host::HostSettings;
+pub(crate) use self::pinned::HostSettings;
 pub(crate) use self::rounding::{Fit, MIN_BLOCK, Request, TOO_LARGE, share};
