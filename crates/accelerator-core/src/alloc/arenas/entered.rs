@@ -4,7 +4,7 @@ use super::held::Held;
 use super::{Arenas, Setup};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange, Users};
-use crate::alloc::history::HistoryContext;
+use crate::alloc::history::{HistoryAction, HistoryContext, Subject};
 use crate::alloc::settings::Request;
 use crate::alloc::stats::{Bounds, DeviceStatistics, HeadroomAmounts, NeedsSettling, StreamCounters};
 use crate::sync::Guard;
@@ -102,8 +102,9 @@ impl<'a> Entered<'a> {
     /// Tells the history, if one is kept, what the request was given.
     pub(crate) fn record(&mut self, parameters: &Parameters, block: &AllocatedBlock) {
         if let Some(recorder) = &mut self.statistics().recorder {
-            let Parameters { request, stream, context, .. } = parameters;
-            recorder.allocated(block.address(), request.requested, *stream, context.clone());
+            let (size, stream) = (parameters.request.requested, parameters.stream);
+            recorder
+                .allocated(Subject { address: block.address(), size, stream }, parameters.context.clone());
         }
     }
 
@@ -114,33 +115,34 @@ impl<'a> Entered<'a> {
         clock: u32,
         context: Option<HistoryContext>,
     ) -> Option<Users> {
-        let (address, requested, stream) = self.described(block);
+        let subject = self.subject(block);
         let users = match self.arena().free(block, clock) {
             Ok(users) => users,
             Err(NeedsSettling) => settled(self.settle().free(block, clock)),
         };
         if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.freed(address, requested, stream, context, users.is_none());
+            recorder.freed(subject, context, users.is_none());
         }
         users
     }
 
     /// One of the streams that a freed block waits for is done with it. Whether that was the last.
     pub(crate) fn use_completed(&mut self, block: BlockId, clock: u32) -> bool {
-        let (address, requested, stream) = self.described(block);
+        let subject = self.subject(block);
         let is_free = match self.arena().use_completed(block, clock) {
             Ok(is_free) => is_free,
             Err(NeedsSettling) => settled(self.settle().use_completed(block, clock)),
         };
         if let Some(recorder) = self.statistics().recorder.as_mut().filter(|_| is_free) {
-            recorder.free_completed(address, requested, stream);
+            recorder.free_completed(subject);
         }
         is_free
     }
 
-    fn described(&mut self, block: BlockId) -> (u64, u64, StreamId) {
+    fn subject(&mut self, block: BlockId) -> Subject {
         let arena = self.arena();
-        (arena.store().blocks.address(block), arena.block(block).requested, arena.stream_of(block))
+        let (address, size) = (arena.store().blocks.address(block), arena.block(block).requested);
+        Subject { address, size, stream: arena.stream_of(block) }
     }
 
     /// The driver gave a charged segment: it is counted and recorded, and to be taken in.
@@ -149,7 +151,8 @@ impl<'a> Entered<'a> {
         let pool = parameters.request.pool;
         let created = statistics.segment_made(arena.config(), pool, size);
         if let Some(recorder) = &mut statistics.recorder {
-            recorder.segment_made(base.address(), size, parameters.stream, parameters.context.clone());
+            let subject = Subject { address: base.address(), size, stream: parameters.stream };
+            recorder.segment_made(subject, parameters.context.clone());
         }
         NewSegment { base, size, created, pool, page: None }
     }
@@ -169,7 +172,8 @@ impl<'a> Entered<'a> {
     ) {
         let (arena, statistics) = self.parts();
         if let Some(recorder) = &mut statistics.recorder {
-            recorder.pages_mapped(arena.store().blocks.address_of(range), range, stream, context);
+            let address = arena.store().blocks.address_of(range);
+            recorder.pages_mapped(Subject { address, size: range.len, stream }, range.offset, context);
         }
     }
 
@@ -177,7 +181,8 @@ impl<'a> Entered<'a> {
     pub(crate) fn record_leaving_pages(&mut self, range: PageRange, stream: StreamId) {
         let (arena, statistics) = self.parts();
         if let Some(recorder) = &mut statistics.recorder {
-            recorder.pages_unmapped(arena.store().blocks.address_of(range), range.len, stream);
+            let address = arena.store().blocks.address_of(range);
+            recorder.memory_left(HistoryAction::SegmentUnmap, Subject { address, size: range.len, stream });
         }
     }
 

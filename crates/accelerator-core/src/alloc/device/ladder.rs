@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::settings::Request;
-use crate::alloc::source::{Grown, Wanted};
+use crate::alloc::source::{Failure, Wanted};
 use crate::sync::Guard;
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
@@ -27,18 +27,20 @@ impl DeviceAllocator {
     /// Climbs the ladder, as the last step of a call.
     #[cold]
     pub(super) fn after_miss(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock> {
-        let block = self.climb(wanted);
+        let block = self.climb(wanted).map_err(|failure| match failure {
+            Failure::Refused(cause) => self.out_of_memory(wanted, cause),
+            Failure::Error(error) => error,
+        });
         self.arenas().drop_discarded();
         self.warn_of_missing_virtual_memory();
         block
     }
 
     /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
-    fn climb(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock> {
+    fn climb(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         if wanted.source.is_hopeless(&self.memory.context, wanted.parameters.request.size) {
             // No rung makes the driver give as much at once: the cache is left alone.
-            let grown = self.grow(wanted)?;
-            return self.allocated(grown, wanted);
+            return self.grow(wanted);
         }
         if let Some(block) = self.ask_callbacks(wanted) {
             return Ok(block);
@@ -47,24 +49,14 @@ impl DeviceAllocator {
             return Ok(block);
         }
         self.collect_garbage();
-        if let Grown::Allocated(block) = self.grow(wanted)? {
-            return Ok(block);
+        let mut grown = self.grow(wanted);
+        if may_climb(&grown) && self.release_oversize(&wanted.parameters) {
+            grown = self.grow(wanted);
         }
-        if self.release_oversize(&wanted.parameters)
-            && let Grown::Allocated(block) = self.grow(wanted)?
-        {
-            return Ok(block);
+        if may_climb(&grown) {
+            grown = self.release_all_and_grow(wanted);
         }
-        let grown = self.release_all_and_grow(wanted)?;
-        self.allocated(grown, wanted)
-    }
-
-    /// The end of the climb.
-    fn allocated(&self, grown: Grown, wanted: &Wanted<'_>) -> Result<AllocatedBlock> {
-        match grown {
-            Grown::Allocated(block) => Ok(block),
-            Grown::Refused(cause) => Err(self.out_of_memory(wanted, cause)),
-        }
+        grown
     }
 
     /// Rung 1: callbacks that free memory, and the cache once more.
@@ -87,26 +79,21 @@ impl DeviceAllocator {
     }
 
     /// Rung 4: memory from the driver. PyTorch: `alloc_block`.
-    fn grow(&self, wanted: &Wanted<'_>) -> Result<Grown> {
-        match wanted.source.grow(&self.memory.context, wanted)? {
-            Grown::Refused(
-                cause @ (OutOfMemoryCause::Rejected | OutOfMemoryCause::AllocationTooLarge { .. }),
-            ) => Err(self.out_of_memory(wanted, cause)),
-            grown => Ok(grown),
-        }
+    fn grow(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+        wanted.source.grow(&self.memory.context, wanted)
     }
 
     /// Rung 6: waits for all events, gives back all free memory, and asks the driver a last time. What other threads have charged
     /// and are refused does not count against it.
-    fn release_all_and_grow(&self, wanted: &Wanted<'_>) -> Result<Grown> {
+    fn release_all_and_grow(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         self.release_all()?;
         self.arenas().statistics().totals.num_alloc_retries += 1;
-        match self.grow(wanted)? {
-            Grown::Refused(OutOfMemoryCause::Limit) => {
+        match self.grow(wanted) {
+            Err(Failure::Refused(OutOfMemoryCause::Limit)) => {
                 self.memory.context.wait_for_charges();
                 self.grow(wanted)
             }
-            grown => Ok(grown),
+            grown => grown,
         }
     }
 
@@ -125,4 +112,10 @@ impl DeviceAllocator {
             );
         }
     }
+}
+
+/// Whether a further rung may help.
+fn may_climb(grown: &Result<AllocatedBlock, Failure>) -> bool {
+    use OutOfMemoryCause::{AllocationTooLarge, Rejected};
+    matches!(grown, Err(Failure::Refused(cause)) if !matches!(cause, Rejected | AllocationTooLarge { .. }))
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use self::recorder::Recorder;
+pub(crate) use self::recorder::{Recorder, Subject};
 use super::settings::AllocatorConfig;
 use crate::types::{Snapshot, StreamId};
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
-use crate::alloc::blocks::PageRange;
 use crate::alloc::settings::AllocatorConfig;
 use crate::types::{Snapshot, StreamId};
 
@@ -23,6 +22,18 @@ pub(crate) struct Recorder {
     segments: ByAddress,
     /// What contexts hold is the user's, so they are dropped outside the lock.
     discarded: Vec<HistoryContext>,
+}
+
+/// Where something happened: at which address, with how many bytes, on which stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) stream: StreamId,
+}
+
+impl Subject {
+    const NONE: Self = Self { address: 0, size: 0, stream: StreamId::DEFAULT };
 }
 
 /// Contexts by address. The hash is a quick one: nobody chooses addresses to slow this down.
@@ -71,83 +82,60 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn allocated(
-        &mut self,
-        address: u64,
-        requested: u64,
-        stream: StreamId,
-        context: Option<HistoryContext>,
-    ) {
-        Self::keep(&mut self.blocks, address, context.as_ref(), &mut self.discarded);
+    pub(crate) fn allocated(&mut self, subject: Subject, context: Option<HistoryContext>) {
+        keep(&mut self.blocks, subject.address, context.as_ref(), &mut self.discarded);
         let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::Alloc, address, requested, stream, context);
+        self.push(HistoryAction::Alloc, subject, context);
     }
 
     /// A block was freed by its user: `completed`, and no other stream uses it.
-    pub(crate) fn freed(
-        &mut self,
-        address: u64,
-        requested: u64,
-        stream: StreamId,
-        context: Option<HistoryContext>,
-        completed: bool,
-    ) {
-        let (time, context) = (now(), self.of_free(address, context));
+    pub(crate) fn freed(&mut self, subject: Subject, context: Option<HistoryContext>, completed: bool) {
+        let (time, context) = (now(), self.of_free(subject.address, context));
+        self.push_at(time, HistoryAction::FreeRequested, subject, context.clone());
         if completed {
-            self.push_at(time, HistoryAction::FreeRequested, address, requested, stream, context.clone());
-            self.push_at(time, HistoryAction::FreeCompleted, address, requested, stream, context);
-            Self::keep(&mut self.blocks, address, None, &mut self.discarded);
-        } else {
-            self.push_at(time, HistoryAction::FreeRequested, address, requested, stream, context);
+            self.push_at(time, HistoryAction::FreeCompleted, subject, context);
+            keep(&mut self.blocks, subject.address, None, &mut self.discarded);
         }
     }
 
     /// No other stream uses a block any more that was freed before.
-    pub(crate) fn free_completed(&mut self, address: u64, requested: u64, stream: StreamId) {
-        let context = self.of_free(address, None);
-        self.push(HistoryAction::FreeCompleted, address, requested, stream, context);
-        Self::keep(&mut self.blocks, address, None, &mut self.discarded);
+    pub(crate) fn free_completed(&mut self, subject: Subject) {
+        let context = self.of_free(subject.address, None);
+        self.push(HistoryAction::FreeCompleted, subject, context);
+        keep(&mut self.blocks, subject.address, None, &mut self.discarded);
     }
 
-    pub(crate) fn segment_made(
-        &mut self,
-        address: u64,
-        size: u64,
-        stream: StreamId,
-        context: Option<HistoryContext>,
-    ) {
-        Self::keep(&mut self.segments, address, context.as_ref(), &mut self.discarded);
-        let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::SegmentAlloc, address, size, stream, context);
-    }
-
-    pub(crate) fn segment_given_back(&mut self, address: u64, size: u64, stream: StreamId) {
-        let context = self.segments.remove(&address);
-        let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::SegmentFree, address, size, stream, context);
+    pub(crate) fn segment_made(&mut self, subject: Subject, context: Option<HistoryContext>) {
+        self.memory_came(HistoryAction::SegmentAlloc, subject, context, true);
     }
 
     /// Pages were mapped so many bytes behind the start of their segment. As in PyTorch the first of all stand for the segment.
-    pub(crate) fn pages_mapped(
+    pub(crate) fn pages_mapped(&mut self, subject: Subject, offset: u64, context: Option<HistoryContext>) {
+        self.memory_came(HistoryAction::SegmentMap, subject, context, offset == 0);
+    }
+
+    fn memory_came(
         &mut self,
-        address: u64,
-        range: PageRange,
-        stream: StreamId,
+        action: HistoryAction,
+        subject: Subject,
         context: Option<HistoryContext>,
+        keeps: bool,
     ) {
-        if range.offset == 0 {
-            Self::keep(&mut self.segments, address, context.as_ref(), &mut self.discarded);
+        if keeps {
+            keep(&mut self.segments, subject.address, context.as_ref(), &mut self.discarded);
         }
         let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::SegmentMap, address, range.len, stream, context);
+        self.push(action, subject, context);
     }
 
-    pub(crate) fn pages_unmapped(&mut self, address: u64, size: u64, stream: StreamId) {
-        let context = self.segments.remove(&address);
+    /// Memory goes back: a segment, or pages.
+    pub(crate) fn memory_left(&mut self, action: HistoryAction, subject: Subject) {
+        let context = self.segments.remove(&subject.address);
         let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::SegmentUnmap, address, size, stream, context);
+        self.push(action, subject, context);
     }
 
+    /// A request failed, of so many bytes on this stream.
     pub(crate) fn out_of_memory(
         &mut self,
         size: u64,
@@ -156,17 +144,17 @@ impl Recorder {
         context: Option<HistoryContext>,
     ) {
         let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::OutOfMemory { device_free }, 0, size, stream, context);
+        self.push(HistoryAction::OutOfMemory { device_free }, Subject { address: 0, size, stream }, context);
     }
 
     /// Somebody looked while so many bytes were active.
-    pub(crate) fn looked(&mut self, active: u64) {
-        self.push(HistoryAction::Snapshot, 0, active, StreamId::DEFAULT, None);
+    pub(crate) fn looked(&mut self, size: u64) {
+        self.push(HistoryAction::Snapshot, Subject { size, ..Subject::NONE }, None);
     }
 
     /// What concerns neither a block nor a segment.
     pub(crate) fn note(&mut self, action: HistoryAction) {
-        self.push(action, 0, 0, StreamId::DEFAULT, None);
+        self.push(action, Subject::NONE, None);
     }
 
     /// What to drop once the lock is let go.
@@ -187,21 +175,6 @@ impl Recorder {
         }
     }
 
-    /// The context of what is at an address now, if it has one.
-    fn keep(
-        contexts: &mut ByAddress,
-        address: u64,
-        context: Option<&HistoryContext>,
-        discarded: &mut Vec<HistoryContext>,
-    ) {
-        let before = match context {
-            Some(context) => contexts.insert(address, Arc::clone(context)),
-            None if contexts.is_empty() => None, // nothing to look for
-            None => contexts.remove(&address),
-        };
-        discarded.extend(before);
-    }
-
     /// A free's own context, where frees have one, else that of the allocation.
     fn of_free(&mut self, address: u64, context: Option<HistoryContext>) -> Option<HistoryContext> {
         let own = self.of_entry(context, ContextsOf::All);
@@ -219,26 +192,18 @@ impl Recorder {
         None
     }
 
-    fn push(
-        &mut self,
-        action: HistoryAction,
-        address: u64,
-        size: u64,
-        stream: StreamId,
-        context: Option<HistoryContext>,
-    ) {
-        self.push_at(now(), action, address, size, stream, context);
+    fn push(&mut self, action: HistoryAction, subject: Subject, context: Option<HistoryContext>) {
+        self.push_at(now(), action, subject, context);
     }
 
     fn push_at(
         &mut self,
         time: u64,
         action: HistoryAction,
-        address: u64,
-        size: u64,
-        stream: StreamId,
+        subject: Subject,
         context: Option<HistoryContext>,
     ) {
+        let Subject { address, size, stream } = subject;
         self.entries.push_back(HistoryEntry { action, address, size, stream, time, context });
         if self.entries.len() > self.max_entries {
             self.drop_oldest();
@@ -255,6 +220,21 @@ impl Recorder {
         }
         self.discarded.extend(entry.context);
     }
+}
+
+/// Keeps the context of what is at an address now, if it has one.
+fn keep(
+    contexts: &mut ByAddress,
+    address: u64,
+    context: Option<&HistoryContext>,
+    discarded: &mut Vec<HistoryContext>,
+) {
+    let before = match context {
+        Some(context) => contexts.insert(address, Arc::clone(context)),
+        None if contexts.is_empty() => None, // nothing to look for
+        None => contexts.remove(&address),
+    };
+    discarded.extend(before);
 }
 
 fn now() -> u64 {

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use crate::alloc::arena::{Arena, DetachedSegment};
 use crate::alloc::arenas::Arenas;
 use crate::alloc::driver::Driver;
-use crate::alloc::history::HistoryAction;
+use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
 use crate::alloc::stats::DeviceStatistics;
 use crate::backend::DriverResult;
@@ -54,6 +54,19 @@ impl Drop for Charge<'_> {
     }
 }
 
+/// Why no memory came from a source.
+pub(crate) enum Failure {
+    /// Lack of memory: the next rung may help.
+    Refused(OutOfMemoryCause),
+    Error(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
 impl Context {
     pub(crate) fn new(device: Device, driver: Box<dyn Driver>, arenas: Arenas) -> Self {
         Self { device, driver, arenas, returning: InFlight::default(), asking: InFlight::default() }
@@ -63,16 +76,18 @@ impl Context {
         Error::Driver { device: self.device, source }
     }
 
-    /// Sets bytes aside that the driver is to be asked for; else why they are not to be had.
-    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Result<Charge<'_>, OutOfMemoryCause> {
+    /// Sets bytes aside that the driver is to be asked for.
+    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Result<Charge<'_>, Failure> {
         let mut statistics = self.arenas.statistics();
         if !statistics.charge(bytes) {
-            return Err(statistics.limit().map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit));
+            let limit = statistics.limit();
+            let cause = limit.map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
+            return Err(Failure::Refused(cause));
         }
         let charge = Charge { context: self, bytes, _asking: self.asking.begin() };
         drop(statistics);
         match self.rejects_ahead_of_driver(arena) {
-            true => Err(OutOfMemoryCause::Rejected),
+            true => Err(Failure::Refused(OutOfMemoryCause::Rejected)),
             false => Ok(charge),
         }
     }
@@ -85,29 +100,35 @@ impl Context {
         config.reject_ahead_of_driver && self.arenas.statistics().charged() > allowed
     }
 
-    /// The driver would not give what was charged: why, for lack of memory; any other error is the caller's.
-    pub(crate) fn refusal(&self, error: DriverError, cause: OutOfMemoryCause) -> Result<OutOfMemoryCause> {
+    /// The driver would not give memory that was charged. Lack of memory has this cause, and the history notes it.
+    pub(crate) fn refused(&self, error: DriverError, cause: OutOfMemoryCause) -> Failure {
+        match self.failure(error, cause) {
+            Failure::Refused(cause) => self.refused_for(cause),
+            failure => failure,
+        }
+    }
+
+    /// The driver would not do something. Lack of memory has this cause.
+    pub(crate) fn failure(&self, error: DriverError, cause: OutOfMemoryCause) -> Failure {
         match error.kind {
-            DriverErrorKind::OutOfMemory => Ok(cause),
-            _ => Err(self.error(error)),
+            DriverErrorKind::OutOfMemory => Failure::Refused(cause),
+            _ => Failure::Error(self.error(error)),
         }
     }
 
-    /// As [`refusal`](Self::refusal), of a segment.
-    pub(crate) fn refusal_of_segment(&self, error: DriverError) -> Result<OutOfMemoryCause> {
+    /// As [`refused`](Self::refused), of a segment.
+    pub(crate) fn segment_refused(&self, error: DriverError) -> Failure {
         if error.kind == DriverErrorKind::AllocationTooLarge {
-            self.note_refusal();
             let largest = self.driver.properties().largest_allocation;
-            return Ok(OutOfMemoryCause::AllocationTooLarge { largest, driver: error });
+            return self.refused_for(OutOfMemoryCause::AllocationTooLarge { largest, driver: error });
         }
-        let cause = self.refusal(error, OutOfMemoryCause::Device)?;
-        self.note_refusal();
-        Ok(cause)
+        self.refused(error, OutOfMemoryCause::Device)
     }
 
-    /// Tells the history, if one is kept, that the driver gave nothing for lack of memory.
-    pub(crate) fn note_refusal(&self) {
+    /// There is no memory to ask the driver for. As where that refuses, the history notes it.
+    pub(crate) fn refused_for(&self, cause: OutOfMemoryCause) -> Failure {
         self.arenas.statistics().note(|| HistoryAction::Refused);
+        Failure::Refused(cause)
     }
 
     /// Waits for those that have charged memory and are asking for it.
@@ -139,8 +160,9 @@ impl Context {
             let mut statistics = self.arenas.statistics();
             if let Some(recorder) = &mut statistics.recorder {
                 // Ahead of the driver, which may give the same address to somebody else at once.
-                for (segment, _) in &segments {
-                    recorder.segment_given_back(segment.base.address(), segment.size, segment.stream);
+                for (DetachedSegment { base, size, stream, .. }, _) in &segments {
+                    let subject = Subject { address: base.address(), size: *size, stream: *stream };
+                    recorder.memory_left(HistoryAction::SegmentFree, subject);
                 }
             }
             (*arena.config(), segments)

@@ -1,11 +1,11 @@
 //! What a source of memory does, and what it is asked for.
 
-use super::context::Context;
+use super::context::{Context, Failure};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::settings::Request;
 use crate::sync::OwnedLock;
-use crate::types::{OutOfMemoryCause, PoolKind, Result};
+use crate::types::{PoolKind, Result};
 
 /// A source of memory.
 pub(crate) trait Source: Send + Sync {
@@ -18,8 +18,8 @@ pub(crate) trait Source: Send + Sync {
     /// Makes memory for a request, and allocates it there.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) for any other reason than lack of memory. Nothing is lost then.
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown>;
+    /// [`Failure`]. Nothing is lost then.
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure>;
 
     /// Gives free memory of an arena back to the driver: that of these pools.
     ///
@@ -34,10 +34,4 @@ pub(crate) struct Wanted<'a> {
     pub(crate) source: &'a dyn Source,
     /// Bytes to take from the driver.
     pub(crate) segment: u64,
-}
-
-/// What asking the driver led to.
-pub(crate) enum Grown {
-    Allocated(AllocatedBlock),
-    Refused(OutOfMemoryCause),
 }

@@ -11,6 +11,6 @@ mod memory;
 mod segments;
 
 pub(crate) use self::compact::Compact;
-pub(crate) use self::context::Context;
-pub(crate) use self::interface::{Grown, Wanted};
+pub(crate) use self::context::{Context, Failure};
+pub(crate) use self::interface::Wanted;
 pub(crate) use self::memory::Memory;

@@ -1,8 +1,8 @@
 //! Segments of the size that is asked for. PyTorch: `alloc_block`, `release_blocks`.
 
-use super::context::Context;
-use super::interface::{Grown, Source, Wanted};
-use crate::alloc::arena::Arena;
+use super::context::{Context, Failure};
+use super::interface::{Source, Wanted};
+use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::settled;
 use crate::alloc::settings::Request;
 use crate::sync::OwnedLock;
@@ -20,16 +20,10 @@ impl Source for Segments {
         size > context.driver.properties().largest_allocation
     }
 
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown> {
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         let Wanted { parameters, segment, .. } = wanted;
-        let mut charge = match context.charge(parameters.arena, *segment) {
-            Ok(charge) => charge,
-            Err(cause) => return Ok(Grown::Refused(cause)),
-        };
-        let base = match context.driver.alloc(*segment) {
-            Ok(base) => base,
-            Err(error) => return context.refusal_of_segment(error).map(Grown::Refused),
-        };
+        let mut charge = context.charge(parameters.arena, *segment)?;
+        let base = context.driver.alloc(*segment).map_err(|error| context.segment_refused(error))?;
         charge.use_up(*segment);
         let clock = context.arenas.clock(parameters.request.pool);
         let mut entered = context.arenas.settle(parameters.arena);
@@ -37,7 +31,7 @@ impl Source for Segments {
         let store = entered.arena().store_mut();
         let block = settled(store.take_from_new_segment(segment, &parameters.request, clock));
         entered.record(parameters, &block);
-        Ok(Grown::Allocated(block))
+        Ok(block)
     }
 
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()> {

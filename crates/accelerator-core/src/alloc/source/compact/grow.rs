@@ -12,8 +12,7 @@ use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange};
 use crate::alloc::driver::{AddressSpace, Site};
 use crate::alloc::settings::Request;
-use crate::alloc::source::context::Context;
-use crate::alloc::source::interface::{Grown, Wanted};
+use crate::alloc::source::context::{Context, Failure};
 use crate::backend::DriverResult;
 use crate::sync::{Guard, lock, try_lock};
 use crate::types::{OutOfMemoryCause, Result, StreamId};
@@ -75,20 +74,21 @@ impl CompactSource {
         Some((arena, with_pool(request)))
     }
 
-    pub(super) fn grow_shared(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown> {
+    pub(super) fn grow_shared(
+        &self,
+        context: &Context,
+        wanted: &Parameters,
+    ) -> Result<AllocatedBlock, Failure> {
         let mut mapper = Mapper { context, mappings: lock(&self.mappings) };
-        mapper.end_epochs(wanted.parameters.stream, true);
-        let Some(driver) = context.driver.address_space() else {
-            return mapper.grow_segments(&wanted.parameters);
-        };
-        let mut refused = OutOfMemoryCause::Device;
-        for effort in [Effort::LongRun, Effort::Exact, Effort::Utmost] {
-            match mapper.carry_out(driver, &wanted.parameters, effort)? {
-                Grown::Refused(cause) => refused = cause,
-                allocated => return Ok(allocated),
+        mapper.end_epochs(wanted.stream, true);
+        let Some(driver) = context.driver.address_space() else { return mapper.grow_segments(wanted) };
+        let mut grown = mapper.carry_out(driver, wanted, Effort::LongRun);
+        for effort in [Effort::Exact, Effort::Utmost] {
+            if matches!(grown, Err(Failure::Refused(_))) {
+                grown = mapper.carry_out(driver, wanted, effort);
             }
         }
-        Ok(Grown::Refused(refused))
+        grown
     }
 }
 
@@ -99,18 +99,16 @@ impl<'a> Mapper<'a> {
         driver: &dyn AddressSpace,
         wanted: &Parameters,
         mut effort: Effort,
-    ) -> Result<Grown> {
+    ) -> Result<AllocatedBlock, Failure> {
         let capturing = self.context.driver.is_capturing(wanted.stream);
         let mut waits = !capturing.map_err(|error| self.context.error(error))?;
         loop {
             let granularity = driver.granularity().get();
             let abilities = Abilities { granularity, maps_twice: driver.maps_twice(), waits };
             match self.next_action(abilities, wanted, effort) {
-                Action::Done(block) => return Ok(Grown::Allocated(block)),
+                Action::Done(block) => return Ok(block),
                 Action::Grow(lens) => {
-                    if let Err(refused) = self.make_chunks(driver, wanted, &lens)? {
-                        return Ok(Grown::Refused(refused));
-                    }
+                    self.make_chunks(driver, wanted, &lens)?;
                 }
                 Action::Exchange(chunks) => {
                     // What could not go is free memory, as before.
@@ -123,8 +121,8 @@ impl<'a> Mapper<'a> {
                     waits = false; // once is enough
                 }
                 Action::MapAlias(alias, backing) => {
-                    if let Some(grown) = self.map_alias(driver, wanted, alias, backing)? {
-                        return Ok(grown);
+                    if let Some(block) = self.map_alias(driver, wanted, alias, backing)? {
+                        return Ok(block);
                     }
                 }
             }
@@ -159,51 +157,32 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Makes chunks at the end of the owner's range: free memory. Where they start; why not, if that was refused.
+    /// Makes chunks at the end of the owner's range: free memory. Where they start.
     fn make_chunks(
         &mut self,
         driver: &dyn AddressSpace,
         wanted: &Parameters,
         lens: &[u64],
-    ) -> Result<Result<u64, OutOfMemoryCause>> {
+    ) -> Result<u64, Failure> {
         let context = self.context;
         let len = lens.iter().sum();
-        let mut charge = match context.charge(StreamId::SHARED, len) {
-            Ok(charge) => charge,
-            Err(cause) => return Ok(Err(cause)),
-        };
-        let (range, site) = match self.site(driver, wanted, len) {
-            Ok(Some(found)) => found,
-            Ok(None) => {
-                context.note_refusal();
-                return Ok(Err(OutOfMemoryCause::Device));
-            }
-            Err(error) => {
-                let cause = context.refusal(error, OutOfMemoryCause::AddressSpace)?;
-                context.note_refusal();
-                return Ok(Err(cause));
-            }
-        };
+        let mut charge = context.charge(StreamId::SHARED, len)?;
+        let site = self.site(driver, wanted, len);
+        let site = site.map_err(|error| context.refused(error, OutOfMemoryCause::AddressSpace))?;
+        let (range, site) = site.ok_or_else(|| context.refused_for(OutOfMemoryCause::Device))?;
         let (made, result) = self.mappings.chunks.make(driver, site, lens);
         if made > 0 {
             let made = &lens[..made];
             let mut entered = context.arenas.settle(StreamId::SHARED);
-            let len = made.iter().sum();
-            charge.use_up_and_refund(entered.statistics(), len);
-            let range_of_pages = PageRange { segment: site.segment, offset: site.offset, len };
-            entered.pages_mapped(range_of_pages, wanted);
+            let pages = PageRange { segment: site.segment, offset: site.offset, len: made.iter().sum() };
+            charge.use_up_and_refund(entered.statistics(), pages.len);
+            entered.pages_mapped(pages, wanted);
             let mut shared = Shared::of(entered.arena());
             shared.add_chunks(range, made);
             shared.compact.growths += 1;
         }
-        match result {
-            Ok(()) => Ok(Ok(site.position)),
-            Err(error) => {
-                let cause = context.refusal(error, OutOfMemoryCause::Device)?;
-                context.note_refusal();
-                Ok(Err(cause))
-            }
-        }
+        result.map_err(|error| context.refused(error, OutOfMemoryCause::Device))?;
+        Ok(site.position)
     }
 
     /// Where the owner's next chunks go: the number of the range, and the place there; `None`: no range is as long.
@@ -254,28 +233,23 @@ impl<'a> Mapper<'a> {
         wanted: &Parameters,
         alias: NewAlias,
         mut backing: BackingBlocks<'_>,
-    ) -> Result<Option<Grown>> {
+    ) -> Result<Option<AllocatedBlock>, Failure> {
         let from = alias.parts.first().filter(|_| alias.behind > 0).map_or(0, |part| part.from);
-        let chunks = match self.chunks_of_alias(driver, wanted, alias, &mut backing)? {
-            Ok(Some(chunks)) => chunks,
-            Ok(None) => return Ok(None),
-            Err(refused) => return Ok(Some(Grown::Refused(refused))),
+        let Some(chunks) = self.chunks_of_alias(driver, wanted, alias, &mut backing)? else {
+            return Ok(None);
         };
         let len = chunks.iter().map(|(_, len)| len).sum();
         if !self.arena().store().blocks.has_positions(len) {
-            return Ok(Some(Grown::Refused(OutOfMemoryCause::AddressSpace)));
+            return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
         }
         let (base, mapped, result) = self.mappings.chunks.map_alias(driver, &chunks);
         let made = base.map(|base| (base, chunks.as_slice(), mapped));
         let block = self.take_in_alias(wanted, backing, made, from);
         self.drop_old_aliases(driver);
         match (block, result) {
-            (Some(block), _) => Ok(Some(Grown::Allocated(block))),
-            (None, Ok(())) => Ok(Some(Grown::Refused(OutOfMemoryCause::Device))),
-            (None, Err(error)) => {
-                let cause = self.context.refusal(error, OutOfMemoryCause::AddressSpace)?;
-                Ok(Some(Grown::Refused(cause)))
-            }
+            (Some(block), _) => Ok(Some(block)),
+            (None, Ok(())) => Err(Failure::Refused(OutOfMemoryCause::Device)),
+            (None, Err(error)) => Err(self.context.failure(error, OutOfMemoryCause::AddressSpace)),
         }
     }
 
@@ -287,16 +261,13 @@ impl<'a> Mapper<'a> {
         wanted: &Parameters,
         alias: NewAlias,
         backing: &mut BackingBlocks<'_>,
-    ) -> Result<Result<Option<Vec<(u64, u64)>>, OutOfMemoryCause>> {
+    ) -> Result<Option<Vec<(u64, u64)>>, Failure> {
         let NewAlias { parts, made, behind } = alias;
         let mut chunks: Vec<_> = parts.iter().map(|part| (part.chunk, part.len)).collect();
         if made.is_empty() {
-            return Ok(Ok(Some(chunks)));
+            return Ok(Some(chunks));
         }
-        let start = match self.make_chunks(driver, wanted, &made)? {
-            Ok(start) => start,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let start = self.make_chunks(driver, wanted, &made)?;
         let mut position = start;
         for (number, len) in made.iter().enumerate() {
             chunks.insert(behind + number, (position, *len));
@@ -307,10 +278,10 @@ impl<'a> Mapper<'a> {
         let owner = shared.owner(wanted.stream);
         let missing = wanted.request.size - parts.iter().map(|part| part.to - part.from).sum::<u64>();
         if shared.can_use(start, missing, owner) != Some(true) {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         backing.blocks.push(shared.hold(start, missing, owner));
-        Ok(Ok(Some(chunks)))
+        Ok(Some(chunks))
     }
 
     /// Takes in an alias, if it was made, and allocates the request so many bytes behind its start, if all of them were mapped.

@@ -27,9 +27,9 @@ use self::aliases::AliasRange;
 use self::epochs::Mappings;
 use self::owners::Owners;
 use self::ranges::ReservedRange;
-use super::context::Context;
-use super::interface::{Grown, Source, Wanted};
-use crate::alloc::arena::{Arena, Store};
+use super::context::{Context, Failure};
+use super::interface::{Source, Wanted};
+use crate::alloc::arena::{AllocatedBlock, Arena, Store};
 use crate::alloc::settings::Request;
 
 use crate::sync::OwnedLock;
@@ -98,11 +98,11 @@ impl Source for CompactSource {
         }
     }
 
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown> {
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
-            return Ok(Grown::Refused(OutOfMemoryCause::Device)); // ahead of a list of as many chunks
+            return Err(Failure::Refused(OutOfMemoryCause::Device)); // ahead of a list of as many chunks
         }
-        self.grow_shared(context, wanted)
+        self.grow_shared(context, &wanted.parameters)
     }
 
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()> {

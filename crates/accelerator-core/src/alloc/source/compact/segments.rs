@@ -9,8 +9,8 @@ use crate::alloc::arena::{AllocatedBlock, Arena, DetachedSegment};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{NewSegment, Owner, Segment, SegmentId, State};
 use crate::alloc::settings::Request;
-use crate::alloc::source::interface::Grown;
-use crate::types::{MIB, OutOfMemoryCause, PoolKind, Result, StreamId};
+use crate::alloc::source::context::Failure;
+use crate::types::{MIB, PoolKind, StreamId};
 
 /// What segments are multiples of, where they can be.
 const ROUNDING: u64 = 2 * MIB;
@@ -26,30 +26,22 @@ enum Action {
 
 impl Mapper<'_> {
     /// Makes a segment for a request, and allocates it there.
-    pub(super) fn grow_segments(&self, wanted: &Parameters) -> Result<Grown> {
-        let mut refused = OutOfMemoryCause::Device;
-        for effort in [Effort::LongRun, Effort::Exact] {
-            match self.take_from_segments(wanted, effort)? {
-                Grown::Refused(cause) => refused = cause,
-                allocated => return Ok(allocated),
-            }
+    pub(super) fn grow_segments(&self, wanted: &Parameters) -> Result<AllocatedBlock, Failure> {
+        match self.take_from_segments(wanted, Effort::LongRun) {
+            Err(Failure::Refused(_)) => self.take_from_segments(wanted, Effort::Exact),
+            grown => grown,
         }
-        Ok(Grown::Refused(refused))
     }
 
-    fn take_from_segments(&self, wanted: &Parameters, effort: Effort) -> Result<Grown> {
+    fn take_from_segments(&self, wanted: &Parameters, effort: Effort) -> Result<AllocatedBlock, Failure> {
         loop {
             match self.next_segment_action(wanted, effort) {
-                Action::Done(block) => return Ok(Grown::Allocated(block)),
+                Action::Done(block) => return Ok(block),
                 Action::GiveBack(segments) => {
                     let shared = self.context.arenas.of(StreamId::SHARED);
                     self.context.give_back(shared, |arena| detach_free(arena, segments));
                 }
-                Action::Make(size) => {
-                    if let Err(refused) = self.make_segment(wanted, size)? {
-                        return Ok(Grown::Refused(refused));
-                    }
-                }
+                Action::Make(size) => self.make_segment(wanted, size)?,
             }
         }
     }
@@ -75,23 +67,18 @@ impl Mapper<'_> {
         Action::GiveBack(leaving)
     }
 
-    /// Takes a segment from the driver: free memory. Why not, if that was refused.
-    fn make_segment(&self, wanted: &Parameters, size: u64) -> Result<Result<(), OutOfMemoryCause>> {
-        let mut charge = match self.context.charge(StreamId::SHARED, size) {
-            Ok(charge) => charge,
-            Err(cause) => return Ok(Err(cause)),
-        };
-        let base = match self.context.driver.alloc(size) {
-            Ok(base) => base,
-            Err(error) => return self.context.refusal_of_segment(error).map(Err),
-        };
+    /// Takes a segment from the driver: free memory.
+    fn make_segment(&self, wanted: &Parameters, size: u64) -> Result<(), Failure> {
+        let context = self.context;
+        let mut charge = context.charge(StreamId::SHARED, size)?;
+        let base = context.driver.alloc(size).map_err(|error| context.segment_refused(error))?;
         charge.use_up(size);
-        let mut entered = self.context.arenas.settle(StreamId::SHARED);
+        let mut entered = context.arenas.settle(StreamId::SHARED);
         let segment = entered.segment_made(base, size, wanted);
         let mut shared = Shared::of(entered.arena());
         let owner = shared.owner(wanted.stream);
         shared.add_segment(owner, segment);
-        Ok(Ok(()))
+        Ok(())
     }
 }
 

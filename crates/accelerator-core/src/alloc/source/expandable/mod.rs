@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use std::sync::Mutex;
 
 use self::turns::Turns;
-use super::context::{Charge, Context};
-use super::interface::{Grown, Source, Wanted};
+use super::context::{Charge, Context, Failure};
+use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, Room};
 use crate::alloc::arenas::{Entered, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
@@ -47,19 +47,12 @@ impl Source for Expandable {
     }
 
     /// Pages are charged as they are mapped, so what is left of the request's own charge goes.
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<Grown> {
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         let Some(driver) = context.driver.address_space() else {
             unreachable!("segments expand only where there is virtual memory")
         };
-        let mut charge = match context.charge(wanted.parameters.arena, wanted.segment) {
-            Ok(charge) => charge,
-            Err(cause) => return Ok(Grown::Refused(cause)),
-        };
-        let grown = self.expand(context, driver, wanted, &mut charge);
-        if matches!(grown, Ok(Grown::Refused(_))) {
-            context.note_refusal();
-        }
-        grown
+        let mut charge = context.charge(wanted.parameters.arena, wanted.segment)?;
+        self.expand(context, driver, wanted, &mut charge)
     }
 
     /// Nothing while work of the stream is being captured: it could not be waited for.
@@ -80,7 +73,7 @@ impl Expandable {
         driver: &dyn AddressSpace,
         wanted: &Wanted<'_>,
         charge: &mut Charge<'_>,
-    ) -> Result<Grown> {
+    ) -> Result<AllocatedBlock, Failure> {
         let stream = wanted.parameters.stream;
         let mut reservations = match try_lock(self.reservations(stream)) {
             Some(reservations) => reservations,
@@ -88,7 +81,7 @@ impl Expandable {
                 let reservations = lock(self.reservations(stream));
                 // What another thread has mapped meanwhile may do.
                 if let Some(block) = context.arenas.search_again(&wanted.parameters) {
-                    return Ok(Grown::Allocated(block));
+                    return Ok(block);
                 }
                 reservations
             }
@@ -96,7 +89,7 @@ impl Expandable {
         let mut mapped = None;
         loop {
             let (done, cause) = match next(context, mapped.take(), wanted, charge) {
-                Next::Done(block) => return Ok(Grown::Allocated(block)),
+                Next::Done(block) => return Ok(block),
                 Next::Map(range) => {
                     let (len, done) = self.turns.take(|| reservations.map(driver, range), ran_out);
                     mapped = (len > 0).then_some(PageRange { len, ..range });
@@ -104,7 +97,7 @@ impl Expandable {
                 }
                 Next::Reserve => match reserve(context, driver, &mut reservations, wanted) {
                     Some(done) => (done, OutOfMemoryCause::AddressSpace),
-                    None => return Ok(Grown::Refused(OutOfMemoryCause::Device)),
+                    None => return Err(context.refused_for(OutOfMemoryCause::Device)),
                 },
             };
             let Err(error) = done else { continue };
@@ -113,7 +106,7 @@ impl Expandable {
                 let mut entered = context.arenas.settle(stream);
                 add_pages(&mut entered, range, wanted, charge);
             }
-            return context.refusal(error, cause).map(Grown::Refused);
+            return Err(context.refused(error, cause));
         }
     }
 
