@@ -11,9 +11,10 @@ REPLAY is replay.cpp of this folder, compiled against the headers and libc10.so 
 PyTorch's template does all but the driver's part, which replay.cpp simulates. Needs zstd. Writes NAME.trace.zst and
 NAME.out.zst.
 
-Three things are left out, since ours is better there on purpose (docs/ARCHITECTURE.md): streams of which some are held
-and others run (PyTorch has one queue of events, in which a slow stream holds back all others), drivers that run out of
-memory (PyTorch does not release its cache), and events that cannot be recorded (PyTorch leaks the block).
+Three things are left out, since ours is better there on purpose (docs/architecture/pinned-memory.md): streams of
+which some are held and others run (PyTorch has one queue of events, in which a slow stream holds back all others),
+drivers that run out of memory (PyTorch does not release its cache), and events that cannot be recorded (PyTorch leaks
+the block).
 """
 import pathlib
 import random

@@ -1,4 +1,5 @@
-//! Pinned host memory: what the device copies from and to by itself. ARCHITECTURE has the decisions and their reasons.
+//! Pinned host memory: what the device copies from and to by itself. docs/architecture/pinned-memory.md has the decisions
+//! and their reasons.
 //!
 //! From the bottom: [`memory`] alone calls the driver for memory; [`class`] keeps the free blocks; [`pending`] holds those
 //! that streams still use; [`background`] looks after these on a thread; [`buffer`] is what users have.
