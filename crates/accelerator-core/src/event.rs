@@ -1,11 +1,12 @@
 //! Events, and the pool that the allocator takes its own from.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::backend::{Backend, DriverResult, EventFlags};
 use crate::stream::{Instance, Stream};
-use crate::sync::{OwnedLock, lock};
+use crate::sync::{OwnedLock, Table, lock};
 use crate::types::{Device, Error, Result};
 
 /// A point in the work of a stream, to wait for, to ask about and to measure time by.
@@ -125,30 +126,46 @@ impl<B: Backend> fmt::Debug for Event<B> {
     }
 }
 
-/// Events without timing that were used and are ready to be recorded again, since making one costs.
+/// The number of an event in its [`EventPool`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventNumber(u32);
+
+/// The events of an allocator, without timing. They are used again, since making one costs.
 pub(crate) struct EventPool<B: Backend> {
     backend: &'static B,
-    idle: OwnedLock<Vec<B::Event>>,
+    events: Table<B::Event>,
+    made: AtomicU32,
+    idle: OwnedLock<Vec<EventNumber>>,
 }
 
 impl<B: Backend> EventPool<B> {
     pub(crate) fn new(backend: &'static B) -> Self {
-        Self { backend, idle: OwnedLock::new(Vec::new()) }
+        Self { backend, events: Table::new(), made: AtomicU32::new(0), idle: OwnedLock::default() }
+    }
+
+    /// The driver's event.
+    pub(crate) fn native(&self, number: EventNumber) -> &B::Event {
+        let Some(event) = self.events.get(number.0) else { unreachable!("every number is of an event") };
+        event
     }
 
     /// An event recorded behind the work submitted to the stream so far.
-    pub(crate) fn record(&self, stream: Stream<B>) -> DriverResult<B::Event> {
+    pub(crate) fn record(&self, stream: Stream<B>) -> DriverResult<EventNumber> {
         let idle = self.idle.lock_soon().pop();
         self.record_again(idle, stream)
     }
 
     /// As [`record`](Self::record), with this event if there is one. If it fails, the event is idle.
-    pub(crate) fn record_again(&self, event: Option<B::Event>, stream: Stream<B>) -> DriverResult<B::Event> {
+    pub(crate) fn record_again(
+        &self,
+        event: Option<EventNumber>,
+        stream: Stream<B>,
+    ) -> DriverResult<EventNumber> {
         let event = match event {
             Some(event) => event,
-            None => self.backend.event(EventFlags::default())?,
+            None => self.make()?,
         };
-        match self.backend.record(&event, stream.native()) {
+        match self.backend.record(self.native(event), stream.native()) {
             Ok(()) => Ok(event),
             Err(error) => {
                 self.put_back(event);
@@ -157,16 +174,33 @@ impl<B: Backend> EventPool<B> {
         }
     }
 
+    #[cold]
+    fn make(&self) -> DriverResult<EventNumber> {
+        let event = self.backend.event(EventFlags::default())?;
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        self.events.get_or_init(number, || event);
+        Ok(EventNumber(number))
+    }
+
     /// An event behind the work submitted to the stream so far; `None` while that is being captured: such an event would
     /// never be complete.
-    pub(crate) fn record_use_end(&self, stream: Stream<B>) -> DriverResult<Option<B::Event>> {
+    pub(crate) fn record_use_end(&self, stream: Stream<B>) -> DriverResult<Option<EventNumber>> {
         match self.backend.is_capturing(stream.native())? {
             true => Ok(None),
             false => self.record(stream).map(Some),
         }
     }
 
-    pub(crate) fn put_back(&self, event: B::Event) {
+    /// Whether the work before an event is over. Then the event is idle.
+    pub(crate) fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
+        let is_over = self.backend.is_complete(self.native(event))?;
+        if is_over {
+            self.put_back(event);
+        }
+        Ok(is_over)
+    }
+
+    pub(crate) fn put_back(&self, event: EventNumber) {
         self.idle.lock_soon().push(event);
     }
 }

@@ -13,7 +13,8 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use super::CachingHostAllocator;
 use super::memory::Block;
 use super::pending::Uses;
-use crate::backend::Backend;
+use crate::backend::{Backend, DriverResult};
+use crate::event::EventNumber;
 use crate::stream::{Instance, Stream};
 use crate::sync::{get_mut, lock};
 use crate::types::{Device, DriverError, DriverErrorKind, Error, Result, StreamId};
@@ -32,16 +33,16 @@ pub struct PinnedBuffer<B: Backend> {
     block: Option<Block>,
     len: u64,
     /// Where copies into it end.
-    writes: Uses<B::Event>,
+    writes: Uses,
     /// Whether these were waited for.
     settled: AtomicBool,
-    shared: Mutex<Shared<B::Event>>,
+    shared: Mutex<Shared>,
 }
 
 /// What those may add who have a buffer only to read.
-struct Shared<E> {
+struct Shared {
     /// Where copies out of it end.
-    reads: Uses<E>,
+    reads: Uses,
     /// Streams that use it in a way that was not seen from here: until their event is recorded.
     noted: Vec<StreamId>,
 }
@@ -112,7 +113,7 @@ impl<B: Backend> PinnedBuffer<B> {
     pub fn bytes(&self) -> Result<&[u8]> {
         if !self.settled.load(Ordering::Acquire) {
             for (_, event) in &self.writes {
-                self.driver(self.allocator.backend.wait_host(event))?;
+                self.driver(self.allocator.wait_host(*event))?;
             }
             self.settled.store(true, Ordering::Release);
         }
@@ -213,7 +214,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// Records an event, that of an earlier copy if there is one, right behind the copy that was just submitted. Where the
     /// driver does not, the copy is waited for before the error is told: nothing else would know of it. Where it does not do
     /// that either, the stream is noted.
-    fn copy_end(&self, earlier: Option<B::Event>, stream: Stream<B>) -> Result<B::Event> {
+    fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> Result<EventNumber> {
         let recorded = self.allocator.pending.events.record_again(earlier, stream);
         if recorded.is_err() && self.allocator.backend.synchronize(stream.native()).is_err() {
             lock(&self.shared).note(stream.id());
@@ -226,7 +227,7 @@ impl<B: Backend> PinnedBuffer<B> {
         let noted = lock(&self.shared).noted.clone();
         noted.into_iter().filter_map(|user| self.allocator.streams.get(user)).try_for_each(|stream| {
             let event = self.allocator.noted_end(stream)?;
-            let waited = self.allocator.backend.wait_host(&event);
+            let waited = self.allocator.wait_host(event);
             self.allocator.pending.events.put_back(event);
             self.driver(waited)
         })
@@ -244,14 +245,15 @@ impl<B: Backend> PinnedBuffer<B> {
         let mut result = Ok(());
         for uses in [&mut self.writes, &mut shared.reads] {
             while let Some((user, event)) = uses.pop() {
-                let waited = self.allocator.backend.wait_host(&event);
+                let waited = self.allocator.wait_host(event);
                 if let Err(error) = waited {
                     let error = self.allocator.driver_error(error);
-                    if !matches!(self.allocator.backend.is_complete(&event), Ok(true)) {
+                    if !matches!(self.allocator.pending.events.is_over(event), Ok(true)) {
                         uses.push((user, event));
                         return Err(error);
                     }
                     result = result.and(Err(error)); // what failed is over
+                    continue;
                 }
                 self.allocator.pending.events.put_back(event);
             }
@@ -264,28 +266,32 @@ impl<B: Backend> PinnedBuffer<B> {
         self.ptr().unwrap_or(NonNull::<Aligned>::dangling().cast())
     }
 
-    fn driver<T>(&self, result: crate::DriverResult<T>) -> Result<T> {
+    fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
         result.map_err(|source| self.allocator.driver_error(source))
     }
 }
 
 impl<B: Backend> CachingHostAllocator<B> {
+    fn wait_host(&self, event: EventNumber) -> DriverResult<()> {
+        self.backend.wait_host(self.pending.events.native(event))
+    }
+
     /// An event behind what a noted stream was given so far.
-    fn noted_end(&self, stream: Stream<B>) -> Result<B::Event> {
+    fn noted_end(&self, stream: Stream<B>) -> Result<EventNumber> {
         let event = self.pending.events.record_use_end(stream).and_then(|event| event.ok_or(BEING_CAPTURED));
         event.map_err(|error| self.driver_error(error))
     }
 
     /// Makes later work of the stream wait for these uses on other streams.
-    fn order_behind(&self, uses: &Uses<B::Event>, stream: Stream<B>) -> Result<()> {
+    fn order_behind(&self, uses: &Uses, stream: Stream<B>) -> Result<()> {
         let mut others = uses.iter().filter(|(user, _)| *user != stream.id());
         others
-            .try_for_each(|(_, event)| self.backend.wait(stream.native(), event))
+            .try_for_each(|(_, event)| self.backend.wait(stream.native(), self.pending.events.native(*event)))
             .map_err(|error| self.driver_error(error))
     }
 }
 
-impl<E> Shared<E> {
+impl Shared {
     fn note(&mut self, user: StreamId) {
         if !self.noted.contains(&user) {
             self.noted.push(user);
@@ -294,7 +300,7 @@ impl<E> Shared<E> {
 }
 
 /// Takes out the event of this stream.
-fn take_of<B: Backend>(uses: &mut Uses<B::Event>, stream: Stream<B>) -> Option<B::Event> {
+fn take_of<B: Backend>(uses: &mut Uses, stream: Stream<B>) -> Option<EventNumber> {
     let place = uses.iter().position(|(user, _)| *user == stream.id())?;
     Some(uses.swap_remove(place).1)
 }

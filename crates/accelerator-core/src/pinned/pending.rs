@@ -8,26 +8,26 @@ use super::CachingHostAllocator;
 use super::memory::Block;
 use crate::alloc::EventQueues;
 use crate::backend::{Backend, DriverResult};
-use crate::event::EventPool;
+use crate::event::{EventNumber, EventPool};
 use crate::sync::{lock, try_lock};
 use crate::types::StreamId;
 
 /// Where the uses of a block end, stream by stream.
-pub(super) type Uses<E> = Vec<(StreamId, E)>;
+pub(super) type Uses = Vec<(StreamId, EventNumber)>;
 
 /// The freed blocks that streams still use.
 pub(super) struct PendingFrees<B: Backend> {
     pub(super) events: EventPool<B>,
     /// Uses not known to be over: the warm path looks only here.
     count: AtomicUsize,
-    queues: Mutex<Queues<B::Event>>,
+    queues: Mutex<Queues>,
     /// Held by the one thread that takes events off the queues, driver calls included. An allocation that finds it
     /// held goes on without: only who needs the memory waits for it.
     taking: Mutex<()>,
 }
 
-struct Queues<E> {
-    recorded: EventQueues<E, Use>,
+struct Queues {
+    recorded: EventQueues<EventNumber, Use>,
     /// Uses whose event the driver would not record, or must not while the stream is captured; tried again each time.
     unrecorded: VecDeque<(StreamId, Arc<Block>)>,
     /// The number of the next use.
@@ -52,20 +52,20 @@ impl<B: Backend> PendingFrees<B> {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    fn queues(&self) -> MutexGuard<'_, Queues<B::Event>> {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
         lock(&self.queues)
     }
 }
 
-impl<E> Queues<E> {
-    fn push(&mut self, user: StreamId, event: E, block: Arc<Block>) {
+impl Queues {
+    fn push(&mut self, user: StreamId, event: EventNumber, block: Arc<Block>) {
         let number = self.next;
         self.next += 1;
         self.recorded.push_back(user, event, Use { number, block });
     }
 
     /// The oldest use before number `end` of a stream that is not among these.
-    fn pop(&mut self, end: u64, except: &[StreamId]) -> Option<(StreamId, E, Use)> {
+    fn pop(&mut self, end: u64, except: &[StreamId]) -> Option<(StreamId, EventNumber, Use)> {
         let oldest = self.recorded.oldest().map(|(user, used)| (used.number, user));
         let (_, user) = oldest.filter(|(number, user)| *number < end && !except.contains(user)).min()?;
         self.recorded.pop(user).map(|(event, used)| (user, event, used))
@@ -74,7 +74,7 @@ impl<E> Queues<E> {
 
 impl<B: Backend> CachingHostAllocator<B> {
     /// Frees a block once these uses are over, and what the noted streams were given so far. PyTorch: `free`.
-    pub(super) fn free(&self, block: Block, recorded: Uses<B::Event>, noted: Vec<StreamId>) {
+    pub(super) fn free(&self, block: Block, recorded: Uses, noted: Vec<StreamId>) {
         let uses = recorded.len() + noted.len();
         if uses == 0 {
             return self.make_available(block);
@@ -113,9 +113,8 @@ impl<B: Backend> CachingHostAllocator<B> {
         let (end, mut slow) = (self.pending.queues().next, Vec::new());
         loop {
             let Some((user, event, used)) = self.pending.queues().pop(end, &slow) else { break };
-            match self.backend.is_complete(&event) {
+            match self.pending.events.is_over(event) {
                 Ok(true) => {
-                    self.pending.events.put_back(event);
                     self.let_go(used.block);
                     self.pending.count.fetch_sub(1, Ordering::Relaxed);
                 }

@@ -13,12 +13,9 @@ pub(crate) use self::reservations::Reservations;
 use super::arena::DetachedSegment;
 use super::blocks::Base;
 use crate::backend::DriverResult;
+pub(crate) use crate::event::EventNumber;
 use crate::types::{DeviceProperties, MemoryInfo, StreamId};
 use crate::virtual_memory::Pages;
-
-/// The number of an event of a [`Driver`], which takes it back once it is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EventNumber(u32);
 
 /// What the allocator asks of a driver.
 pub(crate) trait Driver: Send + Sync {

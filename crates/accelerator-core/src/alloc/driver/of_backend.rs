@@ -2,14 +2,13 @@
 #![allow(unsafe_code)] // the calls that give memory back
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{AddressSpace, Driver, EventNumber};
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::blocks::Base;
-use crate::backend::{Backend, DevicePtr, DriverResult, EventFlags};
+use crate::backend::{Backend, DevicePtr, DriverResult};
+use crate::event::EventPool;
 use crate::stream::{Stream, Streams};
-use crate::sync::{OwnedLock, Table};
 use crate::types::{DeviceProperties, MemoryInfo, StreamId};
 use crate::virtual_memory::{Pages, VirtualMemory};
 
@@ -18,10 +17,7 @@ pub(crate) struct DriverOf<B: Backend> {
     backend: &'static B,
     streams: &'static Streams<B>,
     address_space: Option<SpaceOf<B>>,
-    /// By number. They are used again, since making one costs.
-    events: Table<B::Event>,
-    made: AtomicU32,
-    idle: OwnedLock<Vec<EventNumber>>,
+    events: EventPool<B>,
 }
 
 struct SpaceOf<B: Backend>(&'static dyn VirtualMemory<B::Ptr>);
@@ -32,27 +28,13 @@ impl<B: Backend> DriverOf<B> {
             backend,
             streams,
             address_space: backend.virtual_memory().map(SpaceOf),
-            events: Table::new(),
-            made: AtomicU32::new(0),
-            idle: OwnedLock::new(Vec::new()),
+            events: EventPool::new(backend),
         }
     }
 
     fn stream(&self, id: StreamId) -> Stream<B> {
         let Some(stream) = self.streams.get(id) else { unreachable!("every number is of a stream") };
         stream
-    }
-
-    fn event(&self, number: EventNumber) -> &B::Event {
-        let Some(event) = self.events.get(number.0) else { unreachable!("every number is of an event") };
-        event
-    }
-
-    fn make_event(&self) -> DriverResult<EventNumber> {
-        let event = self.backend.event(EventFlags::default())?;
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
-        self.events.get_or_init(number, || event);
-        Ok(EventNumber(number))
     }
 }
 
@@ -95,34 +77,15 @@ impl<B: Backend> Driver for DriverOf<B> {
     }
 
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>> {
-        let stream = self.stream(stream).native();
-        if self.backend.is_capturing(stream)? {
-            return Ok(None);
-        }
-        let idle = self.idle.lock_soon().pop();
-        let event = match idle {
-            Some(event) => event,
-            None => self.make_event()?,
-        };
-        match self.backend.record(self.event(event), stream) {
-            Ok(()) => Ok(Some(event)),
-            Err(error) => {
-                self.take_back(event);
-                Err(error)
-            }
-        }
+        self.events.record_use_end(self.stream(stream))
     }
 
     fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
-        let is_over = self.backend.is_complete(self.event(event))?;
-        if is_over {
-            self.take_back(event);
-        }
-        Ok(is_over)
+        self.events.is_over(event)
     }
 
     fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
-        if let Err(error) = self.backend.wait_host(self.event(event)) {
+        if let Err(error) = self.backend.wait_host(self.events.native(event)) {
             return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
         }
         self.take_back(event);
@@ -130,11 +93,11 @@ impl<B: Backend> Driver for DriverOf<B> {
     }
 
     fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()> {
-        self.backend.wait(self.stream(stream).native(), self.event(event))
+        self.backend.wait(self.stream(stream).native(), self.events.native(event))
     }
 
     fn take_back(&self, event: EventNumber) {
-        self.idle.lock_soon().push(event);
+        self.events.put_back(event);
     }
 }
 
