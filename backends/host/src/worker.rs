@@ -10,7 +10,13 @@ use std::time::Instant;
 
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
-type Job = Box<dyn FnOnce() + Send>;
+/// What a stream does in turn.
+enum Job {
+    /// Work.
+    Do(Box<dyn FnOnce() + Send>),
+    /// An event is reached. It needs no memory beside the record.
+    Reach(Recording),
+}
 
 /// How many streams of the host a process may have. Each is a thread, which takes four memory mappings: its stack, that
 /// of its signal handlers, and a guard page for each. Linux allows 65,530 of a process, and Rust aborts where a thread
@@ -44,9 +50,17 @@ impl HostStream {
         let counted = Counted::new()?;
         let (jobs, to_do) = mpsc::channel();
         let stream = Self { jobs, state: Arc::default() };
+        let state = Arc::clone(&stream.state);
         let started = thread::Builder::new().name(name).spawn(move || {
             let _counted = counted;
-            to_do.iter().for_each(|job: Job| job());
+            to_do.iter().for_each(|job| match job {
+                Job::Do(work) => work(),
+                Job::Reach(recording) => {
+                    // Counted first: who has waited for the event finds the stream idle.
+                    state.pending.fetch_sub(1, Ordering::Release);
+                    let _ = recording.set(Instant::now());
+                }
+            });
         });
         started.map(|_| stream).map_err(|error| DriverError {
             kind: DriverErrorKind::Other,
@@ -57,7 +71,9 @@ impl HostStream {
     }
 
     pub(crate) fn submit(&self, work: impl FnOnce() + Send + 'static) {
-        self.send(|state| {
+        let state = Arc::clone(&self.state);
+        state.pending.fetch_add(1, Ordering::Relaxed);
+        self.push(move || {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
                 mem::forget(panic); // to drop it could panic again
                 state.panicked.store(true, Ordering::Relaxed);
@@ -66,20 +82,18 @@ impl HostStream {
         });
     }
 
-    fn send(&self, job: impl FnOnce(&State) + Send + 'static) {
-        let state = Arc::clone(&self.state);
-        state.pending.fetch_add(1, Ordering::Relaxed);
-        self.push(move || job(&state));
-    }
-
     /// Drops something behind what was submitted so far. That is no work: a stream is idle in spite of it.
     pub(crate) fn drop_later(&self, thing: impl Send + 'static) {
         self.push(move || drop(thing));
     }
 
-    fn push(&self, job: impl FnOnce() + Send + 'static) {
+    fn push(&self, work: impl FnOnce() + Send + 'static) {
+        self.send(Job::Do(Box::new(work)));
+    }
+
+    fn send(&self, job: Job) {
         // It fails only when the thread is gone, and that outlives this sender.
-        let _ = self.jobs.send(Box::new(job));
+        let _ = self.jobs.send(job);
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -139,11 +153,8 @@ impl HostEvent {
     pub(crate) fn record(&self, stream: &HostStream) {
         let recording = Recording::default();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&recording));
-        stream.send(move |state| {
-            // Counted first: who has waited for the event finds the stream idle.
-            state.pending.fetch_sub(1, Ordering::Release);
-            let _ = recording.set(Instant::now());
-        });
+        stream.state.pending.fetch_add(1, Ordering::Relaxed);
+        stream.send(Job::Reach(recording));
     }
 
     /// When its last record was reached; `None`: not yet, or it was never recorded.

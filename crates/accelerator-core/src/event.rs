@@ -144,18 +144,21 @@ impl<B: Backend> EventPool<B> {
     }
 
     /// The driver's event.
+    #[inline]
     pub(crate) fn native(&self, number: EventNumber) -> &B::Event {
         let Some(event) = self.events.get(number.0) else { unreachable!("every number is of an event") };
         event
     }
 
     /// An event recorded behind the work submitted to the stream so far.
+    #[inline]
     pub(crate) fn record(&self, stream: Stream<B>) -> DriverResult<EventNumber> {
         let idle = self.idle.lock_soon().pop();
         self.record_again(idle, stream)
     }
 
     /// As [`record`](Self::record), with this event if there is one. If it fails, the event is idle.
+    #[inline]
     pub(crate) fn record_again(
         &self,
         event: Option<EventNumber>,
@@ -184,6 +187,7 @@ impl<B: Backend> EventPool<B> {
 
     /// An event behind the work submitted to the stream so far; `None` while that is being captured: such an event would
     /// never be complete.
+    #[inline]
     pub(crate) fn record_use_end(&self, stream: Stream<B>) -> DriverResult<Option<EventNumber>> {
         match self.backend.is_capturing(stream.native())? {
             true => Ok(None),
@@ -192,6 +196,7 @@ impl<B: Backend> EventPool<B> {
     }
 
     /// Whether the work before an event is over. Then the event is idle.
+    #[inline]
     pub(crate) fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
         let is_over = self.backend.is_complete(self.native(event))?;
         if is_over {
@@ -200,6 +205,7 @@ impl<B: Backend> EventPool<B> {
         Ok(is_over)
     }
 
+    #[inline]
     pub(crate) fn put_back(&self, event: EventNumber) {
         self.idle.lock_soon().push(event);
     }
