@@ -39,6 +39,15 @@ pub(super) struct Piece {
     pub(super) mapped: bool,
 }
 
+/// An alias that the driver has mapped.
+pub(super) struct MappedAlias {
+    pub(super) base: Base,
+    /// Its chunks, each with its length.
+    pub(super) chunks: Vec<(u64, u64)>,
+    /// How many of them are mapped.
+    pub(super) mapped: usize,
+}
+
 impl AliasRange {
     pub(super) fn len(&self) -> u64 {
         self.pieces.last().map_or(0, |last| last.offset + last.len)
@@ -84,16 +93,18 @@ impl super::Compact {
 }
 
 impl Shared<'_> {
-    /// Takes in an alias of these chunks, so many of which were mapped: the position of its start.
-    pub(super) fn add_alias(&mut self, base: Base, chunks: &[(u64, u64)], mapped: usize) -> u64 {
+    /// Takes in an alias: the position of its start, and its bytes.
+    pub(super) fn add_alias(&mut self, alias: &MappedAlias) -> (u64, u64) {
+        let MappedAlias { base, chunks, mapped } = alias;
         let mut offset = 0;
         let pieces = chunks.iter().enumerate().map(|(number, (chunk, len))| {
-            let piece = Piece { offset, chunk: *chunk, len: *len, mapped: number < mapped };
+            let piece = Piece { offset, chunk: *chunk, len: *len, mapped: number < *mapped };
             offset += len;
             piece
         });
         let pieces: Vec<_> = pieces.collect();
-        let addresses = NewSegment { base, size: offset, created: 0, pool: PoolKind::Large, page: None };
+        let addresses =
+            NewSegment { base: *base, size: offset, created: 0, pool: PoolKind::Large, page: None };
         let segment = self.store.blocks.add_empty_segment(addresses);
         let start = self.store.blocks.segment(segment).position;
         let alias = AliasRange {
@@ -106,7 +117,7 @@ impl Shared<'_> {
             leaves: false,
         };
         self.compact.aliases.insert(start, alias);
-        start
+        (start, offset)
     }
 
     /// Whether the owner can use bytes of an alias; `None`: they are not even free.

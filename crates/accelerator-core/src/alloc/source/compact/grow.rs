@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 
+use super::aliases::MappedAlias;
 use super::epochs::Mapper;
 use super::place::{Target, with_pool};
 use super::plan::{Abilities, Effort, NewAlias, Part, Plan};
@@ -9,7 +10,7 @@ use super::ranges::ReservedRange;
 use super::{CompactSource, Shared};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Parameters, settled};
-use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange};
+use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
 use crate::alloc::driver::{AddressSpace, Site};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::{Context, Failure};
@@ -243,8 +244,8 @@ impl<'a> Mapper<'a> {
             return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
         }
         let (base, mapped, result) = self.mappings.chunks.map_alias(driver, &chunks);
-        let made = base.map(|base| (base, chunks.as_slice(), mapped));
-        let block = self.take_in_alias(wanted, backing, made, from);
+        let mapped = base.map(|base| MappedAlias { base, chunks, mapped });
+        let block = self.take_in_alias(wanted, backing, mapped, from);
         self.drop_old_aliases(driver);
         match (block, result) {
             (Some(block), _) => Ok(Some(block)),
@@ -289,17 +290,16 @@ impl<'a> Mapper<'a> {
         &mut self,
         wanted: &Parameters,
         mut backing: BackingBlocks<'_>,
-        made: Option<(Base, &[(u64, u64)], usize)>,
+        mapped: Option<MappedAlias>,
         from: u64,
     ) -> Option<AllocatedBlock> {
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
         let (arena, statistics) = entered.parts();
         let mut shared = Shared::of(arena);
         backing.release(&mut shared);
-        let (base, chunks, mapped) = made?;
-        let start = shared.add_alias(base, chunks, mapped);
-        let len = chunks.iter().map(|(_, len)| len).sum();
-        self.mappings.chunks.keep_alias(start, base, len);
+        let mapped = mapped?;
+        let (start, len) = shared.add_alias(&mapped);
+        self.mappings.chunks.keep_alias(start, mapped.base, len);
         shared.compact.rearranged += 1;
         statistics.totals.num_device_alloc += 1;
         let owner = shared.owner(wanted.stream);
