@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 
 use accelerator_tracker::snapshot::{
-    Action, Annotation, BlockState, MemorySnapshot, Segment, SegmentType, Setting, SnapshotVisitor, Stop,
+    Action, Annotation, BlockState, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor, Stop,
     TraceEntry, visit,
 };
 use libtest_mimic::{Completion, Failed, Trial};
@@ -128,13 +128,13 @@ fn defaults() -> Result<(), Failed> {
         (segment.device, segment.stream, segment.pool_id, segment.is_expandable),
         (0, 0, (0, 0), false)
     );
-    assert_eq!(segment.segment_type, SegmentType::Large);
+    assert_eq!(segment.segment_type, PoolKind::Large);
     assert_eq!((segment.allocated_size, segment.active_size, segment.requested_size), (512, 1536, 1536));
     let blocks: Vec<_> =
         segment.blocks.iter().map(|block| (block.address, block.requested_size, block.state)).collect();
     let expected = [
         (4096, 512, BlockState::Allocated),
-        (4608, 1024, BlockState::AwaitingFree),
+        (4608, 1024, BlockState::PendingFree),
         (5632, 512, BlockState::Inactive),
     ];
     assert_eq!(blocks, expected);
@@ -153,7 +153,7 @@ fn segments_alone() -> Result<(), Failed> {
         || Dict(vec![("address", Integer(0)), ("total_size", Integer(2 << 20)), ("blocks", List(vec![]))]);
     let snapshot = read(&pickle(&List(vec![segment(), segment()])))?;
     assert_eq!(snapshot.segments.len(), 2);
-    assert_eq!(snapshot.segments[0].segment_type, SegmentType::Small);
+    assert_eq!(snapshot.segments[0].segment_type, PoolKind::Small);
     assert_eq!(read(b"\x80\x02].")?, MemorySnapshot::default());
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::font::{FAMILY, register};
 use super::palette::Palette;
 use super::*;
 use crate::picture::{MapBlock, MapSegment, Marker, Moment, Sample, Span};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::snapshot::{BlockState, PoolKind};
 
 const NAMES: [&str; 4] = [
     "transformer.h.11.mlp.c_proj.forward.aten::addmm_117",
@@ -32,11 +32,11 @@ fn profile(count: usize, markers: usize) -> Profile {
     };
     let block = |size: u64| MapBlock {
         size,
-        state: [BlockState::Allocated, BlockState::Inactive, BlockState::AwaitingFree][size as usize % 3],
+        state: [BlockState::Allocated, BlockState::Inactive, BlockState::PendingFree][size as usize % 3],
         scope: name(size as usize),
     };
     let segment = |number: usize| MapSegment {
-        pool: if number.is_multiple_of(2) { SegmentType::Large } else { SegmentType::Small },
+        pool: if number.is_multiple_of(2) { PoolKind::Large } else { PoolKind::Small },
         stream: number as u64 % 5,
         address: number as u64,
         is_alias: false,
@@ -145,7 +145,7 @@ fn second_addresses_are_shown_apart() {
     const MIB: u64 = 1 << 20;
     let block = |state| MapBlock { size: 3 * MIB, state, scope: "op".into() };
     let segment = |is_alias, blocks: &[BlockState]| MapSegment {
-        pool: SegmentType::Large,
+        pool: PoolKind::Large,
         stream: 0,
         address: 512,
         is_alias,

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::html::shortened;
 use crate::picture::{Largest, MapBlock, MapSegment, Moment, Profile, Series, outline};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::snapshot::{BlockState, PoolKind};
 
 /// Columns in which the extremes stay. More than a screen has are no use.
 const COLUMNS: u64 = 600;
@@ -150,7 +150,7 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     let block = |block: &MapBlock, names: &mut Names| {
         let state = match block.state {
             BlockState::Allocated => 0,
-            BlockState::AwaitingFree => 1,
+            BlockState::PendingFree => 1,
             BlockState::Inactive => 2,
             BlockState::Aliased => 3,
         };
@@ -158,7 +158,7 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     };
     let mut segment = |(segment, blocks): (&&MapSegment, &Vec<MapBlock>)| {
         let blocks = blocks.iter().map(|one| block(one, names)).collect();
-        let kind = if segment.is_alias { 2 } else { u8::from(segment.pool == SegmentType::Small) };
+        let kind = if segment.is_alias { 2 } else { u8::from(segment.pool == PoolKind::Small) };
         (kind, segment.stream, format!("{:#x}", segment.address), blocks)
     };
     let segments = segments.iter().zip(&blocks).map(&mut segment).collect();

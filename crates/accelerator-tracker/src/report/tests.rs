@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::picture::{MapBlock, MapSegment, Marker, Moment, Sample, Span};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::snapshot::{BlockState, PoolKind};
 
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\"'&\u{202e}<!--";
 
@@ -23,7 +23,7 @@ fn profile(count: usize) -> Profile {
         scope: HOSTILE.into(),
     };
     let segment = |number: usize| MapSegment {
-        pool: SegmentType::Large,
+        pool: PoolKind::Large,
         stream: 0,
         address: number as u64,
         is_alias: false,

@@ -14,7 +14,7 @@ mod write;
 
 pub use types::{
     Action, Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind,
-    PoolId, Segment, SegmentType, Setting, TraceEntry,
+    PoolId, PoolKind, Segment, Setting, TraceEntry,
 };
 pub use visit::{SnapshotVisitor, Stop, visit, visit_with};
 pub use within::Within;

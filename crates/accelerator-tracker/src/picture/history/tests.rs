@@ -40,10 +40,10 @@ fn segment(address: u64, blocks: Vec<Block>) -> Segment {
         address,
         total_size: total(None),
         allocated_size: total(Some(BlockState::Allocated)),
-        active_size: total(Some(BlockState::Allocated)) + total(Some(BlockState::AwaitingFree)),
+        active_size: total(Some(BlockState::Allocated)) + total(Some(BlockState::PendingFree)),
         requested_size: 0,
         stream: 0,
-        segment_type: SegmentType::Small,
+        segment_type: PoolKind::Small,
         pool_id: (0, 0),
         is_expandable: false,
         frames: Arc::default(),
@@ -137,7 +137,7 @@ fn maps_are_those_of_their_moments() {
     for moment in &profile.moments {
         let sample = &profile.samples[moment.call];
         assert_eq!(bytes(moment, BlockState::Allocated), sample.allocated, "{}", moment.name);
-        let active = sample.allocated + bytes(moment, BlockState::AwaitingFree);
+        let active = sample.allocated + bytes(moment, BlockState::PendingFree);
         assert_eq!(active, sample.active, "{}", moment.name);
         assert_eq!(
             moment.segments.iter().map(MapSegment::size).sum::<u64>(),
