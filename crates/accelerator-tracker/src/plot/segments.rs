@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 
@@ -9,7 +9,7 @@ use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::palette::Palette;
 use super::rows::{Group, Piece, groups};
 use super::{ColorBy, PlotError};
-use crate::picture::{MapBlock, MapSegment, Profile, Series, grouped};
+use crate::picture::{MapBlock, MapSegment, Profile, Series};
 use crate::snapshot::{BlockState, PoolKind};
 
 const ROW: i32 = 22;

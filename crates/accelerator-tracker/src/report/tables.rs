@@ -1,7 +1,7 @@
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 
 use super::html::{breakable, escape};
-use crate::picture::{MapSegment, Profile, grid, grouped, power, size_bins};
+use crate::picture::{MapSegment, Profile, grid, power, size_bins};
 use crate::snapshot::BlockState;
 
 /// Rows of the longest tables.
