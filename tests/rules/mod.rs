@@ -4,4 +4,3 @@ pub(crate) mod layers;
 pub(crate) mod packages;
 pub(crate) mod source;
 pub(crate) mod text;
-pub(crate) mod unsafety;
