@@ -82,7 +82,7 @@ pub(super) struct Start {
 }
 
 /// Blocks are multiples of this.
-const GRAIN: u64 = 512;
+pub(super) const GRAIN: u64 = 512;
 
 impl DeviceSurvey {
     /// How many blocks, segments and ranges of pages are known.
