@@ -15,6 +15,7 @@ use accelerator_conformance::unavailable;
 use accelerator_tracker::picture::{MapBlock, MapSegment, Marker, Moment, Profile, Sample, Span};
 use accelerator_tracker::report;
 use accelerator_tracker::snapshot::{BlockState, PoolKind};
+use accelerator_tracker::tracker::MemoryUse;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 const WIDTHS: [u32; 2] = [1280, 400];
@@ -136,9 +137,7 @@ fn hostile(count: usize) -> Profile {
     let sample = |at: usize| Sample {
         name: format!("{}{}", names[at % 3], at % 50).into(),
         time_us: 1 + 37 * at as i64,
-        allocated: value(at),
-        active: value(at) + 512,
-        reserved: 8 << 30,
+        memory: MemoryUse { allocated: value(at), active: value(at) + 512, reserved: 8 << 30 },
     };
     let block = |size: u64, scope: &str| MapBlock {
         size,

@@ -10,6 +10,7 @@ use super::segments::{MapBlock, MapSegment, Moment, scope};
 use crate::snapshot::{
     Action, BlockState, DeviceNotes, MemorySnapshot, Note, NoteKind, PoolKind, Segment, TraceEntry,
 };
+use crate::tracker::MemoryUse;
 
 /// Requests are rounded up to a multiple of it; a history has only what was asked for.
 const ROUNDED_TO: u64 = 512;
@@ -238,9 +239,11 @@ fn samples(state: &mut State, entries: &[TraceEntry]) -> Vec<Sample> {
         let sample = Sample {
             name: names.of(entry),
             time_us: entry.time_us,
-            allocated: bytes(state.allocated),
-            active: bytes(state.active),
-            reserved: bytes(state.reserved),
+            memory: MemoryUse {
+                allocated: bytes(state.allocated),
+                active: bytes(state.active),
+                reserved: bytes(state.reserved),
+            },
         };
         state.undo(entry);
         sample

@@ -11,6 +11,7 @@ use super::palette::Palette;
 use super::*;
 use crate::picture::{MapBlock, MapSegment, Marker, Moment, Sample, Span};
 use crate::snapshot::{BlockState, PoolKind};
+use crate::tracker::MemoryUse;
 
 const NAMES: [&str; 4] = [
     "transformer.h.11.mlp.c_proj.forward.aten::addmm_117",
@@ -26,9 +27,7 @@ fn profile(count: usize, markers: usize) -> Profile {
     let sample = |at| Sample {
         name: name(at),
         time_us: 1 + 37 * at as i64,
-        allocated: value(at),
-        active: value(at) + 4_096,
-        reserved: 8 << 30,
+        memory: MemoryUse { allocated: value(at), active: value(at) + 4_096, reserved: 8 << 30 },
     };
     let block = |size: u64| MapBlock {
         size,
@@ -187,7 +186,7 @@ fn second_addresses_are_shown_apart() {
 fn sizes_stay_bounded_and_peaks_stay() {
     let mut profile = profile(100_000, 5_000);
     // A single sample goes up to what is reserved all along.
-    profile.samples[77_777].allocated = 8 << 30;
+    profile.samples[77_777].memory.allocated = 8 << 30;
     for (name, _, svg) in pictures(&profile) {
         assert!(svg.len() < 400_000, "{name}: {}", svg.len());
     }

@@ -92,15 +92,16 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     let mut shown = Samples::default();
     for call in chosen(profile, times) {
         let sample = &profile.samples[call];
-        let before =
-            call.checked_sub(1).map_or(profile.allocated_before(), |call| profile.samples[call].allocated);
+        let before = call
+            .checked_sub(1)
+            .map_or(profile.allocated_before(), |call| profile.samples[call].memory.allocated);
         shown.call.push(call);
         shown.time.push(times[call]);
         shown.name.push(names.number(&sample.name));
-        shown.added.push(i128::from(sample.allocated) - i128::from(before));
-        shown.allocated.push(sample.allocated);
-        shown.active.push(sample.active);
-        shown.reserved.push(sample.reserved);
+        shown.added.push(i128::from(sample.memory.allocated) - i128::from(before));
+        shown.allocated.push(sample.memory.allocated);
+        shown.active.push(sample.memory.active);
+        shown.reserved.push(sample.memory.reserved);
     }
     shown
 }
