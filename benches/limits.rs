@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use accelerator_conformance::Sim;
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, CachingAllocator, ContextsOf, MIB, Recording, Stream,
+    Accelerator, Allocation, AllocatorConfig, CachingAllocator, ContextsOf, MIB, Recording, Stream, grouped,
 };
 
 use sizes::Sizes;
@@ -78,7 +78,7 @@ fn growth(counts: &[usize]) -> Vec<(&'static str, f64, f64)> {
     println!("|---|---|---|---|");
     let mut columns = [const { Vec::new() }; COLUMNS.len()];
     for count in counts {
-        print!("| {} |", grouped(*count));
+        print!("| {} |", grouped(*count as u64));
         for (Column { cost, most, .. }, column) in COLUMNS.iter().zip(&mut columns) {
             if count <= most {
                 let cost = cost(*count);
@@ -145,7 +145,7 @@ fn segments_given_back(count: usize) -> f64 {
 
 /// How long the rare operations take among many blocks, and how long a thread on another stream is held up meanwhile.
 fn cold_operations(count: usize) {
-    println!("| with {} blocks | takes | a pair of another thread takes at most |", grouped(count));
+    println!("| with {} blocks | takes | a pair of another thread takes at most |", grouped(count as u64));
     println!("|---|---|---|");
     row("nothing, for 10 ms", count, allocated, |_| thread::sleep(Duration::from_millis(10)));
     row("`statistics`", count, allocated, |allocator| _ = black_box(allocator.statistics()));
@@ -253,12 +253,4 @@ fn shown(nanoseconds: f64) -> String {
         1e3..1e6 => format!("{:.1} µs", nanoseconds / 1e3),
         _ => format!("{:.1} ms", nanoseconds / 1e6),
     }
-}
-
-/// 1,000,000 for a million.
-fn grouped(count: usize) -> String {
-    let digits = count.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).expect("digits")).collect();
-    groups.join(",")
 }

@@ -31,6 +31,7 @@ use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, MIB, MemoryInfo, Snapshot,
     Statistics, Stream,
 };
+use fastrand::Rng;
 
 use reader::read;
 use relations::check_relations;
@@ -59,16 +60,6 @@ impl Live {
     }
 }
 
-/// Numbers for choosing, the same at each run.
-struct Choices(u64);
-
-impl Choices {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 fn device() -> &'static Accelerator<Sim> {
     Accelerator::new(Sim::new(CAPACITY), 0, AllocatorConfig::default()).unwrap()
 }
@@ -77,15 +68,15 @@ fn device() -> &'static Accelerator<Sim> {
 fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live, seed: u64) -> i64 {
     let allocator = accelerator.allocator();
     let own = accelerator.dedicated_stream(0).unwrap();
-    let mut choices = Choices(seed);
+    let mut random = Rng::with_seed(seed);
     let mut held = VecDeque::new();
     let mut served = 0;
     for _ in 0..ROUNDS {
-        match choices.below(100) {
+        match random.u64(..100) {
             0..48 => {
-                let bytes = [4096, MIB, 12 * MIB][choices.below(3) as usize];
-                let bytes = NonZeroU64::new(1 + choices.below(bytes)).unwrap();
-                let stream = if choices.below(3) == 0 { shared } else { own };
+                let bytes = [4096, MIB, 12 * MIB][random.usize(..3)];
+                let bytes = NonZeroU64::new(1 + random.u64(..bytes)).unwrap();
+                let stream = if random.u64(..3) == 0 { shared } else { own };
                 match allocator.allocate(bytes, stream) {
                     Ok(allocation) => {
                         live.enter(&allocation);
@@ -100,14 +91,14 @@ fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live
                 }
             }
             48..85 => {
-                let chosen = choices.below(held.len().max(1) as u64) as usize;
+                let chosen = random.usize(..held.len().max(1));
                 if let Some(allocation) = held.swap_remove_back(chosen) {
                     live.leave(&allocation);
                     allocator.free(allocation).unwrap();
                 }
             }
             85..95 => {
-                let user = if choices.below(2) == 0 { shared } else { own };
+                let user = if random.bool() { shared } else { own };
                 if let Some(allocation) = held.front() {
                     allocator.record_use(allocation, user).unwrap();
                 }
@@ -119,7 +110,7 @@ fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live
             _ => {
                 let settings =
                     ["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True"];
-                let settings = settings[choices.below(4) as usize];
+                let settings = settings[random.usize(..4)];
                 allocator.set_config(allocator.config().updated(settings).unwrap());
             }
         }

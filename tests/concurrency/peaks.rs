@@ -9,8 +9,8 @@ use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, GIB, MIB, PoolStat, Stat, Statistics, Stream,
 };
+use fastrand::Rng;
 
-use super::Choices;
 use super::relations::check_relations;
 
 /// Allocated blocks, their bytes, active blocks, their bytes, and what of those was asked for.
@@ -60,19 +60,19 @@ struct Worker {
     accelerator: &'static Accelerator<Sim>,
     stream: Stream<Sim>,
     user: Stream<Sim>,
-    choices: Choices,
+    random: Rng,
     blocks: Vec<Allocation<Sim>>,
 }
 
 impl Worker {
     fn new(accelerator: &'static Accelerator<Sim>, number: u64, user: Stream<Sim>) -> Self {
         let stream = accelerator.dedicated_stream(0).unwrap();
-        Self { accelerator, stream, user, choices: Choices(number), blocks: Vec::new() }
+        Self { accelerator, stream, user, random: Rng::with_seed(number), blocks: Vec::new() }
     }
 
     fn allocate(&mut self) -> Change {
-        let most = [2048, MIB, 8 * MIB][self.choices.below(3) as usize];
-        let bytes = NonZeroU64::MIN.saturating_add(self.choices.below(most));
+        let most = [2048, MIB, 8 * MIB][self.random.usize(..3)];
+        let bytes = NonZeroU64::MIN.saturating_add(self.random.u64(..most));
         let block = self.accelerator.allocator().allocate(bytes, self.stream).unwrap();
         let (size, requested) = (block.size() as i64, bytes.get() as i64);
         self.blocks.push(block);
@@ -81,7 +81,7 @@ impl Worker {
 
     /// Frees a block, which stays active if it was used. What that takes away now, and what later.
     fn free(&mut self, used: bool) -> Option<(Change, Option<Change>)> {
-        let chosen = self.choices.below(self.blocks.len().max(1) as u64) as usize;
+        let chosen = self.random.usize(..self.blocks.len().max(1));
         let block = (chosen < self.blocks.len()).then(|| self.blocks.swap_remove(chosen))?;
         let (size, requested) = (block.size() as i64, block.requested().get() as i64);
         let small = requested <= MIB as i64;
@@ -152,11 +152,11 @@ enum Step {
 }
 
 impl Step {
-    fn choose(choices: &mut Choices, threads: u64) -> Self {
-        match choices.below(20) {
-            0..7 => Self::AllAllocate(1 + choices.below(20)),
-            7..13 => Self::AllFree(1 + choices.below(20)),
-            13..18 => Self::One(choices.below(threads)),
+    fn choose(random: &mut Rng, threads: u64) -> Self {
+        match random.u64(..20) {
+            0..7 => Self::AllAllocate(1 + random.u64(..20)),
+            7..13 => Self::AllFree(1 + random.u64(..20)),
+            13..18 => Self::One(random.u64(..threads)),
             18 => Self::Drain,
             _ => Self::ResetPeaks,
         }
@@ -175,7 +175,7 @@ impl Worker {
     fn take_part(&mut self, number: u64, step: Step, shared: &Mutex<Shared>) {
         let (mut changes, mut later) = (Vec::new(), Vec::new());
         let mut free = |worker: &mut Self| {
-            let used = worker.choices.below(4) == 0;
+            let used = worker.random.u64(..4) == 0;
             let Some((now, then)) = worker.free(used) else { return Vec::new() };
             later.extend(then);
             vec![now]
@@ -185,7 +185,7 @@ impl Worker {
             Step::AllFree(count) => (0..count).for_each(|_| changes.extend(free(self))),
             Step::One(one) if one == number => {
                 for _ in 0..60 {
-                    match self.choices.below(2) {
+                    match self.random.u64(..2) {
                         0 => changes.push(self.allocate()),
                         _ => changes.extend(free(self)),
                     }
@@ -216,8 +216,8 @@ fn peaks_are_exact_wherever_barriers_order_what_threads_do() {
     const THREADS: u64 = 4;
     const STEPS: usize = 1500;
     let (accelerator, user) = device();
-    let mut choices = Choices(7);
-    let steps: Vec<Step> = (0..STEPS).map(|_| Step::choose(&mut choices, THREADS)).collect();
+    let mut random = Rng::with_seed(7);
+    let steps: Vec<Step> = (0..STEPS).map(|_| Step::choose(&mut random, THREADS)).collect();
     let shared = Mutex::new(Shared::default());
     let (done, go_on) = (Barrier::new(THREADS as usize + 1), Barrier::new(THREADS as usize + 1));
     let mut looked = Vec::new();
@@ -236,7 +236,7 @@ fn peaks_are_exact_wherever_barriers_order_what_threads_do() {
         for (number, step) in steps.iter().enumerate() {
             done.wait();
             // Not behind each: reading the statistics is itself an occasion to find a peak that was missed.
-            if choices.below(8) == 0 {
+            if random.u64(..8) == 0 {
                 let statistics = accelerator.allocator().statistics();
                 let Model { now, peak } = shared.lock().unwrap().model;
                 // Compared at the end: a panic here would leave the others at the barrier.

@@ -6,8 +6,7 @@ use std::thread;
 use accelerator_conformance::{Faulty, Sim};
 use accelerator_core::{Accelerator, AllocatorConfig, Error, MIB, PinnedBuffer};
 use accelerator_host::Host;
-
-use super::Choices;
+use fastrand::Rng;
 
 const ROUNDS: u64 = 1_500;
 
@@ -30,16 +29,16 @@ fn work(
     next: &mpsc::SyncSender<(PinnedBuffer<Host>, u64)>,
     own: &mpsc::Receiver<(PinnedBuffer<Host>, u64)>,
 ) {
-    let (mut choices, stream) = (Choices(seed), device.dedicated_stream(0).unwrap());
+    let (mut random, stream) = (Rng::with_seed(seed), device.dedicated_stream(0).unwrap());
     for _ in 0..ROUNDS {
-        let (len, number) = (1 + choices.below(20_000), choices.below(256));
+        let (len, number) = (1 + random.u64(..20_000), random.u64(..256));
         let source = filled(device, len, number);
         let mut buffer = device.allocate(len, stream).unwrap();
         buffer.copy_from_pinned(0, &source, 0..len, stream).unwrap();
         let mut copy = device.allocate_host(len).unwrap();
         buffer.copy_to_pinned(0..len, &mut copy, 0, stream).unwrap();
         drop((source, buffer)); // the copies may not have begun
-        match choices.below(4) {
+        match random.u64(..4) {
             0 => drop(copy),
             1 => check(&copy, number),
             _ => drop(next.try_send((copy, number))), // to a thread that may be full, or gone
@@ -47,7 +46,7 @@ fn work(
         if let Ok((pinned, number)) = own.try_recv() {
             check(&pinned, number);
         }
-        if choices.below(100) == 0 {
+        if random.u64(..100) == 0 {
             device.host_allocator().empty_cache().unwrap();
         }
     }

@@ -10,8 +10,9 @@ use accelerator_conformance::Sim;
 use accelerator_core::{
     Accelerator, BlockState, CachingAllocator, ContextsOf, History, HistoryAction, Recording, Stream,
 };
+use fastrand::Rng;
 
-use super::{Choices, device};
+use super::device;
 
 /// Threads climb to new peaks, and so wait for each other, while recordings begin.
 #[test]
@@ -44,12 +45,12 @@ fn what_is_allocated_while_a_recording_begins_is_told_from_then_on() {
 }
 
 fn allocate_and_free(allocator: &CachingAllocator<Sim>, stream: Stream<Sim>, seed: u64, done: &AtomicBool) {
-    let mut choices = Choices(seed);
+    let mut random = Rng::with_seed(seed);
     let mut live = VecDeque::new();
     while !done.load(Ordering::Relaxed) {
-        let bytes = NonZeroU64::new(512 * (1 + choices.below(64))).unwrap();
+        let bytes = NonZeroU64::new(512 * (1 + random.u64(..64))).unwrap();
         live.push_back(allocator.allocate(bytes, stream).unwrap());
-        let kept = choices.below(40) as usize;
+        let kept = random.usize(..40);
         while live.len() > kept {
             allocator.free(live.pop_front().unwrap()).unwrap();
         }

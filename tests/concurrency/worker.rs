@@ -9,8 +9,8 @@ use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, KIB, MIB, Stream,
 };
 use accelerator_host::Host;
+use fastrand::Rng;
 
-use super::Choices;
 use super::tally::{Held, Holding, Totals};
 
 /// A stream whose work can be made to come late, so that what it used waits for it.
@@ -90,7 +90,7 @@ pub(crate) struct Worker<B: Backend> {
     settings: SettingsList,
     /// Its own, and those of all.
     streams: [Stream<B>; 3],
-    choices: Choices,
+    random: Rng,
     blocks: Vec<Allocation<B>>,
     scratch: Buffer<B>,
     pub(crate) holding: Holding,
@@ -112,7 +112,7 @@ impl<B: Late> Worker<B> {
             number,
             settings,
             streams: [own, shared[0], shared[1]],
-            choices: Choices(number as u64),
+            random: Rng::with_seed(number as u64),
             blocks: Vec::new(),
             scratch,
             holding: Holding::default(),
@@ -144,7 +144,7 @@ impl<B: Late> Worker<B> {
             if self.operations.is_multiple_of(64) && Instant::now() >= round.until {
                 break;
             }
-            match self.choices.below(1000) {
+            match self.random.u64(..1000) {
                 0..430 => self.allocate(),
                 430..800 => self.free(),
                 800..880 => self.record_use(),
@@ -165,8 +165,8 @@ impl<B: Late> Worker<B> {
     }
 
     fn allocate(&mut self) {
-        let most = [4 * KIB, 4 * KIB, MIB, 12 * MIB][self.choices.below(4) as usize];
-        let bytes = NonZeroU64::MIN.saturating_add(self.choices.below(most));
+        let most = [4 * KIB, 4 * KIB, MIB, 12 * MIB][self.random.usize(..4)];
+        let bytes = NonZeroU64::MIN.saturating_add(self.random.u64(..most));
         let stream = self.any_stream();
         match self.accelerator.allocator().allocate(bytes, stream) {
             Ok(allocation) => {
@@ -219,16 +219,16 @@ impl<B: Late> Worker<B> {
     }
 
     fn set_config(&mut self) {
-        let settings = self.settings[self.choices.below(self.settings.len() as u64) as usize];
+        let settings = self.settings[self.random.usize(..self.settings.len())];
         self.accelerator.allocator().set_config(AllocatorConfig::default().updated(settings).unwrap());
     }
 
     fn choose(&mut self) -> Option<usize> {
-        (!self.blocks.is_empty()).then(|| self.choices.below(self.blocks.len() as u64) as usize)
+        (!self.blocks.is_empty()).then(|| self.random.usize(..self.blocks.len()))
     }
 
     fn any_stream(&mut self) -> Stream<B> {
-        self.streams[[0, 0, 0, 1, 2][self.choices.below(5) as usize]]
+        self.streams[[0, 0, 0, 1, 2][self.random.usize(..5)]]
     }
 
     fn scratch_held(&self) -> Held {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use accelerator_cli::convert::Options;
 use accelerator_tracker::snapshot::{
-    Action, Block, BlockState, MemorySnapshot, Segment, SegmentType, Setting, TraceEntry,
+    Action, Block, BlockState, MemorySnapshot, PoolKind, Segment, Setting, TraceEntry,
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -103,7 +103,7 @@ fn snapshot(text: &str) -> MemorySnapshot {
                     active_size: number(active),
                     requested_size: number(requested),
                     stream: handle(stream),
-                    segment_type: if *pool == "small" { SegmentType::Small } else { SegmentType::Large },
+                    segment_type: if *pool == "small" { PoolKind::Small } else { PoolKind::Large },
                     pool_id: (0, 0),
                     is_expandable,
                     frames: [].into(),
@@ -118,7 +118,7 @@ fn snapshot(text: &str) -> MemorySnapshot {
                     requested_size: number(requested),
                     state: match *state {
                         "active_allocated" => BlockState::Allocated,
-                        "active_pending_free" => BlockState::AwaitingFree,
+                        "active_pending_free" => BlockState::PendingFree,
                         _ => BlockState::Inactive,
                     },
                     frames: [].into(),

@@ -9,32 +9,23 @@ use std::time::Duration;
 use accelerator_conformance::{Controls, Faulty};
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Buffer, Error, MIB, Stream};
 use accelerator_host::{Host, launch};
+use fastrand::Rng;
 
 /// So little that memory must be put together, and runs out now and then.
 const CAPACITY: u64 = 160 * MIB;
 
-/// Numbers for choosing, the same at each run.
-struct Choices(u64);
-
-impl Choices {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
+/// A multiple of 512, and few of them, so that requests come again.
+fn bytes(random: &mut Rng) -> u64 {
+    match random.u8(..4) {
+        0 => 512 * random.u64(1..=100),
+        1 => MIB + 512 * random.u64(..2048),
+        2 => [3, 7, 11, 20][random.usize(..4)] * MIB,
+        _ => [13, 24, 33, 45][random.usize(..4)] * MIB,
     }
+}
 
-    /// A multiple of 512, and few of them, so that requests come again.
-    fn bytes(&mut self) -> u64 {
-        match self.below(4) {
-            0 => 512 * (1 + self.below(100)),
-            1 => MIB + 512 * self.below(2048),
-            2 => [3, 7, 11, 20][self.below(4) as usize] * MIB,
-            _ => [13, 24, 33, 45][self.below(4) as usize] * MIB,
-        }
-    }
-
-    fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
-        (!from.is_empty()).then(|| from.swap_remove(self.below(from.len() as u64) as usize))
-    }
+fn take<T>(random: &mut Rng, from: &mut Vec<T>) -> Option<T> {
+    (!from.is_empty()).then(|| from.swap_remove(random.usize(..from.len())))
 }
 
 fn device<B: Backend>(backend: B) -> &'static Accelerator<B> {
@@ -98,21 +89,21 @@ fn compact_memory_keeps_what_was_written_under_kernels() {
     let host = device(Host::new(0, CAPACITY));
     let streams = [host.default_stream(), host.stream(0).unwrap(), host.stream(0).unwrap()];
     let wrong = Arc::new(AtomicU64::new(0));
-    let (mut choices, mut held, mut twice) = (Choices(1), Vec::<Stamped>::new(), 0);
+    let (mut random, mut held, mut twice) = (Rng::with_seed(1), Vec::<Stamped>::new(), 0);
     for stamp in 0..1000 {
-        let stream = streams[[0, 0, 1, 2][choices.below(4) as usize]];
-        match choices.below(20) {
+        let stream = streams[[0, 0, 1, 2][random.usize(..4)]];
+        match random.u64(..20) {
             0..9 => {
-                let buffer = allocate(host, choices.bytes(), stream, &mut held);
+                let buffer = allocate(host, bytes(&mut random), stream, &mut held);
                 held.extend(buffer.map(|buffer| Stamped::new(buffer, stamp << 32)));
             }
             9..16 => {
                 // Given back at once, behind the kernel that reads it.
-                let freed = choices.take(&mut held);
+                let freed = take(&mut random, &mut held);
                 freed.iter().for_each(|stamped| stamped.check(stamped.buffer.stream(), &wrong));
             }
             16..19 => {
-                let used = choices.take(&mut held);
+                let used = take(&mut random, &mut held);
                 used.iter().for_each(|stamped| stamped.check(stream, &wrong));
                 held.extend(used.filter(|_| stamp % 3 > 0));
             }
@@ -142,20 +133,20 @@ fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
     let host = device(Faulty::new(Host::new(0, CAPACITY)));
     let streams = [host.default_stream(), host.stream(0).unwrap(), host.stream(0).unwrap()];
     let mut is_held = [false; 3];
-    let (mut choices, mut twice, mut read) = (Choices(2), 0, 0);
+    let (mut random, mut twice, mut read) = (Rng::with_seed(2), 0, 0);
     let mut held: Vec<(Buffer<_>, usize, u8)> = Vec::new();
     for step in 0..1000_u64 {
-        let number = [0, 0, 1, 2][choices.below(4) as usize];
-        match choices.below(20) {
+        let number = [0, 0, 1, 2][random.usize(..4)];
+        match random.u64(..20) {
             0..9 => {
-                if let Some(mut buffer) = allocate(host, choices.bytes(), streams[number], &mut held) {
+                if let Some(mut buffer) = allocate(host, bytes(&mut random), streams[number], &mut held) {
                     let value = step as u8;
                     buffer.fill(value, streams[number]).unwrap();
                     held.push((buffer, number, value));
                 }
             }
             9..16 => {
-                let Some((buffer, number, value)) = choices.take(&mut held) else { continue };
+                let Some((buffer, number, value)) = take(&mut random, &mut held) else { continue };
                 // To read would have the late work done.
                 if !is_held[number] {
                     let mut bytes = vec![0; buffer.len() as usize];
@@ -165,7 +156,7 @@ fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
                 }
             }
             16 => {
-                let user = streams[choices.below(3) as usize];
+                let user = streams[random.usize(..3)];
                 held.first().into_iter().for_each(|(buffer, ..)| buffer.record_use(user).unwrap());
             }
             17 | 18 => {

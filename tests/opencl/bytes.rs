@@ -8,9 +8,10 @@ use accelerator_core::{
     Accelerator, Backend, Buffer, DevicePtr, DriverError, DriverErrorKind, KIB, MIB, Place, Stream,
 };
 use accelerator_opencl::{OpenCl, OpenClPtr};
+use fastrand::Rng;
 use libtest_mimic::{Failed, Trial};
 
-use crate::rig::{Outcome, Random, bytes, check_all_gone, device, free, read_raw, trial};
+use crate::rig::{Outcome, bytes, check_all_gone, device, free, read_raw, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -85,25 +86,25 @@ fn random_buffers() -> Outcome {
     for _ in 0..3 {
         streams.push(device.stream(0)?);
     }
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     let mut live = VecDeque::new();
     for number in 0..10_000 {
-        let bound = match random.below(100) {
+        let bound = match random.u64(..100) {
             0 => MIB,
             1..10 => 64 * KIB,
             _ => 4 * KIB,
         };
-        let stream = streams[random.below(4) as usize];
-        live.push_back(Numbered::new(number, 1 + random.below(bound), device, stream)?);
-        while live.len() as u64 > 1 + random.below(200) {
-            let freed: Numbered = live.swap_remove_back(random.below(live.len() as u64) as usize).unwrap();
-            let (home, reader) = (freed.buffer.stream(), streams[random.below(4) as usize]);
+        let stream = streams[random.usize(..4)];
+        live.push_back(Numbered::new(number, 1 + random.u64(..bound), device, stream)?);
+        while live.len() as u64 > 1 + random.u64(..200) {
+            let freed: Numbered = live.swap_remove_back(random.usize(..live.len())).unwrap();
+            let (home, reader) = (freed.buffer.stream(), streams[random.usize(..4)]);
             if reader != home {
                 reader.wait_stream(home)?;
             }
             freed.check(reader)?;
         }
-        if random.below(1_000) == 0 {
+        if random.u64(..1_000) == 0 {
             device.allocator().empty_cache()?;
         }
     }
@@ -120,8 +121,8 @@ fn copies_between_buffers() -> Outcome {
     let stream = device.default_stream();
     // In one segment, in one of its own, and none at all.
     for len in [0, 1, 3, 4_097, MIB + 1, 11 * MIB] {
-        let mut random = Random::new(len);
-        let data: Vec<u8> = (0..len).map(|_| random.below(256) as u8).collect();
+        let mut data = vec![0; len as usize];
+        Rng::with_seed(len).fill(&mut data);
         let mut from = device.allocate(len, stream)?;
         let mut to = device.allocate(len + 1, stream)?;
         from.write(0, &data, stream)?;
@@ -153,17 +154,17 @@ fn raw_copies() -> Outcome {
         // SAFETY: Each has at least so many bytes.
         unsafe { backend.fill(*at, 0, bytes(LEN), stream.native()) }?;
     }
-    let mut random = Random::new(2);
+    let mut random = Rng::with_seed(2);
     let mut host = vec![0; LEN as usize];
     for _ in 0..2_000 {
-        let bits = random.below(15);
-        let len = 1 + random.below(1 << bits);
-        let [to, from] = [0; 2].map(|_| random.below(4) as usize);
-        let [at, start] = [0; 2].map(|_| random.below(LEN - len + 1));
+        let bits = random.u64(..15);
+        let len = 1 + random.u64(..1 << bits);
+        let [to, from] = [0; 2].map(|_| random.usize(..4));
+        let [at, start] = [0; 2].map(|_| random.u64(..LEN - len + 1));
         let (device_to, device_from) = (model[to].at.offset(at), model[from].at.offset(start));
         let (written, read) = (at as usize..(at + len) as usize, start as usize..(start + len) as usize);
         let part = &mut host[..len as usize];
-        let kind = random.below(3);
+        let kind = random.u64(..3);
         let ends = match kind {
             0 if to == from && at.abs_diff(start) < len => continue,
             0 => {
@@ -172,7 +173,7 @@ fn raw_copies() -> Outcome {
                 (Place::Device(device_to), Place::Device(device_from))
             }
             1 => {
-                part.fill_with(|| random.below(256) as u8);
+                random.fill(part);
                 model[to].bytes[written].copy_from_slice(part);
                 (Place::Device(device_to), Place::Host(NonNull::from(part).cast()))
             }
@@ -240,8 +241,7 @@ fn pinned() -> Outcome {
         for _ in 0..2 {
             let mut source = device.allocate_host(len)?;
             let mut target = device.allocate_host(len)?;
-            let mut random = Random::new(len);
-            source.bytes_mut()?.fill_with(|| random.below(256) as u8);
+            Rng::with_seed(len).fill(source.bytes_mut()?);
             target.bytes_mut()?.fill(0);
             let mut buffer = device.allocate(len, stream)?;
             buffer.copy_from_pinned(0, &source, 0..len, stream)?;

@@ -1,20 +1,16 @@
 //! Programs whose bytes are read back, for every driver.
 
 use accelerator_core::{Accelerator, Backend, Buffer, MIB, Stream};
+use fastrand::Rng;
 use libtest_mimic::Failed;
 
 type Outcome = Result<(), Failed>;
 
 /// Bytes that look random, others for each seed.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
+    let mut bytes = vec![0; len];
+    Rng::with_seed(seed).fill(&mut bytes);
+    bytes
 }
 
 pub(crate) fn all_of<B: Backend>(buffer: &Buffer<B>, stream: Stream<B>) -> Vec<u8> {

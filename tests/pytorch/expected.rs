@@ -32,7 +32,7 @@ fn blocks(prefix: &str, blocks: &[Block]) -> String {
     for block in blocks {
         let state = match block.state {
             BlockState::Allocated | BlockState::Aliased => "active_allocated",
-            BlockState::AwaitingFree => "active_awaiting_free",
+            BlockState::PendingFree => "active_awaiting_free",
             BlockState::Inactive => "inactive",
         };
         let frames: Vec<_> =

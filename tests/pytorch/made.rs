@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelerator_tracker::snapshot::{
-    Action, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, Segment,
-    SegmentType, Setting, TraceEntry,
+    Action, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind, Segment,
+    Setting, TraceEntry,
 };
 
 const BASE: u64 = 0x7000_0000_0000;
@@ -19,7 +19,7 @@ pub(crate) fn snapshot() -> MemorySnapshot {
     let frames = Frames::from(frames.map(Arc::new));
     let large = [
         block(30 << 20, 30 << 20, BlockState::Allocated, &frames),
-        block(4 << 20, 1000, BlockState::AwaitingFree, &frames),
+        block(4 << 20, 1000, BlockState::PendingFree, &frames),
         block(18 << 20, (18 << 20) - 100, BlockState::Allocated, &frames),
         block(12 << 20, 12 << 20, BlockState::Inactive, &Frames::from([])),
     ];
@@ -50,9 +50,9 @@ pub(crate) fn snapshot() -> MemorySnapshot {
     let many = (0..60).map(|index| entry(Action::Alloc, at + 512 * index, 512, &frames)).collect();
     MemorySnapshot {
         segments: vec![
-            segment(BASE, 0, SegmentType::Small, small.into()),
-            segment(at, 0, SegmentType::Large, large.into()),
-            segment(BASE + (2 << 30), u64::MAX, SegmentType::Large, other.into()),
+            segment(BASE, 0, PoolKind::Small, small.into()),
+            segment(at, 0, PoolKind::Large, large.into()),
+            segment(BASE + (2 << 30), u64::MAX, PoolKind::Large, other.into()),
         ],
         aliases: Vec::new(),
         device_traces: vec![Vec::new(), entries, many],
@@ -75,7 +75,7 @@ fn block(size: u64, requested_size: u64, state: BlockState, frames: &Frames) -> 
 }
 
 /// With the addresses of the blocks, and the sums.
-fn segment(address: u64, stream: u64, segment_type: SegmentType, mut blocks: Vec<Block>) -> Segment {
+fn segment(address: u64, stream: u64, segment_type: PoolKind, mut blocks: Vec<Block>) -> Segment {
     let mut next = address;
     for block in &mut blocks {
         block.address = next;
@@ -84,7 +84,7 @@ fn segment(address: u64, stream: u64, segment_type: SegmentType, mut blocks: Vec
     let sum = |states: &[BlockState], size: fn(&Block) -> u64| {
         blocks.iter().filter(|block| states.contains(&block.state)).map(size).sum()
     };
-    let active = [BlockState::Allocated, BlockState::AwaitingFree];
+    let active = [BlockState::Allocated, BlockState::PendingFree];
     Segment {
         device: 1,
         address,

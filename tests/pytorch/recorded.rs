@@ -59,6 +59,6 @@ fn has_everything(snapshot: &MemorySnapshot) {
     assert!(frames.any(|frame| (&*frame.name, &*frame.filename) == ("loss", "scope")));
     assert!(entries.iter().any(|entry| &*entry.user_metadata == "step \"7\""));
     let mut blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-    assert!(blocks.any(|block| block.state == BlockState::AwaitingFree && !block.frames.is_empty()));
+    assert!(blocks.any(|block| block.state == BlockState::PendingFree && !block.frames.is_empty()));
     assert!(snapshot.segments.iter().any(|segment| segment.stream != 0));
 }

@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::io::{BufReader, Read};
 use std::sync::Arc;
 
+use accelerator_tracker::Limits;
 use accelerator_tracker::snapshot::{
-    Action, Annotation, BlockState, MemorySnapshot, Segment, SegmentType, Setting, SnapshotVisitor, Stop,
-    TraceEntry, visit,
+    Action, Annotation, BlockState, Collector, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor,
+    Stop, TraceEntry, visit,
 };
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -26,9 +27,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 pub(crate) fn read(bytes: &[u8]) -> Result<MemorySnapshot, Failed> {
-    let mut snapshot = MemorySnapshot::default();
-    visit(bytes, "made.pickle", &mut snapshot)?;
-    Ok(snapshot)
+    let mut collector = Collector::new(Limits::default());
+    visit(bytes, "made.pickle", &mut collector)?;
+    Ok(collector.snapshot)
 }
 
 /// Each gives the same, and each is passed on while it is read, wherever its lists stand.
@@ -46,10 +47,11 @@ fn protocols() -> Result<Completion, Failed> {
             let name = path.file_name().unwrap().to_string_lossy();
             let bytes = std::fs::read(&path)?;
             let left = Cell::new(0);
-            let mut watch = Watch { left: &left, at_first_entry: 0, snapshot: MemorySnapshot::default() };
+            let collector = Collector::new(Limits::default());
+            let mut watch = Watch { left: &left, at_first_entry: 0, collector };
             visit(BufReader::new(Draining { bytes: &bytes, left: &left }), &path, &mut watch)?;
             let expected = if name.starts_with("three") { &of_three } else { &expected };
-            assert!(watch.snapshot == *expected, "{name}");
+            assert!(watch.collector.snapshot == *expected, "{name}");
             assert!(watch.at_first_entry > bytes.len() / 10, "{name}: {} bytes left", watch.at_first_entry);
             count += 1;
         }
@@ -75,31 +77,31 @@ impl Read for Draining<'_> {
 struct Watch<'a> {
     left: &'a Cell<usize>,
     at_first_entry: usize,
-    snapshot: MemorySnapshot,
+    collector: Collector,
 }
 
 impl SnapshotVisitor for Watch<'_> {
     fn setting(&mut self, name: &str, setting: Setting) -> Result<(), Stop> {
-        self.snapshot.setting(name, setting)
+        self.collector.setting(name, setting)
     }
 
     fn annotation(&mut self, annotation: Annotation) -> Result<(), Stop> {
-        self.snapshot.annotation(annotation)
+        self.collector.annotation(annotation)
     }
 
     fn segment(&mut self, segment: Segment) -> Result<(), Stop> {
-        self.snapshot.segment(segment)
+        self.collector.segment(segment)
     }
 
     fn history(&mut self, device: u32) -> Result<(), Stop> {
-        self.snapshot.history(device)
+        self.collector.history(device)
     }
 
     fn entry(&mut self, device: u32, entry: TraceEntry) -> Result<(), Stop> {
-        if self.snapshot.device_traces == [[]] {
+        if self.collector.snapshot.device_traces == [[]] {
             self.at_first_entry = self.left.get();
         }
-        self.snapshot.entry(device, entry)
+        self.collector.entry(device, entry)
     }
 }
 
@@ -128,13 +130,13 @@ fn defaults() -> Result<(), Failed> {
         (segment.device, segment.stream, segment.pool_id, segment.is_expandable),
         (0, 0, (0, 0), false)
     );
-    assert_eq!(segment.segment_type, SegmentType::Large);
+    assert_eq!(segment.segment_type, PoolKind::Large);
     assert_eq!((segment.allocated_size, segment.active_size, segment.requested_size), (512, 1536, 1536));
     let blocks: Vec<_> =
         segment.blocks.iter().map(|block| (block.address, block.requested_size, block.state)).collect();
     let expected = [
         (4096, 512, BlockState::Allocated),
-        (4608, 1024, BlockState::AwaitingFree),
+        (4608, 1024, BlockState::PendingFree),
         (5632, 512, BlockState::Inactive),
     ];
     assert_eq!(blocks, expected);
@@ -153,7 +155,7 @@ fn segments_alone() -> Result<(), Failed> {
         || Dict(vec![("address", Integer(0)), ("total_size", Integer(2 << 20)), ("blocks", List(vec![]))]);
     let snapshot = read(&pickle(&List(vec![segment(), segment()])))?;
     assert_eq!(snapshot.segments.len(), 2);
-    assert_eq!(snapshot.segments[0].segment_type, SegmentType::Small);
+    assert_eq!(snapshot.segments[0].segment_type, PoolKind::Small);
     assert_eq!(read(b"\x80\x02].")?, MemorySnapshot::default());
     Ok(())
 }

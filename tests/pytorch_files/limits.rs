@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use accelerator_tracker::limits::LimitError;
-use accelerator_tracker::snapshot::{MemorySnapshot, visit_with};
+use accelerator_tracker::snapshot::{Collector, MemorySnapshot, visit_with};
 use accelerator_tracker::tracker::TrackerStats;
 use accelerator_tracker::{FileError, Limits, PickleError, PickleFault};
 use libtest_mimic::{Failed, Trial};
@@ -28,7 +28,7 @@ fn limited(memory: u64) -> Limits {
 /// end.
 fn small_pickles() -> Result<(), Failed> {
     let pickle = [&b"\x80\x04"[..], &vec![b'}'; 2 * MIB as usize], b"."].concat();
-    let read = |limits| visit_with(&*pickle, "hostile.pickle", &mut MemorySnapshot::default(), limits);
+    let read = |limits| visit_with(&*pickle, "hostile.pickle", &mut Collector::new(limits), limits);
     let refused = read(Limits::default()).unwrap_err();
     let told = refused.to_string();
     let FileError::Pickle { source: PickleError { offset, fault }, .. } = refused else {

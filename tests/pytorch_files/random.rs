@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use accelerator_tracker::snapshot::{
     Action, Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind,
-    Segment, SegmentType, Setting, TraceEntry,
+    PoolKind, Segment, Setting, TraceEntry,
 };
 use libtest_mimic::{Failed, Trial};
 use proptest::collection::vec;
@@ -55,7 +55,7 @@ fn setting() -> impl Strategy<Value = Setting> {
 fn block() -> impl Strategy<Value = Block> {
     let state = prop_oneof![
         Just(BlockState::Allocated),
-        Just(BlockState::AwaitingFree),
+        Just(BlockState::PendingFree),
         Just(BlockState::Inactive),
         Just(BlockState::Aliased)
     ];
@@ -66,7 +66,7 @@ fn block() -> impl Strategy<Value = Block> {
 
 fn segment() -> impl Strategy<Value = Segment> {
     let sizes = (size(), size(), size(), size(), size(), size());
-    let segment_type = prop_oneof![Just(SegmentType::Small), Just(SegmentType::Large)];
+    let segment_type = prop_oneof![Just(PoolKind::Small), Just(PoolKind::Large)];
     let rest = (any::<u32>(), segment_type, (size(), size()), any::<bool>(), frames(), vec(block(), 0..4));
     (sizes, rest).prop_map(|(sizes, (device, segment_type, pool_id, is_expandable, frames, blocks))| {
         let (address, total_size, allocated_size, active_size, requested_size, stream) = sizes;

@@ -4,5 +4,4 @@ pub(crate) mod layers;
 pub(crate) mod packages;
 pub(crate) mod source;
 pub(crate) mod text;
-pub(crate) mod unsafety;
 pub(crate) mod uses;

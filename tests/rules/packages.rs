@@ -74,6 +74,14 @@ pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
     findings
 }
 
+/// A package that clippy does not hold to what it holds the others to.
+pub(crate) fn own_lints(folder: &str, manifest: &str) -> Vec<Finding> {
+    let file = format!("{folder}/Cargo.toml");
+    let what = "does not take the lints of the workspace: add `[lints]` with `workspace = true`".to_owned();
+    let takes_them = manifest.contains("\n[lints]\nworkspace = true\n");
+    if takes_them { Vec::new() } else { vec![Finding { file, line: 1, what }] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +101,12 @@ mod tests {
         assert_eq!(lines, [5]);
         assert_eq!(needs("crates/accelerator-core", manifest).len(), 2);
         assert_eq!(needs("crates/accelerator-cli", manifest), []);
+    }
+
+    #[test]
+    fn a_package_with_lints_of_its_own_is_found() {
+        let with = |lints: &str| own_lints("a", &format!("[package]\nname = \"a\"\n{lints}")).len();
+        assert_eq!(with("\n[lints]\nworkspace = true\n"), 0);
+        assert_eq!((with(""), with("\n[lints.clippy]\npanic = \"allow\"\n")), (1, 1));
     }
 }

@@ -19,7 +19,9 @@ pub(crate) struct Source {
     /// Without comments, and with blanks for what strings and characters hold; as many lines.
     pub(crate) code: Vec<String>,
     /// Whether the line belongs to an item under `#[cfg(test)]`.
-    pub(crate) in_tests: Vec<bool>,
+    in_tests: Vec<bool>,
+    /// Whether it belongs to a macro.
+    in_macros: Vec<bool>,
 }
 
 impl Source {
@@ -27,14 +29,20 @@ impl Source {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let mut code: Vec<String> = blank_out(text).lines().map(str::to_owned).collect();
         code.resize(lines.len(), String::new());
-        let in_tests = test_lines(&code);
-        Self { file: file.to_owned(), lines, code, in_tests }
+        let in_tests = lines_of_items(&code, "#[cfg(test)]");
+        let in_macros = lines_of_items(&code, "macro_rules!");
+        Self { file: file.to_owned(), lines, code, in_tests, in_macros }
     }
 
     /// The lines of code by number from 1, tests left out.
     pub(crate) fn code_outside_tests(&self) -> impl Iterator<Item = (usize, &str)> {
         let code = self.code.iter().zip(&self.in_tests).enumerate();
         code.filter(|(_, (_, test))| !**test).map(|(index, (line, _))| (index + 1, line.as_str()))
+    }
+
+    /// Those of macros among them.
+    pub(crate) fn code_of_macros(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.code_outside_tests().filter(|(line, _)| self.in_macros[line - 1])
     }
 
     pub(crate) fn finding(&self, line: usize, what: impl Into<String>) -> Finding {
@@ -177,18 +185,18 @@ fn end_of_blank(chars: &[char], at: usize) -> usize {
     at
 }
 
-/// From each `#[cfg(test)]` to the end of the item under it.
-fn test_lines(code: &[String]) -> Vec<bool> {
-    let mut in_tests = vec![false; code.len()];
+/// From each line with the marker to the end of the item that it belongs to.
+fn lines_of_items(code: &[String], marker: &str) -> Vec<bool> {
+    let mut inside = vec![false; code.len()];
     let mut line = 0;
     while line < code.len() {
-        if !code[line].contains("#[cfg(test)]") {
+        if !code[line].contains(marker) {
             line += 1;
             continue;
         }
         let mut depth = 0;
         'item: while line < code.len() {
-            in_tests[line] = true;
+            inside[line] = true;
             for c in code[line].chars() {
                 match c {
                     '{' => depth += 1,
@@ -203,5 +211,5 @@ fn test_lines(code: &[String]) -> Vec<bool> {
         }
         line += 1;
     }
-    in_tests
+    inside
 }

@@ -3,58 +3,52 @@
 use std::fmt;
 
 use accelerator_core::printable;
+use comfy_table::{CellAlignment, ColumnConstraint, Width, presets};
 
 /// A table in Markdown whose columns are aligned as plain text, too: the first to the left, the others to the right.
 pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
+    table: comfy_table::Table,
     numbers: bool,
 }
 
 impl Table {
     pub(crate) fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        let mut table = Self { rows: Vec::new(), numbers: true };
-        table.add(header);
-        table
+        let mut words = Self::of_words(header);
+        let numbers = words.table.column_iter_mut().skip(1);
+        numbers.for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        Self { numbers: true, ..words }
     }
 
     /// One of words: every column is aligned to the left.
     pub(crate) fn of_words<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        Self { numbers: false, ..Self::new(header) }
+        const NARROWEST: u16 = 5; // with a blank on each side
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header(cells(header));
+        for column in table.column_iter_mut() {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)));
+        }
+        Self { table, numbers: false }
     }
 
     pub(crate) fn add<T: Into<String>>(&mut self, row: impl IntoIterator<Item = T>) {
-        self.rows.push(row.into_iter().map(|cell| escaped(&cell.into())).collect());
+        self.table.add_row(cells(row));
     }
 }
 
-/// What neither ends the cell, nor is HTML, nor is obeyed by a terminal.
-fn escaped(cell: &str) -> String {
-    printable(&cell.replace('|', "\\|").replace('<', "\\<").split_whitespace().collect::<Vec<_>>().join(" "))
+/// Texts that neither end their cells, nor are HTML, nor are obeyed by a terminal.
+fn cells<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
+    let escaped = texts.into_iter().map(|text| text.into().replace('|', "\\|").replace('<', "\\<"));
+    escaped.map(|text| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))).collect()
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let length =
-            |row: &Vec<String>, column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
-        let width = |column| self.rows.iter().map(|row| length(row, column)).max().unwrap_or(0).max(3);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let to_the_right = |column| self.numbers && column > 0;
-        for (number, row) in self.rows.iter().enumerate() {
-            for (column, width) in widths.iter().copied().enumerate() {
-                let cell = row.get(column).map_or("", String::as_str);
-                match to_the_right(column) {
-                    true => write!(f, "| {cell:>width$} ")?,
-                    false => write!(f, "| {cell:<width$} ")?,
-                }
-            }
-            writeln!(f, "|")?;
-            if number == 0 {
-                for (column, width) in widths.iter().enumerate() {
-                    let end = if to_the_right(column) { ':' } else { '-' };
-                    write!(f, "|{}{end}", "-".repeat(width + 1))?;
-                }
-                writeln!(f, "|")?;
+        const SEPARATOR: usize = 1;
+        for (number, line) in self.table.lines().enumerate() {
+            match number == SEPARATOR && self.numbers {
+                // A colon at its end aligns a column to the right where Markdown is rendered.
+                true => writeln!(f, "{}", line.replace("-|", ":|").replacen(":|", "-|", 1))?,
+                false => writeln!(f, "{line}")?,
             }
         }
         Ok(())

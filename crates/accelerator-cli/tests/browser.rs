@@ -14,7 +14,8 @@ use accelerator_cli::trace::BUNDLED;
 use accelerator_conformance::unavailable;
 use accelerator_tracker::picture::{MapBlock, MapSegment, Marker, Moment, Profile, Sample, Span};
 use accelerator_tracker::report;
-use accelerator_tracker::snapshot::{BlockState, SegmentType};
+use accelerator_tracker::snapshot::{BlockState, PoolKind};
+use accelerator_tracker::tracker::MemoryUse;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 const WIDTHS: [u32; 2] = [1280, 400];
@@ -136,17 +137,15 @@ fn hostile(count: usize) -> Profile {
     let sample = |at: usize| Sample {
         name: format!("{}{}", names[at % 3], at % 50).into(),
         time_us: 1 + 37 * at as i64,
-        allocated: value(at),
-        active: value(at) + 512,
-        reserved: 8 << 30,
+        memory: MemoryUse { allocated: value(at), active: value(at) + 512, reserved: 8 << 30 },
     };
     let block = |size: u64, scope: &str| MapBlock {
         size,
-        state: [BlockState::Allocated, BlockState::Inactive, BlockState::AwaitingFree][size as usize % 3],
+        state: [BlockState::Allocated, BlockState::Inactive, BlockState::PendingFree][size as usize % 3],
         scope: scope.into(),
     };
     let segment = |number: usize| MapSegment {
-        pool: if number.is_multiple_of(2) { SegmentType::Large } else { SegmentType::Small },
+        pool: if number.is_multiple_of(2) { PoolKind::Large } else { PoolKind::Small },
         stream: number as u64 % 4,
         address: number as u64,
         is_alias: false,

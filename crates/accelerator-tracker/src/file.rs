@@ -103,8 +103,12 @@ pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
 
 /// A text of a file as it may stand in a message: only its beginning, and with nothing that a terminal obeys.
 pub fn excerpt(text: &str) -> String {
-    const LONGEST: usize = 80;
-    let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(end, _)| end);
+    shortened(text, 80)
+}
+
+/// As [`excerpt`], of so many characters at most.
+pub(crate) fn shortened(text: &str, longest: usize) -> String {
+    let end = text.char_indices().nth(longest).map_or(text.len(), |(end, _)| end);
     let rest = if end < text.len() { "…" } else { "" };
     printable(&text[..end]) + rest
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::file::{FileError, write_whole};
 use crate::picture::{Profile, Sample, Series};
+use crate::tracker::MemoryUse;
 
 const PROCESS: u32 = 1;
 const THREAD: u32 = 1;
@@ -147,7 +148,7 @@ impl Events<'_> {
         for (call, sample) in run.iter().enumerate().map(|(at, sample)| (first + at, sample)) {
             let start = clock.start(call);
             let operator = printable(profile.module_and_operator(&sample.name).1);
-            let &Sample { allocated, active, reserved, .. } = sample;
+            let MemoryUse { allocated, active, reserved } = sample.memory;
             self.write(&Event {
                 dur: Some(clock.end(call).saturating_sub(start)),
                 cat: Some("operator"),
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
     use crate::picture::Marker;
     use crate::snapshot::{Action, Frame, MemorySnapshot, TraceEntry};
-    use crate::tracker::{MemoryUse, OperatorStats, TrackerStats};
+    use crate::tracker::{OperatorStats, TrackerStats};
 
     fn events(profile: &Profile) -> Vec<Value> {
         let mut text = Vec::new();
@@ -197,9 +198,7 @@ mod tests {
         let sample = |&(name, time_us, allocated): &(&str, i64, u64)| Sample {
             name: name.into(),
             time_us,
-            allocated,
-            active: allocated,
-            reserved: 1 << 20,
+            memory: MemoryUse { allocated, active: allocated, reserved: 1 << 20 },
         };
         Profile { samples: samples.iter().map(sample).collect(), has_modules: true, ..Profile::default() }
     }

@@ -1,12 +1,12 @@
 //! Comparisons as Markdown: of one trace its settings line by line, of several the settings beside each other.
 
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 
 use super::comparison::{Comparison, Row};
 use super::setting::Setting;
 use super::table::{LEGEND, Totals, cells, device, heading, recorded};
 use crate::markdown::Table;
-use crate::replay::{grouped, percent};
+use crate::replay::percent;
 
 /// Comparisons under the same settings; one under more is told by itself.
 pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> String {

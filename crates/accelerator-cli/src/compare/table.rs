@@ -1,11 +1,11 @@
 //! Comparisons as tables for a terminal of 80 columns.
 
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::comparison::{Comparison, ENDLESS, Row};
 use super::setting::Setting;
-use crate::replay::{grouped, percent};
+use crate::replay::percent;
 
 /// One comparison.
 pub(crate) fn text(comparison: &Comparison) -> String {

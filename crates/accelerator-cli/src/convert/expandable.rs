@@ -7,7 +7,8 @@ use std::io;
 
 use accelerator_core::{AllocatorConfig, MIB};
 
-use super::layout::{Piece, Rebuild, SMALL, SMALL_SEGMENT};
+use super::layout::{Rebuild, SMALL, SMALL_SEGMENT};
+use super::pieces::{Piece, pieces};
 use super::survey::{EarlyBlock, EarlySegment};
 
 /// Ranges of mapped pages of one stream and pool, by address.
@@ -107,7 +108,11 @@ impl<'a> Rebuild<'a, '_> {
         }
         for (range, blocks) in &expandable.ranges {
             let stream = self.start.streams.of(range.stream);
-            let (mut pieces, outside) = self.pages(range, blocks, small);
+            // Each is as large as its request; what is left of its block is a gap, or too small for one.
+            let size_of =
+                |block: &EarlyBlock, room: u64| self.recorded.rounded(block.requested.min(room)).min(room);
+            let (mut pieces, outside) =
+                pieces(range, blocks, small, size_of, |size| small == (size <= SMALL));
             let mut hole = if expandable.has_holes { range.address.saturating_sub(end) } else { 0 };
             if hole > 0
                 && let Some(Piece { size, block: None }) = pieces.first().copied()
@@ -142,46 +147,5 @@ impl<'a> Rebuild<'a, '_> {
             end = range.address.saturating_add(range.size);
         }
         Ok(())
-    }
-
-    /// The range as blocks and gaps, and blocks that have no place in it. Each block is as large as its request, and what is
-    /// left is free: in the large pool, where that is too small for a request, it is told with the block.
-    fn pages<'p>(
-        &self,
-        range: &EarlySegment,
-        blocks: &[&'p EarlyBlock],
-        small: bool,
-    ) -> (Vec<Piece<'p>>, Vec<&'p EarlyBlock>) {
-        let mut pieces: Vec<Piece<'_>> = Vec::new();
-        let (mut outside, mut end) = (Vec::new(), 0);
-        for (number, block) in blocks.iter().enumerate() {
-            let place = block.address - range.address;
-            let next = blocks.get(number + 1).map_or(range.size, |next| next.address - range.address);
-            let rounded = self.recorded.rounded(block.requested.min(next - place)).min(next - place);
-            let size = block.size.unwrap_or(rounded);
-            if place < end || size > next - place || !is_block(place, size, small) {
-                outside.push(*block);
-                continue;
-            }
-            gap(&mut pieces, place - end, small);
-            pieces.push(Piece { size, block: Some(block) });
-            end = place + size;
-        }
-        gap(&mut pieces, range.size - end, small);
-        (pieces, outside)
-    }
-}
-
-fn is_block(place: u64, size: u64, small: bool) -> bool {
-    const GRAIN: u64 = 512;
-    place.is_multiple_of(GRAIN) && size.is_multiple_of(GRAIN) && size > 0 && small == (size <= SMALL)
-}
-
-/// A gap; one that no request of its pool would fill goes to what is ahead of it.
-fn gap(pieces: &mut Vec<Piece<'_>>, size: u64, small: bool) {
-    match pieces.last_mut() {
-        _ if size == 0 => {}
-        Some(last) if !small && size <= SMALL => last.size += size,
-        _ => pieces.push(Piece { size, block: None }),
     }
 }

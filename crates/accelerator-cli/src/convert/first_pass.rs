@@ -6,7 +6,7 @@ use std::sync::Arc;
 use accelerator_core::AllocatorConfig;
 use accelerator_tracker::limits::{Budget, LimitError};
 use accelerator_tracker::snapshot::{
-    Annotation, BlockState, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry,
+    Annotation, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry,
 };
 
 use super::device::chosen;
@@ -129,7 +129,7 @@ impl SnapshotVisitor for Survey {
 /// A segment with its blocks alone, and no frames. What a block at another address uses is none of its own.
 fn without_free(segment: Segment) -> Segment {
     let mut blocks = segment.blocks;
-    blocks.retain(|block| !matches!(block.state, BlockState::Inactive | BlockState::Aliased));
+    blocks.retain(|block| block.state.is_active());
     blocks.iter_mut().for_each(|block| block.frames = Arc::new([]));
     Segment { blocks, frames: Arc::new([]), ..segment }
 }

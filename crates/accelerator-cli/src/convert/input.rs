@@ -159,6 +159,8 @@ impl Passes for &MemorySnapshot {
 
 #[cfg(test)]
 mod tests {
+    use accelerator_tracker::snapshot::Collector;
+
     use super::*;
 
     /// Reads a pickle that begins so and goes on with this: why it is refused, and how much of it went into the file.
@@ -166,7 +168,7 @@ mod tests {
         let bytes = [start, &then.repeat(count)].concat();
         let source = Source::from_bytes("a pickle", bytes).unwrap();
         let mut snapshot = SnapshotFile::take(source).unwrap().ok().unwrap();
-        let error = snapshot.pass(&mut MemorySnapshot::default()).unwrap_err();
+        let error = snapshot.pass(&mut Collector::new(Limits::default())).unwrap_err();
         (error.to_string(), snapshot.file.metadata().unwrap().len())
     }
 

@@ -12,6 +12,7 @@ use super::Options;
 use super::entries::Live;
 use super::expandable::Expandable;
 use super::output::Output;
+use super::pieces::pieces;
 use super::settings;
 use super::survey::{EarlyBlock, EarlySegment, Start};
 use crate::trace::Op;
@@ -19,7 +20,6 @@ use crate::trace::Op;
 /// Larger requests are served by segments of the large pool, in which no free block is smaller.
 pub(super) const SMALL: u64 = MIB;
 pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
-const GRAIN: u64 = 512;
 
 /// Rebuilds it. The blocks by address.
 pub(super) fn rebuild(
@@ -80,13 +80,6 @@ pub(super) struct Rebuild<'a, 'b> {
     live: BTreeMap<u64, Live>,
     /// Segments and blocks that are not as they were.
     pub(super) inexact: u64,
-}
-
-/// A part of a segment.
-#[derive(Clone, Copy)]
-pub(super) struct Piece<'a> {
-    pub(super) size: u64,
-    pub(super) block: Option<&'a EarlyBlock>,
 }
 
 impl<'a> Rebuild<'a, '_> {
@@ -198,7 +191,8 @@ impl<'a> Rebuild<'a, '_> {
     fn segment(&mut self, segment: &EarlySegment, blocks: &[&'a EarlyBlock]) -> io::Result<()> {
         let stream = self.start.streams.of(segment.stream);
         let small = segment.size <= SMALL_SEGMENT;
-        let (pieces, outside) = self.pieces(segment, blocks, small);
+        let size_of = |block: &EarlyBlock, room| self.size_of(block, room, small);
+        let (pieces, outside) = pieces(segment, blocks, small, size_of, |size| small || size > SMALL);
         let first = pieces.first().map_or(segment.size, |piece| match piece.block {
             Some(block) if self.is_cut(block, piece.size, segment.size - piece.size, small) => {
                 block.requested
@@ -247,33 +241,6 @@ impl<'a> Rebuild<'a, '_> {
             self.block(block, block.requested)?;
         }
         Ok(())
-    }
-
-    /// The segment as blocks and gaps, and blocks that have no place in it.
-    fn pieces<'p>(
-        &self,
-        segment: &EarlySegment,
-        blocks: &[&'p EarlyBlock],
-        small: bool,
-    ) -> (Vec<Piece<'p>>, Vec<&'p EarlyBlock>) {
-        let mut pieces: Vec<Piece<'_>> = Vec::new();
-        let mut outside = Vec::new();
-        let mut end = 0;
-        for (number, block) in blocks.iter().enumerate() {
-            let place = block.address - segment.address;
-            let next = blocks.get(number + 1).map_or(segment.size, |next| next.address - segment.address);
-            let size = block.size.unwrap_or_else(|| self.size_of(block, next - place, small));
-            let aligned = place.is_multiple_of(GRAIN) && size.is_multiple_of(GRAIN) && size > 0;
-            if place < end || size > next - place || !aligned || (!small && size <= SMALL) {
-                outside.push(*block);
-                continue;
-            }
-            gap(&mut pieces, place - end, small);
-            pieces.push(Piece { size, block: Some(block) });
-            end = place + size;
-        }
-        gap(&mut pieces, segment.size - end, small);
-        (pieces, outside)
     }
 
     /// The size of a block of which only the request is known: what is left of a large one up to the next is its own where that
@@ -333,13 +300,4 @@ fn is_whole(config: &AllocatorConfig, requested: u64, size: u64, small: bool) ->
     let same_side = kept_whole == (size >= config.max_split_size);
     let fits = requested <= size && rounded <= size && small == (rounded <= SMALL) && same_side;
     fits && (kept_whole || size - rounded <= if small { 0 } else { SMALL })
-}
-
-/// A gap, unless it is too small for its pool: then what is ahead of it reaches over it.
-fn gap(pieces: &mut Vec<Piece<'_>>, size: u64, small: bool) {
-    match pieces.last_mut() {
-        _ if size == 0 => {}
-        Some(last) if !small && size <= SMALL => last.size += size,
-        _ => pieces.push(Piece { size, block: None }),
-    }
 }

@@ -13,6 +13,7 @@ mod group;
 mod input;
 mod layout;
 mod output;
+mod pieces;
 mod ranges;
 mod segments;
 mod settings;

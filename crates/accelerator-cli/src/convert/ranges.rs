@@ -42,10 +42,9 @@ mod tests {
     #[test]
     fn what_is_new_is_told_once() {
         let (mut ranges, mut all) = (Ranges::default(), [false; 64]);
-        let mut state = 7_u64;
+        let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..200 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let (start, size) = (state >> 33 & 63, state >> 45 & 7);
+            let (start, size) = (random.u64(..64), random.u64(..8));
             let range = start..(start + size).min(64);
             let expected: Vec<_> = range.clone().filter(|place| !all[*place as usize]).collect();
             range.clone().for_each(|place| all[place as usize] = true);

@@ -104,14 +104,13 @@ mod tests {
     #[test]
     fn idle_segments_are_counted_as_they_are() {
         let mut segments = Segments::default();
-        let mut state = 1_u64;
+        let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let place = (state >> 33) % 16 * 64 * MIB;
-            match (state >> 60) % 4 {
-                0 => segments.made(place, if state >> 59 & 1 == 0 { 2 * MIB } else { 32 * MIB }),
+            let place = random.u64(..16) * 64 * MIB;
+            match random.u8(..4) {
+                0 => segments.made(place, if random.bool() { 2 * MIB } else { 32 * MIB }),
                 1 => drop(segments.given_back(place)),
-                2 => segments.taken(place + (state >> 40) % 3 * MIB),
+                2 => segments.taken(place + random.u64(..3) * MIB),
                 _ => drop(segments.left(place)),
             }
             let idle: Vec<_> = segments.all.iter().filter(|(_, segment)| segment.used == 0).collect();

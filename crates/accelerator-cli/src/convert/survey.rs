@@ -82,7 +82,7 @@ pub(super) struct Start {
 }
 
 /// Blocks are multiples of this.
-const GRAIN: u64 = 512;
+pub(super) const GRAIN: u64 = 512;
 
 impl DeviceSurvey {
     /// How many blocks, segments and ranges of pages are known.
@@ -210,7 +210,7 @@ impl DeviceSurvey {
         self.early_blocks.sort_by_key(|block| block.address);
         let segments = || self.segments.iter().chain(&self.aliases);
         let waiting =
-            |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::AwaitingFree);
+            |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::PendingFree);
         // A history may be recorded without some kinds of entries.
         let completes = notes.is_some() || self.completions > 0 || segments().any(waiting);
         let sum = |bytes: fn(&Segment) -> u64| segments().map(bytes).fold(0, u64::saturating_add);
@@ -262,7 +262,7 @@ impl DeviceSurvey {
             size: Some(block.size),
             requested: block.requested_size,
             stream: segment.stream,
-            pending: block.state == BlockState::AwaitingFree,
+            pending: block.state == BlockState::PendingFree,
         }));
     }
 

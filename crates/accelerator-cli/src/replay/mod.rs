@@ -10,4 +10,4 @@ pub(crate) use replayer::MEMORY_OF_ALLOCATION;
 pub use replayer::{Expandable, Outcome, ReplayError, Replayer};
 pub use setup::Setup;
 pub use summary::Summary;
-pub(crate) use summary::{grouped, percent};
+pub(crate) use summary::percent;

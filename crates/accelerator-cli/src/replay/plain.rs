@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use accelerator_core::{PoolKind, Snapshot};
+use accelerator_core::Snapshot;
 
 use super::replayer::Outcome;
 
@@ -70,10 +70,7 @@ impl<W: Write> PlainOutput<W> {
     ) -> io::Result<()> {
         writeln!(self.out, "@{line} snapshot")?;
         for (number, segment) in snapshot.segments.iter().enumerate() {
-            let pool = match segment.pool {
-                PoolKind::Small => "small",
-                PoolKind::Large => "large",
-            };
+            let pool = segment.pool.name();
             let expandable = if segment.expandable { " expandable" } else { "" };
             writeln!(
                 self.out,

@@ -1,7 +1,7 @@
 use std::fmt::Write;
 
 use accelerator_conformance::Controls;
-use accelerator_core::{Bytes, Statistics, memory_summary, printable};
+use accelerator_core::{Bytes, Statistics, grouped, memory_summary, printable};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::replayer::{Expandable, Outcome, Replayer};
@@ -103,11 +103,4 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
         0 => "-".to_owned(),
         _ => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
     }
-}
-
-/// A number with its thousands apart.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
-    groups.join(",")
 }

@@ -24,6 +24,13 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A number with its thousands apart: `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
 /// Reads a size as people write it: `16GiB`, `512 MiB`, `1.5G`, `4096`. Units are powers of 1,024.
 ///
 /// Answers `None` for anything else, a negative number and a size of 2⁶⁴ bytes or more.
@@ -61,6 +68,11 @@ mod tests {
         assert_eq!(Bytes(20 * MIB).to_string(), "20.00 MiB");
         assert_eq!(Bytes(16 * GIB).to_string(), "16.00 GiB");
         assert_eq!(Bytes(u64::MAX).to_string(), "16.00 EiB");
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

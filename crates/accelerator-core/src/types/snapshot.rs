@@ -74,4 +74,9 @@ impl BlockState {
             Self::Aliased => "active_aliased",
         }
     }
+
+    /// Whether a block has its bytes from here: it is allocated, or a stream still uses it.
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Allocated | Self::PendingFree)
+    }
 }

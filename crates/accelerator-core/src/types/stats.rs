@@ -65,6 +65,16 @@ pub enum PoolKind {
     Large,
 }
 
+impl PoolKind {
+    /// PyTorch's word for it: `segment_type`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Large => "large",
+        }
+    }
+}
+
 /// One quantity for both pools together and for each alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStat {

@@ -2,15 +2,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use accelerator_core::{
-    Device, DeviceProperties, History, HistoryAction, HistoryContext, HistoryEntry, PoolKind, SegmentSnapshot,
+    Device, DeviceProperties, History, HistoryAction, HistoryContext, HistoryEntry, SegmentSnapshot,
 };
 
 use super::place::Place;
 use super::settings::allocator_settings;
 use super::stack::Names;
 use crate::snapshot::{
-    Action, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, Segment,
-    SegmentType, TraceEntry,
+    Action, Block, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, Segment, TraceEntry,
 };
 
 impl MemorySnapshot {
@@ -69,12 +68,7 @@ fn segment_of(segment: &SegmentSnapshot, history: &History, places: &mut Places)
             address: block.address,
             size: block.size,
             requested_size: block.requested_size,
-            state: match block.state {
-                accelerator_core::BlockState::Allocated => BlockState::Allocated,
-                accelerator_core::BlockState::PendingFree => BlockState::AwaitingFree,
-                accelerator_core::BlockState::Inactive => BlockState::Inactive,
-                accelerator_core::BlockState::Aliased => BlockState::Aliased,
-            },
+            state: block.state,
             frames: places.of(context).frames,
         }
     });
@@ -86,10 +80,7 @@ fn segment_of(segment: &SegmentSnapshot, history: &History, places: &mut Places)
         active_size: segment.active_size,
         requested_size: segment.requested_size,
         stream: segment.stream.get().into(),
-        segment_type: match segment.pool {
-            PoolKind::Small => SegmentType::Small,
-            PoolKind::Large => SegmentType::Large,
-        },
+        segment_type: segment.pool,
         pool_id: (0, 0),
         is_expandable: segment.expandable,
         blocks: blocks.collect(),

@@ -8,8 +8,9 @@ use accelerator_core::Bytes;
 use super::profile::{Marker, Profile, Sample, Span};
 use super::segments::{MapBlock, MapSegment, Moment, scope};
 use crate::snapshot::{
-    Action, BlockState, DeviceNotes, MemorySnapshot, Note, NoteKind, Segment, SegmentType, TraceEntry,
+    Action, BlockState, DeviceNotes, MemorySnapshot, Note, NoteKind, PoolKind, Segment, TraceEntry,
 };
+use crate::tracker::MemoryUse;
 
 /// Requests are rounded up to a multiple of it; a history has only what was asked for.
 const ROUNDED_TO: u64 = 512;
@@ -72,7 +73,7 @@ impl State {
             state.reserved += i128::from(segment.total_size);
             let mut address = segment.address;
             for block in &segment.blocks {
-                if !matches!(block.state, BlockState::Inactive | BlockState::Aliased) {
+                if block.state.is_active() {
                     state.put(address, block.size, block.state, scope(&block.frames));
                 }
                 address = address.saturating_add(block.size);
@@ -129,7 +130,7 @@ impl State {
     fn add_segment(&mut self, entry: &TraceEntry) {
         self.reserved += i128::from(entry.size);
         // Only small segments are as small.
-        let pool = if entry.size <= 2 << 20 { SegmentType::Small } else { SegmentType::Large };
+        let pool = if entry.size <= 2 << 20 { PoolKind::Small } else { PoolKind::Large };
         let (stream, address) = (entry.stream, entry.address);
         let segment = MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() };
         self.segments.entry(entry.address).or_insert(segment);
@@ -146,7 +147,7 @@ impl State {
             Action::Alloc => {
                 self.put(entry.address, rounded(entry), BlockState::Allocated, scope(&entry.frames))
             }
-            Action::FreeRequested => self.turn(entry, BlockState::AwaitingFree),
+            Action::FreeRequested => self.turn(entry, BlockState::PendingFree),
             Action::FreeCompleted => drop(self.take(entry.address)),
             Action::SegmentAlloc => self.add_segment(entry),
             Action::SegmentFree => self.remove_segment(entry),
@@ -161,7 +162,7 @@ impl State {
             Action::Alloc => drop(self.take(entry.address)),
             Action::FreeRequested => self.turn(entry, BlockState::Allocated),
             Action::FreeCompleted => {
-                self.put(entry.address, rounded(entry), BlockState::AwaitingFree, scope(&entry.frames));
+                self.put(entry.address, rounded(entry), BlockState::PendingFree, scope(&entry.frames));
             }
             Action::SegmentAlloc => self.remove_segment(entry),
             Action::SegmentFree => self.add_segment(entry),
@@ -205,7 +206,7 @@ impl State {
         };
         let blocks = self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_home(**address));
         blocks.map(|(address, block)| MapSegment {
-            pool: SegmentType::Large,
+            pool: PoolKind::Large,
             stream: 0, // not told, and not shown
             address: *address,
             is_alias: true,
@@ -238,9 +239,11 @@ fn samples(state: &mut State, entries: &[TraceEntry]) -> Vec<Sample> {
         let sample = Sample {
             name: names.of(entry),
             time_us: entry.time_us,
-            allocated: bytes(state.allocated),
-            active: bytes(state.active),
-            reserved: bytes(state.reserved),
+            memory: MemoryUse {
+                allocated: bytes(state.allocated),
+                active: bytes(state.active),
+                reserved: bytes(state.reserved),
+            },
         };
         state.undo(entry);
         sample

@@ -13,4 +13,4 @@ pub(crate) use bins::{grid, size_bins};
 pub(crate) use outline::outline;
 pub use profile::{Largest, Marker, Profile, Sample, Series, Span};
 pub use segments::{MapBlock, MapSegment, Moment};
-pub(crate) use text::{grouped, power};
+pub(crate) use text::power;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use super::segments::Moment;
 use crate::snapshot::BlockState;
+use crate::tracker::MemoryUse;
 
 /// The memory of one device over some time.
 #[derive(Clone, Debug, Default)]
@@ -39,12 +40,8 @@ pub struct Sample {
     pub name: Arc<str>,
     /// When it was over, in microseconds from any start; 0 in all samples: not known.
     pub time_us: i64,
-    /// Bytes of blocks that are allocated.
-    pub allocated: u64,
-    /// Those, and what streams still use.
-    pub active: u64,
-    /// Bytes held from the driver.
-    pub reserved: u64,
+    /// What was in use then.
+    pub memory: MemoryUse,
 }
 
 /// A named place: ahead of the operator with this number, from 0.
@@ -84,7 +81,7 @@ pub struct Largest {
 
 /// One of the three curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "as in Sample")]
+#[expect(missing_docs, reason = "as in MemoryUse")]
 pub enum Series {
     Allocated,
     Active,
@@ -107,9 +104,9 @@ impl Series {
     /// Its value.
     pub const fn of(self, sample: &Sample) -> u64 {
         match self {
-            Self::Allocated => sample.allocated,
-            Self::Active => sample.active,
-            Self::Reserved => sample.reserved,
+            Self::Allocated => sample.memory.allocated,
+            Self::Active => sample.memory.active,
+            Self::Reserved => sample.memory.reserved,
         }
     }
 }
@@ -122,13 +119,13 @@ impl Profile {
     }
 
     pub(crate) fn allocated_before(&self) -> u64 {
-        let first = self.samples.first().map_or(0, |sample| sample.allocated);
+        let first = self.samples.first().map_or(0, |sample| sample.memory.allocated);
         self.allocated_before.unwrap_or(first)
     }
 
     /// Whether nothing ever awaited its free.
     pub(crate) fn is_active_allocated(&self) -> bool {
-        self.samples.iter().all(|sample| sample.active == sample.allocated)
+        self.samples.iter().all(|sample| sample.memory.active == sample.memory.allocated)
     }
 
     /// The number of the moment at which the most is allocated, of those that there are.
@@ -202,8 +199,8 @@ impl Profile {
         let mut by_name = HashMap::<&str, Largest>::new();
         let mut before = self.allocated_before();
         for (call, sample) in self.samples.iter().enumerate() {
-            let added = sample.allocated.saturating_sub(before);
-            before = sample.allocated;
+            let added = sample.memory.allocated.saturating_sub(before);
+            before = sample.memory.allocated;
             if added == 0 {
                 continue;
             }
@@ -231,9 +228,7 @@ mod tests {
         let sample = |&(name, time_us, allocated): &(&str, i64, u64)| Sample {
             name: name.into(),
             time_us,
-            allocated,
-            active: allocated,
-            reserved: allocated,
+            memory: MemoryUse { allocated, active: allocated, reserved: allocated },
         };
         Profile { samples: samples.iter().map(sample).collect(), ..Profile::default() }
     }

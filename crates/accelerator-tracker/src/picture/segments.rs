@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use accelerator_core::{BlockState as CoreState, PoolKind, Snapshot};
+use accelerator_core::{SegmentSnapshot, Snapshot};
 
-use crate::snapshot::{self, BlockState, SegmentType};
+use crate::snapshot::{self, BlockState, PoolKind};
 
 /// The segments of a device at one moment.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapSegment {
     /// The pool that it serves.
-    pub pool: SegmentType,
+    pub pool: PoolKind,
     /// The stream that it serves.
     pub stream: u64,
     /// Where it starts.
@@ -56,23 +56,13 @@ impl MapSegment {
 
     /// The segments of an allocator; `scope` tells what made the block at an address.
     pub fn of(snapshot: &Snapshot, scope: impl Fn(u64) -> Arc<str>) -> Vec<Self> {
-        let segment = |segment: &accelerator_core::SegmentSnapshot, is_alias| {
+        let segment = |segment: &SegmentSnapshot, is_alias| {
             let blocks = segment.blocks.iter().map(|block| {
-                let state = match block.state {
-                    CoreState::Allocated => BlockState::Allocated,
-                    CoreState::PendingFree => BlockState::AwaitingFree,
-                    CoreState::Inactive => BlockState::Inactive,
-                    CoreState::Aliased => BlockState::Aliased,
-                };
-                let scope = if has_scope(state) { scope(block.address) } else { Arc::default() };
-                MapBlock { size: block.size, state, scope }
+                let scope = if block.state.is_active() { scope(block.address) } else { Arc::default() };
+                MapBlock { size: block.size, state: block.state, scope }
             });
-            let pool = match segment.pool {
-                PoolKind::Small => SegmentType::Small,
-                PoolKind::Large => SegmentType::Large,
-            };
-            let stream = segment.stream.get().into();
-            Self { pool, stream, address: segment.address, is_alias, blocks: blocks.collect() }
+            let SegmentSnapshot { pool, stream, address, .. } = *segment;
+            Self { pool, stream: stream.get().into(), address, is_alias, blocks: blocks.collect() }
         };
         let segments = snapshot.segments.iter().map(|own| segment(own, false));
         segments.chain(snapshot.aliases.iter().map(|alias| segment(alias, true))).collect()
@@ -80,17 +70,12 @@ impl MapSegment {
 
     pub(super) fn new(segment: &snapshot::Segment, is_alias: bool) -> Self {
         let blocks = segment.blocks.iter().map(|block| {
-            let scope = if has_scope(block.state) { scope(&block.frames) } else { Arc::default() };
+            let scope = if block.state.is_active() { scope(&block.frames) } else { Arc::default() };
             MapBlock { size: block.size, state: block.state, scope }
         });
         let snapshot::Segment { segment_type: pool, stream, address, .. } = *segment;
         Self { pool, stream, address, is_alias, blocks: blocks.collect() }
     }
-}
-
-/// Whether it is a block that somebody made.
-fn has_scope(state: BlockState) -> bool {
-    !matches!(state, BlockState::Inactive | BlockState::Aliased)
 }
 
 /// What made a block: the scope of a tracker, where one was open, or the innermost call.

@@ -4,13 +4,6 @@ pub(crate) fn power(power: u32) -> String {
     format!("{} {}", 1u64 << (power % 10), UNITS[(power / 10).min(6) as usize])
 }
 
-/// A number with its thousands apart.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
-    groups.join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,9 +8,7 @@ impl Profile {
         let sample = |operator: &OperatorStats| Sample {
             name: operator.name.as_str().into(),
             time_us: operator.time.map_or(0, |time| time.as_micros().try_into().unwrap_or(i64::MAX)),
-            allocated: operator.memory.allocated,
-            active: operator.memory.active,
-            reserved: operator.memory.reserved,
+            memory: operator.memory,
         };
         let marker =
             |marker: &tracker::Marker| Marker { name: marker.name.as_str().into(), call: marker.position };

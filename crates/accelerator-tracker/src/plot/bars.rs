@@ -1,9 +1,9 @@
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
-use crate::picture::{Largest, Profile, Series, grouped, power, size_bins};
+use crate::picture::{Largest, Profile, Series, power, size_bins};
 
 const BAR: i32 = 24;
 const HEAD: i32 = 74;

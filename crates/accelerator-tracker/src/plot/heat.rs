@@ -1,9 +1,10 @@
+use accelerator_core::grouped;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
 use super::bars::{compact, nothing};
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
-use crate::picture::{Profile, grid, grouped, power};
+use crate::picture::{Profile, grid, power};
 
 const ROW: i32 = 24;
 const HEAD: i32 = 108;

@@ -1,12 +1,12 @@
 use crate::picture::{MapBlock, MapSegment};
-use crate::snapshot::SegmentType;
+use crate::snapshot::PoolKind;
 
 /// The segments of one pool and stream, or all second addresses, laid out in rows at one scale.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
     /// Whether it is second addresses, whose memory is in other groups.
     pub(super) is_alias: bool,
-    pub(super) pool: SegmentType,
+    pub(super) pool: PoolKind,
     /// `None`: of several streams.
     pub(super) stream: Option<u64>,
     pub(super) segments: Vec<&'a MapSegment>,
@@ -44,7 +44,7 @@ fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>)
     let order = |segment: &&MapSegment| {
         (
             segment.is_alias,
-            segment.pool == SegmentType::Small,
+            segment.pool == PoolKind::Small,
             stream(segment),
             std::cmp::Reverse(segment.size()),
             segment.address,
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::snapshot::BlockState;
 
-    fn segment(pool: SegmentType, stream: u64, size: u64) -> MapSegment {
+    fn segment(pool: PoolKind, stream: u64, size: u64) -> MapSegment {
         let block = MapBlock { size, state: BlockState::Allocated, scope: Arc::default() };
         MapSegment { pool, stream, address: size, is_alias: false, blocks: vec![block] }
     }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn every_segment_has_its_place() {
         let sizes = [5, 1, 9, 3, 3, 7, 2];
-        let segments: Vec<_> = sizes.iter().map(|size| segment(SegmentType::Large, 0, *size)).collect();
+        let segments: Vec<_> = sizes.iter().map(|size| segment(PoolKind::Large, 0, *size)).collect();
         let groups = groups(&segments, 3);
         assert_eq!(groups.len(), 1);
         assert_eq!((groups[0].row_bytes, groups[0].reserved()), (10, 30));
@@ -124,14 +124,14 @@ mod tests {
 
     #[test]
     fn pools_and_streams_are_apart_unless_they_are_many() {
-        let some = [(SegmentType::Small, 0), (SegmentType::Large, 1), (SegmentType::Large, 0)];
+        let some = [(PoolKind::Small, 0), (PoolKind::Large, 1), (PoolKind::Large, 0)];
         let some: Vec<_> = some.iter().map(|(pool, stream)| segment(*pool, *stream, 4)).collect();
         let order = groups(&some, 4).iter().map(|group| (group.pool, group.stream)).collect::<Vec<_>>();
         assert_eq!(
             order,
-            [(SegmentType::Large, Some(0)), (SegmentType::Large, Some(1)), (SegmentType::Small, Some(0))]
+            [(PoolKind::Large, Some(0)), (PoolKind::Large, Some(1)), (PoolKind::Small, Some(0))]
         );
-        let many: Vec<_> = (0..50).map(|stream| segment(SegmentType::Large, stream, 4)).collect();
+        let many: Vec<_> = (0..50).map(|stream| segment(PoolKind::Large, stream, 4)).collect();
         assert_eq!(groups(&many, 4).len(), 1);
         assert!(groups(&[], 4).is_empty());
     }

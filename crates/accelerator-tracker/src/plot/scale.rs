@@ -1,4 +1,4 @@
-use crate::picture::grouped;
+use accelerator_core::grouped;
 
 /// What an axis counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 
@@ -9,8 +9,8 @@ use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::palette::Palette;
 use super::rows::{Group, Piece, groups};
 use super::{ColorBy, PlotError};
-use crate::picture::{MapBlock, MapSegment, Profile, Series, grouped};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::picture::{MapBlock, MapSegment, Profile, Series};
+use crate::snapshot::{BlockState, PoolKind};
 
 const ROW: i32 = 22;
 const GAP: i32 = 5;
@@ -99,8 +99,8 @@ fn headline(group: &Group<'_>) -> String {
         );
     }
     let pool = match group.pool {
-        SegmentType::Large => "Large pool",
-        SegmentType::Small => "Small pool",
+        PoolKind::Large => "Large pool",
+        PoolKind::Small => "Small pool",
     };
     let stream = group.stream.map_or("all streams".to_owned(), |stream| format!("stream {stream}"));
     let allocated = group.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
@@ -174,12 +174,8 @@ struct Coloring<'a> {
 
 impl<'a> Coloring<'a> {
     fn new(segments: &'a [MapSegment], by: ColorBy, palette: &'static Palette) -> Self {
-        let blocks = || {
-            segments
-                .iter()
-                .flat_map(|segment| &segment.blocks)
-                .filter(|block| !matches!(block.state, BlockState::Inactive | BlockState::Aliased))
-        };
+        let blocks =
+            || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.state.is_active());
         let largest = blocks().map(|block| block.size).max().unwrap_or(1);
         let mut coloring =
             Self { by, palette, scopes: HashMap::new(), largest, legend: Vec::new(), apart: true };
@@ -196,7 +192,7 @@ impl<'a> Coloring<'a> {
             ColorBy::State => {
                 coloring.legend = vec![
                     state(BlockState::Allocated, "allocated"),
-                    state(BlockState::AwaitingFree, "freed, in use by a stream"),
+                    state(BlockState::PendingFree, "freed, in use by a stream"),
                     free,
                 ];
             }
@@ -232,7 +228,7 @@ impl<'a> Coloring<'a> {
     }
 
     fn color(&self, block: &MapBlock) -> RGBColor {
-        if matches!(block.state, BlockState::Inactive | BlockState::Aliased) {
+        if !block.state.is_active() {
             return self.by_state(block.state);
         }
         match self.by {
@@ -254,7 +250,7 @@ impl<'a> Coloring<'a> {
     fn by_state(&self, state: BlockState) -> RGBColor {
         match state {
             BlockState::Allocated => self.palette.series(Series::Allocated),
-            BlockState::AwaitingFree => self.palette.series(Series::Active),
+            BlockState::PendingFree => self.palette.series(Series::Active),
             BlockState::Inactive => self.palette.free,
             BlockState::Aliased => self.palette.aliased,
         }

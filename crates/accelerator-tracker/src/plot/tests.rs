@@ -10,7 +10,8 @@ use super::font::{FAMILY, register};
 use super::palette::Palette;
 use super::*;
 use crate::picture::{MapBlock, MapSegment, Marker, Moment, Sample, Span};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::snapshot::{BlockState, PoolKind};
+use crate::tracker::MemoryUse;
 
 const NAMES: [&str; 4] = [
     "transformer.h.11.mlp.c_proj.forward.aten::addmm_117",
@@ -26,17 +27,15 @@ fn profile(count: usize, markers: usize) -> Profile {
     let sample = |at| Sample {
         name: name(at),
         time_us: 1 + 37 * at as i64,
-        allocated: value(at),
-        active: value(at) + 4_096,
-        reserved: 8 << 30,
+        memory: MemoryUse { allocated: value(at), active: value(at) + 4_096, reserved: 8 << 30 },
     };
     let block = |size: u64| MapBlock {
         size,
-        state: [BlockState::Allocated, BlockState::Inactive, BlockState::AwaitingFree][size as usize % 3],
+        state: [BlockState::Allocated, BlockState::Inactive, BlockState::PendingFree][size as usize % 3],
         scope: name(size as usize),
     };
     let segment = |number: usize| MapSegment {
-        pool: if number.is_multiple_of(2) { SegmentType::Large } else { SegmentType::Small },
+        pool: if number.is_multiple_of(2) { PoolKind::Large } else { PoolKind::Small },
         stream: number as u64 % 5,
         address: number as u64,
         is_alias: false,
@@ -145,7 +144,7 @@ fn second_addresses_are_shown_apart() {
     const MIB: u64 = 1 << 20;
     let block = |state| MapBlock { size: 3 * MIB, state, scope: "op".into() };
     let segment = |is_alias, blocks: &[BlockState]| MapSegment {
-        pool: SegmentType::Large,
+        pool: PoolKind::Large,
         stream: 0,
         address: 512,
         is_alias,
@@ -187,7 +186,7 @@ fn second_addresses_are_shown_apart() {
 fn sizes_stay_bounded_and_peaks_stay() {
     let mut profile = profile(100_000, 5_000);
     // A single sample goes up to what is reserved all along.
-    profile.samples[77_777].allocated = 8 << 30;
+    profile.samples[77_777].memory.allocated = 8 << 30;
     for (name, _, svg) in pictures(&profile) {
         assert!(svg.len() < 400_000, "{name}: {}", svg.len());
     }

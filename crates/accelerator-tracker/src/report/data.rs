@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::html::shortened;
 use crate::picture::{Largest, MapBlock, MapSegment, Moment, Profile, Series, outline};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::snapshot::{BlockState, PoolKind};
 
 /// Columns in which the extremes stay. More than a screen has are no use.
 const COLUMNS: u64 = 600;
@@ -92,15 +92,16 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     let mut shown = Samples::default();
     for call in chosen(profile, times) {
         let sample = &profile.samples[call];
-        let before =
-            call.checked_sub(1).map_or(profile.allocated_before(), |call| profile.samples[call].allocated);
+        let before = call
+            .checked_sub(1)
+            .map_or(profile.allocated_before(), |call| profile.samples[call].memory.allocated);
         shown.call.push(call);
         shown.time.push(times[call]);
         shown.name.push(names.number(&sample.name));
-        shown.added.push(i128::from(sample.allocated) - i128::from(before));
-        shown.allocated.push(sample.allocated);
-        shown.active.push(sample.active);
-        shown.reserved.push(sample.reserved);
+        shown.added.push(i128::from(sample.memory.allocated) - i128::from(before));
+        shown.allocated.push(sample.memory.allocated);
+        shown.active.push(sample.memory.active);
+        shown.reserved.push(sample.memory.reserved);
     }
     shown
 }
@@ -150,7 +151,7 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     let block = |block: &MapBlock, names: &mut Names| {
         let state = match block.state {
             BlockState::Allocated => 0,
-            BlockState::AwaitingFree => 1,
+            BlockState::PendingFree => 1,
             BlockState::Inactive => 2,
             BlockState::Aliased => 3,
         };
@@ -158,7 +159,7 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     };
     let mut segment = |(segment, blocks): (&&MapSegment, &Vec<MapBlock>)| {
         let blocks = blocks.iter().map(|one| block(one, names)).collect();
-        let kind = if segment.is_alias { 2 } else { u8::from(segment.pool == SegmentType::Small) };
+        let kind = if segment.is_alias { 2 } else { u8::from(segment.pool == PoolKind::Small) };
         (kind, segment.stream, format!("{:#x}", segment.address), blocks)
     };
     let segments = segments.iter().zip(&blocks).map(&mut segment).collect();

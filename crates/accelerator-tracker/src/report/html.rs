@@ -1,4 +1,4 @@
-use accelerator_core::printable;
+use crate::file;
 
 /// Names come from files: whatever is in them is text.
 pub(super) fn escape(text: &str) -> String {
@@ -24,8 +24,5 @@ pub(super) fn breakable(name: &str) -> String {
 
 /// A name that can be shown, and does not fill the page.
 pub(super) fn shortened(name: &str) -> String {
-    const LONGEST: usize = 300;
-    let end = name.char_indices().nth(LONGEST).map_or(name.len(), |(end, _)| end);
-    let rest = if end < name.len() { "…" } else { "" };
-    printable(&name[..end]) + rest
+    file::shortened(name, 300)
 }

@@ -6,11 +6,11 @@ mod tables;
 
 use std::path::Path;
 
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 
 use self::html::escape;
 use crate::file::{FileError, write_whole};
-use crate::picture::{Profile, Series, grouped};
+use crate::picture::{Profile, Series};
 
 /// Writes the page to a file, which is whole or not there.
 ///

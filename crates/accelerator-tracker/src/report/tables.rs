@@ -1,8 +1,8 @@
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 
 use super::html::{breakable, escape};
-use crate::picture::{MapSegment, Profile, grid, grouped, power, size_bins};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::picture::{MapSegment, Profile, grid, power, size_bins};
+use crate::snapshot::BlockState;
 
 /// Rows of the longest tables.
 const MOST_OPERATORS: usize = 30;
@@ -123,10 +123,7 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
     let rows: String = sorted[..shown]
         .iter()
         .map(|segment| {
-            let pool = match segment.pool {
-                SegmentType::Small => "small",
-                SegmentType::Large => "large",
-            };
+            let pool = segment.pool.name();
             format!(
                 "<tr><td class=\"number\">{:#x}</td><td>{pool}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
                  <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",

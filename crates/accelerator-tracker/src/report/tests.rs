@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::picture::{MapBlock, MapSegment, Marker, Moment, Sample, Span};
-use crate::snapshot::{BlockState, SegmentType};
+use crate::snapshot::{BlockState, PoolKind};
+use crate::tracker::MemoryUse;
 
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\"'&\u{202e}<!--";
 
@@ -13,9 +14,7 @@ fn profile(count: usize) -> Profile {
     let sample = |at: usize| Sample {
         name: format!("{HOSTILE}{}", at % 97).into(),
         time_us: 5 * at as i64,
-        allocated: value(at),
-        active: value(at) + 512,
-        reserved: 9 << 30,
+        memory: MemoryUse { allocated: value(at), active: value(at) + 512, reserved: 9 << 30 },
     };
     let block = |at: usize| MapBlock {
         size: 512 * (1 + at as u64 % 9),
@@ -23,7 +22,7 @@ fn profile(count: usize) -> Profile {
         scope: HOSTILE.into(),
     };
     let segment = |number: usize| MapSegment {
-        pool: SegmentType::Large,
+        pool: PoolKind::Large,
         stream: 0,
         address: number as u64,
         is_alias: false,
@@ -72,7 +71,7 @@ fn the_page_needs_nothing_else() {
 #[test]
 fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks() {
     let mut profile = profile(100_000);
-    profile.samples[54_321].allocated = 8 << 30;
+    profile.samples[54_321].memory.allocated = 8 << 30;
     let page = html(&profile);
     assert!(page.len() < 3 << 20, "{}", page.len());
     let data = data(&page);
@@ -85,7 +84,7 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
     assert_eq!(allocated[at], 8 << 30);
     assert_eq!(
         added[at],
-        (8 << 30) - profile.samples[54_320].allocated as i64,
+        (8 << 30) - profile.samples[54_320].memory.allocated as i64,
         "against its neighbour, shown or not"
     );
     assert!(calls.is_sorted_by(|a, b| a < b) && calls[0] == 0 && *calls.last().unwrap() == 99_999);
@@ -122,9 +121,7 @@ fn tables_say_what_the_pictures_show() {
     let sample = |name: &str, allocated| Sample {
         name: name.into(),
         time_us: 0,
-        allocated,
-        active: allocated,
-        reserved: 20 << 20,
+        memory: MemoryUse { allocated, active: allocated, reserved: 20 << 20 },
     };
     profile.allocated_before = Some(0);
     profile.samples = vec![sample("a.mm_0", 3 << 20), sample("a.add_0", 15 << 20), sample("free", 1 << 20)];

@@ -9,14 +9,13 @@ mod read;
 mod settings;
 mod types;
 mod visit;
-mod within;
 mod write;
 
+pub use read::Collector;
 pub use types::{
     Action, Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind,
-    PoolId, Segment, SegmentType, Setting, TraceEntry,
+    PoolId, PoolKind, Segment, Setting, TraceEntry,
 };
 pub use visit::{SnapshotVisitor, Stop, visit, visit_with};
-pub use within::Within;
 
 pub use crate::file::FileError;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::fields::{Fields, Wrong};
 use super::frames::FrameTable;
 use super::settings;
-use super::types::{
-    Action, Annotation, Block, BlockState, PoolId, Segment, SegmentType, Setting, TraceEntry,
-};
+use super::types::{Action, Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceEntry};
 use super::write::ALIASED;
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Value, View};
@@ -61,7 +59,7 @@ impl Parts {
         let sum = |wanted: fn(&Block) -> bool, size: fn(&Block) -> u64| {
             blocks.iter().filter(|block| wanted(block)).map(size).fold(0, u64::saturating_add)
         };
-        let active = |block: &Block| !matches!(block.state, BlockState::Inactive | BlockState::Aliased);
+        let active = |block: &Block| block.state.is_active();
         let small = total_size <= SMALL_SEGMENT;
         Ok(Segment {
             device: found.device,
@@ -73,11 +71,7 @@ impl Parts {
             active_size: found.active_size.unwrap_or_else(|| sum(active, |block| block.size)),
             requested_size: found.requested_size.unwrap_or_else(|| sum(active, |block| block.requested_size)),
             stream: found.stream,
-            segment_type: found.segment_type.unwrap_or(if small {
-                SegmentType::Small
-            } else {
-                SegmentType::Large
-            }),
+            segment_type: found.segment_type.unwrap_or(if small { PoolKind::Small } else { PoolKind::Large }),
             pool_id: found.pool_id,
             is_expandable: found.is_expandable,
             frames,
@@ -193,7 +187,7 @@ struct SegmentFields {
     active_size: Option<u64>,
     requested_size: Option<u64>,
     stream: u64,
-    segment_type: Option<SegmentType>,
+    segment_type: Option<PoolKind>,
     pool_id: PoolId,
     is_expandable: bool,
     frames: Option<Value>,
@@ -212,8 +206,8 @@ impl SegmentFields {
             "stream" => self.stream = fields.unsigned(key, value)?,
             "segment_type" => {
                 self.segment_type = Some(match &**fields.text(key, value)? {
-                    "small" => SegmentType::Small,
-                    "large" => SegmentType::Large,
+                    "small" => PoolKind::Small,
+                    "large" => PoolKind::Large,
                     other => return Err(fields.wrong(format!("`{}` is no `segment_type`", excerpt(other)))),
                 });
             }
@@ -230,7 +224,7 @@ impl SegmentFields {
 fn block_state(fields: Fields, key: &str, value: View<'_>) -> Result<BlockState, Wrong> {
     match &**fields.text(key, value)? {
         "active_allocated" => Ok(BlockState::Allocated),
-        "active_awaiting_free" | "active_pending_free" => Ok(BlockState::AwaitingFree),
+        "active_awaiting_free" | "active_pending_free" => Ok(BlockState::PendingFree),
         "inactive" => Ok(BlockState::Inactive),
         other => Err(fields.wrong(format!("`{}` is no state of a block", excerpt(other)))),
     }

@@ -1,15 +1,12 @@
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::fields::Wrong;
-use super::passing::{End, Passing};
 use super::types::{Annotation, DeviceNotes, MemorySnapshot, Segment, Setting, TraceEntry};
-use super::visit::{SnapshotVisitor, Stop};
-use super::within::Within;
-use crate::file::{FileError, seems_to_be};
-use crate::limits::Limits;
-use crate::pickle::{self, Halt, PickleError, ReadError};
+use super::visit::{SnapshotVisitor, Stop, visit_with};
+use crate::file::FileError;
+use crate::limits::{Budget, LimitError, Limits};
 
 const BUFFER: usize = 1 << 18;
 
@@ -30,80 +27,87 @@ impl MemorySnapshot {
     pub fn read_with(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;
-        let mut snapshot = Self::default();
-        let mut within = Within::new(&mut snapshot, limits);
-        visit_file(BufReader::with_capacity(BUFFER, file), path, &mut within, limits)?;
-        Ok(snapshot)
+        let mut collector = Collector::new(limits);
+        visit_with(BufReader::with_capacity(BUFFER, file), path, &mut collector, limits)?;
+        Ok(collector.snapshot)
     }
 }
 
-impl SnapshotVisitor for MemorySnapshot {
+/// Collects a snapshot as it is visited, as long as it fits into the memory that it may take.
+pub struct Collector {
+    /// What was visited so far.
+    pub snapshot: MemorySnapshot,
+    budget: Budget,
+}
+
+impl Collector {
+    /// One that has nothing yet.
+    pub fn new(limits: Limits) -> Self {
+        Self { snapshot: MemorySnapshot::default(), budget: Budget::new(limits.memory) }
+    }
+
+    /// Counts a text, unless others have it too: then it was counted with the first of them.
+    fn text(&mut self, text: &Arc<str>) -> Result<(), LimitError> {
+        const OF_PICKLE_AND_PART: usize = 2;
+        let is_first = Arc::strong_count(text) <= OF_PICKLE_AND_PART;
+        if is_first { self.budget.charge(text.len() as u64) } else { Ok(()) }
+    }
+
+    fn setting_text(&mut self, setting: &Setting) -> Result<(), LimitError> {
+        match setting {
+            Setting::Text(text) => self.text(text),
+            Setting::Flag(_) | Setting::Integer(_) | Setting::Real(_) | Setting::Table(_) => Ok(()),
+        }
+    }
+
+    fn blocks(&mut self, segment: &Segment) -> Result<(), LimitError> {
+        self.budget.charge(size_of_val(&*segment.blocks) as u64)
+    }
+}
+
+/// Notes and settings are few, and their texts are counted where they are read.
+impl SnapshotVisitor for Collector {
     fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
-        self.notes.push(notes);
+        self.snapshot.notes.push(notes);
         Ok(())
     }
 
     fn setting(&mut self, name: &str, setting: Setting) -> Result<(), Stop> {
-        self.settings.push((name.to_owned(), setting));
+        self.snapshot.settings.push((name.to_owned(), setting));
         Ok(())
     }
 
     fn annotation(&mut self, annotation: Annotation) -> Result<(), Stop> {
-        self.annotations.push(annotation);
-        Ok(())
+        self.text(&annotation.stage)?;
+        self.text(&annotation.name)?;
+        Ok(self.budget.push(&mut self.snapshot.annotations, annotation)?)
     }
 
     fn segment(&mut self, segment: Segment) -> Result<(), Stop> {
-        self.segments.push(segment);
-        Ok(())
+        self.blocks(&segment)?;
+        Ok(self.budget.push(&mut self.snapshot.segments, segment)?)
     }
 
     fn alias(&mut self, alias: Segment) -> Result<(), Stop> {
-        self.aliases.push(alias);
-        Ok(())
+        self.blocks(&alias)?;
+        Ok(self.budget.push(&mut self.snapshot.aliases, alias)?)
     }
 
     fn history(&mut self, _: u32) -> Result<(), Stop> {
-        self.device_traces.push(Vec::new());
-        Ok(())
+        Ok(self.budget.push(&mut self.snapshot.device_traces, Vec::new())?)
     }
 
     fn entry(&mut self, _: u32, entry: TraceEntry) -> Result<(), Stop> {
-        if let Some(history) = self.device_traces.last_mut() {
-            history.push(entry);
+        self.text(&entry.user_metadata)?;
+        self.text(&entry.compile_context)?;
+        for (key, value) in &entry.other {
+            self.text(key)?;
+            self.setting_text(value)?;
         }
-        Ok(())
-    }
-}
-
-pub(super) fn visit_file(
-    mut reader: impl BufRead,
-    path: &Path,
-    visitor: &mut impl SnapshotVisitor,
-    limits: Limits,
-) -> Result<(), FileError> {
-    let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
-    if let Some(what) = seems_to_be(start) {
-        return Err(FileError::content(path, 0, format!("no snapshot: the file seems to be {what}")));
-    }
-    if !pickle::begins(start) {
-        return Err(FileError::content(path, 0, "no snapshot: the file is no pickle of a dict or list"));
-    }
-    let mut passing = Passing::new(visitor);
-    let ended = match pickle::stream(reader, &mut passing, limits) {
-        Ok((mut heap, root)) => passing.rest(&mut heap, root),
-        Err(ReadError::Stop(end)) => Err(Halt::Stop(end)),
-        Err(ReadError::Pickle(source)) => return Err(FileError::Pickle { path: path.to_owned(), source }),
-    };
-    match ended {
-        Ok(()) => Ok(()),
-        Err(Halt::Stop(End::Wrong(Wrong { offset, reason }))) => {
-            Err(FileError::content(path, offset, reason))
-        }
-        Err(Halt::Stop(End::Visitor(source))) => Err(FileError::Stopped { path: path.to_owned(), source }),
-        Err(Halt::Fault(fault)) => {
-            let source = PickleError { offset: 0, fault };
-            Err(FileError::Pickle { path: path.to_owned(), source })
+        self.budget.charge((entry.other.capacity() * size_of::<(Arc<str>, Setting)>()) as u64)?;
+        match self.snapshot.device_traces.last_mut() {
+            Some(history) => Ok(self.budget.push(history, entry)?),
+            None => Ok(()),
         }
     }
 }

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+pub use accelerator_core::{BlockState, PoolKind};
+
 /// What the allocators of a process held at one moment, and what had happened in them before. PyTorch: the dictionary of
 /// `torch.cuda.memory._snapshot`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,8 +50,8 @@ pub struct Segment {
     pub requested_size: u64,
     /// The stream that its blocks serve: a number here, PyTorch's is a handle.
     pub stream: u64,
-    /// The pool that its blocks serve.
-    pub segment_type: SegmentType,
+    /// The pool that its blocks serve. PyTorch: `segment_type`.
+    pub segment_type: PoolKind,
     /// The private pool that it belongs to; zeros: none.
     pub pool_id: PoolId,
     /// Whether it is pages of an expandable segment.
@@ -58,14 +60,6 @@ pub struct Segment {
     pub frames: Frames,
     /// Its blocks by address; together they are the segment.
     pub blocks: Vec<Block>,
-}
-
-/// PyTorch: `segment_type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "PyTorch's words")]
-pub enum SegmentType {
-    Small,
-    Large,
 }
 
 /// PyTorch: `segment_pool_id`, `pool_id`.
@@ -84,20 +78,6 @@ pub struct Block {
     pub state: BlockState,
     /// Where it was allocated, innermost first.
     pub frames: Frames,
-}
-
-/// What a block is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BlockState {
-    /// `active_allocated`.
-    Allocated,
-    /// Freed, but a stream that used it has not come past its use: `active_awaiting_free`, in other files
-    /// `active_pending_free`.
-    AwaitingFree,
-    /// `inactive`.
-    Inactive,
-    /// In use by a block of [`MemorySnapshot::aliases`]: `active_allocated` for PyTorch's tools.
-    Aliased,
 }
 
 /// One entry of a history. PyTorch: an element of `device_traces`.

@@ -1,10 +1,12 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use super::read::visit_file;
+use super::fields::Wrong;
+use super::passing::{End, Passing};
 use super::types::{Annotation, DeviceNotes, Segment, Setting, TraceEntry};
-use crate::file::FileError;
+use crate::file::{FileError, seems_to_be};
 use crate::limits::Limits;
+use crate::pickle::{self, Halt, PickleError, ReadError};
 
 /// Why a visitor stops.
 pub type Stop = Box<dyn std::error::Error + Send + Sync>;
@@ -90,10 +92,34 @@ pub fn visit(
 /// # Errors
 /// As [`visit`].
 pub fn visit_with(
-    reader: impl BufRead,
+    mut reader: impl BufRead,
     name: impl AsRef<Path>,
     visitor: &mut impl SnapshotVisitor,
     limits: Limits,
 ) -> Result<(), FileError> {
-    visit_file(reader, name.as_ref(), visitor, limits)
+    let path = name.as_ref();
+    let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
+    if let Some(what) = seems_to_be(start) {
+        return Err(FileError::content(path, 0, format!("no snapshot: the file seems to be {what}")));
+    }
+    if !pickle::begins(start) {
+        return Err(FileError::content(path, 0, "no snapshot: the file is no pickle of a dict or list"));
+    }
+    let mut passing = Passing::new(visitor);
+    let ended = match pickle::stream(reader, &mut passing, limits) {
+        Ok((mut heap, root)) => passing.rest(&mut heap, root),
+        Err(ReadError::Stop(end)) => Err(Halt::Stop(end)),
+        Err(ReadError::Pickle(source)) => return Err(FileError::Pickle { path: path.to_owned(), source }),
+    };
+    match ended {
+        Ok(()) => Ok(()),
+        Err(Halt::Stop(End::Wrong(Wrong { offset, reason }))) => {
+            Err(FileError::content(path, offset, reason))
+        }
+        Err(Halt::Stop(End::Visitor(source))) => Err(FileError::Stopped { path: path.to_owned(), source }),
+        Err(Halt::Fault(fault)) => {
+            let source = PickleError { offset: 0, fault };
+            Err(FileError::Pickle { path: path.to_owned(), source })
+        }
+    }
 }

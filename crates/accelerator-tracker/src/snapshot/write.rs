@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::types::{
-    Action, Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, SegmentType,
-    Setting, TraceEntry,
+    Action, Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, Setting,
+    TraceEntry,
 };
 use super::{notes, settings};
 use crate::file::{FileError, write_whole};
@@ -118,13 +118,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
         self.number("active_size", *active_size)?;
         self.number("requested_size", *requested_size)?;
         self.number("stream", *stream)?;
-        self.text(
-            "segment_type",
-            match segment_type {
-                SegmentType::Small => "small",
-                SegmentType::Large => "large",
-            },
-        )?;
+        self.text("segment_type", segment_type.name())?;
         self.pool("segment_pool_id", *pool_id)?;
         self.out.text("is_expandable")?;
         self.out.flag(*is_expandable)?;
@@ -143,7 +137,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
             "state",
             match state {
                 BlockState::Allocated | BlockState::Aliased => "active_allocated",
-                BlockState::AwaitingFree => "active_awaiting_free",
+                BlockState::PendingFree => "active_awaiting_free",
                 BlockState::Inactive => "inactive",
             },
         )?;

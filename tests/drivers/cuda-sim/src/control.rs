@@ -3,14 +3,14 @@
 
 use std::ffi::{CStr, c_char};
 
-use sim_engine::{Planned, Random, out};
+use sim_engine::{Planned, out};
 
 use crate::code::Code;
 use crate::state::{Driver, Handle, Session};
 
 sim_engine::controls! { [Driver]
     /// Starts the generator anew that chooses among permitted orders.
-    fn cuda_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random = Random::new(seed);
+    fn cuda_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random.seed(seed);
     /// Makes a call from now on fail with a code, whichever it is: 1 is the next.
     fn cuda_sim_fail_at(nth: u64, code: i32) -> () => |driver, nth, code| {
         driver.engine.faults.plan(Planned { name: None, nth: nth.max(1), code: Code(code) });

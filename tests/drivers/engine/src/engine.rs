@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
+
 use crate::device_memory::DeviceMemory;
 use crate::error::Error;
 use crate::face::Face;
 use crate::faults::Faults;
 use crate::host_memory::HostMemory;
 use crate::lane::Lane;
-use crate::random::Random;
 use crate::settings::Settings;
 use crate::signal::Signals;
 use crate::virtual_memory::VirtualMemory;
@@ -40,7 +41,7 @@ impl Device {
 /// Memory, queues of work, faults and time of a simulated driver.
 pub struct Engine<F: Face> {
     /// Chooses among permitted orders.
-    pub random: Random,
+    pub random: Rng,
     /// Virtual nanoseconds: work takes time, waiting does not.
     pub clock: u64,
     /// Calls so far, and those that are to fail.
@@ -71,7 +72,7 @@ impl<F: Face> Engine<F> {
         let mut faults = Faults::default();
         settings.failures.drain(..).for_each(|planned| faults.plan(planned));
         Self {
-            random: Random::new(settings.seed),
+            random: Rng::with_seed(settings.seed),
             clock: 0,
             faults,
             violations: Vec::new(),

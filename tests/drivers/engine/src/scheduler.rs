@@ -43,8 +43,7 @@ impl<F: Face> Engine<F> {
     fn any_lane(&mut self) -> Option<Handle> {
         let free = self.lanes.iter().filter(|(_, state)| !state.held).map(|(handle, _)| *handle);
         let able: Vec<Handle> = free.filter(|handle| self.can_run(*handle)).collect();
-        let chosen = self.random.below(able.len());
-        able.get(chosen).copied()
+        self.random.choice(able)
     }
 
     /// What has to go on for a condition to hold. Lanes in `seen` have been followed already: they lead
@@ -107,7 +106,7 @@ impl<F: Face> Session<F> {
     pub fn wait_until<C: Into<Condition> + Copy>(&mut self, awaited: &[C], deadline: u64) -> Waited {
         // How often, in quarters, others go first: the same for the whole wait, so that some waits let others
         // lag far behind.
-        let quarters = self.engine_mut().random.below(4);
+        let quarters = self.engine_mut().random.u8(..4);
         loop {
             let engine = self.engine_mut();
             let missing = awaited.iter().map(|condition| (*condition).into());
@@ -117,7 +116,7 @@ impl<F: Face> Session<F> {
             if engine.clock >= deadline {
                 return Waited::TooLate;
             }
-            let other = if engine.random.below(4) < quarters { engine.any_lane() } else { None };
+            let other = if engine.random.u8(..4) < quarters { engine.any_lane() } else { None };
             let needed = || engine.needed_for(next, &mut BTreeSet::new());
             match other.map_or_else(needed, Needed::Lane) {
                 Needed::Lane(lane) => self.step(lane),
@@ -129,7 +128,7 @@ impl<F: Face> Session<F> {
 
     /// A few operations happen, as a real device goes on while a program asks.
     pub fn advance(&mut self) {
-        for _ in 0..self.engine_mut().random.below(STEPS_OF_A_QUESTION) {
+        for _ in 0..self.engine_mut().random.usize(..STEPS_OF_A_QUESTION) {
             let Some(lane) = self.engine_mut().any_lane() else { return };
             self.step(lane);
         }

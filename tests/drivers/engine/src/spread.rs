@@ -26,8 +26,8 @@ impl Spread {
 
     /// Puts work into one of the lanes.
     pub fn submit<F: Face>(&self, engine: &mut Engine<F>, operation: Operation<F>) -> Option<Position> {
-        let chosen = engine.random.below(self.lanes.len());
-        engine.submit(*self.lanes.get(chosen)?, operation.after(self.gate))
+        let lane = engine.random.choice(&self.lanes)?;
+        engine.submit(*lane, operation.after(self.gate))
     }
 
     /// Submits what all that comes later waits for.

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char};
 
 use level_zero_sys::ze_result_t;
-use sim_engine::{Planned, Random};
+use sim_engine::Planned;
 
 use crate::list::{Kind, List};
 use crate::result::Refusal;
@@ -13,7 +13,7 @@ use crate::state::{Driver, Handle, Session};
 sim_engine::controls! {
     [Driver]
     /// Starts the generator anew that chooses among permitted orders.
-    fn ze_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random = Random::new(seed);
+    fn ze_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random.seed(seed);
     /// Makes a call from now on fail with a code, whichever it is: 1 is the next.
     fn ze_sim_fail_at(nth: u64, code: u32) -> () => |driver, nth, code| {
         driver.engine.faults.plan(Planned { name: None, nth: nth.max(1), code: Refusal(ze_result_t(code)) });

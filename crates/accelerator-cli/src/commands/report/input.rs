@@ -3,7 +3,7 @@ use std::path::Path;
 
 use accelerator_core::AllocatorConfig;
 use accelerator_tracker::picture::Profile;
-use accelerator_tracker::snapshot::{MemorySnapshot, Within};
+use accelerator_tracker::snapshot::{Collector, MemorySnapshot};
 use accelerator_tracker::tracker::TrackerStats;
 use accelerator_tracker::{FileError, Limits};
 
@@ -64,8 +64,9 @@ impl Input {
     /// A snapshot or, where nothing of one is in the pickle, what PyTorch's tracker saved.
     fn of_pickle(mut pickle: SnapshotFile) -> Result<Self, Failure> {
         let name = pickle.name();
-        let mut snapshot = MemorySnapshot::default();
-        let read = pickle.pass(&mut Within::new(&mut snapshot, pickle.limits()));
+        let mut collector = Collector::new(pickle.limits());
+        let read = pickle.pass(&mut collector);
+        let snapshot = collector.snapshot;
         let no_snapshot = match read {
             Ok(()) => return Ok(Self::Snapshot(name, snapshot)),
             Err(error @ FileError::Content { .. }) if snapshot == MemorySnapshot::default() => error,

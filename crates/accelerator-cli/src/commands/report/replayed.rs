@@ -80,14 +80,8 @@ struct Sampler<'a> {
 impl Watcher for Sampler<'_> {
     fn after(&mut self, call: usize, line: &Named, outcome: &Outcome, replayer: &Replayer<Sim>) {
         let statistics = replayer.accelerator().allocator().statistics();
-        let MemoryUse { allocated, active, reserved } = MemoryUse::from(&statistics);
-        self.profile.samples.push(Sample {
-            name: line.name.clone(),
-            time_us: 0,
-            allocated,
-            active,
-            reserved,
-        });
+        let (name, memory) = (line.name.clone(), MemoryUse::from(&statistics));
+        self.profile.samples.push(Sample { name, time_us: 0, memory });
         match (&line.line.op, outcome) {
             (Op::Alloc { id, bytes, .. }, Outcome::Placed(..)) => {
                 self.live.insert(*id, self.profile.spans.len());

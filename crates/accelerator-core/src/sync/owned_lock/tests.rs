@@ -68,13 +68,12 @@ fn nothing_is_lost_when_ownership_is_taken_away() {
 #[test]
 fn nothing_is_lost_with_more_threads_than_seats() {
     fn bursts(lock: &OwnedLock<u64>, seed: u64, until: Instant) -> u64 {
-        let (mut count, mut state) = (0, seed);
+        let (mut count, mut random) = (0, fastrand::Rng::with_seed(seed));
         while Instant::now() < until {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let burst = (state >> 33) % (3 * u64::from(STREAK));
+            let burst = random.u64(..3 * u64::from(STREAK));
             (0..burst).for_each(|_| add_one(lock));
             count += burst;
-            match (state >> 60) % 4 {
+            match random.u8(..4) {
                 0 => thread::sleep(Duration::from_micros(100)),
                 1 => {}
                 _ => thread::yield_now(),

@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::picture::MapSegment;
-use crate::snapshot::{SegmentType, TraceEntry};
+use crate::snapshot::{PoolKind, TraceEntry};
 
 /// Pages of the large pool are larger.
 const LARGEST_OF_SMALL: u64 = 10 << 20;
@@ -12,7 +12,7 @@ impl State {
     pub(super) fn add_pages(&mut self, entry: &TraceEntry) {
         self.reserved += i128::from(entry.size);
         let (mut start, mut end) = (entry.address, entry.address.saturating_add(entry.size));
-        let mut pool = (entry.size <= LARGEST_OF_SMALL).then_some(SegmentType::Small);
+        let mut pool = (entry.size <= LARGEST_OF_SMALL).then_some(PoolKind::Small);
         let before = self.segments.range(..start).next_back();
         let before = before.map(|(at, range)| (*at, at.saturating_add(range.size())));
         if let Some((at, _)) = before.filter(|(at, to)| *to == start && self.is_range(*at, entry.stream)) {
@@ -24,7 +24,7 @@ impl State {
             pool = self.take_range(end);
             end = end.saturating_add(size);
         }
-        self.put_range(entry.stream, pool.unwrap_or(SegmentType::Large), start, end);
+        self.put_range(entry.stream, pool.unwrap_or(PoolKind::Large), start, end);
     }
 
     /// What is left of a range on both sides are ranges.
@@ -35,7 +35,7 @@ impl State {
         let around = around.map(|(at, range)| (*at, at.saturating_add(range.size())));
         // What a file says need not fit together.
         let Some((at, to)) = around.filter(|(at, to)| *to >= end && self.ranges.contains(at)) else { return };
-        let pool = self.take_range(at).unwrap_or(SegmentType::Large);
+        let pool = self.take_range(at).unwrap_or(PoolKind::Large);
         self.put_range(entry.stream, pool, at, start);
         self.put_range(entry.stream, pool, end, to);
     }
@@ -44,12 +44,12 @@ impl State {
         self.ranges.contains(&at) && self.segments.get(&at).is_some_and(|range| range.stream == stream)
     }
 
-    fn take_range(&mut self, at: u64) -> Option<SegmentType> {
+    fn take_range(&mut self, at: u64) -> Option<PoolKind> {
         self.ranges.remove(&at);
         self.segments.remove(&at).map(|range| range.pool)
     }
 
-    fn put_range(&mut self, stream: u64, pool: SegmentType, address: u64, end: u64) {
+    fn put_range(&mut self, stream: u64, pool: PoolKind, address: u64, end: u64) {
         if end > address {
             self.ranges.insert(address);
             self.segments

@@ -40,10 +40,10 @@ fn segment(address: u64, blocks: Vec<Block>) -> Segment {
         address,
         total_size: total(None),
         allocated_size: total(Some(BlockState::Allocated)),
-        active_size: total(Some(BlockState::Allocated)) + total(Some(BlockState::AwaitingFree)),
+        active_size: total(Some(BlockState::Allocated)) + total(Some(BlockState::PendingFree)),
         requested_size: 0,
         stream: 0,
-        segment_type: SegmentType::Small,
+        segment_type: PoolKind::Small,
         pool_id: (0, 0),
         is_expandable: false,
         frames: Arc::default(),
@@ -136,12 +136,12 @@ fn maps_are_those_of_their_moments() {
     assert!(profile.moments.len() > 5 && profile.moments.is_sorted_by_key(|moment| moment.call));
     for moment in &profile.moments {
         let sample = &profile.samples[moment.call];
-        assert_eq!(bytes(moment, BlockState::Allocated), sample.allocated, "{}", moment.name);
-        let active = sample.allocated + bytes(moment, BlockState::AwaitingFree);
-        assert_eq!(active, sample.active, "{}", moment.name);
+        assert_eq!(bytes(moment, BlockState::Allocated), sample.memory.allocated, "{}", moment.name);
+        let active = sample.memory.allocated + bytes(moment, BlockState::PendingFree);
+        assert_eq!(active, sample.memory.active, "{}", moment.name);
         assert_eq!(
             moment.segments.iter().map(MapSegment::size).sum::<u64>(),
-            sample.reserved,
+            sample.memory.reserved,
             "{}",
             moment.name
         );
@@ -160,9 +160,9 @@ fn pytorchs_own_snapshot_agrees_with_its_statistics() {
     let statistics: serde_json::Value = serde_json::from_slice(&statistics).unwrap();
     let last = profile.samples.last().unwrap();
     let current = |name: &str| statistics[format!("{name}.all.current")].as_u64().unwrap();
-    assert_eq!(last.allocated, current("allocated_bytes"));
-    assert_eq!(last.active, current("active_bytes"));
-    assert_eq!(last.reserved, current("reserved_bytes"));
+    assert_eq!(last.memory.allocated, current("allocated_bytes"));
+    assert_eq!(last.memory.active, current("active_bytes"));
+    assert_eq!(last.memory.reserved, current("reserved_bytes"));
     // Peaks are of requests rounded up; what a block was larger is not in a history.
     let peak = |name: &str| statistics[format!("{name}.all.peak")].as_u64().unwrap();
     let (_, allocated) = profile.peak(Series::Allocated).unwrap();
@@ -195,7 +195,7 @@ fn pages_of_expandable_segments_are_followed() {
     let snapshot =
         MemorySnapshot { segments: vec![end], device_traces: vec![trace], ..MemorySnapshot::default() };
     let profile = Profile::of_snapshot("run", &snapshot, 0);
-    let reserved: Vec<_> = profile.samples.iter().map(|sample| sample.reserved / MIB).collect();
+    let reserved: Vec<_> = profile.samples.iter().map(|sample| sample.memory.reserved / MIB).collect();
     assert_eq!(reserved, [4, 10, 10, 10, 8, 8, 10, 10, 8], "the last page was there before");
     let mut state = State::at_the_end(&snapshot.segments.iter().collect::<Vec<_>>(), &[]);
     let ranges = |state: &State| {

@@ -1,0 +1,49 @@
+//! A segment, or a range of pages, that was there before a history starts: cut into blocks and gaps.
+
+use super::layout::SMALL;
+use super::survey::{EarlyBlock, EarlySegment, GRAIN};
+
+/// A part of a segment.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) size: u64,
+    /// `None`: a gap.
+    pub(super) block: Option<&'a EarlyBlock>,
+}
+
+/// All of a segment, and the blocks that have no place in it. `size_of`: the size of a block of which only the request is known,
+/// with so much room up to the next. `fits`: whether the pool has blocks of such a size.
+pub(super) fn pieces<'a>(
+    segment: &EarlySegment,
+    blocks: &[&'a EarlyBlock],
+    small: bool,
+    size_of: impl Fn(&EarlyBlock, u64) -> u64,
+    fits: impl Fn(u64) -> bool,
+) -> (Vec<Piece<'a>>, Vec<&'a EarlyBlock>) {
+    let (mut pieces, mut outside, mut end) = (Vec::new(), Vec::new(), 0);
+    for (number, block) in blocks.iter().enumerate() {
+        let place = block.address - segment.address;
+        let next = blocks.get(number + 1).map_or(segment.size, |next| next.address - segment.address);
+        let room = next - place;
+        let size = block.size.unwrap_or_else(|| size_of(block, room));
+        let aligned = place.is_multiple_of(GRAIN) && size.is_multiple_of(GRAIN) && size > 0;
+        if place < end || size > room || !aligned || !fits(size) {
+            outside.push(*block);
+            continue;
+        }
+        gap(&mut pieces, place - end, small);
+        pieces.push(Piece { size, block: Some(block) });
+        end = place + size;
+    }
+    gap(&mut pieces, segment.size - end, small);
+    (pieces, outside)
+}
+
+/// A gap, unless no request of its pool would fill it: then what is ahead of it reaches over it.
+fn gap(pieces: &mut Vec<Piece<'_>>, size: u64, small: bool) {
+    match pieces.last_mut() {
+        _ if size == 0 => {}
+        Some(last) if !small && size <= SMALL => last.size += size,
+        _ => pieces.push(Piece { size, block: None }),
+    }
+}
