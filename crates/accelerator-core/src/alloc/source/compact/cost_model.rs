@@ -6,9 +6,69 @@
 use super::plan::Effort;
 use crate::types::{MIB, PoolKind};
 
+// The numbers below were chosen together, by what 24 recorded jobs reserve and what calls that takes: BENCHMARKS has the curve.
+
 /// From this size on a request gets no more than it needs, and its last bytes a chunk of their own: what it shares with the
 /// block behind it is then small, and the others are whole again as soon as it is freed.
 const LARGE: u64 = 24 * MIB;
+/// A large request has a chunk of its own at its end only where it is longer than so many of the shortest chunks.
+const SHORT: u64 = 3;
+/// The longest chunk is so much of what is reserved, and at least [`CHUNK`]: long ones save calls, short ones are whole sooner.
+const LONGEST: Part = (3, 200);
+const CHUNK: u64 = 20 * MIB;
+
+/// Up to so much over the peak, and [`SLACK`], a miss makes memory and looks no further.
+const LITTLE: Part = (1, 100);
+/// From so much over the peak, and [`SLACK`], on memory is dear.
+const MUCH: Part = (1, 50);
+const SLACK: u64 = 16 * MIB;
+/// A stream waits for others on the device where that saves more than so much of the peak.
+const WORTH_WAITING: Part = (1, 400);
+
+/// What a driver call must save, as a share of the peak: while memory is not dear and the peak is rising, since what is made then
+/// is needed soon anyway;
+const PRICE_RISING: f64 = 0.004;
+/// while either holds and the other does not, or neither;
+const PRICE: f64 = 0.001;
+/// and while memory is dear and the peak is not rising.
+const PRICE_DEAR: f64 = 0.0005;
+/// The peak is rising while so much of it is asked for.
+const RISING: f64 = 0.98;
+/// The price rises with the fourth power of the aliases mapped, over so many for each growth and so many more: a job that never does
+/// the same again finds no use for old ones.
+const ALIASES_PER_GROWTH: f64 = 0.6;
+const ALIASES_AT_FIRST: f64 = 16.0;
+
+/// An owner's chunks of the small pool grow by so much of what it has there, and at least [`SMALL_CHUNK`].
+const SMALL_GROWTH: Part = (1, 5);
+const SMALL_CHUNK: u64 = 2 * MIB;
+/// Growth of the large pool, as a share of what is reserved;
+const GROWTH: Part = (3, 100);
+/// as far as that stays below so much over the peak;
+const GROWTH_LIMIT: Part = (1, 40);
+/// but at least so much of what is reserved, while memory is not dear;
+const LEAST_GROWTH: Part = (1, 100);
+/// and while it is dear, and at least [`LEAST_DEAR_CHUNK`].
+const LEAST_DEAR_GROWTH: Part = (3, 1000);
+const LEAST_DEAR_CHUNK: u64 = 4 * MIB;
+
+/// The same for segments, which nothing can be put together of, so they are longer.
+const SEGMENT_GROWTH: Part = (3, 50);
+const SEGMENT_LIMIT: Part = (2, 25);
+const LEAST_SEGMENT_GROWTH: Part = (1, 100);
+const LEAST_SEGMENT: u64 = 16 * MIB;
+/// Idle segments go back where more than so much over the peak would be reserved,
+const EXCESS: Part = (1, 20);
+/// and each saves so much of the peak: while that is rising, and while it is not.
+const SEGMENT_PRICE_RISING: f64 = 0.005;
+const SEGMENT_PRICE: f64 = 0.002;
+
+/// So many parts of so many.
+type Part = (u64, u64);
+
+fn part(bytes: u64, (parts, of): Part) -> u64 {
+    bytes / of * parts
+}
 
 /// What a decision looks at.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +88,22 @@ pub(super) struct CostModel {
 impl CostModel {
     /// Whether so much more memory is little enough not to look further.
     pub(super) fn is_little(&self, more: u64) -> bool {
-        self.reserved + more <= self.peak + (self.peak / 100).max(16 * MIB)
+        self.reserved + more <= self.peak + part(self.peak, LITTLE).max(SLACK)
     }
 
     /// Whether so much more memory is too much to be taken for a small price.
     fn is_much(&self, more: u64) -> bool {
-        self.reserved + more > self.peak + (self.peak / 50).max(16 * MIB)
+        self.reserved + more > self.peak + part(self.peak, MUCH).max(SLACK)
     }
 
     /// Whether `more` memory is so much that another stream's may be waited for.
     pub(super) fn is_worth_waiting(&self, more: u64, effort: Effort) -> bool {
         more > 0 && (effort != Effort::LongRun || self.is_much(more))
+    }
+
+    /// What waiting for another stream must save, in bytes.
+    pub(super) fn least_saved_by_waiting(&self) -> u64 {
+        part(self.peak, WORTH_WAITING)
     }
 
     /// Whether it is worth so many more driver calls to make `saved` bytes less than `grow`.
@@ -51,34 +116,34 @@ impl CostModel {
     /// finds no use for the old ones.
     fn price(&self, grow: u64) -> f64 {
         let share = match (self.is_much(grow), self.is_rising()) {
-            (false, true) => 0.004,
-            (false, false) | (true, true) => 0.001,
-            (true, false) => 0.0005,
+            (false, true) => PRICE_RISING,
+            (false, false) | (true, true) => PRICE,
+            (true, false) => PRICE_DEAR,
         };
         share * self.rarity() * self.peak as f64
     }
 
     fn is_rising(&self) -> bool {
-        self.requested as f64 >= 0.98 * self.peak as f64
+        self.requested as f64 >= RISING * self.peak as f64
     }
 
     /// How many times as much a call must save, after what was done so far.
     fn rarity(&self) -> f64 {
-        1.0 + (self.rearranged as f64 / (0.6 * self.growths as f64 + 16.0)).powi(4)
+        1.0 + (self.rearranged as f64 / (ALIASES_PER_GROWTH * self.growths as f64 + ALIASES_AT_FIRST)).powi(4)
     }
 
     /// Bytes of the chunks to make for a request that lacks `grow` bytes, where its owner has `owned` in the pool.
     pub(super) fn length(&self, grow: u64, size: u64, pool: PoolKind, owned: u64, granularity: u64) -> u64 {
         let wanted = match pool {
-            PoolKind::Small => (2 * MIB).max(owned / 5),
+            PoolKind::Small => SMALL_CHUNK.max(part(owned, SMALL_GROWTH)),
             PoolKind::Large if size >= LARGE => 0,
             PoolKind::Large => {
                 let least = match self.is_much(0) {
-                    false => (20 * MIB).max(self.reserved / 100),
-                    true => (4 * MIB).max(3 * (self.reserved / 1000)),
+                    false => CHUNK.max(part(self.reserved, LEAST_GROWTH)),
+                    true => LEAST_DEAR_CHUNK.max(part(self.reserved, LEAST_DEAR_GROWTH)),
                 };
-                let room = (self.peak + self.peak / 40).saturating_sub(self.reserved);
-                (20 * MIB).max(3 * (self.reserved / 100)).min(room.max(least))
+                let room = (self.peak + part(self.peak, GROWTH_LIMIT)).saturating_sub(self.reserved);
+                CHUNK.max(part(self.reserved, GROWTH)).min(room.max(least))
             }
         };
         grow.max(wanted.next_multiple_of(granularity))
@@ -87,32 +152,32 @@ impl CostModel {
     /// Bytes of the segment to make where nothing can be put together, for an owner that has `owned` in the pool.
     pub(super) fn segment(&self, pool: PoolKind, owned: u64) -> u64 {
         match pool {
-            PoolKind::Small => (2 * MIB).max(owned / 5),
+            PoolKind::Small => SMALL_CHUNK.max(part(owned, SMALL_GROWTH)),
             PoolKind::Large => {
-                let room = (self.peak + self.peak / 25 * 2).saturating_sub(self.reserved);
-                let least = (16 * MIB).max(self.reserved / 100);
-                (20 * MIB).max(self.reserved / 50 * 3).min(room.max(least))
+                let room = (self.peak + part(self.peak, SEGMENT_LIMIT)).saturating_sub(self.reserved);
+                let least = LEAST_SEGMENT.max(part(self.reserved, LEAST_SEGMENT_GROWTH));
+                CHUNK.max(part(self.reserved, SEGMENT_GROWTH)).min(room.max(least))
             }
         }
     }
 
     /// By how much more memory would be reserved than is little, with so much more; `None`: by nothing.
     pub(super) fn excess(&self, pool: PoolKind, more: u64) -> Option<u64> {
-        let excess = (self.reserved + more).saturating_sub(self.peak + self.peak / 20);
+        let excess = (self.reserved + more).saturating_sub(self.peak + part(self.peak, EXCESS));
         (pool == PoolKind::Large && excess > 0).then_some(excess)
     }
 
     /// Whether to give so many segments back, of so many bytes, ahead of making `more`.
     pub(super) fn is_worth_giving_back(&self, segments: usize, bytes: u64, more: u64) -> bool {
         let saved = bytes.min((self.reserved + more).saturating_sub(self.peak));
-        let share = if self.is_rising() { 0.005 } else { 0.002 };
+        let share = if self.is_rising() { SEGMENT_PRICE_RISING } else { SEGMENT_PRICE };
         segments > 0 && saved as f64 >= segments as f64 * share * self.rarity() * self.peak as f64
     }
 
     /// Lengths of the chunks that have so many bytes together.
     pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
-        let joint = if size >= LARGE && len > 3 * granularity { granularity } else { 0 };
-        let longest = (20 * MIB).max(self.reserved / 200 * 3).max(granularity);
+        let joint = if size >= LARGE && len > SHORT * granularity { granularity } else { 0 };
+        let longest = CHUNK.max(part(self.reserved, LONGEST)).max(granularity);
         let (mut rest, mut lens) = (len - joint, Vec::new());
         for parts in (1..=rest.div_ceil(longest)).rev() {
             let chunk = (rest / parts).next_multiple_of(granularity).min(rest);

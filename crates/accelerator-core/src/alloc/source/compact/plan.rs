@@ -163,7 +163,7 @@ impl Shared<'_> {
         // To exchange chunks, the wait would have to be the host's.
         let then = self.plan(request, owner, Abilities { waits: false, ..driver }, effort).made();
         self.compact.owners.assumed = None;
-        made > then + if effort == Effort::LongRun { costs.peak / 400 } else { 0 }
+        made > then + if effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
     }
 
     /// A place that needs no driver call, but perhaps bytes of other owners.
