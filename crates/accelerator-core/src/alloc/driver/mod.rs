@@ -1,15 +1,13 @@
 //! The driver of one device without its types: what the allocator asks of it, and nothing else. Only here are segments and pages
 //! taken from a driver and given back.
 
-mod chunks;
+mod mappings;
 mod of_backend;
-mod reservations;
 
 use std::num::NonZeroU64;
 
-pub(crate) use self::chunks::{Chunks, Site};
+pub(crate) use self::mappings::Mappings;
 pub(crate) use self::of_backend::DriverOf;
-pub(crate) use self::reservations::Reservations;
 use super::arena::DetachedSegment;
 use super::blocks::Base;
 use crate::backend::DriverResult;
@@ -78,26 +76,4 @@ pub(crate) trait AddressSpace: Send + Sync {
     /// # Safety
     /// As [`VirtualMemory::unmap`](crate::VirtualMemory::unmap).
     unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()>;
-}
-
-/// Takes memory of these lengths, all of it before any is mapped: the rule is that memory has run out, and that is known sooner
-/// so. With an error, none.
-fn create_all(driver: &dyn AddressSpace, lens: impl Iterator<Item = NonZeroU64>) -> DriverResult<Vec<Pages>> {
-    let mut created = Vec::with_capacity(lens.size_hint().0);
-    for len in lens {
-        match driver.create(len) {
-            Ok(pages) => created.push(pages),
-            Err(error) => {
-                created.into_iter().for_each(|pages| destroy(driver, pages));
-                return Err(error);
-            }
-        }
-    }
-    Ok(created)
-}
-
-#[allow(unsafe_code)] // as above
-fn destroy(driver: &dyn AddressSpace, pages: Pages) {
-    // SAFETY: They are of one `create`, mapped nowhere, and owned here.
-    unsafe { driver.destroy(pages) }
 }

@@ -6,6 +6,7 @@
 //! of the reserved ranges that have its bytes, in a chain.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 use super::Shared;
 use crate::alloc::blocks::{Base, Block, BlockId, NewSegment, Owner, SegmentId, State};
@@ -41,7 +42,7 @@ pub(super) struct Piece {
 
 /// An alias that the driver has mapped.
 pub(super) struct MappedAlias {
-    pub(super) base: Base,
+    pub(super) addresses: (Base, NonZeroU64),
     /// Its chunks, each with its length.
     pub(super) chunks: Vec<(u64, u64)>,
     /// How many of them are mapped.
@@ -93,9 +94,9 @@ impl super::Compact {
 }
 
 impl Shared<'_> {
-    /// Takes in an alias: the position of its start, and its bytes.
-    pub(super) fn add_alias(&mut self, alias: &MappedAlias) -> (u64, u64) {
-        let MappedAlias { base, chunks, mapped } = alias;
+    /// Takes in an alias: its segment, and the position of its start.
+    pub(super) fn add_alias(&mut self, alias: &MappedAlias) -> (SegmentId, u64) {
+        let MappedAlias { addresses: (base, _), chunks, mapped } = alias;
         let mut offset = 0;
         let pieces = chunks.iter().enumerate().map(|(number, (chunk, len))| {
             let piece = Piece { offset, chunk: *chunk, len: *len, mapped: number < *mapped };
@@ -117,7 +118,7 @@ impl Shared<'_> {
             leaves: false,
         };
         self.compact.aliases.insert(start, alias);
-        (start, offset)
+        (segment, start)
     }
 
     /// Whether the owner can use bytes of an alias; `None`: they are not even free.

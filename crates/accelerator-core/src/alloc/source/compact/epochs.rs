@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use super::Shared;
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
-use crate::alloc::driver::{Chunks, EventNumber};
+use crate::alloc::driver::{EventNumber, Mappings};
 use crate::alloc::source::context::Context;
 use crate::backend::DriverResult;
 use crate::sync::Guard;
@@ -17,8 +17,8 @@ const ENDS: usize = 64;
 
 /// What the driver gave.
 #[derive(Default)]
-pub(super) struct Mappings {
-    pub(super) chunks: Chunks,
+pub(super) struct Memory {
+    pub(super) mappings: Mappings,
     /// The oldest first.
     ends: VecDeque<EpochEnd>,
 }
@@ -33,7 +33,7 @@ struct EpochEnd {
 /// A thread that maps or unmaps, alone.
 pub(super) struct Mapper<'a> {
     pub(super) context: &'a Context,
-    pub(super) mappings: MutexGuard<'a, Mappings>,
+    pub(super) memory: MutexGuard<'a, Memory>,
 }
 
 impl<'a> Mapper<'a> {
@@ -51,7 +51,7 @@ impl<'a> Mapper<'a> {
             let mut arena = self.arena();
             let compact = Shared::of(&mut arena).compact;
             let is_of_use = compact.owners.are_several() || compact.has_old_aliases();
-            let awaited = |owner| self.mappings.ends.iter().filter(|end| end.owner == owner).count();
+            let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
             compact.owners.end_epochs(all, compact.reserved, |owner| is_of_use && awaited(owner) < ENDS)
         };
         self.record_ends(ended);
@@ -62,7 +62,7 @@ impl<'a> Mapper<'a> {
     fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) {
         for (owner, stream, epoch) in ended {
             match self.context.driver.record(stream) {
-                Ok(Some(event)) => self.mappings.ends.push_back(EpochEnd { owner, epoch, event }),
+                Ok(Some(event)) => self.memory.ends.push_back(EpochEnd { owner, epoch, event }),
                 _ => Shared::of(&mut self.arena()).compact.owners.not_marked(owner),
             }
         }
@@ -70,7 +70,7 @@ impl<'a> Mapper<'a> {
 
     /// Makes the stream wait, on the device, for the epochs of all others that have ended. What it will not wait for stays theirs.
     pub(super) fn wait_on_device(&self, stream: StreamId) {
-        let ends = &self.mappings.ends;
+        let ends = &self.memory.ends;
         let newest = ends
             .iter()
             .enumerate()
@@ -90,7 +90,7 @@ impl<'a> Mapper<'a> {
         let driver = &*self.context.driver;
         let mut open: Vec<Owner> = Vec::new();
         let mut over = Vec::new();
-        self.mappings.ends.retain(|end| {
+        self.memory.ends.retain(|end| {
             let is_over = !open.contains(&end.owner) && matches!(driver.is_over(end.event), Ok(true));
             match is_over {
                 true => over.push((end.owner, end.epoch)),
@@ -118,7 +118,7 @@ impl<'a> Mapper<'a> {
         self.record_ends(ended);
         let mut kept = VecDeque::new();
         let mut result = Ok(());
-        for end in std::mem::take(&mut self.mappings.ends) {
+        for end in std::mem::take(&mut self.memory.ends) {
             if result.is_ok() && only.is_none_or(|only| only == end.owner) {
                 result = self.context.driver.wait_until_over(end.event);
                 if result.is_ok() {
@@ -128,7 +128,7 @@ impl<'a> Mapper<'a> {
             }
             kept.push_back(end);
         }
-        self.mappings.ends = kept;
+        self.memory.ends = kept;
         result
     }
 }

@@ -10,8 +10,8 @@ use super::ranges::ReservedRange;
 use super::{CompactSource, Shared};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Parameters, settled};
-use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
-use crate::alloc::driver::{AddressSpace, Site};
+use crate::alloc::blocks::{BlockId, NewSegment, PageRange, SegmentId};
+use crate::alloc::driver::AddressSpace;
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::{Context, Failure};
 use crate::backend::DriverResult;
@@ -26,6 +26,15 @@ enum Action<'a> {
     Exchange(Vec<u64>),
     /// The stream waits for the others, on the device.
     Wait,
+}
+
+/// Where chunks are to be made.
+#[derive(Clone, Copy)]
+struct Site {
+    segment: SegmentId,
+    /// Bytes from the start of the segment.
+    offset: u64,
+    position: u64,
 }
 
 /// Blocks that are held for an alias to be made of their bytes. On drop they become free again.
@@ -64,8 +73,8 @@ impl CompactSource {
         let mut arena = shared.lock();
         if Shared::of(&mut arena).compact.owners.is_due() {
             drop(arena);
-            if let Some(mappings) = try_lock(&self.mappings) {
-                Mapper { context, mappings }.end_epochs(stream, false);
+            if let Some(memory) = try_lock(&self.memory) {
+                Mapper { context, memory }.end_epochs(stream, false);
             }
             arena = shared.lock();
         }
@@ -80,7 +89,7 @@ impl CompactSource {
         context: &Context,
         wanted: &Parameters,
     ) -> Result<AllocatedBlock, Failure> {
-        let mut mapper = Mapper { context, mappings: lock(&self.mappings) };
+        let mut mapper = Mapper { context, memory: lock(&self.memory) };
         mapper.end_epochs(wanted.stream, true);
         let Some(driver) = context.driver.address_space() else { return mapper.grow_segments(wanted) };
         let mut grown = mapper.carry_out(driver, wanted, Effort::LongRun);
@@ -171,7 +180,7 @@ impl<'a> Mapper<'a> {
         let site = self.site(driver, wanted, len);
         let site = site.map_err(|error| context.refused(error, OutOfMemoryCause::AddressSpace))?;
         let (range, site) = site.ok_or_else(|| context.refused_for(OutOfMemoryCause::Device))?;
-        let (made, result) = self.mappings.chunks.make(driver, site, lens);
+        let (made, result) = self.memory.mappings.make(driver, (site.segment, site.offset), lens);
         if made > 0 {
             let made = &lens[..made];
             let mut entered = context.arenas.settle(StreamId::SHARED);
@@ -203,7 +212,7 @@ impl<'a> Mapper<'a> {
             return Ok(None);
         };
         let arenas = &self.context.arenas;
-        self.mappings.chunks.reserve_range(driver, size, |base| {
+        self.memory.mappings.reserve(driver, size, |base| {
             let created = arenas.statistics().segment_numbered();
             let mut arena = arenas.of(StreamId::SHARED).lock();
             let pool = wanted.request.pool;
@@ -243,8 +252,13 @@ impl<'a> Mapper<'a> {
         if !self.arena().store().blocks.has_positions(len) {
             return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
         }
-        let (base, mapped, result) = self.mappings.chunks.map_alias(driver, &chunks);
-        let mapped = base.map(|base| MappedAlias { base, chunks, mapped });
+        let places = {
+            let mut arena = self.arena();
+            let shared = Shared::of(&mut arena);
+            chunks.iter().map(|(chunk, _)| shared.place_of_chunk(*chunk)).collect::<Vec<_>>()
+        };
+        let (addresses, mapped, result) = self.memory.mappings.map_alias(driver, &places);
+        let mapped = addresses.map(|addresses| MappedAlias { addresses, chunks, mapped });
         let block = self.take_in_alias(wanted, backing, mapped, from);
         self.drop_old_aliases(driver);
         match (block, result) {
@@ -298,8 +312,8 @@ impl<'a> Mapper<'a> {
         let mut shared = Shared::of(arena);
         backing.release(&mut shared);
         let mapped = mapped?;
-        let (start, len) = shared.add_alias(&mapped);
-        self.mappings.chunks.keep_alias(start, mapped.base, len);
+        let (segment, start) = shared.add_alias(&mapped);
+        self.memory.mappings.keep_alias(segment, mapped.addresses);
         shared.compact.rearranged += 1;
         statistics.totals.num_device_alloc += 1;
         let owner = shared.owner(wanted.stream);

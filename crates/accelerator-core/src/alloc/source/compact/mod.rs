@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use self::aliases::AliasRange;
-use self::epochs::Mappings;
+use self::epochs::Memory;
 use self::owners::Owners;
 use self::ranges::ReservedRange;
 use super::context::{Context, Failure};
@@ -78,7 +78,7 @@ impl<'a> Shared<'a> {
 #[derive(Default)]
 pub(crate) struct CompactSource {
     /// Locked for as long as the driver maps or unmaps: only a thread that needs new memory, or gives memory back, waits for that.
-    mappings: Mutex<Mappings>,
+    memory: Mutex<Memory>,
 }
 
 impl Source for CompactSource {

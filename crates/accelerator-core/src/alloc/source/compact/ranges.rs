@@ -30,6 +30,15 @@ impl Shared<'_> {
         self.store.blocks.segment(segment).position.wrapping_add(end)
     }
 
+    /// The segment of a chunk, and bytes from its start.
+    pub(super) fn place_of_chunk(&self, chunk: u64) -> (SegmentId, u64) {
+        let segments = self.compact.ranges.iter().map(|range| range.segment);
+        let mut offsets = segments.map(|id| (id, chunk.wrapping_sub(self.store.blocks.segment(id).position)));
+        let place = offsets.find(|(id, offset)| *offset < self.store.blocks.segment(*id).size);
+        let Some(place) = place else { unreachable!("chunks lie in ranges") };
+        place
+    }
+
     /// Bytes that a range can still take.
     pub(super) fn space_in(&self, range: usize) -> u64 {
         let ReservedRange { segment, end, .. } = self.compact.ranges[range];

@@ -33,8 +33,8 @@ impl Leaving {
     }
 }
 
-/// A chunk at a place in an alias: the alias, the number of the piece, where it is and how long.
-type Shown = (u64, usize, u64, u64);
+/// A chunk that shows in an alias: the start of the alias, the number of the piece, where it is and how long.
+type Shown = (u64, usize, (SegmentId, u64), u64);
 
 impl CompactSource {
     /// Gives every chunk of these pools back that is wholly free, and all aliases without blocks, after waiting for the streams that
@@ -47,7 +47,7 @@ impl CompactSource {
         arena: &OwnedLock<Arena>,
         pools: &[PoolKind],
     ) -> Result<()> {
-        let mut mapper = Mapper { context, mappings: lock(&self.mappings) };
+        let mut mapper = Mapper { context, memory: lock(&self.memory) };
         let Some(driver) = context.driver.address_space() else {
             // Segments go without waiting, which their driver does; what is left of others serves any stream then.
             let waited = mapper.wait_for_epochs(None);
@@ -56,7 +56,7 @@ impl CompactSource {
         };
         mapper.give_back_idle(driver, None, |_, pool| pools.contains(&pool))?;
         let empty = remove_empty_ranges(&mut arena.lock());
-        empty.into_iter().for_each(|range| mapper.mappings.chunks.release_range(driver, range));
+        empty.into_iter().for_each(|range| mapper.memory.mappings.release(driver, range));
         Ok(())
     }
 }
@@ -87,8 +87,8 @@ impl Mapper<'_> {
             (leaving, shown)
         };
         let mut result = Ok(());
-        for (alias, piece, offset, len) in shown {
-            result = result.and_then(|()| self.mappings.chunks.unmap_piece(driver, alias, offset, len));
+        for (alias, piece, place, len) in shown {
+            result = result.and_then(|()| self.memory.mappings.unmap_piece(driver, place, len));
             if result.is_err() {
                 Shared::of(&mut self.arena()).set_shown(alias, piece, true);
             }
@@ -110,7 +110,10 @@ impl Mapper<'_> {
         let mut gone = 0;
         let mut kept = Vec::new();
         for (position, len, block) in chunks {
-            result = result.and_then(|()| self.mappings.chunks.destroy_chunk(driver, position));
+            result = result.and_then(|()| {
+                let place = Shared::of(&mut self.arena()).place_of_chunk(position);
+                self.memory.mappings.unmake(driver, place)
+            });
             if result.is_ok() {
                 Shared::of(&mut self.arena()).remove_chunk(range, position, len, block);
                 gone += len;
@@ -148,17 +151,22 @@ impl Mapper<'_> {
         let leaving = Shared::of(&mut self.arena()).aliases_to_drop(limit);
         let mut result = Ok(());
         for start in leaving {
-            let pieces = Shared::of(&mut self.arena()).compact.aliases[&start].pieces.clone();
+            let (segment, pieces) = {
+                let mut arena = self.arena();
+                let alias = &Shared::of(&mut arena).compact.aliases[&start];
+                (alias.segment, alias.pieces.clone())
+            };
             for (number, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.mapped) {
-                let chunks = &mut self.mappings.chunks;
-                result = result.and_then(|()| chunks.unmap_piece(driver, start, piece.offset, piece.len));
+                let mappings = &mut self.memory.mappings;
+                result =
+                    result.and_then(|()| mappings.unmap_piece(driver, (segment, piece.offset), piece.len));
                 if result.is_ok() {
                     Shared::of(&mut self.arena()).set_shown(start, number, false);
                 }
             }
             if Shared::of(&mut self.arena()).remove_alias(start) {
                 self.context.arenas.statistics().totals.num_device_free += 1;
-                self.mappings.chunks.release_alias(driver, start);
+                self.memory.mappings.release(driver, segment);
             }
         }
         result
@@ -247,7 +255,7 @@ impl Shared<'_> {
             for (number, piece) in alias.pieces.iter_mut().enumerate() {
                 if piece.mapped && chunks.contains(&piece.chunk) {
                     piece.mapped = false;
-                    shown.push((*start, number, piece.offset, piece.len));
+                    shown.push((*start, number, (alias.segment, piece.offset), piece.len));
                 }
             }
         }

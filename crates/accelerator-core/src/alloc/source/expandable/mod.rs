@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use self::turns::Turns;
 use super::context::{Charge, Context, Failure};
 use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena, Room};
+use crate::alloc::arena::{AllocatedBlock, Arena, Room, Store};
 use crate::alloc::arenas::{Entered, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
-use crate::alloc::driver::{AddressSpace, Reservations};
+use crate::alloc::driver::{AddressSpace, Mappings};
 use crate::alloc::settings::Request;
 use crate::backend::DriverResult;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
@@ -20,20 +20,21 @@ use crate::types::{DriverError, DriverErrorKind, OutOfMemoryCause, PoolKind, Res
 
 pub(super) struct Expandable {
     /// The address space of each stream, by its number.
-    reservations: Table<Mutex<Reservations>>,
+    mappings: Table<Mutex<Mappings>>,
     turns: Turns,
 }
 
 impl Default for Expandable {
     fn default() -> Self {
-        Self { reservations: Table::new(), turns: Turns::default() }
+        Self { mappings: Table::new(), turns: Turns::default() }
     }
 }
 
 /// What is to be done for a request next.
 enum Next {
     Done(AllocatedBlock),
-    Map(PageRange),
+    /// These pages, of so many bytes each.
+    Map(PageRange, u64),
     Reserve,
 }
 
@@ -75,27 +76,27 @@ impl Expandable {
         charge: &mut Charge<'_>,
     ) -> Result<AllocatedBlock, Failure> {
         let stream = wanted.parameters.stream;
-        let mut reservations = match try_lock(self.reservations(stream)) {
-            Some(reservations) => reservations,
+        let mut mappings = match try_lock(self.mappings(stream)) {
+            Some(mappings) => mappings,
             None => {
-                let reservations = lock(self.reservations(stream));
+                let mappings = lock(self.mappings(stream));
                 // What another thread has mapped meanwhile may do.
                 if let Some(block) = context.arenas.search_again(&wanted.parameters) {
                     return Ok(block);
                 }
-                reservations
+                mappings
             }
         };
         let mut mapped = None;
         loop {
             let (done, cause) = match next(context, mapped.take(), wanted, charge) {
                 Next::Done(block) => return Ok(block),
-                Next::Map(range) => {
-                    let (len, done) = self.turns.take(|| reservations.map(driver, range), ran_out);
+                Next::Map(range, page) => {
+                    let (len, done) = self.turns.take(|| map(driver, &mut mappings, range, page), ran_out);
                     mapped = (len > 0).then_some(PageRange { len, ..range });
                     (done, OutOfMemoryCause::Device)
                 }
-                Next::Reserve => match reserve(context, driver, &mut reservations, wanted) {
+                Next::Reserve => match reserve(context, driver, &mut mappings, wanted) {
                     Some(done) => (done, OutOfMemoryCause::AddressSpace),
                     None => return Err(context.refused_for(OutOfMemoryCause::Device)),
                 },
@@ -113,12 +114,12 @@ impl Expandable {
     /// Gives the whole free pages of an arena's pool back to the driver, and reservations that then have none.
     fn unmap_free(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
         let stream = arena.lock().stream();
-        let (Some(driver), Some(reservations)) =
-            (context.driver.address_space(), self.reservations.get(stream.get()))
+        let (Some(driver), Some(mappings)) =
+            (context.driver.address_space(), self.mappings.get(stream.get()))
         else {
             return Ok(());
         };
-        let mut reservations = lock(reservations);
+        let mut mappings = lock(mappings);
         let mut entered = context.arenas.enter(arena.lock());
         let ranges = entered.arena().store_mut().remove_free_pages(pool);
         if ranges.is_empty() {
@@ -126,6 +127,7 @@ impl Expandable {
         }
         let _returning = context.begin_returning();
         ranges.iter().for_each(|range| entered.record_leaving_pages(*range, stream));
+        let page = ranges.first().map_or(1, |range| page_of(entered.arena().store(), *range));
         drop(entered);
         let (may_unmap, mut result) = match context.wait_for_work(stream) {
             Ok(is_over) => (is_over, Ok(())),
@@ -134,7 +136,7 @@ impl Expandable {
         for range in ranges.iter().copied() {
             let mut unmapped = 0;
             if may_unmap && result.is_ok() {
-                (unmapped, result) = reservations.unmap(driver, range);
+                (unmapped, result) = unmap(driver, &mut mappings, range, page);
             }
             let mut entered = context.arenas.enter(arena.lock());
             entered.pages_unmapped(pool, unmapped);
@@ -147,14 +149,14 @@ impl Expandable {
         }
         for PageRange { segment, .. } in ranges {
             if arena.lock().remove_unmapped(segment) {
-                reservations.release(driver, segment);
+                mappings.release(driver, segment);
             }
         }
         result.map_err(|error| context.error(error))
     }
 
-    fn reservations(&self, stream: StreamId) -> &Mutex<Reservations> {
-        self.reservations.get_or_init(stream.get(), Mutex::default)
+    fn mappings(&self, stream: StreamId) -> &Mutex<Mappings> {
+        self.mappings.get_or_init(stream.get(), Mutex::default)
     }
 }
 
@@ -173,7 +175,7 @@ fn next(context: &Context, mapped: Option<PageRange>, wanted: &Wanted<'_>, charg
             entered.record(parameters, &block);
             Next::Done(block)
         }
-        Room::Unmapped(range) => Next::Map(range),
+        Room::Unmapped(range) => Next::Map(range, page_of(store, range)),
         Room::Nowhere => Next::Reserve,
     }
 }
@@ -195,7 +197,7 @@ fn add_pages(
 fn reserve(
     context: &Context,
     driver: &dyn AddressSpace,
-    reservations: &mut Reservations,
+    mappings: &mut Mappings,
     wanted: &Wanted<'_>,
 ) -> Option<DriverResult<()>> {
     let Request { pool, size, .. } = wanted.parameters.request;
@@ -204,12 +206,52 @@ fn reserve(
     let page = NonZeroU64::new(page.checked_next_multiple_of(driver.granularity().get())?)?;
     let len = NonZeroU64::new(context.reservation_size(page)?)?;
     (len.get() >= size).then(|| {
-        reservations.reserve(driver, len, page, |base| {
+        mappings.reserve(driver, len, |base| {
             let created = context.arenas.statistics().segment_numbered();
             let (size, page) = (len.get(), Some(page));
             arena.lock().add_reservation(NewSegment { base, size, created, pool, page })
         })
     })
+}
+
+/// Maps the pages of a range: how many bytes, from the first on. With an error that is 0, unless the driver would not take back what
+/// it had mapped before it.
+fn map(
+    driver: &dyn AddressSpace,
+    mappings: &mut Mappings,
+    PageRange { segment, offset, len }: PageRange,
+    page: u64,
+) -> (u64, DriverResult<()>) {
+    let pages = vec![page; (len / page) as usize];
+    let (made, result) = mappings.make(driver, (segment, offset), &pages);
+    let mut mapped = made as u64 * page;
+    if result.is_err() {
+        while mapped > 0 && mappings.unmake(driver, (segment, offset + mapped - page)).is_ok() {
+            mapped -= page;
+        }
+    }
+    (mapped, result)
+}
+
+/// Unmaps the pages of a range, from the first on: how many bytes, up to a page that the driver would not unmap.
+fn unmap(
+    driver: &dyn AddressSpace,
+    mappings: &mut Mappings,
+    PageRange { segment, offset, len }: PageRange,
+    page: u64,
+) -> (u64, DriverResult<()>) {
+    let mut unmapped = 0;
+    while unmapped < len {
+        if let Err(error) = mappings.unmake(driver, (segment, offset + unmapped)) {
+            return (unmapped, Err(error));
+        }
+        unmapped += page;
+    }
+    (unmapped, Ok(()))
+}
+
+fn page_of(store: &Store, range: PageRange) -> u64 {
+    store.blocks.segment(range.segment).page.map_or(range.len, NonZeroU64::get)
 }
 
 /// Whether nothing was mapped, for lack of memory.
