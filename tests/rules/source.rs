@@ -19,7 +19,7 @@ pub(crate) struct Source {
     /// Without comments, and with blanks for what strings and characters hold; as many lines.
     pub(crate) code: Vec<String>,
     /// Whether the line belongs to an item under `#[cfg(test)]`.
-    in_tests: Vec<bool>,
+    pub(crate) in_tests: Vec<bool>,
     /// Whether it belongs to a macro.
     in_macros: Vec<bool>,
 }
