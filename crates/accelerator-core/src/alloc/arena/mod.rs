@@ -184,6 +184,7 @@ impl Arena {
     }
 
     /// The user is done with the block. The streams that it waits for, unless it is free at once. PyTorch: `free`.
+    #[inline(always)]
     pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Result<Option<Users>, NeedsSettling> {
         match self.free_when_done(id) {
             None => self.put_back(id, clock, StreamCounters::freed).map(|()| None),
@@ -193,6 +194,7 @@ impl Arena {
 
     /// The user is done with a block that stays active until the streams are done that used it: these. If there are none,
     /// nothing changes.
+    #[inline(always)]
     fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
         let Store { blocks, uses, counters, config, .. } = &mut self.store;
         let block = &mut blocks[id];
@@ -204,6 +206,7 @@ impl Arena {
     }
 
     /// One of the streams that a freed block waits for is done with it. Whether that was the last.
+    #[inline]
     pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NeedsSettling> {
         match &mut self.store.blocks[id].state {
             State::Pending(uses @ 2..) => {
