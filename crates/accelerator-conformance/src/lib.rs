@@ -17,7 +17,7 @@ mod timeline;
 
 pub use calls::{Call, Calls};
 pub use controls::Controls;
-pub use erased::{AnyBackend, AnyEvent, AnyPtr, AnyStream, Opener};
+pub use erased::{AnyBackend, AnyEvent, AnyPtr, AnyStream, Opened, Opener};
 pub use faulty::{Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
 pub use mappings::PhysicalRange;
 pub use sim::{Sim, SimEvent, SimPtr, SimStream};

@@ -2,9 +2,9 @@
 
 use std::ffi::CString;
 
-use accelerator::cuda::cudarc::driver::{DevicePtr, DevicePtrMut, DriverError, result, sys};
-use accelerator::cuda::{Cuda, CudaView, CudaViewMut};
 use accelerator_core::{Buffer, Stream};
+use accelerator_cuda::cudarc::driver::{DevicePtr, DevicePtrMut, DriverError, result, sys};
+use accelerator_cuda::{Cuda, CudaView, CudaViewMut};
 
 use super::Launched;
 

@@ -1,5 +1,5 @@
-use accelerator::host::{Host, launch};
 use accelerator_core::{Buffer, Stream};
+use accelerator_host::{Host, launch};
 
 use super::Launched;
 

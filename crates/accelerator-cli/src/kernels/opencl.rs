@@ -2,11 +2,11 @@
 
 use std::ptr;
 
-use accelerator::opencl::cl3::error_codes::ClError;
-use accelerator::opencl::cl3::types::cl_kernel;
-use accelerator::opencl::cl3::{command_queue, event, kernel, program};
-use accelerator::opencl::{KernelArgument, OpenCl};
 use accelerator_core::{Buffer, Stream};
+use accelerator_opencl::cl3::error_codes::ClError;
+use accelerator_opencl::cl3::types::cl_kernel;
+use accelerator_opencl::cl3::{command_queue, event, kernel, program};
+use accelerator_opencl::{KernelArgument, OpenCl};
 
 use super::Launched;
 

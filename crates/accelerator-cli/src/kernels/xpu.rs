@@ -1,7 +1,7 @@
 #![allow(unsafe_code)] // launches
 
-use accelerator::xpu::{Argument, Xpu};
 use accelerator_core::{Buffer, Stream};
+use accelerator_xpu::{Argument, Xpu};
 
 use super::Launched;
 

@@ -20,7 +20,7 @@ use accelerator_core::{
 
 use self::face::{Erased, Face};
 pub use self::handles::{AnyEvent, AnyStream};
-pub use self::opener::Opener;
+pub use self::opener::{Opened, Opener};
 pub use self::pointers::AnyPtr;
 
 /// A device of any backend.

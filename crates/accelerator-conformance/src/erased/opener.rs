@@ -1,6 +1,5 @@
 //! How devices of a backend are found and opened.
 
-use std::any::type_name;
 use std::fmt;
 
 use accelerator_core::{
@@ -13,20 +12,23 @@ use super::AnyBackend;
 #[derive(Clone, Copy)]
 pub struct Opener {
     kind: DeviceKind,
-    name: fn() -> &'static str,
     probe: fn() -> std::result::Result<u32, Unavailable>,
     open: fn(u32) -> DriverResult<AnyBackend>,
-    pub(crate) count: fn() -> u32,
-    pub(crate) accelerator: fn(u32) -> Result<Opened>,
+    count: fn() -> u32,
+    accelerator: fn(u32) -> Result<Opened>,
 }
 
-/// What an [`Accelerator`] tells that [`Accelerator::open`] gave.
-pub(crate) struct Opened {
+/// What an [`Accelerator`] that was opened says of itself.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its kind and number.
+    pub device: Device,
+    /// What the device says about itself.
+    pub properties: &'static DeviceProperties,
+    /// Free and total memory.
+    pub memory: Result<MemoryInfo>,
     /// Where it is, which is the same for the same one.
     pub(crate) address: usize,
-    pub(crate) device: Device,
-    pub(crate) properties: &'static DeviceProperties,
-    pub(crate) memory: MemoryInfo,
 }
 
 impl Opener {
@@ -34,7 +36,6 @@ impl Opener {
     pub fn of<B: Backend>() -> Self {
         Self {
             kind: B::KIND,
-            name: type_name::<B>,
             probe: B::probe,
             open: |ordinal| B::open(ordinal).map(AnyBackend::new),
             count: Accelerator::<B>::count,
@@ -62,20 +63,33 @@ impl Opener {
     pub fn open(&self, ordinal: u32) -> DriverResult<AnyBackend> {
         (self.open)(ordinal)
     }
+
+    /// How many devices there are, as [`Accelerator::count`] says.
+    pub fn count(&self) -> u32 {
+        (self.count)()
+    }
+
+    /// Opens the device with this number as a program does, by [`Accelerator::open`].
+    ///
+    /// # Errors
+    /// As [`Accelerator::open`].
+    pub fn accelerator(&self, ordinal: u32) -> Result<Opened> {
+        (self.accelerator)(ordinal)
+    }
 }
 
 impl fmt::Debug for Opener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Opener {{ of: {} }}", (self.name)())
+        write!(f, "Opener {{ kind: {} }}", self.kind)
     }
 }
 
 fn opened<B: Backend>(ordinal: u32) -> Result<Opened> {
     let accelerator = Accelerator::<B>::open(ordinal)?;
     Ok(Opened {
-        address: std::ptr::from_ref(accelerator).addr(),
         device: accelerator.device(),
         properties: accelerator.properties(),
-        memory: accelerator.memory_info()?,
+        memory: accelerator.memory_info(),
+        address: std::ptr::from_ref(accelerator).addr(),
     })
 }

@@ -57,9 +57,9 @@ fn differing<B: Backend>(
 
 #[cfg(test)]
 mod tests {
-    use accelerator::host::Host;
     use accelerator_conformance::Faulty;
     use accelerator_core::{AllocatorConfig, GIB};
+    use accelerator_host::Host;
 
     use super::*;
     use crate::kernels::host_saxpy;
