@@ -48,7 +48,7 @@ pub(crate) trait Offered: Backend {
     fn replayed(capacity: Option<u64>) -> Result<Self::Replayed>;
 
     /// A kernel to try; `None`: the backend has none.
-    const SAXPY: Option<Saxpy<Self>>;
+    const SAXPY: Option<Saxpy<AnyBackend>>;
 
     /// The conformance suite, with what is known of the drivers.
     fn suite() -> Suite<Self> {
@@ -85,7 +85,7 @@ impl Choice {
 
 impl Offered for Cuda {
     type Replayed = Faulty<AnyBackend>;
-    const SAXPY: Option<Saxpy<Self>> = Some(cuda_saxpy);
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(cuda_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
         first::<Self>(capacity)
@@ -94,7 +94,7 @@ impl Offered for Cuda {
 
 impl Offered for Xpu {
     type Replayed = Faulty<AnyBackend>;
-    const SAXPY: Option<Saxpy<Self>> = Some(xpu_saxpy);
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(xpu_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
         first::<Self>(capacity)
@@ -103,7 +103,7 @@ impl Offered for Xpu {
 
 impl Offered for OpenCl {
     type Replayed = Faulty<AnyBackend>;
-    const SAXPY: Option<Saxpy<Self>> = Some(opencl_saxpy);
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(opencl_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
         opened(|| match capacity {
@@ -115,7 +115,7 @@ impl Offered for OpenCl {
 
 impl Offered for Host {
     type Replayed = Faulty<AnyBackend>;
-    const SAXPY: Option<Saxpy<Self>> = Some(host_saxpy);
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(host_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
         Ok(Faulty::new(AnyBackend::new(Self::new(0, capacity.unwrap_or(CAPACITY)))))
@@ -124,7 +124,7 @@ impl Offered for Host {
 
 impl Offered for Sim {
     type Replayed = Self;
-    const SAXPY: Option<Saxpy<Self>> = None;
+    const SAXPY: Option<Saxpy<AnyBackend>> = None;
 
     fn replayed(capacity: Option<u64>) -> Result<Self> {
         Ok(Self::new(capacity.unwrap_or(CAPACITY)))

@@ -1,5 +1,6 @@
 //! What a backend does, in terms that are the same for all of them.
 
+use std::any::Any;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
@@ -13,7 +14,7 @@ use super::pointers::{AnyPtr, Pointers};
 use crate::calls::{Call, failure};
 
 /// [`Backend`] as an object. Each method is the one of the same name; the unsafe ones ask for what those ask for.
-pub(super) trait Face: Send + Sync {
+pub(super) trait Face: Any + Send + Sync {
     fn kind(&self) -> DeviceKind;
     fn properties(&self) -> &DeviceProperties;
     fn memory_info(&self) -> DriverResult<MemoryInfo>;
@@ -52,6 +53,14 @@ pub(super) struct Erased<B: Backend> {
 impl<B: Backend> Erased<B> {
     pub(super) fn new(inner: B) -> Self {
         Self { inner, pointers: Pointers::new() }
+    }
+
+    pub(super) fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    pub(super) fn ptr(&self, ptr: AnyPtr) -> DriverResult<B::Ptr> {
+        self.pointers.native(ptr)
     }
 
     fn pager(&self, call: Call) -> DriverResult<&dyn VirtualMemory<B::Ptr>> {

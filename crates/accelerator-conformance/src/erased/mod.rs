@@ -9,6 +9,7 @@ mod handles;
 mod opener;
 mod pointers;
 
+use std::any::Any;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
@@ -48,6 +49,28 @@ impl AnyBackend {
     /// Around a device that was opened.
     pub fn new<B: Backend>(inner: B) -> Self {
         Self(Box::new(Erased::new(inner)))
+    }
+
+    /// The backend inside, if it is a `B`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for another backend.
+    pub fn of<B: Backend>(&self) -> DriverResult<&B> {
+        Ok(self.erased::<B>()?.inner())
+    }
+
+    /// The location as the backend inside has it, for kernels.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for another backend than `B`, and for a
+    /// location that is not of this device.
+    pub fn ptr_of<B: Backend>(&self, ptr: AnyPtr) -> DriverResult<B::Ptr> {
+        self.erased::<B>()?.ptr(ptr)
+    }
+
+    fn erased<B: Backend>(&self) -> DriverResult<&Erased<B>> {
+        let erased = (&*self.0 as &dyn Any).downcast_ref();
+        erased.ok_or(handles::invalid("backend", "it is another backend"))
     }
 }
 
