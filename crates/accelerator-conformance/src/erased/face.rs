@@ -13,7 +13,7 @@ use super::handles::{AnyEvent, AnyStream};
 use super::pointers::{AnyPtr, Pointers};
 use crate::calls::{Call, failure};
 
-/// [`Backend`] as an object. Each method is the one of the same name; the unsafe ones ask for what those ask for.
+/// [`Backend`] as an object. Each method is the one of the same name.
 pub(super) trait Face: Any + Send + Sync {
     fn kind(&self) -> DeviceKind;
     fn properties(&self) -> &DeviceProperties;
@@ -28,7 +28,11 @@ pub(super) trait Face: Any + Send + Sync {
     fn wait_host(&self, event: &AnyEvent) -> DriverResult<()>;
     fn elapsed_ns(&self, start: &AnyEvent, end: &AnyEvent) -> DriverResult<i64>;
     fn alloc(&self, len: NonZeroU64) -> DriverResult<AnyPtr>;
+    /// # Safety
+    /// * As [`Backend::dealloc`].
     unsafe fn dealloc(&self, ptr: AnyPtr, len: NonZeroU64);
+    /// # Safety
+    /// * As [`Backend::copy`].
     unsafe fn copy(
         &self,
         dst: Place<AnyPtr>,
@@ -36,8 +40,12 @@ pub(super) trait Face: Any + Send + Sync {
         len: NonZeroU64,
         stream: &AnyStream,
     ) -> DriverResult<()>;
+    /// # Safety
+    /// * As [`Backend::fill`].
     unsafe fn fill(&self, dst: AnyPtr, value: u8, len: NonZeroU64, stream: &AnyStream) -> DriverResult<()>;
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>>;
+    /// # Safety
+    /// * As [`Backend::dealloc_host`].
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64);
     fn is_capturing(&self, stream: &AnyStream) -> DriverResult<bool>;
     fn serializes_conflicts(&self) -> bool;
