@@ -10,7 +10,7 @@ use accelerator_core::{
 };
 use accelerator_host::{Host, HostEvent, HostPtr, HostStream};
 
-/// What is wrong, in this process: one for all, since the suite is built anew for each type of driver, and that takes long.
+/// What is wrong, in this process.
 static FAULT: OnceLock<Fault> = OnceLock::new();
 
 #[derive(Clone, Copy, PartialEq)]

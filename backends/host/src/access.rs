@@ -19,7 +19,8 @@ pub struct Touched {
 }
 
 impl Touched {
-    pub(crate) fn new(start: HostPtr, len: usize, written: bool) -> Self {
+    /// So many bytes from an address on, to be written or only read.
+    pub fn new(start: HostPtr, len: usize, written: bool) -> Self {
         let start = start.as_ptr().addr();
         Self { addresses: start..start + len, written }
     }

@@ -70,8 +70,12 @@ impl Host {
         }
     }
 
-    /// Runs work on a stream, while no other work on what it touches runs.
-    pub(crate) fn run(
+    /// Runs work on a stream, while no other work on what it touches runs: for kernels on memory whose use is noted
+    /// elsewhere. [`launch`](crate::launch) is for buffers.
+    ///
+    /// # Errors
+    /// In a process that was forked from the one that opened the device.
+    pub fn run(
         &self,
         stream: &HostStream,
         touched: &[Touched],

@@ -11,6 +11,7 @@ mod ranges;
 mod virtual_memory;
 mod worker;
 
+pub use access::Touched;
 pub use host::Host;
 pub use launch::{KernelArgs, launch};
 pub use memory::HostPtr;

@@ -34,9 +34,9 @@ impl<'a> KernelArgument<'a> {
     /// `CL_MISALIGNED_SUB_BUFFER_OFFSET` on a device that aligns to more than the 512 bytes of a block.
     pub fn new(buffer: &'a Buffer<OpenCl>, stream: Stream<OpenCl>) -> Result<Self> {
         buffer.record_use(stream)?;
-        let part = buffer.ptr().map(|ptr| stream.backend().part(ptr, buffer.len() as usize)).transpose();
-        let part = part.map_err(|source| Error::Driver { device: buffer.device(), source })?;
-        Ok(Self { part, buffer: PhantomData })
+        let Some(ptr) = buffer.ptr() else { return Ok(Self { part: None, buffer: PhantomData }) };
+        let argument = stream.backend().kernel_argument(ptr, buffer.len() as usize);
+        argument.map_err(|source| Error::Driver { device: buffer.device(), source })
     }
 
     /// The memory object, for `clSetKernelArg`; null for a buffer without bytes, which kernels see as a null pointer.
@@ -46,6 +46,14 @@ impl<'a> KernelArgument<'a> {
 }
 
 impl OpenCl {
+    /// So many bytes of a live allocation as the argument of a kernel, for memory whose use is noted elsewhere.
+    ///
+    /// # Errors
+    /// As [`KernelArgument::new`].
+    pub fn kernel_argument(&self, ptr: OpenClPtr, len: usize) -> DriverResult<KernelArgument<'static>> {
+        Ok(KernelArgument { part: Some(self.part(ptr, len)?), buffer: PhantomData })
+    }
+
     /// The sub-buffer over a block that is live. Made outside the lock: of two threads that make the same, one is kept.
     fn part(&self, ptr: OpenClPtr, len: usize) -> DriverResult<Arc<Memory>> {
         let (buffer, offset) = ptr.native();

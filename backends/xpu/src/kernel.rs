@@ -1,7 +1,8 @@
 //! Kernels of one's own, from SPIR-V.
 #![allow(unsafe_code)] // calls the driver
 
-use std::ffi::{CStr, c_void};
+use std::borrow::Cow;
+use std::ffi::CStr;
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use level_zero_sys as sys;
 
 use crate::answer::{ask, call};
 use crate::device::{Device, give_back};
-use crate::queue::Queue;
+use crate::queue::{Queue, XpuStream};
 use crate::xpu::Xpu;
 
 /// Code that the driver compiled for a device. Its kernels keep it.
@@ -165,22 +166,50 @@ impl Kernel {
         threads: [u32; 3],
         arguments: &[Argument<'_>],
     ) -> Result<()> {
-        for (place, argument) in (0..).zip(arguments) {
-            match argument {
-                Argument::Value(bytes) => self.set(stream, place, bytes.len(), bytes.as_ptr().cast())?,
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            values.push(match argument {
+                Argument::Value(bytes) => Cow::Borrowed(*bytes),
                 Argument::Buffer(buffer) => {
                     buffer.record_use(stream)?;
                     let address = buffer.ptr().map_or(ptr::null_mut(), |at| at.native());
-                    self.set(stream, place, size_of_val(&address), (&raw const address).cast())?;
+                    Cow::Owned(address.expose_provenance().to_ne_bytes().to_vec())
                 }
-            }
+            });
         }
-        let (device, [x, y, z]) = (&self.module.device, threads);
+        // SAFETY: The caller's promise; an address is passed by its bytes.
+        let launched = unsafe { self.launch_native(stream.native(), groups, threads, &values) };
+        launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
+        report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
+        Ok(())
+    }
+
+    /// As [`launch`](Self::launch), with the bytes of each argument, for memory and streams whose use is noted elsewhere.
+    ///
+    /// # Errors
+    /// What the driver says.
+    ///
+    /// # Safety
+    /// * As for `launch`; memory is passed by the bytes of its address, and stays allocated until the stream has done it.
+    pub unsafe fn launch_native(
+        &mut self,
+        stream: &XpuStream,
+        groups: [u32; 3],
+        threads: [u32; 3],
+        arguments: &[impl AsRef<[u8]>],
+    ) -> DriverResult<()> {
+        let device = &self.module.device;
+        for (place, argument) in (0..).zip(arguments) {
+            let (size, value) = (argument.as_ref().len(), argument.as_ref().as_ptr().cast());
+            // SAFETY: The value is copied by the call.
+            unsafe { call!(device, zeKernelSetArgumentValue(self.raw, place, size, value)) }?;
+        }
+        let [x, y, z] = threads;
         // SAFETY: A size that the device does not have is refused.
         let sized = unsafe { call!(device, zeKernelSetGroupSize(self.raw, x, y, z)) };
         let [across, down, deep] = groups;
         let groups = sys::ze_group_count_t { groupCountX: across, groupCountY: down, groupCountZ: deep };
-        let (queue, none, nothing) = (&stream.native().0, ptr::null_mut(), ptr::null_mut());
+        let (queue, none, nothing) = (&stream.0, ptr::null_mut(), ptr::null_mut());
         let launched = sized.and_then(|()| {
             queue.submit(|list| {
                 // SAFETY: The caller promises that the arguments fit; the list is used under its lock.
@@ -192,16 +221,7 @@ impl Kernel {
         if !self.launched_on.iter().any(|other| Arc::ptr_eq(other, queue)) {
             self.launched_on.push(Arc::clone(queue));
         }
-        launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
-        report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
-        Ok(())
-    }
-
-    fn set(&self, stream: Stream<Xpu>, place: u32, size: usize, value: *const c_void) -> Result<()> {
-        // SAFETY: The value is copied by the call.
-        let set =
-            unsafe { call!(self.module.device, zeKernelSetArgumentValue(self.raw, place, size, value)) };
-        set.map_err(|source| Error::Driver { device: stream.device(), source })
+        launched
     }
 
     /// The kernel, for other libraries. It lives as long as this.

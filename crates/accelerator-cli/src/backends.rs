@@ -2,12 +2,12 @@
 //!
 //! To add one: a name in [`Choice`] and an implementation of `Offered`.
 
-use accelerator::cuda::Cuda;
-use accelerator::host::Host;
-use accelerator::opencl::OpenCl;
-use accelerator::xpu::Xpu;
-use accelerator_conformance::{Controls, Faulty, Plan, Sim, Suite};
-use accelerator_core::{Backend, Device, Error, GIB, Result};
+use accelerator_conformance::{AnyBackend, Controls, Faulty, Plan, Sim, Suite};
+use accelerator_core::{Backend, Device, DriverResult, Error, GIB, Result};
+use accelerator_cuda::Cuda;
+use accelerator_host::Host;
+use accelerator_opencl::OpenCl;
+use accelerator_xpu::Xpu;
 use clap::ValueEnum;
 
 use crate::kernels::{Saxpy, cuda_saxpy, host_saxpy, opencl_saxpy, xpu_saxpy};
@@ -31,7 +31,8 @@ pub enum Choice {
 /// Memory of devices that have as much as they are told: replays touch none of it.
 const CAPACITY: u64 = 16 * GIB;
 
-/// What a command does with a backend.
+/// What a command does with a backend. Where it can, it goes on with what is the same for all of them, and is compiled
+/// once: an [`Opener`](accelerator_conformance::Opener), cases, a device of type `Replayed`.
 pub(crate) trait Job {
     type Outcome;
 
@@ -40,14 +41,14 @@ pub(crate) trait Job {
 
 /// A backend as the commands need it.
 pub(crate) trait Offered: Backend {
-    /// The driver that traces are replayed on.
+    /// The driver that traces are replayed on: one type for all that are not simulated.
     type Replayed: Controls;
 
     /// Opens the first device, to hand out at most `capacity` bytes; `None`: nobody has said how many.
     fn replayed(capacity: Option<u64>) -> Result<Self::Replayed>;
 
     /// A kernel to try; `None`: the backend has none.
-    const SAXPY: Option<Saxpy<Self>>;
+    const SAXPY: Option<Saxpy<AnyBackend>>;
 
     /// The conformance suite, with what is known of the drivers.
     fn suite() -> Suite<Self> {
@@ -83,50 +84,47 @@ impl Choice {
 }
 
 impl Offered for Cuda {
-    type Replayed = Faulty<Self>;
-    const SAXPY: Option<Saxpy<Self>> = Some(cuda_saxpy);
+    type Replayed = Faulty<AnyBackend>;
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(cuda_saxpy);
 
-    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
-        first(capacity)
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
+        first::<Self>(capacity)
     }
 }
 
 impl Offered for Xpu {
-    type Replayed = Faulty<Self>;
-    const SAXPY: Option<Saxpy<Self>> = Some(xpu_saxpy);
+    type Replayed = Faulty<AnyBackend>;
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(xpu_saxpy);
 
-    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
-        first(capacity)
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
+        first::<Self>(capacity)
     }
 }
 
 impl Offered for OpenCl {
-    type Replayed = Faulty<Self>;
-    const SAXPY: Option<Saxpy<Self>> = Some(opencl_saxpy);
+    type Replayed = Faulty<AnyBackend>;
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(opencl_saxpy);
 
-    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
-        Self::probe().map_err(|why| Error::no_accelerator(Self::KIND, &why))?;
-        let device = Device { kind: Self::KIND, index: 0 };
-        let opened = match capacity {
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
+        opened(|| match capacity {
             Some(_) => Self::with_capacity(0, capacity),
             None => Self::open(0), // as the environment says
-        };
-        opened.map(Faulty::new).map_err(|source| Error::Driver { device, source })
+        })
     }
 }
 
 impl Offered for Host {
-    type Replayed = Faulty<Self>;
-    const SAXPY: Option<Saxpy<Self>> = Some(host_saxpy);
+    type Replayed = Faulty<AnyBackend>;
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(host_saxpy);
 
-    fn replayed(capacity: Option<u64>) -> Result<Faulty<Self>> {
-        Ok(Faulty::new(Self::new(0, capacity.unwrap_or(CAPACITY))))
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
+        Ok(Faulty::new(AnyBackend::new(Self::new(0, capacity.unwrap_or(CAPACITY)))))
     }
 }
 
 impl Offered for Sim {
     type Replayed = Self;
-    const SAXPY: Option<Saxpy<Self>> = None;
+    const SAXPY: Option<Saxpy<AnyBackend>> = None;
 
     fn replayed(capacity: Option<u64>) -> Result<Self> {
         Ok(Self::new(capacity.unwrap_or(CAPACITY)))
@@ -138,12 +136,17 @@ impl Offered for Sim {
 }
 
 /// The first device, of which no more than `capacity` bytes are handed out.
-fn first<B: Backend>(capacity: Option<u64>) -> Result<Faulty<B>> {
-    B::probe().map_err(|why| Error::no_accelerator(B::KIND, &why))?;
-    let device = Device { kind: B::KIND, index: 0 };
-    let opened = B::open(0).map(Faulty::new).map_err(|source| Error::Driver { device, source })?;
+fn first<B: Backend>(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
+    let opened = opened(|| B::open(0))?;
     Ok(match capacity {
         Some(capacity) => opened.with_memory(capacity),
         None => opened,
     })
+}
+
+fn opened<B: Backend>(open: impl FnOnce() -> DriverResult<B>) -> Result<Faulty<AnyBackend>> {
+    B::probe().map_err(|why| Error::no_accelerator(B::KIND, &why))?;
+    let device = Device { kind: B::KIND, index: 0 };
+    let opened = open().map_err(|source| Error::Driver { device, source })?;
+    Ok(Faulty::new(AnyBackend::new(opened)))
 }

@@ -67,7 +67,7 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`] where the default stream cannot be made.
     pub fn new(backend: B, ordinal: u32, config: AllocatorConfig) -> Result<&'static Self> {
-        let device = Device { kind: B::KIND, index: ordinal };
+        let device = Device { kind: backend.kind(), index: ordinal };
         let default =
             backend.stream(StreamKind::Default).map_err(|source| Error::Driver { device, source })?;
         let instance = Instance::new(device);

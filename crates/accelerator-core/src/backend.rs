@@ -90,6 +90,11 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// [`InvalidArgument`](crate::DriverErrorKind::InvalidArgument) for a number out of range; what the driver says.
     fn open(ordinal: u32) -> DriverResult<Self>;
 
+    /// The kind of this device, where one type stands for several.
+    fn kind(&self) -> DeviceKind {
+        Self::KIND
+    }
+
     /// What the device says about itself. The same at every call.
     fn properties(&self) -> &DeviceProperties;
 

@@ -3,8 +3,8 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use accelerator_conformance::{PlannedCase, Report, Verdict};
-use accelerator_core::{Accelerator, printable};
+use accelerator_conformance::{Opened, Opener, PlannedCase, Report, Verdict};
+use accelerator_core::printable;
 use clap::Args;
 
 use crate::backends::{Choice, Job, Offered};
@@ -30,7 +30,12 @@ impl Job for &Arguments {
     type Outcome = Result<ExitCode, Failure>;
 
     fn with<B: Offered>(self) -> Self::Outcome {
-        let all = B::suite().cases();
+        self.run(B::suite().cases(), Opener::of::<B>())
+    }
+}
+
+impl Arguments {
+    fn run(&self, all: Vec<PlannedCase>, opener: Opener) -> Result<ExitCode, Failure> {
         let filter = self.filter.as_deref().unwrap_or_default();
         let (chosen, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|case| case.trial().contains(filter));
@@ -39,7 +44,7 @@ impl Job for &Arguments {
         }
         let report = told(chosen, others.len())?;
         let mut out = io::stdout().lock();
-        if let Some(subject) = subject::<B>() {
+        if let Some(subject) = subject(opener) {
             writeln!(out, "{subject}")?;
         }
         write!(out, "{}", printable_lines(&report.to_string()))?;
@@ -81,8 +86,7 @@ fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure>
 }
 
 /// What the suite ran on, in the driver's words.
-fn subject<B: Offered>() -> Option<String> {
-    let accelerator = Accelerator::<B>::open(0).ok()?;
-    let (device, properties) = (accelerator.device(), accelerator.properties());
+fn subject(opener: Opener) -> Option<String> {
+    let Opened { device, properties, .. } = opener.accelerator(0).ok()?;
     Some(format!("on {device}: {} ({})", printable(&properties.name), printable(&properties.driver)))
 }

@@ -1,7 +1,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use accelerator_core::{Accelerator, Backend, Bytes, MemoryInfo, MemoryInfoSource, Result, printable};
+use accelerator_conformance::{Opened, Opener};
+use accelerator_core::{Bytes, MemoryInfo, MemoryInfoSource, Result, printable};
 use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
 
@@ -54,23 +55,27 @@ impl Job for &mut Devices {
     type Outcome = ();
 
     fn with<B: Offered>(self) {
-        let count = B::probe().unwrap_or_else(|unavailable| {
-            self.missing.push((B::KIND.to_string(), unavailable.to_string()));
-            0
-        });
-        for ordinal in 0..count {
-            if let Err(error) = self.add::<B>(ordinal) {
-                self.missing.push((format!("{}:{ordinal}", B::KIND), error.to_string()));
-            }
-        }
+        self.add_all(Opener::of::<B>());
     }
 }
 
 impl Devices {
-    fn add<B: Backend>(&mut self, ordinal: u32) -> Result<()> {
-        let accelerator = Accelerator::<B>::open(ordinal)?;
-        let (device, properties) = (accelerator.device(), accelerator.properties());
-        let MemoryInfo { free, total, source } = accelerator.memory_info()?;
+    fn add_all(&mut self, opener: Opener) {
+        let kind = opener.kind();
+        let count = opener.probe().unwrap_or_else(|unavailable| {
+            self.missing.push((kind.to_string(), unavailable.to_string()));
+            0
+        });
+        for ordinal in 0..count {
+            if let Err(error) = self.add(opener, ordinal) {
+                self.missing.push((format!("{kind}:{ordinal}"), error.to_string()));
+            }
+        }
+    }
+
+    fn add(&mut self, opener: Opener, ordinal: u32) -> Result<()> {
+        let Opened { device, properties, memory, .. } = opener.accelerator(ordinal)?;
+        let MemoryInfo { free, total, source } = memory?;
         let free = match source {
             MemoryInfoSource::Driver => Bytes(free).to_string(),
             MemoryInfoSource::Accounting => format!("{}, by own count", Bytes(free)),

@@ -96,11 +96,14 @@ impl Job for &Arguments {
     type Outcome = Result<ExitCode, Failure>;
 
     fn with<B: Offered>(self) -> Self::Outcome {
-        replay::<B>(self)
+        replay(self, B::replayed)
     }
 }
 
-fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn replay<R: Controls>(
+    arguments: &Arguments,
+    open: fn(Option<u64>) -> accelerator_core::Result<R>,
+) -> Result<ExitCode, Failure> {
     let conf = arguments.conf.first();
     let options = Options {
         device: arguments.device,
@@ -118,7 +121,7 @@ fn replay<B: Offered>(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let mut setup = Setup { capacity: arguments.capacity, config };
     let first = setup.take_from(&mut lines)?;
-    let device = B::replayed(setup.capacity)?;
+    let device = open(setup.capacity)?;
     let accelerator = Accelerator::new(device, 0, setup.config)?;
     if arguments.snapshot.is_some() {
         let recording = Recording { max_entries: usize::MAX, contexts: ContextsOf::State, capture: None };

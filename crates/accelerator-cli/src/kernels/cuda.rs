@@ -2,26 +2,30 @@
 
 use std::ffi::CString;
 
-use accelerator::cuda::cudarc::driver::{DevicePtr, DevicePtrMut, DriverError, result, sys};
-use accelerator::cuda::{Cuda, CudaView, CudaViewMut};
+use accelerator_conformance::AnyBackend;
 use accelerator_core::{Buffer, Stream};
+use accelerator_cuda::Cuda;
+use accelerator_cuda::cudarc::driver::{DriverError, result, sys};
 
-use super::Launched;
+use super::{Launched, Native};
 
 /// PTX for the oldest processors that drivers of today take, so that each compiles it for its own.
 const PTX: &str = include_str!("saxpy.ptx");
 const THREADS: u32 = 256;
 
-pub(crate) fn saxpy(a: f32, x: &Buffer<Cuda>, y: &mut Buffer<Cuda>, stream: Stream<Cuda>) -> Launched {
-    let count = u32::try_from(y.slice::<f32>()?.len())?;
-    let (x, mut y) = (CudaView::<f32>::new(x, stream)?, CudaViewMut::<f32>::new(y, stream)?);
-    let cudarc = stream.backend().cudarc()?;
-    cudarc.bind_to_thread()?;
+pub(crate) fn saxpy(
+    a: f32,
+    x: &Buffer<AnyBackend>,
+    y: &mut Buffer<AnyBackend>,
+    stream: Stream<AnyBackend>,
+) -> Launched {
+    let Some(native) = Native::<Cuda>::of(x, y, stream)? else { return Ok(()) };
+    let Native { backend, x, y, count, .. } = native;
+    let count = u32::try_from(count)?;
+    backend.cudarc()?.bind_to_thread()?;
     let module = load()?;
-    let native = y.stream().clone();
-    let ((x, _), (y, _)) = (x.device_ptr(&native), y.device_ptr_mut(&native));
     // SAFETY: The module was just loaded, its kernel has these parameters, and both addresses are of so many floats.
-    let launched = unsafe { launch(module, (count, a, x, y), native.cu_stream()) };
+    let launched = unsafe { launch(module, (count, a, x.native(), y.native()), native.stream.native()) };
     let done = stream.synchronize(); // before its code goes
     // SAFETY: The module is loaded, and no kernel of it is running: the stream is done with all it was given.
     let unloaded = unsafe { result::module::unload(module) };

@@ -1,10 +1,30 @@
-use accelerator::host::{Host, launch};
+#![allow(unsafe_code)] // memory of the backend
+
+use std::slice;
+
+use accelerator_conformance::AnyBackend;
 use accelerator_core::{Buffer, Stream};
+use accelerator_host::{Host, Touched};
 
-use super::Launched;
+use super::{Launched, Native};
 
-pub(crate) fn saxpy(a: f32, x: &Buffer<Host>, y: &mut Buffer<Host>, stream: Stream<Host>) -> Launched {
-    launch(stream, (x.slice::<f32>()?, y.slice_mut::<f32>()?), move |(x, y): (&[f32], &mut [f32])| {
+pub(crate) fn saxpy(
+    a: f32,
+    x: &Buffer<AnyBackend>,
+    y: &mut Buffer<AnyBackend>,
+    stream: Stream<AnyBackend>,
+) -> Launched {
+    let Some(Native { backend, stream, x, y, count }) = Native::<Host>::of(x, y, stream)? else {
+        return Ok(());
+    };
+    let bytes = count * size_of::<f32>();
+    let touched = [Touched::new(x, bytes, false), Touched::new(y, bytes, true)];
+    backend.run(stream, &touched, move || {
+        // SAFETY: A block of so many floats, aligned and initialised, and not reused before the stream is done with it,
+        // since its use is noted; no work that writes it runs meanwhile.
+        let x = unsafe { slice::from_raw_parts(x.as_ptr().cast::<f32>(), count) };
+        // SAFETY: As above; it is another block, and no other work on it runs meanwhile.
+        let y = unsafe { slice::from_raw_parts_mut(y.as_ptr().cast::<f32>(), count) };
         for (x, y) in x.iter().zip(y) {
             *y += a * x;
         }

@@ -7,7 +7,8 @@ mod xpu;
 
 use std::error::Error;
 
-use accelerator_core::{Buffer, Stream};
+use accelerator_conformance::AnyBackend;
+use accelerator_core::{Backend, Buffer, Stream};
 
 pub(crate) use self::cuda::saxpy as cuda_saxpy;
 pub(crate) use self::host::saxpy as host_saxpy;
@@ -18,3 +19,29 @@ pub(crate) use self::xpu::saxpy as xpu_saxpy;
 pub(crate) type Saxpy<B> = fn(f32, &Buffer<B>, &mut Buffer<B>, Stream<B>) -> Launched;
 
 pub(crate) type Launched = Result<(), Box<dyn Error + Send + Sync>>;
+
+/// What the kernel is launched with, as a driver knows it. The buffers' use on the stream is noted.
+struct Native<B: Backend> {
+    backend: &'static B,
+    stream: &'static B::Stream,
+    x: B::Ptr,
+    y: B::Ptr,
+    /// How many floats there are at each, 1 or more.
+    count: usize,
+}
+
+impl<B: Backend> Native<B> {
+    /// `None`: there are no floats.
+    fn of(
+        x: &Buffer<AnyBackend>,
+        y: &mut Buffer<AnyBackend>,
+        stream: Stream<AnyBackend>,
+    ) -> Result<Option<Self>, Box<dyn Error + Send + Sync>> {
+        x.record_use(stream)?;
+        y.record_use(stream)?;
+        let (count, any) = (y.slice::<f32>()?.len(), stream.backend());
+        let (Some(x), Some(y)) = (x.ptr(), y.ptr()) else { return Ok(None) };
+        let (x, y) = (any.ptr_of::<B>(x)?, any.ptr_of::<B>(y)?);
+        Ok(Some(Self { backend: any.of::<B>()?, stream: stream.native().of::<B>()?, x, y, count }))
+    }
+}

@@ -2,19 +2,26 @@
 
 use std::ptr;
 
-use accelerator::opencl::cl3::error_codes::ClError;
-use accelerator::opencl::cl3::types::cl_kernel;
-use accelerator::opencl::cl3::{command_queue, event, kernel, program};
-use accelerator::opencl::{KernelArgument, OpenCl};
+use accelerator_conformance::AnyBackend;
 use accelerator_core::{Buffer, Stream};
+use accelerator_opencl::OpenCl;
+use accelerator_opencl::cl3::error_codes::ClError;
+use accelerator_opencl::cl3::types::cl_kernel;
+use accelerator_opencl::cl3::{command_queue, event, kernel, program};
 
-use super::Launched;
+use super::{Launched, Native};
 
 const SOURCE: &str = include_str!("saxpy.cl");
 
-pub(crate) fn saxpy(a: f32, x: &Buffer<OpenCl>, y: &mut Buffer<OpenCl>, stream: Stream<OpenCl>) -> Launched {
-    let saxpy = compile(stream.backend())?;
-    let launched = launch(saxpy, a, x, y, stream);
+pub(crate) fn saxpy(
+    a: f32,
+    x: &Buffer<AnyBackend>,
+    y: &mut Buffer<AnyBackend>,
+    stream: Stream<AnyBackend>,
+) -> Launched {
+    let Some(native) = Native::<OpenCl>::of(x, y, stream)? else { return Ok(()) };
+    let saxpy = compile(native.backend)?;
+    let launched = launch(saxpy, a, &native);
     // SAFETY: It is a kernel, and not used again; the driver keeps it until its work is done.
     let released = unsafe { kernel::release_kernel(saxpy) };
     launched.and(released.map_err(|code| ClError(code).into()))
@@ -34,27 +41,21 @@ fn compile(backend: &OpenCl) -> Result<cl_kernel, Box<dyn std::error::Error + Se
     Ok(kernel?)
 }
 
-fn launch(
-    saxpy: cl_kernel,
-    a: f32,
-    x: &Buffer<OpenCl>,
-    y: &mut Buffer<OpenCl>,
-    stream: Stream<OpenCl>,
-) -> Launched {
-    let elements = y.slice::<f32>()?.len();
-    let arguments = (KernelArgument::new(x, stream)?, KernelArgument::new(y, stream)?);
-    let (x, y) = (arguments.0.native(), arguments.1.native());
+fn launch(saxpy: cl_kernel, a: f32, native: &Native<OpenCl>) -> Launched {
+    let Native { backend, stream, x, y, count } = native;
+    let bytes = count * size_of::<f32>();
+    let (x, y) = (backend.kernel_argument(*x, bytes)?, backend.kernel_argument(*y, bytes)?);
+    let (x, y) = (x.native(), y.native());
     // SAFETY: The kernel has these parameters.
     unsafe { kernel::set_kernel_arg(saxpy, 0, size_of_val(&a), (&raw const a).cast()) }.map_err(ClError)?;
     // SAFETY: As above.
     unsafe { kernel::set_kernel_arg(saxpy, 1, size_of_val(&x), (&raw const x).cast()) }.map_err(ClError)?;
     // SAFETY: As above.
     unsafe { kernel::set_kernel_arg(saxpy, 2, size_of_val(&y), (&raw const y).cast()) }.map_err(ClError)?;
-    let (queue, none) = (stream.native().native(), ptr::null());
+    let (queue, none) = (stream.native(), ptr::null());
     // SAFETY: The arguments are set and kept until here, and both have as many elements as there are work items.
-    let launched = unsafe {
-        command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &elements, none, 0, ptr::null())
-    };
+    let launched =
+        unsafe { command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, count, none, 0, ptr::null()) };
     // SAFETY: The call gave a reference that is ours, and not needed: the stream knows when its work is done.
     unsafe { event::release_event(launched.map_err(ClError)?) }.map_err(ClError)?;
     Ok(())

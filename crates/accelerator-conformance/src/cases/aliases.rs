@@ -9,14 +9,14 @@ use accelerator_core::{Backend, DevicePtr, DriverResult, MIB, Place};
 use super::{Case, Context, Outcome};
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     let case = Case::new(114, "conflicting_work_at_two_addresses", conflicting_work);
     vec![case.needs(&[Capability::Bytes, Capability::Aliases, Capability::SerializedConflicts])]
 }
 
 /// A stream copies from memory that another fills at a second address, again and again and without a wait: each copy
 /// has what one fill left.
-fn conflicting_work<B: Backend>(context: &Context<B>) -> Outcome {
+fn conflicting_work(context: &Context) -> Outcome {
     const COPIES: usize = 32;
     let device = context.device()?;
     let (driver, copying, filling) = (device.backend(), device.default_stream(), device.side_stream()?);

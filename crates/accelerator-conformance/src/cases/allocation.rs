@@ -6,14 +6,15 @@ use std::ptr::NonNull;
 
 use accelerator_core::{Backend, Buffer, DevicePtr, Error, MIB, OutOfMemoryCause, Place, Statistics, Stream};
 
-use super::context::{Device, address, bytes_of};
+use super::context::{Device, Driver, address, bytes_of};
 use super::random::Random;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::{Faulty, POISON, UseAfterFree};
+use crate::erased::AnyPtr;
+use crate::faulty::{POISON, UseAfterFree};
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(16, "zero_bytes", zero_bytes).of_any_policy(),
         Case::new(17, "one_byte_takes_512", one_byte_takes_512),
@@ -31,7 +32,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn zero_bytes<B: Backend>(context: &Context<B>) -> Outcome {
+fn zero_bytes(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.default_stream();
     let calls = device.all_calls();
@@ -50,7 +51,7 @@ fn zero_bytes<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn one_byte_takes_512<B: Backend>(context: &Context<B>) -> Outcome {
+fn one_byte_takes_512(context: &Context) -> Outcome {
     let device = context.device()?;
     let allocation = device.alloc(1)?;
     assert_eq!((allocation.requested().get(), allocation.size()), (1, 512));
@@ -64,7 +65,7 @@ fn one_byte_takes_512<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn alignment<B: Backend>(context: &Context<B>) -> Outcome {
+fn alignment(context: &Context) -> Outcome {
     let device = context.device()?;
     let alignment = device.properties().alignment;
     let sizes = [1, 511, 513, 4097, MIB - 1, MIB, MIB + 1, 3 * MIB + 7, 11 * MIB + 1, 1, 513, 30 * MIB];
@@ -81,7 +82,7 @@ fn alignment<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all(live)?)
 }
 
-fn live_blocks_never_overlap<B: Backend>(context: &Context<B>) -> Outcome {
+fn live_blocks_never_overlap(context: &Context) -> Outcome {
     let device = context.device()?;
     let streams = [device.default_stream(), device.side_stream()?, device.side_stream()?];
     let mut random = Random::new(19);
@@ -113,7 +114,7 @@ fn live_blocks_never_overlap<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all(live.into_values())?)
 }
 
-fn huge_size_is_out_of_memory<B: Backend>(context: &Context<B>) -> Outcome {
+fn huge_size_is_out_of_memory(context: &Context) -> Outcome {
     let small = context.device()?;
     let whole = context.whole_device()?;
     let beyond = [u64::MAX, u64::MAX - 511, 1 << 63, i64::MAX as u64, 1 << 60, (1 << 60) - 1, 1 << 59];
@@ -146,7 +147,7 @@ fn huge_size_is_out_of_memory<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn unknown_pointer_and_double_free<B: Backend>(context: &Context<B>) -> Outcome {
+fn unknown_pointer_and_double_free(context: &Context) -> Outcome {
     let (device, other) = (context.device()?, context.device()?);
     let stream = device.default_stream();
     let allocator = device.allocator();
@@ -176,7 +177,7 @@ fn unknown_pointer_and_double_free<B: Backend>(context: &Context<B>) -> Outcome 
     Ok(())
 }
 
-fn wrong_device_or_stream<B: Backend>(context: &Context<B>) -> Outcome {
+fn wrong_device_or_stream(context: &Context) -> Outcome {
     let (here, there) = (context.device()?, context.device()?);
     let foreign = there.default_stream();
     let mismatch = |result: Result<(), Error>| matches!(result, Err(Error::DeviceMismatch { .. }));
@@ -207,17 +208,17 @@ fn wrong_device_or_stream<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// A buffer, the value that it holds and the stream that knows so.
-type Held<B> = (Buffer<Faulty<B>>, u8, Stream<Faulty<B>>);
+type Held = (Buffer<Driver>, u8, Stream<Driver>);
 
-fn buffers_keep_their_bytes<B: Backend>(context: &Context<B>) -> Outcome {
+fn buffers_keep_their_bytes(context: &Context) -> Outcome {
     keep_their_bytes(context.device()?, 10_000)?;
     keep_their_bytes(context.expandable_device()?, 3_000)
 }
 
-fn keep_their_bytes<B: Backend>(device: Device<B>, steps: u64) -> Outcome {
+fn keep_their_bytes(device: Device, steps: u64) -> Outcome {
     let streams = [device.default_stream(), device.side_stream()?, device.side_stream()?];
     let mut random = Random::new(28);
-    let mut live: Vec<Held<B>> = Vec::new();
+    let mut live: Vec<Held> = Vec::new();
     for step in 0..steps {
         if step % 1_000 == 999 {
             device.allocator().empty_cache()?;
@@ -241,7 +242,7 @@ fn keep_their_bytes<B: Backend>(device: Device<B>, steps: u64) -> Outcome {
     Ok(())
 }
 
-fn use_after_free<B: Backend>(context: &Context<B>) -> Outcome {
+fn use_after_free(context: &Context) -> Outcome {
     // Without a cache every free reaches the driver, where it is poisoned and kept.
     let device = context.device_with(64 * MIB, "caching:False")?;
     let stream = device.default_stream();
@@ -261,7 +262,7 @@ fn use_after_free<B: Backend>(context: &Context<B>) -> Outcome {
 
 /// Writes one byte, as a program with a stale pointer does.
 #[allow(unsafe_code)] // `Backend::copy`
-fn raw_write<B: Backend>(device: Device<B>, ptr: B::Ptr, byte: u8) -> Outcome {
+fn raw_write(device: Device, ptr: AnyPtr, byte: u8) -> Outcome {
     let from = Place::Host(NonNull::from(&byte));
     let stream = device.default_stream();
     // SAFETY: The memory is allocated, or in quarantine and so still there; the byte lives past the synchronise.
@@ -272,7 +273,7 @@ fn raw_write<B: Backend>(device: Device<B>, ptr: B::Ptr, byte: u8) -> Outcome {
 
 /// Reads one byte, as a program with a stale pointer does.
 #[allow(unsafe_code)] // `Backend::copy`
-fn raw_read<B: Backend>(device: Device<B>, ptr: B::Ptr) -> Result<u8, libtest_mimic::Failed> {
+fn raw_read(device: Device, ptr: AnyPtr) -> Result<u8, libtest_mimic::Failed> {
     let mut byte = 0;
     let to = Place::Host(NonNull::from(&mut byte));
     let stream = device.default_stream();

@@ -1,15 +1,15 @@
 //! What must hold of the books at any moment.
 
 use accelerator_core::{
-    Backend, BlockSnapshot, BlockState, HostStatistics, Policy, PoolKind, PoolStat, SegmentSnapshot,
-    Snapshot, Stat, Statistics,
+    BlockSnapshot, BlockState, HostStatistics, Policy, PoolKind, PoolStat, SegmentSnapshot, Snapshot, Stat,
+    Statistics,
 };
 
 use super::context::Device;
 use crate::calls::Call;
 
 /// Statistics, snapshot and driver agree.
-pub(super) fn check_books<B: Backend>(device: Device<B>) {
+pub(super) fn check_books(device: Device) {
     let statistics = device.statistics();
     check_statistics(&statistics);
     let snapshot = device.allocator().snapshot();
@@ -49,7 +49,7 @@ pub(super) fn check_books<B: Backend>(device: Device<B>) {
 }
 
 /// The statistics of pinned host memory and the driver agree.
-fn check_host_books<B: Backend>(device: Device<B>) {
+fn check_host_books(device: Device) {
     let HostStatistics {
         allocations,
         allocated_bytes,
@@ -111,7 +111,7 @@ pub(super) fn check_statistics(statistics: &Statistics) {
 }
 
 /// Also: the current value is the difference of the accumulated ones. Holds until these are reset.
-pub(super) fn check_accumulated<B: Backend>(device: Device<B>) {
+pub(super) fn check_accumulated(device: Device) {
     let statistics = device.statistics();
     check_statistics(&statistics);
     for (name, PoolStat { all, small_pool, large_pool }) in statistics.pool_stats() {

@@ -1,13 +1,13 @@
 //! E, cache control: cases 55 to 60.
 
-use accelerator_core::{Backend, BlockState, Error, KIB, MIB};
+use accelerator_core::{BlockState, Error, KIB, MIB};
 
 use super::context::{Device, address};
 use super::out_of_memory::refusal;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(55, "empty_cache", empty_cache),
         Case::new(56, "garbage_collection", garbage_collection),
@@ -18,7 +18,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn empty_cache<B: Backend>(context: &Context<B>) -> Outcome {
+fn empty_cache(context: &Context) -> Outcome {
     let device = context.device()?;
     let (own, user) = (device.default_stream(), device.side_stream()?);
     let split = [device.alloc(3 * MIB)?, device.alloc(3 * MIB)?];
@@ -50,7 +50,7 @@ fn empty_cache<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn garbage_collection<B: Backend>(context: &Context<B>) -> Outcome {
+fn garbage_collection(context: &Context) -> Outcome {
     // 200 MiB are allowed; collection starts at 100.
     let settings = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.5";
     let device = context.device_with(400 * MIB, settings)?;
@@ -99,7 +99,7 @@ fn garbage_collection<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn oversize_blocks<B: Backend>(context: &Context<B>) -> Outcome {
+fn oversize_blocks(context: &Context) -> Outcome {
     let device = context.device_with(400 * MIB, "max_split_size_mb:20,max_non_split_rounding_mb:20")?;
     assert_eq!(device.statistics().max_split_size, 20 * MIB as i64);
     let large = device.alloc(60 * MIB)?;
@@ -125,7 +125,7 @@ fn oversize_blocks<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn rounding<B: Backend>(context: &Context<B>) -> Outcome {
+fn rounding(context: &Context) -> Outcome {
     let number = "roundup_power2_divisions:4";
     let table = "roundup_power2_divisions:[1:4,4:8,>:1]";
     for (settings, bytes, block) in [
@@ -156,7 +156,7 @@ fn rounding<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn settings<B: Backend>(context: &Context<B>) -> Outcome {
+fn settings(context: &Context) -> Outcome {
     let device = context.device_with(256 * MIB, "max_split_size_mb:40")?;
     let allocator = device.allocator();
     let before = allocator.config();
@@ -201,7 +201,7 @@ fn settings<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all([first, large])?)
 }
 
-fn cache_off<B: Backend>(context: &Context<B>) -> Outcome {
+fn cache_off(context: &Context) -> Outcome {
     let device = context.device_with(256 * MIB, "caching:False")?;
     for bytes in [1, 513, MIB, 3 * MIB + 1, 15 * MIB] {
         let (allocs, deallocs) = (device.calls(Call::Alloc), device.calls(Call::Dealloc));
@@ -229,7 +229,7 @@ fn cache_off<B: Backend>(context: &Context<B>) -> Outcome {
     switched_on_again(device)
 }
 
-fn switched_on_again<B: Backend>(device: Device<B>) -> Outcome {
+fn switched_on_again(device: Device) -> Outcome {
     let live = device.alloc(3 * MIB)?;
     device.allocator().set_config(device.allocator().config().updated("caching:True")?);
     device.free(live)?;

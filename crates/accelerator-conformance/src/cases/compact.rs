@@ -2,13 +2,12 @@
 
 use accelerator_core::{Backend, Buffer, DevicePtr, DriverErrorKind, Error, MIB, VirtualMemory};
 
-use super::context::{Device, address, holds};
+use super::context::{Device, Driver, address, holds};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::Faulty;
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     let cases = [
         Case::new(109, "put_together_out_of_free_chunks", put_together),
         Case::new(110, "same_steps_again_make_no_calls", same_steps_again),
@@ -26,7 +25,7 @@ const PIECES: u64 = 6;
 const LONG: u64 = 64 * MIB;
 
 /// Where memory cannot be mapped the policy has no chunks, and no error either.
-fn works_without<B: Backend>(context: &Context<B>) -> Outcome {
+fn works_without(context: &Context) -> Outcome {
     let device = context.device_with(512 * MIB, SETTINGS)?;
     for _ in 0..3 {
         let Stage { kept, .. } = Stage::set(context, device)?;
@@ -40,14 +39,9 @@ fn works_without<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// A buffer and the value that it holds, where memory holds anything.
-type Filled<B> = (Buffer<Faulty<B>>, u8);
+type Filled = (Buffer<Driver>, u8);
 
-fn filled<B: Backend>(
-    context: &Context<B>,
-    device: Device<B>,
-    bytes: u64,
-    value: u8,
-) -> Result<Filled<B>, Error> {
+fn filled(context: &Context, device: Device, bytes: u64, value: u8) -> Result<Filled, Error> {
     let buffer = match context.offers(Capability::Bytes) {
         true => device.filled(bytes, value)?,
         false => device.buffer(bytes, device.default_stream())?,
@@ -55,11 +49,7 @@ fn filled<B: Backend>(
     Ok((buffer, value))
 }
 
-fn assert_hold<'a, B: Backend>(
-    context: &Context<B>,
-    device: Device<B>,
-    buffers: impl IntoIterator<Item = &'a Filled<B>>,
-) {
+fn assert_hold<'a>(context: &Context, device: Device, buffers: impl IntoIterator<Item = &'a Filled>) {
     for (buffer, value) in buffers.into_iter().filter(|_| context.offers(Capability::Bytes)) {
         let held = holds(buffer, *value, device.default_stream());
         assert!(held.is_ok_and(|held| held), "the bytes {value} are still there");
@@ -67,14 +57,14 @@ fn assert_hold<'a, B: Backend>(
 }
 
 /// Buffers that live, with holes of a piece between them.
-struct Stage<B: Backend> {
-    kept: Vec<Filled<B>>,
+struct Stage {
+    kept: Vec<Filled>,
     /// Where they lie.
     ranges: Vec<(u64, u64)>,
 }
 
-impl<B: Backend> Stage<B> {
-    fn set(context: &Context<B>, device: Device<B>) -> Result<Self, Error> {
+impl Stage {
+    fn set(context: &Context, device: Device) -> Result<Self, Error> {
         let pieces = (0..PIECES).map(|number| filled(context, device, PIECE, number as u8 + 1));
         let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
         let kept: Vec<_> = pieces.into_iter().skip(1).step_by(2).collect();
@@ -83,14 +73,14 @@ impl<B: Backend> Stage<B> {
     }
 }
 
-fn range<B: Backend>(buffer: &Buffer<Faulty<B>>) -> (u64, u64) {
+fn range(buffer: &Buffer<Driver>) -> (u64, u64) {
     let start = buffer.ptr().map_or(0, DevicePtr::trace_address);
     (start, start + buffer.len())
 }
 
 /// A device with too little room for a long buffer beside the pieces, unless it is put together out of holes; with enough
 /// where the driver cannot show memory at two addresses.
-fn tight<B: Backend>(context: &Context<B>) -> Result<Device<B>, Error> {
+fn tight(context: &Context) -> Result<Device, Error> {
     let memory = PIECES * PIECE + 16 * MIB;
     let device = context.device_with(memory, SETTINGS)?;
     match device.backend().virtual_memory().is_some_and(VirtualMemory::maps_twice) {
@@ -99,7 +89,7 @@ fn tight<B: Backend>(context: &Context<B>) -> Result<Device<B>, Error> {
     }
 }
 
-fn put_together<B: Backend>(context: &Context<B>) -> Outcome {
+fn put_together(context: &Context) -> Outcome {
     let device = tight(context)?;
     let Stage { kept, ranges } = Stage::set(context, device)?;
     for round in 0..3 {
@@ -122,7 +112,7 @@ fn put_together<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// Each part of a buffer keeps bytes of its own, and copies go across the borders of chunks.
-fn bytes_lie_one_behind_the_other<B: Backend>(device: Device<B>, long: &mut Buffer<Faulty<B>>) -> Outcome {
+fn bytes_lie_one_behind_the_other(device: Device, long: &mut Buffer<Driver>) -> Outcome {
     const STEP: u64 = MIB + 512;
     let stream = device.default_stream();
     let pattern: Vec<u8> = (0..STEP).map(|place| (place % 251) as u8).collect();
@@ -141,7 +131,7 @@ fn bytes_lie_one_behind_the_other<B: Backend>(device: Device<B>, long: &mut Buff
     Ok(())
 }
 
-fn same_steps_again<B: Backend>(context: &Context<B>) -> Outcome {
+fn same_steps_again(context: &Context) -> Outcome {
     let device = context.device_with(512 * MIB, SETTINGS)?;
     let mut calls = Vec::new();
     for _ in 0..8 {
@@ -163,7 +153,7 @@ fn same_steps_again<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn unfinished_bytes<B: Backend>(context: &Context<B>) -> Outcome {
+fn unfinished_bytes(context: &Context) -> Outcome {
     let device = context.device_with(3 * PIECE + 16 * MIB, SETTINGS)?;
     let (late, other) = (device.side_stream()?, device.side_stream()?);
     let mut copy = filled(context, device, PIECE, 0)?.0;
@@ -203,7 +193,7 @@ fn unfinished_bytes<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn empty_cache_returns_all<B: Backend>(context: &Context<B>) -> Outcome {
+fn empty_cache_returns_all(context: &Context) -> Outcome {
     let device = tight(context)?;
     for _ in 0..2 {
         let Stage { kept, .. } = Stage::set(context, device)?;
@@ -233,7 +223,7 @@ fn empty_cache_returns_all<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// Whichever driver call fails while a buffer is put together: others keep their bytes, and nothing is lost.
-fn failure_while_putting_together<B: Backend>(context: &Context<B>) -> Outcome {
+fn failure_while_putting_together(context: &Context) -> Outcome {
     let device = tight(context)?;
     for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory] {
         let mut failed = 0;

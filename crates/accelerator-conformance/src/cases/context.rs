@@ -15,6 +15,7 @@ use super::Outcome;
 use super::books::check_books;
 use crate::calls::Call;
 use crate::controls::Controls;
+use crate::erased::{AnyBackend, Opener};
 use crate::faulty::Faulty;
 use crate::suite::Capability;
 
@@ -25,35 +26,42 @@ pub(super) const STUCK: Duration = Duration::from_secs(60);
 const MEMORY: u64 = 512 * MIB;
 
 /// Gives a case its devices, and cleans up behind it.
-pub(crate) struct Context<B: Backend> {
-    inner: Arc<B>,
+pub(crate) struct Context {
+    opener: Opener,
+    inner: Arc<AnyBackend>,
     lacks: Vec<Capability>,
     policy: Policy,
-    devices: Mutex<Vec<Device<B>>>,
+    devices: Mutex<Vec<Device>>,
 }
+
+/// The driver of every case.
+pub(super) type Driver = Faulty<AnyBackend>;
 
 /// A device instance of its own, with a fresh allocator, around the driver that all cases share.
-pub(crate) struct Device<B: Backend>(&'static Accelerator<Faulty<B>>);
+#[derive(Clone, Copy)]
+pub(crate) struct Device(&'static Accelerator<Driver>);
 
-impl<B: Backend> Clone for Device<B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B: Backend> Copy for Device<B> {}
-
-impl<B: Backend> Deref for Device<B> {
-    type Target = Accelerator<Faulty<B>>;
+impl Deref for Device {
+    type Target = Accelerator<Driver>;
 
     fn deref(&self) -> &Self::Target {
         self.0
     }
 }
 
-impl<B: Backend> Context<B> {
-    pub(crate) fn new(inner: Arc<B>, lacks: Vec<Capability>, policy: Policy) -> Self {
-        Self { inner, lacks, policy, devices: Mutex::new(Vec::new()) }
+impl Context {
+    pub(crate) fn new(
+        opener: Opener,
+        inner: Arc<AnyBackend>,
+        lacks: Vec<Capability>,
+        policy: Policy,
+    ) -> Self {
+        Self { opener, inner, lacks, policy, devices: Mutex::new(Vec::new()) }
+    }
+
+    /// Opens devices as a program does: with one driver each, and no faults.
+    pub(super) fn opener(&self) -> Opener {
+        self.opener
     }
 
     pub(super) fn offers(&self, capability: Capability) -> bool {
@@ -69,22 +77,22 @@ impl<B: Backend> Context<B> {
         self.policy == Policy::Compact
     }
 
-    pub(super) fn device(&self) -> Result<Device<B>> {
+    pub(super) fn device(&self) -> Result<Device> {
         self.device_with(MEMORY, "")
     }
 
     /// A device of at most this much memory, with these allocator settings.
-    pub(super) fn device_with(&self, memory: u64, settings: &str) -> Result<Device<B>> {
+    pub(super) fn device_with(&self, memory: u64, settings: &str) -> Result<Device> {
         self.around(Faulty::new(Arc::clone(&self.inner)).with_memory(memory), settings)
     }
 
     /// A device whose segments expand, where the driver has virtual memory.
-    pub(super) fn expandable_device(&self) -> Result<Device<B>> {
+    pub(super) fn expandable_device(&self) -> Result<Device> {
         self.device_with(MEMORY, "expandable_segments:True")
     }
 
     /// A device with all the memory that there is.
-    pub(super) fn whole_device(&self) -> Result<Device<B>> {
+    pub(super) fn whole_device(&self) -> Result<Device> {
         self.around(Faulty::new(Arc::clone(&self.inner)), "")
     }
 
@@ -93,7 +101,7 @@ impl<B: Backend> Context<B> {
         AllocatorConfig { policy: self.policy, ..AllocatorConfig::default() }.updated(settings)
     }
 
-    fn around(&self, driver: Faulty<B>, settings: &str) -> Result<Device<B>> {
+    fn around(&self, driver: Driver, settings: &str) -> Result<Device> {
         let config = self.config(settings)?;
         let device = Device(Accelerator::new(driver, 0, config)?);
         self.made().push(device);
@@ -120,12 +128,12 @@ impl<B: Backend> Context<B> {
         outcome
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<Device<B>>> {
+    fn made(&self) -> MutexGuard<'_, Vec<Device>> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn nothing_left<B: Backend>(device: Device<B>) -> Outcome {
+fn nothing_left(device: Device) -> Outcome {
     let (live, misuses) = (device.backend().live_allocations(), device.backend().misuses());
     if live > 0 {
         return Err(format!("{live} driver allocations were left behind").into());
@@ -147,36 +155,36 @@ fn nothing_left<B: Backend>(device: Device<B>) -> Outcome {
     }
 }
 
-impl<B: Backend> Device<B> {
+impl Device {
     /// A stream beside the default one.
-    pub(super) fn side_stream(self) -> Result<Stream<Faulty<B>>> {
+    pub(super) fn side_stream(self) -> Result<Stream<Driver>> {
         self.stream(0)
     }
 
-    pub(super) fn alloc(self, bytes: u64) -> Result<Allocation<Faulty<B>>> {
+    pub(super) fn alloc(self, bytes: u64) -> Result<Allocation<Driver>> {
         self.alloc_on(bytes, self.default_stream())
     }
 
     /// At least 1 byte.
-    pub(super) fn alloc_on(self, bytes: u64, stream: Stream<Faulty<B>>) -> Result<Allocation<Faulty<B>>> {
+    pub(super) fn alloc_on(self, bytes: u64, stream: Stream<Driver>) -> Result<Allocation<Driver>> {
         let bytes = NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN);
         self.0.allocator().allocate(bytes, stream)
     }
 
-    pub(super) fn free(self, allocation: Allocation<Faulty<B>>) -> Result<()> {
+    pub(super) fn free(self, allocation: Allocation<Driver>) -> Result<()> {
         Ok(self.0.allocator().free(allocation)?)
     }
 
-    pub(super) fn free_all(self, all: impl IntoIterator<Item = Allocation<Faulty<B>>>) -> Result<()> {
+    pub(super) fn free_all(self, all: impl IntoIterator<Item = Allocation<Driver>>) -> Result<()> {
         all.into_iter().try_for_each(|allocation| self.free(allocation))
     }
 
-    pub(super) fn buffer(self, bytes: u64, stream: Stream<Faulty<B>>) -> Result<Buffer<Faulty<B>>> {
+    pub(super) fn buffer(self, bytes: u64, stream: Stream<Driver>) -> Result<Buffer<Driver>> {
         self.0.allocate(bytes, stream)
     }
 
     /// A buffer on the default stream that holds one value, for certain.
-    pub(super) fn filled(self, bytes: u64, value: u8) -> Result<Buffer<Faulty<B>>> {
+    pub(super) fn filled(self, bytes: u64, value: u8) -> Result<Buffer<Driver>> {
         let stream = self.default_stream();
         let mut buffer = self.buffer(bytes, stream)?;
         buffer.fill(value, stream)?;
@@ -185,28 +193,28 @@ impl<B: Backend> Device<B> {
     }
 
     /// Pinned memory that holds one value.
-    pub(super) fn pinned(self, bytes: u64, value: u8) -> Result<PinnedBuffer<Faulty<B>>> {
+    pub(super) fn pinned(self, bytes: u64, value: u8) -> Result<PinnedBuffer<Driver>> {
         let mut pinned = self.allocate_host(bytes)?;
         pinned.bytes_mut()?.fill(value);
         Ok(pinned)
     }
 
-    pub(super) fn plain_event(self) -> Event<Faulty<B>> {
+    pub(super) fn plain_event(self) -> Event<Driver> {
         self.event(EventFlags::default())
     }
 
     /// An event recorded on the stream now.
-    pub(super) fn recorded(self, stream: Stream<Faulty<B>>) -> Result<Event<Faulty<B>>> {
+    pub(super) fn recorded(self, stream: Stream<Driver>) -> Result<Event<Driver>> {
         let event = self.plain_event();
         event.record(stream)?;
         Ok(event)
     }
 
-    pub(super) fn hold(self, stream: Stream<Faulty<B>>) {
+    pub(super) fn hold(self, stream: Stream<Driver>) {
         self.backend().hold(stream.native());
     }
 
-    pub(super) fn release(self, stream: Stream<Faulty<B>>) {
+    pub(super) fn release(self, stream: Stream<Driver>) {
         self.backend().release(stream.native());
     }
 
@@ -247,23 +255,19 @@ impl<B: Backend> Device<B> {
 }
 
 /// The bytes of a buffer, as its stream leaves them.
-pub(super) fn bytes_of<B: Backend>(buffer: &Buffer<Faulty<B>>, stream: Stream<Faulty<B>>) -> Result<Vec<u8>> {
+pub(super) fn bytes_of(buffer: &Buffer<Driver>, stream: Stream<Driver>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; buffer.len() as usize];
     buffer.read(0, &mut bytes, stream)?;
     Ok(bytes)
 }
 
 /// Whether the buffer holds this value throughout.
-pub(super) fn holds<B: Backend>(
-    buffer: &Buffer<Faulty<B>>,
-    value: u8,
-    stream: Stream<Faulty<B>>,
-) -> Result<bool> {
+pub(super) fn holds(buffer: &Buffer<Driver>, value: u8, stream: Stream<Driver>) -> Result<bool> {
     Ok(bytes_of(buffer, stream)?.iter().all(|byte| *byte == value))
 }
 
 /// Whether the stream, which has nothing to do, is idle now or soon: a driver may have put work of its own into it.
-pub(super) fn becomes_idle<B: Backend>(stream: Stream<Faulty<B>>) -> Result<bool> {
+pub(super) fn becomes_idle(stream: Stream<Driver>) -> Result<bool> {
     let start = Instant::now();
     while !stream.is_idle()? {
         if start.elapsed() > STUCK {
@@ -275,6 +279,6 @@ pub(super) fn becomes_idle<B: Backend>(stream: Stream<Faulty<B>>) -> Result<bool
 }
 
 /// Where an allocation starts, for comparison.
-pub(super) fn address<B: Backend>(allocation: &Allocation<Faulty<B>>) -> u64 {
+pub(super) fn address(allocation: &Allocation<Driver>) -> u64 {
     allocation.ptr().trace_address()
 }

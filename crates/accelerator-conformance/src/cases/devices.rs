@@ -1,19 +1,16 @@
 //! A, devices and their streams: cases 1 to 5, 13 and 14.
 
-use accelerator_core::{
-    Accelerator, Backend, DriverErrorKind, Error, STREAMS_PER_PRIORITY, Stream, StreamId,
-};
+use accelerator_core::{DriverErrorKind, Error, STREAMS_PER_PRIORITY, Stream, StreamId};
 
-use super::context::{Device, becomes_idle, holds};
+use super::context::{Device, Driver, becomes_idle, holds};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::Faulty;
 use crate::suite::Capability;
 
 const CURRENT_DEVICE: &str =
     "the current device belongs to the facade, the crate `accelerator`, whose own tests cover it";
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(1, "device_count_and_open", device_count_and_open),
         Case::new(2, "bad_index_is_an_error", bad_index_is_an_error),
@@ -25,38 +22,40 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn device_count_and_open<B: Backend>(_: &Context<B>) -> Outcome {
-    let count = B::probe()?;
+fn device_count_and_open(context: &Context) -> Outcome {
+    let opener = context.opener();
+    let count = opener.probe()?;
     assert!(count > 0, "`probe` answers with the reason where there is no device");
-    assert_eq!(Accelerator::<B>::count(), count);
-    let device = Accelerator::<B>::open(0)?;
-    assert!(std::ptr::eq(device, Accelerator::<B>::open(0)?), "a device is opened once");
-    assert_eq!((device.device().kind, device.device().index), (B::KIND, 0));
-    let properties = device.properties();
-    assert_eq!(properties, device.properties(), "properties are the same at every call");
+    assert_eq!(opener.count(), count);
+    let [opened, again] = [opener.accelerator(0)?, opener.accelerator(0)?];
+    assert_eq!(opened.address, again.address, "a device is opened once");
+    assert_eq!((opened.device.kind, opened.device.index), (opener.kind(), 0));
+    let properties = opened.properties;
+    assert_eq!(properties, again.properties, "properties are the same at every call");
     assert!(properties.alignment.is_power_of_two());
     assert!(properties.total_memory > 0);
-    let memory = device.memory_info()?;
+    let memory = opened.memory?;
     assert!(memory.free <= memory.total, "{memory:?}");
     Ok(())
 }
 
-fn bad_index_is_an_error<B: Backend>(_: &Context<B>) -> Outcome {
-    let count = B::probe()?;
+fn bad_index_is_an_error(context: &Context) -> Outcome {
+    let opener = context.opener();
+    let count = opener.probe()?;
     for index in [count, count + 1, u32::MAX] {
-        match Accelerator::<B>::open(index) {
+        match opener.accelerator(index).map(|opened| opened.device) {
             Err(Error::InvalidDevice { kind, index: named, count: available }) => {
-                assert_eq!((kind, named, available), (B::KIND.name(), index.into(), count));
+                assert_eq!((kind, named, available), (opener.kind().name(), index.into(), count));
             }
             other => return Err(format!("expected an invalid device, not {other:?}").into()),
         }
-        let refused = B::open(index).map(drop).map_err(|error| error.kind);
+        let refused = opener.open(index).map(drop).map_err(|error| error.kind);
         assert_eq!(refused, Err(DriverErrorKind::InvalidArgument), "`Backend::open({index})`");
     }
     Ok(())
 }
 
-fn priorities<B: Backend>(context: &Context<B>) -> Outcome {
+fn priorities(context: &Context) -> Outcome {
     let device = context.device()?;
     let (least, greatest) = device.properties().stream_priorities;
     assert!(greatest <= least, "a lower number runs first");
@@ -83,11 +82,11 @@ fn priorities<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn in_turn<B: Backend>(device: Device<B>, priority: i32) -> accelerator_core::Result<Vec<Stream<Faulty<B>>>> {
+fn in_turn(device: Device, priority: i32) -> accelerator_core::Result<Vec<Stream<Driver>>> {
     (0..STREAMS_PER_PRIORITY).map(|_| device.stream(priority)).collect()
 }
 
-fn stream_dropped_with_work_pending<B: Backend>(context: &Context<B>) -> Outcome {
+fn stream_dropped_with_work_pending(context: &Context) -> Outcome {
     let device = context.device()?;
     let bytes = context.offers(Capability::Bytes);
     let mut buffer = device.buffer(4096, device.default_stream())?;

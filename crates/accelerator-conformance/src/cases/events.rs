@@ -2,12 +2,11 @@
 
 use accelerator_core::{Backend, Error, Event, EventFlags, MIB};
 
-use super::context::{Device, becomes_idle, bytes_of, holds};
+use super::context::{Device, Driver, becomes_idle, bytes_of, holds};
 use super::{Case, Context, Outcome};
-use crate::faulty::Faulty;
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(6, "first_in_first_out", first_in_first_out).of_any_policy().needs(&[Capability::Bytes]),
         Case::new(7, "wait_orders_two_streams", wait_orders_two_streams)
@@ -22,7 +21,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn first_in_first_out<B: Backend>(context: &Context<B>) -> Outcome {
+fn first_in_first_out(context: &Context) -> Outcome {
     let device = context.device()?;
     for stream in [device.default_stream(), device.side_stream()?] {
         let mut source = device.buffer(MIB, stream)?;
@@ -43,7 +42,7 @@ fn first_in_first_out<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn wait_orders_two_streams<B: Backend>(context: &Context<B>) -> Outcome {
+fn wait_orders_two_streams(context: &Context) -> Outcome {
     let device = context.device()?;
     let (producer, consumer) = (device.side_stream()?, device.side_stream()?);
     let mut source = device.filled(4 * MIB, 0)?;
@@ -72,7 +71,7 @@ fn wait_orders_two_streams<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn query_and_synchronize<B: Backend>(context: &Context<B>) -> Outcome {
+fn query_and_synchronize(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
     device.hold(stream);
@@ -103,7 +102,7 @@ fn query_and_synchronize<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// Once an event is seen complete, what was before it can be read on any stream.
-fn complete_means_visible<B: Backend>(device: Device<B>) -> Outcome {
+fn complete_means_visible(device: Device) -> Outcome {
     let (stream, reader) = (device.side_stream()?, device.side_stream()?);
     let mut buffer = device.filled(8 * MIB, 0)?;
     for value in 1..8 {
@@ -120,7 +119,7 @@ fn complete_means_visible<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn unrecorded_event_is_complete<B: Backend>(context: &Context<B>) -> Outcome {
+fn unrecorded_event_is_complete(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
     let calls = device.all_calls();
@@ -135,7 +134,7 @@ fn unrecorded_event_is_complete<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn elapsed_time<B: Backend>(context: &Context<B>) -> Outcome {
+fn elapsed_time(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
     let timing = || device.event(EventFlags { timing: true });
@@ -169,7 +168,7 @@ fn elapsed_time<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn refused<B: Backend>(start: &Event<Faulty<B>>, end: &Event<Faulty<B>>, why: &str) -> Outcome {
+fn refused(start: &Event<Driver>, end: &Event<Driver>, why: &str) -> Outcome {
     match start.elapsed_time(end) {
         Err(error @ Error::ElapsedTime(_)) => assert_eq!(error.to_string(), format!("elapsed time: {why}")),
         other => return Err(format!("expected `{why}`, not {other:?}").into()),
@@ -177,7 +176,7 @@ fn refused<B: Backend>(start: &Event<Faulty<B>>, end: &Event<Faulty<B>>, why: &s
     Ok(())
 }
 
-fn recorded_twice_means_the_last<B: Backend>(context: &Context<B>) -> Outcome {
+fn recorded_twice_means_the_last(context: &Context) -> Outcome {
     let device = context.device()?;
     let (slow, fast, waiting) = (device.side_stream()?, device.side_stream()?, device.side_stream()?);
     device.hold(slow);
@@ -210,7 +209,7 @@ fn recorded_twice_means_the_last<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn event_on_another_device<B: Backend>(context: &Context<B>) -> Outcome {
+fn event_on_another_device(context: &Context) -> Outcome {
     let (here, there) = (context.device()?, context.device()?);
     let event = here.recorded(here.default_stream())?;
     let foreign = there.side_stream()?;
@@ -226,7 +225,7 @@ fn event_on_another_device<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn event_dropped_while_pending<B: Backend>(context: &Context<B>) -> Outcome {
+fn event_dropped_while_pending(context: &Context) -> Outcome {
     let device = context.device()?;
     let (slow, waiting) = (device.side_stream()?, device.side_stream()?);
     device.hold(slow);

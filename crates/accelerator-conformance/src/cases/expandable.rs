@@ -7,14 +7,13 @@ use accelerator_core::{
     SegmentSnapshot,
 };
 
-use super::context::{Device, address, holds};
+use super::context::{Device, Driver, address, holds};
 use super::out_of_memory::refusal;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::Faulty;
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     let cases = [
         Case::new(61, "grows_in_place", grows_in_place),
         Case::new(62, "unmaps_and_fills_holes", unmaps_and_fills_holes),
@@ -29,7 +28,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 const SETTINGS: &str = "expandable_segments:True";
 
 /// Where there is no virtual memory, the same setting gives segments that keep their size.
-fn falls_back<B: Backend>(context: &Context<B>) -> Outcome {
+fn falls_back(context: &Context) -> Outcome {
     let device = context.device_with(GIB, SETTINGS)?;
     assert!(!device.statistics().expandable_segments);
     let allocation = device.alloc(3 * MIB)?;
@@ -40,19 +39,19 @@ fn falls_back<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// A device on which pages of the large pool have this size.
-fn expandable<B: Backend>(context: &Context<B>, settings: &str) -> Result<(Device<B>, u64), Error> {
+fn expandable(context: &Context, settings: &str) -> Result<(Device, u64), Error> {
     let device = context.device_with(GIB, settings)?;
     Ok((device, page(device, 20 * MIB)))
 }
 
 /// What a page of this size takes from the driver.
-fn page<B: Backend>(device: Device<B>, bytes: u64) -> u64 {
+fn page(device: Device, bytes: u64) -> u64 {
     let granularity = device.backend().virtual_memory().map(|memory| memory.granularity().get());
     bytes.next_multiple_of(granularity.unwrap_or(bytes))
 }
 
 /// Bytes reserved; segments that keep their size; times that the driver gave memory, and that it got some back.
-fn figures<B: Backend>(device: Device<B>) -> [i64; 4] {
+fn figures(device: Device) -> [i64; 4] {
     let statistics = device.statistics();
     let [reserved, segments] =
         [statistics.reserved_bytes, statistics.segment].map(|statistic| statistic.all.current);
@@ -60,7 +59,7 @@ fn figures<B: Backend>(device: Device<B>) -> [i64; 4] {
 }
 
 /// Ranges of mapped pages: where they start, counted from an address, and their blocks; free ones are negative.
-fn ranges<B: Backend>(device: Device<B>, from: u64) -> Vec<(u64, Vec<i64>)> {
+fn ranges(device: Device, from: u64) -> Vec<(u64, Vec<i64>)> {
     let segments = device.allocator().snapshot().segments;
     let of = |segment: SegmentSnapshot| {
         let size = |free, size: u64| if free { -(size as i64) } else { size as i64 };
@@ -72,30 +71,25 @@ fn ranges<B: Backend>(device: Device<B>, from: u64) -> Vec<(u64, Vec<i64>)> {
 }
 
 /// A buffer on the default stream, which holds the value where memory holds anything.
-fn filled<B: Backend>(
-    context: &Context<B>,
-    device: Device<B>,
-    bytes: u64,
-    value: u8,
-) -> Result<Buffer<Faulty<B>>, Error> {
+fn filled(context: &Context, device: Device, bytes: u64, value: u8) -> Result<Buffer<Driver>, Error> {
     if context.offers(Capability::Bytes) {
         return device.filled(bytes, value);
     }
     device.buffer(bytes, device.default_stream())
 }
 
-fn assert_holds<B: Backend>(context: &Context<B>, device: Device<B>, buffers: &[(&Buffer<Faulty<B>>, u8)]) {
+fn assert_holds(context: &Context, device: Device, buffers: &[(&Buffer<Driver>, u8)]) {
     for (buffer, value) in buffers.iter().filter(|_| context.offers(Capability::Bytes)) {
         let held = holds(buffer, *value, device.default_stream());
         assert!(held.is_ok_and(|held| held), "the bytes {value} are still there");
     }
 }
 
-fn start<B: Backend>(buffer: &Buffer<Faulty<B>>) -> u64 {
+fn start(buffer: &Buffer<Driver>) -> u64 {
     buffer.ptr().map_or(0, DevicePtr::trace_address)
 }
 
-fn grows_in_place<B: Backend>(context: &Context<B>) -> Outcome {
+fn grows_in_place(context: &Context) -> Outcome {
     let (device, page) = expandable(context, SETTINGS)?;
     assert!(device.statistics().expandable_segments);
     let (half, large) = (page as i64 / 2, page as i64);
@@ -133,7 +127,7 @@ fn grows_in_place<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(aside)?)
 }
 
-fn unmaps_and_fills_holes<B: Backend>(context: &Context<B>) -> Outcome {
+fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     let (device, page) = expandable(context, SETTINGS)?;
     let (quarter, large) = (page as i64 / 4, page as i64);
     let user = device.side_stream()?;
@@ -185,7 +179,7 @@ fn unmaps_and_fills_holes<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// Each batch needs a little more of everything, and what the one before has left fits nowhere.
-fn batches_that_grow<B: Backend>(context: &Context<B>) -> Outcome {
+fn batches_that_grow(context: &Context) -> Outcome {
     let (device, page) = expandable(context, SETTINGS)?;
     for (batch, pages) in (4..9).zip([6, 7, 9, 10, 11]) {
         let mut layers = Vec::new();
@@ -201,7 +195,7 @@ fn batches_that_grow<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn switched_on_and_off<B: Backend>(context: &Context<B>) -> Outcome {
+fn switched_on_and_off(context: &Context) -> Outcome {
     let (device, page) = expandable(context, "")?;
     let allocator = device.allocator();
     let default = allocator.config();
@@ -247,7 +241,7 @@ fn switched_on_and_off<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn max_split_and_garbage_collection<B: Backend>(context: &Context<B>) -> Outcome {
+fn max_split_and_garbage_collection(context: &Context) -> Outcome {
     // As many pages as fit into 400 MiB; half of them are allowed, and collection starts at a quarter.
     let rest = "max_split_size_mb:40,garbage_collection_threshold:0.5,per_process_memory_fraction:0.5";
     let mapping = format!("{SETTINGS},{rest}");
@@ -299,7 +293,7 @@ fn max_split_and_garbage_collection<B: Backend>(context: &Context<B>) -> Outcome
     Ok(device.free(next)?)
 }
 
-fn address_space_exhausted<B: Backend>(context: &Context<B>) -> Outcome {
+fn address_space_exhausted(context: &Context) -> Outcome {
     let (device, page) = expandable(context, SETTINGS)?;
     let driver = device.backend();
     // Once: asked again.

@@ -1,15 +1,14 @@
 //! D, a failure at every single driver call: case 54.
 
-use accelerator_core::{Allocation, Backend, DriverErrorKind, MIB, Stream};
+use accelerator_core::{Allocation, DriverErrorKind, MIB, Stream};
 
 use super::books::check_accumulated;
-use super::context::Device;
+use super::context::{Device, Driver};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::Faulty;
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     let case = Case::new(54, "failure_at_every_driver_call", failure_at_every_driver_call).of_any_policy();
     vec![case.needs(&[Capability::Execution])]
 }
@@ -20,7 +19,7 @@ const KINDS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::Ou
 const MEMORY: u64 = 64 * MIB;
 const HOST_MEMORY: u64 = 8 * MIB;
 
-fn failure_at_every_driver_call<B: Backend>(context: &Context<B>) -> Outcome {
+fn failure_at_every_driver_call(context: &Context) -> Outcome {
     for settings in SETTINGS {
         // A fresh device for each kind of call, since some are made only at first.
         for call in [Call::Stream, Call::Event] {
@@ -49,7 +48,7 @@ fn failure_at_every_driver_call<B: Backend>(context: &Context<B>) -> Outcome {
 
 /// Allocates and frees on three streams until memory runs out, then cleans up. Whatever failed meanwhile, nothing may be
 /// lost, the books must be right and the device usable. How many calls were made to fail.
-fn workload<B: Backend>(device: Device<B>, streams: &mut Streams<B>) -> Result<u64, libtest_mimic::Failed> {
+fn workload(device: Device, streams: &mut Streams) -> Result<u64, libtest_mimic::Failed> {
     let injected_before = device.backend().injected();
     while streams.len() < 2
         && let Ok(stream) = device.side_stream()
@@ -86,16 +85,16 @@ fn workload<B: Backend>(device: Device<B>, streams: &mut Streams<B>) -> Result<u
 }
 
 /// Two streams beside the default one, made by the first workload that can.
-type Streams<B> = Vec<Stream<Faulty<B>>>;
+type Streams = Vec<Stream<Driver>>;
 
-struct Work<B: Backend> {
-    device: Device<B>,
-    live: Vec<Allocation<Faulty<B>>>,
+struct Work {
+    device: Device,
+    live: Vec<Allocation<Driver>>,
 }
 
-impl<B: Backend> Work<B> {
+impl Work {
     /// Errors are part of the plan: what matters is the state that they leave.
-    fn run(&mut self, streams: &Streams<B>) {
+    fn run(&mut self, streams: &Streams) {
         let device = self.device;
         let own = device.default_stream();
         let user = streams.first().copied().unwrap_or(own);
@@ -132,7 +131,7 @@ impl<B: Backend> Work<B> {
     }
 
     /// Pinned host memory, with copies and without, until there is no more.
-    fn run_pinned(&mut self, streams: &Streams<B>) {
+    fn run_pinned(&mut self, streams: &Streams) {
         let device = self.device;
         let own = device.default_stream();
         let (user, slow) = (streams.first().copied().unwrap_or(own), streams.get(1).copied().unwrap_or(own));
@@ -165,12 +164,12 @@ impl<B: Backend> Work<B> {
         device.check_books();
     }
 
-    fn alloc(&mut self, bytes: u64, stream: Stream<Faulty<B>>) {
+    fn alloc(&mut self, bytes: u64, stream: Stream<Driver>) {
         self.live.extend(self.device.alloc_on(bytes, stream));
         self.device.check_books();
     }
 
-    fn use_and_free(&mut self, place: usize, user: Stream<Faulty<B>>) {
+    fn use_and_free(&mut self, place: usize, user: Stream<Driver>) {
         if let Some(allocation) = self.live.get(place) {
             let _ = self.device.allocator().record_use(allocation, user);
         }

@@ -10,7 +10,7 @@ mod stage;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use accelerator_core::{Backend, BlockState, Error, Result, Snapshot};
+use accelerator_core::{BlockState, Error, Result, Snapshot};
 use libtest_mimic::Failed;
 
 use self::operations::{Act, Meanwhile, Stopped, meanwhile, stopped};
@@ -21,13 +21,13 @@ use super::{Context, Outcome};
 use crate::calls::Call;
 use crate::faulty::Gate;
 
-pub(super) fn interleavings_at_driver_calls<B: Backend>(context: &Context<B>) -> Outcome {
-    for first in stopped::<B>() {
+pub(super) fn interleavings_at_driver_calls(context: &Context) -> Outcome {
+    for first in stopped() {
         let scene = Scene::new(context, first.settings)?;
         let log = alone(scene, &first)?;
         assert!(!log.is_empty(), "{}: makes driver calls", first.name);
         for place in 0..log.len() {
-            for second in meanwhile::<B>() {
+            for second in meanwhile() {
                 let call = log[place].name();
                 let what = format!("{}, stopped in call {place}, `{call}`; {}", first.name, second.name);
                 let _told = Told(&what);
@@ -39,7 +39,7 @@ pub(super) fn interleavings_at_driver_calls<B: Backend>(context: &Context<B>) ->
 }
 
 /// The driver calls that the operation makes by itself.
-fn alone<B: Backend>(scene: Scene<B>, first: &Stopped<B>) -> Result<Vec<Call>, Failed> {
+fn alone(scene: Scene, first: &Stopped) -> Result<Vec<Call>, Failed> {
     let mut stage = scene.set()?;
     (first.prepare)(scene)?;
     scene.device.backend().start_log();
@@ -52,7 +52,7 @@ fn alone<B: Backend>(scene: Scene<B>, first: &Stopped<B>) -> Result<Vec<Call>, F
 }
 
 /// Stops the first operation in the last of these calls, and runs the second meanwhile.
-fn both<B: Backend>(scene: Scene<B>, first: &Stopped<B>, calls: &[Call], second: &Meanwhile<B>) -> Outcome {
+fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Outcome {
     let Some((call, before)) = calls.split_last() else { return Ok(()) };
     let mut stage = scene.set()?;
     (first.prepare)(scene)?;
@@ -109,7 +109,7 @@ fn check_result(result: Result<()>, must_fail: bool, may_fail: bool) -> Outcome 
 }
 
 /// What must hold behind both.
-fn check<B: Backend>(device: Device<B>, stage: &Stage<B>) {
+fn check(device: Device, stage: &Stage) {
     device.check_books();
     assert!(device.backend().used() <= LIMIT, "more was taken than is allowed");
     let mut live: Vec<_> = stage.blocks().map(|block| (address(block), block.size())).collect();
@@ -123,20 +123,20 @@ fn check<B: Backend>(device: Device<B>, stage: &Stage<B>) {
 }
 
 /// `empty_cache` has waited for whatever was in use before.
-fn check_emptied<B: Backend>(device: Device<B>, stage: &Stage<B>) {
+fn check_emptied(device: Device, stage: &Stage) {
     for start in stage.pending {
         assert_ne!(state(device, start), Some(BlockState::PendingFree), "of a block at {start:#x}");
     }
 }
 
-fn state<B: Backend>(device: Device<B>, start: u64) -> Option<BlockState> {
+fn state(device: Device, start: u64) -> Option<BlockState> {
     let Snapshot { segments, aliases } = device.allocator().snapshot();
     let mut blocks = segments.iter().chain(&aliases).flat_map(|segment| &segment.blocks);
     blocks.find(|block| block.address == start).map(|block| block.state)
 }
 
 /// Nothing may be lost: all goes back to the driver, and all that is allowed can be had, to the byte.
-fn clear<B: Backend>(scene: Scene<B>, stage: Stage<B>) -> Outcome {
+fn clear(scene: Scene, stage: Stage) -> Outcome {
     let device = scene.device;
     device.free_all(stage.into_blocks())?;
     scene.reset()?;
@@ -150,14 +150,14 @@ fn clear<B: Backend>(scene: Scene<B>, stage: Stage<B>) -> Outcome {
 }
 
 /// An operation in a thread of its own, which hands back the blocks that it was given or made.
-struct Running<B: Backend> {
-    receiver: Receiver<Done<B>>,
-    done: Option<Done<B>>,
+struct Running {
+    receiver: Receiver<Done>,
+    done: Option<Done>,
 }
 
-type Done<B> = (Blocks<B>, Result<()>);
+type Done = (Blocks, Result<()>);
 
-fn start<B: Backend>(scene: Scene<B>, act: Act<B>, mut blocks: Blocks<B>) -> Running<B> {
+fn start(scene: Scene, act: Act, mut blocks: Blocks) -> Running {
     let receiver = in_thread(move || {
         let result = act(scene, &mut blocks);
         (blocks, result)
@@ -165,7 +165,7 @@ fn start<B: Backend>(scene: Scene<B>, act: Act<B>, mut blocks: Blocks<B>) -> Run
     Running { receiver, done: None }
 }
 
-impl<B: Backend> Running<B> {
+impl Running {
     fn finish(&mut self, otherwise: &str) -> Outcome {
         if self.done.is_none() {
             let done = self.receiver.recv_timeout(STUCK);
@@ -187,7 +187,7 @@ impl<B: Backend> Running<B> {
     }
 
     /// Until it ends or is about to wait for the right to take events, and then some turns, in which it must not go on.
-    fn go_as_far_as_possible(&mut self, device: Device<B>, waits: i64) -> Outcome {
+    fn go_as_far_as_possible(&mut self, device: Device, waits: i64) -> Outcome {
         let begun = Instant::now();
         let mut calls = None;
         let mut turns = 0;
@@ -211,7 +211,7 @@ impl<B: Backend> Running<B> {
         Ok(())
     }
 
-    fn into_result(mut self, who: &str) -> Result<Done<B>, Failed> {
+    fn into_result(mut self, who: &str) -> Result<Done, Failed> {
         self.finish(who)?;
         self.done.ok_or_else(|| "nothing came back".into())
     }

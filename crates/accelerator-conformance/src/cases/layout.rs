@@ -1,12 +1,12 @@
 //! B, where blocks lie: cases 23 to 27 and 29.
 
-use accelerator_core::{Backend, BlockState, KIB, MIB, PoolKind, Snapshot};
+use accelerator_core::{BlockState, KIB, MIB, PoolKind, Snapshot};
 
 use super::context::{Device, address};
 use super::random::Random;
 use super::{Case, Context, Outcome};
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(23, "segment_edges", segment_edges),
         Case::new(24, "best_fit_and_its_ties", best_fit_and_its_ties),
@@ -17,7 +17,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn segment_edges<B: Backend>(context: &Context<B>) -> Outcome {
+fn segment_edges(context: &Context) -> Outcome {
     const SMALL: u64 = 2 * MIB;
     const LARGE: u64 = 20 * MIB;
     for (bytes, block, segment) in [
@@ -62,7 +62,7 @@ fn segment_edges<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all(live)?)
 }
 
-fn best_fit_and_its_ties<B: Backend>(context: &Context<B>) -> Outcome {
+fn best_fit_and_its_ties(context: &Context) -> Outcome {
     let device = context.device()?;
     // Two full segments of four blocks each, in the order of their creation.
     let quarters: Vec<_> = (0..8).map(|_| device.alloc(512 * KIB)).collect::<Result<_, _>>()?;
@@ -99,7 +99,7 @@ fn best_fit_and_its_ties<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all(live.into_iter().flatten())?)
 }
 
-fn split_thresholds<B: Backend>(context: &Context<B>) -> Outcome {
+fn split_thresholds(context: &Context) -> Outcome {
     let device = context.device()?;
     // A hole, a request for it, and the block that it gets.
     for (hole, bytes, block) in [
@@ -125,7 +125,7 @@ fn split_thresholds<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn merge_left_right_and_both<B: Backend>(context: &Context<B>) -> Outcome {
+fn merge_left_right_and_both(context: &Context) -> Outcome {
     const SIZE: u64 = 128 * KIB;
     let device = context.device()?;
     // Free in this order: each time, the sizes of the free blocks from the start of the segment.
@@ -166,7 +166,7 @@ fn free_blocks(snapshot: &Snapshot) -> Vec<u64> {
     blocks.filter(|block| block.state == BlockState::Inactive).map(|block| block.size).collect()
 }
 
-fn no_merge_across_borders<B: Backend>(context: &Context<B>) -> Outcome {
+fn no_merge_across_borders(context: &Context) -> Outcome {
     let device = context.device()?;
     // Segments and pools: everything free, yet one block per segment.
     let live: Vec<_> =
@@ -196,7 +196,7 @@ fn no_merge_across_borders<B: Backend>(context: &Context<B>) -> Outcome {
 /// What a snapshot says apart from addresses: of each segment its size, and offset, size and state of its blocks.
 type Layout = Vec<(u64, u64, Vec<(u64, u64, BlockState)>)>;
 
-fn same_trace_same_layout<B: Backend>(context: &Context<B>) -> Outcome {
+fn same_trace_same_layout(context: &Context) -> Outcome {
     let (first, second) = (context.device()?, context.device()?);
     let (first_layout, second_layout) = (random_layout(first)?, random_layout(second)?);
     assert_eq!(first_layout, second_layout);
@@ -204,7 +204,7 @@ fn same_trace_same_layout<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn random_layout<B: Backend>(device: Device<B>) -> Result<Layout, libtest_mimic::Failed> {
+fn random_layout(device: Device) -> Result<Layout, libtest_mimic::Failed> {
     let streams = [device.default_stream(), device.side_stream()?];
     let mut random = Random::new(29);
     let mut live = Vec::new();

@@ -23,7 +23,7 @@ mod statistics;
 mod streams;
 mod threads;
 
-use accelerator_core::{Backend, Policy};
+use accelerator_core::Policy;
 use libtest_mimic::Failed;
 
 pub(crate) use self::context::Context;
@@ -33,14 +33,14 @@ use crate::suite::{Capability, Group};
 pub(crate) type Outcome = Result<(), Failed>;
 
 /// One case.
-pub(crate) struct Case<B: Backend> {
+pub(crate) struct Case {
     pub(crate) number: u32,
     /// What it is about, as words joined by `_`.
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Capability],
-    pub(crate) run: Run<B>,
+    pub(crate) run: Run,
     /// What is run in its place on a backend that lacks what it needs.
-    pub(crate) instead: Option<fn(&Context<B>) -> Outcome>,
+    pub(crate) instead: Option<fn(&Context) -> Outcome>,
     /// The policy of its devices, unless it asks for another.
     pub(crate) policy: Policy,
     /// Whether what it checks holds under every policy, so that it is run once more under the other one.
@@ -48,14 +48,14 @@ pub(crate) struct Case<B: Backend> {
 }
 
 /// Where a case is run.
-pub(crate) enum Run<B: Backend> {
-    Here(fn(&Context<B>) -> Outcome),
+pub(crate) enum Run {
+    Here(fn(&Context) -> Outcome),
     /// Not by this suite, for this reason.
     Elsewhere(&'static str),
 }
 
-impl<B: Backend> Case<B> {
-    fn new(number: u32, name: &'static str, run: fn(&Context<B>) -> Outcome) -> Self {
+impl Case {
+    fn new(number: u32, name: &'static str, run: fn(&Context) -> Outcome) -> Self {
         Self::run(number, name, Run::Here(run))
     }
 
@@ -63,7 +63,7 @@ impl<B: Backend> Case<B> {
         Self::run(number, name, Run::Elsewhere(reason))
     }
 
-    fn run(number: u32, name: &'static str, run: Run<B>) -> Self {
+    fn run(number: u32, name: &'static str, run: Run) -> Self {
         Self { number, name, needs: &[], run, instead: None, policy: Policy::Pytorch, of_any_policy: false }
     }
 
@@ -71,7 +71,7 @@ impl<B: Backend> Case<B> {
         Self { needs, ..self }
     }
 
-    fn or_else(self, instead: fn(&Context<B>) -> Outcome) -> Self {
+    fn or_else(self, instead: fn(&Context) -> Outcome) -> Self {
         Self { instead: Some(instead), ..self }
     }
 
@@ -106,7 +106,7 @@ impl<B: Backend> Case<B> {
 }
 
 /// All cases by number, those of any policy once for each.
-pub(crate) fn all<B: Backend>() -> Vec<Case<B>> {
+pub(crate) fn all() -> Vec<Case> {
     let again = numbered().into_iter().filter(|case| case.of_any_policy);
     let again = again.map(|case| Case { policy: Policy::Compact, needs: case.needs_under_compact(), ..case });
     let mut cases: Vec<_> = numbered().into_iter().chain(again).collect();
@@ -114,7 +114,7 @@ pub(crate) fn all<B: Backend>() -> Vec<Case<B>> {
     cases
 }
 
-fn numbered<B: Backend>() -> Vec<Case<B>> {
+fn numbered() -> Vec<Case> {
     let groups = [
         devices::cases(),
         events::cases(),
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn every_number_of_the_groups_has_one_case() {
-        let mut numbers: Vec<_> = numbered::<crate::Sim>().iter().map(|case| case.number).collect();
+        let mut numbers: Vec<_> = numbered().iter().map(|case| case.number).collect();
         numbers.sort_unstable();
         let expected: Vec<_> = (1..=66).chain(77..=87).chain(93..=97).chain(109..=114).collect();
         assert_eq!(numbers, expected);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn names_are_of_one_trial_each() {
-        let mut names: Vec<_> = all::<crate::Sim>().iter().map(Case::trial_name).collect();
+        let mut names: Vec<_> = all().iter().map(Case::trial_name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

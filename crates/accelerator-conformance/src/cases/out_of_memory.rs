@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use accelerator_core::{Backend, Error, GIB, MIB, OutOfMemory, OutOfMemoryCause};
+use accelerator_core::{Error, GIB, MIB, OutOfMemory, OutOfMemoryCause};
 
 use super::context::{Device, address};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(43, "order_of_the_retries", order_of_the_retries),
         Case::new(46, "oversize_single_release", oversize_single_release),
@@ -20,17 +20,14 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 }
 
 /// The report of an allocation that must fail for lack of memory.
-pub(super) fn refusal<B: Backend>(
-    device: Device<B>,
-    bytes: u64,
-) -> Result<Box<OutOfMemory>, libtest_mimic::Failed> {
+pub(super) fn refusal(device: Device, bytes: u64) -> Result<Box<OutOfMemory>, libtest_mimic::Failed> {
     match device.alloc(bytes) {
         Err(Error::OutOfMemory(report)) => Ok(report),
         other => Err(format!("expected out of memory for {bytes} bytes, not {other:?}").into()),
     }
 }
 
-fn order_of_the_retries<B: Backend>(context: &Context<B>) -> Outcome {
+fn order_of_the_retries(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "")?;
     let other = device.side_stream()?;
     let asked_at = Arc::new(AtomicU64::new(0));
@@ -84,7 +81,7 @@ fn order_of_the_retries<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(taken)?)
 }
 
-fn oversize_single_release<B: Backend>(context: &Context<B>) -> Outcome {
+fn oversize_single_release(context: &Context) -> Outcome {
     let device = context.device_with(122 * MIB, "max_split_size_mb:20")?;
     let cached = [device.alloc(22 * MIB)?, device.alloc(30 * MIB)?, device.alloc(60 * MIB)?];
     device.free_all(cached)?;
@@ -104,7 +101,7 @@ fn oversize_single_release<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(taken)?)
 }
 
-fn split_segments_stay<B: Backend>(context: &Context<B>) -> Outcome {
+fn split_segments_stay(context: &Context) -> Outcome {
     let device = context.device_with(60 * MIB, "")?;
     let [live, rest, whole] = [device.alloc(2 * MIB)?, device.alloc(8 * MIB)?, device.alloc(30 * MIB)?];
     let place = address(&live);
@@ -119,7 +116,7 @@ fn split_segments_stay<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all([live, taken])?)
 }
 
-fn memory_fraction<B: Backend>(context: &Context<B>) -> Outcome {
+fn memory_fraction(context: &Context) -> Outcome {
     let device = context.device_with(200 * MIB, "")?;
     let total = device.properties().total_memory;
     assert_eq!(total, 200 * MIB, "the device has at least as much");
@@ -156,7 +153,7 @@ fn memory_fraction<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all([again, rest])?)
 }
 
-fn message_names_the_cause<B: Backend>(context: &Context<B>) -> Outcome {
+fn message_names_the_cause(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "")?;
     let (live, free) = (device.alloc(5 * MIB)?, device.alloc(3 * MIB)?);
     device.free(free)?;

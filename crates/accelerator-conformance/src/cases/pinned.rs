@@ -1,15 +1,14 @@
 //! H, the cache of pinned host memory: cases 77, 79 and 80.
 
 use accelerator_core::{
-    Backend, DriverErrorKind, Error, HostOutOfMemory, HostStatistics, KIB, MIB, PinnedBuffer, Stat,
+    DriverErrorKind, Error, HostOutOfMemory, HostStatistics, KIB, MIB, PinnedBuffer, Stat,
 };
 
-use super::context::Device;
+use super::context::{Device, Driver};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::Faulty;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(77, "power_of_two_classes", power_of_two_classes),
         Case::new(79, "empty_host_cache", empty_host_cache),
@@ -17,7 +16,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn power_of_two_classes<B: Backend>(context: &Context<B>) -> Outcome {
+fn power_of_two_classes(context: &Context) -> Outcome {
     let device = context.device()?;
     sizes(device)?;
     reuse_after_the_event(device)?;
@@ -27,7 +26,7 @@ fn power_of_two_classes<B: Backend>(context: &Context<B>) -> Outcome {
     out_of_host_memory(context)
 }
 
-fn sizes<B: Backend>(device: Device<B>) -> Outcome {
+fn sizes(device: Device) -> Outcome {
     let nothing = device.allocate_host(0)?;
     assert!(nothing.is_empty() && nothing.ptr().is_none() && nothing.bytes()?.is_empty());
     assert_eq!(device.calls(Call::AllocHost), 0, "0 bytes are no memory");
@@ -54,7 +53,7 @@ fn sizes<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn reuse_after_the_event<B: Backend>(device: Device<B>) -> Outcome {
+fn reuse_after_the_event(device: Device) -> Outcome {
     const SIZE: u64 = 3 * MIB;
     let (slow, quick) = (device.side_stream()?, device.side_stream()?);
     device.hold(slow);
@@ -79,7 +78,7 @@ fn reuse_after_the_event<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn not_while_captured<B: Backend>(device: Device<B>) -> Outcome {
+fn not_while_captured(device: Device) -> Outcome {
     const SIZE: u64 = 5 * MIB;
     let stream = device.side_stream()?;
     let used = device.allocate_host(SIZE)?;
@@ -100,7 +99,7 @@ fn not_while_captured<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn thresholds<B: Backend>(context: &Context<B>) -> Outcome {
+fn thresholds(context: &Context) -> Outcome {
     let settings = "pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:4";
     let device = context.device_with(64 * MIB, settings)?;
     let odd = MIB + 1_000;
@@ -130,7 +129,7 @@ fn thresholds<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn out_of_host_memory<B: Backend>(context: &Context<B>) -> Outcome {
+fn out_of_host_memory(context: &Context) -> Outcome {
     let device = context.device()?;
     device.backend().set_host_capacity(8 * MIB);
     let slow = device.side_stream()?;
@@ -164,14 +163,14 @@ fn out_of_host_memory<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn refusal<B: Backend>(device: Device<B>, bytes: u64) -> Result<HostOutOfMemory, libtest_mimic::Failed> {
+fn refusal(device: Device, bytes: u64) -> Result<HostOutOfMemory, libtest_mimic::Failed> {
     match device.allocate_host(bytes) {
         Err(Error::HostOutOfMemory(report)) => Ok(*report),
         other => Err(format!("{bytes} bytes: expected HostOutOfMemory, but got {other:?}").into()),
     }
 }
 
-fn empty_host_cache<B: Backend>(context: &Context<B>) -> Outcome {
+fn empty_host_cache(context: &Context) -> Outcome {
     let device = context.device()?;
     let slow = device.side_stream()?;
     device.hold(slow);
@@ -202,7 +201,7 @@ fn empty_host_cache<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn host_statistics<B: Backend>(context: &Context<B>) -> Outcome {
+fn host_statistics(context: &Context) -> Outcome {
     let device = context.device()?;
     assert!(!device.host_allocator().is_used());
     drop(device.allocate_host(0)?);
@@ -258,6 +257,6 @@ fn stat(current: i64, peak: i64, allocated: i64, freed: i64) -> Stat {
 }
 
 /// Where it starts, for comparison; 0: nowhere.
-pub(super) fn place<B: Backend>(pinned: &PinnedBuffer<Faulty<B>>) -> usize {
+pub(super) fn place(pinned: &PinnedBuffer<Driver>) -> usize {
     pinned.ptr().map_or(0, |start| start.as_ptr().addr())
 }

@@ -1,6 +1,6 @@
 //! H, copies from and to pinned host memory: case 78.
 
-use accelerator_core::{Backend, DriverErrorKind, Error, KIB, MIB};
+use accelerator_core::{DriverErrorKind, Error, KIB, MIB};
 
 use super::context::{Device, holds};
 use super::pinned::place;
@@ -8,7 +8,7 @@ use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(78, "not_reused_while_a_copy_is_in_flight", not_reused_in_flight)
             .needs(&[Capability::Bytes]),
@@ -18,7 +18,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 const SIZE: u64 = 300 * KIB;
 const BYTES: usize = SIZE as usize;
 
-fn not_reused_in_flight<B: Backend>(context: &Context<B>) -> Outcome {
+fn not_reused_in_flight(context: &Context) -> Outcome {
     let device = context.device()?;
     source_in_flight(device)?;
     destination_in_flight(device)?;
@@ -34,7 +34,7 @@ fn not_reused_in_flight<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn source_in_flight<B: Backend>(device: Device<B>) -> Outcome {
+fn source_in_flight(device: Device) -> Outcome {
     let (own, slow) = (device.default_stream(), device.side_stream()?);
     let source = device.pinned(SIZE, 7)?;
     let taken = place(&source);
@@ -55,7 +55,7 @@ fn source_in_flight<B: Backend>(device: Device<B>) -> Outcome {
     Ok(own.synchronize()?)
 }
 
-fn destination_in_flight<B: Backend>(device: Device<B>) -> Outcome {
+fn destination_in_flight(device: Device) -> Outcome {
     let slow = device.side_stream()?;
     let buffer = device.filled(SIZE, 5)?;
     let mut destination = device.pinned(SIZE, 0)?;
@@ -72,7 +72,7 @@ fn destination_in_flight<B: Backend>(device: Device<B>) -> Outcome {
 }
 
 /// With a cache of nothing a block goes back to the driver, which poisons it: not before the copy is done.
-fn given_back_behind_the_copy<B: Backend>(context: &Context<B>) -> Outcome {
+fn given_back_behind_the_copy(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "pinned_max_cached_size_mb:0")?;
     let slow = device.side_stream()?;
     let (source, mut destination) = (device.pinned(SIZE, 7)?, device.pinned(SIZE, 0)?);
@@ -94,7 +94,7 @@ fn given_back_behind_the_copy<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn waits_for_the_copy_alone<B: Backend>(device: Device<B>) -> Outcome {
+fn waits_for_the_copy_alone(device: Device) -> Outcome {
     let slow = device.side_stream()?;
     let buffer = device.filled(SIZE, 3)?;
     let (mut later, mut destination) = (device.filled(SIZE, 0)?, device.pinned(SIZE, 0)?);
@@ -115,7 +115,7 @@ fn waits_for_the_copy_alone<B: Backend>(device: Device<B>) -> Outcome {
     Ok(slow.synchronize()?)
 }
 
-fn host_and_device_take_turns<B: Backend>(device: Device<B>) -> Outcome {
+fn host_and_device_take_turns(device: Device) -> Outcome {
     let slow = device.side_stream()?;
     let mut source = device.pinned(SIZE, 7)?;
     let mut buffer = device.filled(SIZE, 0)?;
@@ -145,7 +145,7 @@ fn host_and_device_take_turns<B: Backend>(device: Device<B>) -> Outcome {
 }
 
 /// One reads what the other writes: on the device, without the host, and in the order of the calls.
-fn streams_take_turns<B: Backend>(device: Device<B>) -> Outcome {
+fn streams_take_turns(device: Device) -> Outcome {
     let (one, two) = (device.side_stream()?, device.side_stream()?);
     let mut pinned = device.pinned(SIZE, 1)?;
     let (mut first, mut third) = (device.filled(SIZE, 0)?, device.filled(SIZE, 0)?);
@@ -161,7 +161,7 @@ fn streams_take_turns<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn ranges<B: Backend>(device: Device<B>) -> Outcome {
+fn ranges(device: Device) -> Outcome {
     let stream = device.default_stream();
     let (mut pinned, mut buffer) = (device.pinned(100, 1)?, device.filled(100, 2)?);
     buffer.copy_from_pinned(90, &pinned, 0..10, stream)?;
@@ -184,7 +184,7 @@ fn ranges<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn captured<B: Backend>(device: Device<B>) -> Outcome {
+fn captured(device: Device) -> Outcome {
     let stream = device.side_stream()?;
     let mut pinned = device.pinned(SIZE, 1)?;
     let mut buffer = device.filled(SIZE, 0)?;
@@ -205,7 +205,7 @@ fn captured<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn what_fails<B: Backend>(device: Device<B>) -> Outcome {
+fn what_fails(device: Device) -> Outcome {
     let slow = device.side_stream()?;
     let mut pinned = device.pinned(SIZE, 7)?;
     let taken = place(&pinned);
@@ -250,7 +250,7 @@ fn what_fails<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn other_devices<B: Backend>(context: &Context<B>) -> Outcome {
+fn other_devices(context: &Context) -> Outcome {
     let (here, elsewhere) = (context.device()?, context.device()?);
     let (mut pinned, mut foreign) = (here.pinned(100, 1)?, elsewhere.pinned(100, 1)?);
     let mut buffer = here.filled(100, 0)?;

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use accelerator_core::{Backend, MIB, PinnedBuffer, Result};
+use accelerator_core::{MIB, PinnedBuffer, Result};
 
-use super::context::{Device, STUCK};
+use super::context::{Device, Driver, STUCK};
 use super::pinned::place;
 use super::random::Random;
 use super::threads::in_thread;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::Faulty;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(81, "threads_share_host_memory", threads_share_host_memory)]
 }
 
@@ -22,19 +21,19 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 type Held = Mutex<BTreeMap<usize, u64>>;
 
 /// A block that a thread has written to. It leaves [`Held`] before it is freed, also when a call fails.
-struct Live<'held, B: Backend> {
-    pinned: PinnedBuffer<Faulty<B>>,
+struct Live<'held> {
+    pinned: PinnedBuffer<Driver>,
     value: u8,
     held: &'held Held,
 }
 
-impl<B: Backend> Drop for Live<'_, B> {
+impl Drop for Live<'_> {
     fn drop(&mut self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&place(&self.pinned));
     }
 }
 
-fn threads_share_host_memory<B: Backend>(context: &Context<B>) -> Outcome {
+fn threads_share_host_memory(context: &Context) -> Outcome {
     for settings in ["", "pinned_max_cached_size_mb:1", "pinned_use_background_threads:True"] {
         let device = context.device_with(64 * MIB, settings)?;
         let held = Held::default();
@@ -68,10 +67,10 @@ fn threads_share_host_memory<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn mixed_operations<B: Backend>(device: Device<B>, seed: u64, held: &Held) -> Result<()> {
+fn mixed_operations(device: Device, seed: u64, held: &Held) -> Result<()> {
     let mut random = Random::new(seed + 81);
     let stream = device.side_stream()?;
-    let mut live: Vec<Live<B>> = Vec::new();
+    let mut live: Vec<Live> = Vec::new();
     for step in 0..600_u64 {
         match random.below(20) {
             0 => device.host_allocator().empty_cache()?,
@@ -104,7 +103,7 @@ fn mixed_operations<B: Backend>(device: Device<B>, seed: u64, held: &Held) -> Re
     Ok(())
 }
 
-fn enter<B: Backend>(held: &Held, pinned: &PinnedBuffer<Faulty<B>>) {
+fn enter(held: &Held, pinned: &PinnedBuffer<Driver>) {
     let (start, size) = (place(pinned), pinned.block_size());
     let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((other, size)) = held.range(..start + pinned.block_size() as usize).next_back() {
@@ -114,7 +113,7 @@ fn enter<B: Backend>(held: &Held, pinned: &PinnedBuffer<Faulty<B>>) {
 }
 
 /// The thread starts at the first miss; until then, and afterwards, allocations leave the events to it.
-fn background_thread<B: Backend>(context: &Context<B>) -> Outcome {
+fn background_thread(context: &Context) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
     let [used, free] = [device.allocate_host(1_000)?, device.allocate_host(9_000)?];
@@ -139,7 +138,7 @@ fn background_thread<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// Out of memory, a thread waits for another that is about to make a block available.
-fn waits_for_what_another_frees<B: Backend>(context: &Context<B>) -> Outcome {
+fn waits_for_what_another_frees(context: &Context) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
     device.backend().set_host_capacity(4_096);
@@ -164,7 +163,7 @@ fn waits_for_what_another_frees<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// Keeps one thread inside a driver call, and sees whether others can still allocate and free.
-fn stuck_in<B: Backend>(context: &Context<B>, call: Call) -> Outcome {
+fn stuck_in(context: &Context, call: Call) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
     device.hold(user);

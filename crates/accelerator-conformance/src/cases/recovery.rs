@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use accelerator_core::{Backend, Error, MIB};
+use accelerator_core::{Error, MIB};
 
 use super::out_of_memory::refusal;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::controls::Controls;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(50, "observers_may_allocate", observers_may_allocate).of_any_policy(),
         Case::new(51, "callback_that_frees_helps", callback_that_frees_helps).of_any_policy(),
@@ -19,7 +19,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn observers_may_allocate<B: Backend>(context: &Context<B>) -> Outcome {
+fn observers_may_allocate(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "")?;
     let seen = Arc::new(AtomicU64::new(0));
     let trouble = Arc::new(Mutex::new(Vec::new()));
@@ -52,7 +52,7 @@ fn observers_may_allocate<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn callback_that_frees_helps<B: Backend>(context: &Context<B>) -> Outcome {
+fn callback_that_frees_helps(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "")?;
     let hoard = Arc::new(Mutex::new(vec![device.alloc(50 * MIB)?]));
     let callback = {
@@ -74,7 +74,7 @@ fn callback_that_frees_helps<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(taken)?)
 }
 
-fn usable_after_an_error<B: Backend>(context: &Context<B>) -> Outcome {
+fn usable_after_an_error(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "")?;
     let live = device.alloc(30 * MIB)?;
     for round in 1..=5 {
@@ -90,7 +90,7 @@ fn usable_after_an_error<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(large)?)
 }
 
-fn recovered_retry_is_silent<B: Backend>(context: &Context<B>) -> Outcome {
+fn recovered_retry_is_silent(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "")?;
     let observed = Arc::new(AtomicU64::new(0));
     let observer = {

@@ -1,6 +1,6 @@
 //! C and D, reuse behind a wait on the device, an option of ours: cases 39, 44 and 45.
 
-use accelerator_core::{Backend, BlockState, MIB};
+use accelerator_core::{BlockState, MIB};
 
 use super::context::{address, holds};
 use super::{Case, Context, Outcome};
@@ -9,7 +9,7 @@ use crate::suite::Capability;
 
 const DEVICE_SIDE_REUSE: &str = "device_side_reuse:True";
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(39, "reuse_behind_a_device_side_wait", reuse_behind_a_device_side_wait),
         Case::new(44, "block_freed_by_waiting_is_found", block_freed_by_waiting_is_found),
@@ -17,7 +17,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn reuse_behind_a_device_side_wait<B: Backend>(context: &Context<B>) -> Outcome {
+fn reuse_behind_a_device_side_wait(context: &Context) -> Outcome {
     const SIZE: u64 = 3 * MIB;
     let device = context.device_with(64 * MIB, DEVICE_SIDE_REUSE)?;
     let (own, consumer) = (device.default_stream(), device.side_stream()?);
@@ -56,7 +56,7 @@ fn reuse_behind_a_device_side_wait<B: Backend>(context: &Context<B>) -> Outcome 
     Ok(())
 }
 
-fn block_freed_by_waiting_is_found<B: Backend>(context: &Context<B>) -> Outcome {
+fn block_freed_by_waiting_is_found(context: &Context) -> Outcome {
     let device = context.device_with(20 * MIB, DEVICE_SIDE_REUSE)?;
     let user = device.side_stream()?;
     // The device is full with one segment, which cannot go back: part of it lives.
@@ -76,7 +76,7 @@ fn block_freed_by_waiting_is_found<B: Backend>(context: &Context<B>) -> Outcome 
     Ok(device.free_all([next, kept])?)
 }
 
-fn only_needed_events_are_waited_for<B: Backend>(context: &Context<B>) -> Outcome {
+fn only_needed_events_are_waited_for(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, DEVICE_SIDE_REUSE)?;
     let (one, two) = (device.side_stream()?, device.side_stream()?);
     device.hold(one);

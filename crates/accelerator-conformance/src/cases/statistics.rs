@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use accelerator_core::{Backend, Error, MIB, Statistics};
+use accelerator_core::{Error, MIB, Statistics};
 
 use super::books::{check_accumulated, check_statistics};
 use super::context::Device;
@@ -11,7 +11,7 @@ use super::out_of_memory::refusal;
 use super::random::Random;
 use super::{Case, Context, Outcome};
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(82, "every_key", every_key).of_any_policy(),
         Case::new(83, "exact_on_one_kibibyte", exact_on_one_kibibyte),
@@ -55,7 +55,7 @@ fn keys() -> Vec<String> {
     keys
 }
 
-fn every_key<B: Backend>(context: &Context<B>) -> Outcome {
+fn every_key(context: &Context) -> Outcome {
     let device = context.device()?;
     let allocation = device.alloc(3_000)?;
     let entries = device.statistics().entries();
@@ -76,7 +76,7 @@ fn non_zero(statistics: &Statistics) -> BTreeMap<String, i64> {
     statistics.entries().into_iter().filter(|(_, value)| *value != 0).collect()
 }
 
-fn exact_on_one_kibibyte<B: Backend>(context: &Context<B>) -> Outcome {
+fn exact_on_one_kibibyte(context: &Context) -> Outcome {
     let device = context.device()?;
     let (segment, rest) = (2 * MIB as i64, 2 * MIB as i64 - 1_024);
     let allocation = device.alloc(1_024)?;
@@ -120,7 +120,7 @@ fn change_to_freed(expected: &mut BTreeMap<String, i64>, name: &str, value: i64)
     }
 }
 
-fn resets<B: Backend>(context: &Context<B>) -> Outcome {
+fn resets(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "max_split_size_mb:20")?;
     let (live, freed) = (device.alloc(5_000)?, device.alloc(30 * MIB)?);
     device.free(freed)?;
@@ -148,7 +148,7 @@ fn resets<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(live)?)
 }
 
-fn invariants<B: Backend>(context: &Context<B>) -> Outcome {
+fn invariants(context: &Context) -> Outcome {
     for settings in ["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True"] {
         let device = context.device_with(200 * MIB, settings)?;
         random_steps(device, 2_000, |step| {
@@ -178,7 +178,7 @@ impl PeakedAt {
 }
 
 /// Allocates, uses and frees at random on three streams, of which one is held now and then, and frees everything.
-fn random_steps<B: Backend>(device: Device<B>, steps: u64, after_each: impl Fn(u64)) -> Outcome {
+fn random_steps(device: Device, steps: u64, after_each: impl Fn(u64)) -> Outcome {
     let streams = [device.default_stream(), device.side_stream()?, device.side_stream()?];
     let mut random = Random::new(85);
     let mut live = Vec::new();
@@ -209,7 +209,7 @@ fn random_steps<B: Backend>(device: Device<B>, steps: u64, after_each: impl Fn(u
     Ok(device.allocator().empty_cache()?)
 }
 
-fn concurrent_reader<B: Backend>(context: &Context<B>) -> Outcome {
+fn concurrent_reader(context: &Context) -> Outcome {
     let device = context.device()?;
     let done = AtomicBool::new(false);
     let streams = [device.side_stream()?, device.side_stream()?];
@@ -257,7 +257,7 @@ fn concurrent_reader<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn empty_when_unused<B: Backend>(context: &Context<B>) -> Outcome {
+fn empty_when_unused(context: &Context) -> Outcome {
     let device = context.device()?;
     let calls = device.all_calls();
     let unused = Statistics { max_split_size: -1, ..Statistics::default() };

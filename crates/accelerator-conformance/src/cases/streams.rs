@@ -1,13 +1,13 @@
 //! C, blocks and the streams that use them: cases 31 to 38 and 40 to 42.
 
-use accelerator_core::{Backend, BlockState, MIB};
+use accelerator_core::{BlockState, MIB};
 
 use super::context::{Device, address, holds};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::suite::Capability;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(31, "same_stream_reuses_at_once", same_stream_reuses_at_once),
         Case::new(32, "another_stream_never_gets_it", another_stream_never_gets_it),
@@ -25,7 +25,7 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
     ]
 }
 
-fn same_stream_reuses_at_once<B: Backend>(context: &Context<B>) -> Outcome {
+fn same_stream_reuses_at_once(context: &Context) -> Outcome {
     let device = context.device()?;
     for stream in [device.default_stream(), device.side_stream()?] {
         device.hold(stream); // what the stream is doing does not matter: its next work comes behind
@@ -41,7 +41,7 @@ fn same_stream_reuses_at_once<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn another_stream_never_gets_it<B: Backend>(context: &Context<B>) -> Outcome {
+fn another_stream_never_gets_it(context: &Context) -> Outcome {
     let device = context.device()?;
     let (one, two) = (device.side_stream()?, device.side_stream()?);
     let first = device.alloc_on(MIB, one)?;
@@ -60,7 +60,7 @@ fn another_stream_never_gets_it<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free_all([second, third])?)
 }
 
-fn recorded_use_delays_the_reuse<B: Backend>(context: &Context<B>) -> Outcome {
+fn recorded_use_delays_the_reuse(context: &Context) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
     device.hold(user);
@@ -83,7 +83,7 @@ fn recorded_use_delays_the_reuse<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn late_reader_sees_its_bytes<B: Backend>(device: Device<B>) -> Outcome {
+fn late_reader_sees_its_bytes(device: Device) -> Outcome {
     let (own, reader) = (device.default_stream(), device.side_stream()?);
     let mut copy = device.filled(3 * MIB, 0)?;
     let source = device.filled(3 * MIB, 1)?;
@@ -98,7 +98,7 @@ fn late_reader_sees_its_bytes<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn recording_the_own_stream<B: Backend>(context: &Context<B>) -> Outcome {
+fn recording_the_own_stream(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
     device.hold(stream);
@@ -111,7 +111,7 @@ fn recording_the_own_stream<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(second)?)
 }
 
-fn recorded_twice_counts_once<B: Backend>(context: &Context<B>) -> Outcome {
+fn recorded_twice_counts_once(context: &Context) -> Outcome {
     let device = context.device()?;
     let (one, two) = (device.side_stream()?, device.side_stream()?);
     let used = device.alloc(MIB)?;
@@ -134,7 +134,7 @@ fn recorded_twice_counts_once<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn recorded_then_stream_dropped<B: Backend>(context: &Context<B>) -> Outcome {
+fn recorded_then_stream_dropped(context: &Context) -> Outcome {
     let device = context.device()?;
     let used = device.alloc(MIB)?;
     let user = {
@@ -154,7 +154,7 @@ fn recorded_then_stream_dropped<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn free_requested_and_completed<B: Backend>(context: &Context<B>) -> Outcome {
+fn free_requested_and_completed(context: &Context) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
     device.hold(user);
@@ -184,7 +184,7 @@ fn free_requested_and_completed<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn slow_stream_holds_back_no_other<B: Backend>(context: &Context<B>) -> Outcome {
+fn slow_stream_holds_back_no_other(context: &Context) -> Outcome {
     let device = context.device()?;
     let (slow, fast) = (device.side_stream()?, device.side_stream()?);
     device.hold(slow);
@@ -204,7 +204,7 @@ fn slow_stream_holds_back_no_other<B: Backend>(context: &Context<B>) -> Outcome 
     Ok(())
 }
 
-fn free_on_another_thread<B: Backend>(context: &Context<B>) -> Outcome {
+fn free_on_another_thread(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
     let first = device.alloc_on(MIB, stream)?;
@@ -225,7 +225,7 @@ fn free_on_another_thread<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(device.free(again)?)
 }
 
-fn same_stream_makes_no_event<B: Backend>(context: &Context<B>) -> Outcome {
+fn same_stream_makes_no_event(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
     let calls = device.all_calls();
@@ -239,7 +239,7 @@ fn same_stream_makes_no_event<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn safe_calls_note_their_use<B: Backend>(context: &Context<B>) -> Outcome {
+fn safe_calls_note_their_use(context: &Context) -> Outcome {
     const SIZE: u64 = 3 * MIB;
     let device = context.device()?;
     let (own, user) = (device.default_stream(), device.side_stream()?);

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 
-use accelerator_core::{Backend, Error, MIB, Stream};
+use accelerator_core::{Error, MIB, Stream};
 
-use super::context::{Device, STUCK, address};
+use super::context::{Device, Driver, STUCK, address};
 use super::interleavings::interleavings_at_driver_calls;
 use super::random::Random;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
-use crate::faulty::Faulty;
 
-pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
+pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(93, "many_threads", many_threads).of_any_policy(),
         Case::new(94, "interleavings_at_driver_calls", interleavings_at_driver_calls).of_any_policy(),
@@ -26,12 +25,12 @@ pub(super) fn cases<B: Backend>() -> Vec<Case<B>> {
 /// What all threads hold, by address: kept apart from the allocator's own books.
 type Held = Mutex<BTreeMap<u64, u64>>;
 
-fn many_threads<B: Backend>(context: &Context<B>) -> Outcome {
+fn many_threads(context: &Context) -> Outcome {
     work_on_many_threads(context.device_with(256 * MIB, "")?)?;
     work_on_many_threads(context.expandable_device()?)
 }
 
-fn work_on_many_threads<B: Backend>(device: Device<B>) -> Outcome {
+fn work_on_many_threads(device: Device) -> Outcome {
     let shared = device.side_stream()?;
     let streams = [device.side_stream()?, device.side_stream()?, shared, shared];
     let held = Held::default();
@@ -52,10 +51,10 @@ fn work_on_many_threads<B: Backend>(device: Device<B>) -> Outcome {
     Ok(())
 }
 
-fn mixed_operations<B: Backend>(
-    device: Device<B>,
-    stream: Stream<Faulty<B>>,
-    shared: Stream<Faulty<B>>,
+fn mixed_operations(
+    device: Device,
+    stream: Stream<Driver>,
+    shared: Stream<Driver>,
     held: &Held,
 ) -> accelerator_core::Result<()> {
     let held = || held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +98,7 @@ fn mixed_operations<B: Backend>(
     Ok(())
 }
 
-fn no_lock_across_driver_calls<B: Backend>(context: &Context<B>) -> Outcome {
+fn no_lock_across_driver_calls(context: &Context) -> Outcome {
     // Under the policy `compact` memory is mapped, where it can be.
     let maps_all = context.is_compact() && context.has_virtual_memory();
     let segments = if maps_all { &[] } else { &[Call::Alloc, Call::Dealloc][..] };
@@ -123,7 +122,7 @@ fn no_lock_across_driver_calls<B: Backend>(context: &Context<B>) -> Outcome {
 }
 
 /// Keeps one thread inside a driver call, and sees whether others can still allocate and free on the same stream.
-fn stuck_in<B: Backend>(context: &Context<B>, device: Device<B>, call: Call) -> Outcome {
+fn stuck_in(context: &Context, device: Device, call: Call) -> Outcome {
     let (own, user) = (device.default_stream(), device.side_stream()?);
     // Who needs new memory waits there for who gets some or gives some back.
     let elsewhere = context.is_compact().then(|| device.alloc_on(512, user)).transpose()?;
@@ -181,7 +180,7 @@ pub(super) fn in_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'sta
     receiver
 }
 
-fn thread_end_returns_its_cache<B: Backend>(context: &Context<B>) -> Outcome {
+fn thread_end_returns_its_cache(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
     let place = std::thread::scope(|scope| {
@@ -202,7 +201,7 @@ fn thread_end_returns_its_cache<B: Backend>(context: &Context<B>) -> Outcome {
     Ok(())
 }
 
-fn driver_gone_first<B: Backend>(context: &Context<B>) -> Outcome {
+fn driver_gone_first(context: &Context) -> Outcome {
     let device = context.device()?;
     let (own, user) = (device.default_stream(), device.side_stream()?);
     let used = device.buffer(MIB, own)?;

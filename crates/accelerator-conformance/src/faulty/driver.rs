@@ -76,6 +76,10 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
         B::open(ordinal).map(Self::new)
     }
 
+    fn kind(&self) -> DeviceKind {
+        self.inner.kind()
+    }
+
     fn properties(&self) -> &DeviceProperties {
         &self.properties
     }

@@ -15,6 +15,7 @@ use libtest_mimic::{Arguments, Trial};
 pub use self::plan::{Plan, PlannedCase};
 pub use self::report::{CaseReport, Group, Report, Verdict};
 pub use self::requirement::unavailable;
+use crate::erased::Opener;
 
 /// Something that a backend can do and some cases need.
 ///
@@ -49,42 +50,50 @@ pub enum Capability {
 #[derive(Debug)]
 #[must_use = "run it"]
 pub struct Suite<B: Backend> {
+    listed: Listed,
+    backend: PhantomData<fn() -> B>,
+}
+
+/// What a suite is told of its backend.
+#[derive(Debug)]
+struct Listed {
     name: String,
+    opener: Opener,
     lacks: BTreeMap<Capability, String>,
     unsupported: BTreeMap<u32, String>,
     expected_failures: BTreeMap<u32, String>,
-    backend: PhantomData<fn() -> B>,
 }
 
 impl<B: Backend> Suite<B> {
     /// The suite for this backend. Its trials are called `name::B23_segment_edges`, and it is `name` that the
     /// environment variable `ACCELERATOR_REQUIRE` has in its list.
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
+        let listed = Listed {
             name: name.into(),
+            opener: Opener::of::<B>(),
             lacks: BTreeMap::new(),
             unsupported: BTreeMap::new(),
             expected_failures: BTreeMap::new(),
-            backend: PhantomData,
-        }
+        };
+        Self { listed, backend: PhantomData }
     }
 
     /// The backend does not have this, for this reason: cases that need it show as ignored.
     pub fn lacks(mut self, capability: Capability, reason: impl Into<String>) -> Self {
-        self.lacks.insert(capability, reason.into());
+        self.listed.lacks.insert(capability, reason.into());
         self
     }
 
     /// The case can never pass on this backend, for this reason: it is not run, and shows as ignored.
     pub fn unsupported(mut self, case: u32, reason: impl Into<String>) -> Self {
-        self.unsupported.insert(case, reason.into());
+        self.listed.unsupported.insert(case, reason.into());
         self
     }
 
     /// The case does not pass yet, for this reason. It is run, and shows as ignored if it fails; passing is a failure,
     /// so that the list shrinks.
     pub fn expected_failure(mut self, case: u32, reason: impl Into<String>) -> Self {
-        self.expected_failures.insert(case, reason.into());
+        self.listed.expected_failures.insert(case, reason.into());
         self
     }
 
@@ -95,13 +104,13 @@ impl<B: Backend> Suite<B> {
 
     /// The trials, to be run together with those of other suites.
     pub fn plan(self) -> Plan {
-        Plan::of(self)
+        Plan::of(self.listed)
     }
 
     /// The cases, for programs that run them and tell of them themselves, since the test harness prints. A case that
     /// is listed but does not exist is told by the trials alone.
     pub fn cases(self) -> Vec<PlannedCase> {
-        plan::cases(self)
+        plan::cases(self.listed)
     }
 
     /// Runs the trials that the arguments select.

@@ -10,8 +10,9 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use super::report::{CaseReport, Report, Verdict};
 use super::requirement::requirement;
-use super::{Capability, Suite};
+use super::{Capability, Listed};
 use crate::cases::{self, Case, Context, Run};
+use crate::erased::{AnyBackend, Opener};
 
 /// The trials of one suite or of several, ready to run.
 #[must_use = "run it"]
@@ -24,17 +25,18 @@ pub struct Plan {
 type Results = Arc<Mutex<Vec<CaseReport>>>;
 
 /// What the trials of one suite share.
-struct Shared<B: Backend> {
+struct Shared {
     name: String,
+    opener: Opener,
     lacks: BTreeMap<Capability, String>,
     /// Opened by the first trial that needs it.
-    backend: OnceLock<Result<Arc<B>, Absent>>,
+    backend: OnceLock<Result<Arc<AnyBackend>, Absent>>,
 }
 
 /// The cases of one suite, each with what the suite says about it.
-struct Listed<B: Backend> {
-    shared: Shared<B>,
-    cases: Vec<(Case<B>, Listing)>,
+struct Planned {
+    shared: Shared,
+    cases: Vec<(Case, Listing)>,
     /// Listed, but there is no such case.
     unknown: Vec<u32>,
 }
@@ -54,8 +56,8 @@ enum Listing {
 }
 
 impl Plan {
-    pub(super) fn of<B: Backend>(suite: Suite<B>) -> Self {
-        let Listed { shared, cases, unknown } = Listed::of(suite);
+    pub(super) fn of(listed: Listed) -> Self {
+        let Planned { shared, cases, unknown } = Planned::of(listed);
         let (shared, results) = (Arc::new(shared), Results::default());
         let mut trials: Vec<_> = cases
             .into_iter()
@@ -100,7 +102,7 @@ impl Plan {
     }
 }
 
-fn trial<B: Backend>(case: Case<B>, listing: Listing, shared: Arc<Shared<B>>, results: Results) -> Trial {
+fn trial(case: Case, listing: Listing, shared: Arc<Shared>, results: Results) -> Trial {
     Trial::ignorable_test(shared.trial_name(&case), move || {
         let report = shared.report(&case, &listing);
         let completion = match &report.verdict {
@@ -132,8 +134,8 @@ impl PlannedCase {
     }
 }
 
-pub(super) fn cases<B: Backend>(suite: Suite<B>) -> Vec<PlannedCase> {
-    let Listed { shared, cases, unknown: _ } = Listed::of(suite);
+pub(super) fn cases(listed: Listed) -> Vec<PlannedCase> {
+    let Planned { shared, cases, unknown: _ } = Planned::of(listed);
     let shared = Arc::new(shared);
     let planned = |(case, listing)| {
         let shared = Arc::clone(&shared);
@@ -143,10 +145,10 @@ pub(super) fn cases<B: Backend>(suite: Suite<B>) -> Vec<PlannedCase> {
     cases.into_iter().map(planned).collect()
 }
 
-impl<B: Backend> Listed<B> {
-    fn of(suite: Suite<B>) -> Self {
-        let Suite { name, lacks, mut unsupported, mut expected_failures, backend: _ } = suite;
-        let cases = cases::all().into_iter().map(|case: Case<B>| {
+impl Planned {
+    fn of(listed: Listed) -> Self {
+        let Listed { name, opener, lacks, mut unsupported, mut expected_failures } = listed;
+        let cases = cases::all().into_iter().map(|case| {
             let listing = match (unsupported.get(&case.number), expected_failures.get(&case.number)) {
                 (Some(reason), _) => Listing::Unsupported(reason.clone()),
                 (None, Some(reason)) => Listing::ExpectedFailure(reason.clone()),
@@ -159,21 +161,21 @@ impl<B: Backend> Listed<B> {
             list.retain(|number, _| cases.iter().all(|(case, _)| case.number != *number));
         }
         let unknown = unsupported.into_keys().chain(expected_failures.into_keys()).collect();
-        Self { shared: Shared { name, lacks, backend: OnceLock::new() }, cases, unknown }
+        Self { shared: Shared { name, opener, lacks, backend: OnceLock::new() }, cases, unknown }
     }
 }
 
-impl<B: Backend> Shared<B> {
-    fn trial_name(&self, case: &Case<B>) -> String {
+impl Shared {
+    fn trial_name(&self, case: &Case) -> String {
         format!("{}::{}", self.name, case.trial_name())
     }
 
-    fn report(&self, case: &Case<B>, listing: &Listing) -> CaseReport {
+    fn report(&self, case: &Case, listing: &Listing) -> CaseReport {
         let (suite, trial, verdict) = (self.name.clone(), self.trial_name(case), self.verdict(case, listing));
         CaseReport { suite, group: case.group(), number: case.number, trial, verdict }
     }
 
-    fn verdict(&self, case: &Case<B>, listing: &Listing) -> Verdict {
+    fn verdict(&self, case: &Case, listing: &Listing) -> Verdict {
         let run = match &case.run {
             Run::Here(run) => run,
             Run::Elsewhere(reason) => return Verdict::Skipped((*reason).to_owned()),
@@ -192,7 +194,7 @@ impl<B: Backend> Shared<B> {
             (Some(_), Some(instead)) => instead,
             (Some(reason), None) => return Verdict::Skipped(reason.clone()),
         };
-        let context = Context::new(backend, self.lacks.keys().copied().collect(), case.policy);
+        let context = Context::new(self.opener, backend, self.lacks.keys().copied().collect(), case.policy);
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&context))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -210,7 +212,7 @@ impl<B: Backend> Shared<B> {
     }
 
     /// Why the backend has not what a case needs, if so.
-    fn lacks(&self, backend: &B, needed: Capability) -> Option<String> {
+    fn lacks(&self, backend: &AnyBackend, needed: Capability) -> Option<String> {
         let says = || {
             let memory = backend.virtual_memory();
             let (is_there, reason) = match needed {
@@ -229,14 +231,14 @@ impl<B: Backend> Shared<B> {
         self.lacks.get(&needed).cloned().or_else(says)
     }
 
-    fn open(&self) -> Result<Arc<B>, Absent> {
+    fn open(&self) -> Result<Arc<AnyBackend>, Absent> {
         let name = &self.name;
-        match B::probe() {
+        match self.opener.probe() {
             Ok(1..) => {}
             Ok(0) => return Err(self.absent("there is no device")),
             Err(Unavailable { reason }) => return Err(self.absent(&reason)),
         }
-        match B::open(0) {
+        match self.opener.open(0) {
             Ok(backend) => Ok(Arc::new(backend)),
             Err(error) => Err(Absent::Broken(format!("`{name}` has a device, but opening it: {error}"))),
         }

@@ -122,9 +122,9 @@ impl<B: Backend> Rig<B> {
 
 #[cfg(test)]
 mod tests {
-    use accelerator::host::Host;
     use accelerator_conformance::{Faulty, Sim};
     use accelerator_core::{AllocatorConfig, GIB};
+    use accelerator_host::Host;
 
     use super::*;
 

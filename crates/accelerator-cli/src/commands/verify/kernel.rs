@@ -57,15 +57,16 @@ fn differing<B: Backend>(
 
 #[cfg(test)]
 mod tests {
-    use accelerator::host::Host;
-    use accelerator_conformance::Faulty;
+    use accelerator_conformance::{AnyBackend, Faulty};
     use accelerator_core::{AllocatorConfig, GIB};
+    use accelerator_host::Host;
 
     use super::*;
     use crate::kernels::host_saxpy;
 
-    fn check_with(saxpy: Saxpy<Host>) -> Outcome {
-        let host = Accelerator::new(Host::new(0, GIB), 0, AllocatorConfig::default()).unwrap();
+    fn check_with(saxpy: Saxpy<AnyBackend>) -> Outcome {
+        let host =
+            Accelerator::new(AnyBackend::new(Host::new(0, GIB)), 0, AllocatorConfig::default()).unwrap();
         check(host, Some(saxpy)).unwrap()
     }
 

@@ -15,15 +15,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use accelerator_conformance::PlannedCase;
+use accelerator_conformance::{AnyBackend, Opener, PlannedCase};
 use accelerator_core::{Accelerator, AllocatorConfig, Device, Error};
 use accelerator_tracker::write_whole;
 use clap::Args;
 
-use self::report::Report;
-use self::section::Sections;
+use self::report::{Checked, Report};
+use self::section::{Progress, Sections};
 use crate::backends::{Choice, Job, Offered};
 use crate::failure::Failure;
+use crate::kernels::Saxpy;
 
 /// What to verify, and where to tell it.
 #[derive(Args)]
@@ -43,14 +44,32 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     arguments.backend.run(arguments)
 }
 
+/// What there is to verify.
+struct Subject {
+    accelerator: &'static Accelerator<AnyBackend>,
+    saxpy: Option<Saxpy<AnyBackend>>,
+    cases: Vec<PlannedCase>,
+    replays: fn(&'static Accelerator<AnyBackend>, &Progress) -> Checked,
+}
+
 impl Job for &Arguments {
     type Outcome = Result<ExitCode, Failure>;
 
     fn with<B: Offered>(self) -> Self::Outcome {
-        let accelerator = open::<B>()?;
+        self.verify(Subject {
+            accelerator: open(Opener::of::<B>())?,
+            saxpy: B::SAXPY,
+            cases: B::suite().cases(),
+            replays: |accelerator, progress| replays::check(accelerator, B::replayed, progress),
+        })
+    }
+}
+
+impl Arguments {
+    fn verify(&self, subject: Subject) -> Result<ExitCode, Failure> {
         let mut has_failed = false;
-        let mut work = |out: &mut dyn Write| {
-            let report = report::<B>(accelerator, self.quick);
+        let work = |out: &mut dyn Write| {
+            let report = report(subject, self.quick);
             has_failed = report.has_failed();
             write!(out, "{report}")
         };
@@ -64,22 +83,22 @@ impl Job for &Arguments {
 }
 
 /// The first device, with default settings whatever the environment says, so that reports can be compared.
-fn open<B: Offered>() -> Result<&'static Accelerator<B>, Failure> {
-    B::probe().map_err(|why| Error::no_accelerator(B::KIND, &why))?;
-    let device = Device { kind: B::KIND, index: 0 };
-    let backend = B::open(0).map_err(|source| Error::Driver { device, source })?;
+fn open(opener: Opener) -> Result<&'static Accelerator<AnyBackend>, Failure> {
+    opener.probe().map_err(|why| Error::no_accelerator(opener.kind(), &why))?;
+    let device = Device { kind: opener.kind(), index: 0 };
+    let backend = opener.open(0).map_err(|source| Error::Driver { device, source })?;
     Ok(Accelerator::new(backend, 0, AllocatorConfig::default())?)
 }
 
-fn report<B: Offered>(accelerator: &'static Accelerator<B>, quick: bool) -> Report {
+fn report(subject: Subject, quick: bool) -> Report {
     let started = Instant::now();
+    let Subject { accelerator, saxpy, cases, replays } = subject;
     let facts = subject::facts(accelerator);
     let mut sections = Sections::new();
-    sections.run("Conformance", |progress| {
-        conformance::check(B::suite().cases().into_iter().map(PlannedCase::run), progress)
-    });
-    sections.run("Kernel", move |_| kernel::check(accelerator, B::SAXPY));
-    sections.run("Replays", move |progress| replays::check(accelerator, B::replayed, progress));
+    sections
+        .run("Conformance", |progress| conformance::check(cases.into_iter().map(PlannedCase::run), progress));
+    sections.run("Kernel", move |_| kernel::check(accelerator, saxpy));
+    sections.run("Replays", move |progress| replays(accelerator, progress));
     sections.run("Bandwidth", move |progress| bandwidth::measure(accelerator, quick, progress));
     sections.run("Cost of calls", move |progress| cost::measure(accelerator, quick, progress));
     let sections = sections.finish();

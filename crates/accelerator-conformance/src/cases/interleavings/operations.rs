@@ -1,6 +1,6 @@
 //! What is stopped, and what runs meanwhile.
 
-use accelerator_core::{Backend, DriverErrorKind, MIB, Result};
+use accelerator_core::{DriverErrorKind, MIB, Result};
 
 use super::super::books::check_statistics;
 use super::stage::{Blocks, Scene};
@@ -8,14 +8,14 @@ use crate::calls::Call;
 use crate::controls::Controls;
 
 /// Takes the blocks to free from the list, and puts what it allocates there.
-pub(super) type Act<B> = fn(Scene<B>, &mut Blocks<B>) -> Result<()>;
+pub(super) type Act = fn(Scene, &mut Blocks) -> Result<()>;
 
 /// An operation to be stopped.
-pub(super) struct Stopped<B: Backend> {
+pub(super) struct Stopped {
     pub(super) name: &'static str,
     pub(super) settings: &'static str,
-    pub(super) prepare: fn(Scene<B>) -> Result<()>,
-    pub(super) act: Act<B>,
+    pub(super) prepare: fn(Scene) -> Result<()>,
+    pub(super) act: Act,
     /// It fails for lack of memory.
     pub(super) fails: bool,
     /// It takes memory, so that there may be too little for another.
@@ -25,9 +25,9 @@ pub(super) struct Stopped<B: Backend> {
 }
 
 /// An operation that runs while another is stopped.
-pub(super) struct Meanwhile<B: Backend> {
+pub(super) struct Meanwhile {
     pub(super) name: &'static str,
-    pub(super) act: Act<B>,
+    pub(super) act: Act,
     /// It waits for events, and so for who takes them.
     pub(super) waits_for_events: bool,
     /// It gives everything back to the driver that is not in use.
@@ -38,15 +38,15 @@ pub(super) struct Meanwhile<B: Backend> {
     pub(super) maps: bool,
 }
 
-impl<B: Backend> Stopped<B> {
+impl Stopped {
     /// It succeeds, and is the holder of that right while it asks for events or waits for them.
-    fn new(name: &'static str, settings: &'static str, act: Act<B>) -> Self {
+    fn new(name: &'static str, settings: &'static str, act: Act) -> Self {
         let holding_events = &[Call::IsCapturing, Call::IsComplete, Call::WaitHost, Call::Wait];
         Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events }
     }
 }
 
-pub(super) fn stopped<B: Backend>() -> Vec<Stopped<B>> {
+pub(super) fn stopped() -> Vec<Stopped> {
     const LIMITED: &str = "per_process_memory_fraction:0.5";
     const COLLECTED: &str = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.3";
     vec![
@@ -97,8 +97,8 @@ pub(super) fn stopped<B: Backend>() -> Vec<Stopped<B>> {
     ]
 }
 
-impl<B: Backend> Meanwhile<B> {
-    fn new(name: &'static str, act: Act<B>) -> Self {
+impl Meanwhile {
+    fn new(name: &'static str, act: Act) -> Self {
         Self { name, act, waits_for_events: false, empties: false, takes: false, maps: false }
     }
 
@@ -107,7 +107,7 @@ impl<B: Backend> Meanwhile<B> {
     }
 }
 
-pub(super) fn meanwhile<B: Backend>() -> Vec<Meanwhile<B>> {
+pub(super) fn meanwhile() -> Vec<Meanwhile> {
     vec![
         Meanwhile::new("an allocation from the cache", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
         Meanwhile::new("one of a whole segment", |scene, blocks| scene.alloc(scene.own, 24 * MIB, blocks))
@@ -166,12 +166,12 @@ pub(super) fn meanwhile<B: Backend>() -> Vec<Meanwhile<B>> {
 }
 
 /// More than there is without what is cached and what other streams use.
-fn need_all<B: Backend>(scene: Scene<B>, blocks: &mut Blocks<B>) -> Result<()> {
+fn need_all(scene: Scene, blocks: &mut Blocks) -> Result<()> {
     scene.alloc(scene.own, 100 * MIB, blocks)
 }
 
 /// A freed block with a use that no event could be recorded for.
-fn unrecorded_use<B: Backend>(scene: Scene<B>) -> Result<()> {
+fn unrecorded_use(scene: Scene) -> Result<()> {
     let used = scene.device.alloc(512)?;
     scene.device.allocator().record_use(&used, scene.slow)?;
     scene.device.backend().fail_next(Call::Record, DriverErrorKind::Other);
@@ -179,7 +179,7 @@ fn unrecorded_use<B: Backend>(scene: Scene<B>) -> Result<()> {
 }
 
 /// Lets the next use ask the driver for a new event.
-fn empty_event_pool<B: Backend>(scene: Scene<B>) -> Result<()> {
+fn empty_event_pool(scene: Scene) -> Result<()> {
     let made = scene.device.calls(Call::Event);
     while scene.device.calls(Call::Event) == made {
         let used = scene.device.alloc(512)?;

@@ -1,59 +1,58 @@
 //! What the two operations find.
 
-use accelerator_core::{Allocation, AllocatorConfig, Backend, MIB, Result, Stream};
+use accelerator_core::{Allocation, AllocatorConfig, MIB, Result, Stream};
 
 use super::super::Context;
-use super::super::context::{Device, address};
+use super::super::context::{Device, Driver, address};
 use crate::controls::Controls;
-use crate::faulty::Faulty;
 
 /// Bytes that may be taken: all of the device, or less where the settings say so.
 pub(super) const LIMIT: u64 = 180 * MIB;
 
-pub(super) type Blocks<B> = Vec<Allocation<Faulty<B>>>;
+pub(super) type Blocks = Vec<Allocation<Driver>>;
 
 /// A device and three streams.
-pub(super) struct Scene<B: Backend> {
-    pub(super) device: Device<B>,
-    pub(super) own: Stream<Faulty<B>>,
-    pub(super) other: Stream<Faulty<B>>,
+pub(super) struct Scene {
+    pub(super) device: Device,
+    pub(super) own: Stream<Driver>,
+    pub(super) other: Stream<Driver>,
     /// Held: what it uses stays in use.
-    pub(super) slow: Stream<Faulty<B>>,
+    pub(super) slow: Stream<Driver>,
     config: AllocatorConfig,
     pub(super) is_compact: bool,
 }
 
-impl<B: Backend> Clone for Scene<B> {
+impl Clone for Scene {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B: Backend> Copy for Scene<B> {}
+impl Copy for Scene {}
 
 /// Blocks that live.
-pub(super) struct Stage<B: Backend> {
+pub(super) struct Stage {
     /// For the operation that is stopped.
-    pub(super) first: Blocks<B>,
+    pub(super) first: Blocks,
     /// For the one that runs meanwhile: a small block, one that another stream used, and a whole segment.
-    pub(super) second: Blocks<B>,
-    pub(super) kept: Blocks<B>,
+    pub(super) second: Blocks,
+    pub(super) kept: Blocks,
     /// Where blocks lie that are freed, and that other streams use.
     pub(super) pending: [u64; 2],
 }
 
-impl<B: Backend> Stage<B> {
-    pub(super) fn blocks(&self) -> impl Iterator<Item = &Allocation<Faulty<B>>> {
+impl Stage {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &Allocation<Driver>> {
         self.first.iter().chain(&self.second).chain(&self.kept)
     }
 
-    pub(super) fn into_blocks(self) -> impl Iterator<Item = Allocation<Faulty<B>>> {
+    pub(super) fn into_blocks(self) -> impl Iterator<Item = Allocation<Driver>> {
         self.first.into_iter().chain(self.second).chain(self.kept)
     }
 }
 
-impl<B: Backend> Scene<B> {
-    pub(super) fn new(context: &Context<B>, settings: &str) -> Result<Self> {
+impl Scene {
+    pub(super) fn new(context: &Context, settings: &str) -> Result<Self> {
         let config = context.config(settings)?;
         let device = context.device_with((LIMIT as f64 / config.memory_fraction) as u64, settings)?;
         let (other, slow) = (device.side_stream()?, device.side_stream()?);
@@ -63,7 +62,7 @@ impl<B: Backend> Scene<B> {
 
     /// Something of everything: 40 MiB live, 74 MiB cached on two streams, and 40 MiB that others use, of which 12 MiB
     /// can be had by asking.
-    pub(super) fn set(self) -> Result<Stage<B>> {
+    pub(super) fn set(self) -> Result<Stage> {
         let Self { device, own, other, slow, .. } = self;
         device.hold(slow);
         let [small, shared] = [device.alloc(512)?, device.alloc(512)?];
@@ -92,12 +91,12 @@ impl<B: Backend> Scene<B> {
         self.device.allocator().set_memory_fraction(self.config.memory_fraction)
     }
 
-    pub(super) fn alloc(self, stream: Stream<Faulty<B>>, bytes: u64, blocks: &mut Blocks<B>) -> Result<()> {
+    pub(super) fn alloc(self, stream: Stream<Driver>, bytes: u64, blocks: &mut Blocks) -> Result<()> {
         blocks.push(self.device.alloc_on(bytes, stream)?);
         Ok(())
     }
 
-    pub(super) fn free(self, place: usize, blocks: &mut Blocks<B>) -> Result<()> {
+    pub(super) fn free(self, place: usize, blocks: &mut Blocks) -> Result<()> {
         self.device.free(blocks.swap_remove(place))
     }
 }

@@ -1,0 +1,65 @@
+//! Streams and events of any backend.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+
+use accelerator_core::{Backend, DriverError, DriverErrorKind, DriverResult};
+
+/// What a backend makes: a stream or an event.
+trait Handle: Any + Debug + Send + Sync {}
+
+impl<T: Any + Debug + Send + Sync> Handle for T {}
+
+/// A stream of any backend.
+pub struct AnyStream(Box<dyn Handle>);
+
+/// An event of any backend.
+pub struct AnyEvent(Box<dyn Handle>);
+
+impl AnyStream {
+    pub(super) fn new<B: Backend>(stream: B::Stream) -> Self {
+        Self(Box::new(stream))
+    }
+
+    /// The stream as the backend `B` made it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a stream of another backend.
+    pub fn of<B: Backend>(&self) -> DriverResult<&B::Stream> {
+        downcast(&*self.0).ok_or(invalid("stream", "the stream is another backend's"))
+    }
+}
+
+impl AnyEvent {
+    pub(super) fn new<B: Backend>(event: B::Event) -> Self {
+        Self(Box::new(event))
+    }
+
+    /// The event as the backend `B` made it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for an event of another backend.
+    pub fn of<B: Backend>(&self) -> DriverResult<&B::Event> {
+        downcast(&*self.0).ok_or(invalid("event", "the event is another backend's"))
+    }
+}
+
+impl Debug for AnyStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Debug for AnyEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn downcast<T: Any>(handle: &dyn Handle) -> Option<&T> {
+    (handle as &dyn Any).downcast_ref()
+}
+
+pub(super) fn invalid(call: &'static str, name: &'static str) -> DriverError {
+    DriverError { kind: DriverErrorKind::InvalidArgument, call, code: -1, name }
+}
