@@ -1,11 +1,11 @@
 //! What users hang in may do what the documentation allows, and may panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use accelerator_conformance::Sim;
-use accelerator_core::{Accelerator, AllocatorConfig, MIB};
+use accelerator_core::{Accelerator, AllocatorConfig, ContextsOf, HistoryContext, MIB, Recording};
 use accelerator_host::{Host, launch};
 
 #[test]
@@ -78,4 +78,31 @@ fn a_kernel_may_panic_with_what_panics_when_it_is_dropped() {
     launch(stream, buffer.slice::<u8>().unwrap(), |_| panic_any(Bomb)).unwrap();
     assert!(stream.synchronize().is_err());
     stream.synchronize().unwrap();
+}
+
+static RECORDED: OnceLock<&'static Accelerator<Sim>> = OnceLock::new();
+
+/// Asks the allocator when it is dropped.
+struct Asks;
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        RECORDED.get().unwrap().allocator().statistics();
+    }
+}
+
+#[test]
+fn a_context_that_comes_too_late_is_dropped_under_no_lock() {
+    fn ends_recording() -> Option<HistoryContext> {
+        RECORDED.get()?.allocator().record_history(None);
+        Some(Arc::new(Asks))
+    }
+
+    let device = Accelerator::new(Sim::new(100 * MIB), 0, AllocatorConfig::default()).unwrap();
+    let buffer = device.allocate(MIB, device.default_stream()).unwrap();
+    RECORDED.get_or_init(|| device);
+    let (contexts, capture) = (ContextsOf::All, Some(ends_recording as _));
+    device.allocator().record_history(Some(Recording { max_entries: 10, contexts, capture }));
+    drop(buffer);
+    assert_eq!(device.allocator().statistics().active.all.current, 0);
 }

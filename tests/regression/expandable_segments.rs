@@ -68,6 +68,22 @@ fn what_is_still_mapped_after_two_failures_is_in_the_books_and_goes_back() {
 }
 
 #[test]
+fn pages_of_each_reserved_range_go_back_by_their_own_size() {
+    let device = device(Sim::new(512 * MIB), EXPANDABLE);
+    let allocate = |size: u64| device.allocate(size * MIB, device.default_stream()).unwrap();
+    let (first, small) = (allocate(240), allocate(20));
+    drop(first);
+    // Pages are of 12 MiB from now on. The first range, of pages of 20 MiB, has no room in one piece for what comes.
+    device.allocator().set_config(settings("expandable_segments:True,large_segment_size_mb:12"));
+    let large = allocate(330);
+    drop((small, large));
+    device.allocator().empty_cache().unwrap();
+    let reserved = device.allocator().statistics().reserved_bytes.all.current;
+    assert_eq!((reserved, device.backend().used()), (0, 0));
+    drop(allocate(480)); // all of it can be had again
+}
+
+#[test]
 fn the_history_tells_that_pages_stayed() {
     let device = device(Faulty::new(Sim::new(GIB)), EXPANDABLE);
     let recording = Recording { max_entries: 1_000, contexts: ContextsOf::State, capture: None };

@@ -113,7 +113,7 @@ impl<'a> Entered<'a> {
         &mut self,
         block: BlockId,
         clock: u32,
-        context: Option<HistoryContext>,
+        context: Option<&HistoryContext>,
     ) -> Option<Users> {
         let subject = self.subject(block);
         let users = match self.arena().free(block, clock) {
@@ -121,7 +121,7 @@ impl<'a> Entered<'a> {
             Err(NeedsSettling) => settled(self.settle().free(block, clock)),
         };
         if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.freed(subject, context, users.is_none());
+            recorder.freed(subject, context.cloned(), users.is_none());
         }
         users
     }

@@ -87,7 +87,7 @@ impl DeviceAllocator {
         let (stream, caching) = (arena.stream(), arena.config().caching);
         let clock = self.arenas().clock(arena.pool_of(block));
         let mut entered = self.arenas().enter(arena);
-        let users = entered.free(block, clock, context);
+        let users = entered.free(block, clock, context.as_ref());
         let users = users.map(|users| (users, self.pending.begin()));
         let discarded = entered.leave();
         match users {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use super::AddressSpace;
-use crate::alloc::blocks::{Base, SegmentId};
+use crate::alloc::blocks::{Base, PageRange, SegmentId};
 use crate::backend::DriverResult;
 use crate::virtual_memory::Pages;
 
@@ -22,6 +22,8 @@ struct Range {
     segment: SegmentId,
     at: Base,
     len: NonZeroU64,
+    /// Bytes of a page, where all chunks are pages.
+    page: NonZeroU64,
 }
 
 impl Mappings {
@@ -30,10 +32,11 @@ impl Mappings {
         &mut self,
         driver: &dyn AddressSpace,
         len: NonZeroU64,
+        page: NonZeroU64,
         enter: impl FnOnce(Base) -> SegmentId,
     ) -> DriverResult<()> {
         let at = driver.reserve(len)?;
-        self.ranges.push(Range { segment: enter(at), at, len });
+        self.ranges.push(Range { segment: enter(at), at, len, page });
         Ok(())
     }
 
@@ -55,7 +58,7 @@ impl Mappings {
         (segment, mut offset): (SegmentId, u64),
         lens: &[u64],
     ) -> (usize, DriverResult<()>) {
-        let base = self.base(segment);
+        let base = self.range(segment).at;
         let mut created = match create_all(driver, lens) {
             Ok(created) => created.into_iter(),
             Err(error) => return (0, Err(error)),
@@ -79,16 +82,51 @@ impl Mappings {
         (made, result)
     }
 
-    /// Gives the chunk at an offset in a segment back to the driver, if there is one.
+    /// Maps the pages of a range: how many bytes, from the first on. With an error that is 0, unless the driver would not take back
+    /// what it had mapped before it.
+    pub(crate) fn map_pages(
+        &mut self,
+        driver: &dyn AddressSpace,
+        PageRange { segment, offset, len }: PageRange,
+    ) -> (u64, DriverResult<()>) {
+        let page = self.range(segment).page.get();
+        let (made, result) = self.make(driver, (segment, offset), &vec![page; (len / page) as usize]);
+        let mut mapped = made as u64 * page;
+        if result.is_err() {
+            while mapped > 0 && self.unmake(driver, (segment, offset + mapped - page)).is_ok() {
+                mapped -= page;
+            }
+        }
+        (mapped, result)
+    }
+
+    /// Unmaps the pages of a range, from the first on: how many bytes, up to a page that the driver would not unmap.
+    pub(crate) fn unmap_pages(
+        &mut self,
+        driver: &dyn AddressSpace,
+        PageRange { segment, offset, len }: PageRange,
+    ) -> (u64, DriverResult<()>) {
+        let page = self.range(segment).page.get();
+        let mut unmapped = 0;
+        while unmapped < len {
+            if let Err(error) = self.unmake(driver, (segment, offset + unmapped)) {
+                return (unmapped, Err(error));
+            }
+            unmapped += page;
+        }
+        (unmapped, Ok(()))
+    }
+
+    /// Gives the chunk at an offset in a segment back to the driver.
     pub(crate) fn unmake(
         &mut self,
         driver: &dyn AddressSpace,
         place @ (segment, offset): (SegmentId, u64),
     ) -> DriverResult<()> {
-        let Some(pages) = self.chunks.remove(&place) else { return Ok(()) };
+        let Some(pages) = self.chunks.remove(&place) else { unreachable!("what is given back was made") };
         // SAFETY: It is one whole mapping. Whoever gives it back has taken all of it from the arena, or has never taken it in; has
         // waited for all work that was submitted before; and has taken it away from all aliases.
-        match unsafe { driver.unmap(self.base(segment), offset, pages.len) } {
+        match unsafe { driver.unmap(self.range(segment).at, offset, pages.len) } {
             Ok(()) => destroy(driver, pages),
             Err(error) => {
                 self.chunks.insert(place, pages);
@@ -140,7 +178,7 @@ impl Mappings {
 
     /// Keeps the addresses of an alias, which the arena has taken in as this segment.
     pub(crate) fn keep_alias(&mut self, segment: SegmentId, (at, len): (Base, NonZeroU64)) {
-        self.ranges.push(Range { segment, at, len });
+        self.ranges.push(Range { segment, at, len, page: len });
     }
 
     /// Takes a chunk away from a place in an alias.
@@ -153,13 +191,13 @@ impl Mappings {
         let Some(len) = NonZeroU64::new(len) else { return Ok(()) };
         // SAFETY: A piece of an alias is one whole mapping. Whoever takes it away has seen that all work is over that used it, and
         // that no block has it.
-        unsafe { driver.unmap(self.base(alias), offset, len) }
+        unsafe { driver.unmap(self.range(alias).at, offset, len) }
     }
 
-    fn base(&self, segment: SegmentId) -> Base {
+    fn range(&self, segment: SegmentId) -> &Range {
         let range = self.ranges.iter().find(|range| range.segment == segment);
         let Some(range) = range else { unreachable!("segments of virtual memory have addresses") };
-        range.at
+        range
     }
 }
 

@@ -84,20 +84,25 @@ impl Context {
             let cause = limit.map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Err(Failure::Refused(cause));
         }
-        let charge = Charge { context: self, bytes, _asking: self.asking.begin() };
+        let mut charge = Charge { context: self, bytes, _asking: self.asking.begin() };
         drop(statistics);
-        match self.rejects_ahead_of_driver(arena) {
+        match self.rejects_ahead_of_driver(arena, &mut charge) {
             true => Err(Failure::Refused(OutOfMemoryCause::Rejected)),
             false => Ok(charge),
         }
     }
 
     /// With `throw_on_cudamalloc_oom`, whether what is charged exceeds the share of the device that the settings, as they are
-    /// now, allow.
-    fn rejects_ahead_of_driver(&self, arena: StreamId) -> bool {
+    /// now, allow. The charge is taken back then, before another thread looks.
+    fn rejects_ahead_of_driver(&self, arena: StreamId, charge: &mut Charge<'_>) -> bool {
         let config = *self.arenas.of(arena).lock().config();
         let allowed = share(config.memory_fraction, self.driver.properties().total_memory);
-        config.reject_ahead_of_driver && self.arenas.statistics().charged() > allowed
+        let mut statistics = self.arenas.statistics();
+        let rejects = config.reject_ahead_of_driver && statistics.charged() > allowed;
+        if rejects {
+            charge.use_up_and_refund(&mut statistics, u64::MAX);
+        }
+        rejects
     }
 
     /// The driver would not give memory that was charged. Lack of memory has this cause, and the history notes it.
@@ -187,6 +192,10 @@ impl Context {
     /// captured, so it cannot be waited for.
     pub(crate) fn wait_for_work(&self, stream: StreamId) -> DriverResult<bool> {
         let Some(event) = self.driver.record(stream)? else { return Ok(false) };
-        self.driver.wait_until_over(event).map(|()| true)
+        let waited = self.driver.wait_until_over(event);
+        if waited.is_err() {
+            self.driver.take_back(event); // to be recorded again
+        }
+        waited.map(|()| true)
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Quantity {
     ActiveBytes,
     /// What of the active bytes was asked for.
     Requested,
-    /// Free blocks that headroom their segment.
+    /// Free blocks that share their segment.
     Split,
     SplitBytes,
     /// Allocated blocks that are kept whole: of both pools together.

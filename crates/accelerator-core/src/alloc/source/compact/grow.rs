@@ -212,7 +212,7 @@ impl<'a> Mapper<'a> {
             return Ok(None);
         };
         let arenas = &self.context.arenas;
-        self.memory.mappings.reserve(driver, size, |base| {
+        self.memory.mappings.reserve(driver, size, page, |base| {
             let created = arenas.statistics().segment_numbered();
             let mut arena = arenas.of(StreamId::SHARED).lock();
             let pool = wanted.request.pool;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use self::turns::Turns;
 use super::context::{Charge, Context, Failure};
 use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena, Room, Store};
+use crate::alloc::arena::{AllocatedBlock, Arena, Room};
 use crate::alloc::arenas::{Entered, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
 use crate::alloc::driver::{AddressSpace, Mappings};
@@ -33,8 +33,7 @@ impl Default for Expandable {
 /// What is to be done for a request next.
 enum Next {
     Done(AllocatedBlock),
-    /// These pages, of so many bytes each.
-    Map(PageRange, u64),
+    Map(PageRange),
     Reserve,
 }
 
@@ -91,8 +90,8 @@ impl Expandable {
         loop {
             let (done, cause) = match next(context, mapped.take(), wanted, charge) {
                 Next::Done(block) => return Ok(block),
-                Next::Map(range, page) => {
-                    let (len, done) = self.turns.take(|| map(driver, &mut mappings, range, page), ran_out);
+                Next::Map(range) => {
+                    let (len, done) = self.turns.take(|| mappings.map_pages(driver, range), ran_out);
                     mapped = (len > 0).then_some(PageRange { len, ..range });
                     (done, OutOfMemoryCause::Device)
                 }
@@ -127,7 +126,6 @@ impl Expandable {
         }
         let _returning = context.begin_returning();
         ranges.iter().for_each(|range| entered.record_leaving_pages(*range, stream));
-        let page = ranges.first().map_or(1, |range| page_of(entered.arena().store(), *range));
         drop(entered);
         let (may_unmap, mut result) = match context.wait_for_work(stream) {
             Ok(is_over) => (is_over, Ok(())),
@@ -136,7 +134,7 @@ impl Expandable {
         for range in ranges.iter().copied() {
             let mut unmapped = 0;
             if may_unmap && result.is_ok() {
-                (unmapped, result) = unmap(driver, &mut mappings, range, page);
+                (unmapped, result) = mappings.unmap_pages(driver, range);
             }
             let mut entered = context.arenas.enter(arena.lock());
             entered.pages_unmapped(pool, unmapped);
@@ -175,7 +173,7 @@ fn next(context: &Context, mapped: Option<PageRange>, wanted: &Wanted<'_>, charg
             entered.record(parameters, &block);
             Next::Done(block)
         }
-        Room::Unmapped(range) => Next::Map(range, page_of(store, range)),
+        Room::Unmapped(range) => Next::Map(range),
         Room::Nowhere => Next::Reserve,
     }
 }
@@ -206,52 +204,12 @@ fn reserve(
     let page = NonZeroU64::new(page.checked_next_multiple_of(driver.granularity().get())?)?;
     let len = NonZeroU64::new(context.reservation_size(page)?)?;
     (len.get() >= size).then(|| {
-        mappings.reserve(driver, len, |base| {
+        mappings.reserve(driver, len, page, |base| {
             let created = context.arenas.statistics().segment_numbered();
             let (size, page) = (len.get(), Some(page));
             arena.lock().add_reservation(NewSegment { base, size, created, pool, page })
         })
     })
-}
-
-/// Maps the pages of a range: how many bytes, from the first on. With an error that is 0, unless the driver would not take back what
-/// it had mapped before it.
-fn map(
-    driver: &dyn AddressSpace,
-    mappings: &mut Mappings,
-    PageRange { segment, offset, len }: PageRange,
-    page: u64,
-) -> (u64, DriverResult<()>) {
-    let pages = vec![page; (len / page) as usize];
-    let (made, result) = mappings.make(driver, (segment, offset), &pages);
-    let mut mapped = made as u64 * page;
-    if result.is_err() {
-        while mapped > 0 && mappings.unmake(driver, (segment, offset + mapped - page)).is_ok() {
-            mapped -= page;
-        }
-    }
-    (mapped, result)
-}
-
-/// Unmaps the pages of a range, from the first on: how many bytes, up to a page that the driver would not unmap.
-fn unmap(
-    driver: &dyn AddressSpace,
-    mappings: &mut Mappings,
-    PageRange { segment, offset, len }: PageRange,
-    page: u64,
-) -> (u64, DriverResult<()>) {
-    let mut unmapped = 0;
-    while unmapped < len {
-        if let Err(error) = mappings.unmake(driver, (segment, offset + unmapped)) {
-            return (unmapped, Err(error));
-        }
-        unmapped += page;
-    }
-    (unmapped, Ok(()))
-}
-
-fn page_of(store: &Store, range: PageRange) -> u64 {
-    store.blocks.segment(range.segment).page.map_or(range.len, NonZeroU64::get)
 }
 
 /// Whether nothing was mapped, for lack of memory.
