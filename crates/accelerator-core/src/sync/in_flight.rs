@@ -5,11 +5,11 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::sync::lock;
 
-/// Knows the steps during which memory is in no book: between the books and the driver, or between two books. Who needs
-/// memory waits for them, instead of finding it nowhere.
+/// Knows the steps during which no arena and no queue has some memory: it is on its way to the driver, or from one to the other.
+/// A thread that needs memory waits for them, instead of finding it nowhere.
 ///
-/// Steps begin in one of two phases. Who waits turns to the other phase, in which steps begin from then on, and waits until
-/// the first has none; so later steps do not keep it waiting.
+/// Steps begin in one of two phases. A thread that waits turns to the other phase, in which steps begin from then on, and waits
+/// until the first has none; so later steps do not keep it waiting.
 #[derive(Default)]
 pub(crate) struct InFlight {
     /// The lowest bit: in which of the two steps begin.
@@ -32,7 +32,7 @@ pub(crate) struct Step<'a> {
 }
 
 impl InFlight {
-    /// A step begins. Called before the lock is let go under which the memory left its book.
+    /// A step begins. Called before the lock is let go under which the memory was taken out.
     #[inline]
     pub(crate) fn begin(&self) -> Step<'_> {
         loop {

@@ -27,8 +27,8 @@ use crate::types::{PoolKind, StreamId};
 pub(crate) struct Arena {
     /// Whether calls take the slow path: something is recorded, searches are counted, or what is freed goes back.
     slow_path: bool,
-    /// Whether that is not so, no segment is or will be expandable, and nothing but best fit chooses blocks. One look tells the
-    /// warm path.
+    /// Whether that is not so, no segment is or will be expandable, and nothing but best fit chooses blocks: the only thing that
+    /// the warm path checks.
     plain: bool,
     /// Whether requests are rounded up to more than whole blocks.
     divides: bool,

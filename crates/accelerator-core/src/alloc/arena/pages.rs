@@ -126,7 +126,7 @@ impl Store {
         id
     }
 
-    /// Takes all whole pages of the pool's free blocks out of the books: these. PyTorch: `unmap_block`.
+    /// Takes all whole pages away from the pool's free blocks: these. PyTorch: `unmap_block`.
     pub(crate) fn remove_free_pages(&mut self, pool: PoolKind) -> Vec<PageRange> {
         let sorted = self.free.of(pool).sorted(&self.blocks);
         sorted.into_iter().filter_map(|free| self.remove_pages(free)).collect()

@@ -55,7 +55,7 @@ impl Arenas {
         let clock = self.tick(arena.config(), parameters.request.pool);
         let mut entered = self.enter(arena);
         let found = entered.take(parameters, clock);
-        drop(entered.leave()); // as `drop_discarded`, without its look
+        drop(entered.leave()); // as in `drop_discarded`, which would lock again
         found
     }
 

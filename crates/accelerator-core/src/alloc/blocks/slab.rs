@@ -65,7 +65,7 @@ pub(crate) trait Id: Copy {
     fn index(self) -> usize;
 }
 
-/// A number from 1, so that none takes no room of its own.
+/// A number from 1, so that an `Option` of it is no larger.
 macro_rules! id {
     ($(#[$what:meta])* $name:ident) => {
         $(#[$what])*

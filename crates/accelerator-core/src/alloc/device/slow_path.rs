@@ -1,4 +1,4 @@
-//! Allocation and free where one look at the arena is not enough: segments may be expandable, another policy than best fit chooses
+//! Allocation and free where the warm path does not do: segments may be expandable, another policy than best fit chooses
 //! blocks, something is recorded, searches are counted for garbage collection, what is freed goes back at once, or counters need
 //! settling.
 
@@ -53,7 +53,7 @@ impl DeviceAllocator {
         let mut entered = self.arenas().enter(arena);
         entered.settle();
         let found = entered.take(&wanted.parameters, self.arenas().clock(request.pool));
-        drop(entered.leave()); // as `drop_discarded`, without its look
+        drop(entered.leave()); // as in `drop_discarded`, which would lock again
         match found {
             Some(block) => Ok(block),
             None => self.after_miss(&wanted), // others may have entered the arena meanwhile
@@ -101,6 +101,6 @@ impl DeviceAllocator {
                 self.arenas().drop_discarded();
             }
         }
-        drop(discarded); // as `drop_discarded`, without its look
+        drop(discarded); // as in `drop_discarded`, which would lock again
     }
 }

@@ -1,4 +1,4 @@
-//! The driver that a backend is.
+//! A backend as the driver of one device.
 #![allow(unsafe_code)] // the calls that give memory back
 
 use std::num::NonZeroU64;

@@ -182,7 +182,7 @@ impl Context {
         bytes
     }
 
-    /// Bytes of address space to reserve, in whole pages: 9/8 of the device's memory; `None`: more than there are numbers.
+    /// Bytes of address space to reserve, in whole pages: 9/8 of the device's memory; `None`: they do not fit into 64 bits.
     pub(crate) fn reservation_size(&self, page: NonZeroU64) -> Option<u64> {
         let total = self.driver.properties().total_memory.min(TOO_LARGE);
         (total + total / 8).checked_next_multiple_of(page.get())

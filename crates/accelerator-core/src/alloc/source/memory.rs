@@ -69,8 +69,8 @@ impl Memory {
         released
     }
 
-    /// With caching off, gives back what an arena holds free. What the driver would not take is free memory, which is asked for
-    /// again.
+    /// With caching off, gives back what an arena holds free. What the driver refuses to take stays free, and
+    /// is offered again.
     pub(crate) fn release_uncached(&self, stream: StreamId) {
         let arena = self.arenas().of(stream);
         let (is_shared, is_cached) = {

@@ -19,18 +19,18 @@ const CHUNK: u64 = 20 * MIB;
 
 /// Up to so much over the peak, and [`SLACK`], a miss makes memory and looks no further.
 const LITTLE: Part = (1, 100);
-/// From so much over the peak, and [`SLACK`], on memory is dear.
+/// From so much over the peak, and [`SLACK`], on memory is dear: driver calls are worth more to save it.
 const MUCH: Part = (1, 50);
 const SLACK: u64 = 16 * MIB;
 /// A stream waits for others on the device where that saves more than so much of the peak.
 const WORTH_WAITING: Part = (1, 400);
 
-/// What a driver call must save, as a share of the peak: while memory is not dear and the peak is rising, since what is made then
-/// is needed soon anyway;
+/// What a driver call must save, as a share of the peak. It is most while memory is not dear and the peak is rising, since what is
+/// made then is needed soon anyway.
 const PRICE_RISING: f64 = 0.004;
-/// while either holds and the other does not, or neither;
+/// The same while memory is dear and the peak is rising, or neither.
 const PRICE: f64 = 0.001;
-/// and while memory is dear and the peak is not rising.
+/// The same while memory is dear and the peak is not rising.
 const PRICE_DEAR: f64 = 0.0005;
 /// The peak is rising while so much of it is asked for.
 const RISING: f64 = 0.98;
@@ -42,13 +42,13 @@ const ALIASES_AT_FIRST: f64 = 16.0;
 /// An owner's chunks of the small pool grow by so much of what it has there, and at least [`SMALL_CHUNK`].
 const SMALL_GROWTH: Part = (1, 5);
 const SMALL_CHUNK: u64 = 2 * MIB;
-/// Growth of the large pool, as a share of what is reserved;
+/// The large pool grows by so much of what is reserved.
 const GROWTH: Part = (3, 100);
-/// as far as that stays below so much over the peak;
+/// It grows by less where that would bring it over the peak by more than this.
 const GROWTH_LIMIT: Part = (1, 40);
-/// but at least so much of what is reserved, while memory is not dear;
+/// While memory is not dear it grows by at least so much of what is reserved.
 const LEAST_GROWTH: Part = (1, 100);
-/// and while it is dear, and at least [`LEAST_DEAR_CHUNK`].
+/// While memory is dear it grows by at least so much, and at least by [`LEAST_DEAR_CHUNK`].
 const LEAST_DEAR_GROWTH: Part = (3, 1000);
 const LEAST_DEAR_CHUNK: u64 = 4 * MIB;
 
@@ -57,10 +57,11 @@ const SEGMENT_GROWTH: Part = (3, 50);
 const SEGMENT_LIMIT: Part = (2, 25);
 const LEAST_SEGMENT_GROWTH: Part = (1, 100);
 const LEAST_SEGMENT: u64 = 16 * MIB;
-/// Idle segments go back where more than so much over the peak would be reserved,
+/// Idle segments go back where more than so much over the peak would be reserved.
 const EXCESS: Part = (1, 20);
-/// and each saves so much of the peak: while that is rising, and while it is not.
+/// Each of them must save so much of the peak while that is rising.
 const SEGMENT_PRICE_RISING: f64 = 0.005;
+/// The same while it is not.
 const SEGMENT_PRICE: f64 = 0.002;
 
 /// So many parts of so many.

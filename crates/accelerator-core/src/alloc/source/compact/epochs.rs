@@ -12,7 +12,7 @@ use crate::backend::DriverResult;
 use crate::sync::Guard;
 use crate::types::StreamId;
 
-/// Epochs of an owner whose ends may be awaited at once: one that is never done needs no more.
+/// How many epochs of one owner may have ended and not be known to be over. A stream that never gets on needs no more events.
 const ENDS: usize = 64;
 
 /// What the driver gave.

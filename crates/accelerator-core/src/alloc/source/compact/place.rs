@@ -65,8 +65,8 @@ fn counted(request: &Request) -> Counted {
 }
 
 impl Shared<'_> {
-    /// Where the same request went before, else the best fit; `None` also where others may be done with the former, unless that was
-    /// asked.
+    /// Where the same request went before, else the best fit. Other streams may have used the former: `None` unless it is known
+    /// whether they are done with it, as it is where `has_asked`.
     pub(super) fn target_for(&self, request: &Request, owner: Owner, has_asked: bool) -> Option<Target> {
         if request.pool == PoolKind::Large
             && let Some(position) = self.compact.owners[owner].log.predicted(request.size)
