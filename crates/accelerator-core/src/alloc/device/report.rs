@@ -211,7 +211,7 @@ fn add_block(snapshot: &mut SegmentSnapshot, address: u64, block: &Block) {
         State::Pending(_) => BlockState::PendingFree,
         State::Backing => BlockState::Aliased,
     };
-    if matches!(state, BlockState::Allocated | BlockState::PendingFree) {
+    if state.is_active() {
         snapshot.active_size += size;
         snapshot.requested_size += requested;
     }

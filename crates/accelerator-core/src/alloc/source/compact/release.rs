@@ -111,8 +111,8 @@ impl Mapper<'_> {
         let mut kept = Vec::new();
         for (position, len, block) in chunks {
             result = result.and_then(|()| {
-                let place = Shared::of(&mut self.arena()).place_of_chunk(position);
-                self.memory.mappings.unmake(driver, place)
+                let pages = Shared::of(&mut self.arena()).range_at(range, position, len);
+                self.memory.mappings.unmake(driver, (pages.segment, pages.offset))
             });
             if result.is_ok() {
                 Shared::of(&mut self.arena()).remove_chunk(range, position, len, block);
