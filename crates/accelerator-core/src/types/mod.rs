@@ -26,7 +26,7 @@ pub use variable::{read_capacity, read_variable};
 
 /// The number of a stream among the streams of its device, given by the core: 0 is the default stream, then
 /// ever increasing, never used again. Not a driver handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub(crate) u32);
 
 impl StreamId {

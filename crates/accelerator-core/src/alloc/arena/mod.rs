@@ -12,13 +12,13 @@ use std::num::NonZeroU64;
 pub(crate) use self::free_lists::FreeLists;
 pub(crate) use self::free_segments::{DetachedSegment, FreeSegment};
 pub(crate) use self::pages::Room;
-pub(crate) use self::placement::{Alias, Placement};
+pub(crate) use self::placement::Placement;
 pub(crate) use self::store::{AllocatedBlock, Count, Store};
 use super::blocks::{Block, BlockId, NewSegment, SegmentId, State, Users};
 use super::history::{CaptureContext, Recording};
-use super::settings::{AllocatorConfig, Policy, Request, RoundupDivisions};
+use super::settings::{AllocatorConfig, Request, RoundupDivisions};
 use super::stats::{NeedsSettling, StreamCounters};
-use crate::types::{PoolKind, StreamId};
+use crate::types::StreamId;
 
 /// What one stream holds. Free blocks never move between streams, so each has its own, behind its own lock.
 ///
@@ -36,13 +36,20 @@ pub(crate) struct Arena {
     capture: Option<CaptureContext>,
     /// What gives those of frees.
     capture_of_frees: Option<CaptureContext>,
-    store: Store,
-    placement: Option<Box<dyn Placement>>,
+    choice: Choice,
+}
+
+/// What chooses blocks.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the warm path follows no pointer to the store")]
+enum Choice {
+    BestFit(Store),
+    Placement(Box<dyn Placement>),
 }
 
 impl Arena {
     pub(crate) fn new(stream: StreamId, config: AllocatorConfig, recording: Option<&Recording>) -> Self {
-        Self::with(Store::new(stream, config, FreeLists::default()), None, recording)
+        Self::with(Choice::BestFit(Store::new(stream, FreeLists::default())), config, recording)
     }
 
     /// The arena that all streams share.
@@ -51,27 +58,20 @@ impl Arena {
         config: AllocatorConfig,
         recording: Option<&Recording>,
     ) -> Self {
-        let store = Store::new(StreamId::SHARED, config, FreeLists::by_position());
-        Self::with(store, Some(placement), recording)
+        Self::with(Choice::Placement(placement), config, recording)
     }
 
-    fn with(store: Store, placement: Option<Box<dyn Placement>>, recording: Option<&Recording>) -> Self {
-        let mut arena = Self {
-            slow_path: false,
-            plain: true,
-            divides: false,
-            capture: None,
-            capture_of_frees: None,
-            store,
-            placement,
-        };
-        arena.configure(arena.store.config, recording);
+    fn with(choice: Choice, config: AllocatorConfig, recording: Option<&Recording>) -> Self {
+        let (capture, capture_of_frees) = (None, None);
+        let mut arena =
+            Self { slow_path: false, plain: false, divides: false, capture, capture_of_frees, choice };
+        arena.configure(config, recording);
         arena
     }
 
     /// Sets the device's settings, and what is recorded of it.
     pub(crate) fn configure(&mut self, config: AllocatorConfig, recording: Option<&Recording>) {
-        self.store.config = config;
+        self.store_mut().config = config;
         self.slow_path = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
         self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
         self.capture = recording.and_then(|recording| recording.capture);
@@ -80,18 +80,16 @@ impl Arena {
     }
 
     fn update_plain(&mut self) {
-        let Store { config, expandable, .. } = &self.store;
-        let is_best_fit = config.policy == Policy::Pytorch && self.placement.is_none();
-        let has_expandable = config.expandable_segments || *expandable > 0;
-        self.plain = !self.slow_path && is_best_fit && !has_expandable;
+        let is_best_fit = matches!(&self.choice, Choice::BestFit(store) if store.expandable == 0);
+        self.plain = !self.slow_path && is_best_fit && self.store().config.is_plain();
     }
 
     pub(crate) fn stream(&self) -> StreamId {
-        self.store.stream
+        self.store().stream
     }
 
     pub(crate) fn config(&self) -> &AllocatorConfig {
-        &self.store.config
+        &self.store().config
     }
 
     #[inline(always)]
@@ -104,7 +102,7 @@ impl Arena {
     }
 
     pub(crate) fn is_shared(&self) -> bool {
-        self.placement.is_some()
+        matches!(self.choice, Choice::Placement(_))
     }
 
     pub(crate) fn capture(&self) -> Option<CaptureContext> {
@@ -116,38 +114,47 @@ impl Arena {
     }
 
     pub(crate) fn counters(&self) -> &StreamCounters {
-        &self.store.counters
+        &self.store().counters
     }
 
     pub(crate) fn counters_mut(&mut self) -> &mut StreamCounters {
-        &mut self.store.counters
+        &mut self.store_mut().counters
     }
 
+    #[inline]
     pub(crate) fn store(&self) -> &Store {
-        &self.store
+        match &self.choice {
+            Choice::BestFit(store) => store,
+            Choice::Placement(placement) => placement.store(),
+        }
     }
 
+    #[inline]
     pub(crate) fn store_mut(&mut self) -> &mut Store {
-        &mut self.store
+        match &mut self.choice {
+            Choice::BestFit(store) => store,
+            Choice::Placement(placement) => placement.store_mut(),
+        }
     }
 
-    /// The store, and the placement that is of this type.
+    /// The placement, which is of this type.
     ///
     /// # Panics
     /// In an arena without such a placement.
-    pub(crate) fn parts<T: Placement>(&mut self) -> (&mut Store, &mut T) {
-        let placement = self.placement.as_deref_mut().map(|placement| placement as &mut dyn Any);
-        let Some(placement) = placement.and_then(|placement| placement.downcast_mut()) else {
-            unreachable!("the arena was made with this placement")
-        };
-        (&mut self.store, placement)
+    pub(crate) fn placement<T: Placement>(&mut self) -> &mut T {
+        if let Choice::Placement(placement) = &mut self.choice
+            && let Some(placement) = (&mut **placement as &mut dyn Any).downcast_mut()
+        {
+            return placement;
+        }
+        unreachable!("the arena was made with this placement")
     }
 
     /// What becomes of a request for so many bytes, which are fewer than [`TOO_LARGE`](super::settings::TOO_LARGE).
     #[inline(always)]
     pub(crate) fn request(&self, requested: NonZeroU64) -> Request {
         match self.divides {
-            true => self.store.config.request(requested.get()),
+            true => self.store().config.request(requested.get()),
             false => Request::in_blocks(requested.get()),
         }
     }
@@ -159,7 +166,10 @@ impl Arena {
         request: &Request,
         clock: u32,
     ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
-        self.store.take::<false>(request, clock)
+        match &mut self.choice {
+            Choice::BestFit(store) => store.take::<false>(request, clock),
+            Choice::Placement(_) => Ok(None),
+        }
     }
 
     /// Allocates a free block, if one serves the request.
@@ -169,9 +179,9 @@ impl Arena {
         stream: StreamId,
         clock: u32,
     ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
-        match &mut self.placement {
-            None => self.store.take::<true>(request, clock),
-            Some(placement) => placement.take(&mut self.store, request, stream),
+        match &mut self.choice {
+            Choice::BestFit(store) => store.take::<true>(request, clock),
+            Choice::Placement(placement) => placement.take(request, stream),
         }
     }
 
@@ -179,8 +189,12 @@ impl Arena {
     /// changed then.
     #[inline(always)]
     pub(crate) fn free_plain(&mut self, id: BlockId, clock: u32) -> bool {
-        self.store.blocks[id].uses.is_none()
-            && self.store.make_free::<false>(id, clock, StreamCounters::freed).is_ok()
+        match &mut self.choice {
+            Choice::BestFit(store) if store.blocks[id].uses.is_none() => {
+                store.make_free::<false>(id, clock, StreamCounters::freed).is_ok()
+            }
+            _ => false,
+        }
     }
 
     /// The user is done with the block. The streams that it waits for, unless it is free at once. PyTorch: `free`.
@@ -196,11 +210,12 @@ impl Arena {
     /// nothing changes.
     #[inline(always)]
     fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
-        let Store { blocks, uses, counters, config, .. } = &mut self.store;
+        let keeps_whole = !self.is_shared();
+        let Store { blocks, uses, counters, config, .. } = self.store_mut();
         let block = &mut blocks[id];
         let users = uses.take(block)?;
         block.state = State::Pending(users.count());
-        let oversize = self.placement.is_none() && config.is_oversize(block.size);
+        let oversize = keeps_whole && config.is_oversize(block.size);
         counters.pending_begun(block.pool, block.size, oversize);
         Some(users)
     }
@@ -208,7 +223,7 @@ impl Arena {
     /// One of the streams that a freed block waits for is done with it. Whether that was the last.
     #[inline]
     pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NeedsSettling> {
-        match &mut self.store.blocks[id].state {
+        match &mut self.store_mut().blocks[id].state {
             State::Pending(uses @ 2..) => {
                 *uses -= 1;
                 Ok(false)
@@ -221,64 +236,66 @@ impl Arena {
     }
 
     fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Result<(), NeedsSettling> {
-        match &mut self.placement {
-            None => self.store.make_free::<true>(id, clock, count),
-            Some(placement) => placement.put_back(&mut self.store, id, count),
+        match &mut self.choice {
+            Choice::BestFit(store) => store.make_free::<true>(id, clock, count),
+            Choice::Placement(placement) => placement.put_back(id, count),
         }
     }
 
     /// Notes that a stream beside the block's own uses it.
     pub(crate) fn record_use(&mut self, id: BlockId, stream: StreamId) {
-        let Store { blocks, uses, .. } = &mut self.store;
+        let Store { blocks, uses, .. } = self.store_mut();
         uses.record(&mut blocks[id], stream);
     }
 
     /// Takes in a reservation of which nothing is mapped.
     pub(crate) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
-        let segment = self.store.add_reservation(reservation);
+        let segment = self.store_mut().add_reservation(reservation);
         self.update_plain();
         segment
     }
 
     /// Removes a reservation, if nothing of it is mapped. Whether that was so.
     pub(crate) fn remove_unmapped(&mut self, segment: SegmentId) -> bool {
-        let is_removed = self.store.remove_unmapped(segment);
+        let is_removed = self.store_mut().remove_unmapped(segment);
         self.update_plain();
         is_removed
     }
 
     /// Whether the block, were it free, would serve the request.
     pub(crate) fn could_serve(&self, id: BlockId, request: &Request) -> bool {
-        let Block { size, pool, expandable, .. } = self.store.blocks[id];
-        let config = &self.store.config;
+        let Block { size, pool, expandable, .. } = *self.block(id);
+        let config = &self.store().config;
         let fits = || (config.expandable_segments || !expandable) && config.fit(request, size).is_some();
         pool == request.pool && size >= request.size && (self.is_shared() || fits())
     }
 
     /// The stream that a block was allocated on.
     pub(crate) fn stream_of(&self, id: BlockId) -> StreamId {
-        match &self.placement {
-            Some(placement) => placement.stream_of(&self.store.blocks[id]),
-            None => self.store.stream,
+        match &self.choice {
+            Choice::BestFit(store) => store.stream,
+            Choice::Placement(placement) => placement.stream_of(id),
         }
     }
 
     /// The stream that a segment serves.
     pub(crate) fn stream_of_segment(&self, segment: SegmentId) -> StreamId {
-        let of_placement = self.placement.iter().find_map(|placement| placement.stream_of_segment(segment));
-        of_placement.unwrap_or(self.store.stream)
+        match &self.choice {
+            Choice::BestFit(store) => store.stream,
+            Choice::Placement(placement) => placement.stream_of_segment(segment),
+        }
     }
 
-    pub(crate) fn aliases(&self) -> Vec<Alias> {
-        self.placement.as_ref().map(|placement| placement.aliases()).unwrap_or_default()
-    }
-
-    pub(crate) fn block(&self, id: BlockId) -> &Block {
-        &self.store.blocks[id]
+    /// The segments whose memory is that of others, each with its blocks.
+    pub(crate) fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
+        match &self.choice {
+            Choice::BestFit(_) => Vec::new(),
+            Choice::Placement(placement) => placement.aliases(),
+        }
     }
 
     #[inline(always)]
-    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
-        self.store.blocks[id].pool
+    pub(crate) fn block(&self, id: BlockId) -> &Block {
+        &self.store().blocks[id]
     }
 }

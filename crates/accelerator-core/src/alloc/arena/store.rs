@@ -7,7 +7,7 @@ use crate::alloc::stats::{Counted, NeedsSettling, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// Blocks, where they are listed, and how they are counted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Store {
     /// Whose blocks these are.
     pub(crate) stream: StreamId,
@@ -45,16 +45,8 @@ impl AllocatedBlock {
 pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Result<(), NeedsSettling>;
 
 impl Store {
-    pub(super) fn new(stream: StreamId, config: AllocatorConfig, free: FreeLists) -> Self {
-        Self {
-            stream,
-            config,
-            counters: StreamCounters::default(),
-            blocks: Blocks::new(),
-            free,
-            uses: Uses::new(),
-            expandable: 0,
-        }
+    pub(crate) fn new(stream: StreamId, free: FreeLists) -> Self {
+        Self { stream, free, ..Self::default() }
     }
 
     /// Allocates the best fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.

@@ -157,9 +157,9 @@ impl<'a> Entered<'a> {
         NewSegment { base, size, created, pool, page: None }
     }
 
-    /// The driver mapped charged pages: they are counted and recorded, and to be taken in.
-    pub(crate) fn pages_mapped(&mut self, range: PageRange, parameters: &Parameters) {
-        self.statistics().pages_mapped(parameters.request.pool, range.len);
+    /// The driver mapped pages, of which so many bytes were charged: they are counted and recorded, and to be taken in.
+    pub(crate) fn pages_mapped(&mut self, range: PageRange, charged: u64, parameters: &Parameters) {
+        self.statistics().pages_mapped(parameters.request.pool, range.len, charged);
         self.record_pages(range, parameters.stream, parameters.context.clone());
     }
 

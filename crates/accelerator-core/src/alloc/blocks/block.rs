@@ -10,7 +10,7 @@ use crate::types::PoolKind;
 pub(crate) type Owner = u16;
 
 /// A part of a segment: one cache line.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     /// Where it starts, in bytes, if the stream's segments lay one behind the other in the order in which they were made. One
     /// number thus has PyTorch's order of equal blocks: older segment, then lower address.
@@ -73,23 +73,8 @@ impl Block {
     /// [`split_back`](super::Blocks::split_back).
     #[inline(always)]
     pub(crate) fn part(&self, offset: u64, size: u64) -> Self {
-        let Self { position, segment, pool, expandable, state, previous, next, free_since, owner, .. } =
-            *self;
-        Self {
-            position: position.wrapping_add(offset),
-            size,
-            requested: 0,
-            segment,
-            pool,
-            expandable,
-            state,
-            previous,
-            next,
-            below: [None; 2],
-            uses: None,
-            free_since,
-            owner,
-        }
+        let position = self.position.wrapping_add(offset);
+        Self { position, size, requested: 0, below: [None; 2], uses: None, ..*self }
     }
 
     /// Whether it shares its segment with other blocks.

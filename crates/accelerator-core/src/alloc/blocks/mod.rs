@@ -20,7 +20,7 @@ pub(crate) use self::uses::{Users, Uses};
 pub(crate) type Order = (u64, u64, BlockId);
 
 /// Segments and blocks, mostly those of one stream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Blocks {
     blocks: Slab<BlockId, Block>,
     segments: Slab<SegmentId, Segment>,
@@ -30,10 +30,6 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn new() -> Self {
-        Self { blocks: Slab::new(), segments: Slab::new(), next_position: 0 }
-    }
-
     /// Whether a segment of so many bytes gets positions that no other has had.
     pub(crate) fn has_positions(&self, size: u64) -> bool {
         self.next_position.checked_add(size).is_some()

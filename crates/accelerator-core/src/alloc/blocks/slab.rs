@@ -11,11 +11,13 @@ pub(crate) struct Slab<I, T> {
     vacant: Vec<I>,
 }
 
-impl<I: Id, T> Slab<I, T> {
-    pub(crate) const fn new() -> Self {
+impl<I, T> Default for Slab<I, T> {
+    fn default() -> Self {
         Self { slots: Vec::new(), vacant: Vec::new() }
     }
+}
 
+impl<I: Id, T> Slab<I, T> {
     #[inline]
     pub(crate) fn insert(&mut self, thing: T) -> I {
         if let Some(id) = self.vacant.pop() {
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn numbers_of_removed_things_are_used_again() {
-        let mut slab: Slab<UseId, char> = Slab::new();
+        let mut slab: Slab<UseId, char> = Slab::default();
         let [a, b, c] = ['a', 'b', 'c'].map(|thing| slab.insert(thing));
         assert_eq!([a, b, c].map(Id::index), [0, 1, 2]);
         slab.remove(a);
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn memory_for_many_things_grows_by_a_quarter() {
-        let mut slab: Slab<UseId, u8> = Slab::new();
+        let mut slab: Slab<UseId, u8> = Slab::default();
         assert_eq!(slab.slots.capacity(), 0);
         let mut grown = Vec::new();
         for number in 0..100_000 {

@@ -151,7 +151,7 @@ mod tests {
     const MANY: usize = 10_000;
 
     fn blocks() -> (Blocks, Vec<BlockId>) {
-        let mut blocks = Blocks::new();
+        let mut blocks = Blocks::default();
         let ids = (0..MANY).map(|number| blocks.add_free(512, 512 * number as u64)).collect();
         (blocks, ids)
     }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_tree_of_every_so_many_th_block_is_flat() {
-        let mut blocks = Blocks::new();
+        let mut blocks = Blocks::default();
         let ids: Vec<BlockId> = (0..300_000).map(|number| blocks.add_free(512, 512 * number)).collect();
         // Steps at which one multiplication gives numbers that rise in turn.
         for step in [1, 2, 34, 55, 89, 144, 610, 987] {

@@ -5,7 +5,7 @@ use super::slab::{Slab, UseId};
 use crate::types::StreamId;
 
 /// The uses of all blocks, in a chain for each.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Uses(Slab<UseId, Use>);
 
 #[derive(Debug)]
@@ -34,10 +34,6 @@ impl Users {
 }
 
 impl Uses {
-    pub(crate) fn new() -> Self {
-        Self(Slab::new())
-    }
-
     /// Notes that a stream uses a block, unless that is known.
     pub(crate) fn record(&mut self, block: &mut Block, stream: StreamId) {
         let mut last = None;

@@ -90,7 +90,7 @@ impl DeviceAllocator {
         self.arenas().statistics().totals.num_alloc_retries += 1;
         match self.grow(wanted) {
             Err(Failure::Refused(OutOfMemoryCause::Limit)) => {
-                self.memory.context.wait_for_charges();
+                self.memory.context.asking.wait();
                 self.grow(wanted)
             }
             grown => grown,

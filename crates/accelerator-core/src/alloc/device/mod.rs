@@ -35,7 +35,7 @@ impl DeviceAllocator {
     pub(crate) fn new(device: Device, driver: Box<dyn Driver>, config: AllocatorConfig) -> Self {
         let total_memory = driver.properties().total_memory;
         let has_virtual_memory = driver.address_space().is_some();
-        let arenas = Arenas::new(config, total_memory, has_virtual_memory, || Box::new(Compact::default()));
+        let arenas = Arenas::new(config, total_memory, has_virtual_memory, || Box::new(Compact::new()));
         Self {
             memory: Memory::new(Context::new(device, driver, arenas)),
             pending: PendingFrees::default(),
@@ -83,7 +83,7 @@ impl DeviceAllocator {
     #[inline(always)]
     pub(crate) fn free(&self, stream: StreamId, block: BlockId) {
         let mut arena = self.arenas().of(stream).lock();
-        let clock = self.arenas().clock(arena.pool_of(block));
+        let clock = self.arenas().clock(arena.block(block).pool);
         if !(arena.is_plain() && arena.free_plain(block, clock)) {
             self.free_on_slow_path(arena, block);
         }

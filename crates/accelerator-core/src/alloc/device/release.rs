@@ -25,18 +25,16 @@ impl DeviceAllocator {
     /// Rung 5: with `max_split_size_mb`, gives back the stream's oversize segments that make room for the request.
     /// Whether they do. PyTorch: `release_available_cached_blocks`.
     pub(super) fn release_oversize(&self, wanted: &Parameters) -> bool {
-        let arena = self.arenas().of(wanted.stream);
-        let max_split_size = arena.lock().config().max_split_size;
+        let mut arena = self.arenas().of(wanted.stream).lock();
+        let max_split_size = arena.config().max_split_size;
         if max_split_size == u64::MAX {
             return false;
         }
         let bytes = wanted.request.size.max(max_split_size);
-        let released = self.memory.context.give_back(arena, |arena| {
-            let store = arena.store_mut();
-            let chosen = store.oversize_for(wanted.request.pool, bytes);
-            chosen.into_iter().filter_map(|free| store.detach(free)).collect()
-        });
-        released >= bytes
+        let store = arena.store_mut();
+        let chosen = store.oversize_for(wanted.request.pool, bytes);
+        let detached = chosen.into_iter().filter_map(|free| store.detach(free)).collect();
+        self.memory.context.give_back(arena, detached) >= bytes
     }
 
     /// Rung 3: over the threshold, gives back the unsplit large blocks that have been free for longer than the mean,
@@ -66,8 +64,9 @@ impl DeviceAllocator {
             let old: Vec<(&OwnedLock<Arena>, FreeSegment)> = old;
             for (arena, free) in old {
                 reclaimed += free.size;
-                let detach = |arena: &mut Arena| arena.store_mut().detach(free).into_iter().collect();
-                self.memory.context.give_back(arena, detach);
+                let mut arena = arena.lock();
+                let detached = arena.store_mut().detach(free).into_iter().collect();
+                self.memory.context.give_back(arena, detached);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::DeviceAllocator;
-use crate::alloc::arena::{Alias, Arena};
+use crate::alloc::arena::Arena;
 use crate::alloc::arenas::Parameters;
 use crate::alloc::blocks::{Block, Segment, State};
 use crate::alloc::history::History;
@@ -175,11 +175,11 @@ fn segments_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
 /// The ranges of addresses where memory of an arena shows once more, each as a segment of the stream of its first block.
 fn aliases_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
     let store = &arena.store().blocks;
-    let snapshots = arena.aliases().into_iter().map(|Alias { segment, len, blocks }| {
+    let snapshots = arena.aliases().into_iter().map(|(segment, blocks)| {
         let stream = blocks.first().map_or(arena.stream(), |id| arena.stream_of(*id));
         let segment = store.segment(segment);
         let mut snapshot = empty_snapshot(device, stream, segment, segment.base.address());
-        snapshot.total_size = len;
+        snapshot.total_size = segment.size;
         blocks.iter().for_each(|id| add_block(&mut snapshot, store.address(*id), &store[*id]));
         snapshot.blocks.sort_by_key(|block| block.address);
         snapshot

@@ -6,7 +6,7 @@ use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::blocks::BlockId;
 use crate::alloc::pending::PendingBlock;
-use crate::alloc::settings::{Policy, Request};
+use crate::alloc::settings::Request;
 use crate::alloc::stats::NeedsSettling;
 use crate::sync::Guard;
 use crate::types::{Result, StreamId};
@@ -15,15 +15,11 @@ impl DeviceAllocator {
     #[inline(never)]
     pub(super) fn allocate_on_slow_path<'a>(
         &'a self,
-        mut arena: Guard<'a, Arena>,
-        mut request: Request,
+        arena: Guard<'a, Arena>,
+        request: Request,
         stream: StreamId,
     ) -> Result<AllocatedBlock> {
-        if arena.config().policy == Policy::Compact {
-            drop(arena);
-            let shared = self.memory.compact.enter(&self.memory.context, request, stream);
-            (arena, request) = shared.unwrap_or_else(|| (self.arenas().of(stream).lock(), request));
-        }
+        let (mut arena, request) = self.memory.enter(arena, request, stream);
         if !arena.takes_slow_path() {
             return match arena.take(&request, stream, self.arenas().clock(request.pool)) {
                 Ok(Some(block)) => Ok(block),
@@ -62,7 +58,7 @@ impl DeviceAllocator {
 
     #[inline(never)]
     pub(super) fn free_on_slow_path(&self, mut arena: Guard<'_, Arena>, block: BlockId) {
-        let clock = self.arenas().clock(arena.pool_of(block));
+        let clock = self.arenas().clock(arena.block(block).pool);
         let users = match arena.takes_slow_path() {
             true => return self.free_recorded(arena, block),
             false => arena.free(block, clock),
@@ -85,7 +81,7 @@ impl DeviceAllocator {
         let capture = arena.capture_of_frees();
         let (arena, context) = self.arenas().captured(arena, capture);
         let (stream, caching) = (arena.stream(), arena.config().caching);
-        let clock = self.arenas().clock(arena.pool_of(block));
+        let clock = self.arenas().clock(arena.block(block).pool);
         let mut entered = self.arenas().enter(arena);
         let users = entered.free(block, clock, context.as_ref());
         let users = users.map(|users| (users, self.pending.begin()));

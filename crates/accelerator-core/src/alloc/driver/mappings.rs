@@ -27,17 +27,9 @@ struct Range {
 }
 
 impl Mappings {
-    /// Reserves addresses for a segment that the arena has not taken in yet: its number comes from `enter`.
-    pub(crate) fn reserve(
-        &mut self,
-        driver: &dyn AddressSpace,
-        len: NonZeroU64,
-        page: NonZeroU64,
-        enter: impl FnOnce(Base) -> SegmentId,
-    ) -> DriverResult<()> {
-        let at = driver.reserve(len)?;
-        self.ranges.push(Range { segment: enter(at), at, len, page });
-        Ok(())
+    /// Keeps addresses that were reserved, and that the arena has taken in as this segment.
+    pub(crate) fn keep(&mut self, segment: SegmentId, (at, len): (Base, NonZeroU64), page: NonZeroU64) {
+        self.ranges.push(Range { segment, at, len, page });
     }
 
     /// Gives the addresses of a segment back that was removed, since nothing is mapped there.
@@ -174,11 +166,6 @@ impl Mappings {
             offset += pages.len.get();
         }
         (Some((at, len)), mapped.len(), Ok(()))
-    }
-
-    /// Keeps the addresses of an alias, which the arena has taken in as this segment.
-    pub(crate) fn keep_alias(&mut self, segment: SegmentId, (at, len): (Base, NonZeroU64)) {
-        self.ranges.push(Range { segment, at, len, page: len });
     }
 
     /// Takes a chunk away from a place in an alias.

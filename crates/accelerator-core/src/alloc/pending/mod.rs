@@ -230,7 +230,7 @@ fn record_again(context: &Context, queues: &mut Queues) -> Result<()> {
 fn use_over(memory: &Memory, PendingBlock { arena, block }: PendingBlock) {
     let arenas = memory.arenas();
     let mut arena = arenas.of(arena).lock();
-    let clock = arenas.clock(arena.pool_of(block));
+    let clock = arenas.clock(arena.block(block).pool);
     if arena.takes_slow_path() || arena.use_completed(block, clock).is_err() {
         use_over_on_slow_path(memory, arena, block, clock);
     }

@@ -1,6 +1,6 @@
 //! PyTorch's policy as plain arithmetic: how large a request becomes, what it may take, what is cut.
 
-use super::config::AllocatorConfig;
+use super::config::{AllocatorConfig, Policy};
 use crate::types::{MIB, PoolKind};
 
 /// Every block is a multiple of this many bytes. PyTorch: `kMinBlockSize`.
@@ -139,6 +139,11 @@ impl AllocatorConfig {
     /// Requests of the small pool are cut out of any block, and where segments are expandable all are.
     fn is_kept_whole(&self, request: &Request) -> bool {
         request.pool == PoolKind::Large && !self.expandable_segments && self.is_oversize(request.size)
+    }
+
+    /// Whether best fit chooses blocks, in segments that keep their size.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.policy == Policy::Pytorch && !self.expandable_segments
     }
 
     /// Whether blocks of this size are kept whole.

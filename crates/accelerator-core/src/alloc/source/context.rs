@@ -4,12 +4,12 @@ use std::num::NonZeroU64;
 
 use crate::alloc::arena::{Arena, DetachedSegment};
 use crate::alloc::arenas::Arenas;
+use crate::alloc::blocks::Base;
 use crate::alloc::driver::Driver;
 use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
-use crate::alloc::stats::DeviceStatistics;
 use crate::backend::DriverResult;
-use crate::sync::{InFlight, OwnedLock, Step};
+use crate::sync::{Guard, InFlight, Step};
 use crate::types::{Device, DriverError, DriverErrorKind, Error, OutOfMemoryCause, Result, StreamId};
 
 /// The driver of a device and its arenas.
@@ -18,9 +18,9 @@ pub(crate) struct Context {
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) arenas: Arenas,
     /// Memory on its way back to the driver.
-    returning: InFlight,
+    pub(crate) returning: InFlight,
     /// Charged memory that the driver is being asked for.
-    asking: InFlight,
+    pub(crate) asking: InFlight,
 }
 
 /// Bytes that are set aside while the driver is being asked for them. What was not [used](Self::use_up) is given back on drop.
@@ -37,12 +37,6 @@ impl Charge<'_> {
         let used = bytes.min(self.bytes);
         self.bytes -= used;
         used
-    }
-
-    /// As [`use_up`](Self::use_up), where what is counted charges itself.
-    pub(crate) fn use_up_and_refund(&mut self, statistics: &mut DeviceStatistics, bytes: u64) {
-        let used = self.use_up(bytes);
-        statistics.refund(used);
     }
 }
 
@@ -100,78 +94,50 @@ impl Context {
         let mut statistics = self.arenas.statistics();
         let rejects = config.reject_ahead_of_driver && statistics.charged() > allowed;
         if rejects {
-            charge.use_up_and_refund(&mut statistics, u64::MAX);
+            statistics.refund(charge.use_up(u64::MAX));
         }
         rejects
     }
 
-    /// The driver would not give memory that was charged. Lack of memory has this cause, and the history notes it.
-    pub(crate) fn refused(&self, error: DriverError, cause: OutOfMemoryCause) -> Failure {
-        match self.failure(error, cause) {
-            Failure::Refused(cause) => self.refused_for(cause),
-            failure => failure,
-        }
-    }
-
     /// The driver would not do something. Lack of memory has this cause.
     pub(crate) fn failure(&self, error: DriverError, cause: OutOfMemoryCause) -> Failure {
+        let largest = self.driver.properties().largest_allocation;
         match error.kind {
             DriverErrorKind::OutOfMemory => Failure::Refused(cause),
+            DriverErrorKind::AllocationTooLarge => {
+                Failure::Refused(OutOfMemoryCause::AllocationTooLarge { largest, driver: error })
+            }
             _ => Failure::Error(self.error(error)),
         }
     }
 
-    /// As [`refused`](Self::refused), of a segment.
-    pub(crate) fn segment_refused(&self, error: DriverError) -> Failure {
-        if error.kind == DriverErrorKind::AllocationTooLarge {
-            let largest = self.driver.properties().largest_allocation;
-            return self.refused_for(OutOfMemoryCause::AllocationTooLarge { largest, driver: error });
+    /// No memory is to be had for what was charged: where that is for lack of it, the history notes it.
+    pub(crate) fn refused(&self, failure: Failure) -> Failure {
+        if let Failure::Refused(_) = failure {
+            self.arenas.statistics().note(|| HistoryAction::Refused);
         }
-        self.refused(error, OutOfMemoryCause::Device)
+        failure
     }
 
-    /// There is no memory to ask the driver for. As where that refuses, the history notes it.
-    pub(crate) fn refused_for(&self, cause: OutOfMemoryCause) -> Failure {
-        self.arenas.statistics().note(|| HistoryAction::Refused);
-        Failure::Refused(cause)
+    /// Takes a charged segment from the driver.
+    pub(crate) fn alloc(&self, size: u64) -> Result<Base, Failure> {
+        let refused = |error| self.refused(self.failure(error, OutOfMemoryCause::Device));
+        self.driver.alloc(size).map_err(refused)
     }
 
-    /// Waits for those that have charged memory and are asking for it.
-    pub(crate) fn wait_for_charges(&self) {
-        self.asking.wait();
-    }
-
-    /// A step begins in which memory goes back.
-    pub(crate) fn begin_returning(&self) -> Step<'_> {
-        self.returning.begin()
-    }
-
-    /// Waits for what other threads are giving back.
-    pub(crate) fn wait_for_returns(&self) {
-        self.returning.wait();
-    }
-
-    /// Takes segments out of an arena, and gives them back to the driver outside its lock. Bytes that went back.
-    pub(crate) fn give_back(
-        &self,
-        arena: &OwnedLock<Arena>,
-        detach: impl FnOnce(&mut Arena) -> Vec<DetachedSegment>,
-    ) -> u64 {
-        let (config, segments) = {
-            let mut arena = arena.lock();
-            let segments = detach(&mut arena);
-            let segments: Vec<_> =
-                segments.into_iter().map(|segment| (segment, self.returning.begin())).collect();
-            let mut statistics = self.arenas.statistics();
-            if let Some(recorder) = &mut statistics.recorder {
-                // Ahead of the driver, which may give the same address to somebody else at once.
-                for (DetachedSegment { base, size, stream, .. }, _) in &segments {
-                    let subject = Subject { address: base.address(), size: *size, stream: *stream };
-                    recorder.memory_left(HistoryAction::SegmentFree, subject);
-                }
+    /// Gives segments back to the driver that were taken out of an arena, which is let go before. Bytes that went back.
+    pub(crate) fn give_back(&self, arena: Guard<'_, Arena>, segments: Vec<DetachedSegment>) -> u64 {
+        let config = *arena.config();
+        let begin = |segment| (segment, self.returning.begin());
+        let segments: Vec<_> = segments.into_iter().map(begin).collect();
+        if let Some(recorder) = &mut self.arenas.statistics().recorder {
+            // Ahead of the driver, which may give the same address to somebody else at once.
+            for (DetachedSegment { base, size, stream, .. }, _) in &segments {
+                let subject = Subject { address: base.address(), size: *size, stream: *stream };
+                recorder.memory_left(HistoryAction::SegmentFree, subject);
             }
-            (*arena.config(), segments)
-        };
+        }
+        drop(arena);
         let mut bytes = 0;
         for (detached, _returning) in segments {
             let (pool, size) = (detached.pool, detached.size);

@@ -8,7 +8,8 @@ use super::segments::Segments;
 use crate::alloc::arena::Arena;
 use crate::alloc::arenas::{Arenas, Parameters};
 use crate::alloc::history::HistoryContext;
-use crate::alloc::settings::Request;
+use crate::alloc::settings::{Policy, Request};
+use crate::sync::Guard;
 use crate::types::{PoolKind, Result, StreamId};
 
 /// The memory of a device: what it is kept in, and where it comes from.
@@ -16,7 +17,7 @@ pub(crate) struct Memory {
     pub(crate) context: Context,
     segments: Segments,
     expandable: Expandable,
-    pub(crate) compact: CompactSource,
+    compact: CompactSource,
 }
 
 impl Memory {
@@ -43,6 +44,23 @@ impl Memory {
         Wanted { parameters, source, segment }
     }
 
+    /// The arena that serves a request of a stream, whose own this is, and the request as it is there.
+    pub(crate) fn enter<'a>(
+        &'a self,
+        arena: Guard<'a, Arena>,
+        request: Request,
+        stream: StreamId,
+    ) -> (Guard<'a, Arena>, Request) {
+        match arena.config().policy {
+            Policy::Pytorch => (arena, request),
+            Policy::Compact => {
+                drop(arena);
+                let entered = self.compact.enter(&self.context, request, stream);
+                entered.unwrap_or_else(|| (self.arenas().of(stream).lock(), request))
+            }
+        }
+    }
+
     /// Where new memory of an arena comes from, as it is set now.
     fn source_of(&self, arena: &Arena) -> &dyn Source {
         match arena.is_shared() {
@@ -55,43 +73,35 @@ impl Memory {
     /// Gives all free memory back to the driver. PyTorch: `release_cached_blocks`.
     pub(crate) fn release(&self) -> Result<()> {
         let mut released = Ok(());
+        let sources: [&dyn Source; 2] = [&self.segments, &self.expandable];
         for pool in POOLS {
-            for source in self.of_streams() {
+            for source in sources {
                 for arena in self.arenas().of_streams() {
-                    released = released.and(source.release(&self.context, arena, &[pool]));
+                    released = released.and(source.release(&self.context, arena, pool));
                 }
             }
+            if let Some(arena) = self.arenas().shared() {
+                released = released.and(self.compact.release(&self.context, arena, pool));
+            }
         }
-        if let Some(arena) = self.arenas().shared() {
-            released = released.and(self.compact.release(&self.context, arena, &POOLS));
-        }
-        self.context.wait_for_returns();
+        self.context.returning.wait();
         released
     }
 
     /// With caching off, gives back what an arena holds free. What the driver refuses to take stays free, and
     /// is offered again.
     pub(crate) fn release_uncached(&self, stream: StreamId) {
-        let arena = self.arenas().of(stream);
-        let (is_shared, is_cached) = {
-            let arena = arena.lock();
-            (arena.is_shared(), arena.config().caching)
-        };
-        if is_shared {
-            let _ = self.compact.release(&self.context, arena, &POOLS);
-            return;
-        }
+        let (context, arena) = (&self.context, self.arenas().of(stream));
+        let is_shared = arena.lock().is_shared();
         for pool in POOLS {
-            if !is_cached {
-                let _ = self.segments.release(&self.context, arena, &[pool]);
-            }
-            let _ = self.expandable.release(&self.context, arena, &[pool]);
+            let _ = match is_shared {
+                true => self.compact.release(context, arena, pool),
+                false => {
+                    let segments = self.segments.release(context, arena, pool);
+                    segments.and(self.expandable.release(context, arena, pool))
+                }
+            };
         }
-    }
-
-    /// The sources of memory in streams' own arenas.
-    fn of_streams(&self) -> [&dyn Source; 2] {
-        [&self.segments, &self.expandable]
     }
 }
 

@@ -4,7 +4,6 @@ use super::context::{Context, Failure};
 use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::settled;
-use crate::alloc::settings::Request;
 use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
 
@@ -12,18 +11,10 @@ use crate::types::{PoolKind, Result};
 pub(super) struct Segments;
 
 impl Source for Segments {
-    fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
-        arena.config().segment(request, context.driver.properties().largest_allocation)
-    }
-
-    fn is_hopeless(&self, context: &Context, size: u64) -> bool {
-        size > context.driver.properties().largest_allocation
-    }
-
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         let Wanted { parameters, segment, .. } = wanted;
         let mut charge = context.charge(parameters.arena, *segment)?;
-        let base = context.driver.alloc(*segment).map_err(|error| context.segment_refused(error))?;
+        let base = context.alloc(*segment)?;
         charge.use_up(*segment);
         let clock = context.arenas.clock(parameters.request.pool);
         let mut entered = context.arenas.settle(parameters.arena);
@@ -34,10 +25,10 @@ impl Source for Segments {
         Ok(block)
     }
 
-    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()> {
-        for pool in pools {
-            context.give_back(arena, |arena| arena.store_mut().detach_all(*pool));
-        }
+    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+        let mut arena = arena.lock();
+        let segments = arena.store_mut().detach_all(pool);
+        context.give_back(arena, segments);
         Ok(())
     }
 }

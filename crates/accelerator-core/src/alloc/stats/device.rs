@@ -195,9 +195,9 @@ impl DeviceStatistics {
         self.segments_made - 1
     }
 
-    /// Pages were mapped. PyTorch counts neither these as segments nor them as oversize.
-    pub(crate) fn pages_mapped(&mut self, pool: PoolKind, size: u64) {
-        self.charged += size;
+    /// Pages were mapped, of which so many bytes were charged before. PyTorch counts neither these as segments nor them as oversize.
+    pub(crate) fn pages_mapped(&mut self, pool: PoolKind, size: u64, charged: u64) {
+        self.charged += size - charged;
         self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
         self.totals.num_device_alloc += 1;
     }

@@ -19,7 +19,7 @@ impl Walk {
     fn new(seed: u64) -> Self {
         Self {
             random: Rng::with_seed(seed),
-            blocks: Blocks::new(),
+            blocks: Blocks::default(),
             list: FreeList::default(),
             free: BTreeMap::new(),
             taken: Vec::new(),

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
-use super::Shared;
+use super::Compact;
 use crate::alloc::blocks::{Base, Block, BlockId, NewSegment, Owner, SegmentId, State};
 use crate::types::PoolKind;
 
@@ -93,7 +93,7 @@ impl super::Compact {
     }
 }
 
-impl Shared<'_> {
+impl Compact {
     /// Takes in an alias: its segment, and the position of its start.
     pub(super) fn add_alias(&mut self, alias: &MappedAlias) -> (SegmentId, u64) {
         let MappedAlias { addresses: (base, _), chunks, mapped } = alias;
@@ -117,7 +117,7 @@ impl Shared<'_> {
             freed: Vec::new(),
             leaves: false,
         };
-        self.compact.aliases.insert(start, alias);
+        self.aliases.insert(start, alias);
         (segment, start)
     }
 
@@ -129,7 +129,7 @@ impl Shared<'_> {
         size: u64,
         owner: Owner,
     ) -> Option<bool> {
-        let alias = &self.compact.aliases[&alias];
+        let alias = &self.aliases[&alias];
         if !alias.is_mapped(position, size) {
             return None;
         }
@@ -140,21 +140,20 @@ impl Shared<'_> {
 
     /// Bytes of an alias become a block.
     pub(super) fn claim_in_alias(&mut self, alias: u64, position: u64, size: u64, owner: Owner) -> BlockId {
-        let parts: Vec<_> = self.compact.aliases[&alias].parts(position, size).collect();
+        let parts: Vec<_> = self.aliases[&alias].parts(position, size).collect();
         let mut first = None;
         for (position, len) in parts.into_iter().rev() {
             let backing = self.hold(position, len, owner);
             self.store.blocks[backing].below[0] = first;
             first = Some(backing);
         }
-        let segment = self.compact.aliases[&alias].segment;
+        let segment = self.aliases[&alias].segment;
         let block = Block::new(segment, self.store.blocks.segment(segment), position, size);
         let below = [first, None];
         let id = self.store.blocks.add_alone(Block { state: State::Allocated, owner, below, ..block });
-        let compact = &mut *self.compact;
-        compact.uses += 1;
-        if let Some(alias) = compact.aliases.get_mut(&alias) {
-            alias.used = compact.uses;
+        self.uses += 1;
+        if let Some(alias) = self.aliases.get_mut(&alias) {
+            alias.used = self.uses;
             alias.blocks.insert(id);
         }
         id
@@ -168,9 +167,8 @@ impl Shared<'_> {
             below = self.store.blocks[backing].below;
             self.put_free(backing, owner);
         }
-        let compact = &mut *self.compact;
-        let epoch = compact.owners[owner].epoch;
-        if let Some(alias) = compact.aliases.get_mut(&alias) {
+        let epoch = self.owners[owner].epoch;
+        if let Some(alias) = self.aliases.get_mut(&alias) {
             alias.blocks.remove(&id);
             alias.freed.retain(|(earlier, _)| *earlier != owner);
             alias.freed.push((owner, epoch));
@@ -179,7 +177,7 @@ impl Shared<'_> {
 
     /// The shortest row of usable bytes in any alias that has so many: those that it has, and where it starts.
     pub(super) fn row_in_aliases(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
-        let aliases = self.compact.aliases.values().filter(|alias| !alias.leaves);
+        let aliases = self.aliases.values().filter(|alias| !alias.leaves);
         aliases.filter_map(|alias| self.row_in_alias(alias, size, owner)).min()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
 
-use super::Shared;
+use super::Compact;
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
 use crate::alloc::driver::{EventNumber, Mappings};
@@ -49,7 +49,7 @@ impl<'a> Mapper<'a> {
         }
         let ended = {
             let mut arena = self.arena();
-            let compact = Shared::of(&mut arena).compact;
+            let compact = Compact::of(&mut arena);
             let is_of_use = compact.owners.are_several() || compact.has_old_aliases();
             let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
             compact.owners.end_epochs(all, compact.reserved, |owner| is_of_use && awaited(owner) < ENDS)
@@ -63,7 +63,7 @@ impl<'a> Mapper<'a> {
         for (owner, stream, epoch) in ended {
             match self.context.driver.record(stream) {
                 Ok(Some(event)) => self.memory.ends.push_back(EpochEnd { owner, epoch, event }),
-                _ => Shared::of(&mut self.arena()).compact.owners.not_marked(owner),
+                _ => Compact::of(&mut self.arena()).owners.not_marked(owner),
             }
         }
     }
@@ -78,9 +78,9 @@ impl<'a> Mapper<'a> {
         for (_, EpochEnd { owner, epoch, event }) in newest {
             if self.context.driver.wait_on_device(stream, *event).is_ok() {
                 let mut arena = self.arena();
-                let shared = Shared::of(&mut arena);
-                let own = shared.owner(stream);
-                shared.compact.owners.comes_behind(own, *owner, *epoch);
+                let compact = Compact::of(&mut arena);
+                let own = compact.owner(stream);
+                compact.owners.comes_behind(own, *owner, *epoch);
             }
         }
     }
@@ -100,7 +100,7 @@ impl<'a> Mapper<'a> {
         });
         if !over.is_empty() {
             let mut arena = self.arena();
-            let owners = &mut Shared::of(&mut arena).compact.owners;
+            let owners = &mut Compact::of(&mut arena).owners;
             over.into_iter().for_each(|(owner, epoch)| owners.epoch_over(owner, epoch));
         }
     }
@@ -109,11 +109,11 @@ impl<'a> Mapper<'a> {
     pub(super) fn wait_for_epochs(&mut self, waits_for: Option<StreamId>) -> DriverResult<()> {
         let (ended, only) = {
             let mut arena = self.arena();
-            let shared = Shared::of(&mut arena);
-            let only = waits_for.map(|stream| shared.owner(stream));
+            let compact = Compact::of(&mut arena);
+            let only = waits_for.map(|stream| compact.owner(stream));
             let is_awaited = |owner| only.is_none_or(|only| only == owner);
-            let reserved = shared.compact.reserved;
-            (shared.compact.owners.end_epochs(true, reserved, is_awaited), only)
+            let reserved = compact.reserved;
+            (compact.owners.end_epochs(true, reserved, is_awaited), only)
         };
         self.record_ends(ended);
         let mut kept = VecDeque::new();
@@ -122,7 +122,7 @@ impl<'a> Mapper<'a> {
             if result.is_ok() && only.is_none_or(|only| only == end.owner) {
                 result = self.context.driver.wait_until_over(end.event);
                 if result.is_ok() {
-                    Shared::of(&mut self.arena()).compact.owners.epoch_over(end.owner, end.epoch);
+                    Compact::of(&mut self.arena()).owners.epoch_over(end.owner, end.epoch);
                     continue;
                 }
             }

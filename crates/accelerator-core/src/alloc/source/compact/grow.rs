@@ -7,7 +7,7 @@ use super::epochs::Mapper;
 use super::place::{Target, with_pool};
 use super::plan::{Abilities, Effort, NewAlias, Part, Plan};
 use super::ranges::ReservedRange;
-use super::{CompactSource, Shared};
+use super::{Compact, CompactSource};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange, SegmentId};
@@ -46,9 +46,9 @@ struct BackingBlocks<'a> {
 
 impl BackingBlocks<'_> {
     /// They become free, since the alias has their bytes or will not be made.
-    fn release(&mut self, shared: &mut Shared<'_>) {
-        let owner = shared.owner(self.stream);
-        self.blocks.drain(..).for_each(|block| shared.put_free(block, owner));
+    fn release(&mut self, compact: &mut Compact) {
+        let owner = compact.owner(self.stream);
+        self.blocks.drain(..).for_each(|block| compact.put_free(block, owner));
     }
 }
 
@@ -56,7 +56,7 @@ impl Drop for BackingBlocks<'_> {
     fn drop(&mut self) {
         if !self.blocks.is_empty() {
             let mut arena = self.context.arenas.of(StreamId::SHARED).lock();
-            self.release(&mut Shared::of(&mut arena));
+            self.release(Compact::of(&mut arena));
         }
     }
 }
@@ -71,16 +71,16 @@ impl CompactSource {
     ) -> Option<(Guard<'a, Arena>, Request)> {
         let shared = context.arenas.of(StreamId::SHARED);
         let mut arena = shared.lock();
-        if Shared::of(&mut arena).compact.owners.is_due() {
+        if Compact::of(&mut arena).owners.is_due() {
             drop(arena);
             if let Some(memory) = try_lock(&self.memory) {
                 Mapper { context, memory }.end_epochs(stream, false);
             }
             arena = shared.lock();
         }
-        let Shared { store, compact } = Shared::of(&mut arena);
+        let compact = Compact::of(&mut arena);
         let owner = compact.owners.number_or_new(stream)?;
-        store.free.add_owner(owner);
+        compact.store.free.add_owner(owner);
         Some((arena, with_pool(request)))
     }
 
@@ -141,25 +141,25 @@ impl<'a> Mapper<'a> {
 
     fn next_action(&self, driver: Abilities, wanted: &Parameters, effort: Effort) -> Action<'a> {
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
-        let mut shared = Shared::of(entered.arena());
-        let owner = shared.owner(wanted.stream);
-        let plan = shared.plan(&wanted.request, owner, driver, effort);
-        if shared.is_worth_waiting(&plan, &wanted.request, owner, driver, effort) {
+        let compact = Compact::of(entered.arena());
+        let owner = compact.owner(wanted.stream);
+        let plan = compact.plan(&wanted.request, owner, driver, effort);
+        if compact.is_worth_waiting(&plan, &wanted.request, owner, driver, effort) {
             return Action::Wait;
         }
         match plan {
             Plan::Take(target) => {
-                let block = settled(shared.take_at(target, &wanted.request, owner));
+                let block = settled(compact.take_at(target, &wanted.request, owner));
                 entered.record(wanted, &block);
                 Action::Done(block)
             }
             Plan::Grow(lens) => Action::Grow(lens),
             Plan::Exchange(chunks) => {
-                shared.compact.rearranged += 1;
+                compact.rearranged += 1;
                 Action::Exchange(chunks)
             }
             Plan::MapAlias(alias) => {
-                let hold = |part: &Part| shared.hold(part.chunk + part.from, part.to - part.from, owner);
+                let hold = |part: &Part| compact.hold(part.chunk + part.from, part.to - part.from, owner);
                 let blocks = alias.parts.iter().map(hold).collect();
                 let (context, stream) = (self.context, wanted.stream);
                 Action::MapAlias(alias, BackingBlocks { context, stream, blocks })
@@ -178,20 +178,21 @@ impl<'a> Mapper<'a> {
         let len = lens.iter().sum();
         let mut charge = context.charge(StreamId::SHARED, len)?;
         let site = self.site(driver, wanted, len);
-        let site = site.map_err(|error| context.refused(error, OutOfMemoryCause::AddressSpace))?;
-        let (range, site) = site.ok_or_else(|| context.refused_for(OutOfMemoryCause::Device))?;
+        let site =
+            site.map_err(|error| context.refused(context.failure(error, OutOfMemoryCause::AddressSpace)))?;
+        let (range, site) =
+            site.ok_or_else(|| context.refused(Failure::Refused(OutOfMemoryCause::Device)))?;
         let (made, result) = self.memory.mappings.make(driver, (site.segment, site.offset), lens);
         if made > 0 {
             let made = &lens[..made];
             let mut entered = context.arenas.settle(StreamId::SHARED);
             let pages = PageRange { segment: site.segment, offset: site.offset, len: made.iter().sum() };
-            charge.use_up_and_refund(entered.statistics(), pages.len);
-            entered.pages_mapped(pages, wanted);
-            let mut shared = Shared::of(entered.arena());
-            shared.add_chunks(range, made);
-            shared.compact.growths += 1;
+            entered.pages_mapped(pages, charge.use_up(pages.len), wanted);
+            let compact = Compact::of(entered.arena());
+            compact.add_chunks(range, made);
+            compact.growths += 1;
         }
-        result.map_err(|error| context.refused(error, OutOfMemoryCause::Device))?;
+        result.map_err(|error| context.refused(context.failure(error, OutOfMemoryCause::Device)))?;
         Ok(site.position)
     }
 
@@ -211,28 +212,27 @@ impl<'a> Mapper<'a> {
         let Some(size) = size.filter(|size| size.get() >= len && has_positions(size.get())) else {
             return Ok(None);
         };
-        let arenas = &self.context.arenas;
-        self.memory.mappings.reserve(driver, size, page, |base| {
-            let created = arenas.statistics().segment_numbered();
-            let mut arena = arenas.of(StreamId::SHARED).lock();
-            let pool = wanted.request.pool;
-            let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };
-            let segment = arena.add_reservation(new);
-            let mut shared = Shared::of(&mut arena);
-            let owner = shared.owner(wanted.stream);
-            shared.add_range(owner, pool, segment);
-            segment
-        })?;
+        let base = driver.reserve(size)?;
+        let created = self.context.arenas.statistics().segment_numbered();
+        let pool = wanted.request.pool;
+        let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };
+        let mut arena = self.arena();
+        let segment = arena.add_reservation(new);
+        let compact = Compact::of(&mut arena);
+        let owner = compact.owner(wanted.stream);
+        compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
+        drop(arena);
+        self.memory.mappings.keep(segment, (base, size), page);
         Ok(self.site_in_range(wanted, len))
     }
 
     fn site_in_range(&self, wanted: &Parameters, len: u64) -> Option<(usize, Site)> {
         let mut arena = self.arena();
-        let shared = Shared::of(&mut arena);
-        let range = shared.range(shared.owner(wanted.stream), wanted.request.pool)?;
-        let ReservedRange { segment, end, .. } = shared.compact.ranges[range];
-        let site = Site { segment, offset: end, position: shared.end_of(range) };
-        (shared.space_in(range) >= len).then_some((range, site))
+        let compact = Compact::of(&mut arena);
+        let range = compact.range(compact.owner(wanted.stream), wanted.request.pool)?;
+        let ReservedRange { segment, end, .. } = compact.ranges[range];
+        let site = Site { segment, offset: end, position: compact.end_of(range) };
+        (compact.space_in(range) >= len).then_some((range, site))
     }
 
     /// Maps an alias of bytes that are held for it, and allocates the request there; `None`: another thread was given what was made
@@ -254,8 +254,8 @@ impl<'a> Mapper<'a> {
         }
         let places = {
             let mut arena = self.arena();
-            let shared = Shared::of(&mut arena);
-            chunks.iter().map(|(chunk, _)| shared.place_of_chunk(*chunk)).collect::<Vec<_>>()
+            let compact = Compact::of(&mut arena);
+            chunks.iter().map(|(chunk, _)| compact.place_of_chunk(*chunk)).collect::<Vec<_>>()
         };
         let (addresses, mapped, result) = self.memory.mappings.map_alias(driver, &places);
         let mapped = addresses.map(|addresses| MappedAlias { addresses, chunks, mapped });
@@ -289,13 +289,13 @@ impl<'a> Mapper<'a> {
             position = position.wrapping_add(*len);
         }
         let mut arena = self.arena();
-        let mut shared = Shared::of(&mut arena);
-        let owner = shared.owner(wanted.stream);
+        let compact = Compact::of(&mut arena);
+        let owner = compact.owner(wanted.stream);
         let missing = wanted.request.size - parts.iter().map(|part| part.to - part.from).sum::<u64>();
-        if shared.can_use(start, missing, owner) != Some(true) {
+        if compact.can_use(start, missing, owner) != Some(true) {
             return Ok(None);
         }
-        backing.blocks.push(shared.hold(start, missing, owner));
+        backing.blocks.push(compact.hold(start, missing, owner));
         Ok(Some(chunks))
     }
 
@@ -309,18 +309,18 @@ impl<'a> Mapper<'a> {
     ) -> Option<AllocatedBlock> {
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
         let (arena, statistics) = entered.parts();
-        let mut shared = Shared::of(arena);
-        backing.release(&mut shared);
+        let compact = Compact::of(arena);
+        backing.release(compact);
         let mapped = mapped?;
-        let (segment, start) = shared.add_alias(&mapped);
-        self.memory.mappings.keep_alias(segment, mapped.addresses);
-        shared.compact.rearranged += 1;
+        let (segment, start) = compact.add_alias(&mapped);
+        self.memory.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
+        compact.rearranged += 1;
         statistics.totals.num_device_alloc += 1;
-        let owner = shared.owner(wanted.stream);
-        if shared.can_use(start + from, wanted.request.size, owner) != Some(true) {
+        let owner = compact.owner(wanted.stream);
+        if compact.can_use(start + from, wanted.request.size, owner) != Some(true) {
             return None;
         }
-        let block = settled(shared.take_at(Target::At(start + from), &wanted.request, owner));
+        let block = settled(compact.take_at(Target::At(start + from), &wanted.request, owner));
         entered.record(wanted, &block);
         Some(block)
     }

@@ -28,19 +28,19 @@ use self::owners::Owners;
 use self::ranges::ReservedRange;
 use super::context::{Context, Failure};
 use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena, Store};
+use crate::alloc::arena::{AllocatedBlock, Arena, FreeLists, Store};
 use crate::alloc::settings::Request;
-
 use crate::sync::OwnedLock;
-use crate::types::{OutOfMemoryCause, PoolKind, Result};
+use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
 
 /// The largest request, rounded, of the small pool. Under PyTorch's policy it is 1 MiB; here that leaves less memory idle in
 /// one pool while the other is at its peak.
 const SMALL_SIZE: u64 = 64 << 10;
 
-/// What the policy knows beside the blocks of its arena.
+/// What the arena of the policy holds.
 #[derive(Debug, Default)]
 pub(crate) struct Compact {
+    store: Store,
     owners: Owners,
     ranges: Vec<ReservedRange>,
     /// Lengths of the chunks of each pool, by position.
@@ -60,16 +60,14 @@ pub(crate) struct Compact {
     uses: u64,
 }
 
-/// The arena that all streams share, taken apart.
-struct Shared<'a> {
-    store: &'a mut Store,
-    compact: &'a mut Compact,
-}
+impl Compact {
+    pub(crate) fn new() -> Self {
+        Self { store: Store::new(StreamId::SHARED, FreeLists::by_position()), ..Self::default() }
+    }
 
-impl<'a> Shared<'a> {
-    fn of(arena: &'a mut Arena) -> Self {
-        let (store, compact) = arena.parts();
-        Self { store, compact }
+    /// What an arena of this policy holds.
+    fn of(arena: &mut Arena) -> &mut Self {
+        arena.placement()
     }
 }
 
@@ -104,7 +102,7 @@ impl Source for CompactSource {
         self.grow_shared(context, &wanted.parameters)
     }
 
-    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()> {
-        self.release_shared(context, arena, pools)
+    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+        self.release_shared(context, arena, pool)
     }
 }

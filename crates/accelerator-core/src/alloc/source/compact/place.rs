@@ -1,8 +1,8 @@
 //! Where a request goes, and what becomes of a block that is freed.
 
 use super::owners::Owners;
-use super::{Compact, SMALL_SIZE, Shared};
-use crate::alloc::arena::{Alias, AllocatedBlock, Count, Placement, Store};
+use super::{Compact, SMALL_SIZE};
+use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
 use crate::alloc::settings::Request;
 use crate::alloc::stats::{Counted, NeedsSettling, Pair};
@@ -18,38 +18,45 @@ pub(super) enum Target {
 }
 
 impl Placement for Compact {
-    fn take(
-        &mut self,
-        store: &mut Store,
-        request: &Request,
-        stream: StreamId,
-    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn store_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    fn take(&mut self, request: &Request, stream: StreamId) -> Result<Option<AllocatedBlock>, NeedsSettling> {
         let Some(owner) = self.owners.number(stream) else { return Ok(None) };
-        let mut shared = Shared { store, compact: self };
-        let Some(target) = shared.target_for(request, owner, false) else { return Ok(None) };
-        shared.take_at(target, request, owner).map(Some)
+        let Some(target) = self.target_for(request, owner, false) else { return Ok(None) };
+        self.take_at(target, request, owner).map(Some)
     }
 
-    fn put_back(&mut self, store: &mut Store, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
-        Shared { store, compact: self }.make_free(id, count)
+    /// Makes a block free, and one with what is free beside it.
+    fn put_back(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
+        let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
+        count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
+        self.requested -= requested;
+        self.owners.freed(owner, size, self.reserved);
+        match self.alias_at(position) {
+            Some(alias) => self.free_in_alias(alias, id),
+            None => self.put_free(id, owner),
+        }
+        Ok(())
     }
 
-    fn stream_of(&self, block: &Block) -> StreamId {
-        self.owners[block.owner].stream
+    fn stream_of(&self, id: BlockId) -> StreamId {
+        self.owners[self.store.blocks[id].owner].stream
     }
 
-    fn stream_of_segment(&self, segment: SegmentId) -> Option<StreamId> {
-        let range = self.ranges.iter().find(|range| range.segment == segment)?;
-        Some(self.owners[range.owner].stream)
+    fn stream_of_segment(&self, segment: SegmentId) -> StreamId {
+        let range = self.ranges.iter().find(|range| range.segment == segment);
+        range.map_or(self.store.stream, |range| self.owners[range.owner].stream)
     }
 
-    fn aliases(&self) -> Vec<Alias> {
+    fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
         let used = self.aliases.values().filter(|alias| !alias.blocks.is_empty());
-        let aliases = used.map(|alias| {
-            let blocks = alias.blocks.iter().copied().collect();
-            Alias { segment: alias.segment, len: alias.len(), blocks }
-        });
-        aliases.collect()
+        used.map(|alias| (alias.segment, alias.blocks.iter().copied().collect())).collect()
     }
 }
 
@@ -64,12 +71,12 @@ fn counted(request: &Request) -> Counted {
     Counted { pool, bytes, requested, oversize: false, split: Pair::default() }
 }
 
-impl Shared<'_> {
+impl Compact {
     /// Where the same request went before, else the best fit. Other streams may have used the former: `None` unless it is known
     /// whether they are done with it, as it is where `has_asked`.
     pub(super) fn target_for(&self, request: &Request, owner: Owner, has_asked: bool) -> Option<Target> {
         if request.pool == PoolKind::Large
-            && let Some(position) = self.compact.owners[owner].log.predicted(request.size)
+            && let Some(position) = self.owners[owner].log.predicted(request.size)
         {
             // Mostly all of it is in one free block.
             let free = self.store.free.at(&self.store.blocks, position);
@@ -106,16 +113,16 @@ impl Shared<'_> {
         let block = &mut self.store.blocks[id];
         block.requested = requested;
         if pool == PoolKind::Large {
-            self.compact.owners[owner].log.note(size, block.position);
+            self.owners[owner].log.note(size, block.position);
         }
-        self.compact.requested += requested;
-        self.compact.peak_requested = self.compact.peak_requested.max(self.compact.requested);
+        self.requested += requested;
+        self.peak_requested = self.peak_requested.max(self.requested);
         Ok(self.store.allocated(id))
     }
 
     /// Bytes that can be used become a block.
     fn claim(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
-        match self.compact.alias_at(position) {
+        match self.alias_at(position) {
             Some(alias) => self.claim_in_alias(alias, position, size, owner),
             None => self.claim_in_range(position, size, owner),
         }
@@ -123,28 +130,15 @@ impl Shared<'_> {
 
     /// Whether the bytes can be used; `None`: they are not even free. False: that they are over is not known yet.
     pub(super) fn can_use(&self, position: u64, size: u64, owner: Owner) -> Option<bool> {
-        match self.compact.alias_at(position) {
+        match self.alias_at(position) {
             Some(alias) => self.can_use_in_alias(alias, position, size, owner),
             None => self.can_use_in_range(position, size, owner),
         }
     }
 
-    /// Makes a block free, and one with what is free beside it.
-    fn make_free(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
-        let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
-        count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
-        self.compact.requested -= requested;
-        self.compact.owners.freed(owner, size, self.compact.reserved);
-        match self.compact.alias_at(position) {
-            Some(alias) => self.free_in_alias(alias, id),
-            None => self.put_free(id, owner),
-        }
-        Ok(())
-    }
-
     /// A block that is on no list becomes free, as bytes that this owner has just done with.
     pub(super) fn put_free(&mut self, id: BlockId, owner: Owner) {
-        let epoch = self.compact.owners.open_epoch(owner);
+        let epoch = self.owners.open_epoch(owner);
         self.put_free_since(id, owner, epoch);
     }
 
@@ -175,7 +169,7 @@ impl Shared<'_> {
 
     /// The number of a stream that has asked for memory here.
     pub(super) fn owner(&self, stream: StreamId) -> Owner {
-        let Some(owner) = self.compact.owners.number(stream) else { unreachable!("the stream has asked") };
+        let Some(owner) = self.owners.number(stream) else { unreachable!("the stream has asked") };
         owner
     }
 }

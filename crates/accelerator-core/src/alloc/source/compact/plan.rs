@@ -1,6 +1,6 @@
 //! What a miss does: make memory, or put together what is free. Only a choice; nothing has changed yet.
 
-use super::Shared;
+use super::Compact;
 use super::cost_model::CostModel;
 use super::place::Target;
 use crate::alloc::blocks::Owner;
@@ -91,7 +91,7 @@ struct Candidate {
     left_over: u64,
 }
 
-impl Shared<'_> {
+impl Compact {
     /// What to do for a request that found no place of its owner's.
     pub(super) fn plan(&self, request: &Request, owner: Owner, driver: Abilities, effort: Effort) -> Plan {
         if let Some(target) = self.target_anywhere(request, owner) {
@@ -102,7 +102,7 @@ impl Shared<'_> {
         let range = self.range(owner, pool);
         let tail = range.map_or(0, |range| self.free_tail(range));
         let grow = (size - size.min(tail)).next_multiple_of(granularity);
-        let owned = range.map_or(0, |range| self.compact.ranges[range].owned);
+        let owned = range.map_or(0, |range| self.ranges[range].owned);
         let costs = self.cost_model(request);
         let length = match effort {
             Effort::LongRun => costs.length(grow, size, pool, owned, granularity),
@@ -134,7 +134,7 @@ impl Shared<'_> {
         costs: &CostModel,
     ) -> Option<Vec<u64>> {
         let tail = range.map_or(0..0, |range| self.end_of(range) - self.free_tail(range)..self.end_of(range));
-        let chunks = self.compact.chunks[PoolKind::Large as usize].iter();
+        let chunks = self.chunks[PoolKind::Large as usize].iter();
         let idle =
             chunks.filter(|(chunk, len)| self.lead(**chunk, **len, owner) == **len && !tail.contains(*chunk));
         let mut idle: Vec<_> = idle.map(|(chunk, len)| (*len, *chunk)).collect();
@@ -156,13 +156,13 @@ impl Shared<'_> {
         effort: Effort,
     ) -> bool {
         let (made, costs) = (plan.made(), self.cost_model(request));
-        if !driver.waits || !self.compact.owners.are_several() || !costs.is_worth_waiting(made, effort) {
+        if !driver.waits || !self.owners.are_several() || !costs.is_worth_waiting(made, effort) {
             return false;
         }
-        self.compact.owners.assumed = Some(owner);
+        self.owners.assumed = Some(owner);
         // To exchange chunks, the wait would have to be the host's.
         let then = self.plan(request, owner, Abilities { waits: false, ..driver }, effort).made();
-        self.compact.owners.assumed = None;
+        self.owners.assumed = None;
         made > then + if effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
     }
 
@@ -179,11 +179,10 @@ impl Shared<'_> {
     }
 
     pub(super) fn cost_model(&self, request: &Request) -> CostModel {
-        let compact = &*self.compact;
-        let requested = compact.requested + request.requested;
-        let peak = compact.peak_requested.max(requested);
-        let (growths, rearranged) = (compact.growths, compact.rearranged);
-        CostModel { reserved: compact.reserved, requested, peak, growths, rearranged }
+        let requested = self.requested + request.requested;
+        let peak = self.peak_requested.max(requested);
+        let (growths, rearranged) = (self.growths, self.rearranged);
+        CostModel { reserved: self.reserved, requested, peak, growths, rearranged }
     }
 
     /// The best alias for a request, if it is worth it.
@@ -217,7 +216,7 @@ impl Shared<'_> {
     /// The chunks of the large pool that the owner can use.
     fn usable_chunks(&self, owner: Owner) -> Usable {
         let mut usable = Usable { whole: Vec::new(), heads: Vec::new(), tail: None };
-        for (chunk, len) in &self.compact.chunks[PoolKind::Large as usize] {
+        for (chunk, len) in &self.chunks[PoolKind::Large as usize] {
             let (chunk, len) = (*chunk, *len);
             let lead = self.lead(chunk, len, owner);
             if lead == len {
@@ -260,7 +259,7 @@ impl Shared<'_> {
         let mut parts = Vec::with_capacity(chunks.len());
         let count = chunks.len();
         for (number, chunk) in chunks.into_iter().enumerate() {
-            let len = self.compact.chunks[pool as usize][&chunk];
+            let len = self.chunks[pool as usize][&chunk];
             if ends_in_head && number + 1 == count {
                 rest = rest.saturating_sub(missing);
             }

@@ -2,7 +2,7 @@
 //! the last one. So free blocks merge across chunks, and memory is as if it were one piece. Without virtual memory each segment
 //! is a range of its own, with one chunk.
 
-use super::Shared;
+use super::Compact;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
 use crate::types::PoolKind;
 
@@ -18,21 +18,21 @@ pub(super) struct ReservedRange {
     pub(super) owned: u64,
 }
 
-impl Shared<'_> {
+impl Compact {
     /// The newest range of an owner.
     pub(super) fn range(&self, owner: Owner, pool: PoolKind) -> Option<usize> {
-        self.compact.ranges.iter().rposition(|range| (range.owner, range.pool) == (owner, pool))
+        self.ranges.iter().rposition(|range| (range.owner, range.pool) == (owner, pool))
     }
 
     /// The position where the next chunk of a range goes.
     pub(super) fn end_of(&self, range: usize) -> u64 {
-        let ReservedRange { segment, end, .. } = self.compact.ranges[range];
+        let ReservedRange { segment, end, .. } = self.ranges[range];
         self.store.blocks.segment(segment).position.wrapping_add(end)
     }
 
     /// The segment of a chunk, and bytes from its start.
     pub(super) fn place_of_chunk(&self, chunk: u64) -> (SegmentId, u64) {
-        let segments = self.compact.ranges.iter().map(|range| range.segment);
+        let segments = self.ranges.iter().map(|range| range.segment);
         let mut offsets = segments.map(|id| (id, chunk.wrapping_sub(self.store.blocks.segment(id).position)));
         let place = offsets.find(|(id, offset)| *offset < self.store.blocks.segment(*id).size);
         let Some(place) = place else { unreachable!("chunks lie in ranges") };
@@ -41,13 +41,13 @@ impl Shared<'_> {
 
     /// Bytes that a range can still take.
     pub(super) fn space_in(&self, range: usize) -> u64 {
-        let ReservedRange { segment, end, .. } = self.compact.ranges[range];
+        let ReservedRange { segment, end, .. } = self.ranges[range];
         self.store.blocks.segment(segment).size - end
     }
 
     /// Bytes that the owner can use right before where its next chunk goes.
     pub(super) fn free_tail(&self, range: usize) -> u64 {
-        let ReservedRange { owner, pool, segment, end, .. } = self.compact.ranges[range];
+        let ReservedRange { owner, pool, segment, end, .. } = self.ranges[range];
         let rest = self.store.free.unmapped(pool).get(&self.end_of(range));
         let mut before = rest.and_then(|rest| self.store.blocks[*rest].previous);
         if self.space_in(range) == 0 {
@@ -56,7 +56,7 @@ impl Shared<'_> {
         let mut bytes = 0;
         while let Some(block) = before.map(|before| &self.store.blocks[before])
             && block.state == State::Free
-            && self.compact.owners.can_use(block, owner)
+            && self.owners.can_use(block, owner)
             && bytes < end
         {
             bytes += block.size;
@@ -65,23 +65,17 @@ impl Shared<'_> {
         bytes
     }
 
-    /// Takes in a reservation, of which nothing is mapped.
-    pub(super) fn add_range(&mut self, owner: Owner, pool: PoolKind, segment: SegmentId) {
-        self.compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
-    }
-
     /// Takes in chunks that were mapped at the end of a range: free memory.
     pub(super) fn add_chunks(&mut self, range: usize, lens: &[u64]) {
         let start = self.end_of(range);
-        let ReservedRange { owner, pool, segment, end, .. } = self.compact.ranges[range];
+        let ReservedRange { owner, pool, segment, end, .. } = self.ranges[range];
         let len = lens.iter().sum();
-        let compact = &mut *self.compact;
-        compact.ranges[range].end += len;
-        compact.ranges[range].owned += len;
-        compact.reserved += len;
+        self.ranges[range].end += len;
+        self.ranges[range].owned += len;
+        self.reserved += len;
         let mut position = start;
         for len in lens {
-            compact.chunks[pool as usize].insert(position, *len);
+            self.chunks[pool as usize].insert(position, *len);
             position = position.wrapping_add(*len);
         }
         let block = self.store.part_of_unmapped(PageRange { segment, offset: end, len });
@@ -93,7 +87,7 @@ impl Shared<'_> {
         let (mut at, end, mut known) = (position, position + size, true);
         while at < end {
             let block = &self.store.blocks[self.store.free.at(&self.store.blocks, at)?];
-            known &= self.compact.owners.can_use(block, owner);
+            known &= self.owners.can_use(block, owner);
             at = block.position + block.size;
         }
         Some(known)
@@ -102,7 +96,7 @@ impl Shared<'_> {
     /// The free block that has the byte at a position, if the owner can use it.
     fn usable_at(&self, position: u64, owner: Owner) -> Option<&Block> {
         let block = &self.store.blocks[self.store.free.at(&self.store.blocks, position)?];
-        self.compact.owners.can_use(block, owner).then_some(block)
+        self.owners.can_use(block, owner).then_some(block)
     }
 
     /// Free bytes become one block that is on no list.
@@ -187,7 +181,7 @@ impl Shared<'_> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut last: Option<(SegmentId, u64)> = None;
         for block in self.store.free.in_order().map(|id| &self.store.blocks[id]) {
-            if !self.compact.owners.can_use(block, owner) {
+            if !self.owners.can_use(block, owner) {
                 continue;
             }
             match rows.last_mut() {

@@ -6,7 +6,7 @@ use super::aliases::AliasRange;
 use super::epochs::Mapper;
 use super::owners::Owners;
 use super::ranges::ReservedRange;
-use super::{Compact, CompactSource, Shared};
+use super::{Compact, CompactSource};
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
 use crate::alloc::driver::AddressSpace;
@@ -37,7 +37,7 @@ impl Leaving {
 type Shown = (u64, usize, (SegmentId, u64), u64);
 
 impl CompactSource {
-    /// Gives every chunk of these pools back that is wholly free, and all aliases without blocks, after waiting for the streams that
+    /// Gives every chunk of this pool back that is wholly free, and all aliases without blocks, after waiting for the streams that
     /// freed them.
     ///
     /// What a stream freed whose work is being captured stays: it could not be waited for.
@@ -45,16 +45,18 @@ impl CompactSource {
         &self,
         context: &Context,
         arena: &OwnedLock<Arena>,
-        pools: &[PoolKind],
+        pool: PoolKind,
     ) -> Result<()> {
         let mut mapper = Mapper { context, memory: lock(&self.memory) };
         let Some(driver) = context.driver.address_space() else {
             // Segments go without waiting, which their driver does; what is left of others serves any stream then.
             let waited = mapper.wait_for_epochs(None);
-            context.give_back(arena, |arena| Shared::of(arena).detach_idle_segments(pools));
+            let mut arena = arena.lock();
+            let segments = Compact::of(&mut arena).detach_idle_segments(pool);
+            context.give_back(arena, segments);
             return waited.map_err(|error| context.error(error));
         };
-        mapper.give_back_idle(driver, None, |_, pool| pools.contains(&pool))?;
+        mapper.give_back_idle(driver, None, |_, of| of == pool)?;
         let empty = remove_empty_ranges(&mut arena.lock());
         empty.into_iter().for_each(|range| mapper.memory.mappings.release(driver, range));
         Ok(())
@@ -71,17 +73,17 @@ impl Mapper<'_> {
     ) -> Result<()> {
         let context = self.context;
         self.wait_for_epochs(waits_for).map_err(|error| context.error(error))?;
-        let _returning = context.begin_returning();
+        let _returning = context.returning.begin();
         self.drop_aliases(driver, 0).map_err(|error| context.error(error))?;
         let (leaving, shown) = {
             let mut entered = context.arenas.enter(self.arena());
-            let mut shared = Shared::of(entered.arena());
-            let leaving = shared.chunks_to_give_back(is_chosen);
-            let shown = shared.pieces_to_unmap(&leaving);
+            let compact = Compact::of(entered.arena());
+            let leaving = compact.chunks_to_give_back(is_chosen);
+            let shown = compact.pieces_to_unmap(&leaving);
             for row in &leaving {
-                let shared = Shared::of(entered.arena());
-                let pages = shared.range_at(row.range, row.start(), row.end() - row.start());
-                let stream = shared.stream_of_range(row.range);
+                let compact = Compact::of(entered.arena());
+                let pages = compact.range_at(row.range, row.start(), row.end() - row.start());
+                let stream = compact.stream_of_range(row.range);
                 entered.record_leaving_pages(pages, stream);
             }
             (leaving, shown)
@@ -90,7 +92,7 @@ impl Mapper<'_> {
         for (alias, piece, place, len) in shown {
             result = result.and_then(|()| self.memory.mappings.unmap_piece(driver, place, len));
             if result.is_err() {
-                Shared::of(&mut self.arena()).set_shown(alias, piece, true);
+                Compact::of(&mut self.arena()).set_shown(alias, piece, true);
             }
         }
         for leaving in leaving {
@@ -111,11 +113,11 @@ impl Mapper<'_> {
         let mut kept = Vec::new();
         for (position, len, block) in chunks {
             result = result.and_then(|()| {
-                let pages = Shared::of(&mut self.arena()).range_at(range, position, len);
+                let pages = Compact::of(&mut self.arena()).range_at(range, position, len);
                 self.memory.mappings.unmake(driver, (pages.segment, pages.offset))
             });
             if result.is_ok() {
-                Shared::of(&mut self.arena()).remove_chunk(range, position, len, block);
+                Compact::of(&mut self.arena()).remove_chunk(range, position, len, block);
                 gone += len;
             } else {
                 kept.push((position, len, block));
@@ -124,10 +126,10 @@ impl Mapper<'_> {
         let mut entered = self.context.arenas.enter(self.arena());
         entered.pages_unmapped(pool, gone);
         for (position, len, block) in kept {
-            let mut shared = Shared::of(entered.arena());
-            let owner = shared.store.blocks[block].owner;
-            shared.put_free(block, owner);
-            let (pages, stream) = (shared.range_at(range, position, len), shared.stream_of_range(range));
+            let compact = Compact::of(entered.arena());
+            let owner = compact.store.blocks[block].owner;
+            compact.put_free(block, owner);
+            let (pages, stream) = (compact.range_at(range, position, len), compact.stream_of_range(range));
             entered.record_pages(pages, stream, None);
         }
         result
@@ -137,7 +139,7 @@ impl Mapper<'_> {
     pub(super) fn drop_old_aliases(&mut self, driver: &dyn AddressSpace) {
         let limit = {
             let mut arena = self.arena();
-            let compact = Shared::of(&mut arena).compact;
+            let compact = Compact::of(&mut arena);
             compact.has_old_aliases().then(|| compact.aliases_limit())
         };
         if let Some(limit) = limit {
@@ -148,12 +150,12 @@ impl Mapper<'_> {
 
     /// Gives up aliases that nobody uses, until the others have so many bytes at most.
     fn drop_aliases(&mut self, driver: &dyn AddressSpace, limit: u64) -> DriverResult<()> {
-        let leaving = Shared::of(&mut self.arena()).aliases_to_drop(limit);
+        let leaving = Compact::of(&mut self.arena()).aliases_to_drop(limit);
         let mut result = Ok(());
         for start in leaving {
             let (segment, pieces) = {
                 let mut arena = self.arena();
-                let alias = &Shared::of(&mut arena).compact.aliases[&start];
+                let alias = &Compact::of(&mut arena).aliases[&start];
                 (alias.segment, alias.pieces.clone())
             };
             for (number, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.mapped) {
@@ -161,10 +163,10 @@ impl Mapper<'_> {
                 result =
                     result.and_then(|()| mappings.unmap_piece(driver, (segment, piece.offset), piece.len));
                 if result.is_ok() {
-                    Shared::of(&mut self.arena()).set_shown(start, number, false);
+                    Compact::of(&mut self.arena()).set_shown(start, number, false);
                 }
             }
-            if Shared::of(&mut self.arena()).remove_alias(start) {
+            if Compact::of(&mut self.arena()).remove_alias(start) {
                 self.context.arenas.statistics().totals.num_device_free += 1;
                 self.memory.mappings.release(driver, segment);
             }
@@ -182,16 +184,16 @@ impl AliasRange {
     }
 }
 
-impl Shared<'_> {
+impl Compact {
     /// Holds the chosen chunks that are wholly free and whose work is over.
     fn chunks_to_give_back(&mut self, is_chosen: impl Fn(u64, PoolKind) -> bool) -> Vec<Leaving> {
         let mut leaving: Vec<Leaving> = Vec::new();
-        for range in 0..self.compact.ranges.len() {
-            let ReservedRange { segment, pool, .. } = self.compact.ranges[range];
+        for range in 0..self.ranges.len() {
+            let ReservedRange { segment, pool, .. } = self.ranges[range];
             self.join_what_is_over(segment);
             for free in self.free_and_over(segment) {
                 let Block { position, size, owner, .. } = self.store.blocks[free];
-                let within = self.compact.chunks[pool as usize].range(position..position + size);
+                let within = self.chunks[pool as usize].range(position..position + size);
                 let within = within.filter(|(start, len)| *start + *len <= position + size);
                 let within: Vec<_> = within.map(|(start, len)| (*start, *len)).collect();
                 let mut rest = free;
@@ -243,7 +245,7 @@ impl Shared<'_> {
 
     fn is_free_and_over(&self, id: BlockId) -> bool {
         let Block { state, owner, free_since, .. } = self.store.blocks[id];
-        state == State::Free && self.compact.owners.is_over(owner, free_since)
+        state == State::Free && self.owners.is_over(owner, free_since)
     }
 
     /// Where the chunks show in aliases, and no longer will.
@@ -251,7 +253,7 @@ impl Shared<'_> {
         let chunks: HashSet<u64> =
             leaving.iter().flat_map(|leaving| leaving.chunks.iter().map(|(start, ..)| *start)).collect();
         let mut shown = Vec::new();
-        for (start, alias) in &mut self.compact.aliases {
+        for (start, alias) in &mut self.aliases {
             for (number, piece) in alias.pieces.iter_mut().enumerate() {
                 if piece.mapped && chunks.contains(&piece.chunk) {
                     piece.mapped = false;
@@ -264,7 +266,7 @@ impl Shared<'_> {
 
     /// Whether a piece of an alias shows its chunk.
     fn set_shown(&mut self, alias: u64, piece: usize, mapped: bool) {
-        if let Some(alias) = self.compact.aliases.get_mut(&alias) {
+        if let Some(alias) = self.aliases.get_mut(&alias) {
             alias.pieces[piece].mapped = mapped;
         }
     }
@@ -275,18 +277,17 @@ impl Shared<'_> {
         held.state = State::Unmapped;
         (held.owner, held.free_since) = (0, 0);
         self.store.merge_and_list(block);
-        let compact = &mut *self.compact;
-        let ReservedRange { pool, segment, .. } = compact.ranges[range];
-        compact.chunks[pool as usize].remove(&position);
-        compact.reserved -= len;
-        compact.ranges[range].owned -= len;
+        let ReservedRange { pool, segment, .. } = self.ranges[range];
+        self.chunks[pool as usize].remove(&position);
+        self.reserved -= len;
+        self.ranges[range].owned -= len;
         // What is unmapped at the end is where the next chunk goes.
         let start = self.store.blocks.segment(segment).position;
         let end = self.store.free.unmapped(pool).range(..self.end_of(range)).next_back();
         let Some((unmapped, last)) = end else { return };
         if *unmapped >= start && self.store.blocks[*last].next.is_none() {
             let end = *unmapped - start;
-            let range = &mut self.compact.ranges[range];
+            let range = &mut self.ranges[range];
             range.end = range.end.min(end);
         }
     }
@@ -294,8 +295,8 @@ impl Shared<'_> {
     /// The aliases that nobody uses, the one that was not used for the longest time first, until the others have so many bytes: they
     /// are given to nobody from now on.
     fn aliases_to_drop(&mut self, limit: u64) -> Vec<u64> {
-        let mut aliased = self.compact.aliased();
-        let Compact { owners, aliases, .. } = &mut *self.compact;
+        let mut aliased = self.aliased();
+        let Compact { owners, aliases, .. } = self;
         let mut idle: Vec<_> = aliases.iter_mut().filter(|(_, alias)| alias.is_idle(owners)).collect();
         idle.sort_by_key(|(_, alias)| alias.used);
         let mut leaving = Vec::new();
@@ -312,31 +313,30 @@ impl Shared<'_> {
 
     /// Removes an alias, if nothing is mapped there any more; else it may be used again. Whether it is gone.
     fn remove_alias(&mut self, start: u64) -> bool {
-        let compact = &mut *self.compact;
-        let Some(alias) = compact.aliases.get_mut(&start) else { return false };
+        let Some(alias) = self.aliases.get_mut(&start) else { return false };
         if alias.pieces.iter().any(|piece| piece.mapped) {
             alias.leaves = false;
             return false;
         }
         let segment = alias.segment;
-        compact.aliases.remove(&start);
+        self.aliases.remove(&start);
         self.store.blocks.remove_segment(segment);
         true
     }
 
     fn stream_of_range(&self, range: usize) -> StreamId {
-        self.compact.owners[self.compact.ranges[range].owner].stream
+        self.owners[self.ranges[range].owner].stream
     }
 
     fn range_at(&self, range: usize, position: u64, len: u64) -> PageRange {
-        let segment = self.compact.ranges[range].segment;
+        let segment = self.ranges[range].segment;
         PageRange { segment, offset: position - self.store.blocks.segment(segment).position, len }
     }
 }
 
 /// Removes the reserved ranges that have no chunks: these.
 fn remove_empty_ranges(arena: &mut Arena) -> Vec<SegmentId> {
-    let ranges = &mut Shared::of(arena).compact.ranges;
+    let ranges = &mut Compact::of(arena).ranges;
     let empty: Vec<_> = ranges.iter().filter(|range| range.owned == 0).map(|range| range.segment).collect();
     ranges.retain(|range| range.owned > 0);
     for segment in &empty {

@@ -1,11 +1,11 @@
 //! Where the backend has no virtual memory, chunks are segments, each wherever the driver puts it: nothing can be put together. So
 //! segments are large and shared by requests of all sizes above 64 KiB, and those that lie idle go back before much more is taken.
 
-use super::Shared;
+use super::Compact;
 use super::epochs::Mapper;
 use super::plan::{Effort, fewest};
 use super::ranges::ReservedRange;
-use crate::alloc::arena::{AllocatedBlock, Arena, DetachedSegment};
+use crate::alloc::arena::{AllocatedBlock, DetachedSegment};
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{NewSegment, Owner, Segment, SegmentId, State};
 use crate::alloc::settings::Request;
@@ -38,8 +38,9 @@ impl Mapper<'_> {
             match self.next_segment_action(wanted, effort) {
                 Action::Done(block) => return Ok(block),
                 Action::GiveBack(segments) => {
-                    let shared = self.context.arenas.of(StreamId::SHARED);
-                    self.context.give_back(shared, |arena| detach_free(arena, segments));
+                    let mut arena = self.arena();
+                    let segments = Compact::of(&mut arena).detach_free(segments);
+                    self.context.give_back(arena, segments);
                 }
                 Action::Make(size) => self.make_segment(wanted, size)?,
             }
@@ -49,21 +50,23 @@ impl Mapper<'_> {
     fn next_segment_action(&self, wanted: &Parameters, effort: Effort) -> Action {
         let largest = self.context.driver.properties().largest_allocation;
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
-        let mut shared = Shared::of(entered.arena());
-        let owner = shared.owner(wanted.stream);
-        if let Some(target) = shared.target_anywhere(&wanted.request, owner) {
-            let block = settled(shared.take_at(target, &wanted.request, owner));
+        let compact = Compact::of(entered.arena());
+        let owner = compact.owner(wanted.stream);
+        if let Some(target) = compact.target_anywhere(&wanted.request, owner) {
+            let block = settled(compact.take_at(target, &wanted.request, owner));
             entered.record(wanted, &block);
             return Action::Done(block);
         }
         let leaving = match effort {
-            Effort::LongRun if wanted.request.size <= largest => shared.segments_to_exchange(&wanted.request),
+            Effort::LongRun if wanted.request.size <= largest => {
+                compact.segments_to_exchange(&wanted.request)
+            }
             _ => Vec::new(),
         };
         if leaving.is_empty() {
-            return Action::Make(shared.segment_size(&wanted.request, owner, effort, largest));
+            return Action::Make(compact.segment_size(&wanted.request, owner, effort, largest));
         }
-        shared.compact.rearranged += 1;
+        compact.rearranged += 1;
         Action::GiveBack(leaving)
     }
 
@@ -71,42 +74,34 @@ impl Mapper<'_> {
     fn make_segment(&self, wanted: &Parameters, size: u64) -> Result<(), Failure> {
         let context = self.context;
         let mut charge = context.charge(StreamId::SHARED, size)?;
-        let base = context.driver.alloc(size).map_err(|error| context.segment_refused(error))?;
+        let base = context.alloc(size)?;
         charge.use_up(size);
         let mut entered = context.arenas.settle(StreamId::SHARED);
         let segment = entered.segment_made(base, size, wanted);
-        let mut shared = Shared::of(entered.arena());
-        let owner = shared.owner(wanted.stream);
-        shared.add_segment(owner, segment);
+        let compact = Compact::of(entered.arena());
+        let owner = compact.owner(wanted.stream);
+        compact.add_segment(owner, segment);
         Ok(())
     }
 }
 
-/// Removes those of the segments of which all is free still.
-fn detach_free(arena: &mut Arena, segments: Vec<SegmentId>) -> Vec<DetachedSegment> {
-    let mut shared = Shared::of(arena);
-    let free: Vec<_> = segments.into_iter().filter(|id| shared.is_free(*id)).collect();
-    free.into_iter().map(|id| shared.detach_segment(id)).collect()
-}
-
-impl Shared<'_> {
+impl Compact {
     /// Takes in a segment: free memory of this owner.
     fn add_segment(&mut self, owner: Owner, new: NewSegment) {
         let NewSegment { size, pool, .. } = new;
         let block = self.store.blocks.add_segment(new, State::Free);
         let segment = self.store.blocks[block].segment;
         let position = self.store.blocks[block].position;
-        let compact = &mut *self.compact;
-        compact.ranges.push(ReservedRange { owner, pool, segment, end: size, owned: size });
-        compact.chunks[pool as usize].insert(position, size);
-        compact.reserved += size;
-        compact.growths += 1;
+        self.ranges.push(ReservedRange { owner, pool, segment, end: size, owned: size });
+        self.chunks[pool as usize].insert(position, size);
+        self.reserved += size;
+        self.growths += 1;
         self.put_fresh(block, owner);
     }
 
     /// Bytes of the segment to make for a request.
     fn segment_size(&self, request: &Request, owner: Owner, effort: Effort, largest: u64) -> u64 {
-        let ranges = self.compact.ranges.iter();
+        let ranges = self.ranges.iter();
         let own = ranges.filter(|range| (range.owner, range.pool) == (owner, request.pool));
         let owned = own.map(|range| range.owned).sum();
         let wanted = match effort {
@@ -131,7 +126,7 @@ impl Shared<'_> {
 
     /// The segments of which all is free, each with its size.
     fn idle_segments(&self) -> Vec<(u64, SegmentId)> {
-        let segments = self.compact.ranges.iter().map(|range| range.segment);
+        let segments = self.ranges.iter().map(|range| range.segment);
         let idle = segments
             .filter(|id| self.store.blocks.segment(*id).page.is_none() && self.is_free(*id))
             .map(|id| (self.store.blocks.segment(id).size, id));
@@ -142,22 +137,28 @@ impl Shared<'_> {
         self.store.blocks.of_segment(segment).all(|(_, block)| block.state == State::Free)
     }
 
-    /// Removes all segments of these pools of which all is free.
-    pub(super) fn detach_idle_segments(&mut self, pools: &[PoolKind]) -> Vec<DetachedSegment> {
+    /// Removes all segments of a pool of which all is free.
+    pub(super) fn detach_idle_segments(&mut self, pool: PoolKind) -> Vec<DetachedSegment> {
         let mut idle = self.idle_segments();
-        idle.retain(|(_, id)| pools.contains(&self.store.blocks.segment(*id).pool));
+        idle.retain(|(_, id)| self.store.blocks.segment(*id).pool == pool);
         idle.into_iter().map(|(_, segment)| self.detach_segment(segment)).collect()
+    }
+
+    /// Removes those of the segments of which all is free still.
+    fn detach_free(&mut self, mut segments: Vec<SegmentId>) -> Vec<DetachedSegment> {
+        segments.retain(|id| self.is_free(*id));
+        segments.into_iter().map(|id| self.detach_segment(id)).collect()
     }
 
     /// Removes a segment of which all is free.
     fn detach_segment(&mut self, id: SegmentId) -> DetachedSegment {
         let Segment { size, pool, position, .. } = *self.store.blocks.segment(id);
-        let range = self.compact.ranges.iter().position(|range| range.segment == id);
+        let range = self.ranges.iter().position(|range| range.segment == id);
         let Some(range) = range else { unreachable!("every segment here is a range") };
-        let owner = self.compact.ranges.remove(range).owner;
-        self.compact.chunks[pool as usize].remove(&position);
-        self.compact.reserved -= size;
-        let stream = self.compact.owners[owner].stream;
+        let owner = self.ranges.remove(range).owner;
+        self.chunks[pool as usize].remove(&position);
+        self.reserved -= size;
+        let stream = self.owners[owner].stream;
         self.store.detach_segment(id, stream)
     }
 }

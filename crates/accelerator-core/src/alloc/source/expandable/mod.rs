@@ -38,10 +38,6 @@ enum Next {
 }
 
 impl Source for Expandable {
-    fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
-        arena.config().segment(request, context.driver.properties().largest_allocation)
-    }
-
     fn is_hopeless(&self, _context: &Context, _size: u64) -> bool {
         false
     }
@@ -55,13 +51,48 @@ impl Source for Expandable {
         self.expand(context, driver, wanted, &mut charge)
     }
 
-    /// Nothing while work of the stream is being captured: it could not be waited for.
-    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pools: &[PoolKind]) -> Result<()> {
-        let mut released = Ok(());
-        for pool in pools {
-            released = released.and(self.unmap_free(context, arena, *pool));
+    /// Unmaps whole free pages, and gives back reservations that then have none. Nothing while work of the stream is being
+    /// captured: it could not be waited for.
+    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+        let stream = arena.lock().stream();
+        let (Some(driver), Some(mappings)) =
+            (context.driver.address_space(), self.mappings.get(stream.get()))
+        else {
+            return Ok(());
+        };
+        let mut mappings = lock(mappings);
+        let mut entered = context.arenas.enter(arena.lock());
+        let ranges = entered.arena().store_mut().remove_free_pages(pool);
+        if ranges.is_empty() {
+            return Ok(());
         }
-        released
+        let _returning = context.returning.begin();
+        ranges.iter().for_each(|range| entered.record_leaving_pages(*range, stream));
+        drop(entered);
+        let (may_unmap, mut result) = match context.wait_for_work(stream) {
+            Ok(is_over) => (is_over, Ok(())),
+            Err(error) => (false, Err(error)),
+        };
+        for range in ranges.iter().copied() {
+            let mut unmapped = 0;
+            if may_unmap && result.is_ok() {
+                (unmapped, result) = mappings.unmap_pages(driver, range);
+            }
+            let mut entered = context.arenas.enter(arena.lock());
+            entered.pages_unmapped(pool, unmapped);
+            if unmapped < range.len {
+                let (offset, len) = (range.offset + unmapped, range.len - unmapped);
+                let kept = PageRange { offset, len, ..range };
+                entered.arena().store_mut().add_pages(kept);
+                entered.record_pages(kept, stream, None);
+            }
+        }
+        for PageRange { segment, .. } in ranges {
+            if arena.lock().remove_unmapped(segment) {
+                mappings.release(driver, segment);
+            }
+        }
+        result.map_err(|error| context.error(error))
     }
 }
 
@@ -91,13 +122,13 @@ impl Expandable {
             let (done, cause) = match next(context, mapped.take(), wanted, charge) {
                 Next::Done(block) => return Ok(block),
                 Next::Map(range) => {
-                    let (len, done) = self.turns.take(|| mappings.map_pages(driver, range), ran_out);
+                    let (len, done) = self.map_pages(driver, &mut mappings, range);
                     mapped = (len > 0).then_some(PageRange { len, ..range });
                     (done, OutOfMemoryCause::Device)
                 }
                 Next::Reserve => match reserve(context, driver, &mut mappings, wanted) {
                     Some(done) => (done, OutOfMemoryCause::AddressSpace),
-                    None => return Err(context.refused_for(OutOfMemoryCause::Device)),
+                    None => return Err(context.refused(Failure::Refused(OutOfMemoryCause::Device))),
                 },
             };
             let Err(error) = done else { continue };
@@ -106,51 +137,27 @@ impl Expandable {
                 let mut entered = context.arenas.settle(stream);
                 add_pages(&mut entered, range, wanted, charge);
             }
-            return Err(context.refused(error, cause));
+            return Err(context.refused(context.failure(error, cause)));
         }
     }
 
-    /// Gives the whole free pages of an arena's pool back to the driver, and reservations that then have none.
-    fn unmap_free(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
-        let stream = arena.lock().stream();
-        let (Some(driver), Some(mappings)) =
-            (context.driver.address_space(), self.mappings.get(stream.get()))
-        else {
-            return Ok(());
-        };
-        let mut mappings = lock(mappings);
-        let mut entered = context.arenas.enter(arena.lock());
-        let ranges = entered.arena().store_mut().remove_free_pages(pool);
-        if ranges.is_empty() {
-            return Ok(());
+    /// Maps pages, as [`Mappings::map_pages`]; where they ran out while other threads took some, too, once more without them.
+    fn map_pages(
+        &self,
+        driver: &dyn AddressSpace,
+        mappings: &mut Mappings,
+        range: PageRange,
+    ) -> (u64, DriverResult<()>) {
+        let turn = self.turns.begin();
+        let (len, done) = mappings.map_pages(driver, range);
+        let lacks_memory = |error: &DriverError| error.kind == DriverErrorKind::OutOfMemory;
+        if len == 0
+            && done.as_ref().is_err_and(lacks_memory)
+            && let Some(_alone) = turn.alone()
+        {
+            return mappings.map_pages(driver, range);
         }
-        let _returning = context.begin_returning();
-        ranges.iter().for_each(|range| entered.record_leaving_pages(*range, stream));
-        drop(entered);
-        let (may_unmap, mut result) = match context.wait_for_work(stream) {
-            Ok(is_over) => (is_over, Ok(())),
-            Err(error) => (false, Err(error)),
-        };
-        for range in ranges.iter().copied() {
-            let mut unmapped = 0;
-            if may_unmap && result.is_ok() {
-                (unmapped, result) = mappings.unmap_pages(driver, range);
-            }
-            let mut entered = context.arenas.enter(arena.lock());
-            entered.pages_unmapped(pool, unmapped);
-            if unmapped < range.len {
-                let (offset, len) = (range.offset + unmapped, range.len - unmapped);
-                let kept = PageRange { offset, len, ..range };
-                entered.arena().store_mut().add_pages(kept);
-                entered.record_pages(kept, stream, None);
-            }
-        }
-        for PageRange { segment, .. } in ranges {
-            if arena.lock().remove_unmapped(segment) {
-                mappings.release(driver, segment);
-            }
-        }
-        result.map_err(|error| context.error(error))
+        (len, done)
     }
 
     fn mappings(&self, stream: StreamId) -> &Mutex<Mappings> {
@@ -185,8 +192,7 @@ fn add_pages(
     wanted: &Wanted<'_>,
     charge: &mut Charge<'_>,
 ) -> BlockId {
-    charge.use_up_and_refund(entered.statistics(), range.len);
-    entered.pages_mapped(range, &wanted.parameters);
+    entered.pages_mapped(range, charge.use_up(range.len), &wanted.parameters);
     entered.arena().store_mut().add_pages(range)
 }
 
@@ -204,16 +210,10 @@ fn reserve(
     let page = NonZeroU64::new(page.checked_next_multiple_of(driver.granularity().get())?)?;
     let len = NonZeroU64::new(context.reservation_size(page)?)?;
     (len.get() >= size).then(|| {
-        mappings.reserve(driver, len, page, |base| {
-            let created = context.arenas.statistics().segment_numbered();
-            let (size, page) = (len.get(), Some(page));
-            arena.lock().add_reservation(NewSegment { base, size, created, pool, page })
-        })
+        let base = driver.reserve(len)?;
+        let created = context.arenas.statistics().segment_numbered();
+        let new = NewSegment { base, size: len.get(), created, pool, page: Some(page) };
+        mappings.keep(arena.lock().add_reservation(new), (base, len), page);
+        Ok(())
     })
-}
-
-/// Whether nothing was mapped, for lack of memory.
-fn ran_out((mapped, done): &(u64, DriverResult<()>)) -> bool {
-    let lacks_memory = |error: &DriverError| error.kind == DriverErrorKind::OutOfMemory;
-    *mapped == 0 && done.as_ref().is_err_and(lacks_memory)
 }

@@ -2,7 +2,7 @@
 //! fail, where one could have been served.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Lets all take pages at once, and those alone who ran out beside others.
 #[derive(Default)]
@@ -15,20 +15,37 @@ pub(super) struct Turns {
     begun: AtomicUsize,
 }
 
+/// A thread takes pages, perhaps beside others.
+pub(super) struct Turn<'a> {
+    of: &'a Turns,
+    /// How many had begun before.
+    before: usize,
+    was_alone: bool,
+    _shared: RwLockReadGuard<'a, ()>,
+}
+
 impl Turns {
-    /// Takes; and where that `ran_out` while others were taking, too, once more without them.
-    pub(super) fn take<T>(&self, mut take: impl FnMut() -> T, ran_out: impl Fn(&T) -> bool) -> T {
+    pub(super) fn begin(&self) -> Turn<'_> {
         let shared = self.turn.read().unwrap_or_else(PoisonError::into_inner);
-        let others = self.open.fetch_add(1, Ordering::SeqCst);
-        let begun = self.begun.fetch_add(1, Ordering::SeqCst);
-        let taken = take();
-        let was_alone = others == 0 && self.begun.load(Ordering::SeqCst) == begun.wrapping_add(1);
-        self.open.fetch_sub(1, Ordering::SeqCst);
-        drop(shared);
-        if was_alone || !ran_out(&taken) {
-            return taken;
-        }
-        let _alone = self.turn.write().unwrap_or_else(PoisonError::into_inner);
-        take()
+        let was_alone = self.open.fetch_add(1, Ordering::SeqCst) == 0;
+        let before = self.begun.fetch_add(1, Ordering::SeqCst);
+        Turn { of: self, before, was_alone, _shared: shared }
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// Ends this turn; where others were taking meanwhile, one begins that keeps them out.
+    pub(super) fn alone(self) -> Option<RwLockWriteGuard<'a, ()>> {
+        let turns = self.of;
+        let none_came = turns.begun.load(Ordering::SeqCst) == self.before.wrapping_add(1);
+        let was_alone = self.was_alone && none_came;
+        drop(self);
+        (!was_alone).then(|| turns.turn.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.of.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
