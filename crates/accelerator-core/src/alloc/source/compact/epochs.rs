@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use super::Compact;
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
-use crate::alloc::driver::{EventNumber, Mappings};
+use crate::alloc::driver::{AddressSpace, EventNumber, Mappings};
 use crate::alloc::source::context::Context;
 use crate::backend::DriverResult;
 use crate::sync::Guard;
@@ -37,6 +37,20 @@ pub(super) struct Mapper<'a> {
 }
 
 impl<'a> Mapper<'a> {
+    /// The driver's address space, which has the chunks.
+    pub(super) fn space(&self) -> &'a dyn AddressSpace {
+        let Some(space) = self.context.driver.address_space() else {
+            unreachable!("there are chunks only where there is virtual memory")
+        };
+        space
+    }
+
+    /// The chunks, and the driver that maps them.
+    pub(super) fn mappings(&mut self) -> (&mut Mappings, &'a dyn AddressSpace) {
+        let space = self.space();
+        (&mut self.memory.mappings, space)
+    }
+
     /// The arena that all streams share.
     pub(super) fn arena(&self) -> Guard<'a, Arena> {
         self.context.arenas.of(StreamId::SHARED).lock()

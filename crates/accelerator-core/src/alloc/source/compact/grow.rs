@@ -10,11 +10,9 @@ use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Parameters, settled};
-use crate::alloc::blocks::{BlockId, NewSegment, PageRange, SegmentId};
-use crate::alloc::driver::AddressSpace;
+use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::{Context, Failure};
-use crate::backend::DriverResult;
 use crate::sync::{Guard, lock, try_lock};
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
@@ -26,15 +24,6 @@ enum Action<'a> {
     Exchange(Vec<u64>),
     /// The stream waits for the others, on the device.
     Wait,
-}
-
-/// Where chunks are to be made.
-#[derive(Clone, Copy)]
-struct Site {
-    segment: SegmentId,
-    /// Bytes from the start of the segment.
-    offset: u64,
-    position: u64,
 }
 
 /// Blocks that are held for an alias to be made of their bytes. On drop they become free again.
@@ -91,11 +80,10 @@ impl CompactSource {
     ) -> Result<AllocatedBlock, Failure> {
         let mut mapper = Mapper { context, memory: lock(&self.memory) };
         mapper.end_epochs(wanted.stream, true);
-        let Some(driver) = context.driver.address_space() else { return mapper.grow_segments(wanted) };
-        let mut grown = mapper.carry_out(driver, wanted, Effort::LongRun);
+        let mut grown = mapper.carry_out(wanted, Effort::LongRun);
         for effort in [Effort::Exact, Effort::Utmost] {
             if matches!(grown, Err(Failure::Refused(_))) {
-                grown = mapper.carry_out(driver, wanted, effort);
+                grown = mapper.carry_out(wanted, effort);
             }
         }
         grown
@@ -104,39 +92,44 @@ impl CompactSource {
 
 impl<'a> Mapper<'a> {
     /// Plans, and does what was planned, until the request has its bytes.
-    fn carry_out(
-        &mut self,
-        driver: &dyn AddressSpace,
-        wanted: &Parameters,
-        mut effort: Effort,
-    ) -> Result<AllocatedBlock, Failure> {
+    fn carry_out(&mut self, wanted: &Parameters, mut effort: Effort) -> Result<AllocatedBlock, Failure> {
         let capturing = self.context.driver.is_capturing(wanted.stream);
         let mut waits = !capturing.map_err(|error| self.context.error(error))?;
         loop {
-            let granularity = driver.granularity().get();
-            let abilities = Abilities { granularity, maps_twice: driver.maps_twice(), waits };
-            match self.next_action(abilities, wanted, effort) {
+            let driver = self.abilities(waits);
+            let has_chunks = matches!(driver, Abilities::Chunks { .. });
+            match self.next_action(driver, wanted, effort) {
                 Action::Done(block) => return Ok(block),
-                Action::Grow(lens) => {
-                    self.make_chunks(driver, wanted, &lens)?;
-                }
-                Action::Exchange(chunks) => {
+                Action::Grow(lens) if has_chunks => drop(self.make_chunks(wanted, &lens)?),
+                Action::Grow(lens) => self.make_segment(wanted, lens.iter().sum())?,
+                Action::Exchange(chunks) if has_chunks => {
                     // What could not go is free memory, as before.
-                    let _ =
-                        self.give_back_idle(driver, Some(wanted.stream), |chunk, _| chunks.contains(&chunk));
+                    let _ = self.give_back_idle(Some(wanted.stream), |chunk, _| chunks.contains(&chunk));
                     effort = Effort::Exact;
                 }
+                Action::Exchange(segments) => self.give_back_segments(|one| segments.contains(&one.position)),
                 Action::Wait => {
                     self.wait_on_device(wanted.stream);
                     waits = false; // once is enough
                 }
                 Action::MapAlias(alias, backing) => {
-                    if let Some(block) = self.map_alias(driver, wanted, alias, backing)? {
+                    if let Some(block) = self.map_alias(wanted, alias, backing)? {
                         return Ok(block);
                     }
                 }
             }
         }
+    }
+
+    fn abilities(&self, waits: bool) -> Abilities {
+        let driver = &self.context.driver;
+        driver.address_space().map_or(
+            Abilities::Segments { largest: driver.properties().largest_allocation },
+            |space| {
+                let (granularity, maps_twice) = (space.granularity().get(), space.maps_twice());
+                Abilities::Chunks { granularity, maps_twice, waits }
+            },
+        )
     }
 
     fn next_action(&self, driver: Abilities, wanted: &Parameters, effort: Effort) -> Action<'a> {
@@ -168,86 +161,74 @@ impl<'a> Mapper<'a> {
     }
 
     /// Makes chunks at the end of the owner's range: free memory. Where they start.
-    fn make_chunks(
-        &mut self,
-        driver: &dyn AddressSpace,
-        wanted: &Parameters,
-        lens: &[u64],
-    ) -> Result<u64, Failure> {
+    fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Result<u64, Failure> {
         let context = self.context;
         let len = lens.iter().sum();
         let mut charge = context.charge(StreamId::SHARED, len)?;
-        let site = self.site(driver, wanted, len);
-        let site =
-            site.map_err(|error| context.refused(context.failure(error, OutOfMemoryCause::AddressSpace)))?;
-        let (range, site) =
-            site.ok_or_else(|| context.refused(Failure::Refused(OutOfMemoryCause::Device)))?;
-        let (made, result) = self.memory.mappings.make(driver, (site.segment, site.offset), lens);
+        let range = self.range_with_space(wanted, len).map_err(|error| context.refused(error))?;
+        let (ReservedRange { segment, end: offset, .. }, start) = {
+            let mut arena = self.arena();
+            let compact = Compact::of(&mut arena);
+            (compact.ranges[range], compact.end_of(range))
+        };
+        let (mappings, driver) = self.mappings();
+        let (made, result) = mappings.make(driver, (segment, offset), lens);
         if made > 0 {
             let made = &lens[..made];
             let mut entered = context.arenas.settle(StreamId::SHARED);
-            let pages = PageRange { segment: site.segment, offset: site.offset, len: made.iter().sum() };
+            let pages = PageRange { segment, offset, len: made.iter().sum() };
             entered.pages_mapped(pages, charge.use_up(pages.len), wanted);
             let compact = Compact::of(entered.arena());
             compact.add_chunks(range, made);
             compact.growths += 1;
         }
-        result.map_err(|error| context.refused(context.failure(error, OutOfMemoryCause::Device)))?;
-        Ok(site.position)
+        match result {
+            Ok(()) => Ok(start),
+            Err(error) => Err(context.refused(context.failure(error, OutOfMemoryCause::Device))),
+        }
     }
 
-    /// Where the owner's next chunks go: the number of the range, and the place there; `None`: no range is as long.
-    fn site(
-        &mut self,
-        driver: &dyn AddressSpace,
-        wanted: &Parameters,
-        len: u64,
-    ) -> DriverResult<Option<(usize, Site)>> {
-        if let Some(site) = self.site_in_range(wanted, len) {
-            return Ok(Some(site));
+    /// The number of the owner's range, which has space for so many bytes more: if need be a new one.
+    fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Result<usize, Failure> {
+        let Parameters { request: Request { pool, .. }, stream, .. } = *wanted;
+        let context = self.context;
+        {
+            let mut arena = self.arena();
+            let compact = Compact::of(&mut arena);
+            let range = compact.range(compact.owner(stream), pool);
+            if let Some(range) = range.filter(|range| compact.space_in(*range) >= len) {
+                return Ok(range);
+            }
         }
-        let page = driver.granularity();
-        let size = self.context.reservation_size(page).and_then(NonZeroU64::new);
+        let page = self.space().granularity();
+        let size = context.reservation_size(page).and_then(NonZeroU64::new);
         let has_positions = |size: u64| self.arena().store().blocks.has_positions(size);
         let Some(size) = size.filter(|size| size.get() >= len && has_positions(size.get())) else {
-            return Ok(None);
+            return Err(Failure::Refused(OutOfMemoryCause::Device));
         };
-        let base = driver.reserve(size)?;
-        let created = self.context.arenas.statistics().segment_numbered();
-        let pool = wanted.request.pool;
-        let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };
+        let reserved = self.space().reserve(size);
+        let base = reserved.map_err(|error| context.failure(error, OutOfMemoryCause::AddressSpace))?;
+        let created = context.arenas.statistics().segment_numbered();
         let mut arena = self.arena();
+        let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };
         let segment = arena.add_reservation(new);
         let compact = Compact::of(&mut arena);
-        let owner = compact.owner(wanted.stream);
+        let owner = compact.owner(stream);
         compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
-        drop(arena);
         self.memory.mappings.keep(segment, (base, size), page);
-        Ok(self.site_in_range(wanted, len))
-    }
-
-    fn site_in_range(&self, wanted: &Parameters, len: u64) -> Option<(usize, Site)> {
-        let mut arena = self.arena();
-        let compact = Compact::of(&mut arena);
-        let range = compact.range(compact.owner(wanted.stream), wanted.request.pool)?;
-        let ReservedRange { segment, end, .. } = compact.ranges[range];
-        let site = Site { segment, offset: end, position: compact.end_of(range) };
-        (compact.space_in(range) >= len).then_some((range, site))
+        Ok(compact.ranges.len() - 1)
     }
 
     /// Maps an alias of bytes that are held for it, and allocates the request there; `None`: another thread was given what was made
     /// for it.
     fn map_alias(
         &mut self,
-        driver: &dyn AddressSpace,
         wanted: &Parameters,
         alias: NewAlias,
         mut backing: BackingBlocks<'_>,
     ) -> Result<Option<AllocatedBlock>, Failure> {
         let from = alias.parts.first().filter(|_| alias.behind > 0).map_or(0, |part| part.from);
-        let Some(chunks) = self.chunks_of_alias(driver, wanted, alias, &mut backing)? else {
-            return Ok(None);
-        };
+        let Some(chunks) = self.chunks_of_alias(wanted, alias, &mut backing)? else { return Ok(None) };
         let len = chunks.iter().map(|(_, len)| len).sum();
         if !self.arena().store().blocks.has_positions(len) {
             return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
@@ -257,10 +238,11 @@ impl<'a> Mapper<'a> {
             let compact = Compact::of(&mut arena);
             chunks.iter().map(|(chunk, _)| compact.place_of_chunk(*chunk)).collect::<Vec<_>>()
         };
-        let (addresses, mapped, result) = self.memory.mappings.map_alias(driver, &places);
+        let (mappings, driver) = self.mappings();
+        let (addresses, mapped, result) = mappings.map_alias(driver, &places);
         let mapped = addresses.map(|addresses| MappedAlias { addresses, chunks, mapped });
         let block = self.take_in_alias(wanted, backing, mapped, from);
-        self.drop_old_aliases(driver);
+        self.drop_old_aliases();
         match (block, result) {
             (Some(block), _) => Ok(Some(block)),
             (None, Ok(())) => Err(Failure::Refused(OutOfMemoryCause::Device)),
@@ -272,7 +254,6 @@ impl<'a> Mapper<'a> {
     /// thread was given what was made.
     fn chunks_of_alias(
         &mut self,
-        driver: &dyn AddressSpace,
         wanted: &Parameters,
         alias: NewAlias,
         backing: &mut BackingBlocks<'_>,
@@ -282,7 +263,7 @@ impl<'a> Mapper<'a> {
         if made.is_empty() {
             return Ok(Some(chunks));
         }
-        let start = self.make_chunks(driver, wanted, &made)?;
+        let start = self.make_chunks(wanted, &made)?;
         let mut position = start;
         for (number, len) in made.iter().enumerate() {
             chunks.insert(behind + number, (position, *len));

@@ -22,13 +22,21 @@ pub(super) enum Plan {
 
 /// What the driver can do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Abilities {
-    /// What lengths are multiples of.
-    pub(super) granularity: u64,
-    /// Whether the same memory shows at several addresses.
-    pub(super) maps_twice: bool,
-    /// Whether work can be waited for: not while it is captured, nor again for the same request.
-    pub(super) waits: bool,
+pub(super) enum Abilities {
+    /// It has virtual memory.
+    Chunks {
+        /// What lengths are multiples of.
+        granularity: u64,
+        /// Whether the same memory shows at several addresses.
+        maps_twice: bool,
+        /// Whether work can be waited for: not while it is captured, nor again for the same request.
+        waits: bool,
+    },
+    /// It gives segments, wherever it puts them.
+    Segments {
+        /// Bytes of the largest.
+        largest: u64,
+    },
 }
 
 impl Plan {
@@ -97,7 +105,10 @@ impl Compact {
         if let Some(target) = self.target_anywhere(request, owner) {
             return Plan::Take(target);
         }
-        let granularity = driver.granularity;
+        let (granularity, maps_twice, waits) = match driver {
+            Abilities::Chunks { granularity, maps_twice, waits } => (granularity, maps_twice, waits),
+            Abilities::Segments { largest } => return self.plan_segments(request, owner, largest, effort),
+        };
         let Request { size, pool, .. } = *request;
         let range = self.range(owner, pool);
         let tail = range.map_or(0, |range| self.free_tail(range));
@@ -110,11 +121,9 @@ impl Compact {
         };
         let is_little = effort == Effort::LongRun && costs.is_little(grow);
         if pool == PoolKind::Large && !is_little && effort != Effort::Exact {
-            let instead = match driver.maps_twice {
+            let instead = match maps_twice {
                 true => self.new_alias(request, owner, grow, granularity, effort, &costs).map(Plan::MapAlias),
-                false if driver.waits => {
-                    self.exchange(grow, owner, range, effort, &costs).map(Plan::Exchange)
-                }
+                false if waits => self.exchange(grow, owner, range, effort, &costs).map(Plan::Exchange),
                 false => None,
             };
             if let Some(plan) = instead {
@@ -156,12 +165,14 @@ impl Compact {
         effort: Effort,
     ) -> bool {
         let (made, costs) = (plan.made(), self.cost_model(request));
-        if !driver.waits || !self.owners.are_several() || !costs.is_worth_waiting(made, effort) {
+        let Abilities::Chunks { granularity, maps_twice, waits: true } = driver else { return false };
+        if !self.owners.are_several() || !costs.is_worth_waiting(made, effort) {
             return false;
         }
         self.owners.assumed = Some(owner);
         // To exchange chunks, the wait would have to be the host's.
-        let then = self.plan(request, owner, Abilities { waits: false, ..driver }, effort).made();
+        let driver = Abilities::Chunks { granularity, maps_twice, waits: false };
+        let then = self.plan(request, owner, driver, effort).made();
         self.owners.assumed = None;
         made > then + if effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
     }

@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::aliases::AliasRange;
+use super::aliases::{AliasRange, Piece};
 use super::epochs::Mapper;
 use super::owners::Owners;
 use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
-use crate::alloc::driver::AddressSpace;
 use crate::alloc::source::context::Context;
 use crate::backend::DriverResult;
 use crate::sync::{OwnedLock, lock};
@@ -33,8 +32,8 @@ impl Leaving {
     }
 }
 
-/// A chunk that shows in an alias: the start of the alias, the number of the piece, where it is and how long.
-type Shown = (u64, usize, (SegmentId, u64), u64);
+/// A piece of an alias that shows its chunk no longer, and is to be unmapped: the start of the alias, and the piece's number.
+type Hidden = (u64, usize);
 
 impl CompactSource {
     /// Gives every chunk of this pool back that is wholly free, and all aliases without blocks, after waiting for the streams that
@@ -48,17 +47,16 @@ impl CompactSource {
         pool: PoolKind,
     ) -> Result<()> {
         let mut mapper = Mapper { context, memory: lock(&self.memory) };
-        let Some(driver) = context.driver.address_space() else {
+        if context.driver.address_space().is_none() {
             // Segments go without waiting, which their driver does; what is left of others serves any stream then.
             let waited = mapper.wait_for_epochs(None);
-            let mut arena = arena.lock();
-            let segments = Compact::of(&mut arena).detach_idle_segments(pool);
-            context.give_back(arena, segments);
+            mapper.give_back_segments(|segment| segment.pool == pool);
             return waited.map_err(|error| context.error(error));
-        };
-        mapper.give_back_idle(driver, None, |_, of| of == pool)?;
+        }
+        mapper.give_back_idle(None, |_, of| of == pool)?;
         let empty = remove_empty_ranges(&mut arena.lock());
-        empty.into_iter().for_each(|range| mapper.memory.mappings.release(driver, range));
+        let (mappings, driver) = mapper.mappings();
+        empty.into_iter().for_each(|range| mappings.release(driver, range));
         Ok(())
     }
 }
@@ -67,54 +65,44 @@ impl Mapper<'_> {
     /// Gives those of the chosen chunks back that are wholly free, and all aliases without blocks, after waiting for one stream or all.
     pub(super) fn give_back_idle(
         &mut self,
-        driver: &dyn AddressSpace,
         waits_for: Option<StreamId>,
         is_chosen: impl Fn(u64, PoolKind) -> bool,
     ) -> Result<()> {
         let context = self.context;
         self.wait_for_epochs(waits_for).map_err(|error| context.error(error))?;
         let _returning = context.returning.begin();
-        self.drop_aliases(driver, 0).map_err(|error| context.error(error))?;
-        let (leaving, shown) = {
+        self.drop_aliases(0).map_err(|error| context.error(error))?;
+        let (leaving, hidden) = {
             let mut entered = context.arenas.enter(self.arena());
             let compact = Compact::of(entered.arena());
             let leaving = compact.chunks_to_give_back(is_chosen);
-            let shown = compact.pieces_to_unmap(&leaving);
+            let chunks = leaving.iter().flat_map(|row| row.chunks.iter().map(|(start, ..)| *start));
+            let hidden = compact.hide_chunks(&chunks.collect());
             for row in &leaving {
                 let compact = Compact::of(entered.arena());
                 let pages = compact.range_at(row.range, row.start(), row.end() - row.start());
                 let stream = compact.stream_of_range(row.range);
                 entered.record_leaving_pages(pages, stream);
             }
-            (leaving, shown)
+            (leaving, hidden)
         };
-        let mut result = Ok(());
-        for (alias, piece, place, len) in shown {
-            result = result.and_then(|()| self.memory.mappings.unmap_piece(driver, place, len));
-            if result.is_err() {
-                Compact::of(&mut self.arena()).set_shown(alias, piece, true);
-            }
-        }
+        let mut result = self.unmap_pieces(hidden);
         for leaving in leaving {
-            result = self.give_back_chunks(driver, leaving, result);
+            result = self.give_back_chunks(leaving, result);
         }
         result.map_err(|error| context.error(error))
     }
 
     /// Gives chunks back one by one, unless something has failed before.
-    fn give_back_chunks(
-        &mut self,
-        driver: &dyn AddressSpace,
-        leaving: Leaving,
-        mut result: DriverResult<()>,
-    ) -> DriverResult<()> {
+    fn give_back_chunks(&mut self, leaving: Leaving, mut result: DriverResult<()>) -> DriverResult<()> {
         let Leaving { range, pool, chunks } = leaving;
         let mut gone = 0;
         let mut kept = Vec::new();
         for (position, len, block) in chunks {
             result = result.and_then(|()| {
                 let pages = Compact::of(&mut self.arena()).range_at(range, position, len);
-                self.memory.mappings.unmake(driver, (pages.segment, pages.offset))
+                let (mappings, driver) = self.mappings();
+                mappings.unmake(driver, (pages.segment, pages.offset))
             });
             if result.is_ok() {
                 Compact::of(&mut self.arena()).remove_chunk(range, position, len, block);
@@ -135,40 +123,49 @@ impl Mapper<'_> {
         result
     }
 
+    /// Unmaps pieces of aliases, up to the first that the driver will not unmap: that and the others show their chunks again.
+    fn unmap_pieces(&mut self, hidden: Vec<Hidden>) -> DriverResult<()> {
+        let mut result = Ok(());
+        for (alias, number) in hidden {
+            let (segment, Piece { offset, len, .. }) = {
+                let mut arena = self.arena();
+                let alias = &Compact::of(&mut arena).aliases[&alias];
+                (alias.segment, alias.pieces[number])
+            };
+            let (mappings, driver) = self.mappings();
+            result = result.and_then(|()| mappings.unmap_piece(driver, (segment, offset), len));
+            if result.is_err()
+                && let Some(alias) = Compact::of(&mut self.arena()).aliases.get_mut(&alias)
+            {
+                alias.pieces[number].mapped = true;
+            }
+        }
+        result
+    }
+
     /// Where chunks show more often than is of use, gives up the aliases that were not used for the longest time.
-    pub(super) fn drop_old_aliases(&mut self, driver: &dyn AddressSpace) {
-        let limit = {
+    pub(super) fn drop_old_aliases(&mut self) {
+        let (has_old, limit) = {
             let mut arena = self.arena();
             let compact = Compact::of(&mut arena);
-            compact.has_old_aliases().then(|| compact.aliases_limit())
+            (compact.has_old_aliases(), compact.aliases_limit())
         };
-        if let Some(limit) = limit {
+        if has_old {
             // What the driver would not unmap is kept, and tried again.
-            let _ = self.drop_aliases(driver, limit);
+            let _ = self.drop_aliases(limit);
         }
     }
 
     /// Gives up aliases that nobody uses, until the others have so many bytes at most.
-    fn drop_aliases(&mut self, driver: &dyn AddressSpace, limit: u64) -> DriverResult<()> {
-        let leaving = Compact::of(&mut self.arena()).aliases_to_drop(limit);
-        let mut result = Ok(());
-        for start in leaving {
-            let (segment, pieces) = {
-                let mut arena = self.arena();
-                let alias = &Compact::of(&mut arena).aliases[&start];
-                (alias.segment, alias.pieces.clone())
-            };
-            for (number, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.mapped) {
-                let mappings = &mut self.memory.mappings;
-                result =
-                    result.and_then(|()| mappings.unmap_piece(driver, (segment, piece.offset), piece.len));
-                if result.is_ok() {
-                    Compact::of(&mut self.arena()).set_shown(start, number, false);
-                }
-            }
-            if Compact::of(&mut self.arena()).remove_alias(start) {
+    fn drop_aliases(&mut self, limit: u64) -> DriverResult<()> {
+        let (leaving, hidden) = Compact::of(&mut self.arena()).aliases_to_drop(limit);
+        let result = self.unmap_pieces(hidden);
+        for alias in leaving {
+            let removed = Compact::of(&mut self.arena()).remove_alias(alias);
+            if let Some(segment) = removed {
                 self.context.arenas.statistics().totals.num_device_free += 1;
-                self.memory.mappings.release(driver, segment);
+                let (mappings, driver) = self.mappings();
+                mappings.release(driver, segment);
             }
         }
         result
@@ -181,6 +178,17 @@ impl AliasRange {
         self.blocks.is_empty()
             && !self.leaves
             && self.freed.iter().all(|(owner, epoch)| owners.is_over(*owner, *epoch))
+    }
+
+    /// The chosen ones of its pieces show their chunks no longer: these.
+    fn hide(&mut self, is_chosen: impl Fn(&Piece) -> bool) -> Vec<Hidden> {
+        let pieces = self.pieces.iter_mut().enumerate();
+        let chosen = pieces.filter(|(_, piece)| piece.mapped && is_chosen(piece));
+        let hide = |(number, piece): (usize, &mut Piece)| {
+            piece.mapped = false;
+            (self.start, number)
+        };
+        chosen.map(hide).collect()
     }
 }
 
@@ -248,27 +256,10 @@ impl Compact {
         state == State::Free && self.owners.is_over(owner, free_since)
     }
 
-    /// Where the chunks show in aliases, and no longer will.
-    fn pieces_to_unmap(&mut self, leaving: &[Leaving]) -> Vec<Shown> {
-        let chunks: HashSet<u64> =
-            leaving.iter().flat_map(|leaving| leaving.chunks.iter().map(|(start, ..)| *start)).collect();
-        let mut shown = Vec::new();
-        for (start, alias) in &mut self.aliases {
-            for (number, piece) in alias.pieces.iter_mut().enumerate() {
-                if piece.mapped && chunks.contains(&piece.chunk) {
-                    piece.mapped = false;
-                    shown.push((*start, number, (alias.segment, piece.offset), piece.len));
-                }
-            }
-        }
-        shown
-    }
-
-    /// Whether a piece of an alias shows its chunk.
-    fn set_shown(&mut self, alias: u64, piece: usize, mapped: bool) {
-        if let Some(alias) = self.aliases.get_mut(&alias) {
-            alias.pieces[piece].mapped = mapped;
-        }
+    /// No alias shows these chunks from now on: the pieces that did.
+    fn hide_chunks(&mut self, chunks: &HashSet<u64>) -> Vec<Hidden> {
+        let aliases = self.aliases.values_mut();
+        aliases.flat_map(|alias| alias.hide(|piece| chunks.contains(&piece.chunk))).collect()
     }
 
     /// A chunk that was held is gone: addresses without memory.
@@ -293,35 +284,35 @@ impl Compact {
     }
 
     /// The aliases that nobody uses, the one that was not used for the longest time first, until the others have so many bytes: they
-    /// are given to nobody from now on.
-    fn aliases_to_drop(&mut self, limit: u64) -> Vec<u64> {
+    /// are given to nobody from now on. With their pieces.
+    fn aliases_to_drop(&mut self, limit: u64) -> (Vec<u64>, Vec<Hidden>) {
         let mut aliased = self.aliased();
-        let Compact { owners, aliases, .. } = self;
-        let mut idle: Vec<_> = aliases.iter_mut().filter(|(_, alias)| alias.is_idle(owners)).collect();
-        idle.sort_by_key(|(_, alias)| alias.used);
-        let mut leaving = Vec::new();
-        for (start, alias) in idle {
+        let Self { owners, aliases, .. } = self;
+        let mut idle: Vec<_> = aliases.values_mut().filter(|alias| alias.is_idle(owners)).collect();
+        idle.sort_by_key(|alias| alias.used);
+        let (mut leaving, mut hidden) = (Vec::new(), Vec::new());
+        for alias in idle {
             if aliased <= limit && limit > 0 {
                 break;
             }
             aliased -= alias.len();
             alias.leaves = true;
-            leaving.push(*start);
+            leaving.push(alias.start);
+            hidden.extend(alias.hide(|_| true));
         }
-        leaving
+        (leaving, hidden)
     }
 
-    /// Removes an alias, if nothing is mapped there any more; else it may be used again. Whether it is gone.
-    fn remove_alias(&mut self, start: u64) -> bool {
-        let Some(alias) = self.aliases.get_mut(&start) else { return false };
+    /// Removes an alias, if nothing is mapped there any more: its segment. Else it may be used again.
+    fn remove_alias(&mut self, start: u64) -> Option<SegmentId> {
+        let alias = self.aliases.get_mut(&start)?;
+        alias.leaves = false;
         if alias.pieces.iter().any(|piece| piece.mapped) {
-            alias.leaves = false;
-            return false;
+            return None;
         }
-        let segment = alias.segment;
-        self.aliases.remove(&start);
-        self.store.blocks.remove_segment(segment);
-        true
+        let alias = self.aliases.remove(&start)?;
+        self.store.blocks.remove_segment(alias.segment);
+        Some(alias.segment)
     }
 
     fn stream_of_range(&self, range: usize) -> StreamId {
