@@ -18,7 +18,7 @@ use super::blocks::{Block, BlockId, NewSegment, SegmentId, State, Users};
 use super::history::{CaptureContext, Recording};
 use super::settings::{AllocatorConfig, Request, RoundupDivisions};
 use super::stats::{NeedsSettling, StreamCounters};
-use crate::types::StreamId;
+use crate::types::{PoolKind, StreamId};
 
 /// What one stream holds. Free blocks never move between streams, so each has its own, behind its own lock.
 ///
@@ -36,35 +36,24 @@ pub(crate) struct Arena {
     capture: Option<CaptureContext>,
     /// What gives those of frees.
     capture_of_frees: Option<CaptureContext>,
-    choice: Choice,
-}
-
-/// What chooses blocks.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "the warm path follows no pointer to the store")]
-enum Choice {
-    BestFit(Store),
-    Placement(Box<dyn Placement>),
+    /// The blocks, where best fit chooses them; empty where a placement does. Beside each other instead of in an enum, since the
+    /// warm path would have to look which it is.
+    store: Store,
+    placement: Option<Box<dyn Placement>>,
 }
 
 impl Arena {
-    pub(crate) fn new(stream: StreamId, config: AllocatorConfig, recording: Option<&Recording>) -> Self {
-        Self::with(Choice::BestFit(Store::new(stream, FreeLists::default())), config, recording)
-    }
-
-    /// The arena that all streams share.
-    pub(crate) fn shared(
-        placement: Box<dyn Placement>,
+    /// The arena of a stream, or of all that share it by a placement.
+    pub(crate) fn new(
+        stream: StreamId,
+        placement: Option<Box<dyn Placement>>,
         config: AllocatorConfig,
         recording: Option<&Recording>,
     ) -> Self {
-        Self::with(Choice::Placement(placement), config, recording)
-    }
-
-    fn with(choice: Choice, config: AllocatorConfig, recording: Option<&Recording>) -> Self {
+        let store = Store::new(stream, FreeLists::default());
         let (capture, capture_of_frees) = (None, None);
-        let mut arena =
-            Self { slow_path: false, plain: false, divides: false, capture, capture_of_frees, choice };
+        let (slow_path, plain, divides) = (false, false, false);
+        let mut arena = Self { slow_path, plain, divides, capture, capture_of_frees, store, placement };
         arena.configure(config, recording);
         arena
     }
@@ -80,7 +69,7 @@ impl Arena {
     }
 
     fn update_plain(&mut self) {
-        let is_best_fit = matches!(&self.choice, Choice::BestFit(store) if store.expandable == 0);
+        let is_best_fit = self.placement.is_none() && self.store.expandable == 0;
         self.plain = !self.slow_path && is_best_fit && self.store().config.is_plain();
     }
 
@@ -102,7 +91,7 @@ impl Arena {
     }
 
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.choice, Choice::Placement(_))
+        self.placement.is_some()
     }
 
     pub(crate) fn capture(&self) -> Option<CaptureContext> {
@@ -123,17 +112,17 @@ impl Arena {
 
     #[inline]
     pub(crate) fn store(&self) -> &Store {
-        match &self.choice {
-            Choice::BestFit(store) => store,
-            Choice::Placement(placement) => placement.store(),
+        match &self.placement {
+            None => &self.store,
+            Some(placement) => placement.store(),
         }
     }
 
     #[inline]
     pub(crate) fn store_mut(&mut self) -> &mut Store {
-        match &mut self.choice {
-            Choice::BestFit(store) => store,
-            Choice::Placement(placement) => placement.store_mut(),
+        match &mut self.placement {
+            None => &mut self.store,
+            Some(placement) => placement.store_mut(),
         }
     }
 
@@ -142,12 +131,11 @@ impl Arena {
     /// # Panics
     /// In an arena without such a placement.
     pub(crate) fn placement<T: Placement>(&mut self) -> &mut T {
-        if let Choice::Placement(placement) = &mut self.choice
-            && let Some(placement) = (&mut **placement as &mut dyn Any).downcast_mut()
-        {
-            return placement;
-        }
-        unreachable!("the arena was made with this placement")
+        let placement = self.placement.as_deref_mut().map(|placement| placement as &mut dyn Any);
+        let Some(placement) = placement.and_then(|placement| placement.downcast_mut()) else {
+            unreachable!("the arena was made with this placement")
+        };
+        placement
     }
 
     /// What becomes of a request for so many bytes, which are fewer than [`TOO_LARGE`](super::settings::TOO_LARGE).
@@ -166,10 +154,7 @@ impl Arena {
         request: &Request,
         clock: u32,
     ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
-        match &mut self.choice {
-            Choice::BestFit(store) => store.take::<false>(request, clock),
-            Choice::Placement(_) => Ok(None),
-        }
+        self.store.take::<false>(request, clock)
     }
 
     /// Allocates a free block, if one serves the request.
@@ -179,22 +164,18 @@ impl Arena {
         stream: StreamId,
         clock: u32,
     ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
-        match &mut self.choice {
-            Choice::BestFit(store) => store.take::<true>(request, clock),
-            Choice::Placement(placement) => placement.take(request, stream),
+        match &mut self.placement {
+            None => self.store.take::<true>(request, clock),
+            Some(placement) => placement.take(request, stream),
         }
     }
 
     /// Frees a block in a [plain](Self::is_plain) arena. False where other streams used it, or that needs settling: nothing has
     /// changed then.
     #[inline(always)]
-    pub(crate) fn free_plain(&mut self, id: BlockId, clock: u32) -> bool {
-        match &mut self.choice {
-            Choice::BestFit(store) if store.blocks[id].uses.is_none() => {
-                store.make_free::<false>(id, clock, StreamCounters::freed).is_ok()
-            }
-            _ => false,
-        }
+    pub(crate) fn free_plain(&mut self, id: BlockId, clock: impl FnOnce(PoolKind) -> u32) -> bool {
+        let Block { uses, pool, .. } = self.store.blocks[id];
+        uses.is_none() && self.store.make_free::<false>(id, clock(pool), StreamCounters::freed).is_ok()
     }
 
     /// The user is done with the block. The streams that it waits for, unless it is free at once. PyTorch: `free`.
@@ -236,9 +217,9 @@ impl Arena {
     }
 
     fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Result<(), NeedsSettling> {
-        match &mut self.choice {
-            Choice::BestFit(store) => store.make_free::<true>(id, clock, count),
-            Choice::Placement(placement) => placement.put_back(id, count),
+        match &mut self.placement {
+            None => self.store.make_free::<true>(id, clock, count),
+            Some(placement) => placement.put_back(id, count),
         }
     }
 
@@ -272,25 +253,25 @@ impl Arena {
 
     /// The stream that a block was allocated on.
     pub(crate) fn stream_of(&self, id: BlockId) -> StreamId {
-        match &self.choice {
-            Choice::BestFit(store) => store.stream,
-            Choice::Placement(placement) => placement.stream_of(id),
+        match &self.placement {
+            None => self.store.stream,
+            Some(placement) => placement.stream_of(id),
         }
     }
 
     /// The stream that a segment serves.
     pub(crate) fn stream_of_segment(&self, segment: SegmentId) -> StreamId {
-        match &self.choice {
-            Choice::BestFit(store) => store.stream,
-            Choice::Placement(placement) => placement.stream_of_segment(segment),
+        match &self.placement {
+            None => self.store.stream,
+            Some(placement) => placement.stream_of_segment(segment),
         }
     }
 
     /// The segments whose memory is that of others, each with its blocks.
     pub(crate) fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
-        match &self.choice {
-            Choice::BestFit(_) => Vec::new(),
-            Choice::Placement(placement) => placement.aliases(),
+        match &self.placement {
+            None => Vec::new(),
+            Some(placement) => placement.aliases(),
         }
     }
 

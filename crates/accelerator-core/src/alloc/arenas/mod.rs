@@ -81,13 +81,10 @@ impl Arenas {
         // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
         let setup = self.setup.lock_soon();
         let (config, recording) = (self.in_force(&setup.config), setup.recording.as_ref());
+        let make = |placement| OwnedLock::new(Arena::new(stream, placement, config, recording));
         match stream {
-            StreamId::SHARED => self
-                .shared
-                .get_or_init(|| OwnedLock::new(Arena::shared((self.make_placement)(), config, recording))),
-            _ => self
-                .of_streams
-                .get_or_init(stream.get(), || OwnedLock::new(Arena::new(stream, config, recording))),
+            StreamId::SHARED => self.shared.get_or_init(|| make(Some((self.make_placement)()))),
+            _ => self.of_streams.get_or_init(stream.get(), || make(None)),
         }
     }
 

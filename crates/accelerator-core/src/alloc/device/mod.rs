@@ -76,15 +76,14 @@ impl DeviceAllocator {
         match arena.take_plain(&request, self.arenas().clock(request.pool)) {
             Ok(Some(block)) => Ok(typed(block)),
             Ok(None) => self.after_plain_miss(arena, request, stream).map(typed),
-            Err(NeedsSettling) => self.allocate_settled(arena, request, stream).map(typed),
+            Err(NeedsSettling) => self.allocate_recorded(arena, request, stream).map(typed),
         }
     }
 
     #[inline(always)]
     pub(crate) fn free(&self, stream: StreamId, block: BlockId) {
         let mut arena = self.arenas().of(stream).lock();
-        let clock = self.arenas().clock(arena.block(block).pool);
-        if !(arena.is_plain() && arena.free_plain(block, clock)) {
+        if !(arena.is_plain() && arena.free_plain(block, |pool| self.arenas().clock(pool))) {
             self.free_on_slow_path(arena, block);
         }
     }

@@ -24,35 +24,27 @@ impl DeviceAllocator {
             return match arena.take(&request, stream, self.arenas().clock(request.pool)) {
                 Ok(Some(block)) => Ok(block),
                 Ok(None) => self.after_plain_miss(arena, request, stream),
-                Err(NeedsSettling) => self.allocate_settled(arena, request, stream),
+                Err(NeedsSettling) => self.allocate_recorded(arena, request, stream),
             };
         }
+        self.allocate_recorded(arena, request, stream)
+    }
+
+    /// The allocation, where something is recorded, searches are counted, or counters need settling.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocate_recorded(
+        &self,
+        arena: Guard<'_, Arena>,
+        request: Request,
+        stream: StreamId,
+    ) -> Result<AllocatedBlock> {
         let capture = arena.capture();
         let (arena, context) = self.arenas().captured(arena, capture);
         let wanted = self.memory.wanted(&arena, request, stream, context);
         match self.arenas().search(arena, &wanted.parameters) {
             Some(block) => Ok(block),
             None => self.after_miss(&wanted),
-        }
-    }
-
-    /// The allocation, where all that is missing is headroom.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn allocate_settled(
-        &self,
-        arena: Guard<'_, Arena>,
-        request: Request,
-        stream: StreamId,
-    ) -> Result<AllocatedBlock> {
-        let wanted = self.memory.wanted(&arena, request, stream, None);
-        let mut entered = self.arenas().enter(arena);
-        entered.settle();
-        let found = entered.take(&wanted.parameters, self.arenas().clock(request.pool));
-        drop(entered.leave()); // as in `drop_discarded`, which would lock again
-        match found {
-            Some(block) => Ok(block),
-            None => self.after_miss(&wanted), // others may have entered the arena meanwhile
         }
     }
 

@@ -13,7 +13,7 @@ use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::{Context, Failure};
-use crate::sync::{Guard, lock, try_lock};
+use crate::sync::{Guard, try_lock};
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
 /// What is to be done next.
@@ -72,27 +72,15 @@ impl CompactSource {
         compact.store.free.add_owner(owner);
         Some((arena, with_pool(request)))
     }
-
-    pub(super) fn grow_shared(
-        &self,
-        context: &Context,
-        wanted: &Parameters,
-    ) -> Result<AllocatedBlock, Failure> {
-        let mut mapper = Mapper { context, memory: lock(&self.memory) };
-        mapper.end_epochs(wanted.stream, true);
-        let mut grown = mapper.carry_out(wanted, Effort::LongRun);
-        for effort in [Effort::Exact, Effort::Utmost] {
-            if matches!(grown, Err(Failure::Refused(_))) {
-                grown = mapper.carry_out(wanted, effort);
-            }
-        }
-        grown
-    }
 }
 
 impl<'a> Mapper<'a> {
     /// Plans, and does what was planned, until the request has its bytes.
-    fn carry_out(&mut self, wanted: &Parameters, mut effort: Effort) -> Result<AllocatedBlock, Failure> {
+    pub(super) fn carry_out(
+        &mut self,
+        wanted: &Parameters,
+        mut effort: Effort,
+    ) -> Result<AllocatedBlock, Failure> {
         let capturing = self.context.driver.is_capturing(wanted.stream);
         let mut waits = !capturing.map_err(|error| self.context.error(error))?;
         loop {

@@ -23,14 +23,15 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use self::aliases::AliasRange;
-use self::epochs::Memory;
+use self::epochs::{Mapper, Memory};
 use self::owners::Owners;
+use self::plan::Effort;
 use self::ranges::ReservedRange;
 use super::context::{Context, Failure};
 use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, FreeLists, Store};
 use crate::alloc::settings::Request;
-use crate::sync::OwnedLock;
+use crate::sync::{OwnedLock, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
 
 /// The largest request, rounded, of the small pool. Under PyTorch's policy it is 1 MiB; here that leaves less memory idle in
@@ -99,10 +100,18 @@ impl Source for CompactSource {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
             return Err(Failure::Refused(OutOfMemoryCause::Device)); // ahead of a list of as many chunks
         }
-        self.grow_shared(context, &wanted.parameters)
+        let mut mapper = Mapper { context, memory: lock(&self.memory) };
+        mapper.end_epochs(wanted.parameters.stream, true);
+        let mut grown = mapper.carry_out(&wanted.parameters, Effort::LongRun);
+        for effort in [Effort::Exact, Effort::Utmost] {
+            if matches!(grown, Err(Failure::Refused(_))) {
+                grown = mapper.carry_out(&wanted.parameters, effort);
+            }
+        }
+        grown
     }
 
-    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
-        self.release_shared(context, arena, pool)
+    fn release(&self, context: &Context, _arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+        Mapper { context, memory: lock(&self.memory) }.release(pool)
     }
 }

@@ -2,16 +2,13 @@
 
 use std::collections::HashSet;
 
+use super::Compact;
 use super::aliases::{AliasRange, Piece};
 use super::epochs::Mapper;
 use super::owners::Owners;
 use super::ranges::ReservedRange;
-use super::{Compact, CompactSource};
-use crate::alloc::arena::Arena;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
-use crate::alloc::source::context::Context;
 use crate::backend::DriverResult;
-use crate::sync::{OwnedLock, lock};
 use crate::types::{PoolKind, Result, StreamId};
 
 /// Free chunks of one range, one behind the other, that are held to be given back.
@@ -35,33 +32,31 @@ impl Leaving {
 /// A piece of an alias that shows its chunk no longer, and is to be unmapped: the start of the alias, and the piece's number.
 type Hidden = (u64, usize);
 
-impl CompactSource {
-    /// Gives every chunk of this pool back that is wholly free, and all aliases without blocks, after waiting for the streams that
+impl Mapper<'_> {
+    /// Gives every chunk of a pool back that is wholly free, and all aliases without blocks, after waiting for the streams that
     /// freed them.
     ///
     /// What a stream freed whose work is being captured stays: it could not be waited for.
-    pub(super) fn release_shared(
-        &self,
-        context: &Context,
-        arena: &OwnedLock<Arena>,
-        pool: PoolKind,
-    ) -> Result<()> {
-        let mut mapper = Mapper { context, memory: lock(&self.memory) };
-        if context.driver.address_space().is_none() {
+    pub(super) fn release(&mut self, pool: PoolKind) -> Result<()> {
+        if self.context.driver.address_space().is_none() {
             // Segments go without waiting, which their driver does; what is left of others serves any stream then.
-            let waited = mapper.wait_for_epochs(None);
-            mapper.give_back_segments(|segment| segment.pool == pool);
-            return waited.map_err(|error| context.error(error));
+            let waited = self.wait_for_epochs(None);
+            self.give_back_segments(|segment| segment.pool == pool);
+            return waited.map_err(|error| self.context.error(error));
         }
-        mapper.give_back_idle(None, |_, of| of == pool)?;
-        let empty = remove_empty_ranges(&mut arena.lock());
-        let (mappings, driver) = mapper.mappings();
-        empty.into_iter().for_each(|range| mappings.release(driver, range));
+        self.give_back_idle(None, |_, of| of == pool)?;
+        let mut arena = self.arena();
+        let ranges = &mut Compact::of(&mut arena).ranges;
+        let empty: Vec<_> = ranges.extract_if(.., |range| range.owned == 0).collect();
+        for range in &empty {
+            arena.remove_unmapped(range.segment);
+        }
+        drop(arena);
+        let (mappings, driver) = self.mappings();
+        empty.into_iter().for_each(|range| mappings.release(driver, range.segment));
         Ok(())
     }
-}
 
-impl Mapper<'_> {
     /// Gives those of the chosen chunks back that are wholly free, and all aliases without blocks, after waiting for one stream or all.
     pub(super) fn give_back_idle(
         &mut self,
@@ -323,15 +318,4 @@ impl Compact {
         let segment = self.ranges[range].segment;
         PageRange { segment, offset: position - self.store.blocks.segment(segment).position, len }
     }
-}
-
-/// Removes the reserved ranges that have no chunks: these.
-fn remove_empty_ranges(arena: &mut Arena) -> Vec<SegmentId> {
-    let ranges = &mut Compact::of(arena).ranges;
-    let empty: Vec<_> = ranges.iter().filter(|range| range.owned == 0).map(|range| range.segment).collect();
-    ranges.retain(|range| range.owned > 0);
-    for segment in &empty {
-        arena.remove_unmapped(*segment);
-    }
-    empty
 }
