@@ -6,7 +6,7 @@ use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange, Users};
 use crate::alloc::history::{HistoryAction, HistoryContext, Subject};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Bounds, DeviceStatistics, HeadroomAmounts, NeedsSettling, StreamCounters};
+use crate::alloc::stats::{Bounds, DeviceStatistics, NeedsSettling, PoolAmounts, StreamCounters};
 use crate::sync::Guard;
 use crate::types::{PoolKind, StreamId};
 
@@ -215,7 +215,7 @@ impl<'a> Entered<'a> {
         let own = arena.counters().headroom();
         let all = others.iter().fold(own, |all, other| all + other.counters().headroom());
         arena.counters_mut().set_headroom(all);
-        others.iter_mut().for_each(|other| other.counters_mut().set_headroom(HeadroomAmounts::NONE));
+        others.iter_mut().for_each(|other| other.counters_mut().set_headroom(PoolAmounts::default()));
         Some((setup, others))
     }
 }
