@@ -12,7 +12,7 @@ use std::thread;
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, BlockState, ContextsOf, History, HistoryAction, HistoryContext,
-    HistoryEntry, MIB, Recording,
+    HistoryEntry, MIB, Recording, TraceAction,
 };
 
 type Device = &'static Accelerator<Sim>;
@@ -50,14 +50,17 @@ fn number_of(context: Option<&HistoryContext>) -> Option<u64> {
     context.map(|context| *context.downcast_ref::<u64>().unwrap())
 }
 
-fn told(history: &History) -> Vec<(HistoryAction, u64, Option<u64>)> {
-    let entries = history.entries.iter();
-    entries.map(|entry| (entry.action.clone(), entry.size, number_of(entry.context.as_ref()))).collect()
+fn told(history: &History) -> Vec<(TraceAction, u64, Option<u64>)> {
+    let entries = history.entries.iter().map(|entry| {
+        let HistoryAction::Trace(action) = entry.action else { panic!("{entry:?}") };
+        (action, entry.size, number_of(entry.context.as_ref()))
+    });
+    entries.collect()
 }
 
 #[test]
 fn each_level_keeps_its_contexts() {
-    use HistoryAction::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc};
+    use TraceAction::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc};
     for (contexts, taken, freed) in [
         (ContextsOf::State, None, None),
         (ContextsOf::Alloc, Some(1), Some(1)),
@@ -136,20 +139,21 @@ fn what_pytorch_does_not_tell_stands_where_it_happened() {
     let _ = allocator.snapshot();
     let actions: Vec<_> = allocator.history().entries.into_iter().map(|entry| entry.action).collect();
     use HistoryAction as A;
+    use TraceAction as T;
     let expected = [
-        A::SegmentAlloc,
-        A::Alloc,
-        A::FreeRequested,
-        A::FreeCompleted, // seen by the next allocation
+        A::Trace(T::SegmentAlloc),
+        A::Trace(T::Alloc),
+        A::Trace(T::FreeRequested),
+        A::Trace(T::FreeCompleted), // seen by the next allocation
         A::Refused,
-        A::SegmentFree,
-        A::SegmentAlloc,
-        A::Alloc,
+        A::Trace(T::SegmentFree),
+        A::Trace(T::SegmentAlloc),
+        A::Trace(T::Alloc),
         A::CacheEmptied,
         A::Refused,
         A::Refused,
-        A::OutOfMemory { device_free: 24 * MIB },
-        A::Snapshot,
+        A::Trace(T::OutOfMemory { device_free: 24 * MIB }),
+        A::Trace(T::Snapshot),
     ];
     assert_eq!(actions, expected);
     free(device, next);
@@ -225,9 +229,9 @@ fn entries_of_threads_stand_in_the_order_of_the_books() {
 #[test]
 fn and_so_do_those_of_expandable_segments() {
     let history = entries_of_threads_stand_in_order(device_with("expandable_segments:True"));
-    let count = |action| history.entries.iter().filter(|entry| entry.action == action).count();
-    assert!(count(HistoryAction::SegmentMap) > 3 && count(HistoryAction::SegmentUnmap) > 3);
-    assert_eq!(count(HistoryAction::SegmentAlloc) + count(HistoryAction::SegmentFree), 0);
+    assert!(count(&history, TraceAction::SegmentMap) > 3 && count(&history, TraceAction::SegmentUnmap) > 3);
+    let segments = count(&history, TraceAction::SegmentAlloc) + count(&history, TraceAction::SegmentFree);
+    assert_eq!(segments, 0);
 }
 
 fn entries_of_threads_stand_in_order(device: Device) -> History {
@@ -267,9 +271,12 @@ fn entries_of_threads_stand_in_order(device: Device) -> History {
     let active = blocks.filter(|block| block.state != BlockState::Inactive).count();
     let reserved = history.snapshot.segments.iter().map(|segment| segment.total_size).sum();
     assert_eq!(left, (active, reserved));
-    let requests = history.entries.iter().filter(|entry| entry.action == HistoryAction::Alloc).count();
-    assert_eq!(requests, 9000);
+    assert_eq!(count(&history, TraceAction::Alloc), 9000);
     history
+}
+
+fn count(history: &History, action: TraceAction) -> usize {
+    history.entries.iter().filter(|entry| entry.action == HistoryAction::Trace(action)).count()
 }
 
 /// Follows the entries with a model of what is alive, and fails where one cannot follow on those before it. Blocks left, and
@@ -280,37 +287,43 @@ fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
     let mut segments: HashMap<u64, u64> = HashMap::new();
     let mut pages: BTreeSet<u64> = BTreeSet::new();
     for (place, entry) in entries.iter().enumerate() {
-        let HistoryEntry { action, address, size, .. } = entry;
+        let HistoryEntry { action: HistoryAction::Trace(action), address, size, .. } = entry else {
+            continue;
+        };
         let what = format!("entry {place}: {entry:?}");
         match action {
-            HistoryAction::SegmentAlloc => assert_eq!(segments.insert(*address, *size), None, "{what}"),
-            HistoryAction::SegmentFree => {
+            TraceAction::SegmentAlloc => {
+                assert_eq!(segments.insert(*address, *size), None, "{what}")
+            }
+            TraceAction::SegmentFree => {
                 assert_eq!(segments.remove(address), Some(*size), "{what}");
                 let inside = blocks.keys().filter(|block| (*address..address + size).contains(block)).count();
                 assert_eq!(inside, 0, "{what}: blocks of it are alive");
             }
-            HistoryAction::SegmentMap => {
+            TraceAction::SegmentMap => {
                 let mut range = (*address..address + size).step_by(PAGE as usize);
                 assert!(range.all(|page| pages.insert(page)), "{what}: mapped twice");
             }
-            HistoryAction::SegmentUnmap => {
+            TraceAction::SegmentUnmap => {
                 let mut range = (*address..address + size).step_by(PAGE as usize);
                 assert!(range.all(|page| pages.remove(&page)), "{what}: not mapped");
                 let inside =
                     |(at, (len, _)): (&u64, &(u64, bool))| *at < address + size && at + len > *address;
                 assert!(!blocks.iter().any(inside), "{what}: blocks of it are alive");
             }
-            HistoryAction::Alloc => {
+            TraceAction::Alloc => {
                 let paged = (address / PAGE..(address + size).div_ceil(PAGE))
                     .all(|page| pages.contains(&(page * PAGE)));
                 let within = paged || segments.iter().any(|(at, len)| (*at..at + len).contains(address));
                 assert!(within, "{what}: in no segment");
                 assert_eq!(blocks.insert(*address, (*size, false)), None, "{what}");
             }
-            HistoryAction::FreeRequested => {
+            TraceAction::FreeRequested => {
                 assert_eq!(blocks.insert(*address, (*size, true)), Some((*size, false)), "{what}");
             }
-            HistoryAction::FreeCompleted => assert_eq!(blocks.remove(address), Some((*size, true)), "{what}"),
+            TraceAction::FreeCompleted => {
+                assert_eq!(blocks.remove(address), Some((*size, true)), "{what}")
+            }
             _ => {}
         }
     }
@@ -364,12 +377,13 @@ fn follows(history: &History) {
         active.map(|block| (block.address, block.state == BlockState::PendingFree)).collect();
     for (place, entry) in history.entries.iter().enumerate().rev() {
         let what = format!("entry {place} of {}: {entry:?}", history.entries.len());
-        match entry.action {
-            HistoryAction::FreeCompleted => assert_eq!(there.insert(entry.address, true), None, "{what}"),
-            HistoryAction::FreeRequested => {
+        let HistoryAction::Trace(action) = entry.action else { continue };
+        match action {
+            TraceAction::FreeCompleted => assert_eq!(there.insert(entry.address, true), None, "{what}"),
+            TraceAction::FreeRequested => {
                 assert_eq!(there.insert(entry.address, false), Some(true), "{what}");
             }
-            HistoryAction::Alloc => assert_eq!(there.remove(&entry.address), Some(false), "{what}"),
+            TraceAction::Alloc => assert_eq!(there.remove(&entry.address), Some(false), "{what}"),
             _ => {}
         }
     }

@@ -9,6 +9,7 @@ mod printable;
 mod size;
 mod snapshot;
 mod stats;
+mod trace_action;
 mod variable;
 
 pub use device::{
@@ -22,6 +23,7 @@ pub use printable::printable;
 pub use size::{Bytes, GIB, KIB, MIB, grouped, parse_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use stats::{PoolKind, PoolStat, Stat, Statistics};
+pub use trace_action::TraceAction;
 pub use variable::{read_capacity, read_variable};
 
 /// The number of a stream among the streams of its device, given by the core: 0 is the default stream, then
