@@ -10,9 +10,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use accelerator_conformance::{Controls, Sim};
+use accelerator_core::HistoryAction::{CacheEmptied, Refused, Trace};
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, BlockState, ContextsOf, History, HistoryAction, HistoryContext,
-    HistoryEntry, MIB, Recording, TraceAction,
+    Accelerator, Allocation, AllocatorConfig, BlockState, ContextsOf, History, HistoryContext, HistoryEntry,
+    MIB, Recording, TraceAction,
 };
 
 type Device = &'static Accelerator<Sim>;
@@ -52,7 +53,7 @@ fn number_of(context: Option<&HistoryContext>) -> Option<u64> {
 
 fn told(history: &History) -> Vec<(TraceAction, u64, Option<u64>)> {
     let entries = history.entries.iter().map(|entry| {
-        let HistoryAction::Trace(action) = entry.action else { panic!("{entry:?}") };
+        let Trace(action) = entry.action else { panic!("{entry:?}") };
         (action, entry.size, number_of(entry.context.as_ref()))
     });
     entries.collect()
@@ -138,22 +139,20 @@ fn what_pytorch_does_not_tell_stands_where_it_happened() {
     assert!(allocator.allocate(NonZeroU64::new(50 * MIB).unwrap(), device.default_stream()).is_err());
     let _ = allocator.snapshot();
     let actions: Vec<_> = allocator.history().entries.into_iter().map(|entry| entry.action).collect();
-    use HistoryAction as A;
-    use TraceAction as T;
     let expected = [
-        A::Trace(T::SegmentAlloc),
-        A::Trace(T::Alloc),
-        A::Trace(T::FreeRequested),
-        A::Trace(T::FreeCompleted), // seen by the next allocation
-        A::Refused,
-        A::Trace(T::SegmentFree),
-        A::Trace(T::SegmentAlloc),
-        A::Trace(T::Alloc),
-        A::CacheEmptied,
-        A::Refused,
-        A::Refused,
-        A::Trace(T::OutOfMemory { device_free: 24 * MIB }),
-        A::Trace(T::Snapshot),
+        Trace(TraceAction::SegmentAlloc),
+        Trace(TraceAction::Alloc),
+        Trace(TraceAction::FreeRequested),
+        Trace(TraceAction::FreeCompleted), // seen by the next allocation
+        Refused,
+        Trace(TraceAction::SegmentFree),
+        Trace(TraceAction::SegmentAlloc),
+        Trace(TraceAction::Alloc),
+        CacheEmptied,
+        Refused,
+        Refused,
+        Trace(TraceAction::OutOfMemory { device_free: 24 * MIB }),
+        Trace(TraceAction::Snapshot),
     ];
     assert_eq!(actions, expected);
     free(device, next);
@@ -229,9 +228,9 @@ fn entries_of_threads_stand_in_the_order_of_the_books() {
 #[test]
 fn and_so_do_those_of_expandable_segments() {
     let history = entries_of_threads_stand_in_order(device_with("expandable_segments:True"));
-    assert!(count(&history, TraceAction::SegmentMap) > 3 && count(&history, TraceAction::SegmentUnmap) > 3);
-    let segments = count(&history, TraceAction::SegmentAlloc) + count(&history, TraceAction::SegmentFree);
-    assert_eq!(segments, 0);
+    let count = |action| history.entries.iter().filter(|entry| entry.action == Trace(action)).count();
+    assert!(count(TraceAction::SegmentMap) > 3 && count(TraceAction::SegmentUnmap) > 3);
+    assert_eq!(count(TraceAction::SegmentAlloc) + count(TraceAction::SegmentFree), 0);
 }
 
 fn entries_of_threads_stand_in_order(device: Device) -> History {
@@ -271,12 +270,9 @@ fn entries_of_threads_stand_in_order(device: Device) -> History {
     let active = blocks.filter(|block| block.state != BlockState::Inactive).count();
     let reserved = history.snapshot.segments.iter().map(|segment| segment.total_size).sum();
     assert_eq!(left, (active, reserved));
-    assert_eq!(count(&history, TraceAction::Alloc), 9000);
+    let requests = history.entries.iter().filter(|entry| entry.action == Trace(TraceAction::Alloc)).count();
+    assert_eq!(requests, 9000);
     history
-}
-
-fn count(history: &History, action: TraceAction) -> usize {
-    history.entries.iter().filter(|entry| entry.action == HistoryAction::Trace(action)).count()
 }
 
 /// Follows the entries with a model of what is alive, and fails where one cannot follow on those before it. Blocks left, and
@@ -287,14 +283,11 @@ fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
     let mut segments: HashMap<u64, u64> = HashMap::new();
     let mut pages: BTreeSet<u64> = BTreeSet::new();
     for (place, entry) in entries.iter().enumerate() {
-        let HistoryEntry { action: HistoryAction::Trace(action), address, size, .. } = entry else {
-            continue;
-        };
+        let HistoryEntry { action, address, size, .. } = entry;
+        let Trace(action) = action else { continue };
         let what = format!("entry {place}: {entry:?}");
         match action {
-            TraceAction::SegmentAlloc => {
-                assert_eq!(segments.insert(*address, *size), None, "{what}")
-            }
+            TraceAction::SegmentAlloc => assert_eq!(segments.insert(*address, *size), None, "{what}"),
             TraceAction::SegmentFree => {
                 assert_eq!(segments.remove(address), Some(*size), "{what}");
                 let inside = blocks.keys().filter(|block| (*address..address + size).contains(block)).count();
@@ -321,9 +314,7 @@ fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
             TraceAction::FreeRequested => {
                 assert_eq!(blocks.insert(*address, (*size, true)), Some((*size, false)), "{what}");
             }
-            TraceAction::FreeCompleted => {
-                assert_eq!(blocks.remove(address), Some((*size, true)), "{what}")
-            }
+            TraceAction::FreeCompleted => assert_eq!(blocks.remove(address), Some((*size, true)), "{what}"),
             _ => {}
         }
     }
@@ -377,7 +368,7 @@ fn follows(history: &History) {
         active.map(|block| (block.address, block.state == BlockState::PendingFree)).collect();
     for (place, entry) in history.entries.iter().enumerate().rev() {
         let what = format!("entry {place} of {}: {entry:?}", history.entries.len());
-        let HistoryAction::Trace(action) = entry.action else { continue };
+        let Trace(action) = entry.action else { continue };
         match action {
             TraceAction::FreeCompleted => assert_eq!(there.insert(entry.address, true), None, "{what}"),
             TraceAction::FreeRequested => {

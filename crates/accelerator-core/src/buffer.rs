@@ -11,11 +11,11 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::accelerator::Accelerator;
 use crate::alloc::Allocation;
-use crate::backend::{Backend, DevicePtr, Place};
+use crate::backend::{Backend, DevicePtr, DriverResult, Place};
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
-use crate::types::{Device, Error, Result};
+use crate::types::{Device, Error, Result, check_bounds};
 
 /// Memory of a device, freed on drop to the stream that it was allocated on.
 ///
@@ -102,9 +102,7 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: `part` gives a range inside the allocation, which `self` borrows mutably and keeps from reuse until
         // this stream is done with it.
         let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
-        self.driver(filled)?;
-        report_operator(|| Operator::on(stream, OperatorKind::Fill, len.get()));
-        Ok(())
+        self.submitted(filled, OperatorKind::Fill, len, stream)
     }
 
     /// Copies `bytes` to `offset`, and returns when they are there.
@@ -114,9 +112,8 @@ impl<B: Backend> Buffer<B> {
     pub fn write(&mut self, offset: u64, bytes: &[u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let source = Place::Host(NonNull::from(bytes).cast());
-        self.copy_and_wait(Place::Device(ptr), source, len, stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToDevice, len.get()));
-        Ok(())
+        let copied = self.copy_and_wait(Place::Device(ptr), source, len, stream);
+        self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
     }
 
     /// Copies from `offset` into `bytes`, and returns when they are there.
@@ -126,9 +123,8 @@ impl<B: Backend> Buffer<B> {
     pub fn read(&self, offset: u64, bytes: &mut [u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let destination = Place::Host(NonNull::from(bytes).cast());
-        self.copy_and_wait(destination, Place::Device(ptr), len, stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToHost, len.get()));
-        Ok(())
+        let copied = self.copy_and_wait(destination, Place::Device(ptr), len, stream);
+        self.submitted(copied, OperatorKind::CopyToHost, len, stream)
     }
 
     /// Copies all of `source` to its start, asynchronously on `stream`; from another device of the same kind as
@@ -146,9 +142,7 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: Both ranges lie inside their allocations, which are two, since one is borrowed mutably; both are
         // kept from reuse until this stream is done with them.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyWithin, len.get()));
-        Ok(())
+        self.submitted(copied, OperatorKind::CopyWithin, len, stream)
     }
 
     /// Copies a range of pinned host memory to `offset`, asynchronously on `stream`. The source may be dropped at once.
@@ -172,10 +166,8 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `reading` records
         // is complete, and until then the host does not write to it, and copies into it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        source.reading(stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToDevice, len.get()));
-        Ok(())
+        let copied = copied.and_then(|()| source.reading(stream));
+        self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
     }
 
     /// Copies a range to `offset` in pinned host memory, asynchronously on `stream`:
@@ -199,10 +191,8 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `writing` records
         // is complete, and until then the host does not touch it, and other copies of it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        destination.writing(stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToHost, len.get()));
-        Ok(())
+        let copied = copied.and_then(|()| destination.writing(stream));
+        self.submitted(copied, OperatorKind::CopyToHost, len, stream)
     }
 
     /// A typed view to read from in a kernel.
@@ -223,9 +213,7 @@ impl<B: Backend> Buffer<B> {
 
     /// A range to work on with `stream`, whose use of it is noted; `None`: no bytes.
     fn part(&self, offset: u64, len: u64, stream: Stream<B>) -> Result<Option<(B::Ptr, NonZeroU64)>> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(Error::OutOfBounds { offset, len, size: self.len });
-        }
+        check_bounds(offset, len, self.len)?;
         self.record_use(stream)?;
         Ok(self.ptr().zip(NonZeroU64::new(len)).map(|(ptr, len)| (ptr.offset(offset), len)))
     }
@@ -236,18 +224,26 @@ impl<B: Backend> Buffer<B> {
         from: Place<B::Ptr>,
         len: NonZeroU64,
         stream: Stream<B>,
-    ) -> Result<()> {
+    ) -> DriverResult<()> {
         let backend = self.accelerator.backend();
         // SAFETY: The device's end is inside the allocation, the host's is a slice of `len` bytes that the caller
         // borrows until this returns. That is after `synchronize`, and then, also if it failed, nothing that was
         // submitted before touches host memory any more.
         let copied = unsafe { backend.copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        self.driver(backend.synchronize(stream.native()))
+        copied.and_then(|()| backend.synchronize(stream.native()))
     }
 
-    fn driver<T>(&self, result: crate::DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.device(), source })
+    /// Tells the observers of work that was submitted, unless it was not.
+    fn submitted(
+        &self,
+        result: DriverResult<()>,
+        kind: OperatorKind,
+        len: NonZeroU64,
+        stream: Stream<B>,
+    ) -> Result<()> {
+        self.device().driver_result(result)?;
+        report_operator(|| Operator::on(stream, kind, len.get()));
+        Ok(())
     }
 }
 

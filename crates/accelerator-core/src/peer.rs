@@ -7,7 +7,7 @@ use crate::backend::{Backend, DriverResult, EventFlags, PeerCopies};
 use crate::buffer::Buffer;
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::stream::Stream;
-use crate::types::{DriverErrorKind, Error, MIB, Result};
+use crate::types::{DriverErrorKind, Error, MIB, Result, check_bounds};
 
 impl<B: Backend> Buffer<B> {
     /// Copies all of `source`, on another device of the same kind, to the start, on a stream of this buffer's device, behind
@@ -23,9 +23,7 @@ impl<B: Backend> Buffer<B> {
         stream: Stream<B>,
         source_stream: Stream<B>,
     ) -> Result<()> {
-        if source.len() > self.len() {
-            return Err(Error::OutOfBounds { offset: 0, len: source.len(), size: self.len() });
-        }
+        check_bounds(0, source.len(), self.len())?;
         self.record_use(stream)?;
         source.record_use(source_stream)?;
         let peers = self.accelerator().backend().peer_copies();
@@ -53,13 +51,12 @@ fn directly<B: Backend>(
         return Ok(());
     };
     let device = destination.device();
-    let driver = |result: DriverResult<()>| result.map_err(|source| Error::Driver { device, source });
-    driver(follow(peers, stream, source_stream))?;
+    device.driver_result(follow(peers, stream, source_stream))?;
     // SAFETY: Both ranges are whole buffers of `len` bytes and more, kept from reuse until their streams are done; that of
     // the source waits for the copy, or else the host does.
     let copied = unsafe { peers.copy_from(to, source_stream.backend(), from, len, stream.native()) };
-    driver(copied)?;
-    driver(follow(peers_of_source, source_stream, stream)).or_else(|error| {
+    device.driver_result(copied)?;
+    device.driver_result(follow(peers_of_source, source_stream, stream)).or_else(|error| {
         stream.synchronize()?;
         Err(error)
     })?;

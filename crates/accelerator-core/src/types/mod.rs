@@ -16,6 +16,7 @@ pub use device::{
     Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource, PciAddress, Uuid,
 };
 pub use driver_error::{DriverError, DriverErrorKind, Unavailable};
+pub(crate) use error::check_bounds;
 pub use error::{Error, Result};
 pub use host_stats::{DurationStat, HostStatistics};
 pub use oom::{HostOutOfMemory, OutOfMemory, OutOfMemoryCause};
