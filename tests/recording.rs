@@ -283,8 +283,7 @@ fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
     let mut segments: HashMap<u64, u64> = HashMap::new();
     let mut pages: BTreeSet<u64> = BTreeSet::new();
     for (place, entry) in entries.iter().enumerate() {
-        let HistoryEntry { action, address, size, .. } = entry;
-        let Trace(action) = action else { continue };
+        let HistoryEntry { action: Trace(action), address, size, .. } = entry else { continue };
         let what = format!("entry {place}: {entry:?}");
         let mut range = (*address..address + size).step_by(PAGE as usize);
         match action {
@@ -369,7 +368,7 @@ fn follows(history: &History) {
         let what = format!("entry {place} of {}: {entry:?}", history.entries.len());
         match entry.action {
             Trace(TraceAction::FreeCompleted) => {
-                assert!(there.insert(entry.address, true).is_none(), "{what}")
+                assert_eq!(there.insert(entry.address, true), None, "{what}")
             }
             Trace(TraceAction::FreeRequested) => {
                 assert_eq!(there.insert(entry.address, false), Some(true), "{what}");
