@@ -4,7 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -200,7 +200,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] where the length is no whole number of elements.
     pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, B, T>> {
-        element_count::<T>(self.len).map(|len| Slice { buffer: self, len, element: PhantomData })
+        element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
     }
 
     /// A typed view to read from and write to in a kernel.
@@ -208,7 +208,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] where the length is no whole number of elements.
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, B, T>> {
-        element_count::<T>(self.len).map(|len| SliceMut { buffer: self, len, element: PhantomData })
+        element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
     }
 
     /// A range to work on with `stream`, whose use of it is noted; `None`: no bytes.
@@ -275,56 +275,48 @@ pub fn element_count<T>(bytes: u64) -> Result<usize> {
 }
 
 /// A buffer seen as elements, to be read in a kernel.
-#[derive(Debug)]
-pub struct Slice<'a, B: Backend, T> {
-    buffer: &'a Buffer<B>,
-    len: usize,
-    element: PhantomData<T>,
-}
+pub type Slice<'a, B, T> = View<&'a Buffer<B>, T>;
 
 /// A buffer seen as elements, to be read and written in a kernel.
+pub type SliceMut<'a, B, T> = View<&'a mut Buffer<B>, T>;
+
+/// A buffer, borrowed, seen as elements: a [`Slice`] or a [`SliceMut`].
 #[derive(Debug)]
-pub struct SliceMut<'a, B: Backend, T> {
-    buffer: &'a mut Buffer<B>,
+pub struct View<R, T> {
+    buffer: R,
     len: usize,
     element: PhantomData<T>,
 }
 
-macro_rules! view {
-    ($view:ident) => {
-        impl<'a, B: Backend, T> $view<'a, B, T> {
-            /// The buffer.
-            pub fn buffer(&self) -> &Buffer<B> {
-                self.buffer
-            }
+impl<B: Backend, R: Deref<Target = Buffer<B>>, T> View<R, T> {
+    /// The buffer.
+    pub fn buffer(&self) -> &Buffer<B> {
+        &self.buffer
+    }
 
-            /// How many elements there are.
-            pub fn len(&self) -> usize {
-                self.len
-            }
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
 
-            /// Whether there are none.
-            pub fn is_empty(&self) -> bool {
-                self.len == 0
-            }
-        }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 
-        impl<B: Backend, T: AnyBitPattern + NoUninit> $view<'_, B, T> {
-            /// The elements, copied to the host.
-            ///
-            /// # Errors
-            /// As [`Buffer::read`].
-            pub fn to_vec(&self, stream: Stream<B>) -> Result<Vec<T>> {
-                let mut elements = vec![T::zeroed(); self.len];
-                self.buffer.read(0, bytemuck::cast_slice_mut(&mut elements), stream)?;
-                Ok(elements)
-            }
-        }
-    };
+    /// The elements, copied to the host.
+    ///
+    /// # Errors
+    /// As [`Buffer::read`].
+    pub fn to_vec(&self, stream: Stream<B>) -> Result<Vec<T>>
+    where
+        T: AnyBitPattern + NoUninit,
+    {
+        let mut elements = vec![T::zeroed(); self.len];
+        self.buffer.read(0, bytemuck::cast_slice_mut(&mut elements), stream)?;
+        Ok(elements)
+    }
 }
-
-view!(Slice);
-view!(SliceMut);
 
 impl<B: Backend, T: NoUninit> SliceMut<'_, B, T> {
     /// Copies `elements` to the start, and returns when they are there.

@@ -24,7 +24,7 @@ pub use alloc::{
     HistoryAction, HistoryContext, HistoryEntry, HookId, Policy, Recording, RoundupDivisions,
 };
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, PeerCopies, Place, StreamKind};
-pub use buffer::{Buffer, Slice, SliceMut, element_count};
+pub use buffer::{Buffer, Slice, SliceMut, View, element_count};
 pub use event::Event;
 pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
 pub use pinned::{CachingHostAllocator, PinnedBuffer};

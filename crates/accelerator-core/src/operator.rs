@@ -1,7 +1,6 @@
 //! Work that was submitted to devices, told to those who ask for it. PyTorch: `TorchDispatchMode`, at the level of a device.
 
 use std::cell::Cell;
-use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::Backend;
@@ -50,6 +49,7 @@ pub enum OperatorKind {
 
 /// An observer of operators: dropped, it observes no more. On another thread it may be running then.
 #[must_use = "dropped, it observes no more"]
+#[derive(Debug)]
 pub struct OperatorObserver(u64);
 
 type Observer = dyn Fn(&Operator) + Send + Sync;
@@ -121,11 +121,5 @@ impl OperatorKind {
 impl Drop for OperatorObserver {
     fn drop(&mut self) {
         OBSERVERS.remove(self.0);
-    }
-}
-
-impl fmt::Debug for OperatorObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OperatorObserver({})", self.0)
     }
 }

@@ -6,12 +6,12 @@ use super::DeviceAllocator;
 use crate::alloc::arena::{Alias, Arena};
 use crate::alloc::arenas::Parameters;
 use crate::alloc::blocks::{Block, BlockId, Blocks, Segment, State};
-use crate::alloc::history::History;
+use crate::alloc::history::{History, Subject};
 use crate::alloc::settings::{AllocatorConfig, Policy};
 use crate::alloc::source::Wanted;
 use crate::types::{
     BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
-    SegmentSnapshot, Snapshot, StreamId,
+    SegmentSnapshot, Snapshot, StreamId, TraceAction,
 };
 
 impl DeviceAllocator {
@@ -20,7 +20,8 @@ impl DeviceAllocator {
         let snapshot = self.snapshot_of(held.arenas());
         if let Some(recorder) = &mut held.statistics.recorder {
             let all = snapshot.segments.iter().chain(&snapshot.aliases);
-            recorder.looked(all.map(|segment| segment.active_size).sum());
+            let size = all.map(|segment| segment.active_size).sum();
+            recorder.trace(TraceAction::Snapshot, Subject { size, ..Subject::NONE }, None);
         }
         drop(held);
         self.arenas().drop_discarded();
@@ -85,7 +86,8 @@ impl DeviceAllocator {
         // As in PyTorch.
         if let Some(recorder) = self.arenas().statistics().recorder.as_mut().filter(|_| !is_rejected) {
             let device_free = report.free.unwrap_or_default();
-            recorder.out_of_memory(request.size, *stream, device_free, context.clone());
+            let subject = Subject { size: request.size, stream: *stream, ..Subject::NONE };
+            recorder.trace(TraceAction::OutOfMemory { device_free }, subject, context.clone());
         }
         self.hooks.observe(&report);
         Error::OutOfMemory(Box::new(report))

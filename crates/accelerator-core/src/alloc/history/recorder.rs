@@ -32,7 +32,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    const NONE: Self = Self { address: 0, size: 0, stream: StreamId::DEFAULT };
+    pub(crate) const NONE: Self = Self { address: 0, size: 0, stream: StreamId::DEFAULT };
 
     fn entry(self, action: HistoryAction, context: Option<HistoryContext>) -> HistoryEntry {
         let Self { address, size, stream } = self;
@@ -129,20 +129,10 @@ impl Recorder {
         self.trace(action, subject, context);
     }
 
-    /// A request failed, of so many bytes on this stream.
-    pub(crate) fn out_of_memory(
-        &mut self,
-        size: u64,
-        stream: StreamId,
-        device_free: u64,
-        context: Option<HistoryContext>,
-    ) {
-        self.trace(TraceAction::OutOfMemory { device_free }, Subject { address: 0, size, stream }, context);
-    }
-
-    /// Somebody looked while so many bytes were active.
-    pub(crate) fn looked(&mut self, size: u64) {
-        self.trace(TraceAction::Snapshot, Subject { size, ..Subject::NONE }, None);
+    /// What changes no context.
+    pub(crate) fn trace(&mut self, action: TraceAction, subject: Subject, context: Option<HistoryContext>) {
+        let context = self.of_entry(context, ContextsOf::Alloc);
+        self.push(subject.entry(HistoryAction::Trace(action), context));
     }
 
     /// What concerns neither a block nor a segment.
@@ -181,11 +171,6 @@ impl Recorder {
         }
         self.discarded.extend(context);
         None
-    }
-
-    fn trace(&mut self, action: TraceAction, subject: Subject, context: Option<HistoryContext>) {
-        let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(subject.entry(HistoryAction::Trace(action), context));
     }
 
     fn push(&mut self, entry: HistoryEntry) {

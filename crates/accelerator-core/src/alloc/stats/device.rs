@@ -146,9 +146,8 @@ impl DeviceStatistics {
 
     /// A charged driver allocation succeeded: its number in the order of creation.
     pub(crate) fn segment_made(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) -> u64 {
+        self.reserved(pool, size);
         self.totals.segment.update(pool, |stat| stat.increase(1));
-        self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
-        self.totals.num_device_alloc += 1;
         if config.is_oversize(size) {
             self.totals.oversize_segments.increase(1);
         }
@@ -161,11 +160,18 @@ impl DeviceStatistics {
         self.segments_made - 1
     }
 
+    pub(crate) fn segment_released(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) {
+        self.pages_unmapped(pool, size);
+        self.totals.segment.update(pool, |stat| stat.decrease(1));
+        if config.is_oversize(size) {
+            self.totals.oversize_segments.decrease(1);
+        }
+    }
+
     /// Pages were mapped. PyTorch counts neither these as segments nor them as oversize.
     pub(crate) fn pages_mapped(&mut self, pool: PoolKind, size: u64) {
         self.charged += size;
-        self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
-        self.totals.num_device_alloc += 1;
+        self.reserved(pool, size);
     }
 
     pub(crate) fn pages_unmapped(&mut self, pool: PoolKind, size: u64) {
@@ -174,13 +180,8 @@ impl DeviceStatistics {
         self.totals.num_device_free += 1;
     }
 
-    pub(crate) fn segment_released(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) {
-        self.refund(size);
-        self.totals.segment.update(pool, |stat| stat.decrease(1));
-        self.totals.reserved_bytes.update(pool, |stat| stat.decrease(size));
-        self.totals.num_device_free += 1;
-        if config.is_oversize(size) {
-            self.totals.oversize_segments.decrease(1);
-        }
+    fn reserved(&mut self, pool: PoolKind, size: u64) {
+        self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
+        self.totals.num_device_alloc += 1;
     }
 }
