@@ -8,7 +8,7 @@ use accelerator_tracker::history::{
     ContextsOf, HistoryOptions, Stacks, dump_snapshot, record_memory_history, set_memory_metadata, snapshot,
     stop_memory_history,
 };
-use accelerator_tracker::snapshot::{Action, BlockState, MemorySnapshot, Setting, TraceEntry};
+use accelerator_tracker::snapshot::{BlockState, MemorySnapshot, Setting, TraceAction, TraceEntry};
 use accelerator_tracker::tracker::scope;
 
 /// One test at a time: there is one device.
@@ -49,7 +49,7 @@ fn entries_and_blocks_tell_where_the_program_allocated() {
     let entries = &taken.device_traces[0];
     assert_eq!(
         entries.iter().map(|entry| entry.action).collect::<Vec<_>>(),
-        [Action::SegmentAlloc, Action::Alloc]
+        [TraceAction::SegmentAlloc, TraceAction::Alloc]
     );
     let block = taken.segments.iter().flat_map(|segment| &segment.blocks);
     let block = block.filter(|block| block.state == BlockState::Allocated).collect::<Vec<_>>();
@@ -67,7 +67,7 @@ fn entries_and_blocks_tell_where_the_program_allocated() {
     drop(buffer);
     let freed = trace();
     let completed = &freed[3];
-    assert_eq!((completed.action, completed.size), (Action::FreeCompleted, 4000));
+    assert_eq!((completed.action, completed.size), (TraceAction::FreeCompleted, 4000));
     assert!(completed.frames[0].name.contains("entries_and_blocks_tell"), "{completed:?}");
     assert!(completed.user_metadata.is_empty());
     assert!(freed.windows(2).all(|pair| 0 < pair[0].time_us && pair[0].time_us <= pair[1].time_us));
@@ -87,11 +87,11 @@ fn without_stacks_there_are_scopes_alone() {
     let told: Vec<_> = trace().iter().map(|entry| (entry.action, names(entry))).collect();
     let embed = || vec!["embed".to_owned()];
     let expected = [
-        (Action::SegmentAlloc, embed()),
-        (Action::Alloc, embed()),
-        (Action::Alloc, vec![]),
-        (Action::FreeRequested, embed()), // that of its allocation
-        (Action::FreeCompleted, embed()),
+        (TraceAction::SegmentAlloc, embed()),
+        (TraceAction::Alloc, embed()),
+        (TraceAction::Alloc, vec![]),
+        (TraceAction::FreeRequested, embed()), // that of its allocation
+        (TraceAction::FreeCompleted, embed()),
     ];
     assert_eq!(told, expected);
     drop(second);

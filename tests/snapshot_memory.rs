@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use accelerator_tracker::Limits;
-use accelerator_tracker::snapshot::{Action, SnapshotVisitor, Stop, TraceEntry, visit, visit_with};
+use accelerator_tracker::snapshot::{SnapshotVisitor, Stop, TraceAction, TraceEntry, visit, visit_with};
 use endless::Endless;
 
 const MIB: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl SnapshotVisitor for Tally {
 
     fn entry(&mut self, _: u32, entry: TraceEntry) -> Result<(), Stop> {
         self.entries += 1;
-        self.allocated += if entry.action == Action::Alloc { entry.size } else { 0 };
+        self.allocated += if entry.action == TraceAction::Alloc { entry.size } else { 0 };
         self.frames += entry.frames.len() as u64;
         Ok(())
     }

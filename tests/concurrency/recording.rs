@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use accelerator_conformance::Sim;
 use accelerator_core::{
     Accelerator, BlockState, CachingAllocator, ContextsOf, History, HistoryAction, Recording, Stream,
+    TraceAction,
 };
 use fastrand::Rng;
 
@@ -65,7 +66,7 @@ fn untold_allocations(first: &History, last: &History) -> usize {
         blocks.filter(|block| block.state == BlockState::Allocated).map(|block| block.address).collect()
     };
     assert_eq!(last.dropped, 0);
-    let told = last.entries.iter().filter(|entry| entry.action == HistoryAction::Alloc);
+    let told = last.entries.iter().filter(|entry| entry.action == HistoryAction::Trace(TraceAction::Alloc));
     let told: BTreeSet<u64> = told.map(|entry| entry.address).collect();
     let before = allocated(first);
     allocated(last).iter().filter(|block| !before.contains(block) && !told.contains(block)).count()

@@ -7,6 +7,7 @@ use accelerator_cli::trace::{Line, Op, Source};
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
     Accelerator, ContextsOf, Device, DeviceProperties, GIB, History, HistoryAction, HistoryEntry, Recording,
+    TraceAction,
 };
 use libtest_mimic::Failed;
 
@@ -57,22 +58,13 @@ pub(crate) fn lines(replayed: &Replayed) -> Vec<String> {
 fn line(entry: &HistoryEntry, numbers: &HashMap<u32, u32>) -> Option<String> {
     let HistoryEntry { action, address, size, stream, time: _, context: _ } = entry;
     let place = address.wrapping_sub(Sim::BASE);
-    let (name, place) = match action {
-        HistoryAction::Alloc => ("alloc", place),
-        HistoryAction::FreeRequested => ("free_requested", place),
-        HistoryAction::FreeCompleted => ("free_completed", place),
-        HistoryAction::SegmentAlloc => ("segment_alloc", place),
-        HistoryAction::SegmentFree => ("segment_free", place),
-        HistoryAction::SegmentMap => ("segment_map", place),
-        HistoryAction::SegmentUnmap => ("segment_unmap", place),
-        HistoryAction::Snapshot => ("snapshot", 0),
-        HistoryAction::OutOfMemory { device_free } => ("oom", *device_free),
-        HistoryAction::CacheEmptied
-        | HistoryAction::Refused
-        | HistoryAction::SettingsChanged(_)
-        | HistoryAction::MemoryFractionChanged(_) => return None,
+    let HistoryAction::Trace(action) = action else { return None };
+    let place = match action {
+        TraceAction::Snapshot => 0,
+        TraceAction::OutOfMemory { device_free } => *device_free,
+        _ => place,
     };
-    Some(format!("{name} {place:#x} {size} {}", numbers[&stream.get()]))
+    Some(format!("{} {place:#x} {size} {}", action.name(), numbers[&stream.get()]))
 }
 
 /// What is completed in one go comes in an order that PyTorch leaves to a hash table: it is sorted there as here, but for what

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use accelerator_cli::convert::Options;
 use accelerator_tracker::snapshot::{
-    Action, Block, BlockState, MemorySnapshot, PoolKind, Segment, Setting, TraceEntry,
+    Block, BlockState, MemorySnapshot, PoolKind, Segment, Setting, TraceAction, TraceEntry,
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -135,19 +135,22 @@ fn snapshot(text: &str) -> MemorySnapshot {
 
 fn entry(name: &str, place: u64, size: u64, stream: u64) -> TraceEntry {
     let action = match name {
-        "alloc" => Action::Alloc,
-        "free_requested" => Action::FreeRequested,
-        "free_completed" => Action::FreeCompleted,
-        "segment_alloc" => Action::SegmentAlloc,
-        "segment_free" => Action::SegmentFree,
-        "segment_map" => Action::SegmentMap,
-        "segment_unmap" => Action::SegmentUnmap,
-        "snapshot" => Action::Snapshot,
-        "oom" => Action::OutOfMemory { device_free: place },
+        "alloc" => TraceAction::Alloc,
+        "free_requested" => TraceAction::FreeRequested,
+        "free_completed" => TraceAction::FreeCompleted,
+        "segment_alloc" => TraceAction::SegmentAlloc,
+        "segment_free" => TraceAction::SegmentFree,
+        "segment_map" => TraceAction::SegmentMap,
+        "segment_unmap" => TraceAction::SegmentUnmap,
+        "snapshot" => TraceAction::Snapshot,
+        "oom" => TraceAction::OutOfMemory { device_free: place },
         _ => panic!("{name}"),
     };
-    let address =
-        if matches!(action, Action::OutOfMemory { .. } | Action::Snapshot) { 0 } else { BASE + place };
+    let address = if matches!(action, TraceAction::OutOfMemory { .. } | TraceAction::Snapshot) {
+        0
+    } else {
+        BASE + place
+    };
     TraceEntry {
         action,
         address,

@@ -2,7 +2,7 @@
 
 use accelerator_cli::convert::Options;
 use accelerator_core::Snapshot;
-use accelerator_tracker::snapshot::{Action, BlockState, MemorySnapshot};
+use accelerator_tracker::snapshot::{BlockState, MemorySnapshot, TraceAction};
 use libtest_mimic::{Failed, Trial};
 
 use crate::lines::{calls, canonical, layout, same, segments, trace_of, without_stale};
@@ -129,7 +129,7 @@ fn stitched() -> Result<(), Failed> {
     assert_eq!((bytes(BlockState::Aliased), bytes(BlockState::Allocated)), (80 << 20, 60 << 20));
     let last =
         |action| told.device_traces[0].iter().rfind(|entry| entry.action == action && entry.size == 80 << 20);
-    assert_eq!(last(Action::Alloc).map(|entry| entry.address), Some(aliases[0].address));
+    assert_eq!(last(TraceAction::Alloc).map(|entry| entry.address), Some(aliases[0].address));
     assert!(through_a_file(&told)? == told, "another snapshot was read than was written");
     let again = ours::replay(trace_of(&told, &Options::default())?, usize::MAX)?;
     same(&canonical(&ours::lines(&original)), &canonical(&ours::lines(&again)))?;

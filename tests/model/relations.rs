@@ -9,12 +9,12 @@ pub(crate) fn pools(stat: PoolStat) -> [(&'static str, Stat); 3] {
 
 pub(crate) fn check_relations(statistics: &Statistics) {
     for (name, stat) in statistics.pool_stats() {
-        let PoolStat { all, small_pool, large_pool } = *stat;
+        let PoolStat { all, small_pool, large_pool } = stat;
         for metric in [|stat: Stat| stat.current, |stat: Stat| stat.allocated, |stat: Stat| stat.freed] {
             let sum = metric(small_pool) + metric(large_pool);
             assert_eq!(sum, metric(all), "small and large are not all: {name}");
         }
-        for (pool, Stat { current, peak, .. }) in pools(*stat) {
+        for (pool, Stat { current, peak, .. }) in pools(stat) {
             assert!(current >= 0, "{name}.{pool}.current is negative");
             assert!(current <= peak, "{name}.{pool}: the peak is below the current value");
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use accelerator_tracker::snapshot::{
-    Action, Block, BlockState, Frame, MemorySnapshot, Segment, Setting, TraceEntry,
+    Block, BlockState, Frame, MemorySnapshot, Segment, Setting, TraceAction, TraceEntry,
 };
 
 pub(crate) fn memory(snapshot: &MemorySnapshot) -> String {
@@ -162,7 +162,7 @@ fn history(segments: &[Segment], entries: &[TraceEntry]) -> String {
         };
         total = number;
         match entry.action {
-            Action::Alloc => {
+            TraceAction::Alloc => {
                 let name = name();
                 let made =
                     made.iter().map(|(start, size, name): &(u64, u64, String)| (*start, *size, name.clone()));
@@ -176,26 +176,26 @@ fn history(segments: &[Segment], entries: &[TraceEntry]) -> String {
                 blocks.push((address, name));
                 total += size as i64;
             }
-            Action::FreeRequested => writeln!(out, "del {} # {}", known(&blocks), bytes(size)).unwrap(),
-            Action::FreeCompleted => {
+            TraceAction::FreeRequested => writeln!(out, "del {} # {}", known(&blocks), bytes(size)).unwrap(),
+            TraceAction::FreeCompleted => {
                 writeln!(out, "# free completed for {} {}", known(&blocks), bytes(size)).unwrap();
                 total -= size as i64;
             }
-            Action::SegmentAlloc => {
+            TraceAction::SegmentAlloc => {
                 let name = name();
                 writeln!(out, "{name} = cudaMalloc({address}, {})", bytes(size)).unwrap();
                 made.push((address, size, name));
             }
-            Action::SegmentFree => {
+            TraceAction::SegmentFree => {
                 let made = made.iter().rev().find(|(start, ..)| *start == address);
                 let name = made.map_or(address.to_string(), |(.., name)| name.clone());
                 writeln!(out, "cudaFree({name}) # {}", bytes(size)).unwrap();
             }
-            Action::OutOfMemory { device_free } => {
+            TraceAction::OutOfMemory { device_free } => {
                 let (size, free) = (bytes(size), bytes(device_free));
                 writeln!(out, "raise OutOfMemoryError # {size} requested, {free} free in CUDA").unwrap();
             }
-            Action::Other => {
+            TraceAction::Other => {
                 assert_eq!(entry.other[0].1, Setting::Text("annotate".into()));
                 writeln!(out, "# annotate {}: {}", known(&blocks), entry.user_metadata).unwrap();
             }

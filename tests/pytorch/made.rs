@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelerator_tracker::snapshot::{
-    Action, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind, Segment,
-    Setting, TraceEntry,
+    Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind, Segment,
+    Setting, TraceAction, TraceEntry,
 };
 
 const BASE: u64 = 0x7000_0000_0000;
@@ -30,24 +30,24 @@ pub(crate) fn snapshot() -> MemorySnapshot {
     let other = [block(24 << 20, 24 << 20, BlockState::Allocated, &Frames::from([]))];
     let at = BASE + (1 << 30);
     let entries = vec![
-        entry(Action::SegmentAlloc, at, 64 << 20, &frames),
-        entry(Action::Alloc, at, 30 << 20, &frames),
-        entry(Action::Alloc, at + (30 << 20), 1000, &frames),
-        entry(Action::FreeRequested, at + (30 << 20), 1000, &frames),
-        entry(Action::Alloc, BASE + 100, 5, &frames),
-        entry(Action::Alloc, 4096, 7, &frames),
+        entry(TraceAction::SegmentAlloc, at, 64 << 20, &frames),
+        entry(TraceAction::Alloc, at, 30 << 20, &frames),
+        entry(TraceAction::Alloc, at + (30 << 20), 1000, &frames),
+        entry(TraceAction::FreeRequested, at + (30 << 20), 1000, &frames),
+        entry(TraceAction::Alloc, BASE + 100, 5, &frames),
+        entry(TraceAction::Alloc, 4096, 7, &frames),
         TraceEntry {
             other: vec![("action".into(), Setting::Text("annotate".into()))],
             user_metadata: "step \"2\"".into(),
-            ..entry(Action::Other, at, 0, &frames)
+            ..entry(TraceAction::Other, at, 0, &frames)
         },
-        entry(Action::SegmentFree, 123, 2 << 20, &Frames::from([])),
-        entry(Action::SegmentFree, at, 64 << 20, &Frames::from([])),
-        entry(Action::OutOfMemory { device_free: 3 << 30 }, 0, 80 << 30, &frames),
-        entry(Action::FreeCompleted, 99, 1, &frames),
+        entry(TraceAction::SegmentFree, 123, 2 << 20, &Frames::from([])),
+        entry(TraceAction::SegmentFree, at, 64 << 20, &Frames::from([])),
+        entry(TraceAction::OutOfMemory { device_free: 3 << 30 }, 0, 80 << 30, &frames),
+        entry(TraceAction::FreeCompleted, 99, 1, &frames),
     ];
     // More than there are letters.
-    let many = (0..60).map(|index| entry(Action::Alloc, at + 512 * index, 512, &frames)).collect();
+    let many = (0..60).map(|index| entry(TraceAction::Alloc, at + 512 * index, 512, &frames)).collect();
     MemorySnapshot {
         segments: vec![
             segment(BASE, 0, PoolKind::Small, small.into()),
@@ -101,7 +101,7 @@ fn segment(address: u64, stream: u64, segment_type: PoolKind, mut blocks: Vec<Bl
     }
 }
 
-fn entry(action: Action, address: u64, size: u64, frames: &Frames) -> TraceEntry {
+fn entry(action: TraceAction, address: u64, size: u64, frames: &Frames) -> TraceEntry {
     TraceEntry {
         action,
         address,

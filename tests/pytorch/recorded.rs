@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{Accelerator, Allocation, AllocatorConfig, MIB, Result, Stream};
 use accelerator_tracker::history::{HistoryOptions, set_memory_metadata};
-use accelerator_tracker::snapshot::{Action, BlockState, MemorySnapshot};
+use accelerator_tracker::snapshot::{BlockState, MemorySnapshot, TraceAction};
 use accelerator_tracker::tracker::scope;
 
 type Device = &'static Accelerator<Sim>;
@@ -49,11 +49,11 @@ fn allocate(device: Device, bytes: u64, stream: Stream<Sim>) -> Result<Allocatio
 /// What PyTorch is to read is there.
 fn has_everything(snapshot: &MemorySnapshot) {
     let [entries] = &snapshot.device_traces[..] else { panic!("one device") };
-    let count = |wanted: fn(Action) -> bool| entries.iter().filter(|entry| wanted(entry.action)).count();
-    assert_eq!(count(|action| action == Action::Alloc), 4);
-    assert_eq!(count(|action| action == Action::FreeRequested), 3);
-    assert_eq!(count(|action| action == Action::FreeCompleted), 2);
-    assert_eq!(count(|action| matches!(action, Action::OutOfMemory { .. })), 1);
+    let count = |wanted: fn(TraceAction) -> bool| entries.iter().filter(|entry| wanted(entry.action)).count();
+    assert_eq!(count(|action| action == TraceAction::Alloc), 4);
+    assert_eq!(count(|action| action == TraceAction::FreeRequested), 3);
+    assert_eq!(count(|action| action == TraceAction::FreeCompleted), 2);
+    assert_eq!(count(|action| matches!(action, TraceAction::OutOfMemory { .. })), 1);
     let mut frames = entries.iter().flat_map(|entry| entry.frames.iter());
     assert!(frames.clone().any(|frame| frame.name.ends_with("recorded::allocate") && frame.line > 0));
     assert!(frames.any(|frame| (&*frame.name, &*frame.filename) == ("loss", "scope")));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use accelerator_tracker::Limits;
 use accelerator_tracker::snapshot::{
-    Action, Annotation, BlockState, Collector, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor,
-    Stop, TraceEntry, visit,
+    Annotation, BlockState, Collector, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor, Stop,
+    TraceAction, TraceEntry, visit,
 };
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -143,9 +143,9 @@ fn defaults() -> Result<(), Failed> {
     assert!(segment.frames.is_empty() && segment.blocks[0].frames.is_empty());
     assert_eq!(snapshot.device_traces[0], []);
     let [entry, oom] = &*snapshot.device_traces[1] else { return Err("two entries".into()) };
-    assert_eq!((entry.action, entry.address, entry.size, entry.time_us), (Action::Alloc, 4096, 500, 0));
+    assert_eq!((entry.action, entry.address, entry.size, entry.time_us), (TraceAction::Alloc, 4096, 500, 0));
     assert_eq!((&*entry.user_metadata, &*entry.compile_context), ("", "N/A"));
-    assert_eq!((oom.action, oom.address, oom.size), (Action::OutOfMemory { device_free: 9 }, 0, 7));
+    assert_eq!((oom.action, oom.address, oom.size), (TraceAction::OutOfMemory { device_free: 9 }, 0, 7));
     Ok(())
 }
 
@@ -205,7 +205,7 @@ fn unknown() -> Result<(), Failed> {
         ("flag".into(), Setting::Flag(true)),
         ("text".into(), Setting::Text("new".into())),
     ];
-    assert_eq!((first.action, &first.other), (Action::Other, &other));
+    assert_eq!((first.action, &first.other), (TraceAction::Other, &other));
     assert_eq!(first, second);
     let expected = [
         ("max_split_size".to_owned(), Setting::Integer(-1)),

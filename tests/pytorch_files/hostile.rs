@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use accelerator_tracker::snapshot::{Action, Setting};
+use accelerator_tracker::snapshot::{Setting, TraceAction};
 use accelerator_tracker::tracker::TrackerStats;
 use libtest_mimic::{Failed, Trial};
 
@@ -95,7 +95,7 @@ fn long_names() -> Result<(), Failed> {
     let before = operations("}('segments']'device_traces'](](");
     let snapshot = read(&pickle(&[&megabyte(), b"0", &before, &entries, b"eeu"]))?;
     let history = &snapshot.device_traces[0];
-    assert_eq!((history.len(), history[0].action, history[0].other.len()), (10_000, Action::Other, 0));
+    assert_eq!((history.len(), history[0].action, history[0].other.len()), (10_000, TraceAction::Other, 0));
     // A shorter one stays, and is the same text in all.
     let entries = operations("}('action''newer'q1u}('action'h1u");
     let snapshot = read(&pickle(&[&before, &entries, b"eeu"]))?;

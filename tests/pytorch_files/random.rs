@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelerator_tracker::snapshot::{
-    Action, Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind,
-    PoolKind, Segment, Setting, TraceEntry,
+    Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind,
+    Segment, Setting, TraceAction, TraceEntry,
 };
 use libtest_mimic::{Failed, Trial};
 use proptest::collection::vec;
@@ -89,16 +89,16 @@ fn segment() -> impl Strategy<Value = Segment> {
 
 fn entry() -> impl Strategy<Value = TraceEntry> {
     let action = prop_oneof![
-        Just(Action::Alloc),
-        Just(Action::FreeRequested),
-        Just(Action::FreeCompleted),
-        Just(Action::SegmentAlloc),
-        Just(Action::SegmentFree),
-        Just(Action::SegmentMap),
-        Just(Action::SegmentUnmap),
-        Just(Action::Snapshot),
-        size().prop_map(|device_free| Action::OutOfMemory { device_free }),
-        Just(Action::Other),
+        Just(TraceAction::Alloc),
+        Just(TraceAction::FreeRequested),
+        Just(TraceAction::FreeCompleted),
+        Just(TraceAction::SegmentAlloc),
+        Just(TraceAction::SegmentFree),
+        Just(TraceAction::SegmentMap),
+        Just(TraceAction::SegmentUnmap),
+        Just(TraceAction::Snapshot),
+        size().prop_map(|device_free| TraceAction::OutOfMemory { device_free }),
+        Just(TraceAction::Other),
     ];
     let numbers = (size(), size(), size(), any::<i64>(), (size(), size()));
     (action, numbers, frames(), text(), text(), setting()).prop_map(
@@ -115,7 +115,7 @@ fn entry() -> impl Strategy<Value = TraceEntry> {
             let other = [(Arc::from("unheard_of"), other)].into_iter().filter(|_| plain);
             TraceEntry {
                 action,
-                address: if matches!(action, Action::OutOfMemory { .. }) { 0 } else { address },
+                address: if matches!(action, TraceAction::OutOfMemory { .. }) { 0 } else { address },
                 size,
                 stream,
                 time_us,
@@ -123,7 +123,7 @@ fn entry() -> impl Strategy<Value = TraceEntry> {
                 pool_id,
                 user_metadata,
                 compile_context,
-                other: [word].into_iter().filter(|_| action == Action::Other).chain(other).collect(),
+                other: [word].into_iter().filter(|_| action == TraceAction::Other).chain(other).collect(),
             }
         },
     )

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use accelerator_tracker::snapshot::{Action, MemorySnapshot, Setting};
+use accelerator_tracker::snapshot::{MemorySnapshot, Setting, TraceAction};
 use libtest_mimic::{Completion, Failed, Trial};
 
 use crate::python::{run, with_python};
@@ -42,10 +42,10 @@ fn sums() -> Result<(), Failed> {
     assert_eq!(snapshot.device_traces.len(), 1);
     let count = |action| snapshot.device_traces[0].iter().filter(|entry| entry.action == action).count();
     // Counted by Python.
-    assert_eq!(count(Action::Alloc), 1077);
-    assert_eq!(count(Action::FreeRequested), 924);
-    assert_eq!(count(Action::FreeCompleted), 924);
-    assert_eq!(count(Action::SegmentAlloc), 37);
+    assert_eq!(count(TraceAction::Alloc), 1077);
+    assert_eq!(count(TraceAction::FreeRequested), 924);
+    assert_eq!(count(TraceAction::FreeCompleted), 924);
+    assert_eq!(count(TraceAction::SegmentAlloc), 37);
     assert_eq!(snapshot.settings.len(), 11);
     assert_eq!(snapshot.settings[1], ("max_split_size".to_owned(), Setting::Integer(-1)));
     assert_eq!((snapshot.annotations.len(), &*snapshot.annotations[0].stage), (12, "START"));

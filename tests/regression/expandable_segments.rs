@@ -7,6 +7,7 @@ use std::thread;
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, GIB, HistoryAction, MIB, Recording,
+    TraceAction,
 };
 use accelerator_host::{Host, launch};
 use tracing::span::{Attributes, Id, Record};
@@ -93,8 +94,8 @@ fn the_history_tells_that_pages_stayed() {
     assert!(device.allocator().empty_cache().is_err());
     let entries = device.allocator().history().entries;
     let mapped = entries.iter().fold(0, |mapped, entry| match entry.action {
-        HistoryAction::SegmentMap => mapped + entry.size,
-        HistoryAction::SegmentUnmap => mapped - entry.size,
+        HistoryAction::Trace(TraceAction::SegmentMap) => mapped + entry.size,
+        HistoryAction::Trace(TraceAction::SegmentUnmap) => mapped - entry.size,
         _ => mapped,
     });
     assert_eq!(mapped, device.backend().used());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
-use crate::backend::{Backend, DriverResult, EventFlags, StreamKind};
+use crate::backend::{Backend, EventFlags, StreamKind};
 use crate::buffer::Buffer;
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
@@ -22,6 +22,7 @@ pub struct Accelerator<B: Backend> {
     instance: Instance,
     backend: &'static B,
     streams: &'static Streams<B>,
+    default_stream: Stream<B>,
     allocator: CachingAllocator<B>,
     host_allocator: &'static CachingHostAllocator<B>,
 }
@@ -50,7 +51,7 @@ impl<B: Backend> Accelerator<B> {
         }
         let config = AllocatorConfig::from_environment()?;
         let device = Device { kind, index: ordinal };
-        let backend = B::open(ordinal).map_err(|source| Error::Driver { device, source })?;
+        let backend = device.driver_result(B::open(ordinal))?;
         let accelerator = Self::new(backend, ordinal, config)?;
         opened.insert(key, accelerator);
         Ok(accelerator)
@@ -68,15 +69,22 @@ impl<B: Backend> Accelerator<B> {
     /// [`Error::Driver`] where the default stream cannot be made.
     pub fn new(backend: B, ordinal: u32, config: AllocatorConfig) -> Result<&'static Self> {
         let device = Device { kind: backend.kind(), index: ordinal };
-        let default =
-            backend.stream(StreamKind::Default).map_err(|source| Error::Driver { device, source })?;
+        let default = device.driver_result(backend.stream(StreamKind::Default))?;
         let instance = Instance::new(device);
         let backend: &'static B = Box::leak(Box::new(backend));
-        let streams: &'static Streams<B> = Box::leak(Box::new(Streams::new(instance, backend, default)));
+        let streams: &'static Streams<B> = Box::leak(Box::new(Streams::new(instance, backend)));
+        let default_stream = streams.adopt(default);
         let allocator = CachingAllocator::new(instance, backend, streams, config);
         let host_allocator = CachingHostAllocator::new(instance, backend, streams, allocator.host_settings());
         let host_allocator = Box::leak(Box::new(host_allocator));
-        Ok(Box::leak(Box::new(Self { instance, backend, streams, allocator, host_allocator })))
+        Ok(Box::leak(Box::new(Self {
+            instance,
+            backend,
+            streams,
+            default_stream,
+            allocator,
+            host_allocator,
+        })))
     }
 
     /// Its kind and number.
@@ -113,15 +121,12 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn memory_info(&self) -> Result<MemoryInfo> {
-        self.driver(self.backend.memory_info())
+        self.device().driver_result(self.backend.memory_info())
     }
 
     /// The default stream.
     pub fn default_stream(&self) -> Stream<B> {
-        match self.streams.get(StreamId::DEFAULT) {
-            Some(stream) => stream,
-            None => unreachable!("the default stream is made with the device"),
-        }
+        self.default_stream
     }
 
     /// The next stream of the pool of this priority: 32 are made, then handed out again in turn. A priority outside
@@ -130,7 +135,7 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn stream(&self, priority: i32) -> Result<Stream<B>> {
-        Ok(self.made(self.streams.next_of_pool(priority)?))
+        self.streams.next_of_pool(priority)
     }
 
     /// A stream of its own, outside the pools. It lives as long as the device, so make few.
@@ -138,7 +143,7 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn dedicated_stream(&self, priority: i32) -> Result<Stream<B>> {
-        Ok(self.made(self.streams.create(priority)?))
+        self.streams.create(priority)
     }
 
     /// A stream that another library made, for work of ours. It counts as one of priority 0, and stays as long as the
@@ -149,7 +154,7 @@ impl<B: Backend> Accelerator<B> {
     ///   says of streams.
     #[allow(unsafe_code)] // the promise is the caller's
     pub unsafe fn external_stream(&self, native: B::Stream) -> Stream<B> {
-        self.made(self.streams.adopt(native))
+        self.streams.adopt(native)
     }
 
     /// The stream with this number, if it was made.
@@ -190,14 +195,6 @@ impl<B: Backend> Accelerator<B> {
             result = result.and(stream.synchronize());
         }
         result
-    }
-
-    fn made(&self, id: StreamId) -> Stream<B> {
-        self.streams.get(id).unwrap_or_else(|| self.default_stream())
-    }
-
-    fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.device(), source })
     }
 }
 

@@ -4,18 +4,18 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::accelerator::Accelerator;
 use crate::alloc::Allocation;
-use crate::backend::{Backend, DevicePtr, Place};
+use crate::backend::{Backend, DevicePtr, DriverResult, Place};
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
-use crate::types::{Device, Error, Result};
+use crate::types::{Device, Error, Result, check_bounds};
 
 /// Memory of a device, freed on drop to the stream that it was allocated on.
 ///
@@ -102,9 +102,7 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: `part` gives a range inside the allocation, which `self` borrows mutably and keeps from reuse until
         // this stream is done with it.
         let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
-        self.driver(filled)?;
-        report_operator(|| Operator::on(stream, OperatorKind::Fill, len.get()));
-        Ok(())
+        self.submitted(filled, OperatorKind::Fill, len, stream)
     }
 
     /// Copies `bytes` to `offset`, and returns when they are there.
@@ -114,9 +112,8 @@ impl<B: Backend> Buffer<B> {
     pub fn write(&mut self, offset: u64, bytes: &[u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let source = Place::Host(NonNull::from(bytes).cast());
-        self.copy_and_wait(Place::Device(ptr), source, len, stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToDevice, len.get()));
-        Ok(())
+        let copied = self.copy_and_wait(Place::Device(ptr), source, len, stream);
+        self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
     }
 
     /// Copies from `offset` into `bytes`, and returns when they are there.
@@ -126,9 +123,8 @@ impl<B: Backend> Buffer<B> {
     pub fn read(&self, offset: u64, bytes: &mut [u8], stream: Stream<B>) -> Result<()> {
         let Some((ptr, len)) = self.part(offset, bytes.len() as u64, stream)? else { return Ok(()) };
         let destination = Place::Host(NonNull::from(bytes).cast());
-        self.copy_and_wait(destination, Place::Device(ptr), len, stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToHost, len.get()));
-        Ok(())
+        let copied = self.copy_and_wait(destination, Place::Device(ptr), len, stream);
+        self.submitted(copied, OperatorKind::CopyToHost, len, stream)
     }
 
     /// Copies all of `source` to its start, asynchronously on `stream`; from another device of the same kind as
@@ -146,9 +142,7 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: Both ranges lie inside their allocations, which are two, since one is borrowed mutably; both are
         // kept from reuse until this stream is done with them.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyWithin, len.get()));
-        Ok(())
+        self.submitted(copied, OperatorKind::CopyWithin, len, stream)
     }
 
     /// Copies a range of pinned host memory to `offset`, asynchronously on `stream`. The source may be dropped at once.
@@ -172,10 +166,8 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `reading` records
         // is complete, and until then the host does not write to it, and copies into it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        source.reading(stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToDevice, len.get()));
-        Ok(())
+        let copied = copied.and_then(|()| source.reading(stream));
+        self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
     }
 
     /// Copies a range to `offset` in pinned host memory, asynchronously on `stream`:
@@ -199,10 +191,8 @@ impl<B: Backend> Buffer<B> {
         // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `writing` records
         // is complete, and until then the host does not touch it, and other copies of it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        destination.writing(stream)?;
-        report_operator(|| Operator::on(stream, OperatorKind::CopyToHost, len.get()));
-        Ok(())
+        let copied = copied.and_then(|()| destination.writing(stream));
+        self.submitted(copied, OperatorKind::CopyToHost, len, stream)
     }
 
     /// A typed view to read from in a kernel.
@@ -210,7 +200,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] where the length is no whole number of elements.
     pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, B, T>> {
-        element_count::<T>(self.len).map(|len| Slice { buffer: self, len, element: PhantomData })
+        element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
     }
 
     /// A typed view to read from and write to in a kernel.
@@ -218,14 +208,12 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::ElementSize`] where the length is no whole number of elements.
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, B, T>> {
-        element_count::<T>(self.len).map(|len| SliceMut { buffer: self, len, element: PhantomData })
+        element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
     }
 
     /// A range to work on with `stream`, whose use of it is noted; `None`: no bytes.
     fn part(&self, offset: u64, len: u64, stream: Stream<B>) -> Result<Option<(B::Ptr, NonZeroU64)>> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(Error::OutOfBounds { offset, len, size: self.len });
-        }
+        check_bounds(offset, len, self.len)?;
         self.record_use(stream)?;
         Ok(self.ptr().zip(NonZeroU64::new(len)).map(|(ptr, len)| (ptr.offset(offset), len)))
     }
@@ -236,18 +224,26 @@ impl<B: Backend> Buffer<B> {
         from: Place<B::Ptr>,
         len: NonZeroU64,
         stream: Stream<B>,
-    ) -> Result<()> {
+    ) -> DriverResult<()> {
         let backend = self.accelerator.backend();
         // SAFETY: The device's end is inside the allocation, the host's is a slice of `len` bytes that the caller
         // borrows until this returns. That is after `synchronize`, and then, also if it failed, nothing that was
         // submitted before touches host memory any more.
         let copied = unsafe { backend.copy(to, from, len, stream.native()) };
-        self.driver(copied)?;
-        self.driver(backend.synchronize(stream.native()))
+        copied.and_then(|()| backend.synchronize(stream.native()))
     }
 
-    fn driver<T>(&self, result: crate::DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.device(), source })
+    /// Tells the observers of work that was submitted, unless it was not.
+    fn submitted(
+        &self,
+        result: DriverResult<()>,
+        kind: OperatorKind,
+        len: NonZeroU64,
+        stream: Stream<B>,
+    ) -> Result<()> {
+        self.device().driver_result(result)?;
+        report_operator(|| Operator::on(stream, kind, len.get()));
+        Ok(())
     }
 }
 
@@ -279,56 +275,48 @@ pub fn element_count<T>(bytes: u64) -> Result<usize> {
 }
 
 /// A buffer seen as elements, to be read in a kernel.
-#[derive(Debug)]
-pub struct Slice<'a, B: Backend, T> {
-    buffer: &'a Buffer<B>,
-    len: usize,
-    element: PhantomData<T>,
-}
+pub type Slice<'a, B, T> = View<&'a Buffer<B>, T>;
 
 /// A buffer seen as elements, to be read and written in a kernel.
+pub type SliceMut<'a, B, T> = View<&'a mut Buffer<B>, T>;
+
+/// A buffer, borrowed, seen as elements: a [`Slice`] or a [`SliceMut`].
 #[derive(Debug)]
-pub struct SliceMut<'a, B: Backend, T> {
-    buffer: &'a mut Buffer<B>,
+pub struct View<R, T> {
+    buffer: R,
     len: usize,
     element: PhantomData<T>,
 }
 
-macro_rules! view {
-    ($view:ident) => {
-        impl<'a, B: Backend, T> $view<'a, B, T> {
-            /// The buffer.
-            pub fn buffer(&self) -> &Buffer<B> {
-                self.buffer
-            }
+impl<B: Backend, R: Deref<Target = Buffer<B>>, T> View<R, T> {
+    /// The buffer.
+    pub fn buffer(&self) -> &Buffer<B> {
+        &self.buffer
+    }
 
-            /// How many elements there are.
-            pub fn len(&self) -> usize {
-                self.len
-            }
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
 
-            /// Whether there are none.
-            pub fn is_empty(&self) -> bool {
-                self.len == 0
-            }
-        }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
 
-        impl<B: Backend, T: AnyBitPattern + NoUninit> $view<'_, B, T> {
-            /// The elements, copied to the host.
-            ///
-            /// # Errors
-            /// As [`Buffer::read`].
-            pub fn to_vec(&self, stream: Stream<B>) -> Result<Vec<T>> {
-                let mut elements = vec![T::zeroed(); self.len];
-                self.buffer.read(0, bytemuck::cast_slice_mut(&mut elements), stream)?;
-                Ok(elements)
-            }
-        }
-    };
+    /// The elements, copied to the host.
+    ///
+    /// # Errors
+    /// As [`Buffer::read`].
+    pub fn to_vec(&self, stream: Stream<B>) -> Result<Vec<T>>
+    where
+        T: AnyBitPattern + NoUninit,
+    {
+        let mut elements = vec![T::zeroed(); self.len];
+        self.buffer.read(0, bytemuck::cast_slice_mut(&mut elements), stream)?;
+        Ok(elements)
+    }
 }
-
-view!(Slice);
-view!(SliceMut);
 
 impl<B: Backend, T: NoUninit> SliceMut<'_, B, T> {
     /// Copies `elements` to the start, and returns when they are there.

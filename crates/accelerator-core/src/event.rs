@@ -1,7 +1,6 @@
 //! Events, and the pool that the allocator takes its own from.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::backend::{Backend, DriverResult, EventFlags};
@@ -54,10 +53,8 @@ impl<B: Backend> Event<B> {
     /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
     pub fn wait(&self, stream: Stream<B>) -> Result<()> {
         stream.check(self.owner)?;
-        match self.native.get() {
-            Some(native) => self.driver(self.backend.wait(stream.native(), native)),
-            None => Ok(()),
-        }
+        let wait = |native| self.driver(self.backend.wait(stream.native(), native));
+        self.native.get().map_or(Ok(()), wait)
     }
 
     /// Whether it has been reached; one never recorded has. PyTorch: `torch.Event.query`.
@@ -65,10 +62,7 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// What the driver says.
     pub fn is_complete(&self) -> Result<bool> {
-        match self.native.get() {
-            Some(native) => self.driver(self.backend.is_complete(native)),
-            None => Ok(true),
-        }
+        self.native.get().map_or(Ok(true), |native| self.driver(self.backend.is_complete(native)))
     }
 
     /// Waits on the host until it has been reached. PyTorch: `torch.Event.synchronize`.
@@ -76,10 +70,7 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// What the driver says.
     pub fn synchronize(&self) -> Result<()> {
-        match self.native.get() {
-            Some(native) => self.driver(self.backend.wait_host(native)),
-            None => Ok(()),
-        }
+        self.native.get().map_or(Ok(()), |native| self.driver(self.backend.wait_host(native)))
     }
 
     /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
@@ -115,7 +106,7 @@ impl<B: Backend> Event<B> {
     }
 
     fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.device(), source })
+        self.device().driver_result(result)
     }
 }
 
@@ -134,13 +125,12 @@ pub(crate) struct EventNumber(u32);
 pub(crate) struct EventPool<B: Backend> {
     backend: &'static B,
     events: Table<B::Event>,
-    made: AtomicU32,
     idle: OwnedLock<Vec<EventNumber>>,
 }
 
 impl<B: Backend> EventPool<B> {
     pub(crate) fn new(backend: &'static B) -> Self {
-        Self { backend, events: Table::new(), made: AtomicU32::new(0), idle: OwnedLock::default() }
+        Self { backend, events: Table::new(), idle: OwnedLock::default() }
     }
 
     /// The driver's event.
@@ -164,24 +154,15 @@ impl<B: Backend> EventPool<B> {
         event: Option<EventNumber>,
         stream: Stream<B>,
     ) -> DriverResult<EventNumber> {
-        let event = match event {
-            Some(event) => event,
-            None => self.make()?,
-        };
-        match self.backend.record(self.native(event), stream.native()) {
-            Ok(()) => Ok(event),
-            Err(error) => {
-                self.put_back(event);
-                Err(error)
-            }
-        }
+        let event = event.map_or_else(|| self.make(), Ok)?;
+        let recorded = self.backend.record(self.native(event), stream.native());
+        recorded.inspect_err(|_| self.put_back(event)).map(|()| event)
     }
 
     #[cold]
     fn make(&self) -> DriverResult<EventNumber> {
         let event = self.backend.event(EventFlags::default())?;
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
-        self.events.get_or_init(number, || event);
+        let (number, _) = self.events.push(|_| event);
         Ok(EventNumber(number))
     }
 

@@ -24,7 +24,7 @@ pub use alloc::{
     HistoryAction, HistoryContext, HistoryEntry, HookId, Policy, Recording, RoundupDivisions,
 };
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, PeerCopies, Place, StreamKind};
-pub use buffer::{Buffer, Slice, SliceMut, element_count};
+pub use buffer::{Buffer, Slice, SliceMut, View, element_count};
 pub use event::Event;
 pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
 pub use pinned::{CachingHostAllocator, PinnedBuffer};
@@ -34,7 +34,7 @@ pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError,
     DriverErrorKind, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,
     MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result, SegmentSnapshot,
-    Snapshot, Stat, Statistics, StreamId, Unavailable, Uuid, grouped, parse_bytes, printable, read_capacity,
-    read_variable,
+    Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, grouped, parse_bytes, printable,
+    read_capacity, read_variable,
 };
 pub use virtual_memory::{Pages, VirtualMemory};

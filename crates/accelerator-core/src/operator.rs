@@ -1,13 +1,11 @@
 //! Work that was submitted to devices, told to those who ask for it. PyTorch: `TorchDispatchMode`, at the level of a device.
 
 use std::cell::Cell;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::stream::Stream;
-use crate::sync::{lock, once};
+use crate::sync::Callbacks;
 use crate::types::{Device, StreamId};
 
 /// One piece of work that a device was given.
@@ -51,13 +49,12 @@ pub enum OperatorKind {
 
 /// An observer of operators: dropped, it observes no more. On another thread it may be running then.
 #[must_use = "dropped, it observes no more"]
+#[derive(Debug)]
 pub struct OperatorObserver(u64);
 
 type Observer = dyn Fn(&Operator) + Send + Sync;
 
-/// Whether anybody observes.
-static OBSERVED: AtomicBool = AtomicBool::new(false);
-static OBSERVERS: Mutex<Vec<(u64, Arc<Observer>)>> = Mutex::new(Vec::new());
+static OBSERVERS: Callbacks<Observer> = Callbacks::new();
 thread_local!(static OBSERVING: Cell<bool> = const { Cell::new(false) });
 
 /// Adds an observer of what is submitted to all devices of the process: what buffers do, and the launches that backends
@@ -66,12 +63,7 @@ thread_local!(static OBSERVING: Cell<bool> = const { Cell::new(false) });
 /// It runs once for each, on the thread that submitted it, after it was submitted. It may submit work of its own, which
 /// is not observed. While there is none, observing costs a load and a branch.
 pub fn observe_operators(observer: impl Fn(&Operator) + Send + Sync + 'static) -> OperatorObserver {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut observers = lock(&OBSERVERS);
-    observers.push((number, Arc::new(observer)));
-    OBSERVED.store(true, Ordering::Relaxed);
-    OperatorObserver(number)
+    OperatorObserver(OBSERVERS.add(Arc::new(observer)))
 }
 
 /// Tells the observers that this was submitted: for whoever launches kernels on a stream of ours. Call it without a lock
@@ -85,17 +77,14 @@ pub fn observe_operators(observer: impl Fn(&Operator) + Send + Sync + 'static) -
 /// ```
 #[inline]
 pub fn report_operator(operator: impl FnOnce() -> Operator) {
-    if OBSERVED.load(Ordering::Relaxed) {
+    if !OBSERVERS.is_empty() {
         tell(&operator());
     }
 }
 
 #[cold]
 fn tell(operator: &Operator) {
-    once(&OBSERVING, || {
-        let observers = lock(&OBSERVERS).clone();
-        observers.iter().for_each(|(_, observer)| observer(operator));
-    });
+    OBSERVERS.each(&OBSERVING, |observer| observer(operator));
 }
 
 impl Operator {
@@ -131,18 +120,6 @@ impl OperatorKind {
 
 impl Drop for OperatorObserver {
     fn drop(&mut self) {
-        let mut observers = lock(&OBSERVERS);
-        let place = observers.iter().position(|(number, _)| *number == self.0);
-        let removed = place.map(|place| observers.remove(place));
-        OBSERVED.store(!observers.is_empty(), Ordering::Relaxed);
-        // Dropped outside the lock: what a closure holds is the user's.
-        drop(observers);
-        drop(removed);
-    }
-}
-
-impl fmt::Debug for OperatorObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OperatorObserver({})", self.0)
+        OBSERVERS.remove(self.0);
     }
 }

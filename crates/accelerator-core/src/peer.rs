@@ -7,7 +7,7 @@ use crate::backend::{Backend, DriverResult, EventFlags, PeerCopies};
 use crate::buffer::Buffer;
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::stream::Stream;
-use crate::types::{DriverErrorKind, Error, MIB, Result};
+use crate::types::{DriverErrorKind, MIB, Result, check_bounds};
 
 impl<B: Backend> Buffer<B> {
     /// Copies all of `source`, on another device of the same kind, to the start, on a stream of this buffer's device, behind
@@ -23,46 +23,36 @@ impl<B: Backend> Buffer<B> {
         stream: Stream<B>,
         source_stream: Stream<B>,
     ) -> Result<()> {
-        if source.len() > self.len() {
-            return Err(Error::OutOfBounds { offset: 0, len: source.len(), size: self.len() });
-        }
+        check_bounds(0, source.len(), self.len())?;
         self.record_use(stream)?;
         source.record_use(source_stream)?;
-        let peers = self.accelerator().backend().peer_copies();
-        let peers = peers.zip(source.accelerator().backend().peer_copies());
-        let copied = peers.map(|(peers, peers_of_source)| {
-            directly((self, stream, peers), (source, source_stream, peers_of_source))
-        });
-        match copied {
-            Some(Err(Error::Driver { source: error, .. })) if error.kind == DriverErrorKind::Unsupported => {}
-            Some(copied) => return copied,
+        let peers = stream.backend().peer_copies().zip(source_stream.backend().peer_copies());
+        match peers.map(|peers| directly(peers, self, stream, source, source_stream)) {
+            Some(Err(error)) if error.kind == DriverErrorKind::Unsupported => {}
+            Some(copied) => return self.device().driver_result(copied),
             None => {}
         }
-        through_the_host((self, stream), (source, source_stream))
+        through_the_host(self, stream, source, source_stream)
     }
 }
 
-type End<'a, B> = (&'a Buffer<B>, Stream<B>, &'a dyn PeerCopies<B>);
-
 fn directly<B: Backend>(
-    (destination, stream, peers): End<'_, B>,
-    (source, source_stream, peers_of_source): End<'_, B>,
-) -> Result<()> {
+    (peers, peers_of_source): (&dyn PeerCopies<B>, &dyn PeerCopies<B>),
+    destination: &Buffer<B>,
+    stream: Stream<B>,
+    source: &Buffer<B>,
+    source_stream: Stream<B>,
+) -> DriverResult<()> {
     let (Some(to), Some(from), Some(len)) = (destination.ptr(), source.ptr(), NonZeroU64::new(source.len()))
     else {
         return Ok(());
     };
-    let device = destination.device();
-    let driver = |result: DriverResult<()>| result.map_err(|source| Error::Driver { device, source });
-    driver(follow(peers, stream, source_stream))?;
+    follow(peers, stream, source_stream)?;
     // SAFETY: Both ranges are whole buffers of `len` bytes and more, kept from reuse until their streams are done; that of
     // the source waits for the copy, or else the host does.
-    let copied = unsafe { peers.copy_from(to, source_stream.backend(), from, len, stream.native()) };
-    driver(copied)?;
-    driver(follow(peers_of_source, source_stream, stream)).or_else(|error| {
-        stream.synchronize()?;
-        Err(error)
-    })?;
+    unsafe { peers.copy_from(to, source_stream.backend(), from, len, stream.native()) }?;
+    follow(peers_of_source, source_stream, stream)
+        .or_else(|error| stream.backend().synchronize(stream.native()).and(Err(error)))?;
     report_operator(|| Operator::on(stream, OperatorKind::CopyFromPeer, len.get()));
     Ok(())
 }
@@ -75,8 +65,10 @@ fn follow<B: Backend>(peers: &dyn PeerCopies<B>, stream: Stream<B>, other: Strea
 }
 
 fn through_the_host<B: Backend>(
-    (destination, stream): (&mut Buffer<B>, Stream<B>),
-    (source, source_stream): (&Buffer<B>, Stream<B>),
+    destination: &mut Buffer<B>,
+    stream: Stream<B>,
+    source: &Buffer<B>,
+    source_stream: Stream<B>,
 ) -> Result<()> {
     const STEP: u64 = 16 * MIB;
     let mut bytes = vec![0; source.len().min(STEP) as usize];

@@ -1,5 +1,6 @@
 //! Streams, and the pools that they come from.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +99,7 @@ impl<B: Backend> Stream<B> {
     }
 
     fn driver<T>(self, result: crate::DriverResult<T>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self.device(), source })
+        self.device().driver_result(result)
     }
 }
 
@@ -155,28 +156,19 @@ pub(crate) struct Streams<B: Backend> {
     owner: Instance,
     backend: &'static B,
     table: Table<StreamState<B>>,
-    making: Mutex<Making>,
-}
-
-struct Making {
-    next_id: u32,
-    pools: Vec<Pool>,
+    /// By priority.
+    pools: Mutex<BTreeMap<i32, Pool<B>>>,
 }
 
 /// The streams of one priority, handed out in turn.
-struct Pool {
-    priority: i32,
-    streams: Vec<StreamId>,
+struct Pool<B: Backend> {
+    streams: Vec<Stream<B>>,
     next: usize,
 }
 
 impl<B: Backend> Streams<B> {
-    /// With this as the driver's default stream.
-    pub(crate) fn new(owner: Instance, backend: &'static B, default: B::Stream) -> Self {
-        let making = Mutex::new(Making { next_id: 0, pools: Vec::new() });
-        let streams = Self { owner, backend, table: Table::new(), making };
-        streams.add(&mut lock(&streams.making), 0, default);
-        streams
+    pub(crate) fn new(owner: Instance, backend: &'static B) -> Self {
+        Self { owner, backend, table: Table::new(), pools: Mutex::new(BTreeMap::new()) }
     }
 
     pub(crate) fn get(&'static self, id: StreamId) -> Option<Stream<B>> {
@@ -188,34 +180,27 @@ impl<B: Backend> Streams<B> {
     }
 
     /// The next stream of the pool of this priority, moved into the device's range.
-    pub(crate) fn next_of_pool(&'static self, priority: i32) -> Result<StreamId> {
+    pub(crate) fn next_of_pool(&'static self, priority: i32) -> Result<Stream<B>> {
         let priority = self.clamp(priority);
-        let mut making = lock(&self.making);
-        let place = making.pools.iter().position(|pool| pool.priority == priority);
-        if let Some(pool) = place.map(|place| &mut making.pools[place])
-            && pool.streams.len() == STREAMS_PER_PRIORITY
-        {
-            let id = pool.streams[pool.next];
-            pool.next = (pool.next + 1) % STREAMS_PER_PRIORITY;
-            return Ok(id);
+        let mut pools = lock(&self.pools);
+        let pool = pools.entry(priority).or_insert(Pool { streams: Vec::new(), next: 0 });
+        if pool.next == pool.streams.len() {
+            pool.streams.push(self.make(priority)?);
         }
-        let id = self.make(&mut making, priority)?;
-        match place {
-            Some(place) => making.pools[place].streams.push(id),
-            None => making.pools.push(Pool { priority, streams: vec![id], next: 0 }),
-        }
-        Ok(id)
+        let stream = pool.streams[pool.next];
+        pool.next = (pool.next + 1) % STREAMS_PER_PRIORITY;
+        Ok(stream)
     }
 
     /// A stream outside the pools.
-    pub(crate) fn create(&'static self, priority: i32) -> Result<StreamId> {
-        let priority = self.clamp(priority);
-        self.make(&mut lock(&self.making), priority)
+    pub(crate) fn create(&'static self, priority: i32) -> Result<Stream<B>> {
+        let _making = lock(&self.pools);
+        self.make(self.clamp(priority))
     }
 
-    /// A stream that was made elsewhere.
-    pub(crate) fn adopt(&'static self, native: B::Stream) -> StreamId {
-        self.add(&mut lock(&self.making), 0, native)
+    /// A stream that was made elsewhere; the first is the device's default stream.
+    pub(crate) fn adopt(&'static self, native: B::Stream) -> Stream<B> {
+        self.add(0, native)
     }
 
     fn clamp(&self, priority: i32) -> i32 {
@@ -223,18 +208,16 @@ impl<B: Backend> Streams<B> {
         priority.max(greatest).min(least)
     }
 
-    /// Making is serialised, driver call and all: it is rare, and numbers stay without gaps.
-    fn make(&self, making: &mut Making, priority: i32) -> Result<StreamId> {
+    /// Making is serialised, driver call and all: it is rare, and streams are numbered as the driver makes them.
+    fn make(&'static self, priority: i32) -> Result<Stream<B>> {
         let made = self.backend.stream(StreamKind::Side { priority });
-        let native = made.map_err(|source| Error::Driver { device: self.owner.device, source })?;
-        Ok(self.add(making, priority, native))
+        Ok(self.add(priority, self.owner.device.driver_result(made)?))
     }
 
-    fn add(&self, making: &mut Making, priority: i32, native: B::Stream) -> StreamId {
-        let id = StreamId(making.next_id);
-        making.next_id += 1;
+    fn add(&'static self, priority: i32, native: B::Stream) -> Stream<B> {
         let (owner, backend) = (self.owner, self.backend);
-        self.table.get_or_init(id.0, || StreamState { id, owner, priority, backend, native });
-        id
+        let (_, state) =
+            self.table.push(|id| StreamState { id: StreamId(id), owner, priority, backend, native });
+        Stream(state)
     }
 }

@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
     use crate::picture::Marker;
-    use crate::snapshot::{Action, Frame, MemorySnapshot, TraceEntry};
+    use crate::snapshot::{Frame, MemorySnapshot, TraceAction, TraceEntry};
     use crate::tracker::{OperatorStats, TrackerStats};
 
     fn events(profile: &Profile) -> Vec<Value> {
@@ -272,7 +272,7 @@ mod tests {
             compile_context: "".into(),
             other: Vec::new(),
         };
-        let device_traces = vec![vec![entry(Action::Alloc), entry(Action::FreeRequested)]];
+        let device_traces = vec![vec![entry(TraceAction::Alloc), entry(TraceAction::FreeRequested)]];
         let snapshot = MemorySnapshot { device_traces, ..MemorySnapshot::default() };
         let names = slices(&Profile::of_snapshot("", &snapshot, 0)).into_iter().map(|(name, ..)| name);
         let expected = ["convert, module.py:1326", "free 1.00 MiB, convert, module.py:1326"];

@@ -28,7 +28,7 @@ pub use accelerator_core::{
     Error, GIB, History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory, HostStatistics, KIB,
     MIB, MemoryInfo, MemoryInfoSource, Operator, OperatorKind, OperatorObserver, OutOfMemory,
     OutOfMemoryCause, PoolKind, PoolStat, Recording, Result, SegmentSnapshot, Snapshot, Stat, Statistics,
-    StreamId, Unavailable, observe_operators, parse_bytes, report_operator,
+    StreamId, TraceAction, Unavailable, observe_operators, parse_bytes, report_operator,
 };
 #[allow(unused_imports, unreachable_pub, reason = "empty in a build without backends")]
 pub use backends::crates::*;

@@ -140,7 +140,7 @@ impl Worker {
 mod tests {
     use accelerator_conformance::{Call, Controls};
     use accelerator_core::{
-        Accelerator, AllocatorConfig, ContextsOf, HistoryAction, MIB, Recording, Statistics,
+        Accelerator, AllocatorConfig, ContextsOf, HistoryAction, MIB, Recording, Statistics, TraceAction,
     };
     use clap::ValueEnum;
 
@@ -190,11 +190,11 @@ mod tests {
         accelerator.allocator().record_history(Some(recording));
         assert_eq!(worker.run(65).unwrap(), 128, "whole rounds");
         let entries = accelerator.allocator().history().entries;
-        let of = |action: HistoryAction| -> Vec<(u64, u64)> {
-            let those = entries.iter().filter(|entry| entry.action == action);
+        let of = |action: TraceAction| -> Vec<(u64, u64)> {
+            let those = entries.iter().filter(|entry| entry.action == HistoryAction::Trace(action));
             those.map(|entry| (entry.address, entry.size)).collect()
         };
-        let (allocated, mut freed) = (of(HistoryAction::Alloc), of(HistoryAction::FreeRequested));
+        let (allocated, mut freed) = (of(TraceAction::Alloc), of(TraceAction::FreeRequested));
         let sizes: Vec<u64> = allocated.iter().map(|(_, size)| *size).collect();
         let [first, _] = draws();
         assert_eq!(sizes[..64], first.iter().map(|draw| draw.size_of_17).collect::<Vec<_>>());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use accelerator_core::AllocatorConfig;
-use accelerator_tracker::snapshot::{Action, Annotation, Note, NoteKind, TraceEntry};
+use accelerator_tracker::snapshot::{Annotation, Note, NoteKind, TraceAction, TraceEntry};
 
 use super::Options;
 use super::group::{Group, Request, State};
@@ -101,30 +101,30 @@ impl<'a, 'b> Entries<'a, 'b> {
             self.note(note.kind)?;
         }
         self.place += 1;
-        if entry.action != Action::FreeCompleted || self.requested != Some(entry.address) {
+        if entry.action != TraceAction::FreeCompleted || self.requested != Some(entry.address) {
             self.settle_requested()?;
         }
         match entry.action {
-            Action::Alloc => self.request(entry, Some(entry.address))?,
-            Action::OutOfMemory { .. } => self.request(entry, None)?,
-            Action::FreeRequested => {
+            TraceAction::Alloc => self.request(entry, Some(entry.address))?,
+            TraceAction::OutOfMemory { .. } => self.request(entry, None)?,
+            TraceAction::FreeRequested => {
                 self.flush()?;
                 let is_live = self.live.get(&entry.address).is_some_and(|live| live.user.is_none());
                 self.requested = is_live.then_some(entry.address);
             }
-            Action::FreeCompleted => self.completed(entry.address)?,
-            Action::SegmentAlloc => {
+            TraceAction::FreeCompleted => self.completed(entry.address)?,
+            TraceAction::SegmentAlloc => {
                 self.segments.made(entry.address, entry.size);
                 self.group.made = true;
                 self.expandable_segments(false)?;
             }
-            Action::SegmentFree => self.group.given_back.extend(self.segments.given_back(entry.address)),
-            Action::SegmentMap => {
+            TraceAction::SegmentFree => self.group.given_back.extend(self.segments.given_back(entry.address)),
+            TraceAction::SegmentMap => {
                 (self.group.made, self.group.mapped_last) = (true, true);
                 self.expandable_segments(true)?;
             }
-            Action::SegmentUnmap => (self.group.unmapped, self.group.mapped_last) = (true, false),
-            Action::Snapshot | Action::Other => {}
+            TraceAction::SegmentUnmap => (self.group.unmapped, self.group.mapped_last) = (true, false),
+            TraceAction::Snapshot | TraceAction::Other => {}
         }
         Ok(())
     }

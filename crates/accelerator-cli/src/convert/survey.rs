@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use accelerator_core::{AllocatorConfig, GIB};
-use accelerator_tracker::snapshot::{Action, Annotation, BlockState, DeviceNotes, Segment, TraceEntry};
+use accelerator_tracker::snapshot::{Annotation, BlockState, DeviceNotes, Segment, TraceAction, TraceEntry};
 
 use super::collection::Collections;
 use super::ranges::Ranges;
@@ -105,29 +105,29 @@ impl DeviceSurvey {
         };
         let bytes = i64::try_from(entry.size).unwrap_or(i64::MAX);
         match entry.action {
-            Action::Alloc => {
+            TraceAction::Alloc => {
                 self.live.insert(address);
                 self.collections.allocated(address);
             }
-            Action::FreeRequested => {
+            TraceAction::FreeRequested => {
                 self.collections.interrupted();
                 if self.live.insert(address) {
                     self.early_blocks.push(early(false));
                 }
             }
-            Action::FreeCompleted => {
+            TraceAction::FreeCompleted => {
                 self.completions += 1;
                 self.collections.completed(address);
                 if !self.live.remove(&address) {
                     self.early_blocks.push(early(true));
                 }
             }
-            Action::SegmentAlloc => {
+            TraceAction::SegmentAlloc => {
                 self.made.insert(address);
                 self.collections.segment_made(address, entry.size, self.growth);
                 self.grow(bytes);
             }
-            Action::SegmentFree => {
+            TraceAction::SegmentFree => {
                 self.collections.segment_freed(address, bytes);
                 if !self.made.remove(&address) {
                     let stream = entry.stream;
@@ -136,21 +136,21 @@ impl DeviceSurvey {
                 }
                 self.grow(-bytes);
             }
-            Action::OutOfMemory { device_free } => {
+            TraceAction::OutOfMemory { device_free } => {
                 self.collections.interrupted();
                 let free = i64::try_from(device_free).unwrap_or(i64::MAX);
                 self.capacity_beyond.get_or_insert(self.growth.saturating_add(free));
             }
-            Action::SegmentMap => {
+            TraceAction::SegmentMap => {
                 self.pages.add(address, entry.size);
                 self.collections.grows(self.growth);
                 self.grow(bytes);
             }
-            Action::SegmentUnmap => {
+            TraceAction::SegmentUnmap => {
                 self.take_early_pages(address, entry.size, entry.stream);
                 self.grow(-bytes);
             }
-            Action::Snapshot | Action::Other => return,
+            TraceAction::Snapshot | TraceAction::Other => return,
         }
         self.streams.note(entry.stream);
     }

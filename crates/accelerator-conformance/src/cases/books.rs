@@ -72,8 +72,7 @@ fn check_host_books(device: Device) {
 
 /// What must hold of the statistics alone, also while other threads work.
 pub(super) fn check_statistics(statistics: &Statistics) {
-    for (name, stat) in statistics.pool_stats() {
-        let PoolStat { all, small_pool, large_pool } = *stat;
+    for (name, PoolStat { all, small_pool, large_pool }) in statistics.pool_stats() {
         assert_eq!(
             all.current,
             small_pool.current + large_pool.current,

@@ -1,6 +1,6 @@
 //! The thread that looks for blocks that streams are done with, where the settings ask for one.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -10,15 +10,11 @@ use crate::backend::Backend;
 /// How long the thread sleeps between two looks; as in PyTorch.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Whether the thread runs.
-#[derive(Default)]
-pub(super) struct Background(AtomicBool);
-
 impl<B: Backend> CachingHostAllocator<B> {
     /// Starts the thread, unless it runs already. It ends when the settings no longer ask for it.
     #[cold]
     pub(super) fn start_background(&'static self) {
-        if self.background.0.swap(true, Ordering::AcqRel) {
+        if self.background.swap(true, Ordering::AcqRel) {
             return;
         }
         let started = thread::Builder::new().name("accelerator-pinned".to_owned()).spawn(|| {
@@ -27,10 +23,10 @@ impl<B: Backend> CachingHostAllocator<B> {
                 let _ = self.process_events();
                 thread::sleep(PAUSE);
             }
-            self.background.0.store(false, Ordering::Release);
+            self.background.store(false, Ordering::Release);
         });
         if started.is_err() {
-            self.background.0.store(false, Ordering::Release);
+            self.background.store(false, Ordering::Release);
             let _ = self.process_events();
         }
     }

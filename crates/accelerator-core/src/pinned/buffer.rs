@@ -12,12 +12,12 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 use super::CachingHostAllocator;
 use super::memory::Block;
-use super::pending::Uses;
+use super::pending::UseEnds;
 use crate::backend::{Backend, DriverResult};
 use crate::event::EventNumber;
 use crate::stream::{Instance, Stream};
 use crate::sync::{get_mut, lock};
-use crate::types::{Device, DriverError, DriverErrorKind, Error, Result, StreamId};
+use crate::types::{Device, DriverError, DriverErrorKind, Error, Result, StreamId, check_bounds};
 
 /// Host memory that a device copies from and to by itself, so that copies run beside the program:
 /// [`Buffer::copy_from_pinned`](crate::Buffer::copy_from_pinned) and
@@ -33,7 +33,7 @@ pub struct PinnedBuffer<B: Backend> {
     block: Option<Block>,
     len: u64,
     /// Where copies into it end.
-    writes: Uses,
+    writes: UseEnds,
     /// Whether these were waited for.
     settled: AtomicBool,
     shared: Mutex<Shared>,
@@ -42,7 +42,7 @@ pub struct PinnedBuffer<B: Backend> {
 /// What those may add who have a buffer only to read.
 struct Shared {
     /// Where copies out of it end.
-    reads: Uses,
+    reads: UseEnds,
     /// Streams that use it in a way that was not seen from here: until their event is recorded.
     noted: Vec<StreamId>,
 }
@@ -113,11 +113,11 @@ impl<B: Backend> PinnedBuffer<B> {
     pub fn bytes(&self) -> Result<&[u8]> {
         if !self.settled.load(Ordering::Acquire) {
             for (_, event) in &self.writes {
-                self.driver(self.allocator.wait_host(*event))?;
+                self.device().driver_result(self.allocator.wait_host(*event))?;
             }
             self.settled.store(true, Ordering::Release);
         }
-        self.wait_for_noted()?;
+        self.device().driver_result(self.wait_for_noted())?;
         // SAFETY: The block has `len` bytes or more, initialised, and is this buffer's alone. Nothing writes to them while
         // they are borrowed: no copy into it is under way, and to start one takes the buffer mutably.
         Ok(unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len as usize) })
@@ -130,7 +130,8 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`Error::Driver`] where waiting failed, or a copy, which is told once; for a noted stream whose work is being
     /// captured as a graph, which cannot be waited for.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        self.wait()?;
+        let waited = self.wait();
+        self.device().driver_result(waited)?;
         // SAFETY: As in `bytes`; no use is under way at all, and the buffer is borrowed mutably.
         Ok(unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len as usize) })
     }
@@ -157,9 +158,7 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn part(&self, range: &Range<u64>, instance: Instance) -> Result<Option<NonNull<u8>>> {
         self.allocator.owner.check(instance, "the pinned buffer")?;
         let (offset, len) = (range.start, range.end.wrapping_sub(range.start));
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            return Err(Error::OutOfBounds { offset, len, size: self.len });
-        }
+        check_bounds(offset, len, self.len)?;
         if len == 0 {
             return Ok(None);
         }
@@ -170,15 +169,12 @@ impl<B: Backend> PinnedBuffer<B> {
     /// Makes the stream ready for a copy out of it: behind the copies into it on other streams. Then comes the copy, and
     /// [`reading`](Self::reading).
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
-        self.refuse_capture(stream)?;
-        match self.settled.load(Ordering::Acquire) {
-            true => Ok(()),
-            false => self.allocator.order_behind(&self.writes, stream),
-        }
+        let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
+        self.device().driver_result(self.allocator.order_behind(writes, stream))
     }
 
     /// A copy out of it was just submitted to the stream.
-    pub(crate) fn reading(&self, stream: Stream<B>) -> Result<()> {
+    pub(crate) fn reading(&self, stream: Stream<B>) -> DriverResult<()> {
         // Taken out while it is recorded: the driver is not called under the lock.
         let earlier = take_of(&mut lock(&self.shared).reads, stream);
         let event = self.copy_end(earlier, stream)?;
@@ -189,13 +185,13 @@ impl<B: Backend> PinnedBuffer<B> {
     /// Makes the stream ready for a copy into it: behind all copies on other streams. Then comes the copy, and
     /// [`writing`](Self::writing).
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
-        self.refuse_capture(stream)?;
-        self.allocator.order_behind(&get_mut(&mut self.shared).reads, stream)?;
-        self.allocator.order_behind(&self.writes, stream)
+        let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
+        let ordered = self.allocator.order_behind(uses, stream);
+        self.device().driver_result(ordered)
     }
 
     /// A copy into it was just submitted to the stream.
-    pub(crate) fn writing(&mut self, stream: Stream<B>) -> Result<()> {
+    pub(crate) fn writing(&mut self, stream: Stream<B>) -> DriverResult<()> {
         let earlier = take_of(&mut self.writes, stream);
         let event = self.copy_end(earlier, stream)?;
         self.writes.push((stream.id(), event));
@@ -203,59 +199,51 @@ impl<B: Backend> PinnedBuffer<B> {
         Ok(())
     }
 
-    /// A captured copy would be done when the graph is launched, by calls that are not seen from here.
-    fn refuse_capture(&self, stream: Stream<B>) -> Result<()> {
-        match self.driver(self.allocator.backend.is_capturing(stream.native()))? {
-            true => self.driver(Err(BEING_CAPTURED)),
-            false => Ok(()),
-        }
-    }
-
     /// Records an event, that of an earlier copy if there is one, right behind the copy that was just submitted. Where the
     /// driver does not, the copy is waited for before the error is told: nothing else would know of it. Where it does not do
     /// that either, the stream is noted.
-    fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> Result<EventNumber> {
+    fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> DriverResult<EventNumber> {
         let recorded = self.allocator.pending.events.record_again(earlier, stream);
         if recorded.is_err() && self.allocator.backend.synchronize(stream.native()).is_err() {
             lock(&self.shared).note(stream.id());
         }
-        self.driver(recorded)
+        recorded
     }
 
     /// Waits for what the noted streams were given so far. They stay noted: they may be given more.
-    fn wait_for_noted(&self) -> Result<()> {
+    fn wait_for_noted(&self) -> DriverResult<()> {
         let noted = lock(&self.shared).noted.clone();
         noted.into_iter().filter_map(|user| self.allocator.streams.get(user)).try_for_each(|stream| {
             let event = self.allocator.noted_end(stream)?;
             let waited = self.allocator.wait_host(event);
             self.allocator.pending.events.put_back(event);
-            self.driver(waited)
+            waited
         })
     }
 
     /// Waits for every use.
-    fn wait(&mut self) -> Result<()> {
-        let shared = get_mut(&mut self.shared);
+    fn wait(&mut self) -> DriverResult<()> {
+        let (allocator, shared) = (self.allocator, get_mut(&mut self.shared));
         while let Some(user) = shared.noted.last().copied() {
-            if let Some(stream) = self.allocator.streams.get(user) {
-                shared.reads.push((user, self.allocator.noted_end(stream)?));
+            if let Some(stream) = allocator.streams.get(user) {
+                shared.reads.push((user, allocator.noted_end(stream)?));
             }
             shared.noted.pop();
         }
         let mut result = Ok(());
         for uses in [&mut self.writes, &mut shared.reads] {
             while let Some((user, event)) = uses.pop() {
-                let waited = self.allocator.wait_host(event);
-                if let Err(error) = waited {
-                    let error = self.allocator.driver_error(error);
-                    if !matches!(self.allocator.pending.events.is_over(event), Ok(true)) {
-                        uses.push((user, event));
-                        return Err(error);
+                match allocator.wait_host(event) {
+                    Ok(()) => allocator.pending.events.put_back(event),
+                    // What failed is over.
+                    failed if matches!(allocator.pending.events.is_over(event), Ok(true)) => {
+                        result = result.and(failed);
                     }
-                    result = result.and(Err(error)); // what failed is over
-                    continue;
+                    failed => {
+                        uses.push((user, event));
+                        return failed;
+                    }
                 }
-                self.allocator.pending.events.put_back(event);
             }
         }
         result
@@ -265,10 +253,6 @@ impl<B: Backend> PinnedBuffer<B> {
     fn start(&self) -> NonNull<u8> {
         self.ptr().unwrap_or(NonNull::<Aligned>::dangling().cast())
     }
-
-    fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
-        result.map_err(|source| self.allocator.driver_error(source))
-    }
 }
 
 impl<B: Backend> CachingHostAllocator<B> {
@@ -277,17 +261,23 @@ impl<B: Backend> CachingHostAllocator<B> {
     }
 
     /// An event behind what a noted stream was given so far.
-    fn noted_end(&self, stream: Stream<B>) -> Result<EventNumber> {
-        let event = self.pending.events.record_use_end(stream).and_then(|event| event.ok_or(BEING_CAPTURED));
-        event.map_err(|error| self.driver_error(error))
+    fn noted_end(&self, stream: Stream<B>) -> DriverResult<EventNumber> {
+        self.pending.events.record_use_end(stream)?.ok_or(BEING_CAPTURED)
     }
 
-    /// Makes later work of the stream wait for these uses on other streams.
-    fn order_behind(&self, uses: &Uses, stream: Stream<B>) -> Result<()> {
-        let mut others = uses.iter().filter(|(user, _)| *user != stream.id());
+    /// Makes later work of the stream wait for these uses on other streams. Fails while its work is captured: a captured copy
+    /// would be done when the graph is launched, by calls that are not seen from here.
+    fn order_behind<'a>(
+        &self,
+        uses: impl IntoIterator<Item = &'a (StreamId, EventNumber)>,
+        stream: Stream<B>,
+    ) -> DriverResult<()> {
+        if self.backend.is_capturing(stream.native())? {
+            return Err(BEING_CAPTURED);
+        }
+        let mut others = uses.into_iter().filter(|(user, _)| *user != stream.id());
         others
             .try_for_each(|(_, event)| self.backend.wait(stream.native(), self.pending.events.native(*event)))
-            .map_err(|error| self.driver_error(error))
     }
 }
 
@@ -300,7 +290,7 @@ impl Shared {
 }
 
 /// Takes out the event of this stream.
-fn take_of<B: Backend>(uses: &mut Uses, stream: Stream<B>) -> Option<EventNumber> {
+fn take_of<B: Backend>(uses: &mut UseEnds, stream: Stream<B>) -> Option<EventNumber> {
     let place = uses.iter().position(|(user, _)| *user == stream.id())?;
     Some(uses.swap_remove(place).1)
 }

@@ -11,14 +11,14 @@ mod memory;
 mod pending;
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use self::background::Background;
 pub use self::buffer::PinnedBuffer;
 use self::class::Classes;
 use self::memory::Block;
-use self::pending::PendingFrees;
+use self::pending::PendingUses;
 use crate::alloc::HostSettings;
 use crate::backend::{Backend, DriverResult};
 use crate::event::EventPool;
@@ -37,19 +37,15 @@ pub struct CachingHostAllocator<B: Backend> {
     streams: &'static Streams<B>,
     settings: Arc<HostSettings>,
     classes: Classes,
-    pending: PendingFrees<B>,
-    books: Mutex<Books>,
-    background: Background,
+    pending: PendingUses<B>,
+    /// Whether the driver has ever given memory.
+    used: AtomicBool,
+    /// What the driver has given; what is active is counted by the classes.
+    statistics: Mutex<HostStatistics>,
+    /// Whether the thread runs that looks for blocks that streams are done with.
+    background: AtomicBool,
     /// Blocks on their way back to the driver.
     returning: InFlight,
-}
-
-/// What the driver has given.
-#[derive(Default)]
-struct Books {
-    used: bool,
-    /// What is active is counted by the classes.
-    statistics: HostStatistics,
 }
 
 impl<B: Backend> CachingHostAllocator<B> {
@@ -65,9 +61,10 @@ impl<B: Backend> CachingHostAllocator<B> {
             streams,
             settings,
             classes: Classes::new(),
-            pending: PendingFrees::new(EventPool::new(backend)),
-            books: Mutex::default(),
-            background: Background::default(),
+            pending: PendingUses::new(EventPool::new(backend)),
+            used: AtomicBool::new(false),
+            statistics: Mutex::default(),
+            background: AtomicBool::new(false),
             returning: InFlight::default(),
         }
     }
@@ -89,18 +86,18 @@ impl<B: Backend> CachingHostAllocator<B> {
     pub fn empty_cache(&self) -> Result<()> {
         let result = self.process_all_events();
         self.release();
-        result.map_err(|error| self.driver_error(error))
+        self.owner.device.driver_result(result)
     }
 
     /// Whether it ever had memory: false for an allocator that nobody has used.
     pub fn is_used(&self) -> bool {
-        lock(&self.books).used
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Everything counted so far. While other threads work, what is held from the driver and what is active are of
     /// moments next to each other. PyTorch: `torch.cuda.host_memory_stats`.
     pub fn statistics(&self) -> HostStatistics {
-        let mut statistics = lock(&self.books).statistics;
+        let mut statistics = *lock(&self.statistics);
         for class in self.classes.iter() {
             let class = lock(class);
             statistics.active_requests.add(&class.active_requests);
@@ -112,20 +109,20 @@ impl<B: Backend> CachingHostAllocator<B> {
     /// Sets every peak to the current value, and the extremes of the times to 0. PyTorch:
     /// `reset_peak_host_memory_stats`.
     pub fn reset_peak_statistics(&self) {
-        lock(&self.books).statistics.reset_peak();
+        lock(&self.statistics).reset_peak();
         self.classes.iter().for_each(|class| lock(class).each_stat(crate::types::Stat::reset_peak));
     }
 
     /// Sets the accumulated values to 0. PyTorch: `reset_accumulated_host_memory_stats`.
     pub fn reset_accumulated_statistics(&self) {
-        lock(&self.books).statistics.reset_accumulated();
+        lock(&self.statistics).reset_accumulated();
         self.classes.iter().for_each(|class| lock(class).each_stat(crate::types::Stat::reset_accumulated));
     }
 
     fn block(&'static self, requested: NonZeroU64) -> Result<Block> {
         let in_background = self.settings.uses_background_thread();
         if !in_background {
-            self.process_events().map_err(|error| self.driver_error(error))?;
+            self.owner.device.driver_result(self.process_events())?;
         }
         let Some(size) = self.settings.block_size(requested) else {
             return Err(self.out_of_memory(requested, None, None, 0));
@@ -142,45 +139,34 @@ impl<B: Backend> CachingHostAllocator<B> {
     /// What happens when no free block serves a request.
     #[cold]
     fn after_miss(&self, requested: NonZeroU64, size: NonZeroU64) -> Result<Block> {
-        let cached = match self.ask_driver(size) {
-            Err(error) if error.kind == DriverErrorKind::OutOfMemory => {
-                // A stream that cannot be asked keeps its blocks; there may be memory without them.
-                let _ = self.process_all_events();
-                if let Some(block) = self.classes.take(size) {
-                    return Ok(block);
-                }
-                self.release()
+        use DriverErrorKind::{AllocationTooLarge, OutOfMemory};
+        let (mut answer, mut cached) = (self.ask_driver(size), 0);
+        if matches!(&answer, Err(error) if error.kind == OutOfMemory) {
+            // A stream that cannot be asked keeps its blocks; there may be memory without them.
+            let _ = self.process_all_events();
+            if let Some(block) = self.classes.take(size) {
+                return Ok(block);
             }
-            answer => return self.answered(answer, requested, size, 0),
-        };
-        self.answered(self.ask_driver(size), requested, size, cached)
-    }
-
-    fn answered(
-        &self,
-        answer: DriverResult<Block>,
-        requested: NonZeroU64,
-        size: NonZeroU64,
-        cached: u64,
-    ) -> Result<Block> {
-        answer.map_err(|error| match error.kind {
-            DriverErrorKind::OutOfMemory | DriverErrorKind::AllocationTooLarge => {
-                self.out_of_memory(requested, Some(size), Some(error), cached)
+            cached = self.release();
+            answer = self.ask_driver(size);
+        }
+        match answer {
+            Err(error) if matches!(error.kind, OutOfMemory | AllocationTooLarge) => {
+                Err(self.out_of_memory(requested, Some(size), Some(error), cached))
             }
-            _ => self.driver_error(error),
-        })
+            answer => self.owner.device.driver_result(answer),
+        }
     }
 
     fn ask_driver(&self, size: NonZeroU64) -> DriverResult<Block> {
         let start = Instant::now();
         let block = memory::take(self.backend, size)?;
-        {
-            let mut books = lock(&self.books);
-            books.used = true;
-            books.statistics.host_alloc_time.add(start.elapsed());
-            books.statistics.allocations.increase(1);
-            books.statistics.allocated_bytes.increase(size.get());
-        }
+        self.used.store(true, Ordering::Relaxed);
+        let mut statistics = lock(&self.statistics);
+        statistics.host_alloc_time.add(start.elapsed());
+        statistics.allocations.increase(1);
+        statistics.allocated_bytes.increase(size.get());
+        drop(statistics);
         lock(self.classes.of(size)).activate(size);
         Ok(block)
     }
@@ -216,10 +202,10 @@ impl<B: Backend> CachingHostAllocator<B> {
     fn give_back(&self, block: Block) {
         let (size, start) = (block.size(), Instant::now());
         memory::give_back(self.backend, block);
-        let mut books = lock(&self.books);
-        books.statistics.host_free_time.add(start.elapsed());
-        books.statistics.allocations.decrease(1);
-        books.statistics.allocated_bytes.decrease(size.get());
+        let mut statistics = lock(&self.statistics);
+        statistics.host_free_time.add(start.elapsed());
+        statistics.allocations.decrease(1);
+        statistics.allocated_bytes.decrease(size.get());
     }
 
     fn out_of_memory(
@@ -248,10 +234,6 @@ impl<B: Backend> CachingHostAllocator<B> {
             cached,
             advice: advice.into_iter().filter_map(|(applies, text)| applies.then_some(text)).collect(),
         }))
-    }
-
-    fn driver_error(&self, source: DriverError) -> Error {
-        Error::Driver { device: self.owner.device, source }
     }
 }
 

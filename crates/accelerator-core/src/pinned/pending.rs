@@ -13,20 +13,20 @@ use crate::sync::{lock, try_lock};
 use crate::types::StreamId;
 
 /// Where the uses of a block end, stream by stream.
-pub(super) type Uses = Vec<(StreamId, EventNumber)>;
+pub(super) type UseEnds = Vec<(StreamId, EventNumber)>;
 
-/// The freed blocks that streams still use.
-pub(super) struct PendingFrees<B: Backend> {
+/// The uses of freed blocks that are not known to be over.
+pub(super) struct PendingUses<B: Backend> {
     pub(super) events: EventPool<B>,
-    /// Uses not known to be over: the warm path looks only here.
+    /// How many there are: the warm path looks only here.
     count: AtomicUsize,
-    queues: Mutex<Queues>,
+    queues: Mutex<UseQueues>,
     /// Held by the one thread that takes events off the queues, driver calls included. An allocation that finds it
     /// held goes on without: only who needs the memory waits for it.
     taking: Mutex<()>,
 }
 
-struct Queues {
+struct UseQueues {
     recorded: EventQueues<EventNumber, Use>,
     /// Uses whose event the driver would not record, or must not while the stream is captured; tried again each time.
     unrecorded: VecDeque<(StreamId, Arc<Block>)>,
@@ -42,9 +42,9 @@ struct Use {
     block: Arc<Block>,
 }
 
-impl<B: Backend> PendingFrees<B> {
+impl<B: Backend> PendingUses<B> {
     pub(super) fn new(events: EventPool<B>) -> Self {
-        let queues = Queues { recorded: EventQueues::default(), unrecorded: VecDeque::new(), next: 0 };
+        let queues = UseQueues { recorded: EventQueues::default(), unrecorded: VecDeque::new(), next: 0 };
         Self { events, count: AtomicUsize::new(0), queues: Mutex::new(queues), taking: Mutex::new(()) }
     }
 
@@ -52,12 +52,12 @@ impl<B: Backend> PendingFrees<B> {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    fn queues(&self) -> MutexGuard<'_, Queues> {
+    fn queues(&self) -> MutexGuard<'_, UseQueues> {
         lock(&self.queues)
     }
 }
 
-impl Queues {
+impl UseQueues {
     fn push(&mut self, user: StreamId, event: EventNumber, block: Arc<Block>) {
         let number = self.next;
         self.next += 1;
@@ -74,7 +74,7 @@ impl Queues {
 
 impl<B: Backend> CachingHostAllocator<B> {
     /// Frees a block once these uses are over, and what the noted streams were given so far. PyTorch: `free`.
-    pub(super) fn free(&self, block: Block, recorded: Uses, noted: Vec<StreamId>) {
+    pub(super) fn free(&self, block: Block, recorded: UseEnds, noted: Vec<StreamId>) {
         let uses = recorded.len() + noted.len();
         if uses == 0 {
             return self.make_available(block);
@@ -85,9 +85,7 @@ impl<B: Backend> CachingHostAllocator<B> {
             self.pending.queues().push(user, event, Arc::clone(&block));
         }
         for user in noted {
-            if !matches!(self.record_use_end(user, &block), Ok(true)) {
-                self.pending.queues().unrecorded.push_back((user, Arc::clone(&block)));
-            }
+            let _ = self.record_use_end(user, Arc::clone(&block)); // tried again each time
         }
         self.let_go(block);
     }
@@ -114,10 +112,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         loop {
             let Some((user, event, used)) = self.pending.queues().pop(end, &slow) else { break };
             match self.pending.events.is_over(event) {
-                Ok(true) => {
-                    self.let_go(used.block);
-                    self.pending.count.fetch_sub(1, Ordering::Relaxed);
-                }
+                Ok(true) => self.use_over(used.block),
                 not_over => {
                     self.pending.queues().recorded.put_back(user, event, used);
                     slow.push(user);
@@ -133,24 +128,29 @@ impl<B: Backend> CachingHostAllocator<B> {
         let waiting = self.pending.queues().unrecorded.len(); // ahead of the loop, which would keep the lock
         for _ in 0..waiting {
             let Some((user, block)) = self.pending.queues().unrecorded.pop_front() else { break };
-            match self.record_use_end(user, &block) {
-                Ok(true) => self.let_go(block),
-                not_recorded => {
-                    self.pending.queues().unrecorded.push_back((user, block));
-                    result = result.and(not_recorded.map(drop));
-                }
-            }
+            result = result.and(self.record_use_end(user, block));
         }
         result
     }
 
-    /// Records an event behind what `user` was given so far. Not while its work is being captured: such an event would
-    /// never be complete.
-    fn record_use_end(&self, user: StreamId, block: &Arc<Block>) -> DriverResult<bool> {
-        let Some(stream) = self.streams.get(user) else { return Ok(true) }; // every number is of a stream
-        let Some(event) = self.pending.events.record_use_end(stream)? else { return Ok(false) };
-        self.pending.queues().push(user, event, Arc::clone(block));
-        Ok(true)
+    /// Records an event behind what `user` was given so far, now or another time. Not while its work is being captured: such
+    /// an event would never be complete.
+    fn record_use_end(&self, user: StreamId, block: Arc<Block>) -> DriverResult<()> {
+        let Some(stream) = self.streams.get(user) else {
+            self.use_over(block); // every number is of a stream
+            return Ok(());
+        };
+        let recorded = self.pending.events.record_use_end(stream);
+        match recorded {
+            Ok(Some(event)) => self.pending.queues().push(user, event, block),
+            _ => self.pending.queues().unrecorded.push_back((user, block)),
+        }
+        recorded.map(drop)
+    }
+
+    fn use_over(&self, block: Arc<Block>) {
+        self.let_go(block);
+        self.pending.count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes one holder off a block. The last one makes it available.

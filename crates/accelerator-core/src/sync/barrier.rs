@@ -1,16 +1,7 @@
 //! A memory barrier on all threads of the process, which costs those that do not ask for it nothing.
 #![allow(unsafe_code)] // a system call
 
-/// Whether the system has such a barrier.
-pub(super) fn is_possible() -> bool {
-    system::is_possible()
-}
-
-/// Returns when every thread of the process has passed a full memory barrier since this was called. Where
-/// [`is_possible`] says no it is not to be called.
-pub(super) fn of_process() {
-    system::of_process();
-}
+pub(super) use self::system::{is_possible, of_process};
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod system {
@@ -27,13 +18,16 @@ mod system {
     /// Whether the system has refused since it was asked first: in a sandbox that the process has entered.
     static REFUSED: AtomicBool = AtomicBool::new(false);
 
-    pub(super) fn is_possible() -> bool {
+    /// Whether the system has such a barrier.
+    pub(in crate::sync) fn is_possible() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(REGISTER) && membarrier(BARRIER))
             && !REFUSED.load(Ordering::Relaxed)
     }
 
-    pub(super) fn of_process() {
+    /// Returns when every thread of the process has passed a full memory barrier since this was called. Where
+    /// [`is_possible`] says no it is not to be called.
+    pub(in crate::sync) fn of_process() {
         if membarrier(BARRIER) || (membarrier(REGISTER) && membarrier(BARRIER)) {
             return;
         }
@@ -51,9 +45,9 @@ mod system {
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod system {
-    pub(super) fn is_possible() -> bool {
+    pub(in crate::sync) fn is_possible() -> bool {
         false
     }
 
-    pub(super) fn of_process() {}
+    pub(in crate::sync) fn of_process() {}
 }

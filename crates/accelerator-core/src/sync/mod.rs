@@ -1,16 +1,16 @@
 //! Small pieces that the layers share.
 
 mod barrier;
+mod callbacks;
 mod in_flight;
 mod owned_lock;
 mod thread_number;
 
+pub(crate) use self::callbacks::Callbacks;
 pub(crate) use self::in_flight::{InFlight, Step};
 pub(crate) use self::owned_lock::{Guard, OwnedLock};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::LocalKey;
 
 /// Locks, also after a panic elsewhere: no user code runs under our locks, so what they guard is whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -29,22 +29,6 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
-}
-
-/// Runs the hooks of users, unless this thread runs them already: what they ask of us does not come back to them.
-pub(crate) fn once<T>(running: &'static LocalKey<Cell<bool>>, hooks: impl FnOnce() -> T) -> Option<T> {
-    struct Running(&'static LocalKey<Cell<bool>>);
-    impl Drop for Running {
-        fn drop(&mut self) {
-            self.0.set(false);
-        }
-    }
-
-    if running.replace(true) {
-        return None;
-    }
-    let _running = Running(running); // also after a panic
-    Some(hooks())
 }
 
 const CHUNKS: usize = 27;
@@ -82,6 +66,12 @@ impl<T> Table<T> {
     fn get_behind_first(&self, index: u32) -> Option<&T> {
         let (chunk, slot) = Self::place(index);
         self.chunks[chunk].get()?[slot].get()
+    }
+
+    /// Fills the next slot with what is made for its number.
+    pub(crate) fn push(&self, make: impl FnOnce(u32) -> T) -> (u32, &T) {
+        let index = self.end.fetch_add(1, Ordering::Relaxed);
+        (index, self.get_or_init(index, || make(index)))
     }
 
     pub(crate) fn get_or_init(&self, index: u32, make: impl FnOnce() -> T) -> &T {

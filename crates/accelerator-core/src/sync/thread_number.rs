@@ -6,17 +6,11 @@ use std::sync::{Arc, Weak};
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
-    static LIFE: Life = Life::new();
+    static LIFE: Life = Life(Arc::new(()));
 }
 
 /// Ends with its thread.
 struct Life(Arc<()>);
-
-impl Life {
-    fn new() -> Self {
-        Self(Arc::new(()))
-    }
-}
 
 impl Drop for Life {
     fn drop(&mut self) {

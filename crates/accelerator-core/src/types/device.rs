@@ -1,5 +1,7 @@
 use std::fmt;
 
+use super::{DriverError, Error, Result};
+
 /// The kind of an accelerator: the name of its backend, as in the `"cuda"` of `"cuda:1"`.
 ///
 /// The set is open: a third-party backend makes its own with [`DeviceKind::new`]. PyTorch: `torch.device.type`.
@@ -33,6 +35,13 @@ pub struct Device {
     pub kind: DeviceKind,
     /// The number among the devices of this kind.
     pub index: u32,
+}
+
+impl Device {
+    /// What a call to its driver answered.
+    pub(crate) fn driver_result<T>(self, result: Result<T, DriverError>) -> Result<T> {
+        result.map_err(|source| Error::Driver { device: self, source })
+    }
 }
 
 impl fmt::Display for Device {

@@ -1,11 +1,10 @@
-use std::fmt;
-
 use super::printable;
 
 /// A driver call that failed: which, and with what.
 ///
 /// `Copy` and without text of its own, since running out of memory is a normal event inside the allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{call} failed: {name} (code {code})")]
 pub struct DriverError {
     /// What it means to the caller.
     pub kind: DriverErrorKind,
@@ -35,25 +34,10 @@ pub enum DriverErrorKind {
     Other,
 }
 
-impl fmt::Display for DriverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed: {} (code {})", self.call, self.name, self.code)
-    }
-}
-
-impl std::error::Error for DriverError {}
-
 /// Why a backend offers no device on this machine, in words for a person.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", printable(reason))] // it may have the words of a driver or of the environment
 pub struct Unavailable {
     /// The reason, as `libcuda.so.1 was not found: install the NVIDIA driver`.
     pub reason: String,
 }
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&printable(&self.reason)) // it may have the words of a driver or of the environment
-    }
-}
-
-impl std::error::Error for Unavailable {}

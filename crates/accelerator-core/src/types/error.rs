@@ -138,6 +138,14 @@ impl Error {
     }
 }
 
+/// Fails unless so many bytes at the offset are within a buffer of this size.
+pub(crate) fn check_bounds(offset: u64, len: u64, size: u64) -> Result<()> {
+    match offset.checked_add(len).is_some_and(|end| end <= size) {
+        true => Ok(()),
+        false => Err(Error::OutOfBounds { offset, len, size }),
+    }
+}
+
 fn owner(found: &Device, expected: &Device) -> String {
     match found == expected {
         true => format!("another opening of {found}"),

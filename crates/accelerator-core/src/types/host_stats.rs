@@ -39,9 +39,10 @@ impl DurationStat {
         (self.total, self.count) = (0, 0);
     }
 
-    fn entries(&self) -> [(&'static str, i64); 5] {
-        let Self { total, max, min, count } = *self;
+    fn entries(self, name: &str) -> [(String, i64); 5] {
+        let Self { total, max, min, count } = self;
         [("avg", self.average()), ("count", count), ("max", max), ("min", min), ("total", total)]
+            .map(|(metric, value)| (format!("{name}.{metric}"), value))
     }
 }
 
@@ -68,27 +69,13 @@ pub struct HostStatistics {
 impl HostStatistics {
     /// Every value by its name in `torch.cuda.host_memory_stats`, sorted by name.
     pub fn entries(&self) -> Vec<(String, i64)> {
-        let Self {
-            allocations,
-            allocated_bytes,
-            active_requests,
-            active_bytes,
-            host_alloc_time,
-            host_free_time,
-        } = self;
-        let stats = [
-            ("active_bytes", active_bytes),
-            ("active_requests", active_requests),
-            ("allocated_bytes", allocated_bytes),
-            ("allocations", allocations),
-        ];
-        let times = [("host_alloc_time", host_alloc_time), ("host_free_time", host_free_time)];
-        let named = |name: &'static str| move |(metric, value)| (format!("{name}.{metric}"), value);
-        let stats = stats.into_iter().flat_map(|(name, stat)| stat.entries().map(named(name)));
-        let times = times.into_iter().flat_map(|(name, time)| time.entries().map(named(name)));
-        let counters = [("num_host_alloc", allocations.allocated), ("num_host_free", allocations.freed)];
-        let counters = counters.map(|(name, value)| (name.to_owned(), value));
-        stats.chain(times).chain(counters).collect()
+        let mut statistics = *self;
+        let mut entries: Vec<_> =
+            statistics.stats().into_iter().flat_map(|(name, stat)| stat.entries(name)).collect();
+        entries.extend(statistics.times().into_iter().flat_map(|(name, time)| time.entries(name)));
+        entries.push(("num_host_alloc".to_owned(), self.allocations.allocated));
+        entries.push(("num_host_free".to_owned(), self.allocations.freed));
+        entries
     }
 
     /// [`entries`](Self::entries) as a map.
@@ -97,29 +84,27 @@ impl HostStatistics {
     }
 
     pub(crate) fn reset_peak(&mut self) {
-        self.each_stat(Stat::reset_peak);
-        self.each_time(DurationStat::reset_peak);
+        self.stats().into_iter().for_each(|(_, stat)| stat.reset_peak());
+        self.times().into_iter().for_each(|(_, time)| time.reset_peak());
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
-        self.each_stat(Stat::reset_accumulated);
-        self.each_time(DurationStat::reset_accumulated);
+        self.stats().into_iter().for_each(|(_, stat)| stat.reset_accumulated());
+        self.times().into_iter().for_each(|(_, time)| time.reset_accumulated());
     }
 
-    fn each_stat(&mut self, change: impl Fn(&mut Stat)) {
-        let Self {
-            allocations,
-            allocated_bytes,
-            active_requests,
-            active_bytes,
-            host_alloc_time: _,
-            host_free_time: _,
-        } = self;
-        [allocations, allocated_bytes, active_requests, active_bytes].into_iter().for_each(change);
+    /// By name, in order.
+    fn stats(&mut self) -> [(&'static str, &mut Stat); 4] {
+        [
+            ("active_bytes", &mut self.active_bytes),
+            ("active_requests", &mut self.active_requests),
+            ("allocated_bytes", &mut self.allocated_bytes),
+            ("allocations", &mut self.allocations),
+        ]
     }
 
-    fn each_time(&mut self, change: impl Fn(&mut DurationStat)) {
-        [&mut self.host_alloc_time, &mut self.host_free_time].into_iter().for_each(change);
+    fn times(&mut self) -> [(&'static str, &mut DurationStat); 2] {
+        [("host_alloc_time", &mut self.host_alloc_time), ("host_free_time", &mut self.host_free_time)]
     }
 }
 

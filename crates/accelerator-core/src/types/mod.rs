@@ -9,12 +9,14 @@ mod printable;
 mod size;
 mod snapshot;
 mod stats;
+mod trace_action;
 mod variable;
 
 pub use device::{
     Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource, PciAddress, Uuid,
 };
 pub use driver_error::{DriverError, DriverErrorKind, Unavailable};
+pub(crate) use error::check_bounds;
 pub use error::{Error, Result};
 pub use host_stats::{DurationStat, HostStatistics};
 pub use oom::{HostOutOfMemory, OutOfMemory, OutOfMemoryCause};
@@ -22,6 +24,7 @@ pub use printable::printable;
 pub use size::{Bytes, GIB, KIB, MIB, grouped, parse_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use stats::{PoolKind, PoolStat, Stat, Statistics};
+pub use trace_action::TraceAction;
 pub use variable::{read_capacity, read_variable};
 
 /// The number of a stream among the streams of its device, given by the core: 0 is the default stream, then

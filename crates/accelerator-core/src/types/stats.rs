@@ -48,9 +48,11 @@ impl Stat {
         self.freed = 0;
     }
 
-    pub(super) fn entries(&self) -> [(&'static str, i64); 4] {
-        let Self { current, peak, allocated, freed } = *self;
+    /// Its values under the name of the quantity.
+    pub(super) fn entries(self, name: &str) -> [(String, i64); 4] {
+        let Self { current, peak, allocated, freed } = self;
         [("allocated", allocated), ("current", current), ("freed", freed), ("peak", peak)]
+            .map(|(metric, value)| (format!("{name}.{metric}"), value))
     }
 }
 
@@ -96,14 +98,11 @@ impl PoolStat {
         });
     }
 
-    fn stats_mut(&mut self) -> [&mut Stat; 3] {
-        let Self { all, small_pool, large_pool } = self;
-        [all, small_pool, large_pool]
-    }
-
-    fn entries(&self) -> [(&'static str, &Stat); 3] {
+    fn entries(self, name: &str) -> impl Iterator<Item = (String, i64)> {
         let Self { all, small_pool, large_pool } = self;
         [("all", all), ("large_pool", large_pool), ("small_pool", small_pool)]
+            .into_iter()
+            .flat_map(move |(pool, stat)| stat.entries(&format!("{name}.{pool}")))
     }
 }
 
@@ -158,20 +157,16 @@ pub struct Statistics {
 impl Statistics {
     /// All values under PyTorch's keys, sorted: `allocated_bytes.all.current` and so on.
     pub fn entries(&self) -> Vec<(String, i64)> {
+        let mut statistics = *self;
         let mut entries = Vec::with_capacity(128);
-        for (name, pools) in self.pool_stats() {
-            for (pool, stat) in pools.entries() {
-                for (metric, value) in stat.entries() {
-                    entries.push((format!("{name}.{pool}.{metric}"), value));
-                }
-            }
+        for (name, pools) in statistics.pool_stats() {
+            entries.extend(pools.entries(name));
         }
-        for (name, stat) in self.single_stats() {
-            for (metric, value) in stat.entries() {
-                entries.push((format!("{name}.{metric}"), value));
-            }
+        for (name, stat) in statistics.oversize() {
+            entries.extend(stat.entries(name));
         }
-        entries.extend(self.counters().map(|(name, value)| (name.to_owned(), value)));
+        entries.extend(statistics.counters().map(|(name, count)| (name.to_owned(), *count)));
+        entries.push(("max_split_size".to_owned(), self.max_split_size));
         entries.sort_unstable();
         entries
     }
@@ -179,13 +174,7 @@ impl Statistics {
     /// [`entries`](Self::entries) as a map, with `allocated.*` beside `allocation.*`: the documentation of
     /// `torch.accelerator.memory_stats` names the first, its code gives the second.
     pub fn to_map(&self) -> BTreeMap<String, i64> {
-        let mut map: BTreeMap<_, _> = self.entries().into_iter().collect();
-        for (pool, stat) in self.allocation.entries() {
-            for (metric, value) in stat.entries() {
-                map.insert(format!("allocated.{pool}.{metric}"), value);
-            }
-        }
-        map
+        self.entries().into_iter().chain(self.allocation.entries("allocated")).collect()
     }
 
     pub(crate) fn reset_peak(&mut self) {
@@ -194,81 +183,52 @@ impl Statistics {
 
     pub(crate) fn reset_accumulated(&mut self) {
         self.each_stat(Stat::reset_accumulated);
-        self.num_alloc_retries = 0;
-        self.num_ooms = 0;
-        self.num_sync_all_streams = 0;
-        self.num_device_alloc = 0;
-        self.num_device_free = 0;
-        self.num_oom_rejections = 0;
+        self.counters().into_iter().for_each(|(_, count)| *count = 0);
     }
 
-    fn each_stat(&mut self, change: impl Fn(&mut Stat)) {
-        let Self {
-            allocation,
-            segment,
-            active,
-            inactive_split,
-            allocated_bytes,
-            reserved_bytes,
-            active_bytes,
-            inactive_split_bytes,
-            requested_bytes,
-            oversize_allocations,
-            oversize_segments,
-            num_alloc_retries: _,
-            num_ooms: _,
-            num_sync_all_streams: _,
-            num_device_alloc: _,
-            num_device_free: _,
-            num_oom_rejections: _,
-            max_split_size: _,
-            expandable_segments: _,
-        } = self;
-        for pools in [
-            allocation,
-            segment,
-            active,
-            inactive_split,
-            allocated_bytes,
-            reserved_bytes,
-            active_bytes,
-            inactive_split_bytes,
-            requested_bytes,
-        ] {
-            pools.stats_mut().into_iter().for_each(&change);
+    fn each_stat(&mut self, change: fn(&mut Stat)) {
+        for (_, PoolStat { all, small_pool, large_pool }) in self.by_pool() {
+            [all, small_pool, large_pool].into_iter().for_each(change);
         }
-        change(oversize_allocations);
-        change(oversize_segments);
+        self.oversize().into_iter().for_each(|(_, stat)| change(stat));
     }
 
     /// What is counted by pool, under PyTorch's names.
-    pub fn pool_stats(&self) -> [(&'static str, &PoolStat); 9] {
+    pub fn pool_stats(&self) -> [(&'static str, PoolStat); 9] {
+        let mut statistics = *self;
+        statistics.by_pool().map(|(name, pools)| (name, *pools))
+    }
+
+    fn by_pool(&mut self) -> [(&'static str, &mut PoolStat); 9] {
         [
-            ("allocation", &self.allocation),
-            ("segment", &self.segment),
-            ("active", &self.active),
-            ("inactive_split", &self.inactive_split),
-            ("allocated_bytes", &self.allocated_bytes),
-            ("reserved_bytes", &self.reserved_bytes),
-            ("active_bytes", &self.active_bytes),
-            ("inactive_split_bytes", &self.inactive_split_bytes),
-            ("requested_bytes", &self.requested_bytes),
+            ("allocation", &mut self.allocation),
+            ("segment", &mut self.segment),
+            ("active", &mut self.active),
+            ("inactive_split", &mut self.inactive_split),
+            ("allocated_bytes", &mut self.allocated_bytes),
+            ("reserved_bytes", &mut self.reserved_bytes),
+            ("active_bytes", &mut self.active_bytes),
+            ("inactive_split_bytes", &mut self.inactive_split_bytes),
+            ("requested_bytes", &mut self.requested_bytes),
         ]
     }
 
-    fn single_stats(&self) -> [(&'static str, &Stat); 2] {
-        [("oversize_allocations", &self.oversize_allocations), ("oversize_segments", &self.oversize_segments)]
+    /// What is counted for both pools at once.
+    fn oversize(&mut self) -> [(&'static str, &mut Stat); 2] {
+        [
+            ("oversize_allocations", &mut self.oversize_allocations),
+            ("oversize_segments", &mut self.oversize_segments),
+        ]
     }
 
-    fn counters(&self) -> [(&'static str, i64); 7] {
+    fn counters(&mut self) -> [(&'static str, &mut i64); 6] {
         [
-            ("num_alloc_retries", self.num_alloc_retries),
-            ("num_ooms", self.num_ooms),
-            ("num_sync_all_streams", self.num_sync_all_streams),
-            ("num_device_alloc", self.num_device_alloc),
-            ("num_device_free", self.num_device_free),
-            ("num_oom_rejections", self.num_oom_rejections),
-            ("max_split_size", self.max_split_size),
+            ("num_alloc_retries", &mut self.num_alloc_retries),
+            ("num_ooms", &mut self.num_ooms),
+            ("num_sync_all_streams", &mut self.num_sync_all_streams),
+            ("num_device_alloc", &mut self.num_device_alloc),
+            ("num_device_free", &mut self.num_device_free),
+            ("num_oom_rejections", &mut self.num_oom_rejections),
         ]
     }
 }

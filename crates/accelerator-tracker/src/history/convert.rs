@@ -9,7 +9,7 @@ use super::place::Place;
 use super::settings::allocator_settings;
 use super::stack::Names;
 use crate::snapshot::{
-    Action, Block, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, Segment, TraceEntry,
+    Block, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, Segment, TraceAction, TraceEntry,
 };
 
 impl MemorySnapshot {
@@ -32,8 +32,8 @@ impl MemorySnapshot {
                     config = **changed;
                     NoteKind::Settings(changed.to_string())
                 }
-                action => {
-                    trace.push(entry_of(entry, pytorch_action(action), &mut places));
+                HistoryAction::Trace(action) => {
+                    trace.push(entry_of(entry, *action, &mut places));
                     continue;
                 }
             };
@@ -88,26 +88,7 @@ fn segment_of(segment: &SegmentSnapshot, history: &History, places: &mut Places)
     }
 }
 
-/// PyTorch's action; those that are only ours are told as notes.
-fn pytorch_action(action: &HistoryAction) -> Action {
-    match action {
-        HistoryAction::Alloc => Action::Alloc,
-        HistoryAction::FreeRequested => Action::FreeRequested,
-        HistoryAction::FreeCompleted => Action::FreeCompleted,
-        HistoryAction::SegmentAlloc => Action::SegmentAlloc,
-        HistoryAction::SegmentFree => Action::SegmentFree,
-        HistoryAction::SegmentMap => Action::SegmentMap,
-        HistoryAction::SegmentUnmap => Action::SegmentUnmap,
-        HistoryAction::Snapshot => Action::Snapshot,
-        HistoryAction::OutOfMemory { device_free } => Action::OutOfMemory { device_free: *device_free },
-        HistoryAction::CacheEmptied
-        | HistoryAction::Refused
-        | HistoryAction::SettingsChanged(_)
-        | HistoryAction::MemoryFractionChanged(_) => Action::Other,
-    }
-}
-
-fn entry_of(entry: &HistoryEntry, action: Action, places: &mut Places) -> TraceEntry {
+fn entry_of(entry: &HistoryEntry, action: TraceAction, places: &mut Places) -> TraceEntry {
     let Named { frames, metadata } = places.of(entry.context.as_ref());
     TraceEntry {
         action,

@@ -8,7 +8,7 @@ use accelerator_core::Bytes;
 use super::profile::{Marker, Profile, Sample, Span};
 use super::segments::{MapBlock, MapSegment, Moment, scope};
 use crate::snapshot::{
-    Action, BlockState, DeviceNotes, MemorySnapshot, Note, NoteKind, PoolKind, Segment, TraceEntry,
+    BlockState, DeviceNotes, MemorySnapshot, Note, NoteKind, PoolKind, Segment, TraceAction, TraceEntry,
 };
 use crate::tracker::MemoryUse;
 
@@ -144,31 +144,31 @@ impl State {
 
     fn apply(&mut self, entry: &TraceEntry) {
         match entry.action {
-            Action::Alloc => {
+            TraceAction::Alloc => {
                 self.put(entry.address, rounded(entry), BlockState::Allocated, scope(&entry.frames))
             }
-            Action::FreeRequested => self.turn(entry, BlockState::PendingFree),
-            Action::FreeCompleted => drop(self.take(entry.address)),
-            Action::SegmentAlloc => self.add_segment(entry),
-            Action::SegmentFree => self.remove_segment(entry),
-            Action::SegmentMap => self.add_pages(entry),
-            Action::SegmentUnmap => self.remove_pages(entry),
-            Action::Snapshot | Action::OutOfMemory { .. } | Action::Other => {}
+            TraceAction::FreeRequested => self.turn(entry, BlockState::PendingFree),
+            TraceAction::FreeCompleted => drop(self.take(entry.address)),
+            TraceAction::SegmentAlloc => self.add_segment(entry),
+            TraceAction::SegmentFree => self.remove_segment(entry),
+            TraceAction::SegmentMap => self.add_pages(entry),
+            TraceAction::SegmentUnmap => self.remove_pages(entry),
+            TraceAction::Snapshot | TraceAction::OutOfMemory { .. } | TraceAction::Other => {}
         }
     }
 
     fn undo(&mut self, entry: &TraceEntry) {
         match entry.action {
-            Action::Alloc => drop(self.take(entry.address)),
-            Action::FreeRequested => self.turn(entry, BlockState::Allocated),
-            Action::FreeCompleted => {
+            TraceAction::Alloc => drop(self.take(entry.address)),
+            TraceAction::FreeRequested => self.turn(entry, BlockState::Allocated),
+            TraceAction::FreeCompleted => {
                 self.put(entry.address, rounded(entry), BlockState::PendingFree, scope(&entry.frames));
             }
-            Action::SegmentAlloc => self.remove_segment(entry),
-            Action::SegmentFree => self.add_segment(entry),
-            Action::SegmentMap => self.remove_pages(entry),
-            Action::SegmentUnmap => self.add_pages(entry),
-            Action::Snapshot | Action::OutOfMemory { .. } | Action::Other => {}
+            TraceAction::SegmentAlloc => self.remove_segment(entry),
+            TraceAction::SegmentFree => self.add_segment(entry),
+            TraceAction::SegmentMap => self.remove_pages(entry),
+            TraceAction::SegmentUnmap => self.add_pages(entry),
+            TraceAction::Snapshot | TraceAction::OutOfMemory { .. } | TraceAction::Other => {}
         }
     }
 
@@ -261,17 +261,17 @@ impl Names {
     fn of(&mut self, entry: &TraceEntry) -> Arc<str> {
         let scope = scope(&entry.frames);
         let action = match entry.action {
-            Action::Alloc if !scope.is_empty() => return self.once(scope.to_string()),
-            Action::Alloc => "alloc",
-            Action::FreeRequested => "free",
-            Action::FreeCompleted => "free completed",
-            Action::SegmentAlloc => "segment alloc",
-            Action::SegmentFree => "segment free",
-            Action::SegmentMap => "segment map",
-            Action::SegmentUnmap => "segment unmap",
-            Action::Snapshot => return self.once("snapshot".to_owned()),
-            Action::OutOfMemory { .. } => "out of memory",
-            Action::Other => return self.once("other".to_owned()),
+            TraceAction::Alloc if !scope.is_empty() => return self.once(scope.to_string()),
+            TraceAction::Alloc => "alloc",
+            TraceAction::FreeRequested => "free",
+            TraceAction::FreeCompleted => "free completed",
+            TraceAction::SegmentAlloc => "segment alloc",
+            TraceAction::SegmentFree => "segment free",
+            TraceAction::SegmentMap => "segment map",
+            TraceAction::SegmentUnmap => "segment unmap",
+            TraceAction::Snapshot => return self.once("snapshot".to_owned()),
+            TraceAction::OutOfMemory { .. } => "out of memory",
+            TraceAction::Other => return self.once("other".to_owned()),
         };
         let size = Bytes(entry.size);
         self.once(if scope.is_empty() {
@@ -292,11 +292,11 @@ fn spans<'s>(entries: &[TraceEntry], segments: impl Iterator<Item = &'s &'s Segm
     let mut live = HashMap::<u64, usize>::new();
     for (call, entry) in entries.iter().enumerate() {
         match entry.action {
-            Action::Alloc => {
+            TraceAction::Alloc => {
                 live.insert(entry.address, spans.len());
                 spans.push(Span { bytes: entry.size, start: Some(call), end: None });
             }
-            Action::FreeRequested => match live.remove(&entry.address) {
+            TraceAction::FreeRequested => match live.remove(&entry.address) {
                 Some(span) => spans[span].end = Some(call),
                 None => spans.push(Span { bytes: entry.size, start: None, end: Some(call) }),
             },

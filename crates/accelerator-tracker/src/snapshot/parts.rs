@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::fields::{Fields, Wrong};
 use super::frames::FrameTable;
 use super::settings;
-use super::types::{Action, Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceEntry};
+use super::types::{
+    Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceAction, TraceEntry,
+};
 use super::write::ALIASED;
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Value, View};
@@ -136,8 +138,8 @@ impl Parts {
         }
         heap.hand(value);
         let action = found.action(fields).map_err(stop)?;
-        let means_nothing = matches!(action, Action::Snapshot | Action::Other);
-        let needs_address = !means_nothing && !matches!(action, Action::OutOfMemory { .. });
+        let means_nothing = matches!(action, TraceAction::Snapshot | TraceAction::Other);
+        let needs_address = !means_nothing && !matches!(action, TraceAction::OutOfMemory { .. });
         let known = |value: Option<u64>, needed: bool, key| match value {
             None if needed => Err(stop(fields.missing(key))),
             value => Ok(value.unwrap_or(0)),
@@ -265,24 +267,23 @@ impl EntryFields {
         Ok(())
     }
 
-    fn action(&mut self, fields: Fields) -> Result<Action, Wrong> {
+    fn action(&mut self, fields: Fields) -> Result<TraceAction, Wrong> {
         let word = self.action.take().ok_or_else(|| fields.missing("action"))?;
-        Ok(match &*word {
-            "alloc" => Action::Alloc,
-            "free_requested" => Action::FreeRequested,
-            "free_completed" => Action::FreeCompleted,
-            "segment_alloc" => Action::SegmentAlloc,
-            "segment_free" => Action::SegmentFree,
-            "segment_map" => Action::SegmentMap,
-            "segment_unmap" => Action::SegmentUnmap,
-            "snapshot" => Action::Snapshot,
-            "oom" => Action::OutOfMemory { device_free: self.device_free },
-            _ => {
-                if word.len() <= LONGEST_OTHER {
-                    self.other.insert(0, (Arc::from("action"), Setting::Text(word)));
-                }
-                Action::Other
-            }
-        })
+        let known = [
+            TraceAction::Alloc,
+            TraceAction::FreeRequested,
+            TraceAction::FreeCompleted,
+            TraceAction::SegmentAlloc,
+            TraceAction::SegmentFree,
+            TraceAction::SegmentMap,
+            TraceAction::SegmentUnmap,
+            TraceAction::Snapshot,
+            TraceAction::OutOfMemory { device_free: self.device_free },
+        ];
+        let action = known.into_iter().find(|action| action.name() == &*word);
+        if action.is_none() && word.len() <= LONGEST_OTHER {
+            self.other.insert(0, (Arc::from("action"), Setting::Text(word)));
+        }
+        Ok(action.unwrap_or(TraceAction::Other))
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-pub use accelerator_core::{BlockState, PoolKind};
+pub use accelerator_core::{BlockState, PoolKind, TraceAction};
 
 /// What the allocators of a process held at one moment, and what had happened in them before. PyTorch: the dictionary of
 /// `torch.cuda.memory._snapshot`.
@@ -84,8 +84,8 @@ pub struct Block {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceEntry {
     /// What happened.
-    pub action: Action,
-    /// The block or segment; of an [`Action::OutOfMemory`] nothing.
+    pub action: TraceAction,
+    /// The block or segment; of an [`TraceAction::OutOfMemory`] nothing.
     pub address: u64,
     /// Bytes: of a block those that were asked for, of a segment all.
     pub size: u64,
@@ -103,34 +103,6 @@ pub struct TraceEntry {
     pub compile_context: Arc<str>,
     /// Keys of the file that are none of these, as far as they are plain values.
     pub other: Vec<(Arc<str>, Setting)>,
-}
-
-/// PyTorch: `action`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// `alloc`.
-    Alloc,
-    /// `free_requested`: the user is done with a block.
-    FreeRequested,
-    /// `free_completed`: and so are all streams.
-    FreeCompleted,
-    /// `segment_alloc`: taken from the driver.
-    SegmentAlloc,
-    /// `segment_free`: given back to the driver.
-    SegmentFree,
-    /// `segment_map`: pages added to an expandable segment.
-    SegmentMap,
-    /// `segment_unmap`: pages taken from an expandable segment.
-    SegmentUnmap,
-    /// `snapshot`.
-    Snapshot,
-    /// `oom`: a request failed for lack of memory.
-    OutOfMemory {
-        /// Bytes that the device had free then.
-        device_free: u64,
-    },
-    /// One that is not known here, and means nothing to us.
-    Other,
 }
 
 /// Calls on the way to one place, innermost first. Shared by all entries that have the same.

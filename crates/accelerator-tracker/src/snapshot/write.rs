@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::types::{
-    Action, Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, Setting,
+    Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, Setting, TraceAction,
     TraceEntry,
 };
 use super::{notes, settings};
@@ -165,7 +165,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
         self.out.open_dict()?;
         self.text("action", word(*action, other))?;
         match action {
-            Action::OutOfMemory { device_free } => self.number("device_free", *device_free)?,
+            TraceAction::OutOfMemory { device_free } => self.number("device_free", *device_free)?,
             _ => self.number("addr", *address)?,
         }
         self.number("size", *size)?;
@@ -244,23 +244,10 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
 }
 
 /// PyTorch's word for what happened; of what is not known here, the word that it had.
-fn word(action: Action, other: &[(Arc<str>, Setting)]) -> &str {
-    match action {
-        Action::Alloc => "alloc",
-        Action::FreeRequested => "free_requested",
-        Action::FreeCompleted => "free_completed",
-        Action::SegmentAlloc => "segment_alloc",
-        Action::SegmentFree => "segment_free",
-        Action::SegmentMap => "segment_map",
-        Action::SegmentUnmap => "segment_unmap",
-        Action::Snapshot => "snapshot",
-        Action::OutOfMemory { .. } => "oom",
-        Action::Other => other
-            .iter()
-            .find_map(|(key, value)| match value {
-                Setting::Text(word) if &**key == "action" => Some(&**word),
-                _ => None,
-            })
-            .unwrap_or("other"),
-    }
+fn word(action: TraceAction, other: &[(Arc<str>, Setting)]) -> &str {
+    let found = other.iter().find_map(|(key, value)| match value {
+        Setting::Text(word) if &**key == "action" && action == TraceAction::Other => Some(&**word),
+        _ => None,
+    });
+    found.unwrap_or(action.name())
 }

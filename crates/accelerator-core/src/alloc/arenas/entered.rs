@@ -4,11 +4,11 @@ use super::held::Held;
 use super::{Arenas, Setup};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange, Users};
-use crate::alloc::history::{HistoryAction, HistoryContext, Subject};
+use crate::alloc::history::{HistoryContext, Subject};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Bounds, DeviceStatistics, HeadroomAmounts, NeedsSettling, StreamCounters};
+use crate::alloc::stats::{Bounds, DeviceStatistics, NeedsSettling, PoolAmounts, StreamCounters};
 use crate::sync::Guard;
-use crate::types::{PoolKind, StreamId};
+use crate::types::{PoolKind, StreamId, TraceAction};
 
 /// What is allocated. PyTorch: `AllocParams`.
 pub(crate) struct Parameters {
@@ -152,7 +152,7 @@ impl<'a> Entered<'a> {
         let created = statistics.segment_made(arena.config(), pool, size);
         if let Some(recorder) = &mut statistics.recorder {
             let subject = Subject { address: base.address(), size, stream: parameters.stream };
-            recorder.segment_made(subject, parameters.context.clone());
+            recorder.memory_came(TraceAction::SegmentAlloc, subject, 0, parameters.context.clone());
         }
         NewSegment { base, size, created, pool, page: None }
     }
@@ -173,7 +173,8 @@ impl<'a> Entered<'a> {
         let (arena, statistics) = self.parts();
         if let Some(recorder) = &mut statistics.recorder {
             let address = arena.store().blocks.address_of(range);
-            recorder.pages_mapped(Subject { address, size: range.len, stream }, range.offset, context);
+            let subject = Subject { address, size: range.len, stream };
+            recorder.memory_came(TraceAction::SegmentMap, subject, range.offset, context);
         }
     }
 
@@ -182,7 +183,7 @@ impl<'a> Entered<'a> {
         let (arena, statistics) = self.parts();
         if let Some(recorder) = &mut statistics.recorder {
             let address = arena.store().blocks.address_of(range);
-            recorder.memory_left(HistoryAction::SegmentUnmap, Subject { address, size: range.len, stream });
+            recorder.memory_left(TraceAction::SegmentUnmap, Subject { address, size: range.len, stream });
         }
     }
 
@@ -215,7 +216,7 @@ impl<'a> Entered<'a> {
         let own = arena.counters().headroom();
         let all = others.iter().fold(own, |all, other| all + other.counters().headroom());
         arena.counters_mut().set_headroom(all);
-        others.iter_mut().for_each(|other| other.counters_mut().set_headroom(HeadroomAmounts::NONE));
+        others.iter_mut().for_each(|other| other.counters_mut().set_headroom(PoolAmounts::default()));
         Some((setup, others))
     }
 }

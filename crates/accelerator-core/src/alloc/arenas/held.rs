@@ -3,7 +3,7 @@
 use super::{Arenas, Setup};
 use crate::alloc::arena::Arena;
 use crate::alloc::settings::AllocatorConfig;
-use crate::alloc::stats::{DeviceStatistics, HeadroomAmounts, StreamCounters};
+use crate::alloc::stats::{DeviceStatistics, PoolAmounts, StreamCounters};
 use crate::sync::{Guard, OwnedLock};
 use crate::types::{Statistics, StreamId};
 
@@ -32,7 +32,7 @@ impl Arenas {
         let Held { first, others, statistics, .. } = &mut held;
         statistics.totals.reset_peak();
         for arena in first.iter_mut().chain(others) {
-            arena.counters_mut().set_headroom(HeadroomAmounts::NONE);
+            arena.counters_mut().set_headroom(PoolAmounts::default());
         }
     }
 

@@ -24,9 +24,9 @@ impl Arenas {
             let mut statistics = self.statistics();
             let fraction = statistics.fraction();
             match &mut statistics.recorder {
-                Some(recorder) => recorder.change(&recording),
+                Some(recorder) => recorder.change(recording),
                 None => {
-                    let recorder = Recorder::new(&recording, setup.config, fraction);
+                    let recorder = Recorder::new(recording, setup.config, fraction);
                     statistics.recorder = Some(Box::new(recorder));
                 }
             }

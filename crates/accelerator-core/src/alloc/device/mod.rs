@@ -39,7 +39,7 @@ impl DeviceAllocator {
         Self {
             memory: Memory::new(Context::new(device, driver, arenas)),
             pending: PendingFrees::default(),
-            hooks: Hooks::default(),
+            hooks: Hooks::new(),
             host_settings: Arc::new(HostSettings::new(&config)),
             has_warned: AtomicBool::new(false),
         }

@@ -5,13 +5,13 @@ use std::num::NonZeroU64;
 use super::DeviceAllocator;
 use crate::alloc::arena::Arena;
 use crate::alloc::arenas::Parameters;
-use crate::alloc::blocks::{Block, Segment, State};
-use crate::alloc::history::History;
+use crate::alloc::blocks::{Block, BlockId, Blocks, Segment, State};
+use crate::alloc::history::{History, Subject};
 use crate::alloc::settings::{AllocatorConfig, Policy};
 use crate::alloc::source::Wanted;
 use crate::types::{
     BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
-    SegmentSnapshot, Snapshot, StreamId,
+    SegmentSnapshot, Snapshot, StreamId, TraceAction,
 };
 
 impl DeviceAllocator {
@@ -20,7 +20,8 @@ impl DeviceAllocator {
         let snapshot = self.snapshot_of(held.arenas());
         if let Some(recorder) = &mut held.statistics.recorder {
             let all = snapshot.segments.iter().chain(&snapshot.aliases);
-            recorder.looked(all.map(|segment| segment.active_size).sum());
+            let size = all.map(|segment| segment.active_size).sum();
+            recorder.trace(TraceAction::Snapshot, Subject { size, ..Subject::NONE }, None);
         }
         drop(held);
         self.arenas().drop_discarded();
@@ -60,37 +61,33 @@ impl DeviceAllocator {
     pub(super) fn out_of_memory(&self, wanted: &Wanted<'_>, cause: OutOfMemoryCause) -> Error {
         let Parameters { request, stream, arena, context } = &wanted.parameters;
         let largest_cached = self.arenas().of(*arena).lock().store().largest_free(request.pool);
-        let allowed = {
-            let mut statistics = self.arenas().statistics();
-            let is_rejected = cause == OutOfMemoryCause::Rejected;
-            statistics.totals.num_ooms += i64::from(!is_rejected);
-            statistics.totals.num_oom_rejections += i64::from(is_rejected);
-            statistics.limit()
-        };
+        let is_rejected = cause == OutOfMemoryCause::Rejected;
+        if is_rejected {
+            self.arenas().statistics().totals.num_oom_rejections += 1;
+        } else {
+            self.arenas().statistics().totals.num_ooms += 1;
+        }
         let statistics = self.arenas().sum();
         let memory = self.driver().memory_info().ok();
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
         let allocated = current(statistics.allocated_bytes);
         let mut report = OutOfMemory {
-            device: self.memory.context.device,
-            requested: request.requested,
             segment: wanted.segment,
-            cause,
             total: memory.map(|memory| memory.total),
             free: memory.map(|memory| memory.free),
-            allowed,
             allocated,
             pending: current(statistics.active_bytes).saturating_sub(allocated),
             reserved: current(statistics.reserved_bytes),
             largest_cached,
-            advice: Vec::new(),
+            ..self.refusal(request.requested, cause)
         };
         let can_expand = self.driver().address_space().is_some();
         report.advice = advice(&report, &self.arenas().config(), can_expand);
-        let recorded = report.cause != OutOfMemoryCause::Rejected; // as in PyTorch
-        if let Some(recorder) = self.arenas().statistics().recorder.as_mut().filter(|_| recorded) {
+        // As in PyTorch.
+        if let Some(recorder) = self.arenas().statistics().recorder.as_mut().filter(|_| !is_rejected) {
             let device_free = report.free.unwrap_or_default();
-            recorder.out_of_memory(request.size, *stream, device_free, context.clone());
+            let subject = Subject { size: request.size, stream: *stream, ..Subject::NONE };
+            recorder.trace(TraceAction::OutOfMemory { device_free }, subject, context.clone());
         }
         self.hooks.observe(&report);
         Error::OutOfMemory(Box::new(report))
@@ -98,21 +95,25 @@ impl DeviceAllocator {
 
     /// A request that no device can hold: not counted, as in PyTorch.
     pub(super) fn too_large(&self, requested: NonZeroU64) -> Error {
-        let allowed = self.arenas().statistics().limit();
-        Error::OutOfMemory(Box::new(OutOfMemory {
+        Error::OutOfMemory(Box::new(self.refusal(requested.get(), OutOfMemoryCause::TooLarge)))
+    }
+
+    /// A report of which no more is known.
+    fn refusal(&self, requested: u64, cause: OutOfMemoryCause) -> OutOfMemory {
+        OutOfMemory {
             device: self.memory.context.device,
-            requested: requested.get(),
+            requested,
             segment: 0,
-            cause: OutOfMemoryCause::TooLarge,
+            cause,
             total: None,
             free: None,
-            allowed,
+            allowed: self.arenas().statistics().limit(),
             allocated: 0,
             pending: 0,
             reserved: 0,
             largest_cached: 0,
             advice: Vec::new(),
-        }))
+        }
     }
 }
 
@@ -152,22 +153,16 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> V
 }
 
 fn segments_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
-    let blocks = &arena.store().blocks;
+    let store = &arena.store().blocks;
     let mut snapshots = Vec::new();
-    for (id, segment) in blocks.segments() {
+    for (id, segment) in store.segments() {
+        let blocks: Vec<_> = store.of_segment(id).map(|(id, _)| block_snapshot(store, id)).collect();
         let stream = arena.stream_of_segment(id);
-        let mut mapped = None;
-        for (id, block) in blocks.of_segment(id) {
-            if block.state == State::Unmapped {
-                snapshots.extend(mapped.take());
-                continue;
-            }
-            let address = blocks.address(id);
-            let snapshot = mapped.get_or_insert_with(|| empty_snapshot(device, stream, segment, address));
-            snapshot.total_size += block.size;
-            add_block(snapshot, address, block);
+        for mapped in blocks.split(Option::is_none).filter(|mapped| !mapped.is_empty()) {
+            let blocks: Vec<_> = mapped.iter().copied().flatten().collect();
+            let size = blocks.iter().map(|block| block.size).sum();
+            snapshots.push(segment_snapshot(device, stream, segment, blocks[0].address, size, blocks));
         }
-        snapshots.extend(mapped);
     }
     snapshots
 }
@@ -178,16 +173,23 @@ fn aliases_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
     let snapshots = arena.aliases().into_iter().map(|(segment, blocks)| {
         let stream = blocks.first().map_or(arena.stream(), |id| arena.stream_of(*id));
         let segment = store.segment(segment);
-        let mut snapshot = empty_snapshot(device, stream, segment, segment.base.address());
-        snapshot.total_size = segment.size;
-        blocks.iter().for_each(|id| add_block(&mut snapshot, store.address(*id), &store[*id]));
-        snapshot.blocks.sort_by_key(|block| block.address);
-        snapshot
+        let mut blocks: Vec<_> = blocks.iter().filter_map(|id| block_snapshot(store, *id)).collect();
+        blocks.sort_by_key(|block| block.address);
+        segment_snapshot(device, stream, segment, segment.base.address(), segment.size, blocks)
     });
     snapshots.collect()
 }
 
-fn empty_snapshot(device: Device, stream: StreamId, segment: &Segment, address: u64) -> SegmentSnapshot {
+fn segment_snapshot(
+    device: Device,
+    stream: StreamId,
+    segment: &Segment,
+    address: u64,
+    total_size: u64,
+    blocks: Vec<BlockSnapshot>,
+) -> SegmentSnapshot {
+    let allocated = blocks.iter().filter(|block| block.state == BlockState::Allocated);
+    let active = blocks.iter().filter(|block| block.state.is_active());
     SegmentSnapshot {
         device,
         address,
@@ -195,28 +197,23 @@ fn empty_snapshot(device: Device, stream: StreamId, segment: &Segment, address: 
         stream,
         pool: segment.pool,
         expandable: segment.page.is_some(),
-        total_size: 0,
-        allocated_size: 0,
-        active_size: 0,
-        requested_size: 0,
-        blocks: Vec::new(),
+        total_size,
+        allocated_size: allocated.map(|block| block.size).sum(),
+        active_size: active.clone().map(|block| block.size).sum(),
+        requested_size: active.map(|block| block.requested_size).sum(),
+        blocks,
     }
 }
 
-fn add_block(snapshot: &mut SegmentSnapshot, address: u64, block: &Block) {
-    let Block { size, requested, .. } = *block;
-    let state = match block.state {
-        State::Free | State::Unmapped => BlockState::Inactive,
+/// `None`: it has no memory.
+fn block_snapshot(blocks: &Blocks, id: BlockId) -> Option<BlockSnapshot> {
+    let Block { size, requested, state, .. } = blocks[id];
+    let state = match state {
+        State::Free => BlockState::Inactive,
         State::Allocated => BlockState::Allocated,
         State::Pending(_) => BlockState::PendingFree,
         State::Backing => BlockState::Aliased,
+        State::Unmapped => return None,
     };
-    if state.is_active() {
-        snapshot.active_size += size;
-        snapshot.requested_size += requested;
-    }
-    if state == BlockState::Allocated {
-        snapshot.allocated_size += size;
-    }
-    snapshot.blocks.push(BlockSnapshot { address, size, requested_size: requested, state });
+    Some(BlockSnapshot { address: blocks.address(id), size, requested_size: requested, state })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(crate) use self::recorder::{Recorder, Subject};
 use super::settings::AllocatorConfig;
-use crate::types::{Snapshot, StreamId};
+use crate::types::{Snapshot, StreamId, TraceAction};
 
 /// Where something happened, as whoever records finds it: a stack, a scope. The core only keeps it.
 pub type HistoryContext = Arc<dyn Any + Send + Sync>;
@@ -107,31 +107,11 @@ impl fmt::Debug for HistoryEntry {
     }
 }
 
-/// What can happen. The first group is PyTorch's; with the second a history can be replayed.
+/// What can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HistoryAction {
-    /// A block was allocated. PyTorch: `alloc`.
-    Alloc,
-    /// A block was freed by its user. PyTorch: `free_requested`.
-    FreeRequested,
-    /// And no other stream uses it any more. PyTorch: `free_completed`.
-    FreeCompleted,
-    /// A segment was taken from the driver. PyTorch: `segment_alloc`.
-    SegmentAlloc,
-    /// A segment goes back to the driver. PyTorch: `segment_free`.
-    SegmentFree,
-    /// Pages were mapped into an expandable segment. PyTorch: `segment_map`.
-    SegmentMap,
-    /// Pages of an expandable segment go back to the driver. PyTorch: `segment_unmap`.
-    SegmentUnmap,
-    /// Somebody looked: [`CachingAllocator::snapshot`](crate::CachingAllocator::snapshot). PyTorch: `snapshot`.
-    Snapshot,
-    /// A request failed for lack of memory. PyTorch: `oom`.
-    OutOfMemory {
-        /// Bytes that the device had free, as far as it tells.
-        device_free: u64,
-    },
-
+    /// What PyTorch's history has. With the others a history can be replayed.
+    Trace(TraceAction),
     /// The cache is about to be emptied on demand.
     CacheEmptied,
     /// The driver refused a segment for lack of memory.

@@ -7,13 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
 use crate::alloc::settings::AllocatorConfig;
-use crate::types::{Snapshot, StreamId};
+use crate::types::{Snapshot, StreamId, TraceAction};
 
 /// The newest entries, and the contexts of what is alive. Part of the device's statistics, under whose lock all that it
 /// tells of is counted: so its order is theirs.
 pub(crate) struct Recorder {
-    max_entries: usize,
-    contexts: ContextsOf,
+    recording: Recording,
     entries: VecDeque<HistoryEntry>,
     dropped: u64,
     settings: AllocatorConfig,
@@ -33,7 +32,12 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    const NONE: Self = Self { address: 0, size: 0, stream: StreamId::DEFAULT };
+    pub(crate) const NONE: Self = Self { address: 0, size: 0, stream: StreamId::DEFAULT };
+
+    fn entry(self, action: HistoryAction, context: Option<HistoryContext>) -> HistoryEntry {
+        let Self { address, size, stream } = self;
+        HistoryEntry { action, address, size, stream, time: now(), context }
+    }
 }
 
 /// Contexts by address. The hash is a quick one: nobody chooses addresses to slow this down.
@@ -59,10 +63,9 @@ impl Hasher for AddressHasher {
 }
 
 impl Recorder {
-    pub(crate) fn new(recording: &Recording, settings: AllocatorConfig, memory_fraction: f64) -> Self {
+    pub(crate) fn new(recording: Recording, settings: AllocatorConfig, memory_fraction: f64) -> Self {
         Self {
-            max_entries: recording.max_entries,
-            contexts: recording.contexts,
+            recording,
             entries: VecDeque::new(),
             dropped: 0,
             settings,
@@ -74,26 +77,26 @@ impl Recorder {
     }
 
     /// Goes on with other limits; what is kept already stays as far as they allow.
-    pub(crate) fn change(&mut self, recording: &Recording) {
-        self.max_entries = recording.max_entries;
-        self.contexts = recording.contexts;
-        while self.entries.len() > self.max_entries {
+    pub(crate) fn change(&mut self, recording: Recording) {
+        self.recording = recording;
+        while self.entries.len() > recording.max_entries {
             self.drop_oldest();
         }
     }
 
     pub(crate) fn allocated(&mut self, subject: Subject, context: Option<HistoryContext>) {
         keep(&mut self.blocks, subject.address, context.as_ref(), &mut self.discarded);
-        let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::Alloc, subject, context);
+        self.trace(TraceAction::Alloc, subject, context);
     }
 
     /// A block was freed by its user: `completed`, and no other stream uses it.
     pub(crate) fn freed(&mut self, subject: Subject, context: Option<HistoryContext>, completed: bool) {
-        let (time, context) = (now(), self.of_free(subject.address, context));
-        self.push_at(time, HistoryAction::FreeRequested, subject, context.clone());
+        let context = self.of_free(subject.address, context);
+        let entry = subject.entry(HistoryAction::Trace(TraceAction::FreeRequested), context);
+        self.push(entry.clone());
         if completed {
-            self.push_at(time, HistoryAction::FreeCompleted, subject, context);
+            let action = HistoryAction::Trace(TraceAction::FreeCompleted);
+            self.push(HistoryEntry { action, ..entry });
             keep(&mut self.blocks, subject.address, None, &mut self.discarded);
         }
     }
@@ -101,60 +104,40 @@ impl Recorder {
     /// No other stream uses a block any more that was freed before.
     pub(crate) fn free_completed(&mut self, subject: Subject) {
         let context = self.of_free(subject.address, None);
-        self.push(HistoryAction::FreeCompleted, subject, context);
+        self.trace(TraceAction::FreeCompleted, subject, context);
         keep(&mut self.blocks, subject.address, None, &mut self.discarded);
     }
 
-    pub(crate) fn segment_made(&mut self, subject: Subject, context: Option<HistoryContext>) {
-        self.memory_came(HistoryAction::SegmentAlloc, subject, context, true);
-    }
-
-    /// Pages were mapped so many bytes behind the start of their segment. As in PyTorch the first of all stand for the segment.
-    pub(crate) fn pages_mapped(&mut self, subject: Subject, offset: u64, context: Option<HistoryContext>) {
-        self.memory_came(HistoryAction::SegmentMap, subject, context, offset == 0);
-    }
-
-    fn memory_came(
+    /// Memory came: a segment, or pages so many bytes behind the start of theirs. As in PyTorch the first of all stand for
+    /// the segment.
+    pub(crate) fn memory_came(
         &mut self,
-        action: HistoryAction,
+        action: TraceAction,
         subject: Subject,
+        offset: u64,
         context: Option<HistoryContext>,
-        keeps: bool,
     ) {
-        if keeps {
+        if offset == 0 {
             keep(&mut self.segments, subject.address, context.as_ref(), &mut self.discarded);
         }
-        let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(action, subject, context);
+        self.trace(action, subject, context);
     }
 
     /// Memory goes back: a segment, or pages.
-    pub(crate) fn memory_left(&mut self, action: HistoryAction, subject: Subject) {
+    pub(crate) fn memory_left(&mut self, action: TraceAction, subject: Subject) {
         let context = self.segments.remove(&subject.address);
-        let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(action, subject, context);
+        self.trace(action, subject, context);
     }
 
-    /// A request failed, of so many bytes on this stream.
-    pub(crate) fn out_of_memory(
-        &mut self,
-        size: u64,
-        stream: StreamId,
-        device_free: u64,
-        context: Option<HistoryContext>,
-    ) {
+    /// What changes no context.
+    pub(crate) fn trace(&mut self, action: TraceAction, subject: Subject, context: Option<HistoryContext>) {
         let context = self.of_entry(context, ContextsOf::Alloc);
-        self.push(HistoryAction::OutOfMemory { device_free }, Subject { address: 0, size, stream }, context);
-    }
-
-    /// Somebody looked while so many bytes were active.
-    pub(crate) fn looked(&mut self, size: u64) {
-        self.push(HistoryAction::Snapshot, Subject { size, ..Subject::NONE }, None);
+        self.push(subject.entry(HistoryAction::Trace(action), context));
     }
 
     /// What concerns neither a block nor a segment.
     pub(crate) fn note(&mut self, action: HistoryAction) {
-        self.push(action, Subject::NONE, None);
+        self.push(Subject::NONE.entry(action, None));
     }
 
     /// What to drop once the lock is let go.
@@ -165,13 +148,11 @@ impl Recorder {
     /// All of it, beside what the allocator holds now.
     pub(crate) fn history(&self, snapshot: Snapshot) -> History {
         History {
-            snapshot,
             entries: self.entries.iter().cloned().collect(),
             dropped: self.dropped,
-            settings: self.settings,
-            memory_fraction: self.memory_fraction,
             block_contexts: self.blocks.iter().map(|(at, context)| (*at, Arc::clone(context))).collect(),
             segment_contexts: self.segments.iter().map(|(at, context)| (*at, Arc::clone(context))).collect(),
+            ..History::unrecorded(snapshot, self.settings, self.memory_fraction)
         }
     }
 
@@ -179,33 +160,22 @@ impl Recorder {
     fn of_free(&mut self, address: u64, context: Option<HistoryContext>) -> Option<HistoryContext> {
         let own = self.of_entry(context, ContextsOf::All);
         let of_allocation =
-            || self.blocks.get(&address).filter(|_| self.contexts >= ContextsOf::Alloc).cloned();
+            || self.blocks.get(&address).filter(|_| self.recording.contexts >= ContextsOf::Alloc).cloned();
         own.or_else(of_allocation)
     }
 
     /// The context, where entries keep it from this level on.
     fn of_entry(&mut self, context: Option<HistoryContext>, level: ContextsOf) -> Option<HistoryContext> {
-        if self.contexts >= level {
+        if self.recording.contexts >= level {
             return context;
         }
         self.discarded.extend(context);
         None
     }
 
-    fn push(&mut self, action: HistoryAction, subject: Subject, context: Option<HistoryContext>) {
-        self.push_at(now(), action, subject, context);
-    }
-
-    fn push_at(
-        &mut self,
-        time: u64,
-        action: HistoryAction,
-        subject: Subject,
-        context: Option<HistoryContext>,
-    ) {
-        let Subject { address, size, stream } = subject;
-        self.entries.push_back(HistoryEntry { action, address, size, stream, time, context });
-        if self.entries.len() > self.max_entries {
+    fn push(&mut self, entry: HistoryEntry) {
+        self.entries.push_back(entry);
+        if self.entries.len() > self.recording.max_entries {
             self.drop_oldest();
         }
     }

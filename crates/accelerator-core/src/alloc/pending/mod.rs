@@ -144,9 +144,16 @@ impl PendingFrees {
         is_over: impl Fn(EventNumber) -> DriverResult<bool>,
     ) -> Result<()> {
         self.take_in_and_record(&memory.context, queues)?;
-        let mut all = queues.recorded.iter_mut();
-        let taken = all.try_for_each(|queue| take_events_of(memory, queue, &is_over));
-        drop(all);
+        let taken = queues.recorded.iter_mut().try_for_each(|queue| {
+            while let Some((event, block)) = queue.front().copied() {
+                if !is_over(event)? {
+                    break;
+                }
+                queue.pop_front();
+                use_over(memory, block);
+            }
+            Ok(())
+        });
         self.queued.store(!queues.is_empty(), Ordering::Relaxed);
         taken.map_err(|error| memory.context.error(error))
     }
@@ -186,22 +193,6 @@ impl PendingFrees {
         self.queued.store(true, Ordering::Relaxed); // until somebody has seen that there are none
         if queues.unrecorded.is_empty() { Ok(()) } else { record_again(context, queues) }
     }
-}
-
-fn take_events_of(
-    memory: &Memory,
-    queue: &mut VecDeque<(EventNumber, PendingBlock)>,
-    is_over: impl Fn(EventNumber) -> DriverResult<bool>,
-) -> DriverResult<()> {
-    while let Some((event, _)) = queue.front() {
-        if !is_over(*event)? {
-            break;
-        }
-        if let Some((_, block)) = queue.pop_front() {
-            use_over(memory, block);
-        }
-    }
-    Ok(())
 }
 
 fn smallest_pending(context: &Context, queues: &Queues, wanted: &Parameters) -> Option<PendingBlock> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::{Settings, Value};
+use super::text::{self, Value};
 use crate::types::{Error, MIB, Result};
 
 /// What an allocator is set to. PyTorch: `PYTORCH_ALLOC_CONF`.
@@ -103,19 +103,20 @@ impl AllocatorConfig {
             roundup_power2_divisions: defaults.roundup_power2_divisions,
             ..*self
         };
-        let settings = Settings::parse(text)?;
-        for (key, value) in settings.pairs() {
+        let settings = text::parse(text)?;
+        for (key, value) in &settings {
             config.set(key, value)?;
         }
+        let is_given = |key| settings.iter().any(|(given, _)| given == key);
         let segment = config.large_segment_size;
-        if !settings.contains("max_non_split_rounding_mb") {
+        if !is_given("max_non_split_rounding_mb") {
             config.max_non_split_rounding = segment;
         }
         for (key, size) in [
             ("max_split_size_mb", config.max_split_size),
             ("max_non_split_rounding_mb", config.max_non_split_rounding),
         ] {
-            if settings.contains(key) && size < segment {
+            if is_given(key) && size < segment {
                 return Err(format!(
                     "`{key}` must be at least large_segment_size_mb, which is {}",
                     segment / MIB
@@ -126,44 +127,43 @@ impl AllocatorConfig {
     }
 
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
-        match key {
-            "max_split_size_mb" => self.max_split_size = value.mebibytes(key)?,
-            "max_non_split_rounding_mb" => self.max_non_split_rounding = value.mebibytes(key)?,
-            "large_segment_size_mb" => {
-                self.large_segment_size = value.mebibytes(key)?;
-                if self.large_segment_size <= 10 * MIB {
-                    return Err("`large_segment_size_mb` must be more than 10".to_owned());
-                }
-            }
-            "garbage_collection_threshold" => {
-                self.garbage_collection_threshold = value.number(key)?;
-                if !(self.garbage_collection_threshold > 0.0 && self.garbage_collection_threshold < 1.0) {
-                    return Err(
-                        "`garbage_collection_threshold` must lie between 0 and 1, both excluded".to_owned()
-                    );
-                }
-            }
-            "per_process_memory_fraction" => {
-                self.memory_fraction = value.number(key)?;
-                if !(0.0..=1.0).contains(&self.memory_fraction) {
-                    return Err("`per_process_memory_fraction` must lie between 0 and 1".to_owned());
-                }
-            }
-            "roundup_power2_divisions" => self.roundup_power2_divisions = RoundupDivisions::read(value)?,
-            "throw_on_cudamalloc_oom" => self.reject_ahead_of_driver = value.boolean(key)?,
-            "device_side_reuse" => self.device_side_reuse = value.boolean(key)?,
-            "caching" => self.caching = value.boolean(key)?,
-            "expandable_segments" => self.expandable_segments = value.boolean(key)?,
-            "policy" => self.policy = Policy::read(value)?,
-            "pinned_max_round_threshold_mb" => self.pinned_max_round_threshold = value.mebibytes(key)?,
-            "pinned_max_cached_size_mb" => self.pinned_max_cached_size = value.mebibytes(key)?,
-            "pinned_use_background_threads" => self.pinned_use_background_threads = value.boolean(key)?,
-            _ if CUDA_ONLY.contains(&key) => {
-                return Err(format!("`{key}` is a setting of PyTorch's CUDA allocator alone, leave it out"));
-            }
-            _ => return Err(format!("unknown key `{key}`, expected one of {}", KEYS.join(", "))),
+        if CUDA_ONLY.contains(&key) {
+            return Err(format!("`{key}` is a setting of PyTorch's CUDA allocator alone, leave it out"));
         }
-        Ok(())
+        let keys = self.fields().map(|(name, _)| name);
+        let unknown = || format!("unknown key `{key}`, expected one of {}", keys.join(", "));
+        let (_, field) = self.fields().into_iter().find(|(name, _)| *name == key).ok_or_else(unknown)?;
+        field.read(key, value)?;
+        let (garbage_collection, fraction) = (self.garbage_collection_threshold, self.memory_fraction);
+        let expected = match key {
+            "large_segment_size_mb" if self.large_segment_size <= 10 * MIB => "be more than 10",
+            "garbage_collection_threshold" if !(garbage_collection > 0.0 && garbage_collection < 1.0) => {
+                "lie between 0 and 1, both excluded"
+            }
+            "per_process_memory_fraction" if !(0.0..=1.0).contains(&fraction) => "lie between 0 and 1",
+            _ => return Ok(()),
+        };
+        Err(format!("`{key}` must {expected}"))
+    }
+
+    /// All settings under their keys.
+    fn fields(&mut self) -> [(&'static str, Field<'_>); 14] {
+        [
+            ("max_split_size_mb", Field::Mebibytes(&mut self.max_split_size)),
+            ("max_non_split_rounding_mb", Field::Mebibytes(&mut self.max_non_split_rounding)),
+            ("large_segment_size_mb", Field::Mebibytes(&mut self.large_segment_size)),
+            ("garbage_collection_threshold", Field::Number(&mut self.garbage_collection_threshold)),
+            ("roundup_power2_divisions", Field::Divisions(&mut self.roundup_power2_divisions)),
+            ("expandable_segments", Field::Boolean(&mut self.expandable_segments)),
+            ("policy", Field::Policy(&mut self.policy)),
+            ("per_process_memory_fraction", Field::Number(&mut self.memory_fraction)),
+            ("throw_on_cudamalloc_oom", Field::Boolean(&mut self.reject_ahead_of_driver)),
+            ("device_side_reuse", Field::Boolean(&mut self.device_side_reuse)),
+            ("caching", Field::Boolean(&mut self.caching)),
+            ("pinned_max_round_threshold_mb", Field::Mebibytes(&mut self.pinned_max_round_threshold)),
+            ("pinned_max_cached_size_mb", Field::Mebibytes(&mut self.pinned_max_cached_size)),
+            ("pinned_use_background_threads", Field::Boolean(&mut self.pinned_use_background_threads)),
+        ]
     }
 }
 
@@ -171,70 +171,50 @@ impl AllocatorConfig {
 /// the same settings, if they came from one text: several after another can lead to some that none gives at once.
 impl fmt::Display for AllocatorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let own = self.texts();
         let omitted = Self { max_non_split_rounding: self.large_segment_size, ..Self::default() };
-        let defaults = omitted.texts();
-        let changed = own.into_iter().zip(defaults).filter(|(own, default)| own != default);
-        let pairs: Vec<_> = changed.map(|((key, value), _)| format!("{key}:{value}")).collect();
-        f.write_str(&pairs.join(","))
+        let texts = |mut config: Self| config.fields().map(|(key, field)| format!("{key}:{field}"));
+        let changed = texts(*self).into_iter().zip(texts(omitted)).filter(|(own, default)| own != default);
+        f.write_str(&changed.map(|(own, _)| own).collect::<Vec<_>>().join(","))
     }
 }
 
-impl AllocatorConfig {
-    fn texts(&self) -> [(&'static str, String); 14] {
-        let Self {
-            max_split_size,
-            max_non_split_rounding,
-            garbage_collection_threshold,
-            roundup_power2_divisions,
-            large_segment_size,
-            expandable_segments,
-            policy,
-            memory_fraction,
-            reject_ahead_of_driver,
-            device_side_reuse,
-            caching,
-            pinned_max_round_threshold,
-            pinned_max_cached_size,
-            pinned_use_background_threads,
-        } = self;
-        let boolean = |value: &bool| if *value { "True" } else { "False" }.to_owned();
-        let mebibytes = |value: &u64| (value / MIB).to_string();
-        [
-            ("large_segment_size_mb", mebibytes(large_segment_size)),
-            ("max_split_size_mb", mebibytes(max_split_size)),
-            ("max_non_split_rounding_mb", mebibytes(max_non_split_rounding)),
-            ("garbage_collection_threshold", garbage_collection_threshold.to_string()),
-            ("roundup_power2_divisions", roundup_power2_divisions.to_string()),
-            ("expandable_segments", boolean(expandable_segments)),
-            ("policy", policy.name().to_owned()),
-            ("per_process_memory_fraction", memory_fraction.to_string()),
-            ("throw_on_cudamalloc_oom", boolean(reject_ahead_of_driver)),
-            ("device_side_reuse", boolean(device_side_reuse)),
-            ("caching", boolean(caching)),
-            ("pinned_max_round_threshold_mb", mebibytes(pinned_max_round_threshold)),
-            ("pinned_max_cached_size_mb", mebibytes(pinned_max_cached_size)),
-            ("pinned_use_background_threads", boolean(pinned_use_background_threads)),
-        ]
+/// A setting, by how its text is read.
+enum Field<'a> {
+    /// Bytes, whose text is in MiB.
+    Mebibytes(&'a mut u64),
+    Number(&'a mut f64),
+    Boolean(&'a mut bool),
+    Divisions(&'a mut RoundupDivisions),
+    Policy(&'a mut Policy),
+}
+
+impl Field<'_> {
+    fn read(self, key: &str, value: &Value) -> Result<(), String> {
+        match self {
+            Self::Mebibytes(bytes) => *bytes = value.mebibytes(key)?,
+            Self::Number(number) => *number = value.number(key)?,
+            Self::Boolean(boolean) => *boolean = value.boolean(key)?,
+            Self::Divisions(divisions) => *divisions = RoundupDivisions::read(key, value)?,
+            Self::Policy(policy) => {
+                *policy = Policy::ALL[value.one_of(key, &Policy::ALL.map(Policy::name))?]
+            }
+        }
+        Ok(())
     }
 }
 
-const KEYS: [&str; 14] = [
-    "max_split_size_mb",
-    "max_non_split_rounding_mb",
-    "large_segment_size_mb",
-    "expandable_segments",
-    "policy",
-    "garbage_collection_threshold",
-    "roundup_power2_divisions",
-    "per_process_memory_fraction",
-    "throw_on_cudamalloc_oom",
-    "device_side_reuse",
-    "caching",
-    "pinned_max_round_threshold_mb",
-    "pinned_max_cached_size_mb",
-    "pinned_use_background_threads",
-];
+impl fmt::Display for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mebibytes(bytes) => write!(f, "{}", **bytes / MIB),
+            Self::Number(number) => number.fmt(f),
+            Self::Boolean(true) => f.write_str("True"),
+            Self::Boolean(false) => f.write_str("False"),
+            Self::Divisions(divisions) => divisions.fmt(f),
+            Self::Policy(policy) => f.write_str(policy.name()),
+        }
+    }
+}
 
 const CUDA_ONLY: [&str; 10] = [
     "backend",
@@ -262,16 +242,13 @@ pub enum Policy {
 }
 
 impl Policy {
+    const ALL: [Self; 2] = [Self::Pytorch, Self::Compact];
+
     fn name(self) -> &'static str {
         match self {
             Self::Pytorch => "pytorch",
             Self::Compact => "compact",
         }
-    }
-
-    fn read(value: &Value) -> Result<Self, String> {
-        let policies = [Self::Pytorch, Self::Compact];
-        value.one_of("policy", &policies.map(Self::name)).map(|number| policies[number])
     }
 }
 
@@ -291,20 +268,24 @@ impl RoundupDivisions {
 
     /// `4`, or a table as `[64:8,256:4,>:1]`: from 64 MiB 8, from 256 MiB 4, above that 1. The first entry counts for
     /// all smaller sizes too; intervals between entries are not rounded, as in PyTorch.
-    fn read(value: &Value) -> Result<Self, String> {
+    fn read(key: &str, value: &Value) -> Result<Self, String> {
+        let power_of_two = |steps: u64| match steps.is_power_of_two() {
+            true => Ok(steps),
+            false => Err(format!("`{key}` takes powers of two, not {steps}")),
+        };
         let mut divisions = [0; Self::INTERVALS];
         match value {
-            Value::Text(_) => divisions.fill(power_of_two(value.integer("roundup_power2_divisions")?)?),
+            Value::Text(_) => divisions.fill(power_of_two(value.integer(key)?)?),
             Value::Table(entries) => {
                 let mut last = None;
                 for (from, steps) in entries {
-                    let steps = steps.integer("roundup_power2_divisions")?;
+                    let steps = steps.integer(key)?;
                     let steps = if steps == 0 { 0 } else { power_of_two(steps)? };
                     if from == ">" {
                         divisions[last.unwrap_or(0) + 1..].fill(steps);
                         continue;
                     }
-                    let from = Value::Text(from.clone()).integer("roundup_power2_divisions")?;
+                    let from = Value::Text(from.clone()).integer(key)?;
                     let interval = (power_of_two(from)?.ilog2() as usize).min(Self::INTERVALS - 1);
                     if last.is_none() {
                         divisions[..interval].fill(steps);
@@ -325,11 +306,4 @@ impl fmt::Display for RoundupDivisions {
             self.0.iter().enumerate().map(|(interval, steps)| format!("{}:{steps}", 1u64 << interval));
         write!(f, "[{}]", entries.collect::<Vec<_>>().join(","))
     }
-}
-
-fn power_of_two(value: u64) -> Result<u64, String> {
-    if value.is_power_of_two() {
-        return Ok(value);
-    }
-    Err(format!("`roundup_power2_divisions` takes powers of two, not {value}"))
 }

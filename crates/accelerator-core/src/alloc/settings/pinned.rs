@@ -7,6 +7,7 @@ use super::config::AllocatorConfig;
 
 /// What of an [`AllocatorConfig`] is about pinned host memory. Shared by the two allocators of a device, so that one
 /// call changes the settings of both.
+#[derive(Default)]
 pub(crate) struct HostSettings {
     max_round_threshold: AtomicU64,
     max_cached_size: AtomicU64,
@@ -15,11 +16,9 @@ pub(crate) struct HostSettings {
 
 impl HostSettings {
     pub(crate) fn new(config: &AllocatorConfig) -> Self {
-        Self {
-            max_round_threshold: AtomicU64::new(config.pinned_max_round_threshold),
-            max_cached_size: AtomicU64::new(config.pinned_max_cached_size),
-            use_background_threads: AtomicBool::new(config.pinned_use_background_threads),
-        }
+        let settings = Self::default();
+        settings.set(config);
+        settings
     }
 
     pub(crate) fn set(&self, config: &AllocatorConfig) {

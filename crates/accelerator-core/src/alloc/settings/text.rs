@@ -5,38 +5,25 @@ use std::str::Chars;
 
 use crate::types::MIB;
 
-/// A settings string, taken apart.
-pub(crate) struct Settings(Vec<(String, Value)>);
-
 /// What stands behind a key.
 pub(crate) enum Value {
     Text(String),
     Table(Vec<(String, Value)>),
 }
 
-impl Settings {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-        let mut rest = compact.chars().peekable();
-        let mut pairs: Vec<(String, Value)> = Vec::new();
-        while rest.peek().is_some() {
-            let pair = pair(&mut rest)?;
-            pairs.push(pair);
-            match rest.next() {
-                None | Some(',') => {}
-                Some(other) => return Err(format!("expected `,` between settings, but found `{other}`")),
-            }
+/// A settings string, taken apart.
+pub(crate) fn parse(text: &str) -> Result<Vec<(String, Value)>, String> {
+    let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let mut rest = compact.chars().peekable();
+    let mut pairs = Vec::new();
+    while rest.peek().is_some() {
+        pairs.push(pair(&mut rest)?);
+        match rest.next() {
+            None | Some(',') => {}
+            Some(other) => return Err(format!("expected `,` between settings, but found `{other}`")),
         }
-        Ok(Self(pairs))
     }
-
-    pub(crate) fn contains(&self, key: &str) -> bool {
-        self.pairs().any(|(given, _)| given == key)
-    }
-
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value))
-    }
+    Ok(pairs)
 }
 
 fn pair(rest: &mut Peekable<Chars<'_>>) -> Result<(String, Value), String> {
@@ -80,26 +67,21 @@ fn found(rest: &mut Peekable<Chars<'_>>) -> String {
 
 impl Value {
     pub(crate) fn integer(&self, key: &str) -> Result<u64, String> {
-        self.text(key, "a whole number")?.parse().map_err(|_| self.unexpected(key, "a whole number"))
+        self.read(key, "a whole number", |text| text.parse().ok())
     }
 
     pub(crate) fn number(&self, key: &str) -> Result<f64, String> {
-        self.text(key, "a number")?.parse().map_err(|_| self.unexpected(key, "a number"))
+        self.read(key, "a number", |text| text.parse().ok())
     }
 
     pub(crate) fn boolean(&self, key: &str) -> Result<bool, String> {
-        match self.text(key, "`True` or `False`")? {
-            "True" => Ok(true),
-            "False" => Ok(false),
-            _ => Err(self.unexpected(key, "`True` or `False`")),
-        }
+        Ok(self.one_of(key, &["True", "False"])? == 0)
     }
 
     /// One of these words: its number among them.
     pub(crate) fn one_of(&self, key: &str, words: &[&str]) -> Result<usize, String> {
         let expected = format!("`{}`", words.join("` or `"));
-        let text = self.text(key, &expected)?;
-        words.iter().position(|word| *word == text).ok_or_else(|| self.unexpected(key, &expected))
+        self.read(key, &expected, |text| words.iter().position(|word| *word == text))
     }
 
     /// A number of MiB, in bytes; more than fit become the most whole MiB that do.
@@ -107,17 +89,11 @@ impl Value {
         Ok(self.integer(key)?.min(u64::MAX / MIB) * MIB)
     }
 
-    fn text(&self, key: &str, expected: &str) -> Result<&str, String> {
-        match self {
-            Self::Text(text) => Ok(text),
-            Self::Table(_) => Err(self.unexpected(key, expected)),
-        }
-    }
-
-    fn unexpected(&self, key: &str, expected: &str) -> String {
-        match self {
-            Self::Text(text) => format!("`{key}` takes {expected}, not `{text}`"),
-            Self::Table(_) => format!("`{key}` takes {expected}, not a table"),
-        }
+    fn read<T>(&self, key: &str, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, String> {
+        let (value, found) = match self {
+            Self::Text(text) => (read(text), format!("`{text}`")),
+            Self::Table(_) => (None, "a table".to_owned()),
+        };
+        value.ok_or_else(|| format!("`{key}` takes {expected}, not {found}"))
     }
 }

@@ -10,7 +10,9 @@ use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
 use crate::backend::DriverResult;
 use crate::sync::{Guard, InFlight, Step};
-use crate::types::{Device, DriverError, DriverErrorKind, Error, OutOfMemoryCause, Result, StreamId};
+use crate::types::{
+    Device, DriverError, DriverErrorKind, Error, OutOfMemoryCause, Result, StreamId, TraceAction,
+};
 
 /// The driver of a device and its arenas.
 pub(crate) struct Context {
@@ -134,7 +136,7 @@ impl Context {
             // Ahead of the driver, which may give the same address to somebody else at once.
             for (DetachedSegment { base, size, stream, .. }, _) in &segments {
                 let subject = Subject { address: base.address(), size: *size, stream: *stream };
-                recorder.memory_left(HistoryAction::SegmentFree, subject);
+                recorder.memory_left(TraceAction::SegmentFree, subject);
             }
         }
         drop(arena);

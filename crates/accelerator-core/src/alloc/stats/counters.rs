@@ -8,10 +8,8 @@
 //! *needs settling*). What it adds beyond that moves the peaks, and headroom is dealt out anew. So peaks are those of
 //! the sums in the order of the operations, as if each operation had taken one lock.
 
-use std::ops::{Add, Sub};
-
-use super::amounts::{Amounts, HeadroomAmounts};
-use super::pair::Pair;
+use super::amounts::{Amounts, PoolAmounts};
+use super::pair::{Pair, by_field};
 use crate::types::PoolKind;
 
 /// Part of the device's statistics: that of one stream.
@@ -98,10 +96,9 @@ impl StreamCounters {
     #[inline(always)]
     pub(crate) fn freed(&mut self, block: Counted) -> Result<(), NeedsSettling> {
         self.split_changed(block)?;
-        let Counts { blocks, requested, split: _ } = block.counts();
+        let back = Counts { split: Pair::default(), ..block.counts() };
         for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
-            headroom.counts.blocks = headroom.counts.blocks + blocks;
-            headroom.counts.requested = headroom.counts.requested + requested;
+            headroom.counts = headroom.counts + back;
         }
         Ok(())
     }
@@ -140,52 +137,52 @@ impl StreamCounters {
         Ok(())
     }
 
-    /// What there is of each quantity.
-    pub(crate) fn current(&self, pool: PoolKind) -> Amounts {
-        let own = &self.pools[pool as usize];
-        own.bound - own.headroom.amounts()
+    /// What there is.
+    pub(crate) fn current(&self) -> PoolAmounts {
+        self.sum(PoolCounters::current)
     }
 
-    /// The sum of all that was ever added of each quantity.
-    pub(crate) fn added(&self, pool: PoolKind) -> Amounts {
-        Headroom { counts: self.pools[pool as usize].added, ..Headroom::default() }.amounts()
+    /// All that was ever added.
+    pub(crate) fn added(&self) -> PoolAmounts {
+        self.sum(|pool| Headroom { counts: pool.added, ..Headroom::default() }.amounts())
     }
 
-    /// What there is of each quantity and what may be added: its part of the peak.
-    pub(crate) fn bound(&self, pool: PoolKind) -> Amounts {
-        self.pools[pool as usize].bound
+    /// What there is and what may be added: its part of the peaks.
+    pub(crate) fn bound(&self) -> PoolAmounts {
+        PoolAmounts { all: self.current().all + self.all.amounts(), ..self.sum(|pool| pool.bound) }
     }
 
     /// What may be added.
-    pub(crate) fn headroom(&self) -> HeadroomAmounts {
-        HeadroomAmounts {
-            pools: [0, 1].map(|pool| self.pools[pool].headroom.amounts()),
-            all: self.all.amounts(),
-        }
+    pub(crate) fn headroom(&self) -> PoolAmounts {
+        PoolAmounts { all: self.all.amounts(), ..self.sum(|pool| pool.headroom.amounts()) }
     }
 
     /// Sets what may be added from now on.
-    pub(crate) fn set_headroom(&mut self, amounts: HeadroomAmounts) {
-        for (pool, amounts) in [PoolKind::Small, PoolKind::Large].into_iter().zip(amounts.pools) {
-            let bound = self.current(pool) + amounts;
-            let own = &mut self.pools[pool as usize];
-            (own.bound, own.headroom) = (bound, Headroom::of(amounts));
+    pub(crate) fn set_headroom(&mut self, PoolAmounts { small, large, all }: PoolAmounts) {
+        for (pool, amounts) in self.pools.iter_mut().zip([small, large]) {
+            pool.bound = pool.current() + amounts;
+            pool.headroom = Headroom::of(amounts);
         }
-        self.all = Headroom::of(amounts.all);
+        self.all = Headroom::of(all);
+    }
+
+    fn sum(&self, of: impl Fn(&PoolCounters) -> Amounts) -> PoolAmounts {
+        let [small, large] = self.pools.each_ref().map(of);
+        PoolAmounts { small, large, all: small + large }
     }
 
     /// Makes headroom for whatever may come, until [`set_bounds`](Self::set_bounds) has this again.
     pub(crate) fn lift_bounds(&mut self) -> Bounds {
         let [small, large] = &mut self.pools;
-        let rooms = [&mut small.headroom, &mut large.headroom, &mut self.all];
-        Bounds(rooms.map(|headroom| std::mem::replace(&mut headroom.counts, Counts::BOUNDLESS)))
+        let all = [&mut small.headroom, &mut large.headroom, &mut self.all];
+        Bounds(all.map(|headroom| std::mem::replace(&mut headroom.counts, Counts::BOUNDLESS)))
     }
 
     /// What was added meanwhile beyond the headroom that there was has moved the peaks.
     pub(crate) fn set_bounds(&mut self, Bounds([small, large, all]): Bounds) {
         for (PoolCounters { headroom, bound, .. }, counts) in self.pools.iter_mut().zip([small, large]) {
             headroom.counts = counts - (Counts::BOUNDLESS - headroom.counts);
-            *bound += headroom.cover();
+            *bound = *bound + headroom.cover();
         }
         self.all.counts = all - (Counts::BOUNDLESS - self.all.counts);
         self.all.cover();
@@ -193,33 +190,30 @@ impl StreamCounters {
 
     /// Whether there is nothing, and nothing was given out since somebody last asked.
     pub(crate) fn has_become_idle(&mut self) -> bool {
-        let given_out = self.pools.iter().map(|pool| pool.added.blocks.0[0]).fold(0, i64::wrapping_add);
+        let given_out = self.added().all.allocated.0[0];
         let before = std::mem::replace(&mut self.given_out_before, given_out);
-        let has_nothing = |pool| self.current(pool) == Amounts::default();
-        given_out == before && has_nothing(PoolKind::Small) && has_nothing(PoolKind::Large)
+        given_out == before && self.current() == PoolAmounts::default()
+    }
+}
+
+impl PoolCounters {
+    fn current(&self) -> Amounts {
+        self.bound - self.headroom.amounts()
     }
 }
 
 impl Headroom {
-    fn of(amounts: Amounts) -> Self {
-        let [allocated, allocated_bytes, active, active_bytes, requested, split, split_bytes, oversize] =
-            amounts.0;
-        let (requested, split) = (Pair::new(requested, oversize), Pair::new(split, split_bytes));
-        let mut headroom = Self {
-            counts: Counts { blocks: Pair::default(), requested, split },
-            allocated_beyond: Pair::new(allocated, allocated_bytes),
-            active_beyond: Pair::new(active, active_bytes),
-        };
+    fn of(Amounts { allocated, active, requested, split }: Amounts) -> Self {
+        let counts = Counts { blocks: Pair::default(), requested, split };
+        let mut headroom = Self { counts, allocated_beyond: allocated, active_beyond: active };
         headroom.level();
         headroom
     }
 
     fn amounts(&self) -> Amounts {
         let Counts { blocks, requested, split } = self.counts;
-        let [allocated, allocated_bytes] = (blocks + self.allocated_beyond).0;
-        let [active, active_bytes] = (blocks + self.active_beyond).0;
-        let ([requested, oversize], [split, split_bytes]) = (requested.0, split.0);
-        Amounts([allocated, allocated_bytes, active, active_bytes, requested, split, split_bytes, oversize])
+        let (allocated, active) = (blocks + self.allocated_beyond, blocks + self.active_beyond);
+        Amounts { allocated, active, requested, split }
     }
 
     /// Makes nothing of what is less. By how much more that is.
@@ -249,6 +243,8 @@ impl Counted {
     }
 }
 
+by_field!(Counts { blocks, requested, split });
+
 impl Counts {
     /// More than any operation adds.
     const BOUNDLESS: Self = {
@@ -260,26 +256,6 @@ impl Counts {
     #[inline(always)]
     fn lacks(&self, more: Self) -> bool {
         self.blocks.lacks(more.blocks) || self.requested.lacks(more.requested) || self.split.lacks(more.split)
-    }
-}
-
-impl Add for Counts {
-    type Output = Self;
-
-    #[inline(always)]
-    fn add(self, other: Self) -> Self {
-        let (blocks, requested) = (self.blocks + other.blocks, self.requested + other.requested);
-        Self { blocks, requested, split: self.split + other.split }
-    }
-}
-
-impl Sub for Counts {
-    type Output = Self;
-
-    #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        let (blocks, requested) = (self.blocks - other.blocks, self.requested - other.requested);
-        Self { blocks, requested, split: self.split - other.split }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a device's allocator has counted, and what it may still take.
 
-use super::amounts::{Amounts, Quantity};
+use super::amounts::{Amounts, PoolAmounts};
 use super::counters::StreamCounters;
 use crate::alloc::history::{HistoryAction, HistoryContext, Recorder};
 use crate::alloc::settings::{AllocatorConfig, share};
@@ -12,8 +12,8 @@ use crate::types::{PoolKind, PoolStat, Stat, Statistics};
 pub(crate) struct DeviceStatistics {
     /// Segments and events; what streams count is as old as the last [`sum`](Self::sum).
     pub(crate) totals: Statistics,
-    /// What was ever added by streams that are idle, of each pool.
-    idle: [Amounts; 2],
+    /// What was ever added by streams that are idle.
+    idle: PoolAmounts,
     /// What there was when the accumulated values were last reset.
     at_reset: Sums,
     /// Bytes taken from the driver, or being asked for.
@@ -26,18 +26,12 @@ pub(crate) struct DeviceStatistics {
     pub(crate) recorder: Option<Box<Recorder>>,
 }
 
-/// What all streams together hold of each pool, and what was ever added.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    current: [Amounts; 2],
-    added: [Amounts; 2],
-}
-
-/// What they held at most, of each pool, and of both together.
+/// What all streams together hold now and held at most, and what was ever added.
 #[derive(Default)]
-struct Peaks {
-    pools: [Amounts; 2],
-    both: Amounts,
+struct Sums {
+    current: PoolAmounts,
+    peak: PoolAmounts,
+    added: PoolAmounts,
 }
 
 impl DeviceStatistics {
@@ -46,7 +40,7 @@ impl DeviceStatistics {
         let expandable_segments = config.expandable_segments;
         let mut statistics = Self {
             totals: Statistics { max_split_size, expandable_segments, ..Statistics::default() },
-            idle: Default::default(),
+            idle: PoolAmounts::default(),
             at_reset: Sums::default(),
             charged: 0,
             limit: None,
@@ -60,9 +54,29 @@ impl DeviceStatistics {
 
     /// Brings the totals up to date. `streams`: the counters of all that are active.
     #[cold]
-    pub(crate) fn sum<'a>(&mut self, streams: impl Iterator<Item = &'a StreamCounters> + Clone) {
-        let (sums, peaks) = (self.sums(streams.clone()), Self::peaks(streams));
-        self.enter(&sums, &peaks);
+    pub(crate) fn sum<'a>(&mut self, streams: impl Iterator<Item = &'a StreamCounters>) {
+        let Sums { current, peak, added } = self.sums(streams);
+        // Since the last reset.
+        let allocated = added - self.at_reset.added;
+        let freed = allocated - (current - self.at_reset.current);
+        let sums = [current, peak, allocated, freed];
+        let stats = |of: fn(&Amounts) -> i64| {
+            let stat = |[current, peak, allocated, freed]: [i64; 4]| Stat { current, peak, allocated, freed };
+            PoolStat {
+                all: stat(sums.each_ref().map(|sum| of(&sum.all))),
+                small_pool: stat(sums.each_ref().map(|sum| of(&sum.small))),
+                large_pool: stat(sums.each_ref().map(|sum| of(&sum.large))),
+            }
+        };
+        let totals = &mut self.totals;
+        totals.allocation = stats(|amounts| amounts.allocated.0[0]);
+        totals.allocated_bytes = stats(|amounts| amounts.allocated.0[1]);
+        totals.active = stats(|amounts| amounts.active.0[0]);
+        totals.active_bytes = stats(|amounts| amounts.active.0[1]);
+        totals.requested_bytes = stats(|amounts| amounts.requested.0[0]);
+        totals.oversize_allocations = stats(|amounts| amounts.requested.0[1]).all;
+        totals.inactive_split = stats(|amounts| amounts.split.0[0]);
+        totals.inactive_split_bytes = stats(|amounts| amounts.split.0[1]);
     }
 
     /// Sets the accumulated values and the counters to 0.
@@ -73,65 +87,17 @@ impl DeviceStatistics {
 
     /// A stream becomes idle, which has nothing: what it ever added is kept here.
     pub(crate) fn make_idle(&mut self, counters: &mut StreamCounters) {
-        for pool in [PoolKind::Small, PoolKind::Large] {
-            self.idle[pool as usize] += counters.added(pool);
-        }
+        self.idle = self.idle + counters.added();
         *counters = StreamCounters::default();
     }
 
     fn sums<'a>(&self, streams: impl Iterator<Item = &'a StreamCounters>) -> Sums {
-        let mut sums = Sums { added: self.idle, ..Sums::default() };
-        for counters in streams {
-            for pool in [PoolKind::Small, PoolKind::Large] {
-                sums.current[pool as usize] += counters.current(pool);
-                sums.added[pool as usize] += counters.added(pool);
-            }
-        }
-        sums
-    }
-
-    fn peaks<'a>(streams: impl Iterator<Item = &'a StreamCounters>) -> Peaks {
-        let mut peaks = Peaks::default();
-        for counters in streams {
-            for pool in [PoolKind::Small, PoolKind::Large] {
-                peaks.pools[pool as usize] += counters.bound(pool);
-                peaks.both += counters.current(pool);
-            }
-            peaks.both += counters.headroom().all;
-        }
-        peaks
-    }
-
-    fn enter(&mut self, sums: &Sums, peaks: &Peaks) {
-        let at_reset = &self.at_reset;
-        // What was added is since the last reset, and what went.
-        let of_pool = |pool: PoolKind, quantity: Quantity| {
-            let of = |amounts: &[Amounts; 2]| amounts[pool as usize][quantity];
-            let allocated = of(&sums.added).wrapping_sub(of(&at_reset.added));
-            let current = of(&sums.current);
-            let freed = allocated.wrapping_sub(current - of(&at_reset.current));
-            Stat { current, peak: of(&peaks.pools), allocated, freed }
-        };
-        let of_both = |small: Stat, large: Stat, quantity: Quantity| {
-            let mut both = small;
-            both.add(&large);
-            Stat { peak: peaks.both[quantity], ..both }
-        };
-        let enter = |stat: &mut PoolStat, quantity: Quantity| {
-            let (small, large) = (of_pool(PoolKind::Small, quantity), of_pool(PoolKind::Large, quantity));
-            *stat = PoolStat { all: of_both(small, large, quantity), small_pool: small, large_pool: large };
-        };
-        let totals = &mut self.totals;
-        enter(&mut totals.allocation, Quantity::Allocated);
-        enter(&mut totals.allocated_bytes, Quantity::AllocatedBytes);
-        enter(&mut totals.active, Quantity::Active);
-        enter(&mut totals.active_bytes, Quantity::ActiveBytes);
-        enter(&mut totals.requested_bytes, Quantity::Requested);
-        enter(&mut totals.inactive_split, Quantity::Split);
-        enter(&mut totals.inactive_split_bytes, Quantity::SplitBytes);
-        let (small, large) =
-            (of_pool(PoolKind::Small, Quantity::Oversize), of_pool(PoolKind::Large, Quantity::Oversize));
-        totals.oversize_allocations = of_both(small, large, Quantity::Oversize);
+        let none = Sums { added: self.idle, ..Sums::default() };
+        streams.fold(none, |Sums { current, peak, added }, counters| Sums {
+            current: current + counters.current(),
+            peak: peak + counters.bound(),
+            added: added + counters.added(),
+        })
     }
 
     /// PyTorch: `setMemoryFraction`. 1 is no limit, rather than a limit of all the memory.
@@ -180,9 +146,8 @@ impl DeviceStatistics {
 
     /// A charged driver allocation succeeded: its number in the order of creation.
     pub(crate) fn segment_made(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) -> u64 {
+        self.reserved(pool, size);
         self.totals.segment.update(pool, |stat| stat.increase(1));
-        self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
-        self.totals.num_device_alloc += 1;
         if config.is_oversize(size) {
             self.totals.oversize_segments.increase(1);
         }
@@ -195,11 +160,18 @@ impl DeviceStatistics {
         self.segments_made - 1
     }
 
+    pub(crate) fn segment_released(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) {
+        self.pages_unmapped(pool, size);
+        self.totals.segment.update(pool, |stat| stat.decrease(1));
+        if config.is_oversize(size) {
+            self.totals.oversize_segments.decrease(1);
+        }
+    }
+
     /// Pages were mapped, of which so many bytes were charged before. PyTorch counts neither these as segments nor them as oversize.
     pub(crate) fn pages_mapped(&mut self, pool: PoolKind, size: u64, charged: u64) {
         self.charged += size - charged;
-        self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
-        self.totals.num_device_alloc += 1;
+        self.reserved(pool, size);
     }
 
     pub(crate) fn pages_unmapped(&mut self, pool: PoolKind, size: u64) {
@@ -208,13 +180,8 @@ impl DeviceStatistics {
         self.totals.num_device_free += 1;
     }
 
-    pub(crate) fn segment_released(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) {
-        self.refund(size);
-        self.totals.segment.update(pool, |stat| stat.decrease(1));
-        self.totals.reserved_bytes.update(pool, |stat| stat.decrease(size));
-        self.totals.num_device_free += 1;
-        if config.is_oversize(size) {
-            self.totals.oversize_segments.decrease(1);
-        }
+    fn reserved(&mut self, pool: PoolKind, size: u64) {
+        self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
+        self.totals.num_device_alloc += 1;
     }
 }

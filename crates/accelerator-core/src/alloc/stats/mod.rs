@@ -5,7 +5,7 @@ mod counters;
 mod device;
 mod pair;
 
-pub(crate) use self::amounts::HeadroomAmounts;
+pub(crate) use self::amounts::PoolAmounts;
 pub(crate) use self::counters::{Bounds, Counted, NeedsSettling, StreamCounters};
 pub(crate) use self::device::DeviceStatistics;
 pub(crate) use self::pair::Pair;

@@ -20,13 +20,23 @@ impl Pair {
 
     /// The lesser of both firsts and of both seconds.
     pub(crate) fn least(self, other: Self) -> Self {
-        Self::new(self.0[0].min(other.0[0]), self.0[1].min(other.0[1]))
+        self.each(other, i64::min)
     }
 
     /// What is more than 0 of each.
     #[inline(always)]
     pub(crate) fn increase(self) -> Self {
-        Self::new(self.0[0].max(0), self.0[1].max(0))
+        self.each(Self::default(), i64::max)
+    }
+
+    /// Half of each, half of that, and so on.
+    pub(crate) fn halved(self, times: u32) -> Self {
+        Self(self.0.map(|number| number >> times))
+    }
+
+    #[inline(always)]
+    fn each(self, other: Self, with: impl Fn(i64, i64) -> i64) -> Self {
+        Self::new(with(self.0[0], other.0[0]), with(self.0[1], other.0[1]))
     }
 }
 
@@ -35,7 +45,7 @@ impl Add for Pair {
 
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        Self::new(self.0[0].wrapping_add(other.0[0]), self.0[1].wrapping_add(other.0[1]))
+        self.each(other, i64::wrapping_add)
     }
 }
 
@@ -44,6 +54,31 @@ impl Sub for Pair {
 
     #[inline(always)]
     fn sub(self, other: Self) -> Self {
-        Self::new(self.0[0].wrapping_sub(other.0[0]), self.0[1].wrapping_sub(other.0[1]))
+        self.each(other, i64::wrapping_sub)
     }
 }
+
+/// Adds and subtracts what has several of these, each field by itself.
+macro_rules! by_field {
+    ($type:ident { $($field:ident),+ }) => {
+        impl std::ops::Add for $type {
+            type Output = Self;
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                Self { $($field: self.$field + other.$field),+ }
+            }
+        }
+
+        impl std::ops::Sub for $type {
+            type Output = Self;
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                Self { $($field: self.$field - other.$field),+ }
+            }
+        }
+    };
+}
+
+pub(super) use by_field;

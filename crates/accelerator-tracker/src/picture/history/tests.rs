@@ -8,7 +8,7 @@ use crate::snapshot::{Annotation, Block, DeviceNotes, Frame};
 
 const MIB: u64 = 1 << 20;
 
-fn entry(action: Action, address: u64, size: u64, time_us: i64) -> TraceEntry {
+fn entry(action: TraceAction, address: u64, size: u64, time_us: i64) -> TraceEntry {
     TraceEntry {
         action,
         address,
@@ -55,19 +55,19 @@ fn segment(address: u64, blocks: Vec<Block>) -> Segment {
 /// goes; a block comes and goes on its way.
 fn snapshot() -> MemorySnapshot {
     let old = 0x1000;
-    let mut made = entry(Action::Alloc, 0x3000, 1_000, 20);
+    let mut made = entry(TraceAction::Alloc, 0x3000, 1_000, 20);
     let frame = Frame { name: "forward".into(), filename: "/models/model.py".into(), line: 7 };
     made.frames = [Arc::new(frame)].into();
     let trace = vec![
         made,
-        entry(Action::FreeRequested, old, 4_084, 30),
-        entry(Action::SegmentAlloc, 0x100_0000, 2 * MIB, 40),
-        entry(Action::Alloc, 0x100_0000, 512, 50),
-        entry(Action::FreeRequested, 0x100_0000, 512, 60),
-        entry(Action::FreeCompleted, 0x100_0000, 512, 70),
-        entry(Action::SegmentFree, 0x100_0000, 2 * MIB, 80),
-        entry(Action::FreeCompleted, old, 4_084, 90),
-        entry(Action::OutOfMemory { device_free: 0 }, 0, 1 << 40, 95),
+        entry(TraceAction::FreeRequested, old, 4_084, 30),
+        entry(TraceAction::SegmentAlloc, 0x100_0000, 2 * MIB, 40),
+        entry(TraceAction::Alloc, 0x100_0000, 512, 50),
+        entry(TraceAction::FreeRequested, 0x100_0000, 512, 60),
+        entry(TraceAction::FreeCompleted, 0x100_0000, 512, 70),
+        entry(TraceAction::SegmentFree, 0x100_0000, 2 * MIB, 80),
+        entry(TraceAction::FreeCompleted, old, 4_084, 90),
+        entry(TraceAction::OutOfMemory { device_free: 0 }, 0, 1 << 40, 95),
     ];
     let blocks = vec![
         block(old, 0x2000, BlockState::Inactive),
@@ -176,15 +176,15 @@ fn pages_of_expandable_segments_are_followed() {
     let start = 64 * MIB;
     let page = |action, number: u64, time| entry(action, start + 2 * number * MIB, 2 * MIB, time);
     let trace = vec![
-        page(Action::SegmentMap, 0, 1),
-        entry(Action::SegmentMap, start + 2 * MIB, 6 * MIB, 2),
-        entry(Action::Alloc, start, 3 * MIB, 3),
-        entry(Action::Alloc, start + 6 * MIB, MIB, 4),
-        page(Action::SegmentUnmap, 2, 5),
-        entry(Action::Alloc, start + 3 * MIB, MIB, 6),
-        page(Action::SegmentMap, 2, 7),
-        entry(Action::Alloc, start + 4 * MIB, 2 * MIB, 8),
-        page(Action::SegmentUnmap, 7, 9),
+        page(TraceAction::SegmentMap, 0, 1),
+        entry(TraceAction::SegmentMap, start + 2 * MIB, 6 * MIB, 2),
+        entry(TraceAction::Alloc, start, 3 * MIB, 3),
+        entry(TraceAction::Alloc, start + 6 * MIB, MIB, 4),
+        page(TraceAction::SegmentUnmap, 2, 5),
+        entry(TraceAction::Alloc, start + 3 * MIB, MIB, 6),
+        page(TraceAction::SegmentMap, 2, 7),
+        entry(TraceAction::Alloc, start + 4 * MIB, 2 * MIB, 8),
+        page(TraceAction::SegmentUnmap, 7, 9),
     ];
     let blocks = [(0, 3), (3, 1), (4, 2), (6, 1)];
     let mut blocks: Vec<_> =
@@ -227,14 +227,14 @@ fn blocks_at_second_addresses_count_once() {
     let segments = vec![Segment { is_expandable: true, ..segment(start, blocks.into()) }];
     let aliases = vec![segment(second, vec![block(second, 2 * MIB, used)])];
     let trace = vec![
-        entry(Action::SegmentMap, start, 4 * MIB, 1),
-        entry(Action::Alloc, start, MIB, 2),
-        entry(Action::Alloc, start + 2 * MIB, MIB, 3),
-        entry(Action::Alloc, second, 2 * MIB, 4),
-        entry(Action::FreeRequested, second, 2 * MIB, 5),
-        entry(Action::FreeCompleted, second, 2 * MIB, 6),
-        entry(Action::Alloc, second, 2 * MIB, 7),
-        entry(Action::Snapshot, 0, 0, 8),
+        entry(TraceAction::SegmentMap, start, 4 * MIB, 1),
+        entry(TraceAction::Alloc, start, MIB, 2),
+        entry(TraceAction::Alloc, start + 2 * MIB, MIB, 3),
+        entry(TraceAction::Alloc, second, 2 * MIB, 4),
+        entry(TraceAction::FreeRequested, second, 2 * MIB, 5),
+        entry(TraceAction::FreeCompleted, second, 2 * MIB, 6),
+        entry(TraceAction::Alloc, second, 2 * MIB, 7),
+        entry(TraceAction::Snapshot, 0, 0, 8),
     ];
     let snapshot = MemorySnapshot { segments, aliases, device_traces: vec![trace], ..Default::default() };
     let profile = Profile::of_snapshot("run", &snapshot, 0);
@@ -266,14 +266,14 @@ fn a_file_that_does_not_fit_together_is_drawn_as_far_as_it_goes() {
     let mut snapshot = snapshot();
     let trace = &mut snapshot.device_traces[0];
     trace.extend([
-        entry(Action::SegmentFree, 0x77, u64::MAX, i64::MIN),
-        entry(Action::FreeCompleted, 0x1800, u64::MAX, i64::MAX),
-        entry(Action::Alloc, u64::MAX, u64::MAX, 0),
-        entry(Action::SegmentAlloc, u64::MAX, u64::MAX, 0),
-        entry(Action::SegmentUnmap, 5, 1, 0),
-        entry(Action::SegmentUnmap, u64::MAX - 1, u64::MAX, 0),
-        entry(Action::SegmentMap, u64::MAX - 1, u64::MAX, 0),
-        entry(Action::SegmentMap, 0x1000, 2 * MIB, 0),
+        entry(TraceAction::SegmentFree, 0x77, u64::MAX, i64::MIN),
+        entry(TraceAction::FreeCompleted, 0x1800, u64::MAX, i64::MAX),
+        entry(TraceAction::Alloc, u64::MAX, u64::MAX, 0),
+        entry(TraceAction::SegmentAlloc, u64::MAX, u64::MAX, 0),
+        entry(TraceAction::SegmentUnmap, 5, 1, 0),
+        entry(TraceAction::SegmentUnmap, u64::MAX - 1, u64::MAX, 0),
+        entry(TraceAction::SegmentMap, u64::MAX - 1, u64::MAX, 0),
+        entry(TraceAction::SegmentMap, 0x1000, 2 * MIB, 0),
     ]);
     let profile = Profile::of_snapshot("run", &snapshot, 0);
     assert!(profile.moments.len() > 1);

@@ -1,15 +1,28 @@
 use super::*;
-use crate::alloc::stats::amounts::Quantity;
 
 const BLOCK: Counted =
     Counted { pool: PoolKind::Large, bytes: 4096, requested: 4000, oversize: true, split: Pair([1, 512]) };
 /// What one such block adds.
-const OF_BLOCK: Amounts = Amounts([1, 4096, 1, 4096, 4000, 1, 512, 1]);
+const OF_BLOCK: Amounts = amounts([1, 4096, 1, 4096, 4000, 1, 1, 512]);
+
+/// Blocks and bytes that are allocated, those that are active, bytes asked for and blocks kept whole, split blocks and bytes.
+const fn amounts([a, a_bytes, b, b_bytes, requested, oversize, c, c_bytes]: [i64; 8]) -> Amounts {
+    let (allocated, active) = (Pair([a, a_bytes]), Pair([b, b_bytes]));
+    Amounts { allocated, active, requested: Pair([requested, oversize]), split: Pair([c, c_bytes]) }
+}
+
+/// These, less one of the quantity with this number.
+fn without_one(amounts: Amounts, quantity: usize) -> Amounts {
+    let mut less = amounts;
+    let Amounts { allocated, active, requested, split } = &mut less;
+    [allocated, active, requested, split][quantity / 2].0[quantity % 2] -= 1;
+    less
+}
 
 /// Headroom for exactly this in the large pool, and in both together.
 fn counters(pool: Amounts, all: Amounts) -> StreamCounters {
     let mut counters = StreamCounters::default();
-    counters.set_headroom(HeadroomAmounts { pools: [Amounts([1 << 40; 8]), pool], all });
+    counters.set_headroom(PoolAmounts { small: amounts([1 << 40; 8]), large: pool, all });
     counters
 }
 
@@ -17,17 +30,16 @@ fn counters(pool: Amounts, all: Amounts) -> StreamCounters {
 fn what_just_fits_is_counted() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);
     assert!(counters.given_out(BLOCK).is_ok());
-    assert_eq!(counters.current(PoolKind::Large), OF_BLOCK);
-    assert_eq!(counters.added(PoolKind::Large), Amounts([1, 4096, 1, 4096, 4000, 1, 512, 1]));
-    assert_eq!(counters.current(PoolKind::Small), Amounts::default());
-    assert_eq!(counters.added(PoolKind::Small), Amounts::default());
+    assert_eq!(counters.current().large, OF_BLOCK);
+    assert_eq!(counters.added().large, amounts([1, 4096, 1, 4096, 4000, 1, 1, 512]));
+    assert_eq!(counters.current().small, Amounts::default());
+    assert_eq!(counters.added().small, Amounts::default());
 }
 
 #[test]
 fn what_lacks_one_of_anything_is_refused_and_changes_nothing() {
     for quantity in 0..8 {
-        let mut less = OF_BLOCK;
-        less.0[quantity] -= 1;
+        let less = without_one(OF_BLOCK, quantity);
         for mut counters in [counters(less, OF_BLOCK), counters(OF_BLOCK, less)] {
             let before = format!("{counters:?}");
             assert!(counters.given_out(BLOCK).is_err(), "headroom for all but {quantity}");
@@ -39,9 +51,8 @@ fn what_lacks_one_of_anything_is_refused_and_changes_nothing() {
 #[test]
 fn a_free_that_splits_more_than_may_be_is_refused_and_changes_nothing() {
     let enough = OF_BLOCK + OF_BLOCK;
-    for quantity in [Quantity::Split, Quantity::SplitBytes] {
-        let mut less = enough;
-        less.0[quantity as usize] -= 1;
+    for split in [6, 7] {
+        let less = without_one(enough, split);
         for (pool, all) in [(less, enough), (enough, less)] {
             let mut counters = counters(pool, all);
             counters.given_out(BLOCK).unwrap();
@@ -64,16 +75,16 @@ fn peaks_are_moved_by_what_is_over_them() {
         let bounds = counters.lift_bounds();
         counters.given_out(BLOCK).unwrap();
         counters.set_bounds(bounds);
-        assert_eq!((counters.current(PoolKind::Large), counters.bound(PoolKind::Large)), (there, there));
+        assert_eq!((counters.current().large, counters.bound().large), (there, there));
         assert_eq!(counters.headroom().all, Amounts::default());
     }
     let bounds = counters.lift_bounds();
     counters.freed(BLOCK).unwrap();
     counters.set_bounds(bounds);
     // More is split, and nothing else is more than it was.
-    let peak = Amounts([2, 8192, 2, 8192, 8000, 3, 1536, 2]);
-    assert_eq!(counters.bound(PoolKind::Large), peak);
-    assert_eq!(counters.headroom().all, Amounts([1, 4096, 1, 4096, 4000, 0, 0, 1]));
+    let peak = amounts([2, 8192, 2, 8192, 8000, 2, 3, 1536]);
+    assert_eq!(counters.bound().large, peak);
+    assert_eq!(counters.headroom().all, amounts([1, 4096, 1, 4096, 4000, 1, 0, 0]));
 }
 
 #[test]
@@ -93,13 +104,13 @@ fn who_has_nothing_rests_when_it_is_asked_a_second_time() {
 
 #[test]
 fn a_pending_block_makes_room_where_more_may_be_active_than_allocated() {
-    let of_two = Amounts([1, 4096, 2, 8192, 8000, 2, 1024, 1]);
+    let of_two = amounts([1, 4096, 2, 8192, 8000, 1, 2, 1024]);
     let mut counters = counters(of_two, of_two);
     counters.given_out(BLOCK).unwrap();
     assert!(counters.given_out(BLOCK).is_err());
     counters.pending_begun(BLOCK.pool, BLOCK.bytes, BLOCK.oversize);
     counters.given_out(BLOCK).unwrap();
-    assert_eq!(counters.current(PoolKind::Large), of_two);
+    assert_eq!(counters.current().large, of_two);
 }
 
 #[test]
@@ -110,15 +121,15 @@ fn what_is_freed_may_be_given_out_again() {
         counters.given_out(BLOCK).unwrap();
         assert!(counters.given_out(BLOCK).is_err());
         counters.freed(back).unwrap();
-        assert_eq!(counters.current(PoolKind::Large), Amounts::default());
+        assert_eq!(counters.current().large, Amounts::default());
         counters.given_out(BLOCK).unwrap();
         counters.pending_begun(back.pool, back.bytes, back.oversize);
-        let pending = Amounts([0, 0, 1, 4096, 4000, 1, 512, 0]);
-        assert_eq!(counters.current(PoolKind::Large), pending);
+        let pending = amounts([0, 0, 1, 4096, 4000, 0, 1, 512]);
+        assert_eq!(counters.current().large, pending);
         // It may be allocated again, but is active still.
         assert!(counters.given_out(BLOCK).is_err());
         counters.pending_over(back).unwrap();
-        assert_eq!(counters.current(PoolKind::Large), Amounts::default());
+        assert_eq!(counters.current().large, Amounts::default());
     }
-    assert_eq!(counters.added(PoolKind::Large), Amounts(OF_BLOCK.0.map(|amount| 6 * amount)));
+    assert_eq!(counters.added().large, amounts([6, 6 * 4096, 6, 6 * 4096, 6 * 4000, 6, 6, 6 * 512]));
 }

@@ -1,0 +1,63 @@
+//! Functions of users that are called when something happens.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::LocalKey;
+
+use super::lock;
+
+/// Functions of users, by number. Called and dropped under no lock: what a closure holds is the user's.
+pub(crate) struct Callbacks<F: ?Sized> {
+    all: Mutex<Vec<(u64, Arc<F>)>>,
+    /// Set under the lock.
+    is_empty: AtomicBool,
+}
+
+impl<F: ?Sized> Callbacks<F> {
+    pub(crate) const fn new() -> Self {
+        Self { all: Mutex::new(Vec::new()), is_empty: AtomicBool::new(true) }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty.load(Ordering::Relaxed)
+    }
+
+    /// Adds one. Its number, which no other in the process ever has.
+    pub(crate) fn add(&self, callback: Arc<F>) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut all = lock(&self.all);
+        all.push((number, callback));
+        self.is_empty.store(false, Ordering::Relaxed);
+        number
+    }
+
+    /// Removes one. Whether it was there.
+    pub(crate) fn remove(&self, number: u64) -> bool {
+        let mut all = lock(&self.all);
+        let place = all.iter().position(|(other, _)| *other == number);
+        let removed = place.map(|place| all.remove(place));
+        self.is_empty.store(all.is_empty(), Ordering::Relaxed);
+        drop(all); // ahead of what was removed
+        removed.is_some()
+    }
+
+    /// Calls each, unless this thread is calling them already: what they ask of us does not come back to them.
+    pub(crate) fn each(&self, calling: &'static LocalKey<Cell<bool>>, mut call: impl FnMut(&F)) {
+        struct Calling(&'static LocalKey<Cell<bool>>);
+        impl Drop for Calling {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+
+        if self.is_empty() || calling.replace(true) {
+            return;
+        }
+        let _calling = Calling(calling); // also after a panic
+        let all = lock(&self.all).clone();
+        all.iter().for_each(|(_, callback)| call(callback));
+    }
+}
