@@ -11,7 +11,6 @@ use std::num::NonZeroU64;
 
 pub(crate) use self::free_lists::FreeLists;
 pub(crate) use self::free_segments::{DetachedSegment, FreeSegment};
-pub(crate) use self::pages::Room;
 pub(crate) use self::placement::Placement;
 pub(crate) use self::store::{AllocatedBlock, Count, Store};
 use super::blocks::{Block, BlockId, NewSegment, SegmentId, State, Users};

@@ -8,17 +8,6 @@ use crate::alloc::blocks::{Block, BlockId, NewSegment, PageRange, Segment, Segme
 use crate::alloc::settings::Request;
 use crate::types::PoolKind;
 
-/// Where a request finds room.
-#[derive(Debug)]
-pub(crate) enum Room {
-    /// In this free block.
-    Free(BlockId),
-    /// Where these pages are to be mapped; perhaps others behind them, too.
-    Unmapped(PageRange),
-    /// In no segment that there is.
-    Nowhere,
-}
-
 impl Store {
     pub(super) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
         let id = self.blocks.add_segment(reservation, State::Unmapped);
@@ -65,20 +54,23 @@ impl Store {
         size + next.map_or(0, |next| next.size)
     }
 
-    /// The lowest room for a request, and what to map there first. PyTorch: `find_expandable_block`.
-    pub(crate) fn room_for(&self, request: &Request) -> Room {
+    /// The lowest free block with room for a request. PyTorch: `find_expandable_block`.
+    ///
+    /// # Errors
+    /// The pages to map first, where there is none; perhaps others behind them, too. `None`: no segment has room.
+    pub(crate) fn room_for(&self, request: &Request) -> Result<BlockId, Option<PageRange>> {
         for unmapped in self.free.unmapped(request.pool).values().copied() {
             let before = self.blocks.free(self.blocks[unmapped].previous);
             if !self.has_room(before.unwrap_or(unmapped), request.size) {
                 continue;
             }
             return match before {
-                Some(free) if self.blocks[free].size >= request.size => Room::Free(free),
-                Some(free) => Room::Unmapped(self.start_of(unmapped, request.size - self.blocks[free].size)),
-                None => Room::Unmapped(self.start_of(unmapped, request.size)),
+                Some(free) if self.blocks[free].size >= request.size => Ok(free),
+                Some(free) => Err(Some(self.start_of(unmapped, request.size - self.blocks[free].size))),
+                None => Err(Some(self.start_of(unmapped, request.size))),
             };
         }
-        Room::Nowhere
+        Err(None)
     }
 
     /// Whether the block and those behind it, free or unmapped, have so many bytes together.

@@ -8,7 +8,7 @@ use crate::alloc::history::{HistoryContext, Subject};
 use crate::alloc::settings::Request;
 use crate::alloc::stats::{Bounds, DeviceStatistics, NeedsSettling, PoolAmounts, StreamCounters};
 use crate::sync::Guard;
-use crate::types::{PoolKind, StreamId, TraceAction};
+use crate::types::{StreamId, TraceAction};
 
 /// What is allocated. PyTorch: `AllocParams`.
 pub(crate) struct Parameters {
@@ -160,38 +160,29 @@ impl<'a> Entered<'a> {
     /// The driver mapped pages, of which so many bytes were charged: they are counted and recorded, and to be taken in.
     pub(crate) fn pages_mapped(&mut self, range: PageRange, charged: u64, parameters: &Parameters) {
         self.statistics().pages_mapped(parameters.request.pool, range.len, charged);
-        self.record_pages(range, parameters.stream, parameters.context.clone());
+        self.record_pages(range, parameters.context.clone());
     }
 
     /// Tells the history, if one is kept, that pages have memory.
-    pub(crate) fn record_pages(
-        &mut self,
-        range: PageRange,
-        stream: StreamId,
-        context: Option<HistoryContext>,
-    ) {
-        let (arena, statistics) = self.parts();
-        if let Some(recorder) = &mut statistics.recorder {
-            let address = arena.store().blocks.address_of(range);
-            let subject = Subject { address, size: range.len, stream };
+    pub(crate) fn record_pages(&mut self, range: PageRange, context: Option<HistoryContext>) {
+        let subject = self.subject_of_pages(range);
+        if let Some(recorder) = &mut self.statistics().recorder {
             recorder.memory_came(TraceAction::SegmentMap, subject, range.offset, context);
         }
     }
 
     /// Tells the history, if one is kept, that pages go back: ahead of the driver, which may give them to somebody else at once.
-    pub(crate) fn record_leaving_pages(&mut self, range: PageRange, stream: StreamId) {
-        let (arena, statistics) = self.parts();
-        if let Some(recorder) = &mut statistics.recorder {
-            let address = arena.store().blocks.address_of(range);
-            recorder.memory_left(TraceAction::SegmentUnmap, Subject { address, size: range.len, stream });
+    pub(crate) fn record_leaving_pages(&mut self, range: PageRange) {
+        let subject = self.subject_of_pages(range);
+        if let Some(recorder) = &mut self.statistics().recorder {
+            recorder.memory_left(TraceAction::SegmentUnmap, subject);
         }
     }
 
-    /// Makes the pages of a pool that have gone back be reserved no longer.
-    pub(crate) fn pages_unmapped(&mut self, pool: PoolKind, bytes: u64) {
-        if bytes > 0 {
-            self.statistics().pages_unmapped(pool, bytes);
-        }
+    fn subject_of_pages(&mut self, range: PageRange) -> Subject {
+        let arena = self.arena();
+        let address = arena.store().blocks.address_of(range);
+        Subject { address, size: range.len, stream: arena.stream_of_segment(range.segment) }
     }
 
     /// Brings all headroom to this arena, and lifts its bounds: from now on no operation of it is refused, and what it adds

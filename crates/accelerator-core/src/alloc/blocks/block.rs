@@ -122,3 +122,10 @@ pub(crate) struct PageRange {
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
+
+impl PageRange {
+    /// Bytes from the start of the segment to its end.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}

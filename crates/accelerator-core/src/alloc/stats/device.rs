@@ -177,7 +177,7 @@ impl DeviceStatistics {
     pub(crate) fn pages_unmapped(&mut self, pool: PoolKind, size: u64) {
         self.refund(size);
         self.totals.reserved_bytes.update(pool, |stat| stat.decrease(size));
-        self.totals.num_device_free += 1;
+        self.totals.num_device_free += i64::from(size > 0);
     }
 
     fn reserved(&mut self, pool: PoolKind, size: u64) {

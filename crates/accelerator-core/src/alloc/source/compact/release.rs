@@ -11,22 +11,12 @@ use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
 use crate::backend::DriverResult;
 use crate::types::{PoolKind, Result, StreamId};
 
-/// Free chunks of one range, one behind the other, that are held to be given back.
+/// Free chunks of one range, one behind the other, that are to be given back.
 struct Leaving {
     range: usize,
-    pool: PoolKind,
-    /// Where each starts, its length, and what holds it.
-    chunks: Vec<(u64, u64, BlockId)>,
-}
-
-impl Leaving {
-    fn start(&self) -> u64 {
-        self.chunks.first().map_or(0, |(start, ..)| *start)
-    }
-
-    fn end(&self) -> u64 {
-        self.chunks.last().map_or(0, |(start, len, _)| start + len)
-    }
+    pages: PageRange,
+    /// What holds each of them.
+    chunks: Vec<BlockId>,
 }
 
 /// A piece of an alias that shows its chunk no longer, and is to be unmapped: the start of the alias, and the piece's number.
@@ -71,14 +61,8 @@ impl Mapper<'_> {
             let mut entered = context.arenas.enter(self.arena());
             let compact = Compact::of(entered.arena());
             let leaving = compact.chunks_to_give_back(is_chosen);
-            let chunks = leaving.iter().flat_map(|row| row.chunks.iter().map(|(start, ..)| *start));
-            let hidden = compact.hide_chunks(&chunks.collect());
-            for row in &leaving {
-                let compact = Compact::of(entered.arena());
-                let pages = compact.range_at(row.range, row.start(), row.end() - row.start());
-                let stream = compact.stream_of_range(row.range);
-                entered.record_leaving_pages(pages, stream);
-            }
+            let hidden = compact.hide_chunks(&leaving);
+            leaving.iter().for_each(|row| entered.record_leaving_pages(row.pages));
             (leaving, hidden)
         };
         let mut result = self.unmap_pieces(hidden);
@@ -90,30 +74,28 @@ impl Mapper<'_> {
 
     /// Gives chunks back one by one, unless something has failed before.
     fn give_back_chunks(&mut self, leaving: Leaving, mut result: DriverResult<()>) -> DriverResult<()> {
-        let Leaving { range, pool, chunks } = leaving;
-        let mut gone = 0;
-        let mut kept = Vec::new();
-        for (position, len, block) in chunks {
-            result = result.and_then(|()| {
-                let pages = Compact::of(&mut self.arena()).range_at(range, position, len);
-                let (mappings, driver) = self.mappings();
-                mappings.unmake(driver, (pages.segment, pages.offset))
-            });
+        let Leaving { range, pages: PageRange { segment, mut offset, .. }, chunks } = leaving;
+        let (mut gone, mut kept) = (0, Vec::new());
+        for block in chunks {
+            let pages = PageRange { segment, offset, len: self.arena().block(block).size };
+            offset += pages.len;
+            let (mappings, driver) = self.mappings();
+            result = result.and_then(|()| mappings.unmake(driver, (segment, pages.offset)));
             if result.is_ok() {
-                Compact::of(&mut self.arena()).remove_chunk(range, position, len, block);
-                gone += len;
+                Compact::of(&mut self.arena()).remove_chunk(range, block);
+                gone += pages.len;
             } else {
-                kept.push((position, len, block));
+                kept.push((block, pages));
             }
         }
         let mut entered = self.context.arenas.enter(self.arena());
-        entered.pages_unmapped(pool, gone);
-        for (position, len, block) in kept {
+        let pool = entered.arena().store().blocks.segment(segment).pool;
+        entered.statistics().pages_unmapped(pool, gone);
+        for (block, pages) in kept {
             let compact = Compact::of(entered.arena());
             let owner = compact.store.blocks[block].owner;
             compact.put_free(block, owner);
-            let (pages, stream) = (compact.range_at(range, position, len), compact.stream_of_range(range));
-            entered.record_pages(pages, stream, None);
+            entered.record_pages(pages, None);
         }
         result
     }
@@ -197,16 +179,22 @@ impl Compact {
             for free in self.free_and_over(segment) {
                 let Block { position, size, owner, .. } = self.store.blocks[free];
                 let within = self.chunks[pool as usize].range(position..position + size);
-                let within = within.filter(|(start, len)| *start + *len <= position + size);
-                let within: Vec<_> = within.map(|(start, len)| (*start, *len)).collect();
+                let within = within.map(|(start, len)| (*start, *len));
+                let within = within.filter(|(start, len)| start + len <= position + size);
+                let within: Vec<_> = within.filter(|(start, _)| is_chosen(*start, pool)).collect();
                 let mut rest = free;
-                for (start, len) in within.into_iter().filter(|(start, _)| is_chosen(*start, pool)) {
+                for (start, len) in within {
                     let held = self.claim_part(rest, start - self.store.blocks[rest].position, len, owner);
                     self.store.blocks[held].state = State::Backing;
                     rest = self.store.blocks[held].next.unwrap_or(held);
-                    match leaving.last_mut().filter(|last| last.range == range && last.end() == start) {
-                        Some(row) => row.chunks.push((start, len, held)),
-                        None => leaving.push(Leaving { range, pool, chunks: vec![(start, len, held)] }),
+                    let offset = start - self.store.blocks.segment(segment).position;
+                    let is_next = |row: &&mut Leaving| row.range == range && row.pages.end() == offset;
+                    if let Some(row) = leaving.last_mut().filter(is_next) {
+                        row.pages.len += len;
+                        row.chunks.push(held);
+                    } else {
+                        let pages = PageRange { segment, offset, len };
+                        leaving.push(Leaving { range, pages, chunks: vec![held] });
                     }
                 }
             }
@@ -252,14 +240,17 @@ impl Compact {
     }
 
     /// No alias shows these chunks from now on: the pieces that did.
-    fn hide_chunks(&mut self, chunks: &HashSet<u64>) -> Vec<Hidden> {
+    fn hide_chunks(&mut self, leaving: &[Leaving]) -> Vec<Hidden> {
+        let blocks = leaving.iter().flat_map(|row| &row.chunks);
+        let chunks: HashSet<u64> = blocks.map(|block| self.store.blocks[*block].position).collect();
         let aliases = self.aliases.values_mut();
         aliases.flat_map(|alias| alias.hide(|piece| chunks.contains(&piece.chunk))).collect()
     }
 
     /// A chunk that was held is gone: addresses without memory.
-    fn remove_chunk(&mut self, range: usize, position: u64, len: u64, block: BlockId) {
+    fn remove_chunk(&mut self, range: usize, block: BlockId) {
         let held = &mut self.store.blocks[block];
+        let (position, len) = (held.position, held.size);
         held.state = State::Unmapped;
         (held.owner, held.free_since) = (0, 0);
         self.store.merge_and_list(block);
@@ -308,14 +299,5 @@ impl Compact {
         let alias = self.aliases.remove(&start)?;
         self.store.blocks.remove_segment(alias.segment);
         Some(alias.segment)
-    }
-
-    fn stream_of_range(&self, range: usize) -> StreamId {
-        self.owners[self.ranges[range].owner].stream
-    }
-
-    fn range_at(&self, range: usize, position: u64, len: u64) -> PageRange {
-        let segment = self.ranges[range].segment;
-        PageRange { segment, offset: position - self.store.blocks.segment(segment).position, len }
     }
 }

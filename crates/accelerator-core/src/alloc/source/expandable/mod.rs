@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use self::turns::Turns;
 use super::context::{Charge, Context, Failure};
 use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena, Room};
+use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Entered, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
 use crate::alloc::driver::{AddressSpace, Mappings};
@@ -28,13 +28,6 @@ impl Default for Expandable {
     fn default() -> Self {
         Self { mappings: Table::new(), turns: Turns::default() }
     }
-}
-
-/// What is to be done for a request next.
-enum Next {
-    Done(AllocatedBlock),
-    Map(PageRange),
-    Reserve,
 }
 
 impl Source for Expandable {
@@ -67,7 +60,7 @@ impl Source for Expandable {
             return Ok(());
         }
         let _returning = context.returning.begin();
-        ranges.iter().for_each(|range| entered.record_leaving_pages(*range, stream));
+        ranges.iter().for_each(|range| entered.record_leaving_pages(*range));
         drop(entered);
         let (may_unmap, mut result) = match context.wait_for_work(stream) {
             Ok(is_over) => (is_over, Ok(())),
@@ -79,12 +72,12 @@ impl Source for Expandable {
                 (unmapped, result) = mappings.unmap_pages(driver, range);
             }
             let mut entered = context.arenas.enter(arena.lock());
-            entered.pages_unmapped(pool, unmapped);
+            entered.statistics().pages_unmapped(pool, unmapped);
             if unmapped < range.len {
                 let (offset, len) = (range.offset + unmapped, range.len - unmapped);
                 let kept = PageRange { offset, len, ..range };
                 entered.arena().store_mut().add_pages(kept);
-                entered.record_pages(kept, stream, None);
+                entered.record_pages(kept, None);
             }
         }
         for PageRange { segment, .. } in ranges {
@@ -120,13 +113,13 @@ impl Expandable {
         let mut mapped = None;
         loop {
             let (done, cause) = match next(context, mapped.take(), wanted, charge) {
-                Next::Done(block) => return Ok(block),
-                Next::Map(range) => {
+                Ok(block) => return Ok(block),
+                Err(Some(range)) => {
                     let (len, done) = self.map_pages(driver, &mut mappings, range);
                     mapped = (len > 0).then_some(PageRange { len, ..range });
                     (done, OutOfMemoryCause::Device)
                 }
-                Next::Reserve => match reserve(context, driver, &mut mappings, wanted) {
+                Err(None) => match reserve(context, driver, &mut mappings, wanted) {
                     Some(done) => (done, OutOfMemoryCause::AddressSpace),
                     None => return Err(context.refused(Failure::Refused(OutOfMemoryCause::Device))),
                 },
@@ -166,23 +159,26 @@ impl Expandable {
 }
 
 /// Takes in what was mapped, and allocates the request where there is room for it.
-fn next(context: &Context, mapped: Option<PageRange>, wanted: &Wanted<'_>, charge: &mut Charge<'_>) -> Next {
+///
+/// # Errors
+/// The pages to map next; `None`: address space is to be reserved.
+fn next(
+    context: &Context,
+    mapped: Option<PageRange>,
+    wanted: &Wanted<'_>,
+    charge: &mut Charge<'_>,
+) -> Result<AllocatedBlock, Option<PageRange>> {
     let parameters = &wanted.parameters;
     let request = &parameters.request;
     let clock = context.arenas.clock(request.pool);
     let mut entered = context.arenas.settle(parameters.stream);
     let grown = mapped.map(|range| add_pages(&mut entered, range, wanted, charge));
     let store = entered.arena().store_mut();
-    let room = grown.filter(|grown| store.blocks[*grown].size >= request.size).map(Room::Free);
-    match room.unwrap_or_else(|| store.room_for(request)) {
-        Room::Free(block) => {
-            let block = settled(store.take_new(block, request, clock));
-            entered.record(parameters, &block);
-            Next::Done(block)
-        }
-        Room::Unmapped(range) => Next::Map(range),
-        Room::Nowhere => Next::Reserve,
-    }
+    let grown = grown.filter(|grown| store.blocks[*grown].size >= request.size);
+    let free = grown.map_or_else(|| store.room_for(request), Ok)?;
+    let block = settled(store.take_new(free, request, clock));
+    entered.record(parameters, &block);
+    Ok(block)
 }
 
 /// Takes in mapped pages: the free block that they are part of.
