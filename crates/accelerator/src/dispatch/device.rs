@@ -24,7 +24,6 @@ pub(crate) trait DeviceDispatch {
     fn query_stream(&self, stream: StreamId) -> Result<bool>;
     fn synchronize_stream(&self, stream: StreamId) -> Result<()>;
     fn new_event(&self, flags: EventFlags) -> AnyEvent;
-    #[inline]
     fn allocate(&self, len: u64, stream: StreamId) -> Result<AnyBuffer>;
     fn allocate_host(&self, len: u64) -> Result<AnyPinned>;
 }

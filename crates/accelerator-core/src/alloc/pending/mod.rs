@@ -70,11 +70,13 @@ impl PendingFrees {
 
     /// A free begins that will [wait](Self::await_uses). Called before the arena is let go: until the events are in their queues
     /// the block is nowhere.
+    #[inline]
     pub(crate) fn begin(&self) -> Step<'_> {
         self.recording.begin()
     }
 
     /// A freed block waits for these streams. PyTorch: `insert_events`.
+    #[inline]
     pub(crate) fn await_uses(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: &Users) {
         users.for_each(|user| {
             let event = context.driver.record(user).ok().flatten();
