@@ -221,7 +221,7 @@ fn contexts_are_captured_and_dropped_under_no_lock() {
 }
 
 #[test]
-fn entries_of_threads_stand_in_the_order_of_the_books() {
+fn entries_of_threads_stand_in_the_order_of_the_statistics() {
     entries_of_threads_stand_in_order(device());
 }
 

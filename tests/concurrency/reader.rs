@@ -88,7 +88,7 @@ fn bytes(segment: &SegmentSnapshot, states: &[BlockState]) -> u64 {
     segment.blocks.iter().filter(|block| states.contains(&block.state)).map(|block| block.size).sum()
 }
 
-/// Whether memory may be between the books and the driver: segments that are counted and in no snapshot, bytes that are held.
+/// Whether memory may be between the statistics and the driver: segments that are counted and in no snapshot, bytes that are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnTheWay {
     Perhaps,

@@ -75,7 +75,7 @@ processes! { on_host:
         }
     }
 
-    // What the child does to its copy of the books reaches neither the parent's file nor its memory.
+    // What the child does to its copy of the allocator reaches neither the parent's file nor its memory.
     fn a_forked_child_gives_none_of_its_parents_memory_back() {
         for settings in SETTINGS {
             let device = device(settings);

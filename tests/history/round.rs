@@ -93,7 +93,7 @@ fn whole(recorded: &Recorded) -> Result<usize, Failed> {
     Ok(entries)
 }
 
-/// Under the policy `compact`, the whole history and one that starts late, when some blocks are at second addresses already. Where
+/// Under the policy `compact`, the whole history and one that starts late, when some blocks lie in aliases already. Where
 /// the program lets streams wait, which no history tells, the policy may choose other places: then the calls are the same.
 fn under_compact(recorded: &Recorded) -> Result<(), Failed> {
     let trace = format!("conf policy:compact\n{}", recorded.trace());
@@ -111,12 +111,12 @@ fn under_compact(recorded: &Recorded) -> Result<(), Failed> {
     as_much_is_served(&late, &again)
 }
 
-/// Four blocks between four others leave, and one as large as all of them lies at a second address.
+/// Four blocks between four others leave, and one as large as all of them lies in an alias.
 const STITCHED: &str = "conf policy:compact\nalloc 1 20971520 0\nalloc 2 20971520 0\nalloc 3 20971520 0
 alloc 4 20971520 0\nalloc 5 20971520 0\nalloc 6 20971520 0\nalloc 7 20971520 0\nalloc 8 20971520 0
 free 2\nfree 4\nfree 6\nfree 8\nalloc 9 83886080 0\nfree 1\nalloc 10 4194304 0\nfree 10\n";
 
-/// A block at a second address is in the file, and lies there again when its history is replayed, also one that begins later.
+/// A block of an alias is in the file, and lies there again when its history is replayed, also one that begins later.
 fn stitched() -> Result<(), Failed> {
     let original = ours::replay(STITCHED.to_owned(), usize::MAX)?;
     let told = snapshot(&original);

@@ -93,7 +93,7 @@ fn many() -> Outcome {
     for buffer in &buffers {
         check(&KernelArgument::new(buffer, stream)?, buffer)?;
     }
-    // They go with their segment, and do not keep it in the books.
+    // They go with their segment, and do not keep it reserved.
     drop(arguments);
     drop(buffers);
     check_all_gone(device)

@@ -301,7 +301,7 @@ fn work_past_us() -> Outcome {
 fn opened_twice() -> Outcome {
     let elsewhere = Elsewhere::new()?;
     let (one, other) = (around(elsewhere.backend()?)?, around(elsewhere.backend()?)?);
-    // They share objects, not books: a place of one is an end of a copy of the other.
+    // They share objects, and nothing else: a place of one is an end of a copy of the other.
     let mut source = one.allocate(5_000, one.default_stream())?;
     source.fill(4, one.default_stream())?;
     one.synchronize()?;

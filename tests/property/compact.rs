@@ -2,10 +2,10 @@
 //! memory behind the addresses; and streams take over what others have freed, so whose work is over by events of the
 //! test's own.
 
-#[path = "compact/books.rs"]
-mod books;
 #[path = "compact/checks.rs"]
 mod checks;
+#[path = "compact/expected.rs"]
+mod expected;
 #[path = "compact/machine.rs"]
 mod machine;
 #[path = "compact/programs.rs"]
@@ -17,7 +17,7 @@ use accelerator_conformance::{Call, Faulty, Sim};
 use accelerator_core::MIB;
 use proptest::strategy::Strategy;
 
-use self::books::Simulated;
+use self::expected::Simulated;
 use self::machine::Machine;
 use self::programs::{Beside, programs};
 use super::model::program::{Op, Program};
@@ -94,7 +94,7 @@ fn on(compact: bool) -> Op {
 fn what_nobody_has_used_is_there_for_everybody() {
     let mut machine = Machine::new(Sim::new(64 * MIB), 64 * MIB, true);
     machine.run(&[on(true), allocate(8, 0), allocate(40, 1), allocate(4, 1), allocate(7, 1)]);
-    assert_eq!(machine.books.live.len(), 4, "8 + 40 + 4 + 7 are less than 64");
+    assert_eq!(machine.expected.live.len(), 4, "8 + 40 + 4 + 7 are less than 64");
     machine.finish();
 }
 

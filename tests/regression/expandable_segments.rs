@@ -51,7 +51,7 @@ fn an_error_of_a_streams_work_is_told_to_who_waits_for_that_stream() {
 }
 
 #[test]
-fn what_is_still_mapped_after_two_failures_is_in_the_books_and_goes_back() {
+fn what_is_still_mapped_after_two_failures_is_counted_and_goes_back() {
     let device = device(Faulty::new(Sim::new(GIB)), EXPANDABLE);
     drop(device.allocate(10 * MIB, device.default_stream()).unwrap());
     device.allocator().empty_cache().unwrap();

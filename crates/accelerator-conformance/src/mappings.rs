@@ -1,4 +1,4 @@
-//! The books of virtual memory: what is reserved, created and mapped.
+//! The state of virtual memory: what is reserved, created and mapped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;

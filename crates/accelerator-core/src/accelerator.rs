@@ -190,11 +190,7 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`]: of several the first, after all were waited for.
     pub fn synchronize(&self) -> Result<()> {
-        let mut result = Ok(());
-        for stream in self.streams.iter() {
-            result = result.and(stream.synchronize());
-        }
-        result
+        self.streams.iter().fold(Ok(()), |result, stream| result.and(stream.synchronize()))
     }
 }
 

@@ -43,7 +43,7 @@ impl<B: Backend> Event<B> {
     pub fn record(&self, stream: Stream<B>) -> Result<()> {
         stream.check(self.owner)?;
         let native = self.native_or_made()?;
-        self.driver(self.backend.record(native, stream.native()))
+        self.owner.device.driver_result(self.backend.record(native, stream.native()))
     }
 
     /// Makes later work of the stream wait for it as recorded now; one never recorded holds nothing up.
@@ -53,7 +53,7 @@ impl<B: Backend> Event<B> {
     /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
     pub fn wait(&self, stream: Stream<B>) -> Result<()> {
         stream.check(self.owner)?;
-        let wait = |native| self.driver(self.backend.wait(stream.native(), native));
+        let wait = |native| self.owner.device.driver_result(self.backend.wait(stream.native(), native));
         self.native.get().map_or(Ok(()), wait)
     }
 
@@ -62,7 +62,9 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// What the driver says.
     pub fn is_complete(&self) -> Result<bool> {
-        self.native.get().map_or(Ok(true), |native| self.driver(self.backend.is_complete(native)))
+        self.native
+            .get()
+            .map_or(Ok(true), |native| self.owner.device.driver_result(self.backend.is_complete(native)))
     }
 
     /// Waits on the host until it has been reached. PyTorch: `torch.Event.synchronize`.
@@ -70,7 +72,9 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// What the driver says.
     pub fn synchronize(&self) -> Result<()> {
-        self.native.get().map_or(Ok(()), |native| self.driver(self.backend.wait_host(native)))
+        self.native
+            .get()
+            .map_or(Ok(()), |native| self.owner.device.driver_result(self.backend.wait_host(native)))
     }
 
     /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
@@ -89,7 +93,7 @@ impl<B: Backend> Event<B> {
         if !(self.is_complete()? && end.is_complete()?) {
             return Err(Error::ElapsedTime("both events must be complete first: synchronize them"));
         }
-        let nanoseconds = self.driver(self.backend.elapsed_ns(start, stop))?;
+        let nanoseconds = self.owner.device.driver_result(self.backend.elapsed_ns(start, stop))?;
         Ok(nanoseconds as f64 / 1e6)
     }
 
@@ -101,12 +105,8 @@ impl<B: Backend> Event<B> {
         if let Some(native) = self.native.get() {
             return Ok(native);
         }
-        let made = self.driver(self.backend.event(self.flags))?;
+        let made = self.owner.device.driver_result(self.backend.event(self.flags))?;
         Ok(self.native.get_or_init(|| made))
-    }
-
-    fn driver<T>(&self, result: DriverResult<T>) -> Result<T> {
-        self.device().driver_result(result)
     }
 }
 

@@ -9,6 +9,9 @@ use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::stream::Stream;
 use crate::types::{DriverErrorKind, MIB, Result, check_bounds};
 
+/// Bytes that go through the host at once.
+const STEP: u64 = 16 * MIB;
+
 impl<B: Backend> Buffer<B> {
     /// Copies all of `source`, on another device of the same kind, to the start, on a stream of this buffer's device, behind
     /// what a stream of the source's device was given so far. What that one is given later comes behind the copy. Where the
@@ -32,7 +35,13 @@ impl<B: Backend> Buffer<B> {
             Some(copied) => return self.device().driver_result(copied),
             None => {}
         }
-        through_the_host(self, stream, source, source_stream)
+        let mut bytes = vec![0; source.len().min(STEP) as usize];
+        for offset in (0..source.len()).step_by(STEP as usize) {
+            let part = &mut bytes[..(source.len() - offset).min(STEP) as usize];
+            source.read(offset, part, source_stream)?;
+            self.write(offset, part, stream)?;
+        }
+        Ok(())
     }
 }
 
@@ -62,20 +71,4 @@ fn follow<B: Backend>(peers: &dyn PeerCopies<B>, stream: Stream<B>, other: Strea
     let event = other.backend().event(EventFlags::default())?;
     other.backend().record(&event, other.native())?;
     peers.wait(stream.native(), &event)
-}
-
-fn through_the_host<B: Backend>(
-    destination: &mut Buffer<B>,
-    stream: Stream<B>,
-    source: &Buffer<B>,
-    source_stream: Stream<B>,
-) -> Result<()> {
-    const STEP: u64 = 16 * MIB;
-    let mut bytes = vec![0; source.len().min(STEP) as usize];
-    for offset in (0..source.len()).step_by(STEP as usize) {
-        let part = &mut bytes[..(source.len() - offset).min(STEP) as usize];
-        source.read(offset, part, source_stream)?;
-        destination.write(offset, part, stream)?;
-    }
-    Ok(())
 }

@@ -59,7 +59,7 @@ impl<B: Backend> Stream<B> {
     /// # Errors
     /// What the driver says, errors of the work itself among it.
     pub fn synchronize(self) -> Result<()> {
-        self.driver(self.0.backend.synchronize(&self.0.native))
+        self.0.owner.device.driver_result(self.0.backend.synchronize(&self.0.native))
     }
 
     /// Whether everything submitted to it so far is done. PyTorch: `torch.Stream.query`.
@@ -67,7 +67,7 @@ impl<B: Backend> Stream<B> {
     /// # Errors
     /// What the driver says.
     pub fn is_idle(self) -> Result<bool> {
-        self.driver(self.0.backend.is_idle(&self.0.native))
+        self.0.owner.device.driver_result(self.0.backend.is_idle(&self.0.native))
     }
 
     /// Makes its later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
@@ -96,10 +96,6 @@ impl<B: Backend> Stream<B> {
     /// Fails unless it is a stream of this device instance.
     pub(crate) fn check(self, instance: Instance) -> Result<()> {
         self.owner().check(instance, "the stream")
-    }
-
-    fn driver<T>(self, result: crate::DriverResult<T>) -> Result<T> {
-        self.device().driver_result(result)
     }
 }
 

@@ -10,18 +10,17 @@ const WIDTH: usize = 75;
 /// [`Statistics::expandable_segments`] are in use, a line at the end says so, which PyTorch does not have.
 pub fn memory_summary(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
     let title = format!("Memory summary of {device}");
-    let Statistics { num_ooms, num_alloc_retries, .. } = statistics;
-    let failures = format!(
-        " {:^35} | {:^35} ",
-        format!("OOMs: {num_ooms}"),
-        format!("allocation retries: {num_alloc_retries}")
-    );
-    let header = format!(
-        " {:^21} | {:^10} | {:^10} | {:^10} | {:^10} ",
-        "Metric", "Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed"
-    );
-    let mut lines =
-        vec!["=".repeat(WIDTH), format!("{title:^WIDTH$}"), rule(), failures, "=".repeat(WIDTH), header];
+    let ooms = format!("OOMs: {}", statistics.num_ooms);
+    let retries = format!("allocation retries: {}", statistics.num_alloc_retries);
+    let columns = ["Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed"].map(|name| format!("{name:^10}"));
+    let mut lines = vec![
+        "=".repeat(WIDTH),
+        format!("{title:^WIDTH$}"),
+        rule(),
+        format!(" {ooms:^35} | {retries:^35} "),
+        "=".repeat(WIDTH),
+        format!(" {:^21} | {} ", "Metric", columns.join(" | ")),
+    ];
     for (name, pools, format) in groups(statistics) {
         lines.push(rule());
         lines.push(line(name, &pools.all, &pools.all, format));

@@ -3,7 +3,7 @@
 use accelerator_conformance::PhysicalRange;
 use accelerator_core::{BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Snapshot, Statistics};
 
-use super::books::{Entry, Simulated};
+use super::expected::{Entry, Simulated};
 use super::machine::Machine;
 use crate::model::checks::{InUse, check_sums};
 use crate::model::relations::check_relations;
@@ -17,9 +17,9 @@ impl<B: Simulated> Machine<B> {
             .map(|block| block.address)
             .collect();
         let driver = self.driver();
-        self.books.no_longer_pending(driver, |entry| pending.contains(&entry.start));
-        self.books.check_order(driver);
-        self.books.check_memory(driver);
+        self.expected.no_longer_pending(driver, |entry| pending.contains(&entry.start));
+        self.expected.check_order(driver);
+        self.expected.check_memory(driver);
         self.check_statistics(&statistics);
         self.check_blocks(&snapshot);
         let maps = self.driver().virtual_memory().is_some();
@@ -29,11 +29,11 @@ impl<B: Simulated> Machine<B> {
         self.aliased += u64::from(!snapshot.aliases.is_empty());
     }
 
-    /// The snapshot has exactly the blocks that are in use, at home or in strips.
+    /// The snapshot has exactly the blocks that are in use, in segments or in aliases.
     fn check_blocks(&self, snapshot: &Snapshot) {
         let seen = |entry: &Entry, state| (entry.start, entry.size, entry.requested, state);
-        let live = self.books.live.values().map(|(entry, _)| seen(entry, BlockState::Allocated));
-        let pending = self.books.pending.iter().map(|entry| seen(entry, BlockState::PendingFree));
+        let live = self.expected.live.values().map(|(entry, _)| seen(entry, BlockState::Allocated));
+        let pending = self.expected.pending.iter().map(|entry| seen(entry, BlockState::PendingFree));
         let mut expected: Vec<_> = live.chain(pending).collect();
         let is_active =
             |block: &&BlockSnapshot| matches!(block.state, BlockState::Allocated | BlockState::PendingFree);
@@ -52,8 +52,8 @@ impl<B: Simulated> Machine<B> {
             let Entry { small, size, requested, .. } = *entry;
             InUse { small, size, requested, allocated }
         };
-        let live = self.books.live.values().map(|(entry, _)| in_use(entry, true));
-        check_sums(statistics, live.chain(self.books.pending.iter().map(|entry| in_use(entry, false))));
+        let live = self.expected.live.values().map(|(entry, _)| in_use(entry, true));
+        check_sums(statistics, live.chain(self.expected.pending.iter().map(|entry| in_use(entry, false))));
         for (name, found, expected) in [
             ("allocation.all.allocated", statistics.allocation.all.allocated, self.counted.served),
             ("num_ooms", statistics.num_ooms, self.counted.ooms),

@@ -1,4 +1,4 @@
-//! Runs a program on the allocator and enters into the books what it did; checks after every step.
+//! Runs a program on the allocator and notes what is expected then; checks after every step.
 
 use std::num::NonZeroU64;
 
@@ -8,7 +8,7 @@ use accelerator_core::{
     Stream,
 };
 
-use super::books::{Books, Entry, Simulated};
+use super::expected::{Entry, Expected, Simulated};
 use crate::model::program::{Op, Program, STREAMS};
 use crate::model::settings::{InForce, Settings};
 
@@ -23,7 +23,7 @@ pub(super) struct Counted {
 pub(crate) struct Machine<B: Simulated> {
     pub(super) accelerator: &'static Accelerator<B>,
     streams: Vec<Stream<B>>,
-    pub(super) books: Books<B>,
+    pub(super) expected: Expected<B>,
     pub(super) counted: Counted,
     settings: InForce,
     capacity: u64,
@@ -46,7 +46,7 @@ impl<B: Simulated> Machine<B> {
         Self {
             accelerator,
             streams,
-            books: Books::new(follows_work),
+            expected: Expected::new(follows_work),
             counted: Counted::default(),
             settings: InForce::default(),
             capacity,
@@ -81,7 +81,7 @@ impl<B: Simulated> Machine<B> {
             Op::Free { nth } => self.chosen(*nth).into_iter().for_each(|start| self.free(start)),
             Op::RecordUse { nth, stream } => {
                 let Some(start) = self.chosen(*nth) else { return };
-                let (entry, allocation) = self.books.live.get_mut(&start).unwrap();
+                let (entry, allocation) = self.expected.live.get_mut(&start).unwrap();
                 allocator.record_use(allocation, self.streams[*stream as usize]).unwrap();
                 if *stream != entry.stream && !entry.users.contains(stream) {
                     entry.users.push(*stream);
@@ -122,7 +122,7 @@ impl<B: Simulated> Machine<B> {
                 let entry = self.entry(&allocation);
                 assert_eq!((entry.requested, entry.stream), (bytes, stream));
                 self.counted.served += 1;
-                self.books.allocated(driver, self.streams[stream as usize], entry, allocation);
+                self.expected.allocated(driver, self.streams[stream as usize], entry, allocation);
             }
             Err(Error::OutOfMemory(report)) => self.check_report(&report, bytes, injected),
             Err(error) => assert!(driver.faults() > faults, "{error}"),
@@ -178,11 +178,11 @@ impl<B: Simulated> Machine<B> {
 
     fn free(&mut self, start: u64) {
         let driver = self.driver();
-        self.books.note_work(driver, &self.streams, start);
-        let (entry, allocation) = self.books.live.remove(&start).unwrap();
+        self.expected.note_work(driver, &self.streams, start);
+        let (entry, allocation) = self.expected.live.remove(&start).unwrap();
         self.accelerator.allocator().free(allocation).unwrap();
         if !entry.users.is_empty() {
-            self.books.pending.push(entry);
+            self.expected.pending.push(entry);
         }
     }
 
@@ -196,7 +196,7 @@ impl<B: Simulated> Machine<B> {
                 let others = !self.is_compact || !self.settings.caching;
                 self.was_compact_only &= !others;
                 self.was_expandable |= self.settings.expandable;
-                self.books.waits_on_device |= self.settings.device_side_reuse;
+                self.expected.waits_on_device |= self.settings.device_side_reuse;
             }
             (Err(Error::InvalidSetting { .. }), None) => {}
             (found, expected) => panic!("{}: {found:?}, expected {expected:?}", new.text()),
@@ -216,7 +216,7 @@ impl<B: Simulated> Machine<B> {
         assert_eq!((driver.used(), driver.sim().used()), (0, 0), "the device is not empty");
         let snapshot = self.accelerator.allocator().snapshot();
         assert_eq!((snapshot.segments.len(), snapshot.aliases.len()), (0, 0), "{snapshot:?}");
-        assert_eq!(self.books.active().count(), 0);
+        assert_eq!(self.expected.active().count(), 0);
         self.check_calls();
         self.limit_is_exact();
     }
@@ -246,15 +246,15 @@ impl<B: Simulated> Machine<B> {
         };
         let part = Op::Allocate { bytes: self.capacity / 32 / MIB * 2 * MIB, stream: 0 };
         self.run(&[Op::Configure(plain), Op::SetFraction(1.0 / 16.0), part.clone()]);
-        assert_eq!(self.books.live.len(), 1, "a sixteenth of the device is not to be had");
+        assert_eq!(self.expected.live.len(), 1, "a sixteenth of the device is not to be had");
         self.run(&[part]);
-        assert_eq!(self.books.live.len(), 1, "more than a sixteenth of the device was given");
+        assert_eq!(self.expected.live.len(), 1, "more than a sixteenth of the device was given");
         self.run(&[Op::Free { nth: 0 }]);
     }
 
     fn chosen(&self, nth: usize) -> Option<u64> {
-        let count = self.books.live.len();
-        (count > 0).then(|| *self.books.live.keys().nth(nth % count).unwrap())
+        let count = self.expected.live.len();
+        (count > 0).then(|| *self.expected.live.keys().nth(nth % count).unwrap())
     }
 }
 

@@ -59,9 +59,9 @@ fn one_byte_takes_512(context: &Context) -> Outcome {
     assert_eq!(statistics.requested_bytes.small_pool.current, 1);
     assert_eq!(statistics.allocated_bytes.small_pool.current, 512);
     assert_eq!(statistics.reserved_bytes.small_pool.current, 2 * MIB as i64);
-    device.check_books();
+    device.check_consistency();
     device.free(allocation)?;
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -110,7 +110,7 @@ fn live_blocks_never_overlap(context: &Context) -> Outcome {
         }
         live.insert(start, allocation);
     }
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all(live.into_values())?)
 }
 
@@ -140,7 +140,7 @@ fn huge_size_is_out_of_memory(context: &Context) -> Outcome {
             }
         }
         assert_eq!(device.reserved(), 0);
-        device.check_books();
+        device.check_consistency();
         let usable = device.alloc(MIB)?;
         device.free(usable)?;
     }
@@ -172,8 +172,8 @@ fn unknown_pointer_and_double_free(context: &Context) -> Outcome {
     assert!(matches!(allocator.raw_free(ptr), Err(Error::UnknownPointer { .. })), "freed twice");
     assert_eq!(device.statistics(), freed);
     other.allocator().raw_free(foreign)?;
-    device.check_books();
-    other.check_books();
+    device.check_consistency();
+    other.check_consistency();
     Ok(())
 }
 
@@ -237,7 +237,7 @@ fn keep_their_bytes(device: Device, steps: u64) -> Outcome {
             assert_eq!(wrong, None, "step {step}: {buffer:?} was filled with {value} on {filler:?}");
         }
     }
-    device.check_books();
+    device.check_consistency();
     assert!(device.statistics().num_device_alloc < 200, "memory is reused");
     Ok(())
 }

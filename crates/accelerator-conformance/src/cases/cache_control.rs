@@ -39,7 +39,7 @@ fn empty_cache(context: &Context) -> Outcome {
     let segments = device.allocator().snapshot().segments;
     assert_eq!(segments.len(), 1, "the split segment stays: {segments:?}");
     assert_eq!((segments[0].address, segments[0].stream), (place, own.id()));
-    device.check_books();
+    device.check_consistency();
     device.release(user);
     device.free(live)?;
     device.allocator().empty_cache()?;
@@ -84,7 +84,7 @@ fn garbage_collection(context: &Context) -> Outcome {
         "split ones stay"
     );
     assert_eq!(device.statistics().num_alloc_retries, 0);
-    device.check_books();
+    device.check_consistency();
     device.free_all([next, live])?;
 
     // Below the threshold nothing is collected.
@@ -120,7 +120,7 @@ fn oversize_blocks(context: &Context) -> Outcome {
         assert_eq!(address(&taken) == place, may, "{bytes} bytes");
         assert!(!may || taken.size() == 60 * MIB, "not split");
         device.free(taken)?;
-        device.check_books();
+        device.check_consistency();
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ fn rounding(context: &Context) -> Outcome {
         let allocation = device.alloc(bytes)?;
         assert_eq!(allocation.size(), block, "{bytes} bytes with `{settings}`");
         assert_eq!(device.statistics().requested_bytes.all.current, bytes as i64);
-        device.check_books();
+        device.check_consistency();
         device.free(allocation)?;
     }
     Ok(())
@@ -197,7 +197,7 @@ fn settings(context: &Context) -> Outcome {
     let large = device.alloc(5 * MIB)?;
     assert_eq!(device.statistics().reserved_bytes.large_pool.current, 30 * MIB as i64);
     device.free_all(changed)?;
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all([first, large])?)
 }
 
@@ -208,7 +208,7 @@ fn cache_off(context: &Context) -> Outcome {
         let allocation = device.alloc(bytes)?;
         assert_eq!((device.calls(Call::Alloc), device.calls(Call::Dealloc)), (allocs + 1, deallocs));
         assert_eq!(device.reserved(), bytes.next_multiple_of(512), "exactly what was asked");
-        device.check_books();
+        device.check_consistency();
         device.free(allocation)?;
         assert_eq!(device.calls(Call::Dealloc), deallocs + 1, "given back at once");
         assert_eq!(device.reserved(), 0);
@@ -234,6 +234,6 @@ fn switched_on_again(device: Device) -> Outcome {
     device.allocator().set_config(device.allocator().config().updated("caching:True")?);
     device.free(live)?;
     assert_eq!(device.reserved(), 3 * MIB, "kept from now on");
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }

@@ -31,7 +31,7 @@ fn works_without(context: &Context) -> Outcome {
         let Stage { kept, .. } = Stage::set(context, device)?;
         let long = filled(context, device, LONG, 7)?;
         assert_hold(context, device, kept.iter().chain([&long]));
-        device.check_books();
+        device.check_consistency();
     }
     device.allocator().empty_cache()?;
     assert_eq!(device.reserved(), 0);
@@ -101,13 +101,13 @@ fn put_together(context: &Context) -> Outcome {
             bytes_lie_one_behind_the_other(device, &mut long.0)?;
             assert_hold(context, device, &kept);
         }
-        device.check_books();
+        device.check_consistency();
     }
     // The holes are as they were.
     let pieces = [20, 21, 22].map(|value| filled(context, device, PIECE, value));
     let pieces = pieces.into_iter().collect::<Result<Vec<_>, _>>()?;
     assert_hold(context, device, kept.iter().chain(&pieces));
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -147,7 +147,7 @@ fn same_steps_again(context: &Context) -> Outcome {
         late.push(device.alloc(130 * MIB)?);
         device.free_all(late)?;
         calls.push(device.all_calls() - before);
-        device.check_books();
+        device.check_consistency();
     }
     assert!(calls[0] > 0 && calls.ends_with(&[0, 0, 0]), "driver calls of each round: {calls:?}");
     Ok(())
@@ -189,7 +189,7 @@ fn unfinished_bytes(context: &Context) -> Outcome {
     let last = device.buffer(PIECE, other)?;
     let (from, to) = range(&last);
     assert!(to <= start || end <= from);
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -208,7 +208,7 @@ fn empty_cache_returns_all(context: &Context) -> Outcome {
         device.allocator().empty_cache()?;
         assert!(device.reserved() < PIECES * PIECE, "{} bytes are reserved", device.reserved());
         assert_hold(context, device, &kept);
-        device.check_books();
+        device.check_consistency();
         drop(kept);
         device.release(user);
         device.allocator().empty_cache()?;
@@ -217,7 +217,7 @@ fn empty_cache_returns_all(context: &Context) -> Outcome {
         let calls = device.all_calls();
         device.allocator().empty_cache()?;
         assert_eq!(device.all_calls(), calls, "again there is nothing to do");
-        device.check_books();
+        device.check_consistency();
     }
     Ok(())
 }
@@ -234,7 +234,7 @@ fn failure_while_putting_together(context: &Context) -> Outcome {
             let long = device.alloc(LONG);
             let was_made = device.backend().injected() > before;
             device.backend().clear_failures();
-            device.check_books();
+            device.check_consistency();
             assert_hold(context, device, &kept);
             match long {
                 Ok(long) => device.free(long)?,
@@ -248,7 +248,7 @@ fn failure_while_putting_together(context: &Context) -> Outcome {
             drop(kept);
             device.allocator().empty_cache()?;
             assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "call {call}");
-            device.check_books();
+            device.check_consistency();
             if !was_made {
                 assert!(call > 3, "only {call} calls are made");
                 break;

@@ -12,7 +12,7 @@ use accelerator_core::{
 use libtest_mimic::Failed;
 
 use super::Outcome;
-use super::books::check_books;
+use super::consistency::check_consistency;
 use crate::calls::Call;
 use crate::controls::Controls;
 use crate::erased::{AnyBackend, Opener};
@@ -249,8 +249,8 @@ impl Device {
     }
 
     /// Statistics, snapshot and driver agree. Only while no other thread works.
-    pub(super) fn check_books(self) {
-        check_books(self);
+    pub(super) fn check_consistency(self) {
+        check_consistency(self);
     }
 }
 

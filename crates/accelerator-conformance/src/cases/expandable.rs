@@ -34,7 +34,7 @@ fn falls_back(context: &Context) -> Outcome {
     let allocation = device.alloc(3 * MIB)?;
     assert_eq!(figures(device), [20 * MIB as i64, 1, 1, 0]);
     assert!(device.allocator().snapshot().segments.iter().all(|segment| !segment.expandable));
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(allocation)?)
 }
 
@@ -102,7 +102,7 @@ fn grows_in_place(context: &Context) -> Outcome {
     assert_eq!(figures(device), [3 * large, 0, 2, 0]);
     assert_eq!(ranges(device, from), [(0, vec![3 * half, 3 * half])]);
     assert_holds(context, device, &[(&first, 1), (&second, 2)]);
-    device.check_books();
+    device.check_consistency();
 
     drop((first, second));
     let whole = filled(context, device, 5 * page, 3)?;
@@ -122,7 +122,7 @@ fn grows_in_place(context: &Context) -> Outcome {
     assert_eq!(device.reserved(), 5 * page + 3 * small);
     let aside = device.alloc_on(2 * MIB, device.side_stream()?)?;
     assert_eq!((device.reserved(), device.calls(Call::Reserve)), (6 * page + 3 * small, 3));
-    device.check_books();
+    device.check_consistency();
     device.free_all(little)?;
     Ok(device.free(aside)?)
 }
@@ -159,7 +159,7 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     );
     let segments = device.allocator().snapshot().segments;
     assert_eq!(segments[0].created, segments[1].created, "one segment");
-    device.check_books();
+    device.check_consistency();
 
     // The lowest hole that fits, with what is free behind it; what does not fit there, at the end.
     let filling = filled(context, device, page / 2 * 3, 5)?;
@@ -167,7 +167,7 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     let behind = filled(context, device, page / 5 * 3, 6)?;
     assert_eq!((start(&behind), figures(device)), (from + 4 * page, [5 * large, 0, 6, 1]));
     assert_holds(context, device, &[(&first, 1), (&last, 4), (&filling, 5), (&behind, 6)]);
-    device.check_books();
+    device.check_consistency();
 
     drop((first, last, filling, behind));
     device.allocator().empty_cache()?;
@@ -189,7 +189,7 @@ fn batches_that_grow(context: &Context) -> Outcome {
         assert_eq!(device.reserved(), pages * page, "batch {batch}");
         let layers: Vec<_> = layers.iter().map(|(buffer, value)| (buffer, *value)).collect();
         assert_holds(context, device, &layers);
-        device.check_books();
+        device.check_consistency();
     }
     assert_eq!(device.calls(Call::Reserve), 1);
     Ok(())
@@ -216,7 +216,7 @@ fn switched_on_and_off(context: &Context) -> Outcome {
     let mapped = device.alloc(bytes)?;
     let place = address(&mapped);
     assert_eq!(figures(device), [classic + step + 2 * large, 2, 3, 0]);
-    device.check_books();
+    device.check_consistency();
     device.free(mapped)?;
 
     // Switched off, what is mapped serves nobody.
@@ -224,7 +224,7 @@ fn switched_on_and_off(context: &Context) -> Outcome {
     assert!(!device.statistics().expandable_segments);
     let segment = device.alloc(bytes)?;
     assert_eq!(figures(device), [2 * classic + step + 2 * large, 3, 4, 0]);
-    device.check_books();
+    device.check_consistency();
     allocator.set_config(on);
     let again = device.alloc(bytes)?;
     assert_eq!(address(&again), place);
@@ -237,7 +237,7 @@ fn switched_on_and_off(context: &Context) -> Outcome {
     device.allocator().empty_cache()?;
     assert_eq!(figures(device), [0, 0, 4, 4]);
     assert_eq!((device.calls(Call::Dealloc), device.calls(Call::Unmap)), (3, 2));
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -267,7 +267,7 @@ fn max_split_and_garbage_collection(context: &Context) -> Outcome {
     assert_eq!((address(&front), figures(device)), (from, [9 * large, 0, 6, 3]), "the hole");
     assert_eq!(device.statistics().oversize_allocations.current, 2);
     assert_eq!(refusal(device, page / 2 * 3)?.cause, OutOfMemoryCause::Limit);
-    device.check_books();
+    device.check_consistency();
     device.free_all([front, tail, kept])?;
 
     // Segments that keep their size are collected beside them, and are split, however large.
@@ -289,7 +289,7 @@ fn max_split_and_garbage_collection(context: &Context) -> Outcome {
     let next = device.alloc(5 * page)?;
     assert_eq!((address(&next), figures(device)), (from, [5 * large + small, 0, 4, 1]));
     assert_eq!((device.calls(Call::Dealloc), device.calls(Call::Unmap)), (1, 0));
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(next)?)
 }
 
@@ -313,7 +313,7 @@ fn address_space_exhausted(context: &Context) -> Outcome {
         other => return Err(format!("expected out of memory, not {other:?}").into()),
     }
     assert_eq!(figures(device), [page as i64, 0, 1, 0]);
-    device.check_books();
+    device.check_consistency();
     let second = device.alloc(page)?;
     assert_eq!(address(&second), address(&first) + page);
     // Another error is told as it is.
@@ -324,6 +324,6 @@ fn address_space_exhausted(context: &Context) -> Outcome {
     }
     let third = device.alloc_on(page, side)?;
     assert_eq!((device.reserved(), driver.live_reservations()), (3 * page, 2));
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all([first, second, third])?)
 }

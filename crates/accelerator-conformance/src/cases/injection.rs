@@ -2,7 +2,7 @@
 
 use accelerator_core::{Allocation, DriverErrorKind, MIB, Stream};
 
-use super::books::check_accumulated;
+use super::consistency::check_accumulated;
 use super::context::{Device, Driver};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
@@ -47,7 +47,7 @@ fn failure_at_every_driver_call(context: &Context) -> Outcome {
 }
 
 /// Allocates and frees on three streams until memory runs out, then cleans up. Whatever failed meanwhile, nothing may be
-/// lost, the books must be right and the device usable. How many calls were made to fail.
+/// lost, the statistics must be right and the device usable. How many calls were made to fail.
 fn workload(device: Device, streams: &mut Streams) -> Result<u64, libtest_mimic::Failed> {
     let injected_before = device.backend().injected();
     while streams.len() < 2
@@ -66,7 +66,7 @@ fn workload(device: Device, streams: &mut Streams) -> Result<u64, libtest_mimic:
     device.synchronize()?;
     device.allocator().empty_cache()?;
     device.host_allocator().empty_cache()?;
-    device.check_books();
+    device.check_consistency();
     let host = device.host_statistics();
     assert_eq!((host.active_requests.current, host.active_bytes.current), (0, 0));
     assert_eq!(device.backend().live_host_allocations(), 0, "all is given back");
@@ -127,7 +127,7 @@ impl Work {
         }
         self.alloc(MIB, slow);
         let _ = device.synchronize();
-        device.check_books();
+        device.check_consistency();
     }
 
     /// Pinned host memory, with copies and without, until there is no more.
@@ -140,7 +140,7 @@ impl Work {
             .into_iter()
             .filter_map(|bytes| device.allocate_host(bytes).ok())
             .collect();
-        device.check_books();
+        device.check_consistency();
         if let (Ok(mut buffer), Some(first)) = (device.buffer(1_000, own), pinned.last_mut()) {
             let _ = buffer.copy_from_pinned(0, first, 0..50, slow);
             let _ = buffer.copy_to_pinned(0..50, first, 10, user);
@@ -154,19 +154,19 @@ impl Work {
             let _ = pinned.record_use(slow);
         }
         drop(pinned);
-        device.check_books();
+        device.check_consistency();
         for bytes in [3_000, MIB, HOST_MEMORY / 2, HOST_MEMORY / 2, HOST_MEMORY] {
             let _ = device.allocate_host(bytes);
-            device.check_books();
+            device.check_consistency();
         }
         let _ = device.host_allocator().empty_cache();
         let _ = device.synchronize();
-        device.check_books();
+        device.check_consistency();
     }
 
     fn alloc(&mut self, bytes: u64, stream: Stream<Driver>) {
         self.live.extend(self.device.alloc_on(bytes, stream));
-        self.device.check_books();
+        self.device.check_consistency();
     }
 
     fn use_and_free(&mut self, place: usize, user: Stream<Driver>) {
@@ -180,7 +180,7 @@ impl Work {
         if place < self.live.len() {
             let freed = self.device.free(self.live.remove(place));
             assert!(freed.is_ok(), "a free does not fail: {freed:?}");
-            self.device.check_books();
+            self.device.check_consistency();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! K, every interleaving of two threads at driver calls: case 94.
 //!
-//! The books are sharded by stream, and no lock is held while the driver works: so it is there that others come in
+//! Blocks and counters are split by stream, and no lock is held while the driver works: so it is there that others come in
 //! between. Each operation of one list is stopped inside each driver call that it makes, and meanwhile each operation of
 //! another list runs. Nothing depends on time, but for the limit after which a deadlock is a failure.
 
@@ -110,7 +110,7 @@ fn check_result(result: Result<()>, must_fail: bool, may_fail: bool) -> Outcome 
 
 /// What must hold behind both.
 fn check(device: Device, stage: &Stage) {
-    device.check_books();
+    device.check_consistency();
     assert!(device.backend().used() <= LIMIT, "more was taken than is allowed");
     let mut live: Vec<_> = stage.blocks().map(|block| (address(block), block.size())).collect();
     live.sort_unstable();

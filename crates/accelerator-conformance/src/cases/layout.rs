@@ -45,7 +45,7 @@ fn segment_edges(context: &Context) -> Outcome {
         assert_eq!(found, [(pool, segment)], "{bytes} bytes");
         assert_eq!(allocation.size(), block, "the block for {bytes} bytes");
         device.free(allocation)?;
-        device.check_books();
+        device.check_consistency();
     }
 
     // How many fit one segment.
@@ -58,7 +58,7 @@ fn segment_edges(context: &Context) -> Outcome {
         }
         assert_eq!(device.statistics().segment.all.current, segments, "{count} more of {bytes} bytes");
     }
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all(live)?)
 }
 
@@ -95,7 +95,7 @@ fn best_fit_and_its_ties(context: &Context) -> Outcome {
         assert_eq!(address(&taken), place, "{bytes} bytes");
         live.push(Some(taken));
     }
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all(live.into_iter().flatten())?)
 }
 
@@ -118,7 +118,7 @@ fn split_thresholds(context: &Context) -> Outcome {
         device.free(before)?;
         let taken = device.alloc(bytes)?;
         assert_eq!((address(&taken), taken.size()), (place, block), "{bytes} bytes in a hole of {hole}");
-        device.check_books();
+        device.check_consistency();
         device.free_all([taken, behind])?;
         device.allocator().empty_cache()?;
     }
@@ -152,7 +152,7 @@ fn merge_left_right_and_both(context: &Context) -> Outcome {
         for (step, expected) in order.into_iter().zip(expected) {
             device.free_all(live[step].take())?;
             assert_eq!(free_blocks(&device.allocator().snapshot()), expected, "{order:?}, {step} freed");
-            device.check_books();
+            device.check_consistency();
         }
         device.free_all(live.into_iter().flatten())?;
         assert_eq!(free_blocks(&device.allocator().snapshot()), [2 * MIB], "all freed: one block again");
@@ -185,7 +185,7 @@ fn no_merge_across_borders(context: &Context) -> Outcome {
     device.free(used)?;
     device.free(neighbour)?;
     assert_eq!(free_blocks(&device.allocator().snapshot()), [MIB]);
-    device.check_books();
+    device.check_consistency();
     device.release(user);
     device.synchronize()?;
     let small = device.alloc(512)?;
@@ -224,7 +224,7 @@ fn random_layout(device: Device) -> Result<Layout, libtest_mimic::Failed> {
         (segment.created, segment.total_size, blocks)
     });
     let layout = layout.collect();
-    device.check_books();
+    device.check_consistency();
     device.free_all(live)?;
     Ok(layout)
 }

@@ -2,9 +2,9 @@
 
 mod aliases;
 mod allocation;
-mod books;
 mod cache_control;
 mod compact;
+mod consistency;
 mod context;
 mod devices;
 mod events;

@@ -77,7 +77,7 @@ fn order_of_the_retries(context: &Context) -> Outcome {
         (statistics.num_alloc_retries, statistics.num_ooms, statistics.num_sync_all_streams),
         (2, 1, 2)
     );
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(taken)?)
 }
 
@@ -97,7 +97,7 @@ fn oversize_single_release(context: &Context) -> Outcome {
     assert_eq!(device.reserved(), (22 + 66) * MIB, "40 and 30 MiB went, 22 stayed");
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (0, 0), "nobody waited");
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(taken)?)
 }
 
@@ -112,7 +112,7 @@ fn split_segments_stay(context: &Context) -> Outcome {
     assert!(snapshot.segments.iter().any(|segment| segment.address == place), "the split one is still there");
     let report = refusal(device, 40 * MIB)?;
     assert_eq!((report.reserved, report.largest_cached), (60 * MIB, 18 * MIB));
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all([live, taken])?)
 }
 
@@ -149,7 +149,7 @@ fn memory_fraction(context: &Context) -> Outcome {
     assert_eq!(device.reserved(), total);
     let report = refusal(device, 512)?;
     assert_eq!((report.cause, report.allowed), (OutOfMemoryCause::Device, None));
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all([again, rest])?)
 }
 

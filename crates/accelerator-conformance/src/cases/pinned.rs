@@ -21,7 +21,7 @@ fn power_of_two_classes(context: &Context) -> Outcome {
     sizes(device)?;
     reuse_after_the_event(device)?;
     not_while_captured(device)?;
-    device.check_books();
+    device.check_consistency();
     thresholds(context)?;
     out_of_host_memory(context)
 }
@@ -125,7 +125,7 @@ fn thresholds(context: &Context) -> Outcome {
     assert_eq!(odd.block_size(), 700, "what is not kept is not rounded");
     drop((odd, small, between, below));
     assert_eq!(device.host_statistics().active_bytes.current, 0);
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -159,7 +159,7 @@ fn out_of_host_memory(context: &Context) -> Outcome {
     device.release(slow);
     slow.synchronize()?;
     drop(device.allocate_host(3 * MIB)?);
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -187,7 +187,7 @@ fn empty_host_cache(context: &Context) -> Outcome {
     let HostStatistics { allocated_bytes, active_requests, .. } = device.host_statistics();
     assert_eq!((allocated_bytes.current, active_requests.current), (1_024 + (1 << 20), 2));
     assert_eq!(live.bytes()?, [7; 1_000], "what lives stays");
-    device.check_books();
+    device.check_consistency();
 
     device.release(slow);
     slow.synchronize()?;
@@ -197,7 +197,7 @@ fn empty_host_cache(context: &Context) -> Outcome {
     device.host_allocator().empty_cache()?;
     assert_eq!(device.backend().live_host_allocations(), 0);
     device.host_allocator().empty_cache()?;
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 

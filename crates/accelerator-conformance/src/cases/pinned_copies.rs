@@ -30,7 +30,7 @@ fn not_reused_in_flight(context: &Context) -> Outcome {
     captured(device)?;
     what_fails(device)?;
     other_devices(context)?;
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 

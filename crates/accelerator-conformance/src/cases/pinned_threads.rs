@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(81, "threads_share_host_memory", threads_share_host_memory)]
 }
 
-/// What all threads hold, by address: kept apart from the allocator's own books.
+/// What all threads hold, by address: kept apart from what the allocator counts.
 type Held = Mutex<BTreeMap<usize, u64>>;
 
 /// A block that a thread has written to. It leaves [`Held`] before it is freed, also when a call fails.
@@ -57,7 +57,7 @@ fn threads_share_host_memory(context: &Context) -> Outcome {
             "{settings}"
         );
         assert_eq!(device.backend().live_host_allocations(), 0);
-        device.check_books();
+        device.check_consistency();
     }
     background_thread(context)?;
     waits_for_what_another_frees(context)?;
@@ -158,7 +158,7 @@ fn waits_for_what_another_frees(context: &Context) -> Outcome {
     gate.open();
     frees.recv_timeout(STUCK)??;
     needs.recv_timeout(STUCK)??;
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -196,6 +196,6 @@ fn stuck_in(context: &Context, call: Call) -> Outcome {
     device.release(user);
     user.synchronize()?;
     device.host_allocator().empty_cache()?;
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }

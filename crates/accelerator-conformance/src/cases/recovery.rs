@@ -48,7 +48,7 @@ fn observers_may_allocate(context: &Context) -> Outcome {
     refusal(device, 90 * MIB)?;
     assert_eq!(seen.load(Ordering::Relaxed), 150 * MIB, "removed");
     assert_eq!(trouble.lock().map(|trouble| trouble.len()).ok(), Some(0));
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -70,7 +70,7 @@ fn callback_that_frees_helps(context: &Context) -> Outcome {
     assert!(device.allocator().remove_hook(id));
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_ooms), (0, 0));
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(taken)?)
 }
 
@@ -82,11 +82,11 @@ fn usable_after_an_error(context: &Context) -> Outcome {
         assert_eq!(device.statistics().num_ooms, round);
         let small = device.alloc(10 * MIB)?;
         device.free(small)?;
-        device.check_books();
+        device.check_consistency();
     }
     device.free(live)?;
     let large = device.alloc(60 * MIB)?;
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(large)?)
 }
 
@@ -112,6 +112,6 @@ fn recovered_retry_is_silent(context: &Context) -> Outcome {
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_ooms), (2, 1));
     assert_eq!(observed.load(Ordering::Relaxed), 1);
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(taken)?)
 }

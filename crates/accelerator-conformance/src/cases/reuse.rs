@@ -52,7 +52,7 @@ fn reuse_behind_a_device_side_wait(context: &Context) -> Outcome {
     device.release(consumer);
     assert!(holds(&copy, 1, consumer)?, "the consumer saw the bytes that it was given");
     assert!(holds(&next, 2, own)? && holds(&rest, 9, own)?);
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -72,7 +72,7 @@ fn block_freed_by_waiting_is_found(context: &Context) -> Outcome {
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_ooms), (0, 0));
     device.release(user);
-    device.check_books();
+    device.check_consistency();
     Ok(device.free_all([next, kept])?)
 }
 
@@ -93,7 +93,7 @@ fn only_needed_events_are_waited_for(context: &Context) -> Outcome {
     let other =
         snapshot.segments.iter().find(|segment| segment.address == kept).ok_or("the other segment")?;
     assert_eq!(other.blocks[0].state, BlockState::PendingFree, "the other is left alone");
-    device.check_books();
+    device.check_consistency();
     device.release(one);
     device.release(two);
     Ok(device.free(next)?)

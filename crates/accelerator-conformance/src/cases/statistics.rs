@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use accelerator_core::{Error, MIB, Statistics};
 
-use super::books::{check_accumulated, check_statistics};
+use super::consistency::{check_accumulated, check_statistics};
 use super::context::Device;
 use super::out_of_memory::refusal;
 use super::random::Random;
@@ -144,7 +144,7 @@ fn resets(context: &Context) -> Outcome {
         };
         assert_eq!(value, expected, "{key} after the reset of the accumulated values");
     }
-    device.check_books();
+    device.check_consistency();
     Ok(device.free(live)?)
 }
 
@@ -153,7 +153,7 @@ fn invariants(context: &Context) -> Outcome {
         let device = context.device_with(200 * MIB, settings)?;
         random_steps(device, 2_000, |step| {
             if step.is_multiple_of(10) {
-                device.check_books();
+                device.check_consistency();
                 check_accumulated(device);
             }
         })?;
@@ -253,7 +253,7 @@ fn concurrent_reader(context: &Context) -> Outcome {
         Outcome::Ok(())
     })?;
     check_statistics(&device.statistics());
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What all threads hold, by address: kept apart from the allocator's own books.
+/// What all threads hold, by address: kept apart from what the allocator counts.
 type Held = Mutex<BTreeMap<u64, u64>>;
 
 fn many_threads(context: &Context) -> Outcome {
@@ -44,10 +44,10 @@ fn work_on_many_threads(device: Device) -> Outcome {
         Outcome::Ok(())
     })?;
     assert_eq!(device.statistics().allocation.all.current, 0);
-    device.check_books();
+    device.check_consistency();
     device.allocator().empty_cache()?;
     assert_eq!(device.reserved(), 0);
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -165,7 +165,7 @@ fn stuck_in(context: &Context, device: Device, call: Call) -> Outcome {
     device.release(user);
     device.free_all(elsewhere)?;
     device.allocator().empty_cache()?;
-    device.check_books();
+    device.check_consistency();
     assert_eq!(device.reserved(), 0);
     Ok(())
 }
@@ -197,7 +197,7 @@ fn thread_end_returns_its_cache(context: &Context) -> Outcome {
     device.free(again)?;
     device.allocator().empty_cache()?;
     assert_eq!(device.reserved(), 0);
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }
 
@@ -222,11 +222,11 @@ fn driver_gone_first(context: &Context) -> Outcome {
     assert!(lost(device.dedicated_stream(0).map(drop)));
     assert_eq!(device.statistics().allocation.all.current, 0);
     assert_eq!(device.statistics().active.all.current, 1, "the use that no event could be recorded for");
-    device.check_books();
+    device.check_consistency();
 
     device.backend().set_lost(false);
     device.allocator().empty_cache()?;
     assert_eq!(device.reserved(), 0, "nothing was lost with it");
-    device.check_books();
+    device.check_consistency();
     Ok(())
 }

@@ -214,7 +214,7 @@ impl<B: Backend> Faulty<B> {
         for (ptr, len) in self.budget.live() {
             if self.budget.remove(ptr, len) {
                 self.budget.refund(len);
-                // SAFETY: A live allocation of the backend inside, taken off the books; the caller promises the rest.
+                // SAFETY: A live allocation of the backend inside, no longer listed; the caller promises the rest.
                 unsafe { self.inner.dealloc(ptr, len) };
             }
         }

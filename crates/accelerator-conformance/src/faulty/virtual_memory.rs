@@ -19,8 +19,8 @@ impl<B: Backend> Faulty<B> {
     }
 
     /// Counts what is not allowed, which goes no further.
-    fn allowed<T>(&self, call: Call, books: Result<T, Misuse>) -> DriverResult<T> {
-        books.map_err(|misuse| {
+    fn allowed<T>(&self, call: Call, result: Result<T, Misuse>) -> DriverResult<T> {
+        result.map_err(|misuse| {
             self.budget.add_misuse();
             failure(call, DriverErrorKind::InvalidArgument, misuse)
         })
@@ -48,13 +48,13 @@ impl<B: Backend> Faulty<B> {
         for pages in mappings.all_created() {
             if mappings.destroy(&pages).is_ok() {
                 self.budget.refund(pages.len);
-                // SAFETY: Memory of the driver inside, mapped nowhere and taken off the books.
+                // SAFETY: Memory of the driver inside, mapped nowhere and no longer listed.
                 unsafe { inner.destroy(pages) };
             }
         }
         for (at, len) in mappings.all_reserved() {
             if mappings.release(at, len).is_ok() {
-                // SAFETY: A reservation of the driver inside, with nothing mapped, taken off the books.
+                // SAFETY: A reservation of the driver inside, with nothing mapped, no longer listed.
                 unsafe { inner.release(at, len) };
             }
         }

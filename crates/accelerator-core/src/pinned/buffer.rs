@@ -113,11 +113,11 @@ impl<B: Backend> PinnedBuffer<B> {
     pub fn bytes(&self) -> Result<&[u8]> {
         if !self.settled.load(Ordering::Acquire) {
             for (_, event) in &self.writes {
-                self.device().driver_result(self.allocator.wait_host(*event))?;
+                self.allocator.owner.device.driver_result(self.allocator.wait_host(*event))?;
             }
             self.settled.store(true, Ordering::Release);
         }
-        self.device().driver_result(self.wait_for_noted())?;
+        self.allocator.owner.device.driver_result(self.wait_for_noted())?;
         // SAFETY: The block has `len` bytes or more, initialised, and is this buffer's alone. Nothing writes to them while
         // they are borrowed: no copy into it is under way, and to start one takes the buffer mutably.
         Ok(unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len as usize) })
@@ -131,7 +131,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// captured as a graph, which cannot be waited for.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         let waited = self.wait();
-        self.device().driver_result(waited)?;
+        self.allocator.owner.device.driver_result(waited)?;
         // SAFETY: As in `bytes`; no use is under way at all, and the buffer is borrowed mutably.
         Ok(unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len as usize) })
     }
@@ -170,7 +170,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`reading`](Self::reading).
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
         let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
-        self.device().driver_result(self.allocator.order_behind(writes, stream))
+        self.allocator.owner.device.driver_result(self.allocator.order_behind(writes, stream))
     }
 
     /// A copy out of it was just submitted to the stream.
@@ -187,7 +187,7 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
         let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
         let ordered = self.allocator.order_behind(uses, stream);
-        self.device().driver_result(ordered)
+        self.allocator.owner.device.driver_result(ordered)
     }
 
     /// A copy into it was just submitted to the stream.

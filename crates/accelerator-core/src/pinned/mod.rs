@@ -240,10 +240,10 @@ impl<B: Backend> CachingHostAllocator<B> {
 impl<B: Backend> std::fmt::Debug for CachingHostAllocator<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let HostStatistics { allocated_bytes, active_bytes, .. } = self.statistics();
+        let device = self.owner.device;
         write!(
             f,
-            "CachingHostAllocator {{ {}, active: {active_bytes:?}, allocated: {allocated_bytes:?} }}",
-            self.owner.device
+            "CachingHostAllocator {{ {device}, active: {active_bytes:?}, allocated: {allocated_bytes:?} }}"
         )
     }
 }

@@ -39,8 +39,9 @@ pub struct Device {
 
 impl Device {
     /// What a call to its driver answered.
-    pub(crate) fn driver_result<T>(self, result: Result<T, DriverError>) -> Result<T> {
-        result.map_err(|source| Error::Driver { device: self, source })
+    #[inline]
+    pub(crate) fn driver_result<T>(&self, result: Result<T, DriverError>) -> Result<T> {
+        result.map_err(|source| Error::Driver { device: *self, source })
     }
 }
 

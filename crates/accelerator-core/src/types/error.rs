@@ -140,17 +140,12 @@ impl Error {
 
 /// Fails unless so many bytes at the offset are within a buffer of this size.
 pub(crate) fn check_bounds(offset: u64, len: u64, size: u64) -> Result<()> {
-    match offset.checked_add(len).is_some_and(|end| end <= size) {
-        true => Ok(()),
-        false => Err(Error::OutOfBounds { offset, len, size }),
-    }
+    let is_within = offset.checked_add(len).is_some_and(|end| end <= size);
+    if is_within { Ok(()) } else { Err(Error::OutOfBounds { offset, len, size }) }
 }
 
 fn owner(found: &Device, expected: &Device) -> String {
-    match found == expected {
-        true => format!("another opening of {found}"),
-        false => found.to_string(),
-    }
+    if found == expected { format!("another opening of {found}") } else { found.to_string() }
 }
 
 fn available(count: u32) -> String {

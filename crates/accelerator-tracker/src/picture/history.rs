@@ -57,7 +57,7 @@ struct State {
     segments: BTreeMap<u64, MapSegment>,
     /// Those that are pages of expandable segments.
     ranges: HashSet<u64>,
-    /// Whether the policy `compact` was in use, which puts blocks at second addresses. Where their bytes are at home, only the
+    /// Whether the policy `compact` was in use, which puts blocks into aliases. Which bytes of segments those use, only the
     /// end tells.
     has_aliases: bool,
     blocks: BTreeMap<u64, MapBlock>,
@@ -198,13 +198,14 @@ impl State {
         segments.chain(self.aliases()).collect()
     }
 
-    /// The blocks at second addresses, where there are such: those that lie in no segment.
+    /// The blocks of aliases, where there are such: those that lie in no segment.
     fn aliases(&self) -> impl Iterator<Item = MapSegment> {
-        let is_home = |address: u64| {
+        let is_in_segment = |address: u64| {
             let before = self.segments.range(..=address).next_back();
             before.is_some_and(|(start, segment)| address - start < segment.size())
         };
-        let blocks = self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_home(**address));
+        let blocks =
+            self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_in_segment(**address));
         blocks.map(|(address, block)| MapSegment {
             pool: PoolKind::Large,
             stream: 0, // not told, and not shown

@@ -25,7 +25,7 @@ pub struct MapSegment {
     /// Where it starts.
     pub address: u64,
     /// Whether it is no memory of its own, but addresses where memory of other segments shows once more. Only its blocks count, each
-    /// in use; at home they are [`BlockState::Aliased`].
+    /// in use; in those segments they are [`BlockState::Aliased`].
     pub is_alias: bool,
     /// Its blocks by address: together they are the segment.
     pub blocks: Vec<MapBlock>,

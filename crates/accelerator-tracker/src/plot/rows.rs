@@ -1,10 +1,10 @@
 use crate::picture::{MapBlock, MapSegment};
 use crate::snapshot::PoolKind;
 
-/// The segments of one pool and stream, or all second addresses, laid out in rows at one scale.
+/// The segments of one pool and stream, or all aliases, laid out in rows at one scale.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
-    /// Whether it is second addresses, whose memory is in other groups.
+    /// Whether it is aliases, whose memory is in other groups.
     pub(super) is_alias: bool,
     pub(super) pool: PoolKind,
     /// `None`: of several streams.

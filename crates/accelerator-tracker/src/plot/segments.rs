@@ -21,7 +21,7 @@ const LEGEND_ROW: i32 = 22;
 /// Rows, about: twice as many at most.
 const ROWS: u64 = 20;
 
-const ALIASED: &str = "used at a second address";
+const ALIASED: &str = "used by an alias";
 
 /// Blocks that are narrower are drawn together, so that a picture of many stays small.
 const NARROWEST: i32 = 2;
@@ -37,7 +37,7 @@ fn legend(by: ColorBy, segments: &[MapSegment]) -> i32 {
         ColorBy::Size => 2,
         ColorBy::Scope => 3,
     };
-    // Second addresses have one more entry, or a longer one.
+    // Aliases have one more entry, or a longer one.
     (rows + i32::from(segments.iter().any(|segment| segment.is_alias))) * LEGEND_ROW
 }
 
@@ -94,9 +94,7 @@ fn headline(group: &Group<'_>) -> String {
         let (bytes, row) = (Bytes(group.reserved()), Bytes(group.row_bytes));
         let what = if blocks == 1 { "block" } else { "blocks" };
         let blocks = grouped(blocks);
-        return format!(
-            "Second addresses: {bytes} in {blocks} {what}, which is memory of the pools; a row is {row}"
-        );
+        return format!("Aliases: {bytes} in {blocks} {what}, which is memory of the pools; a row is {row}");
     }
     let pool = match group.pool {
         PoolKind::Large => "Large pool",
@@ -183,7 +181,7 @@ impl<'a> Coloring<'a> {
         let state =
             |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
         let aliased = state(BlockState::Aliased, ALIASED);
-        let free = match is_home_known(segments) {
+        let free = match is_aliased_known(segments) {
             true => state(BlockState::Inactive, "free"),
             false => state(BlockState::Inactive, "free or used elsewhere"),
         };
@@ -257,8 +255,8 @@ impl<'a> Coloring<'a> {
     }
 }
 
-/// Whether all that is used at second addresses is told from free memory: in a history only the end knows where it is at home.
-fn is_home_known(segments: &[MapSegment]) -> bool {
+/// Whether all that aliases use is told from free memory: in a history only the end knows which memory that is.
+fn is_aliased_known(segments: &[MapSegment]) -> bool {
     let has_aliased = segments.iter().any(|segment| segment.bytes(BlockState::Aliased) > 0);
     has_aliased || !segments.iter().any(|segment| segment.is_alias)
 }

@@ -138,9 +138,9 @@ fn texts_neither_overlap_nor_leave_the_picture() {
     }
 }
 
-/// Memory that is used at second addresses has a colour of its own at home, and its blocks a group, which counts nothing twice.
+/// Memory that aliases use has a colour of its own in its segment, and the blocks of aliases have a group, which counts nothing twice.
 #[test]
-fn second_addresses_are_shown_apart() {
+fn aliases_are_shown_apart() {
     const MIB: u64 = 1 << 20;
     let block = |state| MapBlock { size: 3 * MIB, state, scope: "op".into() };
     let segment = |is_alias, blocks: &[BlockState]| MapSegment {
@@ -163,21 +163,18 @@ fn second_addresses_are_shown_apart() {
     };
     register().unwrap();
     for (by, entry) in [(ColorBy::State, "|allocated, 6.00 MiB|"), (ColorBy::Scope, "|op, 6.00 MiB|")] {
-        let home = segment(false, &[Allocated, Aliased, Inactive]);
-        let (texts, marked) = drawn([segment(true, &[Allocated]), home], by);
+        let aliased = segment(false, &[Allocated, Aliased, Inactive]);
+        let (texts, marked) = drawn([segment(true, &[Allocated]), aliased], by);
         assert!(texts.contains(entry), "{texts}");
-        assert!(texts.contains("|used at a second address, 3.00 MiB|"), "{texts}");
+        assert!(texts.contains("|used by an alias, 3.00 MiB|"), "{texts}");
         assert!(texts.contains("|free, 3.00 MiB|"), "{texts}");
         assert!(texts.contains("Large pool, stream 0: 9.00 MiB in 1 segment, 3.00 MiB allocated"), "{texts}");
-        assert!(
-            texts.contains("Second addresses: 3.00 MiB in 1 block, which is memory of the pools"),
-            "{texts}"
-        );
+        assert!(texts.contains("Aliases: 3.00 MiB in 1 block, which is memory of the pools"), "{texts}");
         assert_eq!(marked, 3, "the block, its entry in the legend, the rule for dark systems");
     }
     // In the middle of a history.
-    let home = segment(false, &[Allocated, Inactive]);
-    let (texts, _) = drawn([segment(true, &[Allocated]), home], ColorBy::State);
+    let aliased = segment(false, &[Allocated, Inactive]);
+    let (texts, _) = drawn([segment(true, &[Allocated]), aliased], ColorBy::State);
     assert!(texts.contains("|free or used elsewhere, 3.00 MiB|"), "{texts}");
     assert!(!texts.contains("|used at a second"), "{texts}");
 }

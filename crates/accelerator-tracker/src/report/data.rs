@@ -47,7 +47,7 @@ struct MomentData {
     segments: Vec<SegmentData>,
 }
 
-/// The kind: 0 for the large pool, 1 for the small one, 2 for second addresses; stream, address, blocks.
+/// The kind: 0 for the large pool, 1 for the small one, 2 for aliases; stream, address, blocks.
 type SegmentData = (u8, u64, String, Vec<BlockData>);
 
 /// Size, state, scope.

@@ -3,9 +3,9 @@ if (find("map")) {
   const map = find("map"), readout = find("at-block"), moment = find("moment"), colorBy = find("color-by");
   const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
   map.append(canvas);
-  const states = ["allocated", "freed, in use by a stream", "free", "used at a second address"];
+  const states = ["allocated", "freed, in use by a stream", "free", "used by an alias"];
   const paintOf = ["allocated", "active", "free", "aliased"];
-  const kindNames = ["Large pool", "Small pool", "Second addresses"];
+  const kindNames = ["Large pool", "Small pool", "Aliases"];
   const kinds = 7, rowHeight = 18, gap = 4, headHeight = 30;
   let places = [], at = -1, height = 0;
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name);
@@ -41,7 +41,7 @@ if (find("map")) {
     const blocks = segments.flatMap((segment) => segment[3]);
     const of = (state) => sum(blocks.filter((block) => block[1] === state).map(([size]) => size));
     const aliased = of(3), unknown = !aliased && segments.some(([kind]) => kind === 2);
-    // In a history only the end knows where the memory of second addresses is at home.
+    // In a history only the end knows which memory of the segments aliases use.
     const rest = [["free", unknown ? "free or used elsewhere" : states[2], of(2)]];
     if (aliased) rest.push(["aliased", states[3], aliased]);
     const live = blocks.filter(([, state]) => state < 2);
@@ -132,7 +132,7 @@ if (find("map")) {
     map.append(box);
     const parts = [["block of", bytes(size)], ["", states[state]]];
     if (data.names[scope]) parts.push(["by", data.names[scope]]);
-    if (kind === 2) parts.push(["at a second address, in", address]);
+    if (kind === 2) parts.push(["in an alias at", address]);
     else parts.push(["in a segment of", bytes(whole)], ["at", address], [kindNames[kind].toLowerCase()], ["stream", stream]);
     tell(readout, parts);
   }

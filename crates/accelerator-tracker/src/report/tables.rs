@@ -116,7 +116,7 @@ fn cell(count: u64, most: u64) -> String {
 }
 
 pub(super) fn segments(segments: &[MapSegment]) -> String {
-    // Second addresses are no memory of their own.
+    // Aliases are no memory of their own.
     let mut sorted: Vec<_> = segments.iter().filter(|segment| !segment.is_alias).collect();
     sorted.sort_by_key(|segment| (std::cmp::Reverse(segment.size()), segment.address));
     let shown = sorted.len().min(MOST_SEGMENTS);
@@ -137,7 +137,7 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
             )
         })
         .collect();
-    let heads = ["address", "pool", "stream", "size", "allocated", "at second addresses", "free", "blocks"];
+    let heads = ["address", "pool", "stream", "size", "allocated", "aliased", "free", "blocks"];
     let head = heads.map(|name| {
         let class = if name == "pool" { "" } else { " class=\"number\"" };
         format!("<th scope=\"col\"{class}>{name}</th>")

@@ -78,6 +78,7 @@ where
         self.event(flags).into()
     }
 
+    #[inline]
     fn allocate(&self, len: u64, stream: StreamId) -> Result<AnyBuffer> {
         Accelerator::allocate(self, len, numbered(self, stream)).map(Into::into)
     }
@@ -89,5 +90,5 @@ where
 
 /// The stream with this number. Numbers come from the device itself, so that it is there.
 pub(crate) fn numbered<B: Backend>(accelerator: &Accelerator<B>, stream: StreamId) -> Stream<B> {
-    accelerator.stream_by_id(stream).unwrap_or_else(|| accelerator.default_stream())
+    accelerator.stream_by_id(stream).unwrap_or(accelerator.default_stream())
 }

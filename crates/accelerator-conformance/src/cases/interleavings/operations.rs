@@ -2,7 +2,7 @@
 
 use accelerator_core::{DriverErrorKind, MIB, Result};
 
-use super::super::books::check_statistics;
+use super::super::consistency::check_statistics;
 use super::stage::{Blocks, Scene};
 use crate::calls::Call;
 use crate::controls::Controls;

@@ -20,7 +20,7 @@ pub(crate) struct Recorder {
     blocks: ByAddress,
     segments: ByAddress,
     /// What contexts hold is the user's, so they are dropped outside the lock.
-    discarded: Vec<HistoryContext>,
+    pub(crate) discarded: Vec<HistoryContext>,
 }
 
 /// Where something happened: at which address, with how many bytes, on which stream.
@@ -138,11 +138,6 @@ impl Recorder {
     /// What concerns neither a block nor a segment.
     pub(crate) fn note(&mut self, action: HistoryAction) {
         self.push(Subject::NONE.entry(action, None));
-    }
-
-    /// What to drop once the lock is let go.
-    pub(crate) fn discarded(&mut self) -> Vec<HistoryContext> {
-        std::mem::take(&mut self.discarded)
     }
 
     /// All of it, beside what the allocator holds now.

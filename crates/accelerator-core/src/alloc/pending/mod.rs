@@ -70,11 +70,13 @@ impl PendingFrees {
 
     /// A free begins that will [wait](Self::await_uses). Called before the arena is let go: until the events are in their queues
     /// the block is nowhere.
+    #[inline]
     pub(crate) fn begin(&self) -> Step<'_> {
         self.recording.begin()
     }
 
     /// A freed block waits for these streams. PyTorch: `insert_events`.
+    #[inline]
     pub(crate) fn await_uses(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: &Users) {
         users.for_each(|user| {
             let event = context.driver.record(user).ok().flatten();
@@ -168,14 +170,9 @@ impl PendingFrees {
         let mut uses = queues.recorded.take_all_of(chosen).into_iter();
         while let Some((user, event)) = uses.next() {
             // An event that the driver will not wait for on the device is waited for here instead.
-            let ordered = match context.driver.wait_on_device(wanted.stream, event) {
-                Ok(()) => {
-                    context.driver.take_back(event);
-                    Ok(())
-                }
-                Err(_) => context.driver.wait_until_over(event),
-            };
-            if let Err(error) = ordered {
+            let ordered = context.driver.wait_on_device(wanted.stream, event);
+            let taken_back = ordered.map(|()| context.driver.take_back(event));
+            if let Err(error) = taken_back.or_else(|_| context.driver.wait_until_over(event)) {
                 for (user, event) in std::iter::once((user, event)).chain(uses) {
                     queues.recorded.push_back(user, event, chosen);
                 }
@@ -206,14 +203,10 @@ fn smallest_pending(context: &Context, queues: &Queues, wanted: &Parameters) -> 
 #[cold]
 fn record_again(context: &Context, queues: &mut Queues) -> Result<()> {
     for _ in 0..queues.unrecorded.len() {
-        let Some((user, block)) = queues.unrecorded.pop_front() else { break };
-        match context.driver.record(user) {
-            Ok(event) => queues.push(Arrived { user, event, block }),
-            Err(error) => {
-                queues.unrecorded.push_front((user, block));
-                return Err(context.error(error));
-            }
-        }
+        let Some((user, block)) = queues.unrecorded.front().copied() else { break };
+        let event = context.driver.record(user).map_err(|error| context.error(error))?;
+        queues.unrecorded.pop_front();
+        queues.push(Arrived { user, event, block });
     }
     Ok(())
 }

@@ -96,9 +96,10 @@ impl StreamCounters {
     #[inline(always)]
     pub(crate) fn freed(&mut self, block: Counted) -> Result<(), NeedsSettling> {
         self.split_changed(block)?;
-        let back = Counts { split: Pair::default(), ..block.counts() };
+        let Counts { blocks, requested, split: _ } = block.counts();
         for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
-            headroom.counts = headroom.counts + back;
+            headroom.counts.blocks = headroom.counts.blocks + blocks;
+            headroom.counts.requested = headroom.counts.requested + requested;
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ impl DeviceStatistics {
 
     /// What the history has let go, to be dropped without a lock.
     pub(crate) fn discarded(&mut self) -> Vec<HistoryContext> {
-        self.recorder.as_mut().map(|recorder| recorder.discarded()).unwrap_or_default()
+        self.recorder.as_mut().map(|recorder| std::mem::take(&mut recorder.discarded)).unwrap_or_default()
     }
 
     /// Sets `size` bytes aside for a driver allocation, if the limit allows them. Without a limit, what statistics can

@@ -217,13 +217,13 @@ fn pages_of_expandable_segments_are_followed() {
     assert_eq!(ranges(&state), [(0, 8)]);
 }
 
-/// A block lies at a second address, goes, and comes again. Its bytes at home are known at the end alone, and count once.
+/// A block lies in an alias, goes, and comes again. Which bytes of segments it uses is known at the end alone, and count once.
 #[test]
-fn blocks_at_second_addresses_count_once() {
+fn blocks_of_aliases_count_once() {
     let (start, second) = (64 * MIB, 1 << 40);
-    let home = |at: u64, state| block(start + at * MIB, MIB, state);
+    let backing = |at: u64, state| block(start + at * MIB, MIB, state);
     let [used, aliased] = [BlockState::Allocated, BlockState::Aliased];
-    let blocks = [home(0, used), home(1, aliased), home(2, used), home(3, aliased)];
+    let blocks = [backing(0, used), backing(1, aliased), backing(2, used), backing(3, aliased)];
     let segments = vec![Segment { is_expandable: true, ..segment(start, blocks.into()) }];
     let aliases = vec![segment(second, vec![block(second, 2 * MIB, used)])];
     let trace = vec![

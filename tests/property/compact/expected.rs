@@ -55,7 +55,7 @@ struct Behind<B: Backend> {
     next: Rc<B::Event>,
 }
 
-pub(crate) struct Books<B: Backend> {
+pub(crate) struct Expected<B: Backend> {
     /// By address.
     pub(crate) live: BTreeMap<u64, (Entry, Allocation<B>)>,
     /// Freed, but a stream that used them has not come past that, as far as the allocator knows.
@@ -68,7 +68,7 @@ pub(crate) struct Books<B: Backend> {
     follows_work: bool,
 }
 
-impl<B: Simulated> Books<B> {
+impl<B: Simulated> Expected<B> {
     pub(crate) fn new(follows_work: bool) -> Self {
         let (live, pending, work, behind) = Default::default();
         let follows_work = follows_work && B::WAITS;

@@ -1,4 +1,4 @@
-//! What must hold of the books at any moment.
+//! What must hold of statistics, snapshot and driver at any moment.
 
 use accelerator_core::{
     BlockSnapshot, BlockState, HostStatistics, Policy, PoolKind, PoolStat, SegmentSnapshot, Snapshot, Stat,
@@ -9,7 +9,7 @@ use super::context::Device;
 use crate::calls::Call;
 
 /// Statistics, snapshot and driver agree.
-pub(super) fn check_books(device: Device) {
+pub(super) fn check_consistency(device: Device) {
     let statistics = device.statistics();
     check_statistics(&statistics);
     let snapshot = device.allocator().snapshot();
@@ -45,11 +45,11 @@ pub(super) fn check_books(device: Device) {
     }
     let reserved = statistics.reserved_bytes.all.current.unsigned_abs();
     assert_eq!(reserved, device.backend().used(), "reserved, and taken from the driver");
-    check_host_books(device);
+    check_host_statistics(device);
 }
 
 /// The statistics of pinned host memory and the driver agree.
-fn check_host_books(device: Device) {
+fn check_host_statistics(device: Device) {
     let HostStatistics {
         allocations,
         allocated_bytes,
