@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use accelerator_core::{Device, DeviceKind, PoolStat, Stat, Statistics, memory_summary};
+use accelerator::memory::memory_summary_of;
+use accelerator_core::{Device, DeviceKind, PoolStat, Stat, Statistics};
 
 const STATS: &str = include_str!("data/pytorch/tiny_transformer.memory_stats.json");
 const SUMMARY: &str = include_str!("data/pytorch/tiny_transformer.memory_summary.txt");
@@ -68,7 +69,7 @@ fn every_key_of_pytorch_is_ours() {
 #[test]
 fn the_table_shows_the_numbers_of_pytorch() {
     let device = Device { kind: DeviceKind::new("cuda"), index: 0 };
-    let ours = memory_summary(device, &statistics(&pytorch_stats()), false);
+    let ours = memory_summary_of(device, &statistics(&pytorch_stats()), false);
     let theirs = SUMMARY.replace("GPU reserved memory  ", "Reserved memory      ");
     let theirs = theirs.replace("GPU reserved segments", "Reserved segments    ");
     let theirs = theirs.replace("Oversize GPU segments", "Oversize segments    ");
@@ -79,7 +80,7 @@ fn the_table_shows_the_numbers_of_pytorch() {
     assert_eq!(table(&ours), table(&theirs));
 
     let expandable = Statistics { expandable_segments: true, ..statistics(&pytorch_stats()) };
-    let (ours, mut own) = (table(&ours), table(&memory_summary(device, &expandable, false)));
+    let (ours, mut own) = (table(&ours), table(&memory_summary_of(device, &expandable, false)));
     let line = own.remove(own.len() - 2);
     assert!(line.contains("expandable segments in use") && line.len() == ours[0].len(), "{line}");
     assert_eq!(own.remove(own.len() - 2), ours[1], "a rule");

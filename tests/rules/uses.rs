@@ -14,7 +14,7 @@ const LAYERS: [Layers; 3] = [
         folder: &[],
         rows: &[
             &["types"],
-            &["accounting", "backend", "host_memory", "summary", "virtual_memory"],
+            &["accounting", "backend", "host_memory", "virtual_memory"],
             &["sync"],
             &["stream", "event"],
             &["operator"],

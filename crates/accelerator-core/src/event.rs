@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
 use crate::backend::{Backend, DriverResult, EventFlags};
-use crate::stream::{Instance, Stream};
+use crate::stream::{Instance, Stream, Streams};
 use crate::sync::{OwnedLock, Table, lock};
-use crate::types::{Device, Error, Result};
+use crate::types::{Device, Error, Result, StreamId};
 
 /// A point in the work of a stream, to wait for, to ask about and to measure time by.
 ///
@@ -121,42 +121,72 @@ impl<B: Backend> fmt::Debug for Event<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventNumber(u32);
 
+/// Events of a device's streams, both by number: what tells an allocator when uses are over.
+pub(crate) trait Events: Send + Sync {
+    fn is_capturing(&self, stream: StreamId) -> DriverResult<bool>;
+
+    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: such an event
+    /// would never be complete.
+    fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
+
+    /// Whether the work before an event is over. Then the event is taken back.
+    fn is_over(&self, event: EventNumber) -> DriverResult<bool>;
+
+    /// Waits on the host until the work before an event is over. Its errors are told.
+    fn wait_on_host(&self, event: EventNumber) -> DriverResult<()>;
+
+    /// Makes a stream wait for an event on the device.
+    fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()>;
+
+    /// Takes an event back that is needed no longer.
+    fn take_back(&self, event: EventNumber);
+
+    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for those who
+    /// wait for it.
+    fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
+        if let Err(error) = self.wait_on_host(event) {
+            return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
+        }
+        self.take_back(event);
+        Ok(())
+    }
+}
+
 /// The events of an allocator, without timing. They are used again, since making one costs.
 pub(crate) struct EventPool<B: Backend> {
     backend: &'static B,
+    streams: &'static Streams<B>,
     events: Table<B::Event>,
     idle: OwnedLock<Vec<EventNumber>>,
 }
 
 impl<B: Backend> EventPool<B> {
-    pub(crate) fn new(backend: &'static B) -> Self {
-        Self { backend, events: Table::new(), idle: OwnedLock::default() }
+    pub(crate) fn new(backend: &'static B, streams: &'static Streams<B>) -> Self {
+        Self { backend, streams, events: Table::new(), idle: OwnedLock::default() }
     }
 
-    /// The driver's event.
     #[inline]
-    pub(crate) fn native(&self, number: EventNumber) -> &B::Event {
+    fn native(&self, number: EventNumber) -> &B::Event {
         let Some(event) = self.events.get(number.0) else { unreachable!("every number is of an event") };
         event
     }
 
-    /// An event recorded behind the work submitted to the stream so far.
     #[inline]
-    pub(crate) fn record(&self, stream: Stream<B>) -> DriverResult<EventNumber> {
-        let idle = self.idle.lock_soon().pop();
-        self.record_again(idle, stream)
+    fn stream(&self, id: StreamId) -> &'static B::Stream {
+        let Some(stream) = self.streams.get(id) else { unreachable!("every number is of a stream") };
+        stream.native()
     }
 
-    /// As [`record`](Self::record), with this event if there is one. If it fails, the event is idle.
+    /// Records an event, this one if there is one, behind the work submitted to the stream so far. If it fails, the event is idle.
     #[inline]
     pub(crate) fn record_again(
         &self,
         event: Option<EventNumber>,
-        stream: Stream<B>,
+        stream: StreamId,
     ) -> DriverResult<EventNumber> {
         let event = event.map_or_else(|| self.make(), Ok)?;
-        let recorded = self.backend.record(self.native(event), stream.native());
-        recorded.inspect_err(|_| self.put_back(event)).map(|()| event)
+        let recorded = self.backend.record(self.native(event), self.stream(stream));
+        recorded.inspect_err(|_| self.take_back(event)).map(|()| event)
     }
 
     #[cold]
@@ -165,29 +195,44 @@ impl<B: Backend> EventPool<B> {
         let (number, _) = self.events.push(|_| event);
         Ok(EventNumber(number))
     }
+}
 
-    /// An event behind the work submitted to the stream so far; `None` while that is being captured: such an event would
-    /// never be complete.
+impl<B: Backend> Events for EventPool<B> {
     #[inline]
-    pub(crate) fn record_use_end(&self, stream: Stream<B>) -> DriverResult<Option<EventNumber>> {
-        match self.backend.is_capturing(stream.native())? {
-            true => Ok(None),
-            false => self.record(stream).map(Some),
-        }
+    fn is_capturing(&self, stream: StreamId) -> DriverResult<bool> {
+        self.backend.is_capturing(self.stream(stream))
     }
 
-    /// Whether the work before an event is over. Then the event is idle.
     #[inline]
-    pub(crate) fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
+    fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>> {
+        if self.is_capturing(stream)? {
+            return Ok(None);
+        }
+        let idle = self.idle.lock_soon().pop();
+        self.record_again(idle, stream).map(Some)
+    }
+
+    #[inline]
+    fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
         let is_over = self.backend.is_complete(self.native(event))?;
         if is_over {
-            self.put_back(event);
+            self.take_back(event);
         }
         Ok(is_over)
     }
 
+    fn wait_on_host(&self, event: EventNumber) -> DriverResult<()> {
+        self.backend.wait_host(self.native(event))
+    }
+
+    fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()> {
+        self.backend.wait(self.stream(stream), self.native(event))
+    }
+
     #[inline]
-    pub(crate) fn put_back(&self, event: EventNumber) {
-        self.idle.lock_soon().push(event);
+    fn take_back(&self, event: EventNumber) {
+        let mut idle = self.idle.lock_soon();
+        debug_assert!(!idle.contains(&event), "an event is put back once");
+        idle.push(event);
     }
 }

@@ -12,7 +12,6 @@ mod operator;
 mod peer;
 mod pinned;
 mod stream;
-mod summary;
 mod sync;
 mod types;
 mod virtual_memory;
@@ -29,7 +28,6 @@ pub use event::Event;
 pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
 pub use pinned::{CachingHostAllocator, PinnedBuffer};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
-pub use summary::memory_summary;
 pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError,
     DriverErrorKind, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,

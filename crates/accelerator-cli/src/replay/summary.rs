@@ -1,7 +1,8 @@
 use std::fmt::Write;
 
+use accelerator::memory::memory_summary_of;
 use accelerator_conformance::Controls;
-use accelerator_core::{Bytes, Statistics, grouped, memory_summary, printable};
+use accelerator_core::{Bytes, Statistics, grouped, printable};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::replayer::{Expandable, Outcome, Replayer};
@@ -32,7 +33,7 @@ impl Summary {
         let accelerator = replayer.accelerator();
         let statistics = accelerator.allocator().statistics();
         let device = accelerator.device();
-        let mut text = memory_summary(device, &statistics, false);
+        let mut text = memory_summary_of(device, &statistics, false);
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         for (name, value) in self.rows(&statistics, replayer) {

@@ -14,7 +14,7 @@ use super::CachingHostAllocator;
 use super::memory::Block;
 use super::pending::UseEnds;
 use crate::backend::{Backend, DriverResult};
-use crate::event::EventNumber;
+use crate::event::{EventNumber, Events};
 use crate::stream::{Instance, Stream};
 use crate::sync::{get_mut, lock};
 use crate::types::{Device, DriverError, DriverErrorKind, Error, Result, StreamId, check_bounds};
@@ -113,7 +113,10 @@ impl<B: Backend> PinnedBuffer<B> {
     pub fn bytes(&self) -> Result<&[u8]> {
         if !self.settled.load(Ordering::Acquire) {
             for (_, event) in &self.writes {
-                self.allocator.owner.device.driver_result(self.allocator.wait_host(*event))?;
+                self.allocator
+                    .owner
+                    .device
+                    .driver_result(self.allocator.pending.events.wait_on_host(*event))?;
             }
             self.settled.store(true, Ordering::Release);
         }
@@ -170,7 +173,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`reading`](Self::reading).
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
         let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
-        self.allocator.owner.device.driver_result(self.allocator.order_behind(writes, stream))
+        self.allocator.owner.device.driver_result(self.allocator.order_behind(writes, stream.id()))
     }
 
     /// A copy out of it was just submitted to the stream.
@@ -186,7 +189,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`writing`](Self::writing).
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
         let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
-        let ordered = self.allocator.order_behind(uses, stream);
+        let ordered = self.allocator.order_behind(uses, stream.id());
         self.allocator.owner.device.driver_result(ordered)
     }
 
@@ -203,7 +206,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// driver does not, the copy is waited for before the error is told: nothing else would know of it. Where it does not do
     /// that either, the stream is noted.
     fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> DriverResult<EventNumber> {
-        let recorded = self.allocator.pending.events.record_again(earlier, stream);
+        let recorded = self.allocator.pending.events.record_again(earlier, stream.id());
         if recorded.is_err() && self.allocator.backend.synchronize(stream.native()).is_err() {
             lock(&self.shared).note(stream.id());
         }
@@ -213,10 +216,10 @@ impl<B: Backend> PinnedBuffer<B> {
     /// Waits for what the noted streams were given so far. They stay noted: they may be given more.
     fn wait_for_noted(&self) -> DriverResult<()> {
         let noted = lock(&self.shared).noted.clone();
-        noted.into_iter().filter_map(|user| self.allocator.streams.get(user)).try_for_each(|stream| {
-            let event = self.allocator.noted_end(stream)?;
-            let waited = self.allocator.wait_host(event);
-            self.allocator.pending.events.put_back(event);
+        noted.into_iter().try_for_each(|user| {
+            let event = self.allocator.noted_end(user)?;
+            let waited = self.allocator.pending.events.wait_on_host(event);
+            self.allocator.pending.events.take_back(event);
             waited
         })
     }
@@ -225,16 +228,14 @@ impl<B: Backend> PinnedBuffer<B> {
     fn wait(&mut self) -> DriverResult<()> {
         let (allocator, shared) = (self.allocator, get_mut(&mut self.shared));
         while let Some(user) = shared.noted.last().copied() {
-            if let Some(stream) = allocator.streams.get(user) {
-                shared.reads.push((user, allocator.noted_end(stream)?));
-            }
+            shared.reads.push((user, allocator.noted_end(user)?));
             shared.noted.pop();
         }
         let mut result = Ok(());
         for uses in [&mut self.writes, &mut shared.reads] {
             while let Some((user, event)) = uses.pop() {
-                match allocator.wait_host(event) {
-                    Ok(()) => allocator.pending.events.put_back(event),
+                match allocator.pending.events.wait_on_host(event) {
+                    Ok(()) => allocator.pending.events.take_back(event),
                     // What failed is over.
                     failed if matches!(allocator.pending.events.is_over(event), Ok(true)) => {
                         result = result.and(failed);
@@ -256,13 +257,9 @@ impl<B: Backend> PinnedBuffer<B> {
 }
 
 impl<B: Backend> CachingHostAllocator<B> {
-    fn wait_host(&self, event: EventNumber) -> DriverResult<()> {
-        self.backend.wait_host(self.pending.events.native(event))
-    }
-
     /// An event behind what a noted stream was given so far.
-    fn noted_end(&self, stream: Stream<B>) -> DriverResult<EventNumber> {
-        self.pending.events.record_use_end(stream)?.ok_or(BEING_CAPTURED)
+    fn noted_end(&self, user: StreamId) -> DriverResult<EventNumber> {
+        self.pending.events.record(user)?.ok_or(BEING_CAPTURED)
     }
 
     /// Makes later work of the stream wait for these uses on other streams. Fails while its work is captured: a captured copy
@@ -270,14 +267,13 @@ impl<B: Backend> CachingHostAllocator<B> {
     fn order_behind<'a>(
         &self,
         uses: impl IntoIterator<Item = &'a (StreamId, EventNumber)>,
-        stream: Stream<B>,
+        stream: StreamId,
     ) -> DriverResult<()> {
-        if self.backend.is_capturing(stream.native())? {
+        if self.pending.events.is_capturing(stream)? {
             return Err(BEING_CAPTURED);
         }
-        let mut others = uses.into_iter().filter(|(user, _)| *user != stream.id());
-        others
-            .try_for_each(|(_, event)| self.backend.wait(stream.native(), self.pending.events.native(*event)))
+        let mut others = uses.into_iter().filter(|(user, _)| *user != stream);
+        others.try_for_each(|(_, event)| self.pending.events.wait_on_device(stream, *event))
     }
 }
 
@@ -300,7 +296,7 @@ impl<B: Backend> Drop for PinnedBuffer<B> {
         let Some(block) = self.block.take() else { return };
         let mut uses = std::mem::take(&mut self.writes);
         if *self.settled.get_mut() {
-            uses.drain(..).for_each(|(_, event)| self.allocator.pending.events.put_back(event));
+            uses.drain(..).for_each(|(_, event)| self.allocator.pending.events.take_back(event));
         }
         let Shared { reads, noted } = get_mut(&mut self.shared);
         uses.append(reads);

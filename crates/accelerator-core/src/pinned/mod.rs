@@ -34,7 +34,6 @@ use crate::types::{DriverError, DriverErrorKind, Error, HostOutOfMemory, HostSta
 pub struct CachingHostAllocator<B: Backend> {
     owner: Instance,
     backend: &'static B,
-    streams: &'static Streams<B>,
     settings: Arc<HostSettings>,
     classes: Classes,
     pending: PendingUses<B>,
@@ -58,10 +57,9 @@ impl<B: Backend> CachingHostAllocator<B> {
         Self {
             owner,
             backend,
-            streams,
             settings,
             classes: Classes::new(),
-            pending: PendingUses::new(EventPool::new(backend)),
+            pending: PendingUses::new(EventPool::new(backend, streams)),
             used: AtomicBool::new(false),
             statistics: Mutex::default(),
             background: AtomicBool::new(false),

@@ -8,7 +8,7 @@ use super::CachingHostAllocator;
 use super::memory::Block;
 use crate::alloc::EventQueues;
 use crate::backend::{Backend, DriverResult};
-use crate::event::{EventNumber, EventPool};
+use crate::event::{EventNumber, EventPool, Events};
 use crate::sync::{lock, try_lock};
 use crate::types::StreamId;
 
@@ -136,11 +136,7 @@ impl<B: Backend> CachingHostAllocator<B> {
     /// Records an event behind what `user` was given so far, now or another time. Not while its work is being captured: such
     /// an event would never be complete.
     fn record_use_end(&self, user: StreamId, block: Arc<Block>) -> DriverResult<()> {
-        let Some(stream) = self.streams.get(user) else {
-            self.use_over(block); // every number is of a stream
-            return Ok(());
-        };
-        let recorded = self.pending.events.record_use_end(stream);
+        let recorded = self.pending.events.record(user);
         match recorded {
             Ok(Some(event)) => self.pending.queues().push(user, event, block),
             _ => self.pending.queues().unrecorded.push_back((user, block)),

@@ -12,6 +12,7 @@ mod host;
 mod info;
 mod settings;
 mod statistics;
+mod summary;
 
 pub use cache::{empty_cache, empty_host_cache, memory_snapshot};
 pub use device::DeviceMemory;
@@ -29,3 +30,4 @@ pub use statistics::{
     max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved, memory_stats,
     memory_summary, reset_accumulated_memory_stats, reset_peak_memory_stats, statistics,
 };
+pub use summary::memory_summary_of;

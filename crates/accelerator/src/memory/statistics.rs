@@ -97,7 +97,7 @@ pub fn memory_summary<'a>(device: impl Into<DeviceArg<'a>>, abbreviated: bool) -
     let target = device.into().resolve()?;
     let device = Device { kind: target.backend.kind(), index: target.index };
     let statistics = used_target(target).map(|device| device.statistics()).unwrap_or_default();
-    Ok(accelerator_core::memory_summary(device, &statistics, abbreviated))
+    Ok(super::memory_summary_of(device, &statistics, abbreviated))
 }
 
 fn used<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<AnyDevice>> {

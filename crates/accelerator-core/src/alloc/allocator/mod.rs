@@ -17,6 +17,7 @@ use super::history::{History, Recording};
 use super::hooks::HookId;
 use super::settings::{AllocatorConfig, HostSettings};
 use crate::backend::{Backend, DevicePtr};
+use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
 use crate::types::{OutOfMemory, Result, Snapshot, Statistics};
 
@@ -38,8 +39,10 @@ impl<B: Backend> CachingAllocator<B> {
         streams: &'static Streams<B>,
         config: AllocatorConfig,
     ) -> Self {
-        let driver = Box::new(DriverOf::new(backend, streams));
-        Self { owner, device: DeviceAllocator::new(owner.device, driver, config), raw: RawTable::default() }
+        let driver = Box::new(DriverOf::new(backend));
+        let events = Box::new(EventPool::new(backend, streams));
+        let device = DeviceAllocator::new(owner.device, driver, events, config);
+        Self { owner, device, raw: RawTable::default() }
     }
 
     /// Allocates `bytes` bytes for work on `stream`. PyTorch: `raw_alloc_with_stream`.

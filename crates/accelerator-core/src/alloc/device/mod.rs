@@ -19,6 +19,7 @@ use crate::alloc::pending::PendingFrees;
 use crate::alloc::settings::{AllocatorConfig, HostSettings, TOO_LARGE};
 use crate::alloc::source::{Compact, Context, Memory};
 use crate::alloc::stats::NeedsSettling;
+use crate::event::Events;
 use crate::types::{Device, Error, Result, StreamId};
 
 pub(crate) struct DeviceAllocator {
@@ -32,12 +33,17 @@ pub(crate) struct DeviceAllocator {
 }
 
 impl DeviceAllocator {
-    pub(crate) fn new(device: Device, driver: Box<dyn Driver>, config: AllocatorConfig) -> Self {
+    pub(crate) fn new(
+        device: Device,
+        driver: Box<dyn Driver>,
+        events: Box<dyn Events>,
+        config: AllocatorConfig,
+    ) -> Self {
         let total_memory = driver.properties().total_memory;
         let has_virtual_memory = driver.address_space().is_some();
         let arenas = Arenas::new(config, total_memory, has_virtual_memory, || Box::new(Compact::new()));
         Self {
-            memory: Memory::new(Context::new(device, driver, arenas)),
+            memory: Memory::new(Context::new(device, driver, events, arenas)),
             pending: PendingFrees::default(),
             hooks: Hooks::new(),
             host_settings: Arc::new(HostSettings::new(&config)),

@@ -11,8 +11,7 @@ pub(crate) use self::of_backend::DriverOf;
 use super::arena::DetachedSegment;
 use super::blocks::Base;
 use crate::backend::DriverResult;
-pub(crate) use crate::event::EventNumber;
-use crate::types::{DeviceProperties, MemoryInfo, StreamId};
+use crate::types::{DeviceProperties, MemoryInfo};
 use crate::virtual_memory::Pages;
 
 /// What the allocator asks of a driver.
@@ -29,25 +28,6 @@ pub(crate) trait Driver: Send + Sync {
 
     /// Address space and memory apart, where the backend offers them.
     fn address_space(&self) -> Option<&dyn AddressSpace>;
-
-    fn is_capturing(&self, stream: StreamId) -> DriverResult<bool>;
-
-    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: then there
-    /// can be none.
-    fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
-
-    /// Whether the work before an event is over. Then the event is taken back.
-    fn is_over(&self, event: EventNumber) -> DriverResult<bool>;
-
-    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for those who
-    /// wait for it.
-    fn wait_until_over(&self, event: EventNumber) -> DriverResult<()>;
-
-    /// Makes a stream wait for an event on the device.
-    fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()>;
-
-    /// Takes an event back that is needed no longer.
-    fn take_back(&self, event: EventNumber);
 }
 
 /// [`VirtualMemory`](crate::VirtualMemory) without its pointers: addresses are the start of a reservation, and bytes from there on.

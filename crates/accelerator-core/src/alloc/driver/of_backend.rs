@@ -3,38 +3,24 @@
 
 use std::num::NonZeroU64;
 
-use super::{AddressSpace, Driver, EventNumber};
+use super::{AddressSpace, Driver};
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::blocks::Base;
 use crate::backend::{Backend, DevicePtr, DriverResult};
-use crate::event::EventPool;
-use crate::stream::{Stream, Streams};
-use crate::types::{DeviceProperties, MemoryInfo, StreamId};
+use crate::types::{DeviceProperties, MemoryInfo};
 use crate::virtual_memory::{Pages, VirtualMemory};
 
-/// A backend, its streams, and the events that the allocator records there.
+/// A backend, and its virtual memory.
 pub(crate) struct DriverOf<B: Backend> {
     backend: &'static B,
-    streams: &'static Streams<B>,
     address_space: Option<SpaceOf<B>>,
-    events: EventPool<B>,
 }
 
 struct SpaceOf<B: Backend>(&'static dyn VirtualMemory<B::Ptr>);
 
 impl<B: Backend> DriverOf<B> {
-    pub(crate) fn new(backend: &'static B, streams: &'static Streams<B>) -> Self {
-        Self {
-            backend,
-            streams,
-            address_space: backend.virtual_memory().map(SpaceOf),
-            events: EventPool::new(backend),
-        }
-    }
-
-    fn stream(&self, id: StreamId) -> Stream<B> {
-        let Some(stream) = self.streams.get(id) else { unreachable!("every number is of a stream") };
-        stream
+    pub(crate) fn new(backend: &'static B) -> Self {
+        Self { backend, address_space: backend.virtual_memory().map(SpaceOf) }
     }
 }
 
@@ -70,34 +56,6 @@ impl<B: Backend> Driver for DriverOf<B> {
 
     fn address_space(&self) -> Option<&dyn AddressSpace> {
         self.address_space.as_ref().map(|space| space as &dyn AddressSpace)
-    }
-
-    fn is_capturing(&self, stream: StreamId) -> DriverResult<bool> {
-        self.backend.is_capturing(self.stream(stream).native())
-    }
-
-    fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>> {
-        self.events.record_use_end(self.stream(stream))
-    }
-
-    fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
-        self.events.is_over(event)
-    }
-
-    fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
-        if let Err(error) = self.backend.wait_host(self.events.native(event)) {
-            return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
-        }
-        self.take_back(event);
-        Ok(())
-    }
-
-    fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()> {
-        self.backend.wait(self.stream(stream).native(), self.events.native(event))
-    }
-
-    fn take_back(&self, event: EventNumber) {
-        self.events.put_back(event);
     }
 }
 

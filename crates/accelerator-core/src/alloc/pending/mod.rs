@@ -10,9 +10,9 @@ pub(crate) use self::queues::{EventQueues, PendingBlock};
 use super::arena::Arena;
 use super::arenas::Parameters;
 use super::blocks::{BlockId, Users};
-use super::driver::EventNumber;
 use super::source::{Context, Memory};
 use crate::backend::DriverResult;
+use crate::event::EventNumber;
 use crate::sync::{Guard, InFlight, OwnedLock, Step, lock};
 use crate::types::{Result, StreamId};
 
@@ -79,7 +79,7 @@ impl PendingFrees {
     #[inline]
     pub(crate) fn await_uses(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: &Users) {
         users.for_each(|user| {
-            let event = context.driver.record(user).ok().flatten();
+            let event = context.events.record(user).ok().flatten();
             self.enter(Arrived { user, event, block });
         });
         drop(begun);
@@ -122,19 +122,19 @@ impl PendingFrees {
     #[inline(never)]
     pub(crate) fn poll(&self, memory: &Memory, stream: StreamId) -> Result<()> {
         let Some(mut queues) = self.queues.try_lock() else { return Ok(()) };
-        let Context { driver, .. } = &memory.context;
-        if driver.is_capturing(stream).map_err(|error| memory.context.error(error))? {
+        let Context { events, .. } = &memory.context;
+        if events.is_capturing(stream).map_err(|error| memory.context.error(error))? {
             return Ok(());
         }
-        self.take_events(memory, &mut queues, |event| driver.is_over(event))
+        self.take_events(memory, &mut queues, |event| events.is_over(event))
     }
 
     /// Waits for all events and frees their blocks. PyTorch: `synchronize_and_free_events`.
     pub(crate) fn wait_for_all(&self, memory: &Memory) -> Result<()> {
-        let Context { driver, arenas, .. } = &memory.context;
+        let Context { events, arenas, .. } = &memory.context;
         arenas.statistics().totals.num_sync_all_streams += 1;
         self.recording.wait();
-        let wait = |event| driver.wait_until_over(event).map(|()| true);
+        let wait = |event| events.wait_until_over(event).map(|()| true);
         self.take_events(memory, &mut self.queues.lock(), wait)
     }
 
@@ -170,9 +170,9 @@ impl PendingFrees {
         let mut uses = queues.recorded.take_all_of(chosen).into_iter();
         while let Some((user, event)) = uses.next() {
             // An event that the driver will not wait for on the device is waited for here instead.
-            let ordered = context.driver.wait_on_device(wanted.stream, event);
-            let taken_back = ordered.map(|()| context.driver.take_back(event));
-            if let Err(error) = taken_back.or_else(|_| context.driver.wait_until_over(event)) {
+            let ordered = context.events.wait_on_device(wanted.stream, event);
+            let taken_back = ordered.map(|()| context.events.take_back(event));
+            if let Err(error) = taken_back.or_else(|_| context.events.wait_until_over(event)) {
                 for (user, event) in std::iter::once((user, event)).chain(uses) {
                     queues.recorded.push_back(user, event, chosen);
                 }
@@ -204,7 +204,7 @@ fn smallest_pending(context: &Context, queues: &Queues, wanted: &Parameters) -> 
 fn record_again(context: &Context, queues: &mut Queues) -> Result<()> {
     for _ in 0..queues.unrecorded.len() {
         let Some((user, block)) = queues.unrecorded.front().copied() else { break };
-        let event = context.driver.record(user).map_err(|error| context.error(error))?;
+        let event = context.events.record(user).map_err(|error| context.error(error))?;
         queues.unrecorded.pop_front();
         queues.push(Arrived { user, event, block });
     }

@@ -9,6 +9,7 @@ use crate::alloc::driver::Driver;
 use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
 use crate::backend::DriverResult;
+use crate::event::Events;
 use crate::sync::{Guard, InFlight, Step};
 use crate::types::{
     Device, DriverError, DriverErrorKind, Error, OutOfMemoryCause, Result, StreamId, TraceAction,
@@ -18,6 +19,7 @@ use crate::types::{
 pub(crate) struct Context {
     pub(crate) device: Device,
     pub(crate) driver: Box<dyn Driver>,
+    pub(crate) events: Box<dyn Events>,
     pub(crate) arenas: Arenas,
     /// Memory on its way back to the driver.
     pub(crate) returning: InFlight,
@@ -64,8 +66,13 @@ impl From<Error> for Failure {
 }
 
 impl Context {
-    pub(crate) fn new(device: Device, driver: Box<dyn Driver>, arenas: Arenas) -> Self {
-        Self { device, driver, arenas, returning: InFlight::default(), asking: InFlight::default() }
+    pub(crate) fn new(
+        device: Device,
+        driver: Box<dyn Driver>,
+        events: Box<dyn Events>,
+        arenas: Arenas,
+    ) -> Self {
+        Self { device, driver, events, arenas, returning: InFlight::default(), asking: InFlight::default() }
     }
 
     pub(crate) fn error(&self, source: DriverError) -> Error {
@@ -159,10 +166,10 @@ impl Context {
     /// Waits until the work of a stream is over that it was given so far: drivers unmap without waiting. False: it is being
     /// captured, so it cannot be waited for.
     pub(crate) fn wait_for_work(&self, stream: StreamId) -> DriverResult<bool> {
-        let Some(event) = self.driver.record(stream)? else { return Ok(false) };
-        let waited = self.driver.wait_until_over(event);
+        let Some(event) = self.events.record(stream)? else { return Ok(false) };
+        let waited = self.events.wait_until_over(event);
         if waited.is_err() {
-            self.driver.take_back(event); // to be recorded again
+            self.events.take_back(event); // to be recorded again
         }
         waited.map(|()| true)
     }

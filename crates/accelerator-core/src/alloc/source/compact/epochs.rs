@@ -6,9 +6,10 @@ use std::sync::MutexGuard;
 use super::Compact;
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
-use crate::alloc::driver::{AddressSpace, EventNumber, Mappings};
+use crate::alloc::driver::{AddressSpace, Mappings};
 use crate::alloc::source::context::Context;
 use crate::backend::DriverResult;
+use crate::event::EventNumber;
 use crate::sync::Guard;
 use crate::types::StreamId;
 
@@ -58,7 +59,7 @@ impl<'a> Mapper<'a> {
 
     /// Ends epochs, where much was freed or all, and sees which are over; nothing of that while work of the asking stream is captured.
     pub(super) fn end_epochs(&mut self, asking: StreamId, all: bool) {
-        if !matches!(self.context.driver.is_capturing(asking), Ok(false)) {
+        if !matches!(self.context.events.is_capturing(asking), Ok(false)) {
             return;
         }
         let ended = {
@@ -75,7 +76,7 @@ impl<'a> Mapper<'a> {
     /// Records events where epochs have ended.
     fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) {
         for (owner, stream, epoch) in ended {
-            match self.context.driver.record(stream) {
+            match self.context.events.record(stream) {
                 Ok(Some(event)) => self.memory.ends.push_back(EpochEnd { owner, epoch, event }),
                 _ => Compact::of(&mut self.arena()).owners.not_marked(owner),
             }
@@ -90,7 +91,7 @@ impl<'a> Mapper<'a> {
             .enumerate()
             .filter(|(place, end)| !ends.range(place + 1..).any(|later| later.owner == end.owner));
         for (_, EpochEnd { owner, epoch, event }) in newest {
-            if self.context.driver.wait_on_device(stream, *event).is_ok() {
+            if self.context.events.wait_on_device(stream, *event).is_ok() {
                 let mut arena = self.arena();
                 let compact = Compact::of(&mut arena);
                 let own = compact.owner(stream);
@@ -101,11 +102,11 @@ impl<'a> Mapper<'a> {
 
     /// Notes which epochs are over, without waiting.
     fn see_what_is_over(&mut self) {
-        let driver = &*self.context.driver;
+        let events = &*self.context.events;
         let mut open: Vec<Owner> = Vec::new();
         let mut over = Vec::new();
         self.memory.ends.retain(|end| {
-            let is_over = !open.contains(&end.owner) && matches!(driver.is_over(end.event), Ok(true));
+            let is_over = !open.contains(&end.owner) && matches!(events.is_over(end.event), Ok(true));
             match is_over {
                 true => over.push((end.owner, end.epoch)),
                 false => open.push(end.owner),
@@ -134,7 +135,7 @@ impl<'a> Mapper<'a> {
         let mut result = Ok(());
         for end in std::mem::take(&mut self.memory.ends) {
             if result.is_ok() && only.is_none_or(|only| only == end.owner) {
-                result = self.context.driver.wait_until_over(end.event);
+                result = self.context.events.wait_until_over(end.event);
                 if result.is_ok() {
                     Compact::of(&mut self.arena()).owners.epoch_over(end.owner, end.epoch);
                     continue;

@@ -81,7 +81,7 @@ impl<'a> Mapper<'a> {
         wanted: &Parameters,
         mut effort: Effort,
     ) -> Result<AllocatedBlock, Failure> {
-        let capturing = self.context.driver.is_capturing(wanted.stream);
+        let capturing = self.context.events.is_capturing(wanted.stream);
         let mut waits = !capturing.map_err(|error| self.context.error(error))?;
         loop {
             let driver = self.abilities(waits);

@@ -1,14 +1,15 @@
 //! The table of `torch.cuda.memory_summary`.
 
-use crate::types::{Device, PoolStat, Stat, Statistics};
+use accelerator_core::{Device, PoolStat, Stat, Statistics};
 
 const WIDTH: usize = 75;
 
-/// The statistics as a table for a person, in PyTorch's layout. PyTorch: `torch.cuda.memory_summary`.
+/// Statistics, of whenever, as a table for a person in PyTorch's layout; `abbreviated` leaves out the two pools. PyTorch:
+/// `torch.cuda.memory_summary`.
 ///
 /// Units are chosen by the value of the first line of each group, and values cut to whole units, as PyTorch does. Where
 /// [`Statistics::expandable_segments`] are in use, a line at the end says so, which PyTorch does not have.
-pub fn memory_summary(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
+pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
     let title = format!("Memory summary of {device}");
     let ooms = format!("OOMs: {}", statistics.num_ooms);
     let retries = format!("allocation retries: {}", statistics.num_alloc_retries);
