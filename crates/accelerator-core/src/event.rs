@@ -154,15 +154,14 @@ pub(crate) trait Events: Send + Sync {
 
 /// The events of an allocator, without timing. They are used again, since making one costs.
 pub(crate) struct EventPool<B: Backend> {
-    backend: &'static B,
     streams: &'static Streams<B>,
     events: Table<B::Event>,
     idle: OwnedLock<Vec<EventNumber>>,
 }
 
 impl<B: Backend> EventPool<B> {
-    pub(crate) fn new(backend: &'static B, streams: &'static Streams<B>) -> Self {
-        Self { backend, streams, events: Table::new(), idle: OwnedLock::default() }
+    pub(crate) fn new(streams: &'static Streams<B>) -> Self {
+        Self { streams, events: Table::default(), idle: OwnedLock::default() }
     }
 
     #[inline]
@@ -185,13 +184,13 @@ impl<B: Backend> EventPool<B> {
         stream: StreamId,
     ) -> DriverResult<EventNumber> {
         let event = event.map_or_else(|| self.make(), Ok)?;
-        let recorded = self.backend.record(self.native(event), self.stream(stream));
+        let recorded = self.streams.backend.record(self.native(event), self.stream(stream));
         recorded.inspect_err(|_| self.take_back(event)).map(|()| event)
     }
 
     #[cold]
     fn make(&self) -> DriverResult<EventNumber> {
-        let event = self.backend.event(EventFlags::default())?;
+        let event = self.streams.backend.event(EventFlags::default())?;
         let (number, _) = self.events.push(|_| event);
         Ok(EventNumber(number))
     }
@@ -200,7 +199,7 @@ impl<B: Backend> EventPool<B> {
 impl<B: Backend> Events for EventPool<B> {
     #[inline]
     fn is_capturing(&self, stream: StreamId) -> DriverResult<bool> {
-        self.backend.is_capturing(self.stream(stream))
+        self.streams.backend.is_capturing(self.stream(stream))
     }
 
     #[inline]
@@ -214,7 +213,7 @@ impl<B: Backend> Events for EventPool<B> {
 
     #[inline]
     fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
-        let is_over = self.backend.is_complete(self.native(event))?;
+        let is_over = self.streams.backend.is_complete(self.native(event))?;
         if is_over {
             self.take_back(event);
         }
@@ -222,11 +221,11 @@ impl<B: Backend> Events for EventPool<B> {
     }
 
     fn wait_on_host(&self, event: EventNumber) -> DriverResult<()> {
-        self.backend.wait_host(self.native(event))
+        self.streams.backend.wait_host(self.native(event))
     }
 
     fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()> {
-        self.backend.wait(self.stream(stream), self.native(event))
+        self.streams.backend.wait(self.stream(stream), self.native(event))
     }
 
     #[inline]

@@ -149,8 +149,8 @@ impl Instance {
 
 /// All streams of one device instance, by number, and the pools.
 pub(crate) struct Streams<B: Backend> {
-    owner: Instance,
-    backend: &'static B,
+    pub(crate) owner: Instance,
+    pub(crate) backend: &'static B,
     table: Table<StreamState<B>>,
     /// By priority.
     pools: Mutex<BTreeMap<i32, Pool<B>>>,
@@ -164,7 +164,7 @@ struct Pool<B: Backend> {
 
 impl<B: Backend> Streams<B> {
     pub(crate) fn new(owner: Instance, backend: &'static B) -> Self {
-        Self { owner, backend, table: Table::new(), pools: Mutex::new(BTreeMap::new()) }
+        Self { owner, backend, table: Table::default(), pools: Mutex::new(BTreeMap::new()) }
     }
 
     pub(crate) fn get(&'static self, id: StreamId) -> Option<Stream<B>> {

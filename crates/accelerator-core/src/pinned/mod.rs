@@ -48,18 +48,13 @@ pub struct CachingHostAllocator<B: Backend> {
 }
 
 impl<B: Backend> CachingHostAllocator<B> {
-    pub(crate) fn new(
-        owner: Instance,
-        backend: &'static B,
-        streams: &'static Streams<B>,
-        settings: Arc<HostSettings>,
-    ) -> Self {
+    pub(crate) fn new(streams: &'static Streams<B>, settings: Arc<HostSettings>) -> Self {
         Self {
-            owner,
-            backend,
+            owner: streams.owner,
+            backend: streams.backend,
             settings,
             classes: Classes::new(),
-            pending: PendingUses::new(EventPool::new(backend, streams)),
+            pending: PendingUses::new(EventPool::new(streams)),
             used: AtomicBool::new(false),
             statistics: Mutex::default(),
             background: AtomicBool::new(false),

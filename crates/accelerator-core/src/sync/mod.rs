@@ -46,15 +46,17 @@ pub(crate) struct Table<T> {
     chunks: [OnceLock<Box<[OnceLock<T>]>>; CHUNKS],
 }
 
-impl<T> Table<T> {
-    pub(crate) fn new() -> Self {
+impl<T> Default for Table<T> {
+    fn default() -> Self {
         Self {
             first: Self::slots(FIRST),
             end: AtomicU32::new(0),
             chunks: [const { OnceLock::new() }; CHUNKS],
         }
     }
+}
 
+impl<T> Table<T> {
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         match self.first.get(index as usize) {
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_number_has_a_slot_of_its_own() {
-        let table = Table::new();
+        let table = Table::default();
         for index in (0..5_000).rev() {
             assert_eq!(*table.get_or_init(index, || index), index);
         }

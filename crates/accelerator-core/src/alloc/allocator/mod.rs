@@ -33,14 +33,10 @@ pub struct CachingAllocator<B: Backend> {
 }
 
 impl<B: Backend> CachingAllocator<B> {
-    pub(crate) fn new(
-        owner: Instance,
-        backend: &'static B,
-        streams: &'static Streams<B>,
-        config: AllocatorConfig,
-    ) -> Self {
-        let driver = Box::new(DriverOf::new(backend));
-        let events = Box::new(EventPool::new(backend, streams));
+    pub(crate) fn new(streams: &'static Streams<B>, config: AllocatorConfig) -> Self {
+        let owner = streams.owner;
+        let driver = Box::new(DriverOf::new(streams.backend));
+        let events = Box::new(EventPool::new(streams));
         let device = DeviceAllocator::new(owner.device, driver, events, config);
         Self { owner, device, raw: RawTable::default() }
     }

@@ -13,7 +13,7 @@ pub(crate) use self::free_lists::FreeLists;
 pub(crate) use self::free_segments::{DetachedSegment, FreeSegment};
 pub(crate) use self::placement::Placement;
 pub(crate) use self::store::{AllocatedBlock, Count, Store};
-use super::blocks::{Block, BlockId, NewSegment, SegmentId, State, Users};
+use super::blocks::{Block, BlockId, SegmentId, State, Users};
 use super::history::{CaptureContext, Recording};
 use super::settings::{AllocatorConfig, Request, RoundupDivisions};
 use super::stats::{NeedsSettling, StreamCounters};
@@ -31,10 +31,7 @@ pub(crate) struct Arena {
     plain: bool,
     /// Whether requests are rounded up to more than whole blocks.
     divides: bool,
-    /// What gives the contexts of allocations.
-    capture: Option<CaptureContext>,
-    /// What gives those of frees.
-    capture_of_frees: Option<CaptureContext>,
+    recording: Option<Recording>,
     /// The blocks, where best fit chooses them; empty where a placement does. Beside each other instead of in an enum, since the
     /// warm path would have to look which it is.
     store: Store,
@@ -47,23 +44,21 @@ impl Arena {
         stream: StreamId,
         placement: Option<Box<dyn Placement>>,
         config: AllocatorConfig,
-        recording: Option<&Recording>,
+        recording: Option<Recording>,
     ) -> Self {
         let store = Store::new(stream, FreeLists::default());
-        let (capture, capture_of_frees) = (None, None);
         let (slow_path, plain, divides) = (false, false, false);
-        let mut arena = Self { slow_path, plain, divides, capture, capture_of_frees, store, placement };
+        let mut arena = Self { slow_path, plain, divides, recording, store, placement };
         arena.configure(config, recording);
         arena
     }
 
     /// Sets the device's settings, and what is recorded of it.
-    pub(crate) fn configure(&mut self, config: AllocatorConfig, recording: Option<&Recording>) {
+    pub(crate) fn configure(&mut self, config: AllocatorConfig, recording: Option<Recording>) {
         self.store_mut().config = config;
         self.slow_path = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
         self.divides = config.roundup_power2_divisions != RoundupDivisions::default();
-        self.capture = recording.and_then(|recording| recording.capture);
-        self.capture_of_frees = recording.and_then(Recording::capture_of_frees);
+        self.recording = recording;
         self.update_plain();
     }
 
@@ -93,12 +88,14 @@ impl Arena {
         self.placement.is_some()
     }
 
+    /// What gives the contexts of allocations.
     pub(crate) fn capture(&self) -> Option<CaptureContext> {
-        self.capture
+        self.recording?.capture
     }
 
+    /// What gives those of frees.
     pub(crate) fn capture_of_frees(&self) -> Option<CaptureContext> {
-        self.capture_of_frees
+        self.recording?.capture_of_frees()
     }
 
     pub(crate) fn counters(&self) -> &StreamCounters {
@@ -209,9 +206,7 @@ impl Arena {
                 Ok(false)
             }
             State::Pending(_) => self.put_back(id, clock, StreamCounters::pending_over).map(|()| true),
-            State::Free | State::Allocated | State::Unmapped | State::Backing => {
-                unreachable!("only freed blocks wait for streams")
-            }
+            _ => unreachable!("only freed blocks wait for streams"),
         }
     }
 
@@ -226,20 +221,6 @@ impl Arena {
     pub(crate) fn record_use(&mut self, id: BlockId, stream: StreamId) {
         let Store { blocks, uses, .. } = self.store_mut();
         uses.record(&mut blocks[id], stream);
-    }
-
-    /// Takes in a reservation of which nothing is mapped.
-    pub(crate) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
-        let segment = self.store_mut().add_reservation(reservation);
-        self.update_plain();
-        segment
-    }
-
-    /// Removes a reservation, if nothing of it is mapped. Whether that was so.
-    pub(crate) fn remove_unmapped(&mut self, segment: SegmentId) -> bool {
-        let is_removed = self.store_mut().remove_unmapped(segment);
-        self.update_plain();
-        is_removed
     }
 
     /// Whether the block, were it free, would serve the request.

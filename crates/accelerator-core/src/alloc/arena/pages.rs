@@ -3,29 +3,39 @@
 //! Such a segment begins as one unmapped block. Pages are mapped at the lowest place where free and unmapped blocks together
 //! have room for a request, and what is mapped is a free block like any other. PyTorch: `ExpandableSegment`.
 
+use super::Arena;
 use super::store::Store;
 use crate::alloc::blocks::{Block, BlockId, NewSegment, PageRange, Segment, SegmentId, State};
 use crate::alloc::settings::Request;
 use crate::types::PoolKind;
 
-impl Store {
-    pub(super) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
-        let id = self.blocks.add_segment(reservation, State::Unmapped);
-        self.free.list(&mut self.blocks, id);
-        self.expandable += 1;
-        self.blocks[id].segment
+impl Arena {
+    /// Takes in a reservation of which nothing is mapped.
+    pub(crate) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
+        let store = self.store_mut();
+        let id = store.blocks.add_segment(reservation, State::Unmapped);
+        store.free.list(&mut store.blocks, id);
+        store.expandable += 1;
+        let segment = store.blocks[id].segment;
+        self.update_plain();
+        segment
     }
 
-    pub(super) fn remove_unmapped(&mut self, segment: SegmentId) -> bool {
-        let Some(id) = self.blocks.segment(segment).first else { return false };
-        if self.blocks[id].state != State::Unmapped || self.blocks[id].next.is_some() {
+    /// Removes a reservation, if nothing of it is mapped. Whether that was so.
+    pub(crate) fn remove_unmapped(&mut self, segment: SegmentId) -> bool {
+        let store = self.store_mut();
+        let Some(id) = store.blocks.segment(segment).first else { return false };
+        if store.blocks[id].state != State::Unmapped || store.blocks[id].next.is_some() {
             return false;
         }
-        self.remove_segment(segment);
-        self.expandable -= 1;
+        store.remove_segment(segment);
+        store.expandable -= 1;
+        self.update_plain();
         true
     }
+}
 
+impl Store {
     /// The free block to take where the best fit is in an expandable segment. PyTorch: `get_free_block`.
     pub(super) fn instead_of_expandable(&self, mut id: BlockId) -> Option<BlockId> {
         let free = self.free.of(self.blocks[id].pool);

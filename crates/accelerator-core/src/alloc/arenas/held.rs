@@ -81,11 +81,10 @@ impl Held<'_> {
     fn sum(&mut self) {
         let Self { first, others, statistics, .. } = self;
         // Whether the counters of a stream had changed that became idle is known to the one whose settling made it so.
-        let mut changed = false;
-        for arena in first.iter_mut().chain(&mut *others) {
-            changed |= std::mem::take(&mut arena.counters_mut().has_changed);
-        }
-        if changed {
+        let changed = |arena: &mut Guard<'_, Arena>| std::mem::take(&mut arena.counters_mut().has_changed);
+        let mut has_changed = first.as_mut().is_some_and(changed);
+        others.iter_mut().for_each(|other| has_changed |= changed(other));
+        if has_changed {
             statistics.sum(counters(first, others));
         }
     }

@@ -1,6 +1,6 @@
 //! Recording a history.
 
-use super::Arenas;
+use super::{Arenas, in_force};
 use crate::alloc::arena::Arena;
 use crate::alloc::history::{CaptureContext, HistoryContext, Recorder, Recording};
 use crate::sync::Guard;
@@ -10,7 +10,7 @@ impl Arenas {
     /// under the new limits.
     pub(crate) fn record_history(&self, recording: Option<Recording>) {
         let mut setup = self.setup.lock_soon();
-        let config = self.in_force(&setup.config);
+        let config = in_force(&setup.config, self.has_virtual_memory);
         setup.recording = recording;
         // Ended first and begun last: so all that happens in between is recorded, or nothing.
         let ended = match recording {
@@ -18,7 +18,7 @@ impl Arenas {
             Some(_) => None,
         };
         for arena in self.all() {
-            arena.lock().configure(config, recording.as_ref());
+            arena.lock().configure(config, recording);
         }
         if let Some(recording) = recording {
             let mut statistics = self.statistics();

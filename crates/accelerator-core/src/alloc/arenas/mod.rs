@@ -49,7 +49,7 @@ impl Arenas {
     ) -> Self {
         let in_force = in_force(&config, has_virtual_memory);
         Self {
-            of_streams: Table::new(),
+            of_streams: Table::default(),
             shared: OnceLock::new(),
             make_placement,
             setup: OwnedLock::new(Setup { config, recording: None, active: Vec::new() }),
@@ -80,7 +80,7 @@ impl Arenas {
     fn make(&self, stream: StreamId) -> &OwnedLock<Arena> {
         // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
         let setup = self.setup.lock_soon();
-        let (config, recording) = (self.in_force(&setup.config), setup.recording.as_ref());
+        let (config, recording) = (in_force(&setup.config, self.has_virtual_memory), setup.recording);
         let make = |placement| OwnedLock::new(Arena::new(stream, placement, config, recording));
         match stream {
             StreamId::SHARED => self.shared.get_or_init(|| make(Some((self.make_placement)()))),
@@ -138,17 +138,13 @@ impl Arenas {
         let mut setup = self.setup.lock_soon();
         setup.config = config;
         pinned.set(&config);
-        let in_force = self.in_force(&config);
+        let in_force = in_force(&config, self.has_virtual_memory);
         for arena in self.all() {
-            arena.lock().configure(in_force, setup.recording.as_ref());
+            arena.lock().configure(in_force, setup.recording);
         }
         let mut statistics = self.statistics();
         statistics.totals.expandable_segments = in_force.expandable_segments;
         statistics.note(|| HistoryAction::SettingsChanged(Box::new(config)));
-    }
-
-    fn in_force(&self, config: &AllocatorConfig) -> AllocatorConfig {
-        in_force(config, self.has_virtual_memory)
     }
 }
 

@@ -67,37 +67,28 @@ pub(crate) trait Id: Copy {
     fn index(self) -> usize;
 }
 
-/// A number from 1, so that an `Option` of it is no larger.
-macro_rules! id {
-    ($(#[$what:meta])* $name:ident) => {
-        $(#[$what])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub(crate) struct $name(NonZeroU32);
+/// Numbers from 1, so that an `Option` of one is no larger.
+macro_rules! ids {
+    ($($name:ident),*) => {
+        $(
+            /// The number of such a thing in its arena.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+            pub(crate) struct $name(NonZeroU32);
 
-        impl Id for $name {
-            fn at(index: usize) -> Self {
-                Self(NonZeroU32::MIN.saturating_add(index as u32))
-            }
+            impl Id for $name {
+                fn at(index: usize) -> Self {
+                    Self(NonZeroU32::MIN.saturating_add(index as u32))
+                }
 
-            fn index(self) -> usize {
-                self.0.get() as usize - 1
+                fn index(self) -> usize {
+                    self.0.get() as usize - 1
+                }
             }
-        }
+        )*
     };
 }
 
-id!(
-    /// The number of a block in its arena.
-    BlockId
-);
-id!(
-    /// The number of a segment in its arena.
-    SegmentId
-);
-id!(
-    /// The number of a use in its arena.
-    UseId
-);
+ids!(BlockId, SegmentId, UseId);
 
 #[cfg(test)]
 mod tests {

@@ -47,7 +47,7 @@ impl DeviceAllocator {
             pending: PendingFrees::default(),
             hooks: Hooks::new(),
             host_settings: Arc::new(HostSettings::new(&config)),
-            has_warned: AtomicBool::new(false),
+            has_warned: AtomicBool::default(),
         }
     }
 

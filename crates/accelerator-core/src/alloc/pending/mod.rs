@@ -212,7 +212,7 @@ fn record_again(context: &Context, queues: &mut Queues) -> Result<()> {
 }
 
 fn use_over(memory: &Memory, PendingBlock { arena, block }: PendingBlock) {
-    let arenas = memory.arenas();
+    let arenas = &memory.context.arenas;
     let mut arena = arenas.of(arena).lock();
     let clock = arenas.clock(arena.block(block).pool);
     if arena.takes_slow_path() || arena.use_completed(block, clock).is_err() {
@@ -223,7 +223,7 @@ fn use_over(memory: &Memory, PendingBlock { arena, block }: PendingBlock) {
 #[cold]
 fn use_over_on_slow_path(memory: &Memory, arena: Guard<'_, Arena>, block: BlockId, clock: u32) {
     let (stream, caching) = (arena.stream(), arena.config().caching);
-    let is_free = memory.arenas().enter(arena).use_completed(block, clock);
+    let is_free = memory.context.arenas.enter(arena).use_completed(block, clock);
     if is_free && !caching {
         memory.release_uncached(stream);
     }

@@ -6,7 +6,7 @@ use super::expandable::Expandable;
 use super::interface::{Source, Wanted};
 use super::segments::Segments;
 use crate::alloc::arena::Arena;
-use crate::alloc::arenas::{Arenas, Parameters};
+use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryContext;
 use crate::alloc::settings::{Policy, Request};
 use crate::sync::Guard;
@@ -24,10 +24,6 @@ impl Memory {
     pub(crate) fn new(context: Context) -> Self {
         let (segments, expandable, compact) = Default::default();
         Self { context, segments, expandable, compact }
-    }
-
-    pub(crate) fn arenas(&self) -> &Arenas {
-        &self.context.arenas
     }
 
     /// A request, with what the ladder needs to know beside it if no block serves it.
@@ -56,7 +52,7 @@ impl Memory {
             Policy::Compact => {
                 drop(arena);
                 let entered = self.compact.enter(&self.context, request, stream);
-                entered.unwrap_or_else(|| (self.arenas().of(stream).lock(), request))
+                entered.unwrap_or_else(|| (self.context.arenas.of(stream).lock(), request))
             }
         }
     }
@@ -76,11 +72,11 @@ impl Memory {
         let sources: [&dyn Source; 2] = [&self.segments, &self.expandable];
         for pool in POOLS {
             for source in sources {
-                for arena in self.arenas().of_streams() {
+                for arena in self.context.arenas.of_streams() {
                     released = released.and(source.release(&self.context, arena, pool));
                 }
             }
-            if let Some(arena) = self.arenas().shared() {
+            if let Some(arena) = self.context.arenas.shared() {
                 released = released.and(self.compact.release(&self.context, arena, pool));
             }
         }
@@ -91,7 +87,7 @@ impl Memory {
     /// With caching off, gives back what an arena holds free. What the driver refuses to take stays free, and
     /// is offered again.
     pub(crate) fn release_uncached(&self, stream: StreamId) {
-        let (context, arena) = (&self.context, self.arenas().of(stream));
+        let (context, arena) = (&self.context, self.context.arenas.of(stream));
         let is_shared = arena.lock().is_shared();
         for pool in POOLS {
             let _ = match is_shared {

@@ -82,14 +82,10 @@ impl super::Compact {
         self.aliases.values().map(AliasRange::len).sum()
     }
 
-    /// How many of them are of use.
-    pub(super) fn aliases_limit(&self) -> u64 {
-        2 * self.reserved
-    }
-
-    /// Whether there are more.
-    pub(super) fn has_old_aliases(&self) -> bool {
-        self.aliased() > self.aliases_limit()
+    /// How many of them are of use, where there are more.
+    pub(super) fn aliases_limit(&self) -> Option<u64> {
+        let limit = 2 * self.reserved;
+        (self.aliased() > limit).then_some(limit)
     }
 }
 
@@ -108,16 +104,8 @@ impl Compact {
             NewSegment { base: *base, size: offset, created: 0, pool: PoolKind::Large, page: None };
         let segment = self.store.blocks.add_empty_segment(addresses);
         let start = self.store.blocks.segment(segment).position;
-        let alias = AliasRange {
-            segment,
-            start,
-            pieces,
-            blocks: BTreeSet::new(),
-            used: 0,
-            freed: Vec::new(),
-            leaves: false,
-        };
-        self.aliases.insert(start, alias);
+        let (blocks, used, freed, leaves) = Default::default();
+        self.aliases.insert(start, AliasRange { segment, start, pieces, blocks, used, freed, leaves });
         (segment, start)
     }
 
@@ -192,7 +180,7 @@ impl Compact {
         let (mut row, mut start, mut first) = (0, 0, 0);
         for (number, piece) in alias.pieces.iter().enumerate() {
             let Piece { offset, chunk, len, mapped } = *piece;
-            let lead = if mapped { self.lead(chunk, len, owner) } else { 0 };
+            let (lead, trail) = if mapped { self.usable_ends(chunk, len, owner) } else { (0, 0) };
             if row == 0 {
                 (start, first) = (offset, number);
             }
@@ -208,7 +196,7 @@ impl Compact {
                 continue;
             }
             consider(row + lead, start);
-            row = if mapped { self.trail(chunk, len, owner) } else { 0 };
+            row = trail;
             (start, first) = (offset + len - row, number);
         }
         consider(row, start);

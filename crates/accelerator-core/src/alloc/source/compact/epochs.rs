@@ -38,18 +38,12 @@ pub(super) struct Mapper<'a> {
 }
 
 impl<'a> Mapper<'a> {
-    /// The driver's address space, which has the chunks.
-    pub(super) fn space(&self) -> &'a dyn AddressSpace {
-        let Some(space) = self.context.driver.address_space() else {
-            unreachable!("there are chunks only where there is virtual memory")
-        };
-        space
-    }
-
     /// The chunks, and the driver that maps them.
     pub(super) fn mappings(&mut self) -> (&mut Mappings, &'a dyn AddressSpace) {
-        let space = self.space();
-        (&mut self.memory.mappings, space)
+        let Some(driver) = self.context.driver.address_space() else {
+            unreachable!("there are chunks only where there is virtual memory")
+        };
+        (&mut self.memory.mappings, driver)
     }
 
     /// The arena that all streams share.
@@ -65,7 +59,7 @@ impl<'a> Mapper<'a> {
         let ended = {
             let mut arena = self.arena();
             let compact = Compact::of(&mut arena);
-            let is_of_use = compact.owners.are_several() || compact.has_old_aliases();
+            let is_of_use = compact.owners.are_several() || compact.aliases_limit().is_some();
             let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
             compact.owners.end_epochs(all, compact.reserved, |owner| is_of_use && awaited(owner) < ENDS)
         };

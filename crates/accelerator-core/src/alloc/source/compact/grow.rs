@@ -188,14 +188,15 @@ impl<'a> Mapper<'a> {
                 return Ok(range);
             }
         }
-        let page = self.space().granularity();
+        let (_, driver) = self.mappings();
+        let page = driver.granularity();
         let size = context.reservation_size(page).and_then(NonZeroU64::new);
         let has_positions = |size: u64| self.arena().store().blocks.has_positions(size);
         let Some(size) = size.filter(|size| size.get() >= len && has_positions(size.get())) else {
             return Err(Failure::Refused(OutOfMemoryCause::Device));
         };
-        let reserved = self.space().reserve(size);
-        let base = reserved.map_err(|error| context.failure(error, OutOfMemoryCause::AddressSpace))?;
+        let base =
+            driver.reserve(size).map_err(|error| context.failure(error, OutOfMemoryCause::AddressSpace))?;
         let created = context.arenas.statistics().segment_numbered();
         let mut arena = self.arena();
         let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };

@@ -1,6 +1,5 @@
 //! Where a request goes, and what becomes of a block that is freed.
 
-use super::owners::Owners;
 use super::{Compact, SMALL_SIZE};
 use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
@@ -142,11 +141,7 @@ impl Compact {
         self.put_free_since(id, owner, epoch);
     }
 
-    /// As [`put_free`](Self::put_free), for bytes that nobody has had yet.
-    pub(super) fn put_fresh(&mut self, id: BlockId, owner: Owner) {
-        self.put_free_since(id, owner, Owners::ALWAYS_OVER);
-    }
-
+    /// As [`put_free`](Self::put_free), for bytes that this owner had done with in an epoch.
     pub(super) fn put_free_since(&mut self, id: BlockId, owner: Owner, epoch: u32) {
         let Block { previous, next, pool, .. } = self.store.blocks[id];
         let blocks = &self.store.blocks;

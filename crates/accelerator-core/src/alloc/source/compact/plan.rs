@@ -144,8 +144,9 @@ impl Compact {
     ) -> Option<Vec<u64>> {
         let tail = range.map_or(0..0, |range| self.end_of(range) - self.free_tail(range)..self.end_of(range));
         let chunks = self.chunks[PoolKind::Large as usize].iter();
-        let idle =
-            chunks.filter(|(chunk, len)| self.lead(**chunk, **len, owner) == **len && !tail.contains(*chunk));
+        let idle = chunks.filter(|(chunk, len)| {
+            self.usable_ends(**chunk, **len, owner).0 == **len && !tail.contains(*chunk)
+        });
         let mut idle: Vec<_> = idle.map(|(chunk, len)| (*len, *chunk)).collect();
         idle.sort_unstable();
         let (chosen, bytes) = fewest(idle, grow);
@@ -229,7 +230,7 @@ impl Compact {
         let mut usable = Usable { whole: Vec::new(), heads: Vec::new(), tail: None };
         for (chunk, len) in &self.chunks[PoolKind::Large as usize] {
             let (chunk, len) = (*chunk, *len);
-            let lead = self.lead(chunk, len, owner);
+            let (lead, trail) = self.usable_ends(chunk, len, owner);
             if lead == len {
                 usable.whole.push((len, chunk));
                 continue;
@@ -237,7 +238,6 @@ impl Compact {
             if lead > 0 {
                 usable.heads.push((lead, chunk));
             }
-            let trail = self.trail(chunk, len, owner);
             usable.tail = usable.tail.max((trail > 0).then_some((trail, chunk)));
         }
         usable.whole.sort_unstable();

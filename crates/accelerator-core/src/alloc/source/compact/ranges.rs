@@ -3,6 +3,7 @@
 //! is a range of its own, with one chunk.
 
 use super::Compact;
+use super::owners::Owners;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
 use crate::types::PoolKind;
 
@@ -79,7 +80,7 @@ impl Compact {
             position = position.wrapping_add(*len);
         }
         let block = self.store.part_of_unmapped(PageRange { segment, offset: end, len });
-        self.put_fresh(block, owner);
+        self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
     /// Whether the bytes can be used by the owner; `None`: they are not even free.
@@ -153,27 +154,21 @@ impl Compact {
         held
     }
 
-    /// Bytes from the start of a chunk that the owner can use.
-    pub(super) fn lead(&self, chunk: u64, len: u64, owner: Owner) -> u64 {
-        let (mut at, end) = (chunk, chunk + len);
-        while at < end
-            && let Some(block) = self.usable_at(at, owner)
-        {
-            at = end.min(block.position + block.size);
-        }
-        at - chunk
-    }
-
-    /// Bytes to the end of a chunk that the owner can use.
-    pub(super) fn trail(&self, chunk: u64, len: u64, owner: Owner) -> u64 {
+    /// Bytes from the start of a chunk, and up to its end, that the owner can use. Where that is all of it, the latter are 0.
+    pub(super) fn usable_ends(&self, chunk: u64, len: u64, owner: Owner) -> (u64, u64) {
         let end = chunk + len;
-        let mut at = end;
-        while at > chunk
-            && let Some(block) = self.usable_at(at - 1, owner)
+        let (mut lead, mut trail) = (chunk, end);
+        while lead < end
+            && let Some(block) = self.usable_at(lead, owner)
         {
-            at = chunk.max(block.position);
+            lead = end.min(block.end());
         }
-        end - at
+        while trail > lead
+            && let Some(block) = self.usable_at(trail - 1, owner)
+        {
+            trail = chunk.max(block.position);
+        }
+        (lead - chunk, end - trail)
     }
 
     /// The shortest row of free blocks, of whomever, that has so many bytes: those that it has, and where it starts.

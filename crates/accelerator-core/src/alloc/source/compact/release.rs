@@ -122,12 +122,8 @@ impl Mapper<'_> {
 
     /// Where chunks show more often than is of use, gives up the aliases that were not used for the longest time.
     pub(super) fn drop_old_aliases(&mut self) {
-        let (has_old, limit) = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
-            (compact.has_old_aliases(), compact.aliases_limit())
-        };
-        if has_old {
+        let limit = Compact::of(&mut self.arena()).aliases_limit();
+        if let Some(limit) = limit {
             // What the driver would not unmap is kept, and tried again.
             let _ = self.drop_aliases(limit);
         }

@@ -3,6 +3,7 @@
 
 use super::Compact;
 use super::epochs::Mapper;
+use super::owners::Owners;
 use super::plan::{Effort, Plan, fewest};
 use super::ranges::ReservedRange;
 use crate::alloc::arena::DetachedSegment;
@@ -49,7 +50,7 @@ impl Compact {
         self.chunks[pool as usize].insert(position, size);
         self.reserved += size;
         self.growths += 1;
-        self.put_fresh(block, owner);
+        self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
     /// What to do for a request that found no place: give back what lies idle, or make a segment.

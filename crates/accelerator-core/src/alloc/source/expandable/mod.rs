@@ -18,16 +18,11 @@ use crate::backend::DriverResult;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
 use crate::types::{DriverError, DriverErrorKind, OutOfMemoryCause, PoolKind, Result, StreamId};
 
+#[derive(Default)]
 pub(super) struct Expandable {
     /// The address space of each stream, by its number.
     mappings: Table<Mutex<Mappings>>,
     turns: Turns,
-}
-
-impl Default for Expandable {
-    fn default() -> Self {
-        Self { mappings: Table::new(), turns: Turns::default() }
-    }
 }
 
 impl Source for Expandable {
