@@ -188,6 +188,8 @@ impl<B: Backend> EventPool<B> {
 
     #[inline]
     pub(crate) fn put_back(&self, event: EventNumber) {
-        self.idle.lock_soon().push(event);
+        let mut idle = self.idle.lock_soon();
+        debug_assert!(!idle.contains(&event), "an event is put back once");
+        idle.push(event);
     }
 }
