@@ -75,7 +75,7 @@ impl<B: Backend> Accelerator<B> {
         let streams: &'static Streams<B> = Box::leak(Box::new(Streams::new(instance, backend)));
         let default_stream = streams.adopt(default);
         let allocator = CachingAllocator::new(instance, backend, streams, config);
-        let host_allocator = CachingHostAllocator::new(instance, backend, streams, allocator.host_settings());
+        let host_allocator = CachingHostAllocator::new(streams, allocator.host_settings());
         let host_allocator = Box::leak(Box::new(host_allocator));
         Ok(Box::leak(Box::new(Self {
             instance,
@@ -190,7 +190,11 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::Driver`]: of several the first, after all were waited for.
     pub fn synchronize(&self) -> Result<()> {
-        self.streams.iter().fold(Ok(()), |result, stream| result.and(stream.synchronize()))
+        let mut result = Ok(());
+        for stream in self.streams.iter() {
+            result = result.and(stream.synchronize());
+        }
+        result
     }
 }
 

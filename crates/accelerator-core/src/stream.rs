@@ -149,8 +149,8 @@ impl Instance {
 
 /// All streams of one device instance, by number, and the pools.
 pub(crate) struct Streams<B: Backend> {
-    owner: Instance,
-    backend: &'static B,
+    pub(crate) owner: Instance,
+    pub(crate) backend: &'static B,
     table: Table<StreamState<B>>,
     /// By priority.
     pools: Mutex<BTreeMap<i32, Pool<B>>>,
