@@ -20,7 +20,7 @@ pub use accelerator::Accelerator;
 pub use accounting::Accounting;
 pub use alloc::{
     Allocation, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation, History,
-    HistoryAction, HistoryContext, HistoryEntry, HookId, Policy, Recording, RoundupDivisions,
+    HistoryAction, HistoryContext, HistoryEntry, Policy, Recording, RoundupDivisions,
 };
 pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, PeerCopies, Place, StreamKind};
 pub use buffer::{Buffer, Slice, SliceMut, View, element_count};
@@ -28,6 +28,7 @@ pub use event::Event;
 pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
 pub use pinned::{CachingHostAllocator, PinnedBuffer};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
+pub use sync::HookId;
 pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError,
     DriverErrorKind, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::stream::Stream;
-use crate::sync::Callbacks;
+use crate::sync::{Callbacks, HookId};
 use crate::types::{Device, StreamId};
 
 /// One piece of work that a device was given.
@@ -50,7 +50,7 @@ pub enum OperatorKind {
 /// An observer of operators: dropped, it observes no more. On another thread it may be running then.
 #[must_use = "dropped, it observes no more"]
 #[derive(Debug)]
-pub struct OperatorObserver(u64);
+pub struct OperatorObserver(HookId);
 
 type Observer = dyn Fn(&Operator) + Send + Sync;
 

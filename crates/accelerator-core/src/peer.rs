@@ -18,8 +18,8 @@ impl<B: Backend> Buffer<B> {
     /// driver has no way, it goes through the host, which waits. PyTorch: `copy_device_to_device`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a longer source; [`Error::DeviceMismatch`] for a stream of another device than its buffer;
-    /// [`Error::Driver`].
+    /// [`OutOfBounds`](crate::Error::OutOfBounds) for a longer source; [`DeviceMismatch`](crate::Error::DeviceMismatch) for a
+    /// stream of another device than its buffer; [`Driver`](crate::Error::Driver).
     pub fn copy_from_peer(
         &mut self,
         source: &Self,

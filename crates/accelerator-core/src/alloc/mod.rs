@@ -33,7 +33,6 @@ pub use self::allocator::{Allocation, CachingAllocator, ForeignAllocation};
 pub use self::history::{
     CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording,
 };
-pub use self::hooks::HookId;
 pub(crate) use self::pending::EventQueues;
 pub(crate) use self::settings::HostSettings;
 pub use self::settings::{AllocatorConfig, Policy, RoundupDivisions};

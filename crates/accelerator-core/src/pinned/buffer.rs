@@ -76,7 +76,7 @@ impl<B: Backend> PinnedBuffer<B> {
 
     /// The device that it is pinned for.
     pub fn device(&self) -> Device {
-        self.allocator.owner.device
+        self.allocator.streams.owner.device
     }
 
     /// Where it lies; `None`: it has no bytes. For work of other libraries, whose streams are to be noted with
@@ -97,7 +97,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another device.
     pub fn record_use(&self, stream: Stream<B>) -> Result<()> {
-        stream.check(self.allocator.owner)?;
+        stream.check(self.allocator.streams.owner)?;
         if self.block.is_some() {
             lock(&self.shared).note(stream.id());
         }
@@ -114,13 +114,14 @@ impl<B: Backend> PinnedBuffer<B> {
         if !self.settled.load(Ordering::Acquire) {
             for (_, event) in &self.writes {
                 self.allocator
+                    .streams
                     .owner
                     .device
                     .driver_result(self.allocator.pending.events.wait_on_host(*event))?;
             }
             self.settled.store(true, Ordering::Release);
         }
-        self.allocator.owner.device.driver_result(self.wait_for_noted())?;
+        self.allocator.streams.owner.device.driver_result(self.wait_for_noted())?;
         // SAFETY: The block has `len` bytes or more, initialised, and is this buffer's alone. Nothing writes to them while
         // they are borrowed: no copy into it is under way, and to start one takes the buffer mutably.
         Ok(unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len as usize) })
@@ -134,7 +135,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// captured as a graph, which cannot be waited for.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         let waited = self.wait();
-        self.allocator.owner.device.driver_result(waited)?;
+        self.allocator.streams.owner.device.driver_result(waited)?;
         // SAFETY: As in `bytes`; no use is under way at all, and the buffer is borrowed mutably.
         Ok(unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len as usize) })
     }
@@ -159,7 +160,7 @@ impl<B: Backend> PinnedBuffer<B> {
 
     /// A range for a copy of this device instance; `None`: no bytes.
     pub(crate) fn part(&self, range: &Range<u64>, instance: Instance) -> Result<Option<NonNull<u8>>> {
-        self.allocator.owner.check(instance, "the pinned buffer")?;
+        self.allocator.streams.owner.check(instance, "the pinned buffer")?;
         let (offset, len) = (range.start, range.end.wrapping_sub(range.start));
         check_bounds(offset, len, self.len)?;
         if len == 0 {
@@ -173,7 +174,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`reading`](Self::reading).
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
         let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
-        self.allocator.owner.device.driver_result(self.allocator.order_behind(writes, stream.id()))
+        self.allocator.streams.owner.device.driver_result(self.allocator.order_behind(writes, stream.id()))
     }
 
     /// A copy out of it was just submitted to the stream.
@@ -190,7 +191,7 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
         let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
         let ordered = self.allocator.order_behind(uses, stream.id());
-        self.allocator.owner.device.driver_result(ordered)
+        self.allocator.streams.owner.device.driver_result(ordered)
     }
 
     /// A copy into it was just submitted to the stream.
@@ -207,7 +208,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// that either, the stream is noted.
     fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> DriverResult<EventNumber> {
         let recorded = self.allocator.pending.events.record_again(earlier, stream.id());
-        if recorded.is_err() && self.allocator.backend.synchronize(stream.native()).is_err() {
+        if recorded.is_err() && self.allocator.streams.backend.synchronize(stream.native()).is_err() {
             lock(&self.shared).note(stream.id());
         }
         recorded

@@ -22,7 +22,7 @@ use self::pending::PendingUses;
 use crate::alloc::HostSettings;
 use crate::backend::{Backend, DriverResult};
 use crate::event::EventPool;
-use crate::stream::{Instance, Streams};
+use crate::stream::Streams;
 use crate::sync::{InFlight, lock};
 use crate::types::{DriverError, DriverErrorKind, Error, HostOutOfMemory, HostStatistics, Result};
 
@@ -32,8 +32,8 @@ use crate::types::{DriverError, DriverErrorKind, Error, HostOutOfMemory, HostSta
 /// On the same calls from one thread, statistics and blocks equal those of PyTorch's own `CachingHostAllocator`. Any
 /// thread may call anything at any time; no lock that an allocation or a free waits for is held across a driver call.
 pub struct CachingHostAllocator<B: Backend> {
-    owner: Instance,
-    backend: &'static B,
+    /// Of the device that it pins for.
+    streams: &'static Streams<B>,
     settings: Arc<HostSettings>,
     classes: Classes,
     pending: PendingUses<B>,
@@ -50,8 +50,7 @@ pub struct CachingHostAllocator<B: Backend> {
 impl<B: Backend> CachingHostAllocator<B> {
     pub(crate) fn new(streams: &'static Streams<B>, settings: Arc<HostSettings>) -> Self {
         Self {
-            owner: streams.owner,
-            backend: streams.backend,
+            streams,
             settings,
             classes: Classes::new(),
             pending: PendingUses::new(EventPool::new(streams)),
@@ -79,7 +78,7 @@ impl<B: Backend> CachingHostAllocator<B> {
     pub fn empty_cache(&self) -> Result<()> {
         let result = self.process_all_events();
         self.release();
-        self.owner.device.driver_result(result)
+        self.streams.owner.device.driver_result(result)
     }
 
     /// Whether it ever had memory: false for an allocator that nobody has used.
@@ -115,7 +114,7 @@ impl<B: Backend> CachingHostAllocator<B> {
     fn block(&'static self, requested: NonZeroU64) -> Result<Block> {
         let in_background = self.settings.uses_background_thread();
         if !in_background {
-            self.owner.device.driver_result(self.process_events())?;
+            self.streams.owner.device.driver_result(self.process_events())?;
         }
         let Some(size) = self.settings.block_size(requested) else {
             return Err(self.out_of_memory(requested, None, None, 0));
@@ -147,13 +146,13 @@ impl<B: Backend> CachingHostAllocator<B> {
             Err(error) if matches!(error.kind, OutOfMemory | AllocationTooLarge) => {
                 Err(self.out_of_memory(requested, Some(size), Some(error), cached))
             }
-            answer => self.owner.device.driver_result(answer),
+            answer => self.streams.owner.device.driver_result(answer),
         }
     }
 
     fn ask_driver(&self, size: NonZeroU64) -> DriverResult<Block> {
         let start = Instant::now();
-        let block = memory::take(self.backend, size)?;
+        let block = memory::take(self.streams.backend, size)?;
         self.used.store(true, Ordering::Relaxed);
         let mut statistics = lock(&self.statistics);
         statistics.host_alloc_time.add(start.elapsed());
@@ -194,7 +193,7 @@ impl<B: Backend> CachingHostAllocator<B> {
 
     fn give_back(&self, block: Block) {
         let (size, start) = (block.size(), Instant::now());
-        memory::give_back(self.backend, block);
+        memory::give_back(self.streams.backend, block);
         let mut statistics = lock(&self.statistics);
         statistics.host_free_time.add(start.elapsed());
         statistics.allocations.decrease(1);
@@ -215,11 +214,14 @@ impl<B: Backend> CachingHostAllocator<B> {
                 "Set pinned_max_round_threshold_mb so that large requests are not rounded up to a power of two.",
             ),
             (!self.pending.is_empty(), "Some of it waits for streams: synchronize them first."),
-            (self.owner.device.index > 0, "Other devices have caches of their own: empty those, too."),
+            (
+                self.streams.owner.device.index > 0,
+                "Other devices have caches of their own: empty those, too.",
+            ),
             (block.is_some(), "Pin less at a time: pinned memory cannot be paged out."),
         ];
         Error::HostOutOfMemory(Box::new(HostOutOfMemory {
-            device: self.owner.device,
+            device: self.streams.owner.device,
             requested: requested.get(),
             block,
             driver,
@@ -233,7 +235,7 @@ impl<B: Backend> CachingHostAllocator<B> {
 impl<B: Backend> std::fmt::Debug for CachingHostAllocator<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let HostStatistics { allocated_bytes, active_bytes, .. } = self.statistics();
-        let device = self.owner.device;
+        let device = self.streams.owner.device;
         write!(
             f,
             "CachingHostAllocator {{ {device}, active: {active_bytes:?}, allocated: {allocated_bytes:?} }}"

@@ -7,9 +7,13 @@ use std::thread::LocalKey;
 
 use super::lock;
 
-/// Functions of users, by number. Called and dropped under no lock: what a closure holds is the user's.
+/// Names a callback or observer, to remove it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HookId(u64);
+
+/// Functions of users. Called and dropped under no lock: what a closure holds is the user's.
 pub(crate) struct Callbacks<F: ?Sized> {
-    all: Mutex<Vec<(u64, Arc<F>)>>,
+    all: Mutex<Vec<(HookId, Arc<F>)>>,
     /// Set under the lock.
     is_empty: AtomicBool,
 }
@@ -24,20 +28,20 @@ impl<F: ?Sized> Callbacks<F> {
         self.is_empty.load(Ordering::Relaxed)
     }
 
-    /// Adds one. Its number, which no other in the process ever has.
-    pub(crate) fn add(&self, callback: Arc<F>) -> u64 {
+    /// Adds one. No other in the process ever has its name.
+    pub(crate) fn add(&self, callback: Arc<F>) -> HookId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = HookId(NEXT.fetch_add(1, Ordering::Relaxed));
         let mut all = lock(&self.all);
-        all.push((number, callback));
+        all.push((id, callback));
         self.is_empty.store(false, Ordering::Relaxed);
-        number
+        id
     }
 
     /// Removes one. Whether it was there.
-    pub(crate) fn remove(&self, number: u64) -> bool {
+    pub(crate) fn remove(&self, id: HookId) -> bool {
         let mut all = lock(&self.all);
-        let place = all.iter().position(|(other, _)| *other == number);
+        let place = all.iter().position(|(other, _)| *other == id);
         let removed = place.map(|place| all.remove(place));
         self.is_empty.store(all.is_empty(), Ordering::Relaxed);
         drop(all); // ahead of what was removed

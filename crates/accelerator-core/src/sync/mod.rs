@@ -7,6 +7,7 @@ mod owned_lock;
 mod thread_number;
 
 pub(crate) use self::callbacks::Callbacks;
+pub use self::callbacks::HookId;
 pub(crate) use self::in_flight::{InFlight, Step};
 pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::sync::atomic::{AtomicU32, Ordering};

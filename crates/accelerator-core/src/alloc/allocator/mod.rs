@@ -14,11 +14,11 @@ use super::arena::AllocatedBlock;
 use super::device::DeviceAllocator;
 use super::driver::DriverOf;
 use super::history::{History, Recording};
-use super::hooks::HookId;
 use super::settings::{AllocatorConfig, HostSettings};
 use crate::backend::{Backend, DevicePtr};
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
+use crate::sync::HookId;
 use crate::types::{OutOfMemory, Result, Snapshot, Statistics};
 
 /// Serves the memory of one device from a cache, by PyTorch's policy to the byte, unless [`Policy::Compact`](crate::Policy::Compact)
@@ -167,7 +167,7 @@ impl<B: Backend> CachingAllocator<B> {
     ///
     /// It may allocate and free; for requests of its own it is not asked. It runs on the thread that allocates.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) -> HookId {
-        self.device.hooks.add_free_memory_callback(Arc::new(callback))
+        self.device.hooks.callbacks.add(Arc::new(callback))
     }
 
     /// Adds an observer of requests that fail for lack of memory. PyTorch: `attachOutOfMemoryObserver`.
@@ -178,7 +178,7 @@ impl<B: Backend> CachingAllocator<B> {
         &self,
         observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
     ) -> HookId {
-        self.device.hooks.add_observer(Arc::new(observer))
+        self.device.hooks.observers.add(Arc::new(observer))
     }
 
     /// Removes a callback or observer. Whether it was there.
