@@ -8,6 +8,7 @@ use accelerator_xpu::Xpu;
 use libtest_mimic::{Completion, Trial};
 
 use crate::control;
+use crate::programs::process;
 use crate::rig::{self, Driver, Outcome, device, device_numbered, simulated, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -136,12 +137,12 @@ fn several_drivers() -> Outcome {
         }
         Err(_) => {
             let tmp = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-            let (first, second) = (rig::beside("ze_sim"), tmp.join("libze_sim_again.so"));
+            let (first, second) = (process::beside("ze_sim"), tmp.join("libze_sim_again.so"));
             std::fs::copy(&first, &second)?;
             for (first, second) in [(&first, &second), (&second, &first)] {
                 let both = format!("{},{}", first.display(), second.display());
                 for fails in ["0", "1"] {
-                    rig::again(&[(SECOND, fails), ("ZE_ENABLE_ALT_DRIVERS", &both)])?;
+                    process::again(&[(SECOND, fails), ("ZE_ENABLE_ALT_DRIVERS", &both)])?;
                 }
             }
         }
@@ -221,7 +222,10 @@ fn facade_prefers_xpu() -> Outcome {
 fn facade_prefers_cuda() -> Outcome {
     const BOTH: &str = "ACCELERATOR_XPU_BOTH";
     if std::env::var_os(BOTH).is_none() {
-        return rig::again(&[(BOTH, "1"), ("LD_PRELOAD", &rig::beside("cuda_sim").to_string_lossy())]);
+        return process::again(&[
+            (BOTH, "1"),
+            ("LD_PRELOAD", &process::beside("cuda_sim").to_string_lossy()),
+        ]);
     }
     assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("cuda"));
     assert_eq!(Xpu::probe()?, 1);
