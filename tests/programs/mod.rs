@@ -1,5 +1,6 @@
 //! Programs that are the same on every simulated driver, and what runs them.
 
+pub(crate) mod availability;
 pub(crate) mod bytes;
 pub(crate) mod everything;
 pub(crate) mod failures;
