@@ -2,6 +2,7 @@
 
 pub(crate) mod availability;
 pub(crate) mod bytes;
+pub(crate) mod caches;
 pub(crate) mod everything;
 pub(crate) mod failures;
 pub(crate) mod parity;

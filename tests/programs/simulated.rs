@@ -1,9 +1,10 @@
 //! What the simulated drivers have in common: their controls, and devices that are looked at when a trial ends.
 
 use accelerator_cli::backends::Choice;
-use accelerator_core::{Accelerator, AllocatorConfig, Backend, Statistics, Stream};
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, Stream};
 use libtest_mimic::Failed;
 
+pub(crate) use super::caches::give_back;
 use super::process::Outcome;
 
 /// A backend whose driver is simulated, with the controls of that driver.
@@ -68,18 +69,6 @@ pub(crate) fn on_a_device<B: Simulated>(program: fn(&'static Accelerator<B>) -> 
 pub(crate) fn check_all_gone<B: Simulated>(device: &'static Accelerator<B>) -> Outcome {
     give_back(device)?;
     assert_eq!(B::live(), [0, 0], "the simulated driver's own count");
-    Ok(())
-}
-
-/// Gives the caches back, after which the device must hold nothing.
-pub(crate) fn give_back<B: Backend>(device: &'static Accelerator<B>) -> Outcome {
-    device.synchronize()?;
-    device.allocator().empty_cache()?;
-    device.host_allocator().empty_cache()?;
-    let Statistics { allocation, active, segment, reserved_bytes, num_device_alloc, num_device_free, .. } =
-        device.allocator().statistics();
-    let left = [allocation, active, segment, reserved_bytes].map(|stat| stat.all.current);
-    assert_eq!((left, num_device_alloc - num_device_free), ([0; 4], 0));
     Ok(())
 }
 
