@@ -71,16 +71,16 @@ fn memory_given_back_under_a_running_kernel_stays_until_it_is_done() {
 #[test]
 fn memory_used_on_another_stream_is_not_reused_before() {
     let host = host();
-    let (home, side) = (host.default_stream(), host.stream(0).unwrap());
-    let x = host.allocate(1000, home).unwrap();
+    let (default, side) = (host.default_stream(), host.stream(0).unwrap());
+    let x = host.allocate(1000, default).unwrap();
     let at = x.ptr();
     let (go, wait) = mpsc::channel();
     launch(side, x.slice::<u8>().unwrap(), move |_| wait.recv().unwrap()).unwrap();
     drop(x);
-    assert_ne!(host.allocate(1000, home).unwrap().ptr(), at);
+    assert_ne!(host.allocate(1000, default).unwrap().ptr(), at);
     go.send(()).unwrap();
     side.synchronize().unwrap();
-    assert_eq!(host.allocate(1000, home).unwrap().ptr(), at);
+    assert_eq!(host.allocate(1000, default).unwrap().ptr(), at);
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 #[path = "opencl/bytes.rs"]
 mod bytes;
+#[path = "programs/caches.rs"]
+mod caches;
 #[path = "opencl/events.rs"]
 mod events;
 #[path = "opencl/failures.rs"]

@@ -62,17 +62,17 @@ pub(crate) fn check_snapshot(snapshot: &Snapshot, on_the_way: OnTheWay) {
         check_segment_sums(segment);
         end_of_last = end;
     }
-    for strip in &snapshot.aliases {
-        let mut end = strip.address;
-        for block in &strip.blocks {
-            assert!(block.address >= end, "an overlap at {block:?}: {strip:?}");
+    for alias in &snapshot.aliases {
+        let mut end = alias.address;
+        for block in &alias.blocks {
+            assert!(block.address >= end, "an overlap at {block:?}: {alias:?}");
             end = block.address + block.size;
         }
-        assert!(end <= strip.address + strip.total_size, "{strip:?}");
-        check_segment_sums(strip);
+        assert!(end <= alias.address + alias.total_size, "{alias:?}");
+        check_segment_sums(alias);
     }
     let marked = snapshot.segments.iter().map(|segment| bytes(segment, &[BlockState::Aliased])).sum::<u64>();
-    let shown = snapshot.aliases.iter().map(|strip| strip.active_size).sum();
+    let shown = snapshot.aliases.iter().map(|alias| alias.active_size).sum();
     // Bytes are marked while the driver maps them or unmaps them.
     assert!(marked == shown || (marked > shown && on_the_way == OnTheWay::Perhaps), "{snapshot:?}");
 }
@@ -98,9 +98,9 @@ pub(crate) enum OnTheWay {
 /// The sums over a snapshot are the statistics of its moment.
 pub(crate) fn check_sums(snapshot: &Snapshot, statistics: &Statistics, on_the_way: OnTheWay) {
     let mut sums = [[0; 9]; 2];
-    let strips = snapshot.aliases.iter().map(|strip| (strip, 0));
+    let aliases = snapshot.aliases.iter().map(|alias| (alias, 0));
     for (segment, memory) in
-        snapshot.segments.iter().map(|segment| (segment, segment.total_size)).chain(strips)
+        snapshot.segments.iter().map(|segment| (segment, segment.total_size)).chain(aliases)
     {
         let sum = &mut sums[segment.pool as usize];
         let mut add = |quantity: usize, amount: u64| sum[quantity] += amount as i64;

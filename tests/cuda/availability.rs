@@ -1,5 +1,4 @@
 //! Which devices there are, and why there is none.
-#![allow(unsafe_code)] // `fork`
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +6,7 @@ use accelerator_core::{Accelerator, Backend, Error, GIB};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Completion, Trial};
 
+use crate::programs::availability;
 use crate::rig::{self, Outcome, device, trial, trial_without_driver};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("availability::properties", &[("CUDA_SIM_MEMORY", "3G")], properties),
         trial("availability::only_used_devices_have_contexts", &[("CUDA_SIM_DEVICES", "8")], contexts),
         trial("availability::facade_prefers_cuda", &[("CUDA_SIM_DEVICES", "2")], facade),
-        trial("availability::after_fork", &[], after_fork),
+        trial("availability::after_fork", &[], availability::after_fork::<Cuda>),
     ]
 }
 
@@ -106,42 +106,7 @@ fn contexts() -> Outcome {
 }
 
 fn facade() -> Outcome {
-    use accelerator::memory;
-
-    assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("cuda"));
-    assert_eq!(accelerator::device_count(), 2);
-    let buffer = accelerator::Buffer::allocate(1000, None)?;
-    assert_eq!(buffer.device().to_string(), "cuda:0");
-    assert_eq!((memory::memory_allocated(None)?, memory::memory_reserved(None)?), (1024, 2 << 20));
-    drop(buffer);
-    memory::empty_cache()?;
-    assert_eq!((rig::live_allocations(), rig::contexts_made(1)), (0, 0));
+    availability::facade_prefers::<Cuda>()?;
+    assert_eq!(rig::contexts_made(1), 0);
     Ok(())
-}
-
-fn after_fork() -> Outcome {
-    let device = device()?;
-    let buffer = device.allocate(1 << 20, device.default_stream())?;
-    // SAFETY: The child makes no call but ours, `eprintln` and `_exit`, in a process that had one busy thread.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let answers = [
-            device.synchronize().unwrap_err().to_string(),
-            device.allocate(8 << 20, device.default_stream()).unwrap_err().to_string(),
-            Cuda::probe().unwrap_err().reason,
-        ];
-        drop(buffer);
-        let clear = answers.iter().all(|answer| answer.contains("forked"));
-        if !clear {
-            eprintln!("{answers:?}");
-        }
-        // SAFETY: Ends the child, without the parent's destructors.
-        unsafe { libc::_exit(if clear { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: Writes a number.
-    unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0, "the forked process was not told clearly");
-    drop(buffer);
-    rig::check_all_gone(device)
 }

@@ -3,14 +3,13 @@
 
 use std::ptr;
 
-use accelerator_core::{Accelerator, Backend, MIB, StreamKind};
-use accelerator_cuda::Cuda;
+use accelerator_core::{Backend, MIB, StreamKind};
 use accelerator_cuda::cudarc::driver::sys::{
     self, CUresult as Code, CUstream, CUstream_flags as Flag, CUstreamCaptureMode as Mode,
 };
 use libtest_mimic::Trial;
 
-use crate::rig::{self, Outcome, check_all_gone, device, trial};
+use crate::rig::{self, Device, Outcome, check_all_gone, device, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -19,8 +18,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("beside::the_mode_of_the_thread_stays", &[("CUDA_SIM_MEMORY", "64M")], mode_stays),
     ]
 }
-
-type Device = &'static Accelerator<Cuda>;
 
 /// Captures a new stream of this kind while `work` is done; nothing of which may break the capture.
 fn under_capture(flag: Flag, work: impl FnOnce() -> Outcome) -> Outcome {

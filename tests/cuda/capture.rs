@@ -3,12 +3,12 @@
 
 use std::ptr;
 
-use accelerator_core::{Accelerator, Backend, MIB, PinnedBuffer, Stream};
+use accelerator_core::{Backend, MIB, PinnedBuffer, Stream};
 use accelerator_cuda::Cuda;
 use accelerator_cuda::cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode as Mode};
 use libtest_mimic::Trial;
 
-use crate::rig::{self, Outcome, check_all_gone, device, trial};
+use crate::rig::{self, Device, Outcome, check_all_gone, device, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -19,8 +19,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("capture::asks_beside_it", &[("CUDA_SIM_MEMORY", "64M")], asks_beside_it),
     ]
 }
-
-type Device = &'static Accelerator<Cuda>;
 
 fn begin(stream: Stream<Cuda>) {
     let mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;

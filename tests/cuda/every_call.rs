@@ -1,10 +1,11 @@
 //! Each driver call of a program in turn fails: the error is typed and names it, and nothing is lost.
 
-use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, Error};
+use accelerator_core::{Backend, Error};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Failed, Trial};
 
-use crate::programs::everything::something_of_everything;
+use crate::programs::everything::{opened_and_worked, something_of_everything};
+use crate::programs::process;
 use crate::rig::{self, Outcome, check_all_gone, trial};
 
 const INVALID_VALUE: i32 = 1;
@@ -25,7 +26,7 @@ const MEMORY: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "256M"), ("CUDA_SIM_HOST_M
 fn calls_of_all_work() -> Result<u64, Failed> {
     assert_eq!(Cuda::probe()?, 1); // once a process, and not part of this
     let before = rig::calls();
-    let (worked, device) = opened_and_worked()?;
+    let (worked, device) = opened_and_worked(something_of_everything::<Cuda>)?;
     worked?;
     let whole = rig::calls() - before;
     check_all_gone(device)?;
@@ -38,7 +39,7 @@ fn in_turn(code: i32) -> Outcome {
     let mut told = 0;
     for call in 1..=whole {
         rig::fail_at(call, code);
-        let worked = opened_and_worked();
+        let worked = opened_and_worked(something_of_everything::<Cuda>);
         rig::clear_faults();
         let error = match worked {
             Err(refused) => Some(refused),
@@ -55,11 +56,11 @@ fn in_turn(code: i32) -> Outcome {
 
 /// A lost device is lost for the process: each turn needs one of its own.
 fn loses_the_device() -> Outcome {
-    const TURN: &str = "ACCELERATOR_CUDA_TURN";
+    const TURN: &str = "ACCELERATOR_TURN";
     if let Ok(turn) = std::env::var(TURN) {
         assert_eq!(Cuda::probe()?, 1);
         rig::fail_at(turn.parse()?, LAUNCH_FAILED);
-        let worked = opened_and_worked().and_then(|(result, device)| {
+        let worked = opened_and_worked(something_of_everything::<Cuda>).and_then(|(result, device)| {
             result?;
             device.synchronize() // of a device that was lost without anybody's notice
         });
@@ -73,7 +74,7 @@ fn loses_the_device() -> Outcome {
         return Ok(());
     }
     for call in 1..=calls_of_all_work()? {
-        rig::again(TURN, &call.to_string())?;
+        process::again(&[(TURN, &call.to_string())])?;
     }
     Ok(())
 }
@@ -82,13 +83,4 @@ fn check_names_the_call(call: u64, error: &Error) {
     let text = error.to_string();
     let memory = matches!(error, Error::OutOfMemory(_) | Error::HostOutOfMemory { .. });
     assert!(memory || text.contains(" cu"), "call {call}: {text}");
-}
-
-type Worked = (Result<(), Error>, &'static Accelerator<Cuda>);
-
-fn opened_and_worked() -> Result<Worked, Error> {
-    let device = Device { kind: Cuda::KIND, index: 0 };
-    let backend = Cuda::open(0).map_err(|source| Error::Driver { device, source })?;
-    let device = Accelerator::new(backend, 0, AllocatorConfig::default())?;
-    Ok((something_of_everything(device), device))
 }

@@ -5,20 +5,28 @@ use accelerator_core::{Backend, DriverErrorKind, Error, GIB, MIB};
 use accelerator_cuda::Cuda;
 use libtest_mimic::{Failed, Trial};
 
-use crate::rig::{self, Outcome, VIOLATES, check_all_gone, device, trial};
+use crate::programs::failures;
+use crate::programs::process::VIOLATES;
+use crate::rig::{self, Outcome, check_all_gone, device, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("failures::out_of_memory", &[("CUDA_SIM_MEMORY", "1G")], out_of_memory),
         trial("failures::the_ladder_frees_the_cache", &[("CUDA_SIM_MEMORY", "1G")], ladder),
-        trial("failures::out_of_host_memory", &[("CUDA_SIM_HOST_MEMORY", "64M")], out_of_host_memory),
+        trial(
+            "failures::out_of_host_memory",
+            &[("CUDA_SIM_HOST_MEMORY", "64M")],
+            failures::out_of_host_memory::<Cuda>,
+        ),
         trial("failures::lost_device", &[(VIOLATES, "1")], lost_device),
         trial(
             "failures::another_device_stays_usable",
             &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")],
             another,
         ),
-        trial("failures::code_without_a_name", &[], code_without_a_name),
+        trial("failures::code_without_a_name", &[], || {
+            failures::code_without_a_name::<Cuda>("cuMemsetD8Async")
+        }),
         trial("failures::a_wait_that_fails_has_waited", &[], failed_wait),
         trial("failures::a_copy_that_nobody_knows_of", &[], unknown_copy),
     ]
@@ -43,18 +51,6 @@ fn ladder() -> Outcome {
     let buffer = device.allocate(700 * MIB, stream)?;
     assert_eq!(device.allocator().statistics().num_alloc_retries, 1);
     drop(buffer);
-    check_all_gone(device)
-}
-
-fn out_of_host_memory() -> Outcome {
-    let device = device()?;
-    let kept = device.allocate_host(32 * MIB)?;
-    let error = device.allocate_host(64 * MIB).unwrap_err();
-    assert!(matches!(error, Error::HostOutOfMemory { .. }), "{error:?}");
-    drop(device.allocate_host(32 * MIB)?); // stays in the cache
-    drop(kept);
-    let whole = device.allocate_host(64 * MIB)?; // for which the cache gives back what it holds
-    drop(whole);
     check_all_gone(device)
 }
 
@@ -110,35 +106,13 @@ fn another() -> Outcome {
     Ok(())
 }
 
-fn code_without_a_name() -> Outcome {
-    let device = device()?;
-    rig::fail("cuMemsetD8Async", 1, 12_345);
-    let error = device.allocate(10, device.default_stream())?.fill(0, device.default_stream()).unwrap_err();
-    let Error::Driver { source, .. } = &error else { return Err(format!("{error:?}").into()) };
-    assert_eq!((source.kind, source.call, source.code), (DriverErrorKind::Other, "cuMemsetD8Async", 12_345));
-    assert!(error.to_string().contains("12345"), "{error}");
-    check_all_gone(device)
-}
-
-/// Or the device would write to memory that its user has back.
 fn failed_wait() -> Outcome {
-    for call in ["cuStreamSynchronize", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode"] {
-        let device = device()?;
-        let stream = device.stream(0)?;
-        let mut buffer = device.allocate(1000, stream)?;
-        buffer.fill(7, stream)?;
-        let mut pinned = device.allocate_host(1000)?;
-        let bytes = pinned.bytes_mut()?;
-        rig::hold(stream.native().native().expose_provenance());
-        // The copy, and then the wait, set the context; the wait alone makes the other calls.
-        rig::fail(call, if call == "cuCtxSetCurrent" { 2 } else { 1 }, 1);
-        let refused = buffer.read(0, bytes, stream);
-        assert!(matches!(&refused, Err(Error::Driver { source, .. }) if source.call == call), "{refused:?}");
-        assert!(bytes.iter().all(|byte| *byte == 7), "{call}: the copy is still under way");
-        drop((buffer, pinned));
-        check_all_gone(device)?;
-    }
-    Ok(())
+    // The copy, and then the wait, set the context; the wait alone makes the other calls.
+    failures::failed_wait::<Cuda>(&[
+        ("cuStreamSynchronize", 1..=1),
+        ("cuCtxSetCurrent", 2..=2),
+        ("cuThreadExchangeStreamCaptureMode", 1..=1),
+    ])
 }
 
 /// Neither its end can be recorded, nor can it be waited for: then its memory waits.

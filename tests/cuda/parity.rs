@@ -1,73 +1,20 @@
-//! PyTorch's traces on the simulated driver: what is printed is what PyTorch's allocator printed.
+//! PyTorch's traces on the simulated driver.
 
-use std::num::NonZeroU64;
-
-use accelerator_conformance::Faulty;
-use accelerator_core::{Backend, MIB};
 use accelerator_cuda::Cuda;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 
-use crate::recorded::{self, Recorded};
-use crate::rig::{self, Outcome, trial};
+use crate::programs::parity;
+use crate::recorded;
+use crate::rig::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("parity::oracle", ROOM, || all(recorded::whole("oracle"))),
-        trial("parity::settings", ROOM, || all(recorded::whole("settings"))),
-        trial("parity::models", ROOM, || all(recorded::models())),
-        trial("parity::expandable", ROOM, || all(expandable())),
+        trial("parity::oracle", ROOM, || parity::all::<Cuda>(recorded::whole("oracle"))),
+        trial("parity::settings", ROOM, || parity::all::<Cuda>(recorded::whole("settings"))),
+        trial("parity::models", ROOM, || parity::all::<Cuda>(recorded::models())),
+        trial("parity::expandable", ROOM, || parity::all::<Cuda>(parity::expandable())),
     ]
 }
 
 /// More than any trace asks for: how much there is, the replay says.
 const ROOM: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "1024G")];
-
-/// Those that are expandable from first to last: the simulated driver hands out address space and memory from one range, and
-/// PyTorch's from two. Without the models, which take long.
-fn expandable() -> Vec<Recorded> {
-    let mut traces = recorded::expandable();
-    traces.retain(|trace| trace.name.starts_with("oracle::"));
-    traces
-}
-
-fn all(traces: Vec<Recorded>) -> Outcome {
-    assert!(!traces.is_empty());
-    for trace in traces {
-        trace
-            .compare(replay)
-            .map_err(|error| format!("{}: {}", trace.name, error.message().unwrap_or_default()))?;
-        assert_eq!(rig::live_allocations(), 0, "{}", trace.name);
-    }
-    Ok(())
-}
-
-fn replay(trace: String) -> Result<String, Failed> {
-    let first = next_address()?;
-    let device = |capacity| Ok(Faulty::new(Cuda::open(0)?).with_memory(capacity));
-    // Where PyTorch's address space is handed out from.
-    let base = if trace.contains("expandable_segments:True") { 0x4000_0000_0000 } else { 0 };
-    Ok(counted_from(first, base, &recorded::replay(trace, device)?))
-}
-
-/// Where the next allocation will lie: the driver hands addresses out upwards, and never again.
-fn next_address() -> Result<u64, Failed> {
-    Cuda::probe()?;
-    let (device, len) = (Cuda::open(0)?, NonZeroU64::new(2 * MIB).ok_or("no length")?);
-    let at = device.alloc(len)?;
-    // SAFETY: It was just taken, and nothing uses it.
-    #[allow(unsafe_code)]
-    unsafe {
-        device.dealloc(at, len);
-    }
-    Ok(at.native() + 2 * MIB)
-}
-
-/// The text with addresses as distances from the first one, and that behind `base`.
-fn counted_from(first: u64, base: u64, text: &str) -> String {
-    let word = |word: &str| match word.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16)) {
-        Some(Ok(address)) if address >= first => format!("{:#x}", address - first + base),
-        _ => word.to_owned(),
-    };
-    let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
-}

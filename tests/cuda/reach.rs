@@ -1,13 +1,13 @@
 //! How far one device reaches into the memory of others.
 #![allow(unsafe_code)] // launches
 
-use accelerator_core::{Accelerator, Buffer};
+use accelerator_core::Buffer;
 use accelerator_cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use accelerator_cuda::cudarc::nvrtc::Ptx;
 use accelerator_cuda::{Cuda, CudaViewMut};
 use libtest_mimic::Trial;
 
-use crate::rig::{self, Outcome, check_all_gone, device_numbered, give_back, trial};
+use crate::rig::{self, Device, Outcome, check_all_gone, device_numbered, give_back, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -16,8 +16,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("reach::too_many_peers", &[("CUDA_SIM_DEVICES", "4"), ("CUDA_SIM_PEERS", "1")], too_many_peers),
     ]
 }
-
-type Device = &'static Accelerator<Cuda>;
 
 /// The simulated driver knows its kernels by name: y = a x + y.
 const SAXPY: &str = ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry saxpy(.param .u32 n, \

@@ -6,127 +6,70 @@ use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;
 use std::process::Command;
 
-use accelerator_core::{Accelerator, AllocatorConfig, Backend, Statistics};
+use accelerator_cli::backends::Choice;
+use accelerator_core::{Accelerator, Stream};
 use accelerator_cuda::Cuda;
 use libloading::Library;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::{Completion, Failed, Trial};
 
-pub(crate) type Outcome = Result<(), Failed>;
+pub(crate) use crate::programs::process::Outcome;
+use crate::programs::process::{self, VIOLATES, Variables};
+use crate::programs::simulated::{self, Simulated, controls};
+pub(crate) use crate::programs::simulated::{check_all_gone, give_back};
 
-/// Set for trials that use memory that is not there, on purpose.
-pub(crate) const VIOLATES: &str = "ACCELERATOR_CUDA_VIOLATES";
-
-/// Set to the trial's name in the process of a trial.
-const CHILD: &str = "ACCELERATOR_CUDA_TEST";
-
-/// What the surroundings say to drivers and to us; nothing of it reaches a trial.
-const VARIABLES: [&str; 15] = [
-    "ACCELERATOR_BACKEND",
-    "ACCELERATOR_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_SIM_CAPABILITY",
-    "CUDA_SIM_DEVICES",
-    "CUDA_SIM_DRIVER_VERSION",
-    "CUDA_SIM_FAIL",
-    "CUDA_SIM_FAIL_AT",
-    "CUDA_SIM_HOST_MEMORY",
-    "CUDA_SIM_LOG",
-    "CUDA_SIM_MEMORY",
-    "CUDA_SIM_PEERS",
-    "CUDA_SIM_SEED",
-];
+pub(crate) type Device = &'static Accelerator<Cuda>;
 
 /// A trial that runs in a process of its own, with the simulated driver loaded ahead of any other, and these variables.
-pub(crate) fn trial(
-    name: impl Into<String>,
-    variables: &'static [(&str, &str)],
-    run: fn() -> Outcome,
-) -> Trial {
-    process(
-        name,
-        move |command| command.env("LD_PRELOAD", simulated_driver()).envs(variables.iter().copied()),
-        run,
-    )
+pub(crate) fn trial(name: impl Into<String>, variables: Variables, run: fn() -> Outcome) -> Trial {
+    let prepare = |command: &mut Command| {
+        command.env("LD_PRELOAD", simulated_driver()).envs(variables.iter().copied());
+    };
+    in_a_process(name, prepare, run)
 }
 
 /// A trial that runs in a process of its own without any driver: where it looks for one, there is none.
 pub(crate) fn trial_without_driver(name: impl Into<String>, run: fn() -> Outcome) -> Trial {
-    process(name, |command| command.env_remove("LD_PRELOAD"), run)
+    let prepare = |command: &mut Command| {
+        command.env_remove("LD_PRELOAD");
+    };
+    in_a_process(name, prepare, run)
 }
 
-fn process(
+fn in_a_process(
     name: impl Into<String>,
-    prepare: impl FnOnce(&mut Command) -> &mut Command + Send + 'static,
+    prepare: impl FnOnce(&mut Command) + Send + 'static,
     run: fn() -> Outcome,
 ) -> Trial {
     let name = name.into();
-    Trial::test(name.clone(), move || {
-        if env::var_os(CHILD).is_some_and(|running| running == *name) {
+    Trial::ignorable_test(name.clone(), move || {
+        if process::is_of(&name) {
             run()?;
-            return no_violations();
+            return no_violations().map(|()| Completion::Completed);
         }
-        let mut command = Command::new(env::current_exe()?);
-        command.args(["--exact", &name, "--include-ignored", "--nocapture"]).env(CHILD, &name);
-        VARIABLES.into_iter().for_each(|variable| {
-            command.env_remove(variable);
-        });
-        passes(prepare(&mut command))
+        let mut command = process::child(&name)?;
+        prepare(&mut command);
+        process::completed(&mut command)
     })
-}
-
-/// Runs the trial of this process in another one, with this variable.
-pub(crate) fn again(variable: &str, value: &str) -> Outcome {
-    let name = env::var(CHILD)?;
-    let mut command = Command::new(env::current_exe()?);
-    passes(command.args(["--exact", &name, "--include-ignored", "--nocapture"]).env(variable, value))
-}
-
-fn passes(command: &mut Command) -> Outcome {
-    let output = command.output()?;
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // That one passed shows that the name is right.
-    match output.status.success() && stdout.contains("1 passed") {
-        true => Ok(()),
-        false => Err(format!("{command:?}: {}\n{stdout}{stderr}", output.status).into()),
-    }
 }
 
 /// Whether this machine has a driver of its own.
 pub(crate) fn machine_has_a_driver() -> bool {
     // SAFETY: Loading a driver runs its own start-up code only.
-    env::var_os(CHILD).is_none() && unsafe { accelerator_cuda::cudarc::driver::sys::is_culib_present() }
+    env::var_os(process::CHILD).is_none()
+        && unsafe { accelerator_cuda::cudarc::driver::sys::is_culib_present() }
 }
 
-/// The library, which lies beside the programs of the tests.
 pub(crate) fn simulated_driver() -> PathBuf {
-    let program = env::current_exe().unwrap_or_default();
-    program.with_file_name(format!("{}cuda_sim{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX))
+    process::beside("cuda_sim")
 }
 
-/// The controls of the driver that this process has loaded; `None`: it is not the simulated one.
+/// The functions of the driver that this process has loaded.
 fn controls() -> Library {
     libloading::os::unix::Library::this().into()
 }
 
-macro_rules! control {
-    ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
-        $(
-            $(#[$doc])*
-            pub(crate) fn $name($($argument: $kind),*) $(-> $result)? {
-                type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
-                let library = controls();
-                // SAFETY: The simulated driver documents this type.
-                let function = unsafe { library.get::<Function>($symbol) }.unwrap();
-                // SAFETY: It asks for no more than its types say, and the texts given live.
-                unsafe { function($($argument),*) }
-            }
-        )*
-    };
-}
-
-control! {
+controls! {
+    of controls();
     /// Driver calls so far.
     calls = b"cuda_sim_calls" () -> u64;
     /// Makes the `n`-th call from now fail with this code.
@@ -175,31 +118,44 @@ fn no_violations() -> Outcome {
     }
 }
 
+impl Simulated for Cuda {
+    const CHOICE: Choice = Choice::Cuda;
+    const REFUSED: u32 = 1;
+
+    fn calls_of(name: &str) -> u64 {
+        calls_of(name)
+    }
+
+    fn fail_at(n: u64, code: u32) {
+        fail_at(n, code as c_int);
+    }
+
+    fn fail(name: &str, n: u64, code: u32) {
+        fail(name, n, code as c_int);
+    }
+
+    fn clear_faults() -> u64 {
+        clear_faults()
+    }
+
+    fn hold(stream: Stream<Self>) {
+        hold(stream.native().native().expose_provenance());
+    }
+
+    fn live() -> [u64; 2] {
+        [live_allocations(), live_pinned()]
+    }
+
+    fn live_virtual() -> [u64; 3] {
+        [live_reservations(), live_pages(), live_mappings()]
+    }
+}
+
 /// The first device, opened anew.
-pub(crate) fn device() -> Result<&'static Accelerator<Cuda>, Failed> {
-    device_numbered(0)
+pub(crate) fn device() -> Result<Device, Failed> {
+    simulated::device()
 }
 
-pub(crate) fn device_numbered(ordinal: u32) -> Result<&'static Accelerator<Cuda>, Failed> {
-    Cuda::probe()?;
-    Ok(Accelerator::new(Cuda::open(ordinal)?, ordinal, AllocatorConfig::default())?)
-}
-
-/// Fails unless nothing is left once the caches are given back.
-pub(crate) fn check_all_gone(device: &'static Accelerator<Cuda>) -> Outcome {
-    give_back(device)?;
-    assert_eq!((live_allocations(), live_pinned()), (0, 0), "the simulated driver's own count");
-    Ok(())
-}
-
-/// Gives the caches back, after which the device must hold nothing.
-pub(crate) fn give_back(device: &'static Accelerator<Cuda>) -> Outcome {
-    device.synchronize()?;
-    device.allocator().empty_cache()?;
-    device.host_allocator().empty_cache()?;
-    let Statistics { allocation, active, segment, reserved_bytes, num_device_alloc, num_device_free, .. } =
-        device.allocator().statistics();
-    let left = [allocation, active, segment, reserved_bytes].map(|stat| stat.all.current);
-    assert_eq!((left, num_device_alloc - num_device_free), ([0; 4], 0));
-    Ok(())
+pub(crate) fn device_numbered(ordinal: u32) -> Result<Device, Failed> {
+    simulated::device_numbered(ordinal)
 }

@@ -40,7 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         is_tried(recorded) && !is_other
     };
     let compact = recorded::all().into_iter().filter(is_compact).map(compact);
-    let stitched = Trial::test("compact::stitched", stitched);
+    let aliased = Trial::test("compact::aliased", aliased);
     let guessed = recorded::all().into_iter().filter(|recorded| recorded.name == "models::bert_finetune");
     let guessed = guessed.map(|recorded| Trial::test("without_notes", move || without_notes(&recorded)));
     recorded::all()
@@ -48,7 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .filter(is_tried)
         .map(trial)
         .chain(compact)
-        .chain([stitched])
+        .chain([aliased])
         .chain(guessed)
         .collect()
 }
@@ -112,13 +112,13 @@ fn under_compact(recorded: &Recorded) -> Result<(), Failed> {
 }
 
 /// Four blocks between four others leave, and one as large as all of them lies in an alias.
-const STITCHED: &str = "conf policy:compact\nalloc 1 20971520 0\nalloc 2 20971520 0\nalloc 3 20971520 0
+const ALIASED: &str = "conf policy:compact\nalloc 1 20971520 0\nalloc 2 20971520 0\nalloc 3 20971520 0
 alloc 4 20971520 0\nalloc 5 20971520 0\nalloc 6 20971520 0\nalloc 7 20971520 0\nalloc 8 20971520 0
 free 2\nfree 4\nfree 6\nfree 8\nalloc 9 83886080 0\nfree 1\nalloc 10 4194304 0\nfree 10\n";
 
 /// A block of an alias is in the file, and lies there again when its history is replayed, also one that begins later.
-fn stitched() -> Result<(), Failed> {
-    let original = ours::replay(STITCHED.to_owned(), usize::MAX)?;
+fn aliased() -> Result<(), Failed> {
+    let original = ours::replay(ALIASED.to_owned(), usize::MAX)?;
     let told = snapshot(&original);
     let aliases: Vec<_> = told.aliases.iter().flat_map(|alias| &alias.blocks).collect();
     let bytes = |state| -> u64 {
@@ -134,7 +134,7 @@ fn stitched() -> Result<(), Failed> {
     let again = ours::replay(trace_of(&told, &Options::default())?, usize::MAX)?;
     same(&canonical(&ours::lines(&original)), &canonical(&ours::lines(&again)))?;
     assert!(again.history.snapshot == original.history.snapshot, "other segments");
-    let late = ours::replay(STITCHED.to_owned(), 4)?;
+    let late = ours::replay(ALIASED.to_owned(), 4)?;
     let trace = trace_of(&snapshot(&late), &Options::default())?;
     let sizes: Vec<_> = trace.lines().filter(|line| line.starts_with("alloc")).map(str::to_owned).collect();
     let again = ours::replay(trace, usize::MAX)?;

@@ -121,7 +121,7 @@ fn compact_memory_keeps_what_was_written_under_kernels() {
     held.iter().for_each(|stamped| stamped.check(streams[0], &wrong));
     host.synchronize().unwrap();
     assert_eq!(wrong.load(Ordering::SeqCst), 0);
-    assert!(twice > 40, "too tame: blocks were in strips after {twice} steps");
+    assert!(twice > 40, "too tame: blocks were in alias ranges after {twice} steps");
     drop(held);
     host.allocator().empty_cache().unwrap();
     assert_eq!(host.memory_info().unwrap().free, CAPACITY);
@@ -174,7 +174,7 @@ fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
     host.backend().release_all();
     drop(held);
     host.allocator().empty_cache().unwrap();
-    assert!(twice > 40 && read > 100, "too tame: strips after {twice} steps, {read} buffers were read");
+    assert!(twice > 40 && read > 100, "too tame: alias ranges after {twice} steps, {read} buffers were read");
     assert_eq!((host.backend().misuses(), host.backend().used()), (0, 0));
     assert_eq!((host.backend().live_allocations(), host.backend().live_reservations()), (0, 0));
 }

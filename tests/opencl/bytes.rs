@@ -98,9 +98,9 @@ fn random_buffers() -> Outcome {
         live.push_back(Numbered::new(number, 1 + random.u64(..bound), device, stream)?);
         while live.len() as u64 > 1 + random.u64(..200) {
             let freed: Numbered = live.swap_remove_back(random.usize(..live.len())).unwrap();
-            let (home, reader) = (freed.buffer.stream(), streams[random.usize(..4)]);
-            if reader != home {
-                reader.wait_stream(home)?;
+            let (own, reader) = (freed.buffer.stream(), streams[random.usize(..4)]);
+            if reader != own {
+                reader.wait_stream(own)?;
             }
             freed.check(reader)?;
         }

@@ -65,7 +65,7 @@ fn copy() -> Outcome {
 fn record() -> Outcome {
     const FAILURE: DriverErrorKind = DriverErrorKind::Other;
     let device = faulty()?;
-    let (driver, home, side) = (device.backend(), device.default_stream(), device.stream(0)?);
+    let (driver, default, side) = (device.backend(), device.default_stream(), device.stream(0)?);
     let event = device.event(EventFlags { timing: true });
     driver.fail_next(Call::Record, FAILURE);
     check_injected(event.record(side), Call::Record, FAILURE);
@@ -75,7 +75,7 @@ fn record() -> Outcome {
 
     // An event of the allocator's own is recorded later.
     let active = || device.allocator().statistics().active_bytes.all.current;
-    let mut buffer = device.allocate(64 * KIB, home)?;
+    let mut buffer = device.allocate(64 * KIB, default)?;
     buffer.fill(1, side)?;
     let at = buffer.ptr();
     driver.fail_next(Call::Record, FAILURE);
@@ -87,7 +87,7 @@ fn record() -> Outcome {
     assert_eq!(active(), 64 << 10);
     device.allocator().empty_cache()?;
     assert_eq!(active(), 0);
-    assert_ne!(device.allocate(64 * KIB, home)?.ptr(), at, "that segment went back");
+    assert_ne!(device.allocate(64 * KIB, default)?.ptr(), at, "that segment went back");
     check_all_gone(device)
 }
 
@@ -116,8 +116,8 @@ fn synchronize() -> Outcome {
 fn lost() -> Outcome {
     const LOST: DriverErrorKind = DriverErrorKind::DeviceLost;
     let device = faulty()?;
-    let (driver, home, side) = (device.backend(), device.default_stream(), device.stream(0)?);
-    let mut buffers = [100, 64 * KIB, 3 * MIB, 30 * MIB].map(|len| device.allocate(len, home).unwrap());
+    let (driver, default, side) = (device.backend(), device.default_stream(), device.stream(0)?);
+    let mut buffers = [100, 64 * KIB, 3 * MIB, 30 * MIB].map(|len| device.allocate(len, default).unwrap());
     buffers.iter_mut().try_for_each(|buffer| buffer.fill(7, side))?;
     let event = device.event(EventFlags::default());
     event.record(side)?;
@@ -125,11 +125,11 @@ fn lost() -> Outcome {
     driver.set_lost(true);
     check_injected(device.memory_info(), Call::MemoryInfo, LOST);
     check_injected(device.stream(0), Call::Stream, LOST);
-    check_injected(device.allocate(50 * MIB, home), Call::Alloc, LOST);
-    check_injected(buffers[0].fill(1, home), Call::Fill, LOST);
-    check_injected(buffers[0].write(0, &[1], home), Call::Copy, LOST);
-    check_injected(event.record(home), Call::Record, LOST);
-    check_injected(event.wait(home), Call::Wait, LOST);
+    check_injected(device.allocate(50 * MIB, default), Call::Alloc, LOST);
+    check_injected(buffers[0].fill(1, default), Call::Fill, LOST);
+    check_injected(buffers[0].write(0, &[1], default), Call::Copy, LOST);
+    check_injected(event.record(default), Call::Record, LOST);
+    check_injected(event.wait(default), Call::Wait, LOST);
     check_injected(event.is_complete(), Call::IsComplete, LOST);
     check_injected(event.synchronize(), Call::WaitHost, LOST);
     check_injected(side.is_idle(), Call::IsIdle, LOST);
@@ -141,8 +141,8 @@ fn lost() -> Outcome {
     assert!(allocated == 0 && active > (33 << 20), "freed, and kept as in use");
 
     driver.set_lost(false);
-    let mut buffer = device.allocate(50 * MIB, home)?;
-    buffer.write(0, &[8], home)?;
+    let mut buffer = device.allocate(50 * MIB, default)?;
+    buffer.write(0, &[8], default)?;
     drop(buffer);
     check_all_gone(device)?;
     assert_eq!((driver.live_allocations(), driver.misuses()), (0, 0));
@@ -151,12 +151,12 @@ fn lost() -> Outcome {
 
 /// A bit of all that programs do, on streams that it is given.
 fn program(device: Device) -> Result<()> {
-    let (home, side) = (device.default_stream(), device.stream(0)?);
+    let (default, side) = (device.default_stream(), device.stream(0)?);
     let event = device.event(EventFlags { timing: true });
-    let mut one = device.allocate(100 * KIB, home)?;
+    let mut one = device.allocate(100 * KIB, default)?;
     let mut other = device.allocate(12 * MIB, side)?;
-    one.write(0, &[1; 1_000], home)?;
-    event.record(home)?;
+    one.write(0, &[1; 1_000], default)?;
+    event.record(default)?;
     event.wait(side)?;
     other.fill(0, side)?;
     other.copy_from(&one, side)?;
@@ -165,7 +165,7 @@ fn program(device: Device) -> Result<()> {
     other.read(0, &mut bytes, side)?;
     assert_eq!(bytes, [1; 1_000]);
     drop(other);
-    drop(device.allocate(100 * KIB, home)?);
+    drop(device.allocate(100 * KIB, default)?);
     event.synchronize()?;
     let end = device.event(EventFlags { timing: true });
     end.record(side)?;
@@ -279,9 +279,9 @@ fn a_read_behind_a_failed_event() -> Outcome {
 /// The allocator gets back what work used that failed.
 fn memory_used_by_work_that_failed() -> Outcome {
     let device = device()?;
-    let (home, side) = (device.default_stream(), device.stream(0)?);
+    let (default, side) = (device.default_stream(), device.stream(0)?);
     for way in 0..2 {
-        let mut buffer = device.allocate(MIB, home)?;
+        let mut buffer = device.allocate(MIB, default)?;
         let (held, _barrier) = UserEvent::ahead_of(device.backend(), side.native())?;
         buffer.fill(1, side)?;
         drop(buffer);
@@ -290,7 +290,7 @@ fn memory_used_by_work_that_failed() -> Outcome {
         held.end(FAILED)?;
         if way == 0 {
             becomes_true(|| {
-                drop(device.allocate(1, home)?);
+                drop(device.allocate(1, default)?);
                 Ok(active() == 0)
             })?;
         } else {

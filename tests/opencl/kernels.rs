@@ -131,21 +131,21 @@ fn foreign_stream() -> Outcome {
 
 fn noted() -> Outcome {
     let device = device()?;
-    let (home, side) = (device.default_stream(), device.stream(0)?);
-    let buffer = device.allocate(64 * KIB, home)?;
+    let (default, side) = (device.default_stream(), device.stream(0)?);
+    let buffer = device.allocate(64 * KIB, default)?;
     let at = buffer.ptr();
     let held = UserEvent::hold(side)?;
     drop(KernelArgument::new(&buffer, side)?);
     drop(buffer);
     assert_eq!(device.allocator().statistics().active_bytes.all.current, 64 << 10, "freed, and still in use");
-    assert_ne!(device.allocate(64 * KIB, home)?.ptr(), at);
+    assert_ne!(device.allocate(64 * KIB, default)?.ptr(), at);
     held.let_go()?;
     side.synchronize()?;
-    assert_eq!(device.allocate(64 * KIB, home)?.ptr(), at);
+    assert_eq!(device.allocate(64 * KIB, default)?.ptr(), at);
     // On its own stream there is nothing to note.
-    let buffer = device.allocate(64 * KIB, home)?;
-    let held = UserEvent::hold(home)?;
-    drop(KernelArgument::new(&buffer, home)?);
+    let buffer = device.allocate(64 * KIB, default)?;
+    let held = UserEvent::hold(default)?;
+    drop(KernelArgument::new(&buffer, default)?);
     drop(buffer);
     assert_eq!(device.allocator().statistics().active_bytes.all.current, 0);
     held.let_go()?;

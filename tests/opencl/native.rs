@@ -156,18 +156,18 @@ fn context_made_elsewhere() -> Outcome {
 fn queue_made_elsewhere() -> Outcome {
     let elsewhere = Elsewhere::new()?;
     let device = around(elsewhere.backend()?)?;
-    let (stream, home) = (elsewhere.adopted_by(device)?, device.default_stream());
+    let (stream, default) = (elsewhere.adopted_by(device)?, device.default_stream());
     let (start, end) = (device.event(EventFlags { timing: true }), device.event(EventFlags { timing: true }));
     start.record(stream)?;
     let (held, _) = UserEvent::ahead_of(device.backend(), stream.native())?;
-    let mut buffer = device.allocate(64 * KIB, home)?;
+    let mut buffer = device.allocate(64 * KIB, default)?;
     let at = buffer.ptr();
     buffer.fill(1, stream)?;
     end.record(stream)?;
     check_busy(stream)?;
     assert!(!end.is_complete()?);
     drop(buffer);
-    assert_ne!(device.allocate(64 * KIB, home)?.ptr(), at, "the queue still uses it");
+    assert_ne!(device.allocate(64 * KIB, default)?.ptr(), at, "the queue still uses it");
     let waits = std::thread::spawn(move || device.synchronize());
     std::thread::sleep(Duration::from_millis(20));
     assert!(!waits.is_finished());
@@ -176,7 +176,7 @@ fn queue_made_elsewhere() -> Outcome {
     becomes_true(|| Ok(stream.is_idle()?))?;
     assert!(end.is_complete()?);
     assert!(start.elapsed_time(&end)? >= 0.0);
-    assert_eq!(device.allocate(64 * KIB, home)?.ptr(), at);
+    assert_eq!(device.allocate(64 * KIB, default)?.ptr(), at);
     // The same queue, adopted again, is another stream of the same order.
     let again = elsewhere.adopted_by(device)?;
     assert!(again != stream && again.native().native() == stream.native().native());

@@ -6,14 +6,14 @@ use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
 use accelerator_conformance::unavailable;
-use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, MemoryInfo, MemoryInfoSource, Place, Statistics, Stream,
-};
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, MemoryInfo, MemoryInfoSource, Place, Stream};
 use accelerator_opencl::cl3::error_codes::error_text;
 use accelerator_opencl::cl3::types::{cl_context, cl_event, cl_int};
 use accelerator_opencl::cl3::{command_queue, event};
 use accelerator_opencl::{OpenCl, OpenClPtr, OpenClStream};
 use libtest_mimic::{Completion, Failed, Trial};
+
+use crate::caches::give_back;
 
 pub(crate) type Outcome = Result<(), Failed>;
 
@@ -36,12 +36,7 @@ pub(crate) fn around<B: Backend>(backend: B) -> Result<&'static Accelerator<B>, 
 
 /// Fails unless nothing is left once the cache is given back.
 pub(crate) fn check_all_gone<B: Backend>(device: &'static Accelerator<B>) -> Outcome {
-    device.synchronize()?;
-    device.allocator().empty_cache()?;
-    let Statistics { allocation, active, segment, reserved_bytes, num_device_alloc, num_device_free, .. } =
-        device.allocator().statistics();
-    let left = [allocation, active, segment, reserved_bytes].map(|stat| stat.all.current);
-    assert_eq!((left, num_device_alloc - num_device_free), ([0; 4], 0));
+    give_back(device)?;
     let total = device.properties().total_memory;
     assert_eq!(free(device)?.unwrap_or(total), total);
     Ok(())

@@ -2,9 +2,8 @@
 
 use accelerator_core::{Accelerator, Backend, Buffer, MIB, Stream};
 use fastrand::Rng;
-use libtest_mimic::Failed;
 
-type Outcome = Result<(), Failed>;
+use super::process::Outcome;
 
 /// Bytes that look random, others for each seed.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {

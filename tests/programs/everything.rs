@@ -1,6 +1,6 @@
 //! A program that does something of everything that the core has, for failures at each of its driver calls.
 
-use accelerator_core::{Accelerator, Backend, Error, EventFlags, MIB};
+use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, Error, EventFlags, MIB};
 
 /// Something of everything.
 pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B>) -> Result<(), Error> {
@@ -50,4 +50,17 @@ pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B
     device.synchronize()?;
     device.allocator().empty_cache()?;
     device.host_allocator().empty_cache()
+}
+
+/// What the work came to, and the device that it was done on.
+pub(crate) type Worked<B> = (Result<(), Error>, &'static Accelerator<B>);
+
+/// Opens the first device anew, and does the work on it.
+pub(crate) fn opened_and_worked<B: Backend>(
+    work: fn(&'static Accelerator<B>) -> Result<(), Error>,
+) -> Result<Worked<B>, Error> {
+    let device = Device { kind: B::KIND, index: 0 };
+    let backend = B::open(0).map_err(|source| Error::Driver { device, source })?;
+    let device = Accelerator::new(backend, 0, AllocatorConfig::default())?;
+    Ok((work(device), device))
 }

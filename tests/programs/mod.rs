@@ -1,6 +1,13 @@
-//! Programs that are the same on every driver.
+//! Programs that are the same on every simulated driver, and what runs them.
 
+pub(crate) mod availability;
 pub(crate) mod bytes;
+pub(crate) mod caches;
 pub(crate) mod everything;
+pub(crate) mod failures;
+pub(crate) mod parity;
+pub(crate) mod peers;
+pub(crate) mod process;
+pub(crate) mod simulated;
 pub(crate) mod suite;
 pub(crate) mod virtual_memory;

@@ -10,15 +10,17 @@ use accelerator_core::{
     StreamKind, VirtualMemory,
 };
 
-type Result<T = (), E = Error> = std::result::Result<T, E>;
-type Driven = Result<(), DriverError>;
+use super::process::Outcome;
+use super::simulated::{Simulated, check_nothing_mapped};
+
+type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
 pub(crate) fn pager<B: Backend>(device: &B) -> &dyn VirtualMemory<B::Ptr> {
     device.virtual_memory().unwrap()
 }
 
 /// Writes a byte over memory that is mapped.
-fn fill<B: Backend>(device: &B, at: B::Ptr, value: u8, len: NonZeroU64) -> Driven {
+fn fill<B: Backend>(device: &B, at: B::Ptr, value: u8, len: NonZeroU64) -> Result {
     let stream = device.stream(StreamKind::Default)?;
     // SAFETY: The program says that it is mapped.
     unsafe { device.fill(at, value, len, &stream) }?;
@@ -26,7 +28,7 @@ fn fill<B: Backend>(device: &B, at: B::Ptr, value: u8, len: NonZeroU64) -> Drive
 }
 
 /// Reads a byte of memory that is mapped.
-fn byte<B: Backend>(device: &B, at: B::Ptr) -> Result<u8, DriverError> {
+fn byte<B: Backend>(device: &B, at: B::Ptr) -> Result<u8> {
     let stream = device.stream(StreamKind::Default)?;
     let mut byte = 0;
     let to = Place::Host(NonNull::from(&mut byte));
@@ -36,7 +38,8 @@ fn byte<B: Backend>(device: &B, at: B::Ptr) -> Result<u8, DriverError> {
     Ok(byte)
 }
 
-pub(crate) fn two_addresses<B: Backend>(device: &B) -> Driven {
+pub(crate) fn two_addresses<B: Simulated>() -> Outcome {
+    let device = &B::open(0)?;
     let memory = pager(device);
     let len = memory.granularity();
     let (one, other, pages) = (memory.reserve(len)?, memory.reserve(len)?, memory.create(len)?);
@@ -53,10 +56,11 @@ pub(crate) fn two_addresses<B: Backend>(device: &B) -> Driven {
         memory.release(one, len);
         memory.release(other, len);
     }
-    Ok(())
+    check_nothing_mapped::<B>()
 }
 
-pub(crate) fn grows_in_place<B: Backend>(device: &B) -> Driven {
+pub(crate) fn grows_in_place<B: Simulated>() -> Outcome {
+    let device = &B::open(0)?;
     let memory = pager(device);
     let step = memory.granularity();
     let whole = step.saturating_mul(NonZeroU64::new(64).unwrap());
@@ -81,26 +85,28 @@ pub(crate) fn grows_in_place<B: Backend>(device: &B) -> Driven {
         memory.release(start, whole);
     }
     assert_eq!(device.memory_info()?.free, before);
-    Ok(())
+    check_nothing_mapped::<B>()
 }
 
 /// On a device with a GiB. The call that says so has this name.
-pub(crate) fn out_of_memory<B: Backend>(device: &B, call: &str) -> Driven {
+pub(crate) fn out_of_memory<B: Simulated>(call: &str) -> Outcome {
+    let device = &B::open(0)?;
     let memory = pager(device);
     let whole = memory.create(NonZeroU64::new(GIB).unwrap())?;
     let error = memory.create(memory.granularity()).unwrap_err();
     assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, call));
     // SAFETY: It was made here, and is mapped nowhere.
     unsafe { memory.destroy(whole) };
-    Ok(())
+    check_nothing_mapped::<B>()
 }
 
-/// The call of this name fails once, after `fail`.
-pub(crate) fn failed_map<B: Backend>(device: &B, call: &str, fail: impl FnOnce()) -> Driven {
+/// The call of this name, which maps, fails once.
+pub(crate) fn failed_map<B: Simulated>(call: &str) -> Outcome {
+    let device = &B::open(0)?;
     let memory = pager(device);
     let len = memory.granularity();
     let (at, pages) = (memory.reserve(len)?, memory.create(len)?);
-    fail();
+    B::fail(call, 1, B::REFUSED);
     // SAFETY: The range is a reservation of its own.
     let refused = unsafe { memory.map(at, &pages) }.unwrap_err();
     assert_eq!(refused.call, call);
@@ -111,11 +117,12 @@ pub(crate) fn failed_map<B: Backend>(device: &B, call: &str, fail: impl FnOnce()
         memory.destroy(pages);
         memory.release(at, len);
     }
-    Ok(())
+    check_nothing_mapped::<B>()
 }
 
 /// Buffers that cross pages of the core's segments, copied from and to, within a device and between two.
-pub(crate) fn expandable_segments<B: Backend>(here: B, there: B) -> Result {
+pub(crate) fn expandable_segments<B: Simulated>() -> Outcome {
+    let (here, there) = (B::open(0)?, B::open(1)?);
     let settings = AllocatorConfig::default().updated("expandable_segments:True")?;
     let (here, there) = (Accelerator::new(here, 0, settings)?, Accelerator::new(there, 1, settings)?);
     for round in 0..8 {
@@ -142,16 +149,16 @@ pub(crate) fn expandable_segments<B: Backend>(here: B, there: B) -> Result {
         device.synchronize()?;
         device.allocator().empty_cache()?;
     }
-    Ok(())
+    check_nothing_mapped::<B>()
 }
 
 /// A buffer that is put together of what others left, where the driver can: each byte is its own, with it or without. For a
 /// device with 176 MiB: too little for all that is asked for, unless it is put together.
-pub(crate) fn compact<B: Backend>(device: B) -> Result {
+pub(crate) fn compact<B: Simulated>() -> Outcome {
     let settings = AllocatorConfig::default().updated("policy:compact")?;
-    let device = Accelerator::new(device, 0, settings)?;
+    let device = Accelerator::new(B::open(0)?, 0, settings)?;
     let (stream, maps_twice) = (device.default_stream(), pager(device.backend()).maps_twice());
-    let filled = |bytes: u64, value: u8| -> Result<_> {
+    let filled = |bytes: u64, value: u8| -> Result<_, Error> {
         let mut buffer = device.allocate(bytes, stream)?;
         buffer.fill(value, stream)?;
         Ok((buffer, value))
@@ -176,5 +183,5 @@ pub(crate) fn compact<B: Backend>(device: B) -> Result {
     device.synchronize()?;
     device.allocator().empty_cache()?;
     assert_eq!(device.allocator().statistics().reserved_bytes.all.current, 0);
-    Ok(())
+    check_nothing_mapped::<B>()
 }

@@ -99,7 +99,7 @@ fn what_nobody_has_used_is_there_for_everybody() {
 }
 
 /// A short program that puts memory together, shares it between streams and gives it back.
-fn stitching() -> Program {
+fn mapping_aliases() -> Program {
     let held = [allocate(70, 0), Op::RecordUse { nth: 3, stream: 1 }, Op::Hold(1), allocate(33, 1)];
     let given_back = [Op::Release(1), Op::Free { nth: 1 }, allocate(45, 1), Op::EmptyCache];
     let again = [allocate(50, 2), Op::Synchronize(2), allocate(60, 0), Op::EmptyCache, on(false)];
@@ -125,29 +125,29 @@ fn finish(machine: Machine<Faulty<Sim>>) {
 }
 
 #[test]
-fn the_program_whose_calls_fail_makes_strips() {
-    let program = stitching();
+fn the_program_whose_calls_fail_maps_aliases() {
+    let program = mapping_aliases();
     let mut machine: Machine<_> = faulty(&program);
     machine.run(&program.ops);
-    assert!(machine.aliased > 4, "strips after {} steps", machine.aliased);
+    assert!(machine.aliased > 4, "alias ranges after {} steps", machine.aliased);
     finish(machine);
 }
 
 #[test]
 fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
-    let program = stitching();
+    let program = mapping_aliases();
     each_call_fails_on(|| Sim::new(program.capacity), &program, finish);
 }
 
 #[test]
 fn any_single_failing_call_leaks_nothing_where_memory_shows_once() {
-    let program = stitching();
+    let program = mapping_aliases();
     each_call_fails_on(|| Sim::new(program.capacity).without_second_mappings(), &program, finish);
 }
 
 #[test]
 fn any_single_failing_call_leaks_nothing_without_virtual_memory() {
-    let program = stitching();
+    let program = mapping_aliases();
     each_call_fails_on(|| Sim::new(program.capacity).without_virtual_memory(), &program, finish);
 }
 
@@ -168,7 +168,7 @@ const PAIRS: [[Call; 2]; 12] = [
 
 #[test]
 fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
-    let program = stitching();
+    let program = mapping_aliases();
     for pair in PAIRS {
         (0..program.ops.len()).for_each(|start| pair_fails(&program, start, pair, finish));
     }

@@ -1,14 +1,14 @@
 //! Which devices there are, and why there is none.
-#![allow(unsafe_code)] // `fork`
 
 use std::time::{Duration, Instant};
 
-use accelerator_core::{Accelerator, Backend, DriverErrorKind, Error, EventFlags, GIB, PciAddress, Uuid};
+use accelerator_core::{Accelerator, Backend, DriverErrorKind, Error, GIB, PciAddress, Uuid};
 use accelerator_xpu::Xpu;
 use libtest_mimic::{Completion, Trial};
 
 use crate::control;
-use crate::rig::{self, Driver, Outcome, device, device_numbered, simulated, trial};
+use crate::programs::{availability, process};
+use crate::rig::{Driver, Outcome, device, device_numbered, simulated, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let done = |run: fn() -> Outcome| move || run().map(|()| Completion::Completed);
@@ -34,10 +34,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated(
             "availability::facade_prefers_xpu",
             &[("ZE_SIM_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", "")],
-            facade_prefers_xpu,
+            availability::facade_prefers::<Xpu>,
         ),
         simulated("availability::facade_prefers_cuda", &[], facade_prefers_cuda),
-        simulated("availability::after_fork", &[], after_fork),
+        simulated("availability::after_fork", &[], availability::after_fork::<Xpu>),
     ]
 }
 
@@ -136,12 +136,12 @@ fn several_drivers() -> Outcome {
         }
         Err(_) => {
             let tmp = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-            let (first, second) = (rig::beside("ze_sim"), tmp.join("libze_sim_again.so"));
+            let (first, second) = (process::beside("ze_sim"), tmp.join("libze_sim_again.so"));
             std::fs::copy(&first, &second)?;
             for (first, second) in [(&first, &second), (&second, &first)] {
                 let both = format!("{},{}", first.display(), second.display());
                 for fails in ["0", "1"] {
-                    rig::again(&[(SECOND, fails), ("ZE_ENABLE_ALT_DRIVERS", &both)])?;
+                    process::again(&[(SECOND, fails), ("ZE_ENABLE_ALT_DRIVERS", &both)])?;
                 }
             }
         }
@@ -203,81 +203,18 @@ fn contexts() -> Outcome {
     Ok(())
 }
 
-fn facade_prefers_xpu() -> Outcome {
-    use accelerator::memory;
-
-    assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("xpu"));
-    assert_eq!(accelerator::device_count(), 2);
-    let buffer = accelerator::Buffer::allocate(1000, None)?;
-    assert_eq!(buffer.device().to_string(), "xpu:0");
-    assert_eq!((memory::memory_allocated(None)?, memory::memory_reserved(None)?), (1024, 2 << 20));
-    drop(buffer);
-    memory::empty_cache()?;
-    assert_eq!(control::live_allocations(), 0);
-    Ok(())
-}
-
 /// With the other simulated driver loaded ahead of the process.
 fn facade_prefers_cuda() -> Outcome {
     const BOTH: &str = "ACCELERATOR_XPU_BOTH";
     if std::env::var_os(BOTH).is_none() {
-        return rig::again(&[(BOTH, "1"), ("LD_PRELOAD", &rig::beside("cuda_sim").to_string_lossy())]);
+        return process::again(&[
+            (BOTH, "1"),
+            ("LD_PRELOAD", &process::beside("cuda_sim").to_string_lossy()),
+        ]);
     }
     assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("cuda"));
     assert_eq!(Xpu::probe()?, 1);
     let buffer = accelerator::Buffer::allocate(1000, None)?;
     assert_eq!((buffer.device().to_string(), control::live_allocations()), ("cuda:0".to_owned(), 0));
     Ok(())
-}
-
-/// Every call in the child says so, and none hangs.
-fn after_fork() -> Outcome {
-    let device = device()?;
-    let stream = device.stream(0)?;
-    let mut buffer = device.allocate(1 << 20, stream)?;
-    let mut pinned = device.allocate_host(1000)?;
-    let [event, unrecorded] = [(); 2].map(|()| device.event(EventFlags { timing: true }));
-    control::hold(stream.native().native());
-    buffer.fill(1, stream)?;
-    event.record(stream)?;
-    // SAFETY: The child makes no call but ours, `eprintln`, `alarm` and `_exit`, in a process that had one busy thread.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: Ends the child if it hangs.
-        unsafe { libc::alarm(20) };
-        let answers = [
-            device.synchronize().map_err(told),
-            stream.synchronize().map_err(told),
-            stream.is_idle().map(drop).map_err(told),
-            stream.wait_event(&event).map_err(told),
-            buffer.fill(1, stream).map_err(told),
-            buffer.read(0, &mut [0; 10], stream).map_err(told),
-            buffer.copy_to_pinned(0..10, &mut pinned, 0, stream).map_err(told),
-            event.record(stream).map_err(told),
-            unrecorded.record(stream).map_err(told),
-            event.synchronize().map_err(told),
-            device.memory_info().map(drop).map_err(told),
-            device.dedicated_stream(0).map(drop).map_err(told),
-            device.allocate(8 << 20, device.default_stream()).map(drop).map_err(told),
-            device.allocate_host(8 << 20).map(drop).map_err(told),
-            Xpu::probe().map(drop).map_err(|why| why.reason),
-            Xpu::open(0).map(drop).map_err(told),
-        ];
-        drop((buffer, pinned, event));
-        let clear = |answer: &Result<(), String>| answer.as_ref().is_err_and(|text| text.contains("forked"));
-        let unclear = answers.iter().enumerate().filter(|(_, answer)| !clear(answer));
-        let count = unclear.inspect(|(place, answer)| eprintln!("{place}: {answer:?}")).count();
-        // SAFETY: Ends the child, without the parent's destructors.
-        unsafe { libc::_exit(i32::from(count > 0)) };
-    }
-    let mut status = 0;
-    // SAFETY: Writes a number.
-    unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0, "the forked process was not told clearly");
-    drop((buffer, pinned, event));
-    rig::check_all_gone(device)
-}
-
-fn told(error: impl ToString) -> String {
-    error.to_string()
 }

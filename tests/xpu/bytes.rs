@@ -1,27 +1,29 @@
 //! What is written is read back, whatever order the driver chooses for what may run in any.
 
 use accelerator_core::EventFlags;
+use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
 use crate::control;
 use crate::programs::bytes::{self as programs, all_of, bytes};
-use crate::rig::{Device, Outcome, check_all_gone, device, simulated};
+use crate::programs::simulated::on_a_device;
+use crate::rig::{Outcome, check_all_gone, device, simulated};
 
 /// One that knows no order of its own, so that the backend has to keep it, whatever the loader can.
 pub(crate) const OLD_DRIVER: (&str, &str) = ("ZE_SIM_API_VERSION", "1.6");
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        simulated("bytes::round_trips", &[], || run(programs::round_trips)),
-        simulated("bytes::fills_and_copies", &[], || run(programs::fills_and_copies)),
-        simulated("bytes::pinned", &[], || run(programs::pinned)),
+        simulated("bytes::round_trips", &[], || on_a_device::<Xpu>(programs::round_trips)),
+        simulated("bytes::fills_and_copies", &[], || on_a_device::<Xpu>(programs::fills_and_copies)),
+        simulated("bytes::pinned", &[], || on_a_device::<Xpu>(programs::pinned)),
         simulated("bytes::one_stream", &[], one_stream),
         simulated("bytes::one_stream_of_an_old_driver", &[OLD_DRIVER], one_stream),
         simulated("bytes::host_memory_in_order", &[OLD_DRIVER], host_memory_in_order),
         simulated("bytes::waits_keep_the_order", &[OLD_DRIVER], waits_keep_the_order),
-        simulated("bytes::chains_of_streams", &[], || run(programs::chains_of_streams)),
+        simulated("bytes::chains_of_streams", &[], || on_a_device::<Xpu>(programs::chains_of_streams)),
         simulated("bytes::chains_of_streams_of_an_old_driver", &[OLD_DRIVER], || {
-            run(programs::chains_of_streams)
+            on_a_device::<Xpu>(programs::chains_of_streams)
         }),
         simulated("bytes::who_orders", &[], who_orders),
     ]
@@ -106,12 +108,5 @@ fn who_orders() -> Outcome {
     let loader_knows = device.backend().level_zero().zeCommandListGetDeviceHandle().is_ok();
     assert_eq!(barriers, if loader_knows { 0 } else { 9 });
     drop(buffer);
-    check_all_gone(device)
-}
-
-/// Runs the program on the first device, and leaves nothing.
-fn run(program: fn(Device) -> Outcome) -> Outcome {
-    let device = device()?;
-    program(device)?;
     check_all_gone(device)
 }

@@ -4,10 +4,14 @@
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;
 
+use accelerator_cli::backends::Choice;
+use accelerator_core::Stream;
+use accelerator_xpu::Xpu;
 use accelerator_xpu::sys::{ze_command_list_handle_t, ze_result_t};
 use libloading::Library;
 
-use crate::rig::beside;
+use crate::programs::process::beside;
+use crate::programs::simulated::{Simulated, controls};
 
 pub(crate) const REFUSED: ze_result_t = ze_result_t::ZE_RESULT_ERROR_INVALID_ARGUMENT;
 pub(crate) const OUT_OF_MEMORY: ze_result_t = ze_result_t::ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -19,22 +23,8 @@ static DRIVER: LazyLock<Library> = LazyLock::new(|| {
     unsafe { Library::new(beside("ze_sim")) }.unwrap()
 });
 
-macro_rules! controls {
-    ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
-        $(
-            $(#[$doc])*
-            pub(crate) fn $name($($argument: $kind),*) $(-> $result)? {
-                type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
-                // SAFETY: The simulated driver documents this type.
-                let function = unsafe { DRIVER.get::<Function>($symbol) }.unwrap();
-                // SAFETY: It asks for no more than its types say, and the texts given live.
-                unsafe { function($($argument),*) }
-            }
-        )*
-    };
-}
-
 controls! {
+    of DRIVER;
     /// Driver calls so far.
     calls = b"ze_sim_calls" () -> u64;
     calls_named = b"ze_sim_calls_of" (name: *const c_char) -> u64;
@@ -113,4 +103,37 @@ pub(crate) fn live() -> Vec<(&'static str, u64)> {
         ("kernels", live_kernels()),
     ];
     all.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+impl Simulated for Xpu {
+    const CHOICE: Choice = Choice::Xpu;
+    const REFUSED: u32 = REFUSED.0;
+
+    fn calls_of(name: &str) -> u64 {
+        calls_of(name)
+    }
+
+    fn fail_at(n: u64, code: u32) {
+        fail_numbered(n, code);
+    }
+
+    fn fail(name: &str, n: u64, code: u32) {
+        fail(name, n, ze_result_t(code));
+    }
+
+    fn clear_faults() -> u64 {
+        clear_faults()
+    }
+
+    fn hold(stream: Stream<Self>) {
+        hold(stream.native().native());
+    }
+
+    fn live() -> [u64; 2] {
+        [live_allocations(), live_host()]
+    }
+
+    fn live_virtual() -> [u64; 3] {
+        [live_reservations(), live_physical(), live_mappings()]
+    }
 }

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::{env, fs};
 
-use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, Device, DriverError, DriverErrorKind, Error, MIB,
-};
+use accelerator_core::{Accelerator, Backend, Device, DriverError, DriverErrorKind, Error, MIB};
 use accelerator_xpu::sys::ze_result_t;
 use accelerator_xpu::{Argument, Xpu};
 use libtest_mimic::{Failed, Trial};
 
 use crate::control::{self, LOST, OUT_OF_MEMORY, REFUSED};
 use crate::native::SPIRV;
-use crate::programs::everything::something_of_everything;
+use crate::programs::everything::{opened_and_worked, something_of_everything};
+use crate::programs::process;
 use crate::rig::{self, Outcome, check_all_gone, simulated, unchecked};
 use crate::suite;
 use crate::whole;
@@ -104,12 +103,12 @@ fn probed(count: u32) -> Outcome {
 
 /// The calls that the program makes when none fails, beside those that only its first run makes.
 fn calls_of_all_work() -> Result<u64, Failed> {
-    let (worked, device) = opened_and_worked()?;
+    let (worked, device) = opened_and_worked(work)?;
     worked?;
     check_all_gone(device)?;
     control::seed(0);
     let before = control::calls();
-    let (worked, device) = opened_and_worked()?;
+    let (worked, device) = opened_and_worked(work)?;
     worked?;
     let whole = control::calls() - before;
     check_all_gone(device)?;
@@ -125,7 +124,7 @@ fn in_turn(code: ze_result_t) -> Outcome {
         control::set_memory(0, CAPACITY + control::live_bytes()); // with what lost devices keep
         let number = control::calls() + call;
         control::fail_at(call, code);
-        let worked = opened_and_worked();
+        let worked = opened_and_worked(work);
         assert_eq!(control::clear_faults(), 0, "call {call} was never made");
         let error = match worked {
             Err(refused) => Some(refused),
@@ -141,15 +140,6 @@ fn in_turn(code: ze_result_t) -> Outcome {
     let most = if code == LOST { whole - 10 } else { 20 };
     assert!(told.0.len() as u64 > most, "only {} of {whole} failures were told", told.0.len());
     told.check(code)
-}
-
-type Worked = (Result<(), Error>, &'static Accelerator<Xpu>);
-
-fn opened_and_worked() -> Result<Worked, Error> {
-    let device = Device { kind: Xpu::KIND, index: 0 };
-    let backend = Xpu::open(0).map_err(|source| Error::Driver { device, source })?;
-    let device = Accelerator::new(backend, 0, AllocatorConfig::default())?;
-    Ok((work(device), device))
 }
 
 /// Something of everything.
@@ -238,5 +228,5 @@ fn is_let_through() -> Outcome {
         return Ok(());
     }
     let unchecked = rig::CHECKS.map(|variable| (variable, "0"));
-    rig::again(&[unchecked.as_slice(), &[(EXPECTED, &(calls - tries).to_string())]].concat())
+    process::again(&[unchecked.as_slice(), &[(EXPECTED, &(calls - tries).to_string())]].concat())
 }

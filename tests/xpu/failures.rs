@@ -3,20 +3,26 @@
 
 use std::num::NonZeroU64;
 
-use accelerator_core::{Backend, DriverError, DriverErrorKind, Error, EventFlags, KIB, StreamKind};
+use accelerator_core::{Backend, DriverError, DriverErrorKind, EventFlags, KIB, StreamKind};
 use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
 use crate::control::{self, OUT_OF_MEMORY, REFUSED};
 use crate::lost::told;
+use crate::programs::failures;
 use crate::raw;
 use crate::rig::{Outcome, check_all_gone, device, simulated};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         simulated("failures::which_codes", &[], which_codes),
-        simulated("failures::code_without_a_name", &[], code_without_a_name),
-        simulated("failures::a_wait_that_fails_has_waited", &[], failed_wait),
+        simulated("failures::code_without_a_name", &[], || {
+            failures::code_without_a_name::<Xpu>("zeCommandListAppendMemoryFill")
+        }),
+        simulated("failures::a_wait_that_fails_has_waited", &[], || {
+            let call = "zeEventHostSynchronize";
+            failures::failed_wait::<Xpu>(&[(call, 1..=1), (call, 1..=2), (call, 1..=10)])
+        }),
         simulated("failures::a_wait_without_memory_for_events", &[], wait_without_events),
         simulated("failures::a_copy_whose_end_cannot_be_recorded", &[], unrecorded_copy),
         simulated("failures::commands_of_ones_own_lose_nothing", &[], own_commands),
@@ -55,39 +61,6 @@ fn which_codes() -> Outcome {
         assert_eq!(is_usable, kind != Kind::DeviceLost, "{error}");
         drop(buffer);
         control::reset_lost();
-    }
-    Ok(())
-}
-
-fn code_without_a_name() -> Outcome {
-    let device = device()?;
-    control::fail("zeCommandListAppendMemoryFill", 1, accelerator_xpu::sys::ze_result_t(12_345));
-    let error = device.allocate(10, device.default_stream())?.fill(0, device.default_stream()).unwrap_err();
-    assert!(error.to_string().contains("12345") || error.to_string().contains("0x3039"), "{error}");
-    let error = told(error)?;
-    let call = "zeCommandListAppendMemoryFill";
-    assert_eq!((error.kind, error.call, error.code), (DriverErrorKind::Other, call, 12_345));
-    check_all_gone(device)
-}
-
-/// Or the device would write to memory that its user has back.
-fn failed_wait() -> Outcome {
-    for nth in [1, 2, 10] {
-        let device = device()?;
-        let stream = device.stream(0)?;
-        let mut buffer = device.allocate(1000, stream)?;
-        buffer.fill(7, stream)?;
-        let mut pinned = device.allocate_host(1000)?;
-        let bytes = pinned.bytes_mut()?;
-        control::hold(stream.native().native());
-        let call = "zeEventHostSynchronize";
-        (1..=nth).for_each(|n| control::fail(call, n, REFUSED));
-        let refused = buffer.read(0, bytes, stream);
-        assert_eq!(control::clear_faults(), 0);
-        assert!(matches!(&refused, Err(Error::Driver { source, .. }) if source.call == call), "{refused:?}");
-        assert!(bytes.iter().all(|byte| *byte == 7), "{nth}: the copy is still under way");
-        drop((buffer, pinned));
-        check_all_gone(device)?;
     }
     Ok(())
 }

@@ -7,8 +7,9 @@ use accelerator_xpu::Xpu;
 use libtest_mimic::{Failed, Trial};
 
 use crate::control::{self, LOST};
+use crate::programs::process::VIOLATES;
 use crate::raw;
-use crate::rig::{Device, Outcome, VIOLATES, device, device_numbered, simulated};
+use crate::rig::{Device, Outcome, device, device_numbered, simulated};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

@@ -11,6 +11,7 @@ use accelerator_xpu::{Xpu, XpuPtr};
 use libtest_mimic::{Failed, Trial};
 
 use crate::control::{self, REFUSED};
+use crate::programs::failures;
 use crate::raw;
 use crate::rig::{Outcome, check_all_gone, device, device_numbered, simulated, unchecked};
 
@@ -37,7 +38,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("memory::over_the_limit", &[("ZE_SIM_MAX_ALLOCATION", "1G")], over_the_limit),
         simulated("memory::over_the_limit_of_old_drivers", NO_RELAXED_LIMITS, over_the_old_limit),
         simulated("memory::out_of_memory", &[("ZE_SIM_MEMORY", "1G")], out_of_memory),
-        simulated("memory::out_of_host_memory", &[("ZE_SIM_HOST_MEMORY", "64M")], out_of_host_memory),
+        simulated(
+            "memory::out_of_host_memory",
+            &[("ZE_SIM_HOST_MEMORY", "64M")],
+            failures::out_of_host_memory::<Xpu>,
+        ),
         simulated("memory::free_by_accounting", NO_SYSMAN, free_by_accounting),
         simulated("memory::free_by_accounting_of_an_integrated_device", INTEGRATED, free_of_integrated),
         simulated("memory::free_by_sysman", SYSMAN, free_by_sysman),
@@ -188,17 +193,6 @@ fn out_of_memory() -> Outcome {
     let statistics = device.allocator().statistics();
     assert_eq!((statistics.num_ooms, statistics.num_alloc_retries), (1, 2));
     drop(buffer);
-    check_all_gone(device)
-}
-
-fn out_of_host_memory() -> Outcome {
-    let device = device()?;
-    let kept = device.allocate_host(32 * MIB)?;
-    let error = device.allocate_host(64 * MIB).unwrap_err();
-    assert!(matches!(error, Error::HostOutOfMemory { .. }), "{error:?}");
-    drop(device.allocate_host(32 * MIB)?); // stays in the cache
-    drop(kept);
-    drop(device.allocate_host(64 * MIB)?); // for which the cache gives back what it holds
     check_all_gone(device)
 }
 

@@ -2,29 +2,32 @@
 //! failing in turn.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fs;
 use std::path::Path;
 
 use accelerator_cli::backends::Choice;
-use accelerator_conformance::{Arguments, Verdict};
+use accelerator_conformance::Arguments;
+use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
-use crate::control::{self, REFUSED};
 use crate::programs::suite;
-use crate::rig::{self, Outcome, simulated, unchecked};
+use crate::rig::{Outcome, simulated, unchecked};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let short = [
-        simulated("suite::seed_1", &[("ZE_SIM_SEED", "1")], passes_without_compact),
+        simulated("suite::seed_1", &[("ZE_SIM_SEED", "1")], suite::passes_without_compact::<Xpu>),
         // Old loaders' checks leave no virtual memory.
         unchecked("suite::expandable_segments", &[], expandable_segments),
     ];
     // Several minutes, even in release.
     let more = [
-        simulated("suite::seed_2", &[("ZE_SIM_SEED", "2")], passes),
+        simulated("suite::seed_2", &[("ZE_SIM_SEED", "2")], suite::passes::<Xpu>),
         // On a driver that keeps no order of its own, the oldest that is served.
-        simulated("suite::seed_3", &[("ZE_SIM_SEED", "3"), ("ZE_SIM_API_VERSION", "1.3")], passes),
+        simulated(
+            "suite::seed_3",
+            &[("ZE_SIM_SEED", "3"), ("ZE_SIM_API_VERSION", "1.3")],
+            suite::passes::<Xpu>,
+        ),
     ];
     let faults = calls()
         .into_iter()
@@ -95,58 +98,7 @@ fn expandable_segments() -> Outcome {
     Ok(())
 }
 
-fn passes() -> Outcome {
-    suite::passes(Choice::Xpu);
-    Ok(())
-}
-
-fn passes_without_compact() -> Outcome {
-    suite::passes_without_compact(Choice::Xpu);
-    Ok(())
-}
-
-/// Which one of the calls of this function fails.
-const TURN: &str = "ACCELERATOR_XPU_TURN";
-
-/// Which of its calls fail, one after the other; by default the first and the 1,000th.
-const TURNS: &str = "ACCELERATOR_FAILING_CALLS";
-
-/// Runs the suite with the first and the 1,000th call of the function failing, each in a process of its own.
 fn each_in_turn() -> Outcome {
-    let name =
-        env::args().find_map(|argument| Some(argument.split_once("suite::with_a_failing::")?.1.to_owned()));
-    let name = name.ok_or("the trial is not run by its name")?;
-    match env::var(TURN) {
-        Ok(turn) => with_a_failing(&name, turn.parse()?),
-        Err(_) => {
-            let turns = env::var(TURNS).unwrap_or_else(|_| "1 1000".to_owned());
-            turns.split_whitespace().try_for_each(|turn| rig::again(&[(TURN, turn)]))
-        }
-    }
-}
-
-/// The error is told by whom it concerns, by the name of the call; or the work succeeds all the same, since the call was tried
-/// again or its answer can be done without.
-fn with_a_failing(name: &str, turn: u64) -> Outcome {
-    control::fail(name, turn, REFUSED);
-    let report = suite::run_in_short(Choice::Xpu);
-    let made = control::calls_of(name);
     // Loaders start drivers by either of two calls.
-    assert!(
-        made > 0 || ["zeDriverGet", "zeInit", "zeInitDrivers"].contains(&name),
-        "the suite never calls it"
-    );
-    assert_eq!(control::clear_faults() == 0, made >= turn, "{made} calls");
-    let failed: Vec<&String> = report
-        .cases
-        .iter()
-        .filter_map(|case| match &case.verdict {
-            Verdict::Failed(why) | Verdict::Unavailable(why) => Some(why),
-            _ => None,
-        })
-        .collect();
-    let naming = failed.iter().filter(|why| why.contains(name)).count();
-    // All cases share a device, which may not have opened; else one case is hit, and those beside it on its threads.
-    assert!(naming == failed.len() || (naming > 0 && failed.len() <= 3), "{report}");
-    Ok(())
+    suite::each_in_turn::<Xpu>(&["zeDriverGet", "zeInit", "zeInitDrivers"])
 }

@@ -6,27 +6,44 @@ use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
 use crate::control::{self, REFUSED};
+use crate::programs::simulated::check_nothing_mapped;
 use crate::programs::virtual_memory::{self, pager};
 use crate::rig::{Outcome, device, simulated, unchecked};
 
 // The checks of old loaders refuse addresses of the driver's choice, which the specification permits.
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        unchecked("virtual_memory::one_memory_at_two_addresses", &[], two_addresses),
+        unchecked("virtual_memory::one_memory_at_two_addresses", &[], virtual_memory::two_addresses::<Xpu>),
         unchecked("virtual_memory::maps_twice", &[TOLD], || asked_once(true)),
         unchecked("virtual_memory::a_second_mapping_is_refused", ONE_MAPPING, || asked_once(false)),
         unchecked("virtual_memory::a_second_mapping_takes_the_memory", MOVING_MAPPING, || asked_once(false)),
         unchecked("virtual_memory::no_attempt_leaves_anything", &[], no_attempt_leaves_anything),
-        unchecked("virtual_memory::compact", &[TIGHT], compact),
-        unchecked("virtual_memory::compact_with_one_mapping", TIGHT_ONE_MAPPING, compact),
-        unchecked("virtual_memory::compact_with_a_moving_mapping", TIGHT_MOVING_MAPPING, compact),
-        unchecked("virtual_memory::grows_in_place", &[TOLD], grows_in_place),
+        unchecked("virtual_memory::compact", &[TIGHT], virtual_memory::compact::<Xpu>),
+        unchecked(
+            "virtual_memory::compact_with_one_mapping",
+            TIGHT_ONE_MAPPING,
+            virtual_memory::compact::<Xpu>,
+        ),
+        unchecked(
+            "virtual_memory::compact_with_a_moving_mapping",
+            TIGHT_MOVING_MAPPING,
+            virtual_memory::compact::<Xpu>,
+        ),
+        unchecked("virtual_memory::grows_in_place", &[TOLD], virtual_memory::grows_in_place::<Xpu>),
         unchecked("virtual_memory::is_accounted_for", &[("ZE_SIM_QUIRKS", "no-sysman")], accounted_for),
-        unchecked("virtual_memory::out_of_memory", &[("ZE_SIM_MEMORY", "1G")], out_of_memory),
-        unchecked("virtual_memory::a_failed_map_leaves_nothing", &[], failed_map),
+        unchecked("virtual_memory::out_of_memory", &[("ZE_SIM_MEMORY", "1G")], || {
+            virtual_memory::out_of_memory::<Xpu>("zePhysicalMemCreate")
+        }),
+        unchecked("virtual_memory::a_failed_map_leaves_nothing", &[], || {
+            virtual_memory::failed_map::<Xpu>("zeVirtualMemMap")
+        }),
         unchecked("virtual_memory::expandable_segments::seed_1", SEED_1, expandable_segments),
         unchecked("virtual_memory::expandable_segments::seed_2", SEED_2, expandable_segments),
-        unchecked("virtual_memory::of_an_old_driver", &[TOLD, ("ZE_SIM_API_VERSION", "1.3")], grows_in_place),
+        unchecked(
+            "virtual_memory::of_an_old_driver",
+            &[TOLD, ("ZE_SIM_API_VERSION", "1.3")],
+            virtual_memory::grows_in_place::<Xpu>,
+        ),
         unchecked(
             "virtual_memory::without_pages",
             &[("ZE_SIM_FAIL", "zeVirtualMemQueryPageSize@*=0x78000003")],
@@ -54,40 +71,13 @@ const TIGHT_MOVING_MAPPING: &[(&str, &str)] = &[TIGHT, ("ZE_SIM_QUIRKS", "moving
 const SEED_1: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "1")];
 const SEED_2: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "2")];
 
-fn two_addresses() -> Outcome {
-    virtual_memory::two_addresses(&Xpu::open(0)?)?;
-    nothing_left()
-}
-
-fn grows_in_place() -> Outcome {
-    virtual_memory::grows_in_place(&Xpu::open(0)?)?;
-    nothing_left()
-}
-
-fn out_of_memory() -> Outcome {
-    virtual_memory::out_of_memory(&Xpu::open(0)?, "zePhysicalMemCreate")?;
-    nothing_left()
-}
-
-fn failed_map() -> Outcome {
-    virtual_memory::failed_map(&Xpu::open(0)?, "zeVirtualMemMap", || {
-        control::fail("zeVirtualMemMap", 1, REFUSED)
-    })?;
-    nothing_left()
-}
-
-fn compact() -> Outcome {
-    virtual_memory::compact(Xpu::open(0)?)?;
-    nothing_left()
-}
-
 fn expandable_segments() -> Outcome {
-    virtual_memory::expandable_segments(Xpu::open(0)?, Xpu::open(1)?)?;
+    virtual_memory::expandable_segments::<Xpu>()?;
     assert!(matches!(
         (control::calls_of("zeMemAllocDevice"), control::calls_of("zePhysicalMemCreate")),
         (0, 4..)
     ));
-    nothing_left()
+    Ok(())
 }
 
 /// The driver is asked by trying, when somebody wants to know, and no second time.
@@ -100,7 +90,7 @@ fn asked_once(expected: bool) -> Outcome {
         assert_eq!(control::calls_of("zeVirtualMemMap"), 2);
     }
     assert_eq!(device.memory_info()?.free, free);
-    nothing_left()
+    check_nothing_mapped::<Xpu>()
 }
 
 /// Whichever call of the attempt fails: the answer is no, and nothing is left.
@@ -111,7 +101,7 @@ fn no_attempt_leaves_anything() -> Outcome {
         control::fail_at(call, REFUSED);
         let answer = pager(&device).maps_twice();
         let was_made = control::clear_faults() == 0;
-        nothing_left()?;
+        check_nothing_mapped::<Xpu>()?;
         drop(device);
         if !was_made {
             assert!(answer && call > 10, "the attempt is only {call} calls");
@@ -131,27 +121,22 @@ fn accounted_for() -> Outcome {
     // SAFETY: Just made, and mapped nowhere.
     unsafe { memory.destroy(pages) };
     assert_eq!(device.memory_info()?.free, before);
-    nothing_left()
+    check_nothing_mapped::<Xpu>()
 }
 
 fn not_offered() -> Outcome {
     let device = device()?;
     assert!(device.backend().virtual_memory().is_none());
     drop(device.allocate(MIB, device.default_stream())?); // the rest works
-    nothing_left()
+    check_nothing_mapped::<Xpu>()
 }
 
 /// Whether it is offered or not is the loader's to say; what is left is nothing either way.
 fn under_checks() -> Outcome {
     let device = Xpu::open(0)?;
-    let Some(memory) = device.virtual_memory() else { return nothing_left() };
+    let Some(memory) = device.virtual_memory() else { return check_nothing_mapped::<Xpu>() };
     let at = memory.reserve(memory.granularity())?;
     // SAFETY: Just taken, with nothing mapped there.
     unsafe { memory.release(at, memory.granularity()) };
-    nothing_left()
-}
-
-fn nothing_left() -> Outcome {
-    assert_eq!((control::live_reservations(), control::live_physical(), control::live_mappings()), (0, 0, 0));
-    Ok(())
+    check_nothing_mapped::<Xpu>()
 }

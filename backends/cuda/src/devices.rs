@@ -92,7 +92,7 @@ pub(crate) fn properties(device: CUdevice, stream_priorities: (i32, i32)) -> Dri
         largest_allocation: u64::MAX,
         alignment: 256, // what CUDA promises of every allocation
         stream_priorities,
-        capability: DeviceCapability { supported_dtypes: DTYPES.to_vec() },
+        capability: DeviceCapability::with(DTYPES),
         uuid: uuid(device),
         pci_address: pci_address(device),
     })
@@ -138,20 +138,5 @@ fn pci_address(device: CUdevice) -> Option<PciAddress> {
     })
 }
 
-const DTYPES: [&str; 15] = [
-    "bool",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-];
+/// Beside those of every device.
+const DTYPES: [&str; 5] = ["float16", "bfloat16", "float64", "complex64", "complex128"];

@@ -53,7 +53,7 @@ impl Host {
             largest_allocation: u64::MAX,
             alignment: memory::page_size(),
             stream_priorities: (0, 0),
-            capability: DeviceCapability { supported_dtypes: DTYPES.to_vec() },
+            capability: DeviceCapability::with(["float64"]),
             uuid: None,
             pci_address: None,
         };
@@ -106,9 +106,6 @@ impl Host {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-const DTYPES: [&str; 11] =
-    ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64"];
 
 // SAFETY: A map is whole pages that overlap no other; a stream's thread does its jobs in order, and waits in them for
 // events; it reaches an event after what lies before it, behind a lock that makes the effects visible; `dealloc` leaves

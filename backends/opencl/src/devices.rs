@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use accelerator_core::{DriverResult, Unavailable, read_capacity};
+use accelerator_core::{DeviceCapability, DriverResult, Unavailable, read_capacity};
 use cl3::info_type::InfoType;
 use cl3::types::{cl_device_id, cl_device_info, cl_platform_id, cl_ulong};
 use cl3::{device, error_codes, platform};
@@ -156,17 +156,12 @@ fn platform_name(platform: cl_platform_id) -> String {
 }
 
 /// The types that kernels may use.
-pub(crate) fn dtypes(id: cl_device_id) -> Vec<&'static str> {
+pub(crate) fn capability(id: cl_device_id) -> DeviceCapability {
     let extensions = text(id, device::CL_DEVICE_EXTENSIONS);
     let has = |extension: &str| extensions.split(' ').any(|listed| listed == extension);
-    let mut dtypes = Vec::from(DTYPES);
-    dtypes.extend(has("cl_khr_fp16").then_some("float16"));
-    dtypes.extend(has("cl_khr_fp64").then_some("float64"));
-    dtypes
+    let dtypes = [("cl_khr_fp16", "float16"), ("cl_khr_fp64", "float64")];
+    DeviceCapability::with(dtypes.into_iter().filter(|(extension, _)| has(extension)).map(|(_, dtype)| dtype))
 }
-
-const DTYPES: [&str; 10] =
-    ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32"];
 
 /// Bytes that are free, which only drivers of AMD tell, in KiB.
 pub(crate) fn free_memory(id: cl_device_id) -> Option<u64> {

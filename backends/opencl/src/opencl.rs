@@ -5,8 +5,8 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, Weak};
 
 use accelerator_core::{
-    Accounting, Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind,
-    DriverResult, EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
+    Accounting, Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
+    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
 };
 use cl3::types::{CL_NON_BLOCKING, cl_device_id, cl_mem_flags, cl_queue_properties};
 use cl3::{command_queue, context, device, error_codes, event, ext, memory};
@@ -61,7 +61,7 @@ impl OpenCl {
             largest_allocation: devices::number(device, device::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
             alignment: (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
             stream_priorities: priorities,
-            capability: DeviceCapability { supported_dtypes: devices::dtypes(device) },
+            capability: devices::capability(device),
             uuid: None,
             pci_address: None,
         };

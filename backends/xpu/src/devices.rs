@@ -142,7 +142,7 @@ impl Found {
             largest_allocation: if unlimited { u64::MAX } else { described.maxMemAllocSize },
             alignment: ALIGNMENT,
             stream_priorities: (1, -1), // as PyTorch's
-            capability: DeviceCapability { supported_dtypes: self.dtypes(api)? },
+            capability: self.capability(api)?,
             uuid: Some(Uuid(described.uuid.id)),
             pci_address: self.pci_address(api),
         })
@@ -168,19 +168,19 @@ impl Found {
         Ok(list(blank, ask)?.iter().map(|memory| memory.totalSize).sum())
     }
 
-    fn dtypes(self, api: &LevelZero) -> DriverResult<Vec<&'static str>> {
+    fn capability(self, api: &LevelZero) -> DriverResult<DeviceCapability> {
         let mut module = ze_device_module_properties_t::default();
         // SAFETY: The call fills a structure that says its type.
         unsafe { ask!(api, zeDeviceGetModuleProperties(self.device, &mut module)) }?;
         let has = |flag: ModuleFlag| module.flags & flag.0 != 0;
-        let mut dtypes = DTYPES.to_vec();
+        let mut dtypes = vec!["bfloat16", "complex64"];
         if has(ModuleFlag::ZE_DEVICE_MODULE_FLAG_FP16) {
             dtypes.push("float16");
         }
         if has(ModuleFlag::ZE_DEVICE_MODULE_FLAG_FP64) {
             dtypes.extend(["float64", "complex128"]);
         }
-        Ok(dtypes)
+        Ok(DeviceCapability::with(dtypes))
     }
 
     fn pci_address(self, api: &LevelZero) -> Option<PciAddress> {
@@ -199,21 +199,6 @@ impl Found {
 
 /// What memory is asked to be aligned to, as PyTorch does. No driver was seen to give less than a page.
 pub(crate) const ALIGNMENT: u64 = 512;
-
-const DTYPES: [&str; 12] = [
-    "bool",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "bfloat16",
-    "float32",
-    "complex64",
-];
 
 fn text(characters: &[c_char]) -> String {
     let bytes: Vec<u8> = characters.iter().map(|character| *character as u8).collect();

@@ -2,21 +2,10 @@
 //!
 //! To add one: a line in the list at the end, a feature and an optional dependency in `Cargo.toml`.
 
-use std::any::Any;
-use std::ops::Range;
+#[allow(dead_code, reason = "only a build without backends has it")]
+mod none;
 
-// What the dispatched traits speak of must be in scope here, where `enum_dispatch` implements them.
-use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, Buffer, Device, DeviceKind, DeviceProperties, Event, EventFlags,
-    History, HookId, HostStatistics, MemoryInfo, OutOfMemory, PinnedBuffer, Recording, Result, Snapshot,
-    Statistics, StreamId, Unavailable,
-};
-use enum_dispatch::enum_dispatch;
-
-use crate::dispatch::{
-    AllocatorDispatch, BufferDispatch, DeviceDispatch, EventDispatch, NoBackend, PinnedDispatch,
-};
-use crate::stream::Stream;
+use accelerator_core::{Accelerator, Backend, Buffer, DeviceKind, Event, PinnedBuffer, Result, Unavailable};
 
 /// A backend of this build: its place in [`ENTRIES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +85,65 @@ impl Entry {
     }
 }
 
+type OpenedDevice<B> = &'static Accelerator<B>;
+
+/// An enum of one type over each backend.
+macro_rules! any {
+    ($(#[$attribute:meta])* $Any:ident of $Typed:ident: $( #[$cfg:meta] $Variant:ident($Backend:path); )*) => {
+        $(#[$attribute])*
+        pub(crate) enum $Any {
+            $( #[$cfg] $Variant($Typed<$Backend>), )*
+        }
+
+        $(
+            #[$cfg]
+            impl From<$Typed<$Backend>> for $Any {
+                fn from(typed: $Typed<$Backend>) -> Self {
+                    Self::$Variant(typed)
+                }
+            }
+        )*
+    };
+}
+
+/// What differs between enum and `match` is written here; `$dollar` is `$`, for the parameters of the macro that is made.
+macro_rules! variants {
+    ($dollar:tt $( #[$cfg:meta] $Variant:ident($Backend:path); )*) => {
+        any! {
+            /// An opened device of any backend of this build.
+            #[derive(Clone, Copy)]
+            AnyDevice of OpenedDevice: $( #[$cfg] $Variant($Backend); )*
+        }
+        any! {
+            /// An event of any backend of this build.
+            AnyEvent of Event: $( #[$cfg] $Variant($Backend); )*
+        }
+        any! {
+            /// A buffer of any backend of this build.
+            AnyBuffer of Buffer: $( #[$cfg] $Variant($Backend); )*
+        }
+        any! {
+            /// Pinned host memory for any backend of this build.
+            AnyPinned of PinnedBuffer: $( #[$cfg] $Variant($Backend); )*
+        }
+
+        /// The core's type over whichever backend it is: `dispatch!(AnyBuffer, self.any, ref buffer => buffer.len())`.
+        macro_rules! dispatch {
+            ($dollar Any:ident, $dollar any:expr, $dollar typed:pat => $dollar body:expr) => {
+                match $dollar any {
+                    $(
+                        #[$cfg]
+                        $dollar Any::$Variant($dollar typed) => $dollar body,
+                    )*
+                }
+            };
+        }
+        pub(crate) use dispatch;
+    };
+}
+
 macro_rules! backends {
-    ($( #[cfg(feature = $feature:tt)] $name:ident: $package:ident::$Backend:ident; )*) => {
+    ($dollar:tt $( #[cfg(feature = $feature:tt)] $name:ident: $package:ident::$Backend:ident; )*) => {
         /// The crates of the backends, each under its name.
         pub(crate) mod crates {
             $(
@@ -107,45 +153,10 @@ macro_rules! backends {
             )*
         }
 
-        /// An opened device of any backend of this build.
-        #[enum_dispatch(DeviceDispatch, AllocatorDispatch)]
-        #[derive(Clone, Copy)]
-        pub(crate) enum AnyDevice {
-            NoBackend(&'static Accelerator<NoBackend>),
-            $(
-                #[cfg(feature = $feature)]
-                $Backend(&'static Accelerator<$package::$Backend>),
-            )*
-        }
-
-        /// An event of any backend of this build.
-        #[enum_dispatch(EventDispatch)]
-        pub(crate) enum AnyEvent {
-            NoBackend(Event<NoBackend>),
-            $(
-                #[cfg(feature = $feature)]
-                $Backend(Event<$package::$Backend>),
-            )*
-        }
-
-        /// A buffer of any backend of this build.
-        #[enum_dispatch(BufferDispatch)]
-        pub(crate) enum AnyBuffer {
-            NoBackend(Buffer<NoBackend>),
-            $(
-                #[cfg(feature = $feature)]
-                $Backend(Buffer<$package::$Backend>),
-            )*
-        }
-
-        /// Pinned host memory for any backend of this build.
-        #[enum_dispatch(PinnedDispatch)]
-        pub(crate) enum AnyPinned {
-            NoBackend(PinnedBuffer<NoBackend>),
-            $(
-                #[cfg(feature = $feature)]
-                $Backend(PinnedBuffer<$package::$Backend>),
-            )*
+        variants! {
+            $dollar
+            #[cfg(not(any($(feature = $feature),*)))] NoBackend(none::NoBackend);
+            $( #[cfg(feature = $feature)] $Backend($package::$Backend); )*
         }
 
         pub(crate) const ENTRIES: &[Entry] = &[
@@ -157,7 +168,7 @@ macro_rules! backends {
     };
 }
 
-backends! {
+backends! { $
     #[cfg(feature = "cuda-without-version")] cuda: accelerator_cuda::Cuda;
     #[cfg(feature = "xpu")] xpu: accelerator_xpu::Xpu;
     #[cfg(feature = "opencl")] opencl: accelerator_opencl::OpenCl;

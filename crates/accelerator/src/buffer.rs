@@ -3,15 +3,14 @@
 use std::fmt;
 use std::ops::Range;
 
-use accelerator_core::{Device, Error, MIB, Result, StreamId};
+use accelerator_core::{Error, MIB, Result, StreamId};
 use bytemuck::NoUninit;
 
-use crate::backends::{AnyBuffer, BuiltIn};
+use crate::backends::{AnyBuffer, AnyDevice, BuiltIn, dispatch};
 use crate::current::current_stream;
 use crate::device_arg::DeviceArg;
-use crate::dispatch::{BufferDispatch, DeviceDispatch};
 use crate::pinned::PinnedBuffer;
-use crate::stream::Stream;
+use crate::stream::{Stream, numbered};
 
 /// Bytes that a copy between two devices holds on the host at a time.
 const STAGING: u64 = 16 * MIB;
@@ -22,7 +21,7 @@ const STAGING: u64 = 16 * MIB;
 /// before. The *order* of work on two streams is the program's business: use events.
 #[must_use]
 pub struct Buffer {
-    any: AnyBuffer,
+    pub(crate) any: AnyBuffer,
     backend: BuiltIn,
 }
 
@@ -41,8 +40,10 @@ impl Buffer {
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Driver`].
     pub fn allocate_on(len: u64, stream: &Stream) -> Result<Self> {
-        let any = stream.accelerator().allocate(len, stream.id())?;
-        Ok(Self { any, backend: stream.backend() })
+        dispatch!(AnyDevice, stream.accelerator(), device => {
+            let any = device.allocate(len, numbered(device, stream.id()))?.into();
+            Ok(Self { any, backend: stream.backend() })
+        })
     }
 
     /// Allocates as [`allocate`](Self::allocate) and copies `elements` there. PyTorch: `torch.tensor(…, device=…)`.
@@ -56,38 +57,9 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Bytes that were asked for.
-    pub fn len(&self) -> u64 {
-        self.any.len()
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes of its block: `len` rounded up. They are what the statistics count as allocated.
-    pub fn block_size(&self) -> u64 {
-        self.any.block_size()
-    }
-
-    /// Its device.
-    pub fn device(&self) -> Device {
-        self.any.accelerator().device()
-    }
-
     /// The number of the stream that it was allocated on.
     pub fn stream_id(&self) -> StreamId {
-        self.any.stream()
-    }
-
-    /// Notes that `stream` uses it, so that its memory is not reused before that work is done. All methods here do so by
-    /// themselves; it is for work that another library does on it. PyTorch: `torch.Tensor.record_stream`.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device.
-    pub fn record_stream(&self, stream: &Stream) -> Result<()> {
-        self.any.record_use(stream)
+        dispatch!(AnyBuffer, self.any, ref buffer => buffer.stream().id())
     }
 
     /// Fills it with one byte value, asynchronously.
@@ -96,7 +68,7 @@ impl Buffer {
     /// [`Error::Driver`].
     pub fn fill(&mut self, value: u8) -> Result<()> {
         let stream = self.current_stream();
-        self.any.fill(value, &stream)
+        dispatch!(AnyBuffer, self.any, ref mut buffer => buffer.fill(value, stream.typed()?))
     }
 
     /// Copies `bytes` to `offset`, and returns when they are there.
@@ -105,7 +77,7 @@ impl Buffer {
     /// [`Error::OutOfBounds`], [`Error::Driver`].
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let stream = self.current_stream();
-        self.any.write(offset, bytes, &stream)
+        dispatch!(AnyBuffer, self.any, ref mut buffer => buffer.write(offset, bytes, stream.typed()?))
     }
 
     /// Copies from `offset` into `bytes`, and returns when they are there.
@@ -113,7 +85,8 @@ impl Buffer {
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::Driver`].
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.any.read(offset, bytes, &self.current_stream())
+        let stream = self.current_stream();
+        dispatch!(AnyBuffer, self.any, ref buffer => buffer.read(offset, bytes, stream.typed()?))
     }
 
     /// Copies all of `source` to its start: asynchronously on one device, and between devices whose driver copies by itself,
@@ -124,8 +97,7 @@ impl Buffer {
     /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], and then a part may have been copied between devices.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         if self.device().kind == source.device().kind {
-            let (stream, source_stream) = (self.current_stream(), source.current_stream());
-            return self.any.copy_from(&source.any, &stream, &source_stream);
+            return self.copy_within_backend(source);
         }
         if source.len() > self.len() {
             return Err(Error::OutOfBounds { offset: 0, len: source.len(), size: self.len() });
@@ -148,7 +120,10 @@ impl Buffer {
     /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`] for memory that is pinned for another device; [`Error::Driver`].
     pub fn copy_from_pinned(&mut self, offset: u64, source: &PinnedBuffer, range: Range<u64>) -> Result<()> {
         let stream = self.current_stream();
-        self.any.copy_from_pinned(offset, source.any(), range, &stream)
+        let mismatch = source.mismatch(self.device());
+        dispatch!(AnyBuffer, self.any, ref mut buffer => {
+            buffer.copy_from_pinned(offset, source.downcast().ok_or(mismatch)?, range, stream.typed()?)
+        })
     }
 
     /// Copies a range to `offset` in pinned host memory, asynchronously: [`PinnedBuffer::bytes`] waits for it. The
@@ -162,19 +137,26 @@ impl Buffer {
         destination: &mut PinnedBuffer,
         offset: u64,
     ) -> Result<()> {
-        self.any.copy_to_pinned(range, destination.any_mut(), offset, &self.current_stream())
+        let stream = self.current_stream();
+        let mismatch = destination.mismatch(self.device());
+        dispatch!(AnyBuffer, self.any, ref buffer => {
+            let destination = destination.downcast_mut().ok_or(mismatch)?;
+            buffer.copy_to_pinned(range, destination, offset, stream.typed()?)
+        })
     }
 
-    pub(crate) fn any(&self) -> &AnyBuffer {
-        &self.any
-    }
-
-    pub(crate) fn any_mut(&mut self) -> &mut AnyBuffer {
-        &mut self.any
+    fn copy_within_backend(&mut self, source: &Self) -> Result<()> {
+        let (stream, source_stream) = (self.current_stream(), source.current_stream());
+        let same_device = self.device() == source.device();
+        dispatch!(AnyBuffer, self.any, ref mut buffer => match same_device {
+            true => buffer.copy_from(source.typed()?, stream.typed()?),
+            false => buffer.copy_from_peer(source.typed()?, stream.typed()?, source_stream.typed()?),
+        })
     }
 
     fn current_stream(&self) -> Stream {
-        Stream::current_of(self.backend, self.any.accelerator())
+        let device = dispatch!(AnyBuffer, self.any, ref buffer => buffer.accelerator().into());
+        Stream::current_of(self.backend, device)
     }
 }
 

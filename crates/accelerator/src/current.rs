@@ -3,7 +3,6 @@
 use accelerator_core::{DeviceCapability, DeviceProperties, Error, Result};
 
 use crate::device_arg::{DeviceArg, Target};
-use crate::dispatch::DeviceDispatch;
 use crate::stream::Stream;
 use crate::{choice, selection};
 

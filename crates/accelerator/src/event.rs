@@ -1,13 +1,13 @@
 //! Events of whichever backend it is.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::OnceLock;
 
 use accelerator_core::{Device, Error, EventFlags, Result};
 
-use crate::backends::AnyEvent;
+use crate::backends::{AnyEvent, dispatch};
 use crate::current::current_stream;
-use crate::dispatch::{DeviceDispatch, EventDispatch};
 use crate::stream::Stream;
 
 /// A point in the work of a stream, to wait for, to ask about and to measure time by. Shared freely between threads.
@@ -26,7 +26,7 @@ impl Event {
 
     /// Its device, once it was recorded. PyTorch: `torch.Event.device`.
     pub fn device(&self) -> Option<Device> {
-        self.recorded.get().map(|event| event.device())
+        self.recorded.get().map(AnyEvent::device)
     }
 
     /// Records it behind all work submitted to `stream` so far; `None`: the current stream of the current device.
@@ -37,7 +37,8 @@ impl Event {
     pub fn record(&self, stream: Option<&Stream>) -> Result<()> {
         let stream = given_or_current(stream)?;
         let flags = EventFlags { timing: self.timing };
-        self.recorded.get_or_init(|| stream.accelerator().new_event(flags)).record(&stream)
+        let event = self.recorded.get_or_init(|| stream.accelerator().new_event(flags));
+        dispatch!(AnyEvent, *event, ref event => event.record(stream.typed()?))
     }
 
     /// Makes later work of `stream` wait for it as recorded now; `None`: the current stream of the current device. One
@@ -49,7 +50,9 @@ impl Event {
     pub fn wait(&self, stream: Option<&Stream>) -> Result<()> {
         let stream = given_or_current(stream)?;
         match self.recorded.get() {
-            Some(event) if event.device() == stream.device() => event.wait(&stream),
+            Some(event) if event.device() == stream.device() => {
+                dispatch!(AnyEvent, *event, ref event => event.wait(stream.typed()?))
+            }
             _ => self.synchronize(),
         }
     }
@@ -59,7 +62,8 @@ impl Event {
     /// # Errors
     /// [`Error::Driver`].
     pub fn query(&self) -> Result<bool> {
-        self.recorded.get().map_or(Ok(true), |event| event.is_complete())
+        let Some(event) = self.recorded.get() else { return Ok(true) };
+        dispatch!(AnyEvent, *event, ref event => event.is_complete())
     }
 
     /// Waits until the work before it is done; one never recorded is not waited for. PyTorch:
@@ -68,7 +72,8 @@ impl Event {
     /// # Errors
     /// [`Error::Driver`].
     pub fn synchronize(&self) -> Result<()> {
-        self.recorded.get().map_or(Ok(()), |event| event.synchronize())
+        let Some(event) = self.recorded.get() else { return Ok(()) };
+        dispatch!(AnyEvent, *event, ref event => event.synchronize())
     }
 
     /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
@@ -82,6 +87,19 @@ impl Event {
             _ if self.timing && end.timing => Err(Error::ElapsedTime("both events must be recorded first")),
             _ => Err(Error::ElapsedTime("both events must be made with timing enabled")),
         }
+    }
+}
+
+impl AnyEvent {
+    fn device(&self) -> Device {
+        dispatch!(AnyEvent, *self, ref event => event.device())
+    }
+
+    fn elapsed_time(&self, end: &Self) -> Result<f64> {
+        let (expected, found) = (self.device(), end.device());
+        let mismatch = Error::DeviceMismatch { what: "the end event", expected, found };
+        let end = dispatch!(AnyEvent, *end, ref event => event as &dyn Any);
+        dispatch!(AnyEvent, *self, ref start => start.elapsed_time(end.downcast_ref().ok_or(mismatch)?))
     }
 }
 

@@ -1,20 +1,19 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
-// From the bottom: `dispatch` has what is called on whichever backend it is, `backends` the list of them; `choice` says
-// which is the current accelerator, `selection` what each thread has selected on it, `device_arg` which device an
-// argument names. The public interface stands on these.
-// Ahead of `backends`: `enum_dispatch` writes an implementation where it meets the second of trait and enum.
-mod dispatch;
-
+// From the bottom: `backends` has the list of them, with the enums and the `match` over whichever it is; `choice` says which
+// is the current accelerator, `selection` what each thread has selected on it, `device_arg` which device an argument
+// names. The public interface stands on these.
 mod backends;
 mod buffer;
 mod choice;
 mod current;
+mod device;
 mod device_arg;
 mod event;
 mod guard;
 pub mod memory;
+mod memory_common;
 mod pinned;
 mod selection;
 mod stream;

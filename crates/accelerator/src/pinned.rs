@@ -2,13 +2,11 @@
 
 use std::fmt;
 
-use accelerator_core::{Device, Error, Result};
+use accelerator_core::{Error, Result};
 use bytemuck::{AnyBitPattern, NoUninit};
 
-use crate::backends::AnyPinned;
+use crate::backends::{AnyPinned, dispatch};
 use crate::device_arg::DeviceArg;
-use crate::dispatch::{DeviceDispatch, PinnedDispatch};
-use crate::stream::Stream;
 
 /// Host memory that a device copies from and to by itself, so that copies run beside the program:
 /// [`Buffer::copy_from_pinned`](crate::Buffer::copy_from_pinned) and
@@ -19,7 +17,7 @@ use crate::stream::Stream;
 /// also with copies under way, its memory goes back to the cache when they are over.
 #[must_use]
 pub struct PinnedBuffer {
-    any: AnyPinned,
+    pub(crate) any: AnyPinned,
 }
 
 impl PinnedBuffer {
@@ -42,41 +40,12 @@ impl PinnedBuffer {
         Ok(pinned)
     }
 
-    /// Bytes that were asked for.
-    pub fn len(&self) -> u64 {
-        self.any.len()
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes of its block: `len` rounded up. They are what the statistics count as active.
-    pub fn block_size(&self) -> u64 {
-        self.any.block_size()
-    }
-
-    /// The device that it is pinned for.
-    pub fn device(&self) -> Device {
-        self.any.device()
-    }
-
-    /// Notes that work of another library on `stream` uses it, so that its memory is not reused before that is done. The
-    /// copies do so by themselves.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device.
-    pub fn record_stream(&self, stream: &Stream) -> Result<()> {
-        self.any.record_use(stream)
-    }
-
     /// Its bytes, after waiting for the copies into it that are under way; for no later work of their streams.
     ///
     /// # Errors
     /// [`Error::Driver`] where waiting failed, or a copy: then the bytes are not what they should be.
     pub fn bytes(&self) -> Result<&[u8]> {
-        self.any.bytes()
+        dispatch!(AnyPinned, self.any, ref pinned => pinned.bytes())
     }
 
     /// Its bytes to write, after waiting for every copy that is under way.
@@ -84,7 +53,7 @@ impl PinnedBuffer {
     /// # Errors
     /// [`Error::Driver`] where waiting failed, or a copy, which is told once.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        self.any.bytes_mut()
+        dispatch!(AnyPinned, self.any, ref mut pinned => pinned.bytes_mut())
     }
 
     /// Its bytes as elements; waits as [`bytes`](Self::bytes).
@@ -103,14 +72,6 @@ impl PinnedBuffer {
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<&mut [T]> {
         let not_whole = self.not_whole::<T>();
         bytemuck::try_cast_slice_mut(self.bytes_mut()?).map_err(|_| not_whole)
-    }
-
-    pub(crate) fn any(&self) -> &AnyPinned {
-        &self.any
-    }
-
-    pub(crate) fn any_mut(&mut self) -> &mut AnyPinned {
-        &mut self.any
     }
 
     fn not_whole<T>(&self) -> Error {

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use accelerator_core::{Device, Result, StreamId};
+use accelerator_core::{Accelerator, Backend, Device, Result, StreamId};
 
-use crate::backends::{AnyDevice, BuiltIn};
+use crate::backends::{AnyDevice, BuiltIn, dispatch};
 use crate::device_arg::DeviceArg;
-use crate::dispatch::DeviceDispatch;
 use crate::event::Event;
 use crate::selection;
 
@@ -45,7 +44,7 @@ impl Stream {
 
     /// Its priority; a lower number runs first.
     pub fn priority(&self) -> i32 {
-        self.accelerator.stream_priority(self.id)
+        dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).priority())
     }
 
     /// Whether all work submitted to it is done. PyTorch: `torch.Stream.query`.
@@ -53,7 +52,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn query(&self) -> Result<bool> {
-        self.accelerator.query_stream(self.id)
+        dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).is_idle())
     }
 
     /// Waits until all work submitted to it is done. PyTorch: `torch.Stream.synchronize`.
@@ -61,7 +60,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver), errors of the work itself among it.
     pub fn synchronize(&self) -> Result<()> {
-        self.accelerator.synchronize_stream(self.id)
+        dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).synchronize())
     }
 
     /// Makes later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
@@ -106,6 +105,14 @@ impl Stream {
     pub(crate) fn backend(&self) -> BuiltIn {
         self.backend
     }
+}
+
+/// The stream with this number. Numbers come from the device itself, so that it is there.
+pub(crate) fn numbered<B: Backend>(
+    accelerator: &Accelerator<B>,
+    stream: StreamId,
+) -> accelerator_core::Stream<B> {
+    accelerator.stream_by_id(stream).unwrap_or(accelerator.default_stream())
 }
 
 impl PartialEq for Stream {

@@ -63,7 +63,7 @@ impl<B: Simulated> Machine<B> {
         }
     }
 
-    /// Segments are all memory there is, each byte of it once; what strips use of it is marked there.
+    /// Segments are all memory there is, each byte of it once; what aliases use of it is marked there.
     fn check_memory(&self, snapshot: &Snapshot, statistics: &Statistics) {
         let memory = |block: &BlockSnapshot| {
             let memory = self.driver().sim().physical(block.address, block.size);
@@ -77,7 +77,7 @@ impl<B: Simulated> Machine<B> {
         assert_eq!(
             of(&snapshot.segments, Some(BlockState::Aliased)),
             of(&snapshot.aliases, None),
-            "the bytes that are marked as used by strips (left) and those of the blocks there (right)"
+            "the bytes that are marked as used by aliases (left) and those of the blocks there (right)"
         );
         let bytes = |ranges: &[PhysicalRange]| ranges.iter().map(|range| range.len).sum::<u64>();
         let reserved = bytes(&of(&snapshot.segments, None));

@@ -1,5 +1,5 @@
 //! Whose bytes are whose, told by the memory behind the addresses and by events of the test's own. It knows nothing of chunks
-//! and strips.
+//! and alias ranges.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -33,7 +33,7 @@ pub(crate) struct Machine<B: Simulated> {
     /// Whether it always was.
     was_compact_only: bool,
     was_expandable: bool,
-    /// How many steps found blocks in strips.
+    /// How many steps found blocks in alias ranges.
     pub(crate) aliased: u64,
 }
 

@@ -117,6 +117,16 @@ pub struct DeviceCapability {
     pub supported_dtypes: Vec<&'static str>,
 }
 
+impl DeviceCapability {
+    /// Booleans, integers and `float32`, which every device computes with, and more element types.
+    pub fn with(more: impl IntoIterator<Item = &'static str>) -> Self {
+        let mut supported_dtypes =
+            vec!["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32"];
+        supported_dtypes.extend(more);
+        Self { supported_dtypes }
+    }
+}
+
 /// Free and total memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {

@@ -1,7 +1,7 @@
 use accelerator_core::{Result, Snapshot};
 
+use crate::backends::AnyDevice;
 use crate::choice;
-use crate::dispatch::AllocatorDispatch;
 
 /// Gives the cached memory of all devices of the current accelerator back to the driver: every segment of which no part
 /// is allocated. Waits for the streams that still use freed memory. PyTorch: `torch.accelerator.empty_cache`.
@@ -11,7 +11,7 @@ use crate::dispatch::AllocatorDispatch;
 /// [`Error::UnknownBackend`](crate::Error::UnknownBackend).
 pub fn empty_cache() -> Result<()> {
     let mut result = Ok(());
-    for device in choice::current()?.all_opened().filter(AllocatorDispatch::is_used) {
+    for device in choice::current()?.all_opened().filter(AnyDevice::is_used) {
         result = result.and(device.empty_cache());
     }
     result

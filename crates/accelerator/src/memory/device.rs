@@ -4,7 +4,6 @@ use accelerator_core::{Device, Result, Statistics};
 
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
-use crate::dispatch::{AllocatorDispatch, DeviceDispatch};
 
 /// The memory of one device: for whoever reads its statistics often, and of this device whatever the current one is.
 #[derive(Clone, Copy)]

@@ -2,7 +2,6 @@ use accelerator_core::{Device, History, Recording, Result};
 
 use crate::choice;
 use crate::device_arg::DeviceArg;
-use crate::dispatch::{AllocatorDispatch, DeviceDispatch};
 
 /// Records from now on what happens in a device's allocator, or with `None` no longer, and then forgets it. While it is
 /// recorded already, what is kept stays, under the new limits. Opens the device. PyTorch:

@@ -2,7 +2,6 @@ use accelerator_core::{HookId, OutOfMemory, Result};
 
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
-use crate::dispatch::AllocatorDispatch;
 
 /// Names a callback or an observer of one device, to remove it.
 #[derive(Clone, Copy)]
@@ -49,7 +48,6 @@ pub fn remove_hook(hook: Hook) -> bool {
 
 impl std::fmt::Debug for Hook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let device = crate::dispatch::DeviceDispatch::device(&self.device);
-        write!(f, "Hook {{ {device}, {:?} }}", self.id)
+        write!(f, "Hook {{ {}, {:?} }}", self.device.device(), self.id)
     }
 }

@@ -4,7 +4,6 @@ use accelerator_core::{HostStatistics, Result};
 
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
-use crate::dispatch::AllocatorDispatch;
 
 /// Everything that the allocator of pinned host memory counts, by name and sorted; empty where it is not used. Each device
 /// has one of its own, PyTorch one for the process. PyTorch: `torch.cuda.host_memory_stats`.

@@ -1,7 +1,6 @@
 use accelerator_core::{MemoryInfo, Result};
 
 use crate::device_arg::DeviceArg;
-use crate::dispatch::{AllocatorDispatch, DeviceDispatch};
 
 /// Free and total memory of a device, as its driver tells it; opens the device. PyTorch:
 /// `torch.accelerator.get_memory_info`.

@@ -6,7 +6,6 @@ use accelerator_core::{AllocatorConfig, Result};
 
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::choice;
-use crate::dispatch::AllocatorDispatch;
 
 /// What [`set_allocator_settings`] came to; `None`: the environment counts.
 static SETTINGS: Mutex<Option<AllocatorConfig>> = Mutex::new(None);

@@ -4,7 +4,6 @@ use accelerator_core::{Device, PoolStat, Result, Statistics};
 
 use crate::backends::AnyDevice;
 use crate::device_arg::{DeviceArg, Target};
-use crate::dispatch::AllocatorDispatch;
 
 /// Everything that the allocator of a device counts, by name and sorted; empty where it is not used. PyTorch:
 /// `torch.accelerator.memory_stats`.

@@ -1,4 +1,5 @@
-//! A backend without devices, so that the enums have a variant also in a build without backends.
+//! A backend without devices, for a build without backends: so that the enums have a variant there, too, and what is done
+//! with it a type.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
 use std::num::NonZeroU64;

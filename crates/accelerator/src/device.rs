@@ -1,0 +1,123 @@
+//! A device of whichever backend it is, and its allocators.
+
+use accelerator_core::{
+    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo,
+    OutOfMemory, Recording, Result, Snapshot, Statistics, Stream, StreamId,
+};
+
+use crate::backends::{AnyDevice, AnyEvent, AnyPinned, dispatch};
+
+// Not in the functions that call these: those are generic over what names a device, and compiled for each.
+impl AnyDevice {
+    /// Tells device instances apart.
+    pub(crate) fn address(self) -> usize {
+        dispatch!(AnyDevice, self, device => std::ptr::from_ref(device).addr())
+    }
+
+    pub(crate) fn device(self) -> Device {
+        dispatch!(AnyDevice, self, device => device.device())
+    }
+
+    pub(crate) fn properties(self) -> &'static DeviceProperties {
+        dispatch!(AnyDevice, self, device => device.properties())
+    }
+
+    pub(crate) fn memory_info(self) -> Result<MemoryInfo> {
+        dispatch!(AnyDevice, self, device => device.memory_info())
+    }
+
+    pub(crate) fn synchronize(self) -> Result<()> {
+        dispatch!(AnyDevice, self, device => device.synchronize())
+    }
+
+    pub(crate) fn new_stream(self, priority: i32) -> Result<StreamId> {
+        dispatch!(AnyDevice, self, device => device.stream(priority).map(Stream::id))
+    }
+
+    pub(crate) fn new_event(self, flags: EventFlags) -> AnyEvent {
+        dispatch!(AnyDevice, self, device => device.event(flags).into())
+    }
+
+    pub(crate) fn allocate_host(self, len: u64) -> Result<AnyPinned> {
+        dispatch!(AnyDevice, self, device => device.allocate_host(len).map(Into::into))
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        dispatch!(AnyDevice, *self, device => device.allocator().is_used())
+    }
+
+    pub(crate) fn statistics(self) -> Statistics {
+        dispatch!(AnyDevice, self, device => device.allocator().statistics())
+    }
+
+    pub(crate) fn reset_peak_statistics(self) {
+        dispatch!(AnyDevice, self, device => device.allocator().reset_peak_statistics());
+    }
+
+    pub(crate) fn reset_accumulated_statistics(self) {
+        dispatch!(AnyDevice, self, device => device.allocator().reset_accumulated_statistics());
+    }
+
+    pub(crate) fn empty_cache(self) -> Result<()> {
+        dispatch!(AnyDevice, self, device => device.allocator().empty_cache())
+    }
+
+    pub(crate) fn snapshot(self) -> Snapshot {
+        dispatch!(AnyDevice, self, device => device.allocator().snapshot())
+    }
+
+    pub(crate) fn record_history(self, recording: Option<Recording>) {
+        dispatch!(AnyDevice, self, device => device.allocator().record_history(recording));
+    }
+
+    pub(crate) fn history(self) -> History {
+        dispatch!(AnyDevice, self, device => device.allocator().history())
+    }
+
+    pub(crate) fn memory_fraction(self) -> f64 {
+        dispatch!(AnyDevice, self, device => device.allocator().memory_fraction())
+    }
+
+    pub(crate) fn set_memory_fraction(self, fraction: f64) -> Result<()> {
+        dispatch!(AnyDevice, self, device => device.allocator().set_memory_fraction(fraction))
+    }
+
+    pub(crate) fn set_config(self, config: AllocatorConfig) {
+        dispatch!(AnyDevice, self, device => device.allocator().set_config(config));
+    }
+
+    pub(crate) fn add_free_memory_callback(self, callback: Box<dyn Fn() -> bool + Send + Sync>) -> HookId {
+        dispatch!(AnyDevice, self, device => device.allocator().add_free_memory_callback(callback))
+    }
+
+    pub(crate) fn add_out_of_memory_observer(
+        self,
+        observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>,
+    ) -> HookId {
+        dispatch!(AnyDevice, self, device => device.allocator().add_out_of_memory_observer(observer))
+    }
+
+    pub(crate) fn remove_hook(self, id: HookId) -> bool {
+        dispatch!(AnyDevice, self, device => device.allocator().remove_hook(id))
+    }
+
+    pub(crate) fn is_host_used(&self) -> bool {
+        dispatch!(AnyDevice, *self, device => device.host_allocator().is_used())
+    }
+
+    pub(crate) fn host_statistics(self) -> HostStatistics {
+        dispatch!(AnyDevice, self, device => device.host_allocator().statistics())
+    }
+
+    pub(crate) fn reset_peak_host_statistics(self) {
+        dispatch!(AnyDevice, self, device => device.host_allocator().reset_peak_statistics());
+    }
+
+    pub(crate) fn reset_accumulated_host_statistics(self) {
+        dispatch!(AnyDevice, self, device => device.host_allocator().reset_accumulated_statistics());
+    }
+
+    pub(crate) fn empty_host_cache(self) -> Result<()> {
+        dispatch!(AnyDevice, self, device => device.host_allocator().empty_cache())
+    }
+}

@@ -1,0 +1,16 @@
+//! What caches hold when a trial ends.
+
+use accelerator_core::{Accelerator, Backend, Statistics};
+use libtest_mimic::Failed;
+
+/// Gives the caches back, after which the device must hold nothing.
+pub(crate) fn give_back<B: Backend>(device: &'static Accelerator<B>) -> Result<(), Failed> {
+    device.synchronize()?;
+    device.allocator().empty_cache()?;
+    device.host_allocator().empty_cache()?;
+    let Statistics { allocation, active, segment, reserved_bytes, num_device_alloc, num_device_free, .. } =
+        device.allocator().statistics();
+    let left = [allocation, active, segment, reserved_bytes].map(|stat| stat.all.current);
+    assert_eq!((left, num_device_alloc - num_device_free), ([0; 4], 0));
+    Ok(())
+}
