@@ -37,3 +37,4 @@ pub use self::hooks::HookId;
 pub(crate) use self::pending::EventQueues;
 pub(crate) use self::settings::HostSettings;
 pub use self::settings::{AllocatorConfig, Policy, RoundupDivisions};
+pub use self::source::ChunkLengths;
