@@ -18,6 +18,8 @@ mod virtual_memory;
 
 pub use accelerator::Accelerator;
 pub use accounting::Accounting;
+#[doc(hidden)]
+pub use alloc::ChunkLengths;
 pub use alloc::{
     Allocation, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation, History,
     HistoryAction, HistoryContext, HistoryEntry, Policy, Recording, RoundupDivisions,

@@ -17,7 +17,7 @@ pub trait Passes {
     ///
     /// # Errors
     /// [`FileError`].
-    fn pass(&mut self, visitor: &mut impl SnapshotVisitor) -> Result<(), FileError>;
+    fn pass(&mut self, visitor: &mut dyn SnapshotVisitor) -> Result<(), FileError>;
 
     /// Bytes of memory for what is held of it.
     fn memory(&self) -> u64;
@@ -106,7 +106,7 @@ impl SnapshotFile {
 }
 
 impl Passes for SnapshotFile {
-    fn pass(&mut self, visitor: &mut impl SnapshotVisitor) -> Result<(), FileError> {
+    fn pass(&mut self, visitor: &mut dyn SnapshotVisitor) -> Result<(), FileError> {
         let (path, limits) = (self.name.clone(), self.limits);
         match self.content() {
             Ok(content) => visit_with(content, &path, visitor, limits),
@@ -140,7 +140,7 @@ impl Passes for &MemorySnapshot {
         u64::MAX
     }
 
-    fn pass(&mut self, visitor: &mut impl SnapshotVisitor) -> Result<(), FileError> {
+    fn pass(&mut self, visitor: &mut dyn SnapshotVisitor) -> Result<(), FileError> {
         let MemorySnapshot { segments, aliases, device_traces, settings, annotations, notes } = self;
         let mut pass = || {
             notes.iter().try_for_each(|notes| visitor.notes(notes.clone()))?;

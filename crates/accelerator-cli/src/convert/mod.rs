@@ -96,7 +96,7 @@ pub enum ConvertError {
 /// # Errors
 /// [`ConvertError`].
 pub fn convert(
-    snapshot: &mut impl Passes,
+    snapshot: &mut dyn Passes,
     options: &Options,
     sink: Sink<'_>,
 ) -> Result<Converted, ConvertError> {

@@ -36,3 +36,4 @@ pub use self::history::{
 pub(crate) use self::pending::EventQueues;
 pub(crate) use self::settings::HostSettings;
 pub use self::settings::{AllocatorConfig, Policy, RoundupDivisions};
+pub use self::source::ChunkLengths;

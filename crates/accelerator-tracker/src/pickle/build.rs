@@ -1,7 +1,5 @@
 //! The operations that put parts together.
 
-use std::io::BufRead;
-
 use super::classes::refused;
 use super::fault::PickleFault;
 use super::machine::Machine;
@@ -11,7 +9,7 @@ use super::value::{Body, Class, Value};
 use super::view::View;
 use crate::limits::Budget;
 
-impl<R: BufRead, S: Sink> Machine<'_, R, S> {
+impl<S: Sink> Machine<'_, S> {
     pub(super) fn tuple(&mut self, count: usize) -> Result<(), PickleFault> {
         let mut items = vec![Value::None; count];
         for item in items.iter_mut().rev() {

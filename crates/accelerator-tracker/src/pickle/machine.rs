@@ -1,4 +1,4 @@
-use std::io::BufRead;
+use std::io::Read;
 use std::sync::Arc;
 
 use super::classes::{class, refused};
@@ -20,8 +20,8 @@ const NEWEST_PROTOCOL: u8 = 5;
 const LONGER_AS_TEXT: u64 = 6;
 
 /// Reads a pickle, operation by operation, and puts together what it describes.
-pub(super) struct Machine<'s, R, S> {
-    source: Source<R>,
+pub(super) struct Machine<'s, S> {
+    source: Source<'s>,
     pub(super) sink: &'s mut S,
     pub(super) heap: Heap,
     pub(super) stack: Stack,
@@ -34,8 +34,8 @@ pub(super) struct Machine<'s, R, S> {
     pub(super) name: &'static str,
 }
 
-impl<'s, R: BufRead, S: Sink> Machine<'s, R, S> {
-    pub(super) fn new(reader: R, sink: &'s mut S, limits: Limits) -> Self {
+impl<'s, S: Sink> Machine<'s, S> {
+    pub(super) fn new(reader: &'s mut dyn Read, sink: &'s mut S, limits: Limits) -> Self {
         Self {
             source: Source::new(reader),
             sink,

@@ -1,5 +1,5 @@
 use std::convert::Infallible;
-use std::io::BufRead;
+use std::io::Read;
 use std::path::Path;
 
 use super::heap::Heap;
@@ -39,7 +39,7 @@ impl Pickle {
 ///
 /// # Errors
 /// [`FileError::Pickle`].
-pub(crate) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<Pickle, FileError> {
+pub(crate) fn read(reader: &mut dyn Read, path: &Path, limits: Limits) -> Result<Pickle, FileError> {
     match stream(reader, &mut Whole, limits) {
         Ok((heap, root)) => Ok(Pickle { heap, root }),
         Err(ReadError::Pickle(source)) => Err(FileError::Pickle { path: path.to_owned(), source }),
@@ -49,7 +49,7 @@ pub(crate) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<
 
 /// Reads a pickle, and hands elements of lists over meanwhile.
 pub(crate) fn stream<S: Sink>(
-    reader: impl BufRead,
+    reader: &mut dyn Read,
     sink: &mut S,
     limits: Limits,
 ) -> Result<(Heap, Value), ReadError<S::Stop>> {

@@ -1,4 +1,4 @@
-use std::io::{BufRead, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 
 use super::fault::PickleFault;
 use crate::limits::Budget;
@@ -7,16 +7,17 @@ use crate::limits::Budget;
 const PIECE: u64 = 1 << 16;
 
 /// The bytes of a pickle, counted.
-pub(super) struct Source<R> {
-    reader: R,
+pub(super) struct Source<'r> {
+    /// With a buffer of its own, since a call by way of the pointer for each byte would take longer.
+    reader: BufReader<&'r mut dyn Read>,
     offset: u64,
     /// The operation that is being read, for messages.
     opcode: &'static str,
 }
 
-impl<R: BufRead> Source<R> {
-    pub(super) fn new(reader: R) -> Self {
-        Self { reader, offset: 0, opcode: "an operation" }
+impl<'r> Source<'r> {
+    pub(super) fn new(reader: &'r mut dyn Read) -> Self {
+        Self { reader: BufReader::new(reader), offset: 0, opcode: "an operation" }
     }
 
     /// How many bytes were taken.

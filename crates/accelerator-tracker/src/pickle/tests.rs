@@ -176,13 +176,16 @@ fn what_is_in_itself_is_no_more_than_that() {
 
 #[test]
 fn memory_is_limited() {
-    let limited =
-        |bytes: &[u8]| match Machine::new(bytes, &mut Whole, Limits { memory: 1 << 20, ..Limits::default() })
-            .run()
-        {
-            Ok(_) => panic!("it fits"),
-            Err(ReadError::Pickle(error)) => error.fault.to_string(),
-        };
+    let limited = |mut bytes: &[u8]| match Machine::new(
+        &mut bytes,
+        &mut Whole,
+        Limits { memory: 1 << 20, ..Limits::default() },
+    )
+    .run()
+    {
+        Ok(_) => panic!("it fits"),
+        Err(ReadError::Pickle(error)) => error.fault.to_string(),
+    };
     for opcodes in ["}", "]", "N", ")", "(lN", "]N\x61", "}NN\x73", "\u{5d}2\u{61}"] {
         let many = opcodes.repeat(100_000);
         assert!(limited(many.as_bytes()).contains("more than 1.00 MiB of memory"), "{opcodes}");

@@ -41,8 +41,8 @@ enum Holds {
     Other,
 }
 
-pub(super) struct Passing<'v, V> {
-    visitor: &'v mut V,
+pub(super) struct Passing<'v> {
+    visitor: &'v mut dyn SnapshotVisitor,
     parts: Parts,
     /// Whether the notes were looked for, and found.
     looked_for_notes: bool,
@@ -55,8 +55,8 @@ pub(super) struct Passing<'v, V> {
     histories: u32,
 }
 
-impl<'v, V: SnapshotVisitor> Passing<'v, V> {
-    pub(super) fn new(visitor: &'v mut V) -> Self {
+impl<'v> Passing<'v> {
+    pub(super) fn new(visitor: &'v mut dyn SnapshotVisitor) -> Self {
         Self {
             visitor,
             parts: Parts::new(),
@@ -188,7 +188,7 @@ impl<'v, V: SnapshotVisitor> Passing<'v, V> {
     }
 }
 
-impl<V: SnapshotVisitor> Sink for Passing<'_, V> {
+impl Sink for Passing<'_> {
     type Stop = End;
 
     fn takes(&mut self, heap: &mut Heap, place: &Place, below: &[Value]) -> Result<bool, End> {

@@ -82,7 +82,7 @@ pub trait SnapshotVisitor {
 pub fn visit(
     reader: impl BufRead,
     name: impl AsRef<Path>,
-    visitor: &mut impl SnapshotVisitor,
+    visitor: &mut dyn SnapshotVisitor,
 ) -> Result<(), FileError> {
     visit_with(reader, name, visitor, Limits::default())
 }
@@ -94,10 +94,18 @@ pub fn visit(
 pub fn visit_with(
     mut reader: impl BufRead,
     name: impl AsRef<Path>,
-    visitor: &mut impl SnapshotVisitor,
+    visitor: &mut dyn SnapshotVisitor,
     limits: Limits,
 ) -> Result<(), FileError> {
-    let path = name.as_ref();
+    visit_all(&mut reader, name.as_ref(), visitor, limits)
+}
+
+fn visit_all(
+    mut reader: &mut dyn BufRead,
+    path: &Path,
+    visitor: &mut dyn SnapshotVisitor,
+    limits: Limits,
+) -> Result<(), FileError> {
     let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
     if let Some(what) = seems_to_be(start) {
         return Err(FileError::content(path, 0, format!("no snapshot: the file seems to be {what}")));
@@ -106,7 +114,7 @@ pub fn visit_with(
         return Err(FileError::content(path, 0, "no snapshot: the file is no pickle of a dict or list"));
     }
     let mut passing = Passing::new(visitor);
-    let ended = match pickle::stream(reader, &mut passing, limits) {
+    let ended = match pickle::stream(&mut reader, &mut passing, limits) {
         Ok((mut heap, root)) => passing.rest(&mut heap, root),
         Err(ReadError::Stop(end)) => Err(Halt::Stop(end)),
         Err(ReadError::Pickle(source)) => return Err(FileError::Pickle { path: path.to_owned(), source }),

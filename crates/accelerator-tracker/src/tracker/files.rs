@@ -59,12 +59,15 @@ impl TrackerStats {
         name: impl AsRef<Path>,
         limits: Limits,
     ) -> Result<Self, FileError> {
-        let path = name.as_ref();
+        Self::load_all(&mut reader, name.as_ref(), limits)
+    }
+
+    fn load_all(mut reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Result<Self, FileError> {
         let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
         match (start, seems_to_be(start)) {
             ([b'{', ..], _) => lines::read(reader, path, limits),
             (_, Some(seems)) => Err(FileError::content(path, 0, foreign(&format!("it seems to be {seems}")))),
-            (start, None) if pickle::begins(start) => pytorch::read(reader, path, limits),
+            (start, None) if pickle::begins(start) => pytorch::read(&mut reader, path, limits),
             _ => Err(FileError::content(path, 0, foreign("it is neither lines of JSON nor a pickle"))),
         }
     }

@@ -7,8 +7,8 @@ use crate::file::FileError;
 use crate::limits::{Budget, LimitError, Limits};
 
 /// The lines of a file, with where they are.
-pub(super) struct Lines<'a, R> {
-    reader: R,
+pub(super) struct Lines<'a> {
+    reader: &'a mut dyn BufRead,
     path: &'a Path,
     limits: Limits,
     /// The memory of what is made of the lines.
@@ -20,8 +20,8 @@ pub(super) struct Lines<'a, R> {
     start: u64,
 }
 
-impl<'a, R: BufRead> Lines<'a, R> {
-    pub(super) fn new(reader: R, path: &'a Path, limits: Limits) -> Self {
+impl<'a> Lines<'a> {
+    pub(super) fn new(reader: &'a mut dyn BufRead, path: &'a Path, limits: Limits) -> Self {
         let budget = Budget::new(limits.memory);
         Self { reader, path, limits, budget, text: Vec::new(), number: 0, start: 0 }
     }

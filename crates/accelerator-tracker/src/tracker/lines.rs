@@ -79,7 +79,7 @@ fn write_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-pub(super) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<TrackerStats, FileError> {
+pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Result<TrackerStats, FileError> {
     let mut lines = Lines::new(reader, path, limits);
     let mut stats = read_header(&mut lines)?;
     while lines.advance()? {
@@ -110,7 +110,7 @@ pub(super) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<
     Err(lines.wrong("the file is cut off: the line that ends a run is missing"))
 }
 
-fn read_header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<TrackerStats, FileError> {
+fn read_header(lines: &mut Lines<'_>) -> Result<TrackerStats, FileError> {
     const FOREIGN: &str =
         "it is no file of a tracker: it does not start with {\"format\":\"accelerator-tracker\",…}";
     if !lines.advance()? {
@@ -131,18 +131,13 @@ fn read_header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<TrackerStats, Fil
     Ok(TrackerStats { device, total_memory, start, ..TrackerStats::default() })
 }
 
-fn possible<R: BufRead>(lines: &Lines<'_, R>, memory: MemoryUse) -> Result<MemoryUse, FileError> {
+fn possible(lines: &Lines<'_>, memory: MemoryUse) -> Result<MemoryUse, FileError> {
     let wrong = || lines.wrong("it has an amount of memory of 2^63 bytes or more, which no device has");
     if memory.is_possible() { Ok(memory) } else { Err(wrong()) }
 }
 
 /// Whether all lines are there, and the markers stand where operators are.
-fn check<R: BufRead>(
-    lines: &Lines<'_, R>,
-    stats: &TrackerStats,
-    operators: usize,
-    markers: usize,
-) -> Result<(), FileError> {
+fn check(lines: &Lines<'_>, stats: &TrackerStats, operators: usize, markers: usize) -> Result<(), FileError> {
     let found = (stats.operators.len(), stats.markers.len());
     if (operators, markers) != found {
         let (had_operators, had_markers) = found;

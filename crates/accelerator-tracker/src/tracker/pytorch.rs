@@ -1,7 +1,7 @@
 //! A run as the file of PyTorch's `MemoryTracker`: a pickle of a dictionary, with amounts in MiB.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use super::BYTES_PER_MIB;
@@ -96,7 +96,7 @@ fn last_of_each(markers: &[Marker]) -> Vec<(&str, usize)> {
     kept
 }
 
-pub(super) fn read(reader: impl BufRead, path: &Path, limits: Limits) -> Result<TrackerStats, FileError> {
+pub(super) fn read(reader: &mut dyn Read, path: &Path, limits: Limits) -> Result<TrackerStats, FileError> {
     let pickle = pickle::read(reader, path, limits)?;
     let mut file = PyTorchFile { path, root: pickle.root(), budget: pickle.budget() };
     file.check_kind()?;

@@ -10,6 +10,7 @@ mod interface;
 mod memory;
 mod segments;
 
+pub use self::compact::ChunkLengths;
 pub(crate) use self::compact::Compact;
 pub(crate) use self::context::{Context, Failure};
 pub(crate) use self::interface::Wanted;

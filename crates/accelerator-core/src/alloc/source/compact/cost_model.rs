@@ -3,18 +3,18 @@
 //! The measure of all is the peak: the most bytes that were ever asked for at once. What is reserved beyond it is the price of
 //! fragmentation, and what driver calls may save of that is weighed as a share of it.
 
+use std::sync::OnceLock;
+
 use super::plan::Effort;
 use crate::types::{MIB, PoolKind};
 
 // The numbers below were chosen together, by what 24 recorded jobs reserve and what calls that takes: BENCHMARKS has the curve.
 
-/// From this size on a request gets no more than it needs, and its last bytes a chunk of their own: what it shares with the
-/// block behind it is then small, and the others are whole again as soon as it is freed.
+/// From this size on a request gets no more than it needs.
 const LARGE: u64 = 24 * MIB;
 /// A large request has a chunk of its own at its end only where it is longer than so many of the shortest chunks.
 const SHORT: u64 = 3;
-/// The longest chunk is so much of what is reserved, and at least [`CHUNK`]: long ones save calls, short ones are whole sooner.
-const LONGEST: Part = (3, 200);
+/// Large chunks are made of so many bytes together, at least.
 const CHUNK: u64 = 20 * MIB;
 
 /// Up to so much over the peak, and [`SLACK`], a miss makes memory and looks no further.
@@ -63,6 +63,31 @@ const EXCESS: Part = (1, 20);
 const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while it is not.
 const SEGMENT_PRICE: f64 = 0.002;
+
+/// How finely memory is cut into chunks: what `cargo bench --bench compact_curve` varies.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkLengths {
+    /// The longest chunk has so many bytes, or more where [`share`](Self::share) says so: long ones save calls, short ones are
+    /// whole sooner.
+    pub longest: u64,
+    /// So many parts of so many of what is reserved.
+    pub share: (u64, u64),
+    /// From this size on a request's last bytes have a chunk of their own: what it shares with the block behind it is then small,
+    /// and the others are whole again as soon as it is freed.
+    pub joint_from: u64,
+}
+
+static CHUNK_LENGTHS: OnceLock<ChunkLengths> = OnceLock::new();
+
+impl ChunkLengths {
+    /// The coarsest with which all those jobs reserve little.
+    pub const CHOSEN: Self = Self { longest: CHUNK, share: (3, 200), joint_from: LARGE };
+
+    /// Has this process cut so, unless it has cut some already.
+    pub fn set(self) {
+        CHUNK_LENGTHS.get_or_init(|| self);
+    }
+}
 
 /// So many parts of so many.
 type Part = (u64, u64);
@@ -177,8 +202,9 @@ impl CostModel {
 
     /// Lengths of the chunks that have so many bytes together.
     pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
-        let joint = if size >= LARGE && len > SHORT * granularity { granularity } else { 0 };
-        let longest = CHUNK.max(part(self.reserved, LONGEST)).max(granularity);
+        let lengths = CHUNK_LENGTHS.get_or_init(|| ChunkLengths::CHOSEN);
+        let joint = if size >= lengths.joint_from && len > SHORT * granularity { granularity } else { 0 };
+        let longest = lengths.longest.max(part(self.reserved, lengths.share)).max(granularity);
         let (mut rest, mut lens) = (len - joint, Vec::new());
         for parts in (1..=rest.div_ceil(longest)).rev() {
             let chunk = (rest / parts).next_multiple_of(granularity).min(rest);

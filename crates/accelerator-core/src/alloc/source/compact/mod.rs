@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use self::aliases::AliasRange;
+pub use self::cost_model::ChunkLengths;
 use self::epochs::{Mapper, Memory};
 use self::owners::Owners;
 use self::plan::Effort;
