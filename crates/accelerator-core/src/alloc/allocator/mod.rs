@@ -197,12 +197,8 @@ impl<B: Backend> CachingAllocator<B> {
 
 impl<B: Backend> std::fmt::Debug for CachingAllocator<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let statistics = self.statistics();
-        let (allocated, reserved) = (statistics.allocated_bytes.all, statistics.reserved_bytes.all);
-        write!(
-            f,
-            "CachingAllocator {{ {}, allocated: {allocated:?}, reserved: {reserved:?} }}",
-            self.owner.device
-        )
+        let Statistics { allocated_bytes, reserved_bytes, .. } = self.statistics();
+        let (device, allocated, reserved) = (self.owner.device, allocated_bytes.all, reserved_bytes.all);
+        write!(f, "CachingAllocator {{ {device}, allocated: {allocated:?}, reserved: {reserved:?} }}")
     }
 }

@@ -108,10 +108,7 @@ impl Arena {
 
     #[inline]
     pub(crate) fn store(&self) -> &Store {
-        match &self.placement {
-            None => &self.store,
-            Some(placement) => placement.store(),
-        }
+        self.placement.as_ref().map_or(&self.store, |placement| placement.store())
     }
 
     #[inline]
@@ -233,26 +230,17 @@ impl Arena {
 
     /// The stream that a block was allocated on.
     pub(crate) fn stream_of(&self, id: BlockId) -> StreamId {
-        match &self.placement {
-            None => self.store.stream,
-            Some(placement) => placement.stream_of(id),
-        }
+        self.placement.as_ref().map_or(self.store.stream, |placement| placement.stream_of(id))
     }
 
     /// The stream that a segment serves.
     pub(crate) fn stream_of_segment(&self, segment: SegmentId) -> StreamId {
-        match &self.placement {
-            None => self.store.stream,
-            Some(placement) => placement.stream_of_segment(segment),
-        }
+        self.placement.as_ref().map_or(self.store.stream, |placement| placement.stream_of_segment(segment))
     }
 
     /// The segments whose memory is that of others, each with its blocks.
     pub(crate) fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
-        match &self.placement {
-            None => Vec::new(),
-            Some(placement) => placement.aliases(),
-        }
+        self.placement.as_ref().map_or_else(Vec::new, |placement| placement.aliases())
     }
 
     #[inline(always)]

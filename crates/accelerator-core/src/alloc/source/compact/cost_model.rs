@@ -160,29 +160,30 @@ impl CostModel {
 
     /// Bytes of the chunks to make for a request that lacks `grow` bytes, where its owner has `owned` in the pool.
     pub(super) fn length(&self, grow: u64, size: u64, pool: PoolKind, owned: u64, granularity: u64) -> u64 {
+        let least = match self.is_much(0) {
+            false => CHUNK.max(part(self.reserved, LEAST_GROWTH)),
+            true => LEAST_DEAR_CHUNK.max(part(self.reserved, LEAST_DEAR_GROWTH)),
+        };
         let wanted = match pool {
-            PoolKind::Small => SMALL_CHUNK.max(part(owned, SMALL_GROWTH)),
             PoolKind::Large if size >= LARGE => 0,
-            PoolKind::Large => {
-                let least = match self.is_much(0) {
-                    false => CHUNK.max(part(self.reserved, LEAST_GROWTH)),
-                    true => LEAST_DEAR_CHUNK.max(part(self.reserved, LEAST_DEAR_GROWTH)),
-                };
-                let room = (self.peak + part(self.peak, GROWTH_LIMIT)).saturating_sub(self.reserved);
-                CHUNK.max(part(self.reserved, GROWTH)).min(room.max(least))
-            }
+            _ => self.growth(pool, owned, GROWTH, GROWTH_LIMIT, least),
         };
         grow.max(wanted.next_multiple_of(granularity))
     }
 
     /// Bytes of the segment to make where nothing can be put together, for an owner that has `owned` in the pool.
     pub(super) fn segment(&self, pool: PoolKind, owned: u64) -> u64 {
+        let least = LEAST_SEGMENT.max(part(self.reserved, LEAST_SEGMENT_GROWTH));
+        self.growth(pool, owned, SEGMENT_GROWTH, SEGMENT_LIMIT, least)
+    }
+
+    /// Bytes that a pool grows by: the large one by a share of what is reserved, unless that is over the limit.
+    fn growth(&self, pool: PoolKind, owned: u64, growth: Part, limit: Part, least: u64) -> u64 {
         match pool {
             PoolKind::Small => SMALL_CHUNK.max(part(owned, SMALL_GROWTH)),
             PoolKind::Large => {
-                let room = (self.peak + part(self.peak, SEGMENT_LIMIT)).saturating_sub(self.reserved);
-                let least = LEAST_SEGMENT.max(part(self.reserved, LEAST_SEGMENT_GROWTH));
-                CHUNK.max(part(self.reserved, SEGMENT_GROWTH)).min(room.max(least))
+                let limit = (self.peak + part(self.peak, limit)).saturating_sub(self.reserved);
+                CHUNK.max(part(self.reserved, growth)).min(limit.max(least))
             }
         }
     }
