@@ -234,11 +234,8 @@ impl<B: Backend> CachingHostAllocator<B> {
 
 impl<B: Backend> std::fmt::Debug for CachingHostAllocator<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let HostStatistics { allocated_bytes, active_bytes, .. } = self.statistics();
+        let HostStatistics { allocated_bytes: allocated, active_bytes: active, .. } = self.statistics();
         let device = self.streams.owner.device;
-        write!(
-            f,
-            "CachingHostAllocator {{ {device}, active: {active_bytes:?}, allocated: {allocated_bytes:?} }}"
-        )
+        write!(f, "CachingHostAllocator {{ {device}, active: {active:?}, allocated: {allocated:?} }}")
     }
 }
