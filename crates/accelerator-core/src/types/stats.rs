@@ -44,8 +44,7 @@ impl Stat {
     }
 
     pub(crate) fn reset_accumulated(&mut self) {
-        self.allocated = 0;
-        self.freed = 0;
+        (self.allocated, self.freed) = (0, 0);
     }
 
     /// Its values under the name of the quantity.

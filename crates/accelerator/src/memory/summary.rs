@@ -10,20 +10,21 @@ const WIDTH: usize = 75;
 /// Units are chosen by the value of the first line of each group, and values cut to whole units, as PyTorch does. Where
 /// [`Statistics::expandable_segments`] are in use, a line at the end says so, which PyTorch does not have.
 pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
+    let (rule, thick_rule) = ("-".repeat(WIDTH), "=".repeat(WIDTH));
     let title = format!("Memory summary of {device}");
     let ooms = format!("OOMs: {}", statistics.num_ooms);
     let retries = format!("allocation retries: {}", statistics.num_alloc_retries);
     let columns = ["Cur Usage", "Peak Usage", "Tot Alloc", "Tot Freed"].map(|name| format!("{name:^10}"));
     let mut lines = vec![
-        "=".repeat(WIDTH),
+        thick_rule.clone(),
         format!("{title:^WIDTH$}"),
-        rule(),
+        rule.clone(),
         format!(" {ooms:^35} | {retries:^35} "),
-        "=".repeat(WIDTH),
+        thick_rule.clone(),
         format!(" {:^21} | {} ", "Metric", columns.join(" | ")),
     ];
     for (name, pools, format) in groups(statistics) {
-        lines.push(rule());
+        lines.push(rule.clone());
         lines.push(line(name, &pools.all, &pools.all, format));
         if !abbreviated {
             lines.push(line("      from large pool", &pools.large_pool, &pools.all, format));
@@ -34,14 +35,14 @@ pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: b
         ("Oversize allocations", &statistics.oversize_allocations),
         ("Oversize segments", &statistics.oversize_segments),
     ] {
-        lines.push(rule());
+        lines.push(rule.clone());
         lines.push(line(name, stat, stat, count));
     }
     if statistics.expandable_segments {
-        lines.push(rule());
+        lines.push(rule.clone());
         lines.push(format!("{:^WIDTH$}", "expandable segments in use, which are not counted among segments"));
     }
-    lines.push("=".repeat(WIDTH));
+    lines.push(thick_rule);
     lines.iter().map(|line| format!("|{line}|\n")).collect()
 }
 
@@ -70,10 +71,6 @@ fn line(name: &str, stat: &Stat, unit_of: &Stat, format: Format) -> String {
         format(stat.freed, unit_of.freed),
     ];
     format!(" {name:<21} | {} ", values.join(" | "))
-}
-
-fn rule() -> String {
-    "-".repeat(WIDTH)
 }
 
 fn size(value: i64, unit_of: i64) -> String {

@@ -85,7 +85,7 @@ impl Recorder {
     }
 
     pub(crate) fn allocated(&mut self, subject: Subject, context: Option<HistoryContext>) {
-        keep(&mut self.blocks, subject.address, context.as_ref(), &mut self.discarded);
+        self.discarded.extend(keep(&mut self.blocks, subject.address, context.as_ref()));
         self.trace(TraceAction::Alloc, subject, context);
     }
 
@@ -97,7 +97,7 @@ impl Recorder {
         if completed {
             let action = HistoryAction::Trace(TraceAction::FreeCompleted);
             self.push(HistoryEntry { action, ..entry });
-            keep(&mut self.blocks, subject.address, None, &mut self.discarded);
+            self.discarded.extend(keep(&mut self.blocks, subject.address, None));
         }
     }
 
@@ -105,7 +105,7 @@ impl Recorder {
     pub(crate) fn free_completed(&mut self, subject: Subject) {
         let context = self.of_free(subject.address, None);
         self.trace(TraceAction::FreeCompleted, subject, context);
-        keep(&mut self.blocks, subject.address, None, &mut self.discarded);
+        self.discarded.extend(keep(&mut self.blocks, subject.address, None));
     }
 
     /// Memory came: a segment, or pages so many bytes behind the start of theirs. As in PyTorch the first of all stand for
@@ -118,7 +118,7 @@ impl Recorder {
         context: Option<HistoryContext>,
     ) {
         if offset == 0 {
-            keep(&mut self.segments, subject.address, context.as_ref(), &mut self.discarded);
+            self.discarded.extend(keep(&mut self.segments, subject.address, context.as_ref()));
         }
         self.trace(action, subject, context);
     }
@@ -187,19 +187,13 @@ impl Recorder {
     }
 }
 
-/// Keeps the context of what is at an address now, if it has one.
-fn keep(
-    contexts: &mut ByAddress,
-    address: u64,
-    context: Option<&HistoryContext>,
-    discarded: &mut Vec<HistoryContext>,
-) {
-    let before = match context {
+/// Keeps the context of what is at an address now, if it has one. That of what was there before.
+fn keep(contexts: &mut ByAddress, address: u64, context: Option<&HistoryContext>) -> Option<HistoryContext> {
+    match context {
         Some(context) => contexts.insert(address, Arc::clone(context)),
         None if contexts.is_empty() => None, // nothing to look for
         None => contexts.remove(&address),
-    };
-    discarded.extend(before);
+    }
 }
 
 fn now() -> u64 {

@@ -55,10 +55,6 @@ impl Queues {
             None => self.unrecorded.push_back((user, block)),
         }
     }
-
-    fn is_empty(&self) -> bool {
-        self.recorded.is_empty() && self.unrecorded.is_empty()
-    }
 }
 
 impl PendingFrees {
@@ -156,7 +152,8 @@ impl PendingFrees {
             }
             Ok(())
         });
-        self.queued.store(!queues.is_empty(), Ordering::Relaxed);
+        let has_any = !(queues.recorded.is_empty() && queues.unrecorded.is_empty());
+        self.queued.store(has_any, Ordering::Relaxed);
         taken.map_err(|error| memory.context.error(error))
     }
 
