@@ -10,7 +10,7 @@ use crate::limits::Limits;
 
 /// What a pickle holds, as Python would print it.
 fn shown(bytes: &[u8]) -> Result<String, String> {
-    match read(bytes, Path::new("file"), Limits::default()) {
+    match read(&mut &bytes[..], Path::new("file"), Limits::default()) {
         Ok(pickle) => Ok(show(pickle.root())),
         Err(error) => Err(error.to_string().trim_start_matches("file: ").to_owned()),
     }
@@ -165,11 +165,11 @@ fn a_length_alone_takes_no_memory() {
 
 #[test]
 fn what_is_in_itself_is_no_more_than_that() {
-    let pickle = read(&b"\x80\x04]\x94(h\x00K\x01e."[..], Path::new("file"), Limits::default()).unwrap();
+    let pickle = read(&mut &b"\x80\x04]\x94(h\x00K\x01e."[..], Path::new("file"), Limits::default()).unwrap();
     let first = pickle.root().items().unwrap().next().unwrap();
     assert_eq!(first.items().unwrap().len(), 2);
     let deep = [vec![b']'; 200_000], vec![b'a'; 199_999], vec![b'.']].concat();
-    assert!(read(&*deep, Path::new("file"), Limits::default()).is_ok());
+    assert!(read(&mut &*deep, Path::new("file"), Limits::default()).is_ok());
     let marks = vec![b'('; 1 << 20];
     assert!(shown(&marks).unwrap_err().contains("more than 65536 levels"));
 }
@@ -227,7 +227,7 @@ fn what_is_written_is_read() {
     out.float(0.1).unwrap();
     out.close_dict().unwrap();
     out.finish().unwrap();
-    let pickle = read(&*bytes, Path::new("file"), Limits::default()).unwrap();
+    let pickle = read(&mut &*bytes, Path::new("file"), Limits::default()).unwrap();
     let read: Vec<_> = pickle.root().pairs().unwrap().collect();
     let integers = read[0].1.items().unwrap();
     let integers =
