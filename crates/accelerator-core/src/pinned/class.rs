@@ -19,7 +19,7 @@ struct Padded(Mutex<Class>);
 #[derive(Default)]
 pub(super) struct Class {
     /// The last one was freed last.
-    free: Vec<Block>,
+    pub(super) free: Vec<Block>,
     pub(super) active_requests: Stat,
     pub(super) active_bytes: Stat,
 }
@@ -66,10 +66,6 @@ impl Class {
     pub(super) fn deactivate(&mut self, size: NonZeroU64) {
         self.active_requests.decrease(1);
         self.active_bytes.decrease(size.get());
-    }
-
-    pub(super) fn take_free(&mut self) -> Vec<Block> {
-        std::mem::take(&mut self.free)
     }
 
     pub(super) fn each_stat(&mut self, change: fn(&mut Stat)) {

@@ -180,7 +180,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         for class in self.classes.iter() {
             let (free, _returning) = {
                 let mut class = lock(class);
-                (class.take_free(), self.returning.begin())
+                (std::mem::take(&mut class.free), self.returning.begin())
             };
             for block in free {
                 bytes += block.size().get();

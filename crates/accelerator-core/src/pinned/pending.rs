@@ -51,10 +51,6 @@ impl<B: Backend> PendingUses<B> {
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
-
-    fn queues(&self) -> MutexGuard<'_, UseQueues> {
-        lock(&self.queues)
-    }
 }
 
 impl UseQueues {
@@ -82,7 +78,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         self.pending.count.fetch_add(uses, Ordering::Relaxed);
         let block = Arc::new(block);
         for (user, event) in recorded {
-            self.pending.queues().push(user, event, Arc::clone(&block));
+            lock(&self.pending.queues).push(user, event, Arc::clone(&block));
         }
         for user in noted {
             let _ = self.record_use_end(user, Arc::clone(&block)); // tried again each time
@@ -108,13 +104,13 @@ impl<B: Backend> CachingHostAllocator<B> {
     /// for the next time: they might never stop.
     fn take_events(&self, _taking: &MutexGuard<'_, ()>) -> DriverResult<()> {
         let mut result = self.record_unrecorded();
-        let (end, mut slow) = (self.pending.queues().next, Vec::new());
+        let (end, mut slow) = (lock(&self.pending.queues).next, Vec::new());
         loop {
-            let Some((user, event, used)) = self.pending.queues().pop(end, &slow) else { break };
+            let Some((user, event, used)) = lock(&self.pending.queues).pop(end, &slow) else { break };
             match self.pending.events.is_over(event) {
                 Ok(true) => self.use_over(used.block),
                 not_over => {
-                    self.pending.queues().recorded.put_back(user, event, used);
+                    lock(&self.pending.queues).recorded.put_back(user, event, used);
                     slow.push(user);
                     result = result.and(not_over.map(drop));
                 }
@@ -125,9 +121,9 @@ impl<B: Backend> CachingHostAllocator<B> {
 
     fn record_unrecorded(&self) -> DriverResult<()> {
         let mut result = Ok(());
-        let waiting = self.pending.queues().unrecorded.len(); // ahead of the loop, which would keep the lock
+        let waiting = lock(&self.pending.queues).unrecorded.len(); // ahead of the loop, which would keep the lock
         for _ in 0..waiting {
-            let Some((user, block)) = self.pending.queues().unrecorded.pop_front() else { break };
+            let Some((user, block)) = lock(&self.pending.queues).unrecorded.pop_front() else { break };
             result = result.and(self.record_use_end(user, block));
         }
         result
@@ -138,8 +134,8 @@ impl<B: Backend> CachingHostAllocator<B> {
     fn record_use_end(&self, user: StreamId, block: Arc<Block>) -> DriverResult<()> {
         let recorded = self.pending.events.record(user);
         match recorded {
-            Ok(Some(event)) => self.pending.queues().push(user, event, block),
-            _ => self.pending.queues().unrecorded.push_back((user, block)),
+            Ok(Some(event)) => lock(&self.pending.queues).push(user, event, block),
+            _ => lock(&self.pending.queues).unrecorded.push_back((user, block)),
         }
         recorded.map(drop)
     }

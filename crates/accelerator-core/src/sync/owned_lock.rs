@@ -150,7 +150,7 @@ impl<T> OwnedLock<T> {
             // what looked before it has stored before it, and what looks after it finds another owner.
             compiler_fence(Ordering::SeqCst);
             if self.owner.load(Ordering::Relaxed) == me {
-                return Some(self.entered(Entered::AsOwner(inside)));
+                return Some(Guard { lock: self, entered: Entered::AsOwner(inside), not_send: PhantomData });
             }
             inside.store(false, Ordering::Release);
         }
@@ -203,9 +203,9 @@ impl<T> OwnedLock<T> {
             let inside = &self.inside[seat_of(me)];
             inside.store(true, Ordering::Relaxed);
             self.owner.store(me, Ordering::Relaxed);
-            return self.entered(Entered::AsOwner(inside));
+            return Guard { lock: self, entered: Entered::AsOwner(inside), not_send: PhantomData };
         }
-        self.entered(Entered::Taking { _takers: takers })
+        Guard { lock: self, entered: Entered::Taking { _takers: takers }, not_send: PhantomData }
     }
 
     /// Takes the mutex. While others have it, who waits looks ever more rarely, and sleeps in between, without being woken: where
@@ -219,11 +219,6 @@ impl<T> OwnedLock<T> {
             waiting.pause();
         }
         lock(&self.mutex)
-    }
-
-    #[inline]
-    fn entered<'a>(&'a self, entered: Entered<'a>) -> Guard<'a, T> {
-        Guard { lock: self, entered, not_send: PhantomData }
     }
 }
 

@@ -148,7 +148,7 @@ impl<B: Backend> CachingAllocator<B> {
 
     /// The memory fraction in force. PyTorch: `get_per_process_memory_fraction`.
     pub fn memory_fraction(&self) -> f64 {
-        self.device.arenas().statistics().fraction()
+        self.device.arenas().statistics().fraction
     }
 
     /// The settings in force.

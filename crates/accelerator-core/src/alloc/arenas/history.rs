@@ -22,7 +22,7 @@ impl Arenas {
         }
         if let Some(recording) = recording {
             let mut statistics = self.statistics();
-            let fraction = statistics.fraction();
+            let fraction = statistics.fraction;
             match &mut statistics.recorder {
                 Some(recorder) => recorder.change(recording),
                 None => {

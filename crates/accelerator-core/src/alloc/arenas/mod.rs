@@ -110,7 +110,7 @@ impl Arenas {
     /// Counts a search, for the age of free blocks: only while garbage collection is on. PyTorch: `get_free_blocks_call_count`.
     pub(crate) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u32 {
         let clock = &self.clocks[pool as usize];
-        if config.garbage_collection_threshold > 0.0 && self.statistics().limit().is_some() {
+        if config.garbage_collection_threshold > 0.0 && self.statistics().limit.is_some() {
             return clock.fetch_add(1, Ordering::Relaxed) + 1;
         }
         clock.load(Ordering::Relaxed)

@@ -74,7 +74,7 @@ impl DeviceAllocator {
     /// Bytes reserved over the threshold of garbage collection, if it is on and reached.
     fn over_threshold(&self, threshold: f64) -> Option<u64> {
         let statistics = self.arenas().statistics();
-        let start = share(threshold, statistics.limit()?);
-        (threshold > 0.0 && statistics.charged() > start).then(|| statistics.charged() - start)
+        let start = share(threshold, statistics.limit?);
+        (threshold > 0.0 && statistics.charged > start).then(|| statistics.charged - start)
     }
 }

@@ -33,7 +33,7 @@ impl DeviceAllocator {
         let snapshot = self.snapshot_of(held.arenas());
         match &held.statistics.recorder {
             Some(recorder) => recorder.history(snapshot),
-            None => History::unrecorded(snapshot, held.config(), held.statistics.fraction()),
+            None => History::unrecorded(snapshot, held.config(), held.statistics.fraction),
         }
     }
 
@@ -107,7 +107,7 @@ impl DeviceAllocator {
             cause,
             total: None,
             free: None,
-            allowed: self.arenas().statistics().limit(),
+            allowed: self.arenas().statistics().limit,
             allocated: 0,
             pending: 0,
             reserved: 0,

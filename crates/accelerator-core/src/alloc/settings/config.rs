@@ -117,10 +117,8 @@ impl AllocatorConfig {
             ("max_non_split_rounding_mb", config.max_non_split_rounding),
         ] {
             if is_given(key) && size < segment {
-                return Err(format!(
-                    "`{key}` must be at least large_segment_size_mb, which is {}",
-                    segment / MIB
-                ));
+                let least = segment / MIB;
+                return Err(format!("`{key}` must be at least large_segment_size_mb, which is {least}"));
             }
         }
         Ok(config)

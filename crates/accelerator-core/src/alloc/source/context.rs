@@ -83,7 +83,7 @@ impl Context {
     pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Result<Charge<'_>, Failure> {
         let mut statistics = self.arenas.statistics();
         if !statistics.charge(bytes) {
-            let limit = statistics.limit();
+            let limit = statistics.limit;
             let cause = limit.map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Err(Failure::Refused(cause));
         }
@@ -101,7 +101,7 @@ impl Context {
         let config = *self.arenas.of(arena).lock().config();
         let allowed = share(config.memory_fraction, self.driver.properties().total_memory);
         let mut statistics = self.arenas.statistics();
-        let rejects = config.reject_ahead_of_driver && statistics.charged() > allowed;
+        let rejects = config.reject_ahead_of_driver && statistics.charged > allowed;
         if rejects {
             statistics.refund(charge.use_up(u64::MAX));
         }

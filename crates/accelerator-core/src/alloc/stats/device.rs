@@ -17,10 +17,10 @@ pub(crate) struct DeviceStatistics {
     /// What there was when the accumulated values were last reset.
     at_reset: Sums,
     /// Bytes taken from the driver, or being asked for.
-    charged: u64,
+    pub(crate) charged: u64,
     /// Bytes that may be taken; `None`: as many as there are.
-    limit: Option<u64>,
-    fraction: f64,
+    pub(crate) limit: Option<u64>,
+    pub(crate) fraction: f64,
     segments_made: u64,
     /// The history, while somebody wants one.
     pub(crate) recorder: Option<Box<Recorder>>,
@@ -104,18 +104,6 @@ impl DeviceStatistics {
     pub(crate) fn set_fraction(&mut self, fraction: f64, total_memory: u64) {
         self.fraction = fraction;
         self.limit = (fraction < 1.0).then(|| share(fraction, total_memory));
-    }
-
-    pub(crate) fn fraction(&self) -> f64 {
-        self.fraction
-    }
-
-    pub(crate) fn limit(&self) -> Option<u64> {
-        self.limit
-    }
-
-    pub(crate) fn charged(&self) -> u64 {
-        self.charged
     }
 
     /// Tells the history, if one is kept, of what concerns neither a block nor a segment.
