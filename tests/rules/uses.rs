@@ -14,13 +14,16 @@ const LAYERS: [Layers; 3] = [
         folder: &[],
         rows: &[
             &["types"],
-            &["accounting", "backend", "host_memory", "virtual_memory"],
             &["sync"],
-            &["stream", "event"],
-            &["operator"],
+            &["accounting", "host_memory", "virtual_memory"],
+            &["backend"],
+            &["stream"],
+            &["event", "operator"],
             &["alloc"],
             &["pinned"],
-            &["accelerator", "buffer", "peer"],
+            &["accelerator"],
+            &["buffer"],
+            &["peer"],
         ],
     },
     Layers {
@@ -195,9 +198,10 @@ mod tests {
     fn a_use_of_a_higher_layer_is_found_in_every_form() {
         for (file, text, line) in [
             ("types/a.rs", "use crate::backend::Backend;", 1),
-            ("stream.rs", "\nuse crate::{event::Event, alloc::{settings::X}};", 2),
+            ("stream.rs", "\nuse crate::{backend::Backend, alloc::{settings::X}};", 2),
             ("event.rs", "fn a() {\n\n    crate::Accelerator::open(0) }", 3),
             ("backend.rs", "use super::stream::Stream;", 1),
+            ("stream.rs", "use crate::event::Event;", 1),
             ("types/a.rs", "use super::super::sync::lock;", 1),
             ("types/mod.rs", "use crate::{\n    Accelerator, \n};", 1),
             // Inside the allocator.

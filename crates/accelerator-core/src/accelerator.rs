@@ -6,7 +6,6 @@ use std::sync::Mutex;
 
 use crate::alloc::{AllocatorConfig, CachingAllocator};
 use crate::backend::{Backend, EventFlags, StreamKind};
-use crate::buffer::Buffer;
 use crate::event::Event;
 use crate::pinned::{CachingHostAllocator, PinnedBuffer};
 use crate::stream::{Instance, Stream, Streams};
@@ -165,14 +164,6 @@ impl<B: Backend> Accelerator<B> {
     /// A new event.
     pub fn event(&self, flags: EventFlags) -> Event<B> {
         Event::new(self.instance, self.backend, flags)
-    }
-
-    /// Allocates a buffer of `len` bytes for work on `stream`; its contents are whatever was there.
-    ///
-    /// # Errors
-    /// As [`CachingAllocator::allocate`].
-    pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
-        Buffer::allocate(self, len, stream)
     }
 
     /// Allocates pinned host memory of `len` bytes, for copies that run beside the program; its contents are whatever was

@@ -1,26 +1,12 @@
 //! The contract between the core and a driver.
 
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use crate::host_memory;
-use crate::types::{DeviceKind, DeviceProperties, DriverError, MemoryInfo, Unavailable};
+use crate::types::{DeviceKind, DeviceProperties, DevicePtr, DriverResult, MemoryInfo, Unavailable};
 use crate::virtual_memory::VirtualMemory;
-
-/// What a driver call answers.
-pub type DriverResult<T> = Result<T, DriverError>;
-
-/// A location in device memory: an address, or a buffer handle plus an offset (OpenCL). At most 24 bytes, aligned to 8 at most.
-pub trait DevicePtr: Copy + Eq + Hash + Debug + Send + Sync + 'static {
-    /// The location `bytes` further on, in the same driver allocation.
-    fn offset(self, bytes: u64) -> Self;
-
-    /// A number for traces and snapshots, unique among the locations that are live: [`offset`](Self::offset) moves it by as many
-    /// bytes. Never dereferenced.
-    fn trace_address(self) -> u64;
-}
 
 /// One end of a copy.
 #[derive(Clone, Copy, Debug)]

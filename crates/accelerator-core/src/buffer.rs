@@ -11,11 +11,11 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::accelerator::Accelerator;
 use crate::alloc::Allocation;
-use crate::backend::{Backend, DevicePtr, DriverResult, Place};
+use crate::backend::{Backend, Place};
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
-use crate::types::{Device, Error, Result, check_bounds};
+use crate::types::{Device, DevicePtr, DriverResult, Error, Result, check_bounds};
 
 /// Memory of a device, freed on drop to the stream that it was allocated on.
 ///
@@ -28,6 +28,16 @@ pub struct Buffer<B: Backend> {
     /// None: of zero bytes.
     allocation: Option<Allocation<B>>,
     len: u64,
+}
+
+impl<B: Backend> Accelerator<B> {
+    /// Allocates a buffer of `len` bytes for work on `stream`; its contents are whatever was there.
+    ///
+    /// # Errors
+    /// As [`CachingAllocator::allocate`].
+    pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
+        Buffer::allocate(self, len, stream)
+    }
 }
 
 impl<B: Backend> Buffer<B> {

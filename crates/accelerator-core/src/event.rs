@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
-use crate::backend::{Backend, DriverResult, EventFlags};
+use crate::backend::{Backend, EventFlags};
 use crate::stream::{Instance, Stream, Streams};
 use crate::sync::{OwnedLock, Table, lock};
-use crate::types::{Device, Error, Result, StreamId};
+use crate::types::{Device, DriverResult, Error, Result, StreamId};
 
 /// A point in the work of a stream, to wait for, to ask about and to measure time by.
 ///
@@ -107,6 +107,26 @@ impl<B: Backend> Event<B> {
         }
         let made = self.owner.device.driver_result(self.backend.event(self.flags))?;
         Ok(self.native.get_or_init(|| made))
+    }
+}
+
+impl<B: Backend> Stream<B> {
+    /// Makes its later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for an event of another kind of memory or device instance; what the driver says.
+    pub fn wait_event(self, event: &Event<B>) -> Result<()> {
+        event.wait(self)
+    }
+
+    /// Makes its later work wait for everything submitted to `other` so far. PyTorch: `torch.Stream.wait_stream`.
+    ///
+    /// # Errors
+    /// As [`wait_event`](Self::wait_event).
+    pub fn wait_stream(self, other: Self) -> Result<()> {
+        let event = Event::new(other.owner(), other.backend(), EventFlags::default());
+        event.record(other)?;
+        event.wait(self)
     }
 }
 

@@ -5,8 +5,7 @@ use std::alloc::Layout;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
-use crate::backend::DriverResult;
-use crate::types::{DriverError, DriverErrorKind};
+use crate::types::{DriverError, DriverErrorKind, DriverResult};
 
 /// Where pages start on the usual systems.
 const ALIGNMENT: usize = 4096;

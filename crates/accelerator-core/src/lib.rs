@@ -24,7 +24,7 @@ pub use alloc::{
     Allocation, AllocatorConfig, CachingAllocator, CaptureContext, ContextsOf, ForeignAllocation, History,
     HistoryAction, HistoryContext, HistoryEntry, Policy, Recording, RoundupDivisions,
 };
-pub use backend::{Backend, DevicePtr, DriverResult, EventFlags, PeerCopies, Place, StreamKind};
+pub use backend::{Backend, EventFlags, PeerCopies, Place, StreamKind};
 pub use buffer::{Buffer, Slice, SliceMut, View, element_count};
 pub use event::Event;
 pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
@@ -32,10 +32,10 @@ pub use pinned::{CachingHostAllocator, PinnedBuffer};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 pub use sync::HookId;
 pub use types::{
-    BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError,
-    DriverErrorKind, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,
-    MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result, SegmentSnapshot,
-    Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, grouped, parse_bytes, printable,
-    read_capacity, read_variable,
+    BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr,
+    DriverError, DriverErrorKind, DriverResult, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics,
+    KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat,
+    Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, grouped,
+    parse_bytes, printable, read_capacity, read_variable,
 };
 pub use virtual_memory::{Pages, VirtualMemory};

@@ -3,11 +3,11 @@
 
 use std::num::NonZeroU64;
 
-use crate::backend::{Backend, DriverResult, EventFlags, PeerCopies};
+use crate::backend::{Backend, EventFlags, PeerCopies};
 use crate::buffer::Buffer;
 use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::stream::Stream;
-use crate::types::{DriverErrorKind, MIB, Result, check_bounds};
+use crate::types::{DriverErrorKind, DriverResult, MIB, Result, check_bounds};
 
 /// Bytes that go through the host at once.
 const STEP: u64 = 16 * MIB;

@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::{Backend, StreamKind};
-use crate::event::Event;
 use crate::sync::{Table, lock};
 use crate::types::{Device, Error, Result, StreamId};
 
@@ -68,24 +67,6 @@ impl<B: Backend> Stream<B> {
     /// What the driver says.
     pub fn is_idle(self) -> Result<bool> {
         self.0.owner.device.driver_result(self.0.backend.is_idle(&self.0.native))
-    }
-
-    /// Makes its later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMismatch`] for an event of another kind of memory or device instance; what the driver says.
-    pub fn wait_event(self, event: &Event<B>) -> Result<()> {
-        event.wait(self)
-    }
-
-    /// Makes its later work wait for everything submitted to `other` so far. PyTorch: `torch.Stream.wait_stream`.
-    ///
-    /// # Errors
-    /// As [`wait_event`](Self::wait_event).
-    pub fn wait_stream(self, other: Self) -> Result<()> {
-        let event = Event::new(other.owner(), other.backend(), crate::EventFlags::default());
-        event.record(other)?;
-        event.wait(self)
     }
 
     /// The device instance that it belongs to.

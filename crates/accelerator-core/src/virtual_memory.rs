@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::backend::{DevicePtr, DriverResult};
+use crate::types::{DevicePtr, DriverResult};
 
 /// Memory of the device without an address. Not `Copy`: it is destroyed once.
 #[derive(Debug, PartialEq, Eq)]

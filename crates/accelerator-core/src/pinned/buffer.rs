@@ -13,11 +13,13 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use super::CachingHostAllocator;
 use super::memory::Block;
 use super::pending::UseEnds;
-use crate::backend::{Backend, DriverResult};
+use crate::backend::Backend;
 use crate::event::{EventNumber, Events};
 use crate::stream::{Instance, Stream};
 use crate::sync::{get_mut, lock};
-use crate::types::{Device, DriverError, DriverErrorKind, Error, Result, StreamId, check_bounds};
+use crate::types::{
+    Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId, check_bounds,
+};
 
 /// Host memory that a device copies from and to by itself, so that copies run beside the program:
 /// [`Buffer::copy_from_pinned`](crate::Buffer::copy_from_pinned) and

@@ -4,7 +4,8 @@
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
-use crate::backend::{Backend, DriverResult};
+use crate::backend::Backend;
+use crate::types::DriverResult;
 
 /// Host memory of the driver. Not `Copy`: whoever has it alone may use it or give it back.
 pub(super) struct Block {

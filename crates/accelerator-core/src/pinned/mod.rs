@@ -20,11 +20,13 @@ use self::class::Classes;
 use self::memory::Block;
 use self::pending::PendingUses;
 use crate::alloc::HostSettings;
-use crate::backend::{Backend, DriverResult};
+use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::Streams;
 use crate::sync::{InFlight, lock};
-use crate::types::{DriverError, DriverErrorKind, Error, HostOutOfMemory, HostStatistics, Result};
+use crate::types::{
+    DriverError, DriverErrorKind, DriverResult, Error, HostOutOfMemory, HostStatistics, Result,
+};
 
 /// Serves pinned host memory from a cache, by PyTorch's policy: blocks are powers of two of bytes and never split, and the
 /// one that was freed last is given out first.

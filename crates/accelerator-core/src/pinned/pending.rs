@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::CachingHostAllocator;
 use super::memory::Block;
 use crate::alloc::EventQueues;
-use crate::backend::{Backend, DriverResult};
+use crate::backend::Backend;
 use crate::event::{EventNumber, EventPool, Events};
 use crate::sync::{lock, try_lock};
-use crate::types::StreamId;
+use crate::types::{DriverResult, StreamId};
 
 /// Where the uses of a block end, stream by stream.
 pub(super) type UseEnds = Vec<(StreamId, EventNumber)>;

@@ -16,6 +16,9 @@ pub struct DriverError {
     pub name: &'static str,
 }
 
+/// What a driver call answers.
+pub type DriverResult<T> = std::result::Result<T, DriverError>;
+
 /// What a failed driver call means to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

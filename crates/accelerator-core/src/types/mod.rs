@@ -1,6 +1,7 @@
 //! Plain values that every layer speaks: devices, sizes, statistics, errors.
 
 mod device;
+mod device_ptr;
 mod driver_error;
 mod error;
 mod host_stats;
@@ -15,7 +16,8 @@ mod variable;
 pub use device::{
     Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource, PciAddress, Uuid,
 };
-pub use driver_error::{DriverError, DriverErrorKind, Unavailable};
+pub use device_ptr::DevicePtr;
+pub use driver_error::{DriverError, DriverErrorKind, DriverResult, Unavailable};
 pub(crate) use error::check_bounds;
 pub use error::{Error, Result};
 pub use host_stats::{DurationStat, HostStatistics};

@@ -15,11 +15,11 @@ use super::device::DeviceAllocator;
 use super::driver::DriverOf;
 use super::history::{History, Recording};
 use super::settings::{AllocatorConfig, HostSettings};
-use crate::backend::{Backend, DevicePtr};
+use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::{Instance, Stream, Streams};
 use crate::sync::HookId;
-use crate::types::{OutOfMemory, Result, Snapshot, Statistics};
+use crate::types::{DevicePtr, OutOfMemory, Result, Snapshot, Statistics};
 
 /// Serves the memory of one device from a cache, by PyTorch's policy to the byte, unless [`Policy::Compact`](crate::Policy::Compact)
 /// is set.

@@ -5,10 +5,10 @@ use std::num::NonZeroU64;
 use std::sync::Mutex;
 
 use super::{Allocation, CachingAllocator};
-use crate::backend::{Backend, DevicePtr};
+use crate::backend::Backend;
 use crate::stream::Stream;
 use crate::sync::lock;
-use crate::types::{Error, Result};
+use crate::types::{DevicePtr, Error, Result};
 
 /// The allocations that were given out as pointers.
 pub(super) struct RawTable<B: Backend>(Mutex<HashMap<B::Ptr, Allocation<B>>>);

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::backend::DevicePtr;
+use crate::types::DevicePtr;
 
 /// Eight-byte words that a driver's pointer may have.
 const WORDS: usize = 3;

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use super::AddressSpace;
 use crate::alloc::blocks::{Base, PageRange, SegmentId};
-use crate::backend::DriverResult;
+use crate::types::DriverResult;
 use crate::virtual_memory::Pages;
 
 /// What the driver has reserved and mapped for one arena.

@@ -10,8 +10,7 @@ pub(crate) use self::mappings::Mappings;
 pub(crate) use self::of_backend::DriverOf;
 use super::arena::DetachedSegment;
 use super::blocks::Base;
-use crate::backend::DriverResult;
-use crate::types::{DeviceProperties, MemoryInfo};
+use crate::types::{DeviceProperties, DriverResult, MemoryInfo};
 use crate::virtual_memory::Pages;
 
 /// What the allocator asks of a driver.

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use super::{AddressSpace, Driver};
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::blocks::Base;
-use crate::backend::{Backend, DevicePtr, DriverResult};
-use crate::types::{DeviceProperties, MemoryInfo};
+use crate::backend::Backend;
+use crate::types::{DeviceProperties, DevicePtr, DriverResult, MemoryInfo};
 use crate::virtual_memory::{Pages, VirtualMemory};
 
 /// A backend, and its virtual memory.

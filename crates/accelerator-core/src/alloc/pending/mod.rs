@@ -11,10 +11,9 @@ use super::arena::Arena;
 use super::arenas::Parameters;
 use super::blocks::{BlockId, Users};
 use super::source::{Context, Memory};
-use crate::backend::DriverResult;
 use crate::event::EventNumber;
 use crate::sync::{Guard, InFlight, OwnedLock, Step, lock};
-use crate::types::{Result, StreamId};
+use crate::types::{DriverResult, Result, StreamId};
 
 /// The freed blocks that other streams still use.
 #[derive(Default)]

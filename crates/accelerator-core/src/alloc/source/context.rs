@@ -8,11 +8,11 @@ use crate::alloc::blocks::Base;
 use crate::alloc::driver::Driver;
 use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
-use crate::backend::DriverResult;
 use crate::event::Events;
 use crate::sync::{Guard, InFlight, Step};
 use crate::types::{
-    Device, DriverError, DriverErrorKind, Error, OutOfMemoryCause, Result, StreamId, TraceAction,
+    Device, DriverError, DriverErrorKind, DriverResult, Error, OutOfMemoryCause, Result, StreamId,
+    TraceAction,
 };
 
 /// The driver of a device and its arenas.

@@ -8,10 +8,9 @@ use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
 use crate::alloc::driver::{AddressSpace, Mappings};
 use crate::alloc::source::context::Context;
-use crate::backend::DriverResult;
 use crate::event::EventNumber;
 use crate::sync::Guard;
-use crate::types::StreamId;
+use crate::types::{DriverResult, StreamId};
 
 /// How many epochs of one owner may have ended and not be known to be over. A stream that never gets on needs no more events.
 const ENDS: usize = 64;

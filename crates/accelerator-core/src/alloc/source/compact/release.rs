@@ -8,8 +8,7 @@ use super::epochs::Mapper;
 use super::owners::Owners;
 use super::ranges::ReservedRange;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
-use crate::backend::DriverResult;
-use crate::types::{PoolKind, Result, StreamId};
+use crate::types::{DriverResult, PoolKind, Result, StreamId};
 
 /// Free chunks of one range, one behind the other, that are to be given back.
 struct Leaving {

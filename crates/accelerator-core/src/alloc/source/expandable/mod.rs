@@ -14,9 +14,10 @@ use crate::alloc::arenas::{Entered, settled};
 use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
 use crate::alloc::driver::{AddressSpace, Mappings};
 use crate::alloc::settings::Request;
-use crate::backend::DriverResult;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
-use crate::types::{DriverError, DriverErrorKind, OutOfMemoryCause, PoolKind, Result, StreamId};
+use crate::types::{
+    DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId,
+};
 
 #[derive(Default)]
 pub(super) struct Expandable {
