@@ -57,11 +57,12 @@ impl<F: ?Sized> Callbacks<F> {
             }
         }
 
-        if self.is_empty() || calling.replace(true) {
+        if self.is_empty() || calling.get() {
             return;
         }
+        let all = lock(&self.all).clone(); // dropped last: what a closure holds may call us
+        calling.set(true);
         let _calling = Calling(calling); // also after a panic
-        let all = lock(&self.all).clone();
         all.iter().for_each(|(_, callback)| call(callback));
     }
 }

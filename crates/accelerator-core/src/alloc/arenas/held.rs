@@ -62,12 +62,18 @@ impl Arenas {
 /// these need no order among themselves.
 #[inline(always)]
 fn hold<'a>(
-    first: First<'a>,
+    mut first: First<'a>,
     arenas: impl Iterator<Item = &'a OwnedLock<Arena>>,
 ) -> (First<'a>, Vec<Guard<'a, Arena>>) {
-    let mut arenas = arenas.map(OwnedLock::lock_soon);
-    let first = first.or_else(|| arenas.next());
-    (first, arenas.collect())
+    let mut others = Vec::new();
+    for arena in arenas {
+        let arena = arena.lock_soon();
+        match first {
+            None => first = Some(arena),
+            Some(_) => others.push(arena),
+        }
+    }
+    (first, others)
 }
 
 impl Held<'_> {

@@ -58,8 +58,7 @@ impl DeviceAllocator {
         match users {
             Ok(None) => {}
             Ok(Some(users)) => {
-                let (begun, block) =
-                    (self.pending.recording.begin(), PendingBlock { arena: arena.stream(), block });
+                let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.stream(), block });
                 drop(arena);
                 self.pending.await_uses(&self.memory.context, begun, block, &users);
             }
@@ -77,7 +76,7 @@ impl DeviceAllocator {
         let clock = self.arenas().clock(arena.block(block).pool);
         let mut entered = self.arenas().enter(arena);
         let users = entered.free(block, clock, context.as_ref());
-        let users = users.map(|users| (users, self.pending.recording.begin()));
+        let users = users.map(|users| (users, self.pending.begin()));
         let discarded = entered.leave();
         match users {
             Some((users, begun)) => {

@@ -27,9 +27,8 @@ pub(crate) struct PendingFrees {
     arrived: Mutex<Vec<Arrived>>,
     /// Whether there are any: the warm path looks here too. Set by the thread that holds those.
     has_arrived: AtomicBool,
-    /// Frees that are on their way there. One begins before the arena is let go, and [waits](Self::await_uses) then: until the
-    /// events are in their queues the block is nowhere.
-    pub(crate) recording: InFlight,
+    /// Frees that are on their way there.
+    recording: InFlight,
 }
 
 /// A use of a freed block; without an event, if the driver would not record one.
@@ -62,6 +61,13 @@ impl PendingFrees {
     #[inline(always)]
     pub(crate) fn may_have_any(&self) -> bool {
         self.queued.load(Ordering::Relaxed) | self.has_arrived.load(Ordering::Relaxed)
+    }
+
+    /// A free begins that will [wait](Self::await_uses). Called before the arena is let go: until the events are in their queues
+    /// the block is nowhere.
+    #[inline]
+    pub(crate) fn begin(&self) -> Step<'_> {
+        self.recording.begin()
     }
 
     /// A freed block waits for these streams. PyTorch: `insert_events`.

@@ -110,12 +110,8 @@ impl Context {
 
     /// The driver would not do something. Lack of memory has this cause.
     pub(crate) fn failure(&self, error: DriverError, cause: OutOfMemoryCause) -> Failure {
-        let largest = self.driver.properties().largest_allocation;
         match error.kind {
             DriverErrorKind::OutOfMemory => Failure::Refused(cause),
-            DriverErrorKind::AllocationTooLarge => {
-                Failure::Refused(OutOfMemoryCause::AllocationTooLarge { largest, driver: error })
-            }
             _ => Failure::Error(self.error(error)),
         }
     }
@@ -130,8 +126,15 @@ impl Context {
 
     /// Takes a charged segment from the driver.
     pub(crate) fn alloc(&self, size: u64) -> Result<Base, Failure> {
-        let refused = |error| self.refused(self.failure(error, OutOfMemoryCause::Device));
-        self.driver.alloc(size).map_err(refused)
+        self.driver.alloc(size).map_err(|driver| {
+            let largest = self.driver.properties().largest_allocation;
+            self.refused(match driver.kind {
+                DriverErrorKind::AllocationTooLarge => {
+                    Failure::Refused(OutOfMemoryCause::AllocationTooLarge { largest, driver })
+                }
+                _ => self.failure(driver, OutOfMemoryCause::Device),
+            })
+        })
     }
 
     /// Gives segments back to the driver that were taken out of an arena, which is let go before. Bytes that went back.

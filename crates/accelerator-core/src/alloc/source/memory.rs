@@ -76,9 +76,11 @@ impl Memory {
                     released = released.and(source.release(&self.context, arena, pool));
                 }
             }
-            if let Some(arena) = self.context.arenas.shared() {
-                released = released.and(self.compact.release(&self.context, arena, pool));
-            }
+        }
+        for (arena, pool) in
+            self.context.arenas.shared().into_iter().flat_map(|arena| POOLS.map(|pool| (arena, pool)))
+        {
+            released = released.and(self.compact.release(&self.context, arena, pool));
         }
         self.context.returning.wait();
         released

@@ -70,7 +70,7 @@ impl AliasRange {
     }
 }
 
-impl super::Compact {
+impl Compact {
     /// The alias that a position is in: its start.
     pub(super) fn alias_at(&self, position: u64) -> Option<u64> {
         let (start, alias) = self.aliases.range(..=position).next_back()?;
@@ -87,9 +87,7 @@ impl super::Compact {
         let limit = 2 * self.reserved;
         (self.aliased() > limit).then_some(limit)
     }
-}
 
-impl Compact {
     /// Takes in an alias: its segment, and the position of its start.
     pub(super) fn add_alias(&mut self, alias: &MappedAlias) -> (SegmentId, u64) {
         let MappedAlias { addresses: (base, _), chunks, mapped } = alias;

@@ -81,12 +81,11 @@ impl<'a> Mapper<'a> {
         wanted: &Parameters,
         mut effort: Effort,
     ) -> Result<AllocatedBlock, Failure> {
-        let capturing = self.context.events.is_capturing(wanted.stream);
-        let mut waits = !capturing.map_err(|error| self.context.error(error))?;
+        let capturing = || self.context.events.is_capturing(wanted.stream);
+        let has_chunks = self.context.driver.address_space().is_some();
+        let mut waits = has_chunks && !capturing().map_err(|error| self.context.error(error))?;
         loop {
-            let driver = self.abilities(waits);
-            let has_chunks = matches!(driver, Abilities::Chunks { .. });
-            match self.next_action(driver, wanted, effort) {
+            match self.next_action(self.abilities(waits), wanted, effort) {
                 Action::Done(block) => return Ok(block),
                 Action::Grow(lens) if has_chunks => drop(self.make_chunks(wanted, &lens)?),
                 Action::Grow(lens) => self.make_segment(wanted, lens.iter().sum())?,

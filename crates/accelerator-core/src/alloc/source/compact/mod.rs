@@ -105,7 +105,9 @@ impl Source for CompactSource {
         mapper.end_epochs(wanted.parameters.stream, true);
         let mut grown = mapper.carry_out(&wanted.parameters, Effort::LongRun);
         for effort in [Effort::Exact, Effort::Utmost] {
-            if matches!(grown, Err(Failure::Refused(_))) {
+            // Of segments nothing can be put together, so there they are the same.
+            let is_new = effort == Effort::Exact || context.driver.address_space().is_some();
+            if is_new && matches!(grown, Err(Failure::Refused(_))) {
                 grown = mapper.carry_out(&wanted.parameters, effort);
             }
         }

@@ -109,9 +109,8 @@ impl Compact {
     pub(super) fn detach_idle(&mut self, is_chosen: impl Fn(&Segment) -> bool) -> Vec<DetachedSegment> {
         let chosen = self.idle().filter(|(_, segment)| is_chosen(segment)).map(|(range, _)| range);
         let chosen: Vec<usize> = chosen.collect();
-        // From the last on, so that the numbers of the others stay.
-        let detached = chosen.into_iter().rev().map(|range| {
-            let ReservedRange { owner, pool, segment, owned, .. } = self.ranges.remove(range);
+        let detached = chosen.into_iter().enumerate().map(|(before, range)| {
+            let ReservedRange { owner, pool, segment, owned, .. } = self.ranges.remove(range - before);
             self.chunks[pool as usize].remove(&self.store.blocks.segment(segment).position);
             self.reserved -= owned;
             self.store.detach_segment(segment, self.owners[owner].stream)
