@@ -174,6 +174,7 @@ pub(crate) trait Events: Send + Sync {
 
 /// The events of an allocator, without timing. They are used again, since making one costs.
 pub(crate) struct EventPool<B: Backend> {
+    backend: &'static B,
     streams: &'static Streams<B>,
     events: Table<B::Event>,
     idle: OwnedLock<Vec<EventNumber>>,
@@ -181,7 +182,7 @@ pub(crate) struct EventPool<B: Backend> {
 
 impl<B: Backend> EventPool<B> {
     pub(crate) fn new(streams: &'static Streams<B>) -> Self {
-        Self { streams, events: Table::default(), idle: OwnedLock::default() }
+        Self { backend: streams.backend, streams, events: Table::default(), idle: OwnedLock::default() }
     }
 
     #[inline]
@@ -203,14 +204,19 @@ impl<B: Backend> EventPool<B> {
         event: Option<EventNumber>,
         stream: StreamId,
     ) -> DriverResult<EventNumber> {
+        self.record_on(event, self.stream(stream))
+    }
+
+    #[inline]
+    fn record_on(&self, event: Option<EventNumber>, stream: &B::Stream) -> DriverResult<EventNumber> {
         let event = event.map_or_else(|| self.make(), Ok)?;
-        let recorded = self.streams.backend.record(self.native(event), self.stream(stream));
+        let recorded = self.backend.record(self.native(event), stream);
         recorded.inspect_err(|_| self.take_back(event)).map(|()| event)
     }
 
     #[cold]
     fn make(&self) -> DriverResult<EventNumber> {
-        let event = self.streams.backend.event(EventFlags::default())?;
+        let event = self.backend.event(EventFlags::default())?;
         let (number, _) = self.events.push(|_| event);
         Ok(EventNumber(number))
     }
@@ -219,21 +225,22 @@ impl<B: Backend> EventPool<B> {
 impl<B: Backend> Events for EventPool<B> {
     #[inline]
     fn is_capturing(&self, stream: StreamId) -> DriverResult<bool> {
-        self.streams.backend.is_capturing(self.stream(stream))
+        self.backend.is_capturing(self.stream(stream))
     }
 
     #[inline]
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>> {
-        if self.is_capturing(stream)? {
+        let stream = self.stream(stream);
+        if self.backend.is_capturing(stream)? {
             return Ok(None);
         }
         let idle = self.idle.lock_soon().pop();
-        self.record_again(idle, stream).map(Some)
+        self.record_on(idle, stream).map(Some)
     }
 
     #[inline]
     fn is_over(&self, event: EventNumber) -> DriverResult<bool> {
-        let is_over = self.streams.backend.is_complete(self.native(event))?;
+        let is_over = self.backend.is_complete(self.native(event))?;
         if is_over {
             self.take_back(event);
         }
@@ -241,11 +248,11 @@ impl<B: Backend> Events for EventPool<B> {
     }
 
     fn wait_on_host(&self, event: EventNumber) -> DriverResult<()> {
-        self.streams.backend.wait_host(self.native(event))
+        self.backend.wait_host(self.native(event))
     }
 
     fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()> {
-        self.streams.backend.wait(self.stream(stream), self.native(event))
+        self.backend.wait(self.stream(stream), self.native(event))
     }
 
     #[inline]
