@@ -1,7 +1,8 @@
-//! The curve that the lengths of chunks of the policy `compact` were chosen from: `docs/BENCHMARKS.md` explains its columns.
+//! The curve that the lengths of chunks of the policy `compact` were chosen from. `docs/BENCHMARKS.md` explains its
+//! columns.
 //!
-//! `cargo bench -p accelerator-benches --bench compact_curve` prints it. The lengths hold for a whole process, so the program
-//! starts itself with the number of each line.
+//! `cargo bench -p accelerator-benches --bench compact_curve` prints it. The lengths hold for a whole process, so the
+//! program starts itself with the number of each line.
 #![allow(missing_docs, reason = "a benchmark")]
 
 use std::env;
@@ -18,7 +19,8 @@ use accelerator_core::{Accelerator, AllocatorConfig, ChunkLengths, GIB, MIB};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Longest chunk in bytes, in ten-thousandths of what is reserved, and from which size on a request ends in a chunk of its own.
+/// Longest chunk in bytes, in ten-thousandths of what is reserved, and from which size on a request ends in a chunk of
+/// its own.
 const LENGTHS: [(u64, u64, u64); 9] = [
     (NONE, 0, NONE),
     (64 * MIB, 300, NONE),

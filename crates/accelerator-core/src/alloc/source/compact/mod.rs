@@ -1,11 +1,14 @@
 //! The policy `compact`: little more memory than was ever asked for at once. `docs/architecture/compact.md` explains it from the
 //! start.
 //!
-//! The blocks of all streams lie in one arena, that of [`StreamId::SHARED`]. From the bottom: [`placement_log`] knows where
-//! earlier requests went; [`owners`] who may use a free block; [`ranges`] the chunks of memory, each at its own address, and
-//! [`aliases`] the addresses where several of them show once more, one behind the other; [`place`] finds and gives out bytes;
-//! [`cost_model`] is arithmetic; [`plan`] chooses what a miss does. Then comes the driver: [`epochs`] asks it what is over; [`grow`] and [`release`] bring bookkeeping and driver together. [`segments`] is what is left
-//! of that without virtual memory.
+//! The blocks of all streams lie in one arena, that of [`StreamId::SHARED`]. From the bottom:
+//!
+//! * [`placement_log`] knows where earlier requests went, [`owners`] who may use a free block.
+//! * [`ranges`] has the chunks of memory, each at its own address, [`aliases`] the addresses where several of them show
+//!   once more, one behind the other. [`place`] finds and gives out bytes.
+//! * [`cost_model`] is arithmetic; [`plan`] chooses what a miss does.
+//! * [`epochs`] asks the driver what is over; [`grow`] and [`release`] carry plans out.
+//! * [`segments`] is what differs without virtual memory.
 
 mod aliases;
 mod cost_model;
