@@ -34,7 +34,7 @@ impl<B: Backend> Accelerator<B> {
     /// Allocates a buffer of `len` bytes for work on `stream`; its contents are whatever was there.
     ///
     /// # Errors
-    /// As [`CachingAllocator::allocate`].
+    /// As [`CachingAllocator::allocate`](crate::CachingAllocator::allocate).
     pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
         Buffer::allocate(self, len, stream)
     }
