@@ -209,7 +209,10 @@ impl<B: Backend> EventPool<B> {
 
     #[inline]
     fn record_on(&self, event: Option<EventNumber>, stream: &B::Stream) -> DriverResult<EventNumber> {
-        let event = event.map_or_else(|| self.make(), Ok)?;
+        let event = match event {
+            Some(event) => event,
+            None => self.make()?,
+        };
         let recorded = self.backend.record(self.native(event), stream);
         recorded.inspect_err(|_| self.take_back(event)).map(|()| event)
     }
