@@ -21,6 +21,8 @@ mod opencl;
 mod pinned;
 #[path = "facade/process.rs"]
 mod process;
+#[path = "facade/settings.rs"]
+mod settings;
 #[path = "facade/work.rs"]
 mod work;
 
@@ -36,6 +38,7 @@ fn main() {
         memory::trials(),
         opencl::trials(),
         pinned::trials(),
+        settings::trials(),
         work::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit();

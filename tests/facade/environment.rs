@@ -14,28 +14,6 @@ use accelerator::{
 use crate::process::{HOST, OPENCL, XPU, processes};
 
 processes! { on_host:
-    fn settings_reach_open_and_later_devices(ACCELERATOR_ALLOC_CONF = "large_segment_size_mb:30") {
-        let config = |index| accelerator::typed::<Host>(index).map(|device| device.allocator().config());
-        let before = config(0)?;
-        assert_eq!(before.large_segment_size, 30 * MIB, "of the environment");
-        for bad in ["garbage_collection_threshold:2", "no_such_key:1", "max_split_size_mb"] {
-            let error = memory::set_allocator_settings(bad).unwrap_err();
-            assert!(matches!(&error, Error::InvalidSetting { settings, .. } if settings == bad), "{error:?}");
-        }
-        assert_eq!(config(0)?, before);
-        memory::set_allocator_settings("max_split_size_mb:64,per_process_memory_fraction:0.5")?;
-        assert_eq!(config(0)?.max_split_size, 64 * MIB);
-        assert_eq!(config(1)?, config(0)?, "opened afterwards");
-        assert_eq!(config(1)?.large_segment_size, 30 * MIB);
-        assert_eq!(memory::get_per_process_memory_fraction(0)?, 1.0);
-        assert_eq!(memory::get_per_process_memory_fraction(1)?, 0.5);
-    }
-
-    fn wrong_settings_in_the_environment_are_an_error(PYTORCH_ALLOC_CONF = "max_split_size_mb:nonsense") {
-        assert!(matches!(Buffer::allocate(1, None), Err(Error::InvalidSetting { .. })));
-        assert!(memory_stats(None)?.is_empty());
-    }
-
     fn backend_variable_names_the_accelerator(ACCELERATOR_BACKEND = "host") {
         assert_eq!(current_accelerator(true), Some(HOST));
         set_accelerator("host")?;

@@ -13,9 +13,11 @@ use libtest_mimic::{Completion, Failed, Trial};
 const CHILD: &str = "ACCELERATOR_FACADE_TEST";
 
 /// Ours. Nothing of the surroundings reaches a test, except which OpenCL devices a test on them is to use.
-const VARIABLES: [&str; 5] = [
+const VARIABLES: [&str; 7] = [
     "ACCELERATOR_BACKEND",
     "ACCELERATOR_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
     "ACCELERATOR_HOST_CAPACITY",
     "ACCELERATOR_OPENCL_CAPACITY",

@@ -8,7 +8,13 @@ from .outputs import bench_lines, counted_operations, instructions, replay_time
 # As long as the longest needs on a slow machine that others use.
 TIMEOUT = 900
 # Settings of the allocators, which would have to be the same.
-SETTINGS = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "ACCELERATOR_ALLOC_CONF"]
+SETTINGS = [
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "ACCELERATOR_ALLOC_CONF",
+]
 # Both sides have one function that runs the operations to be counted and nothing else.
 VALGRIND = ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=*bench::counted*",
             "--callgrind-out-file=/dev/null"]

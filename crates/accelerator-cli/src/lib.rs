@@ -12,5 +12,6 @@ mod markdown;
 mod parallel;
 pub mod replay;
 pub mod trace;
+pub mod warnings;
 
 pub use failure::Failure;

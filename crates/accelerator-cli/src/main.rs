@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use accelerator_cli::commands::Command;
 use accelerator_cli::console::tell;
-use accelerator_cli::{Failure, commands};
+use accelerator_cli::{Failure, commands, warnings};
 use accelerator_core::printable;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
@@ -22,6 +22,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     signals::watch();
+    warnings::show();
     let ended = match Arguments::try_parse() {
         Ok(Arguments { command }) => commands::run(command),
         Err(told) => told_by_clap(told),

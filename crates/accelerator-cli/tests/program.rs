@@ -49,13 +49,26 @@ fn wrong_usage_ends_with_2() {
     run(&["replay", "--backend", "abacus"]).fails(2, "possible values: cuda, xpu, opencl, host, sim");
     run(&["replay", "--capacity", "apples"]).fails(2, "expected a size, as 16GiB");
     run(&["replay", "--placements"]).fails(2, "--plain");
-    run(&["replay", "--conf", "foo:1"]).fails(2, "unknown key `foo`, expected one of max_split_size_mb");
+    run(&["replay", "--conf", "foo:1"]).fails(2, "unknown key `foo`: expected one of max_split_size_mb");
     run(&["replay", "--conf", "expandable_segments:true"])
-        .fails(2, "`expandable_segments` takes `True` or `False`, not `true`");
+        .fails(2, "`expandable_segments` must be `True` or `False`, not `true`");
     run(&["replay", "--conf", "pinned_max_cached_size_mb:x"])
-        .fails(2, "`pinned_max_cached_size_mb` takes a whole number, not `x`");
-    run(&["replay", "--conf", "backend:native"])
-        .fails(2, "`backend` is a setting of PyTorch's CUDA allocator alone");
+        .fails(2, "`pinned_max_cached_size_mb` must be a whole number, not `x`");
+    run(&["replay", "--conf", "backend:mine"])
+        .fails(2, "`backend` must be `native` or `cudaMallocAsync` or `hipMallocAsync`, not `mine`");
+}
+
+#[test]
+fn a_setting_without_effect_is_warned_of() {
+    let ended = run(&["replay", "--plain", "--conf", "backend:native,release_lock_on_cudamalloc:True"]);
+    let warning = |key| {
+        format!(
+            "accel: warning: the allocator setting `{key}` has no effect: only PyTorch's CUDA allocator uses it"
+        )
+    };
+    let expected = ["backend", "release_lock_on_cudamalloc"].map(warning);
+    assert_eq!(ended.error.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(ended.out, run(&["replay", "--plain"]).out);
 }
 
 #[test]
@@ -138,7 +151,7 @@ fn settings_of_the_environment_count_and_are_checked() {
         let _ = child.stdin.take().unwrap().write_all(trace);
         Ended::of(child.wait_with_output().unwrap())
     };
-    for name in ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+    for name in ["ACCELERATOR_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
         assert!(replay(name, "large_segment_size_mb:32").out.contains("size 33554432"));
         replay(name, "max_split_size_mb").fails(1, "expected `:` and a value after `max_split_size_mb`");
     }

@@ -38,9 +38,7 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// [`Error::NoAccelerator`], [`Error::InvalidDevice`], [`Error::InvalidSetting`], [`Error::Driver`].
     pub fn open(ordinal: u32) -> Result<&'static Self> {
-        let mut opened = lock(&OPENED);
-        let key = (TypeId::of::<B>(), ordinal);
-        if let Some(accelerator) = opened.get(&key).and_then(|any| any.downcast_ref::<Self>()) {
+        if let Some(accelerator) = Self::opened(ordinal) {
             return Ok(accelerator);
         }
         let kind = B::KIND;
@@ -48,17 +46,26 @@ impl<B: Backend> Accelerator<B> {
         if ordinal >= count {
             return Err(Error::InvalidDevice { kind: kind.name(), index: ordinal.into(), count });
         }
+        // Under no lock: it may warn, and the subscriber may call this library.
         let config = AllocatorConfig::from_environment()?;
+        let mut opened = lock(&OPENED);
+        if let Some(accelerator) = Self::find(&opened, ordinal) {
+            return Ok(accelerator); // another thread was faster
+        }
         let device = Device { kind, index: ordinal };
         let backend = device.driver_result(B::open(ordinal))?;
         let accelerator = Self::new(backend, ordinal, config)?;
-        opened.insert(key, accelerator);
+        opened.insert((TypeId::of::<B>(), ordinal), accelerator);
         Ok(accelerator)
     }
 
     /// The device with this number if [`open`](Self::open) has opened it; opens nothing.
     pub fn opened(ordinal: u32) -> Option<&'static Self> {
-        lock(&OPENED).get(&(TypeId::of::<B>(), ordinal)).and_then(|any| any.downcast_ref::<Self>())
+        Self::find(&lock(&OPENED), ordinal)
+    }
+
+    fn find(opened: &Opened, ordinal: u32) -> Option<&'static Self> {
+        opened.get(&(TypeId::of::<B>(), ordinal)).and_then(|any| any.downcast_ref::<Self>())
     }
 
     /// A device instance of its own around this driver, with streams and an allocator of its own: for drivers that

@@ -174,7 +174,8 @@ fn fits(gain: f64) -> String {
 
 fn how(setting: &Setting) -> String {
     match setting.name.as_str() {
-        DEFAULT => "How: leave ACCELERATOR_ALLOC_CONF and PYTORCH_ALLOC_CONF unset, and set nothing in code."
+        DEFAULT => "How: leave ACCELERATOR_ALLOC_CONF, PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF and \
+                    PYTORCH_ALLOC_CONF unset, and set nothing in code."
             .to_owned(),
         name => format!(
             "How: ACCELERATOR_ALLOC_CONF={name} in the environment, or in code, ahead of the first allocation, \

@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn settings_of_a_snapshot_are_ours_again() {
         let text = "large_segment_size_mb:24, expandable_segments:False, backend:native, max_split_size_mb:90, \
-                    policy:compact";
+                    expandable_segments_handle_type:posix_fd, policy:compact";
         let table = [("1", 0), ("2", 0), ("4", 8), ("8", 2)].map(|(from, steps)| (from.to_owned(), steps));
         let settings = [
             ("PYTORCH_CUDA_ALLOC_CONF", Setting::Text(text.into())),
@@ -130,6 +130,7 @@ mod tests {
         let expected = "large_segment_size_mb:24,max_split_size_mb:90,garbage_collection_threshold:0.6,\
                         expandable_segments:True,policy:compact,roundup_power2_divisions:[1:0,2:0,4:8,8:2]";
         assert_eq!(config, AllocatorConfig::default().updated(expected).unwrap());
-        assert_eq!(warnings, ["recorded with `backend:native`, which is not offered here: left out"]);
+        let refused = "expandable_segments_handle_type:posix_fd";
+        assert_eq!(warnings, [format!("recorded with `{refused}`, which is not offered here: left out")]);
     }
 }

@@ -21,10 +21,16 @@ pub(crate) fn accel(arguments: &[&str]) -> Command {
 pub(crate) fn accel_with_drivers(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_accel"));
     command.args(arguments).env("RUST_BACKTRACE", "1");
-    for name in ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ACCELERATOR_HOST_DEVICES"] {
-        command.env_remove(name);
-    }
-    for name in ["ACCELERATOR_HOST_CAPACITY", "ACCELERATOR_OPENCL_CAPACITY", "ACCELERATOR_REQUIRE"] {
+    for name in [
+        "ACCELERATOR_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "PYTORCH_HIP_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "ACCELERATOR_HOST_DEVICES",
+        "ACCELERATOR_HOST_CAPACITY",
+        "ACCELERATOR_OPENCL_CAPACITY",
+        "ACCELERATOR_REQUIRE",
+    ] {
         command.env_remove(name);
     }
     command

@@ -177,8 +177,8 @@ fn settings(context: &Context) -> Outcome {
         (",", "key"),
     ] {
         match before.updated(wrong) {
-            Err(Error::InvalidSetting { settings, reason }) => {
-                assert_eq!(settings, wrong);
+            Err(Error::InvalidSetting { variable, settings, reason }) => {
+                assert_eq!((variable, settings.as_str()), (None, wrong));
                 assert!(reason.contains(named), "`{named}` in: {reason}");
             }
             other => return Err(format!("expected an error for `{wrong}`, not {other:?}").into()),

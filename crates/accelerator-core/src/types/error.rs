@@ -97,12 +97,14 @@ pub enum Error {
     #[error("the memory fraction must be between 0 and 1, but is {0}")]
     InvalidFraction(f64),
 
-    /// An allocator setting was refused; the old settings stay.
-    #[error("allocator settings `{}`: {}", printable(settings), printable(reason))]
+    /// Allocator settings were refused; the old ones stay.
+    #[error("allocator settings `{}`{}: {}", printable(settings), place(*.variable), printable(reason))]
     InvalidSetting {
-        /// All that was given.
+        /// The environment variable that has the settings, if they come from one.
+        variable: Option<&'static str>,
+        /// The whole text of the settings.
         settings: String,
-        /// What is wrong with it, and what was expected.
+        /// The key that is wrong, and what was expected.
         reason: String,
     },
 
@@ -142,6 +144,10 @@ impl Error {
 pub(crate) fn check_bounds(offset: u64, len: u64, size: u64) -> Result<()> {
     let is_within = offset.checked_add(len).is_some_and(|end| end <= size);
     if is_within { Ok(()) } else { Err(Error::OutOfBounds { offset, len, size }) }
+}
+
+fn place(variable: Option<&str>) -> String {
+    variable.map_or_else(String::new, |variable| format!(" in the environment variable {variable}"))
 }
 
 fn owner(found: &Device, expected: &Device) -> String {

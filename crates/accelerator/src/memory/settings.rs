@@ -1,6 +1,6 @@
 //! The allocator settings of the process.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{AllocatorConfig, Result};
 
@@ -20,12 +20,17 @@ static SETTINGS: Mutex<Option<AllocatorConfig>> = Mutex::new(None);
 /// # Errors
 /// [`Error::InvalidSetting`](crate::Error::InvalidSetting), also for text in the environment; nothing changes then.
 pub fn set_allocator_settings(settings: &str) -> Result<()> {
-    let mut current = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = current.map_or_else(AllocatorConfig::from_environment, Ok)?;
-    let config = before.updated(settings)?;
-    *current = Some(config);
-    BuiltIn::all().flat_map(BuiltIn::all_opened).for_each(|device| device.set_config(config));
-    Ok(())
+    loop {
+        let before = *lock_settings();
+        // Under no lock: these may warn, and the program's subscriber may call this library.
+        let config = before.map_or_else(AllocatorConfig::from_environment, Ok)?.updated(settings)?;
+        let mut current = lock_settings();
+        if *current == before {
+            *current = Some(config);
+            BuiltIn::all().flat_map(BuiltIn::all_opened).for_each(|device| device.set_config(config));
+            return Ok(());
+        }
+    }
 }
 
 /// A device, opened with the settings of the process if need be.
@@ -34,12 +39,17 @@ pub(crate) fn open(backend: BuiltIn, index: u32) -> Result<AnyDevice> {
         return Ok(device);
     }
     choice::count(backend)?; // else why there is none
+    AllocatorConfig::from_environment()?; // warns here, if it does, since opening would warn under the lock
     // Held while opening, so that settings changed meanwhile do not pass the device by.
-    let settings = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let settings = lock_settings();
     let device = backend.open(index)?;
     if let Some(config) = *settings {
         device.set_config(config);
         device.set_memory_fraction(config.memory_fraction)?;
     }
     Ok(device)
+}
+
+fn lock_settings() -> MutexGuard<'static, Option<AllocatorConfig>> {
+    SETTINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }

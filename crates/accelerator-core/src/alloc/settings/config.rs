@@ -2,8 +2,13 @@
 
 use std::fmt;
 
+use super::ignored::IgnoredKey;
 use super::text::{self, Value};
 use crate::types::{Error, MIB, Result};
+
+/// The environment variables with settings, the first of which counts. PyTorch 2.15 reads its own in this order.
+const VARIABLES: [&str; 4] =
+    ["ACCELERATOR_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// What an allocator is set to. PyTorch: `PYTORCH_ALLOC_CONF`.
 ///
@@ -77,25 +82,38 @@ impl Default for AllocatorConfig {
 impl AllocatorConfig {
     /// The settings after this string, `key:value,key:[a:b,c:d]`, white space ignored.
     ///
-    /// # Errors
-    /// [`Error::InvalidSetting`] for an unknown key, a value out of range and a malformed string.
-    pub fn updated(&self, settings: &str) -> Result<Self> {
-        self.read(settings).map_err(|reason| Error::InvalidSetting { settings: settings.to_owned(), reason })
-    }
-
-    /// The settings of the environment: `ACCELERATOR_ALLOC_CONF`, else `PYTORCH_ALLOC_CONF`, else the defaults.
+    /// Keys that only PyTorch's CUDA allocator uses have no effect. Each is warned of once in a process, through the crate
+    /// `tracing`.
     ///
     /// # Errors
-    /// As [`updated`](Self::updated).
-    pub fn from_environment() -> Result<Self> {
-        let settings = ["ACCELERATOR_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]
-            .into_iter()
-            .find_map(std::env::var_os)
-            .unwrap_or_default();
-        Self::default().updated(&settings.to_string_lossy())
+    /// [`Error::InvalidSetting`] for an unknown key, a value out of range or a malformed string.
+    pub fn updated(&self, settings: &str) -> Result<Self> {
+        self.read(settings, None)
     }
 
-    fn read(&self, text: &str) -> Result<Self, String> {
+    /// The settings of the environment: of the first variable that is set among `ACCELERATOR_ALLOC_CONF` and PyTorch's
+    /// `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`, in this order. If none is set, the
+    /// defaults. An empty variable counts as set, as in PyTorch.
+    ///
+    /// # Errors
+    /// As [`updated`](Self::updated); the error names the variable.
+    pub fn from_environment() -> Result<Self> {
+        let is_set = |variable| std::env::var_os(variable).map(|settings| (variable, settings));
+        match VARIABLES.into_iter().find_map(is_set) {
+            Some((variable, settings)) => Self::default().read(&settings.to_string_lossy(), Some(variable)),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn read(&self, settings: &str, variable: Option<&'static str>) -> Result<Self> {
+        let invalid = |reason| Error::InvalidSetting { variable, settings: settings.to_owned(), reason };
+        let pairs = text::parse(settings).map_err(invalid)?;
+        let config = self.with(&pairs).map_err(invalid)?;
+        pairs.iter().filter_map(|(key, _)| IgnoredKey::named(key)).for_each(IgnoredKey::warn_once);
+        Ok(config)
+    }
+
+    fn with(&self, pairs: &[(String, Value)]) -> Result<Self, String> {
         let defaults = Self::default();
         let mut config = Self {
             max_split_size: defaults.max_split_size,
@@ -103,11 +121,13 @@ impl AllocatorConfig {
             roundup_power2_divisions: defaults.roundup_power2_divisions,
             ..*self
         };
-        let settings = text::parse(text)?;
-        for (key, value) in &settings {
-            config.set(key, value)?;
+        for (key, value) in pairs {
+            match IgnoredKey::named(key) {
+                Some(ignored) => ignored.check(value)?,
+                None => config.set(key, value)?,
+            }
         }
-        let is_given = |key| settings.iter().any(|(given, _)| given == key);
+        let is_given = |key| pairs.iter().any(|(given, _)| given == key);
         let segment = config.large_segment_size;
         if !is_given("max_non_split_rounding_mb") {
             config.max_non_split_rounding = segment;
@@ -125,23 +145,20 @@ impl AllocatorConfig {
     }
 
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
-        if CUDA_ONLY.contains(&key) {
-            return Err(format!("`{key}` is a setting of PyTorch's CUDA allocator alone, leave it out"));
-        }
         let keys = self.fields().map(|(name, _)| name);
-        let unknown = || format!("unknown key `{key}`, expected one of {}", keys.join(", "));
+        let unknown = || format!("unknown key `{key}`: expected one of {}", keys.join(", "));
         let (_, field) = self.fields().into_iter().find(|(name, _)| *name == key).ok_or_else(unknown)?;
         field.read(key, value)?;
         let (garbage_collection, fraction) = (self.garbage_collection_threshold, self.memory_fraction);
         let expected = match key {
-            "large_segment_size_mb" if self.large_segment_size <= 10 * MIB => "be more than 10",
+            "large_segment_size_mb" if self.large_segment_size <= 10 * MIB => "more than 10",
             "garbage_collection_threshold" if !(garbage_collection > 0.0 && garbage_collection < 1.0) => {
-                "lie between 0 and 1, both excluded"
+                "more than 0 and less than 1"
             }
-            "per_process_memory_fraction" if !(0.0..=1.0).contains(&fraction) => "lie between 0 and 1",
+            "per_process_memory_fraction" if !(0.0..=1.0).contains(&fraction) => "between 0 and 1",
             _ => return Ok(()),
         };
-        Err(format!("`{key}` must {expected}"))
+        Err(format!("`{key}` must be {expected}"))
     }
 
     /// All settings under their keys.
@@ -214,19 +231,6 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-const CUDA_ONLY: [&str; 10] = [
-    "backend",
-    "release_lock_on_cudamalloc",
-    "release_lock_on_hipmalloc",
-    "pinned_use_cuda_host_register",
-    "pinned_use_hip_host_register",
-    "pinned_reserve_segment_size_mb",
-    "pinned_num_register_threads",
-    "pinned_free_catch_all",
-    "graph_capture_record_stream_reuse",
-    "expandable_segments_reserve",
-];
-
 /// How an allocator turns requests into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
@@ -269,7 +273,7 @@ impl RoundupDivisions {
     fn read(key: &str, value: &Value) -> Result<Self, String> {
         let power_of_two = |steps: u64| match steps.is_power_of_two() {
             true => Ok(steps),
-            false => Err(format!("`{key}` takes powers of two, not {steps}")),
+            false => Err(format!("the numbers of `{key}` must be powers of two, not {steps}")),
         };
         let mut divisions = [0; Self::INTERVALS];
         match value {

@@ -1,6 +1,7 @@
 //! The settings: what they are, the text that they are read from, and PyTorch's rules for sizes that follow from them.
 
 mod config;
+mod ignored;
 mod pinned;
 mod rounding;
 mod text;

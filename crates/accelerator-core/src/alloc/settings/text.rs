@@ -5,13 +5,13 @@ use std::str::Chars;
 
 use crate::types::MIB;
 
-/// What stands behind a key.
+/// The value of a key.
 pub(crate) enum Value {
     Text(String),
     Table(Vec<(String, Value)>),
 }
 
-/// A settings string, taken apart.
+/// The keys and values of a settings string.
 pub(crate) fn parse(text: &str) -> Result<Vec<(String, Value)>, String> {
     let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let mut rest = compact.chars().peekable();
@@ -62,10 +62,24 @@ fn word(rest: &mut Peekable<Chars<'_>>) -> String {
 }
 
 fn found(rest: &mut Peekable<Chars<'_>>) -> String {
-    rest.peek().map_or_else(|| ", but the text ends".to_owned(), |c| format!(", but found `{c}`"))
+    rest.peek().map_or_else(|| ", but the text ends there".to_owned(), |c| format!(", but found `{c}`"))
 }
 
 impl Value {
+    pub(crate) fn text(&self, key: &str, expected: &str) -> Result<&str, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Table(_) => Err(mismatch(key, expected, "a table")),
+        }
+    }
+
+    pub(crate) fn table(&self, key: &str) -> Result<&[(String, Self)], String> {
+        match self {
+            Self::Text(text) => Err(mismatch(key, "a table such as `[a:1,b:2]`", &format!("`{text}`"))),
+            Self::Table(entries) => Ok(entries),
+        }
+    }
+
     pub(crate) fn integer(&self, key: &str) -> Result<u64, String> {
         self.read(key, "a whole number", |text| text.parse().ok())
     }
@@ -78,22 +92,23 @@ impl Value {
         Ok(self.one_of(key, &["True", "False"])? == 0)
     }
 
-    /// One of these words: its number among them.
+    /// The index of the value among these words.
     pub(crate) fn one_of(&self, key: &str, words: &[&str]) -> Result<usize, String> {
         let expected = format!("`{}`", words.join("` or `"));
         self.read(key, &expected, |text| words.iter().position(|word| *word == text))
     }
 
-    /// A number of MiB, in bytes; more than fit become the most whole MiB that do.
+    /// A number of MiB, in bytes. A number too large for that becomes the largest whole number of MiB.
     pub(crate) fn mebibytes(&self, key: &str) -> Result<u64, String> {
         Ok(self.integer(key)?.min(u64::MAX / MIB) * MIB)
     }
 
     fn read<T>(&self, key: &str, expected: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, String> {
-        let (value, found) = match self {
-            Self::Text(text) => (read(text), format!("`{text}`")),
-            Self::Table(_) => (None, "a table".to_owned()),
-        };
-        value.ok_or_else(|| format!("`{key}` takes {expected}, not {found}"))
+        let text = self.text(key, expected)?;
+        read(text).ok_or_else(|| mismatch(key, expected, &format!("`{text}`")))
     }
+}
+
+fn mismatch(key: &str, expected: &str, found: &str) -> String {
+    format!("`{key}` must be {expected}, not {found}")
 }
