@@ -223,6 +223,7 @@ fn no_module() -> Outcome {
     let error = unsafe { device.backend().module(b"no module", c"") }.unwrap_err();
     assert_eq!(error.source.call, "zeModuleCreate");
     assert!(error.to_string().contains("magic number"), "{error}");
+    assert_eq!(format!("{error:?}"), error.to_string(), "what `main` prints");
     // SAFETY: The example's, which is valid.
     let module = unsafe { device.backend().module(SPIRV, c"") }?;
     let error = module.kernel(c"no_such").unwrap_err();

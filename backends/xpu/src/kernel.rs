@@ -31,7 +31,6 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 /// The driver did not compile a module.
-#[derive(Debug)]
 pub struct ModuleError {
     /// What the call answered.
     pub source: DriverError,
@@ -50,6 +49,8 @@ impl std::error::Error for ModuleError {
         Some(&self.source)
     }
 }
+
+accelerator_core::debug_as_display!(ModuleError);
 
 impl Xpu {
     /// Compiles SPIR-V for OpenCL, with flags as `-ze-opt-greater-than-4GB-buffer-required`. Level Zero:

@@ -14,7 +14,7 @@ use crate::limits::LimitError;
 use crate::pickle::PickleError;
 
 /// Why a file cannot be read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// The system refuses.
@@ -66,6 +66,8 @@ pub enum FileError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
+
+accelerator_core::debug_as_display!(FileError);
 
 impl FileError {
     pub(crate) fn io(path: &Path, doing: &'static str, source: io::Error) -> Self {

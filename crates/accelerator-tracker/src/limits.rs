@@ -71,7 +71,7 @@ impl Default for Limits {
 }
 
 /// A file takes more than its reader was told that it may.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
     /// Of memory.
@@ -103,6 +103,8 @@ pub enum LimitError {
         limit: u64,
     },
 }
+
+accelerator_core::debug_as_display!(LimitError);
 
 impl LimitError {
     /// The one that an error of input or output has inside.

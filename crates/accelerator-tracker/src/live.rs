@@ -22,7 +22,7 @@ pub struct LiveStatistics {
 }
 
 /// Why nothing is published.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum LiveError {
     /// The device cannot be opened.
     #[error(transparent)]
@@ -31,6 +31,8 @@ pub enum LiveError {
     #[error("no thread to publish statistics: {0}")]
     Thread(#[from] io::Error),
 }
+
+accelerator_core::debug_as_display!(LiveError);
 
 impl LiveStatistics {
     /// Publishes now, and then each time when `interval` has passed, on a thread of its own. Opens the device. Intervals under

@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 
 /// The loader could not be opened. The message has every name that was tried, with the reason.
-#[derive(Debug)]
 pub struct LoadError {
     pub(crate) tried: Vec<(OsString, libloading::Error)>,
 }
@@ -34,10 +33,17 @@ impl fmt::Display for LoadError {
     }
 }
 
+/// The message, since Rust prints the `Debug` of an error that `main` returns.
+impl fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error for LoadError {}
 
 /// The loader has no such function, for it is older.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MissingFunction {
     /// The function's name, such as `zeInitDrivers`.
     pub name: &'static str,
@@ -46,6 +52,13 @@ pub struct MissingFunction {
 impl fmt::Display for MissingFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the Level Zero loader has no {}: a newer loader has it", self.name)
+    }
+}
+
+/// The message, as for [`LoadError`].
+impl fmt::Debug for MissingFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

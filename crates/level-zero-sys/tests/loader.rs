@@ -49,6 +49,7 @@ fn missing_loader() -> Result<(), Failed> {
     assert!(!cfg!(target_os = "linux") || reason.to_string().contains("No such file"), "{reason}");
     let message = error.to_string();
     assert!(message.starts_with("the Level Zero loader could not be opened: "), "{message}");
+    assert_eq!(format!("{error:?}"), message, "what `main` prints");
     assert!(
         message.contains(&reason.to_string()) && message.matches("/nonexistent").count() == 1,
         "{message}"
@@ -87,6 +88,7 @@ fn no_functions() -> Result<Completion, Failed> {
     assert_eq!(level_zero.zeInit().unwrap_err(), MissingFunction { name: "zeInit" });
     let error = level_zero.zesMemoryGetState().unwrap_err();
     assert_eq!(error.to_string(), "the Level Zero loader has no zesMemoryGetState: a newer loader has it");
+    assert_eq!(format!("{error:?}"), error.to_string(), "what `main` prints");
     Ok(Completion::Completed)
 }
 

@@ -3,7 +3,7 @@ use super::printable;
 /// A driver call that failed: which, and with what.
 ///
 /// `Copy` and without text of its own, since running out of memory is a normal event inside the allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{call} failed: {name} (code {code})")]
 pub struct DriverError {
     /// What it means to the caller.
@@ -38,9 +38,11 @@ pub enum DriverErrorKind {
 }
 
 /// Why a backend offers no device on this machine, in words for a person.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", printable(reason))] // it may have the words of a driver or of the environment
 pub struct Unavailable {
     /// The reason, as `libcuda.so.1 was not found: install the NVIDIA driver`.
     pub reason: String,
 }
+
+crate::debug_as_display!(DriverError, Unavailable);

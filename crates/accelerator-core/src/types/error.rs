@@ -4,7 +4,7 @@ use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong. Afterwards nothing has changed and nothing is lost, unless the function that failed says otherwise.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There was not enough memory, and releasing the cache did not help.
@@ -133,6 +133,8 @@ pub enum Error {
     ElapsedTime(&'static str),
 }
 
+crate::debug_as_display!(Error);
+
 impl Error {
     /// [`Error::NoAccelerator`] for one kind of device.
     pub fn no_accelerator(kind: DeviceKind, why: &Unavailable) -> Self {
@@ -161,3 +163,6 @@ fn available(count: u32) -> String {
         _ => format!("there are {count}, numbered from 0"),
     }
 }
+
+#[cfg(test)]
+mod tests;

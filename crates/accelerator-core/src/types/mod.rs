@@ -1,5 +1,6 @@
 //! Plain values that every layer speaks: devices, sizes, statistics, errors.
 
+mod debug;
 mod device;
 mod device_ptr;
 mod driver_error;

@@ -3,7 +3,7 @@ use std::fmt;
 use super::{Bytes, Device, DriverError};
 
 /// Why a request could not be served, and what could be done. PyTorch: the text of `torch.OutOfMemoryError`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct OutOfMemory {
     /// The device.
     pub device: Device,
@@ -101,7 +101,7 @@ impl fmt::Display for OutOfMemory {
 impl std::error::Error for OutOfMemory {}
 
 /// Why a request for pinned host memory could not be served, and what could be done.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct HostOutOfMemory {
     /// The device for which it was to be pinned.
     pub device: Device,
@@ -143,3 +143,5 @@ impl fmt::Display for HostOutOfMemory {
 }
 
 impl std::error::Error for HostOutOfMemory {}
+
+crate::debug_as_display!(OutOfMemory, HostOutOfMemory);

@@ -97,7 +97,7 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> Result<(), DumpError> {
 }
 
 /// Why there is no file with a snapshot.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum DumpError {
     /// The accelerator says.
     #[error(transparent)]
@@ -106,3 +106,5 @@ pub enum DumpError {
     #[error(transparent)]
     File(#[from] FileError),
 }
+
+accelerator_core::debug_as_display!(DumpError);

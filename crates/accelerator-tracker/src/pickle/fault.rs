@@ -3,7 +3,7 @@ use std::io;
 use crate::limits::LimitError;
 
 /// Why a pickle is not read: where, and what is wrong.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("at byte {offset}: {fault}")]
 pub struct PickleError {
     /// The byte at which the operation begins that is wrong, from 0; of a file that ends too early, its length.
@@ -14,7 +14,7 @@ pub struct PickleError {
 }
 
 /// What can be wrong with a pickle.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PickleFault {
     /// It would run code, or make an object by code.
@@ -84,3 +84,5 @@ pub enum PickleFault {
     #[error("{0}")]
     Io(#[from] io::Error),
 }
+
+accelerator_core::debug_as_display!(PickleError, PickleFault);

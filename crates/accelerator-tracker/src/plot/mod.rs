@@ -75,7 +75,7 @@ pub enum Picture {
 }
 
 /// Why there is no picture.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum PlotError {
     /// Drawing failed.
     #[error("the picture cannot be drawn: {0}")]
@@ -87,6 +87,8 @@ pub enum PlotError {
     #[error("{0}: pictures are written as .svg or .png; give the file such a name")]
     Format(String),
 }
+
+accelerator_core::debug_as_display!(PlotError);
 
 /// Pixels of a PNG for each unit of a picture: sharp on screens that have twice as many.
 const PNG_SCALE: u32 = 2;

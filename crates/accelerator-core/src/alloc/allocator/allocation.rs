@@ -63,7 +63,7 @@ impl<B: Backend> From<ForeignAllocation<B>> for Error {
 
 impl<B: Backend> std::fmt::Debug for ForeignAllocation<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ForeignAllocation {{ {:?}, {} }}", self.allocation, self.error)
+        self.error.fmt(f)
     }
 }
 

@@ -1,0 +1,94 @@
+use std::error::Error as _;
+
+use super::*;
+use crate::types::{DriverErrorKind, OutOfMemoryCause};
+
+const HOST: Device = Device { kind: DeviceKind::new("host"), index: 0 };
+const CUDA: Device = Device { kind: DeviceKind::new("cuda"), index: 1 };
+const DRIVER: DriverError =
+    DriverError { kind: DriverErrorKind::Other, call: "cuMemAlloc", code: 999, name: "CUDA_ERROR_UNKNOWN" };
+
+fn out_of_memory() -> OutOfMemory {
+    OutOfMemory {
+        device: HOST,
+        requested: 100,
+        segment: 0,
+        cause: OutOfMemoryCause::Device,
+        total: None,
+        free: None,
+        allowed: None,
+        allocated: 0,
+        pending: 0,
+        reserved: 0,
+        largest_cached: 0,
+        advice: Vec::new(),
+    }
+}
+
+fn host_out_of_memory() -> HostOutOfMemory {
+    HostOutOfMemory {
+        device: HOST,
+        requested: 100,
+        block: Some(128),
+        driver: Some(DRIVER),
+        active: 0,
+        cached: 0,
+        advice: Vec::new(),
+    }
+}
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+/// One of each variant, and what a person must find in its message.
+fn errors() -> [(Error, &'static str); 15] {
+    [
+        (Error::OutOfMemory(Box::new(out_of_memory())), "host:0 out of memory: tried to allocate 100 bytes"),
+        (Error::HostOutOfMemory(Box::new(host_out_of_memory())), "host:0: out of pinned host memory"),
+        (Error::Driver { device: CUDA, source: DRIVER }, "cuda:1: cuMemAlloc failed: CUDA_ERROR_UNKNOWN"),
+        (Error::NoAccelerator { reasons: text("cuda: no driver") }, "no accelerator is available: cuda: no"),
+        (Error::UnknownBackend { name: text("x"), given_by: "f", known: text("host") }, "`x`"),
+        (Error::InvalidDevice { kind: "host", index: 7, count: 1 }, "host device 7 does not exist"),
+        (Error::InvalidDeviceName { text: text("a:b:c") }, "`a:b:c`"),
+        (
+            Error::DeviceKindMismatch { expected: "host", found: text("cuda") },
+            "the current accelerator is host",
+        ),
+        (
+            Error::DeviceMismatch { what: "the stream", expected: HOST, found: CUDA },
+            "the stream belongs to cuda:1",
+        ),
+        (Error::UnknownPointer { device: HOST, address: 0xab }, "0xab"),
+        (Error::InvalidFraction(1.5), "1.5"),
+        (
+            Error::InvalidSetting { variable: Some("V"), settings: text("a:1"), reason: text("unknown key") },
+            "`a:1` in the environment variable V: unknown key",
+        ),
+        (Error::OutOfBounds { offset: 4, len: 8, size: 10 }, "10 bytes"),
+        (Error::ElementSize { size: 10, element: 4 }, "10 bytes"),
+        (Error::ElapsedTime("no timing"), "no timing"),
+    ]
+}
+
+/// Rust prints the `Debug` of an error that `main` returns.
+#[test]
+fn an_error_that_main_returns_shows_its_message_with_its_causes() {
+    for (error, expected) in errors() {
+        let shown = format!("{error:?}");
+        assert_eq!(shown, error.to_string());
+        assert!(shown.contains(expected), "expected `{expected}` in: {shown}");
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        for cause in causes.map(ToString::to_string) {
+            assert!(shown.contains(&cause), "expected `{cause}` in: {shown}");
+        }
+    }
+    for (shown, message) in [
+        (format!("{:?}", out_of_memory()), out_of_memory().to_string()),
+        (format!("{:?}", host_out_of_memory()), host_out_of_memory().to_string()),
+        (format!("{DRIVER:?}"), DRIVER.to_string()),
+        (format!("{:?}", Unavailable { reason: text("no driver") }), text("no driver")),
+    ] {
+        assert_eq!(shown, message);
+    }
+}
