@@ -27,13 +27,13 @@ pub struct Accelerator<B: Backend> {
 }
 
 impl<B: Backend> Accelerator<B> {
-    /// How many devices there are; 0 where there is no driver.
+    /// The number of devices; 0 if there is no driver.
     pub fn count() -> u32 {
         B::probe().unwrap_or(0)
     }
 
-    /// The device with this number, opened at the first call; the same one at each call. The allocator's settings
-    /// are those of the environment.
+    /// The device with this number. The first call opens it, with the allocator's settings from the environment; later
+    /// calls return the same one.
     ///
     /// # Errors
     /// [`Error::NoAccelerator`], [`Error::InvalidDevice`], [`Error::InvalidSetting`], [`Error::Driver`].
@@ -46,7 +46,7 @@ impl<B: Backend> Accelerator<B> {
         if ordinal >= count {
             return Err(Error::InvalidDevice { kind: kind.name(), index: ordinal.into(), count });
         }
-        // Under no lock: it may warn, and the subscriber may call this library.
+        // Under no lock, since it may warn, and the program's subscriber may call this library.
         let config = AllocatorConfig::from_environment()?;
         let mut opened = lock(&OPENED);
         if let Some(accelerator) = Self::find(&opened, ordinal) {
@@ -59,7 +59,7 @@ impl<B: Backend> Accelerator<B> {
         Ok(accelerator)
     }
 
-    /// The device with this number if [`open`](Self::open) has opened it; opens nothing.
+    /// The device with this number if [`open`](Self::open) has opened it. Never opens a device.
     pub fn opened(ordinal: u32) -> Option<&'static Self> {
         Self::find(&lock(&OPENED), ordinal)
     }
@@ -68,11 +68,11 @@ impl<B: Backend> Accelerator<B> {
         opened.get(&(TypeId::of::<B>(), ordinal)).and_then(|any| any.downcast_ref::<Self>())
     }
 
-    /// A device instance of its own around this driver, with streams and an allocator of its own: for drivers that
-    /// are opened with options, and for tests. Never closed.
+    /// A separate device instance around this driver, with its own streams and allocator: for drivers that are opened
+    /// with options, and for tests. It is never closed.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the default stream cannot be made.
+    /// [`Error::Driver`] if the default stream cannot be made.
     pub fn new(backend: B, ordinal: u32, config: AllocatorConfig) -> Result<&'static Self> {
         let device = Device { kind: backend.kind(), index: ordinal };
         let default = device.driver_result(backend.stream(StreamKind::Default))?;
@@ -93,7 +93,7 @@ impl<B: Backend> Accelerator<B> {
         })))
     }
 
-    /// Its kind and number.
+    /// The kind and number of the device.
     pub fn device(&self) -> Device {
         self.instance.device
     }
@@ -102,27 +102,27 @@ impl<B: Backend> Accelerator<B> {
         self.instance
     }
 
-    /// Its driver.
+    /// The driver of the device.
     pub fn backend(&self) -> &'static B {
         self.backend
     }
 
-    /// Its allocator.
+    /// The allocator of device memory.
     pub fn allocator(&self) -> &CachingAllocator<B> {
         &self.allocator
     }
 
-    /// The allocator of its pinned host memory.
+    /// The allocator of pinned host memory.
     pub fn host_allocator(&self) -> &'static CachingHostAllocator<B> {
         self.host_allocator
     }
 
-    /// What the device says about itself.
+    /// The properties of the device.
     pub fn properties(&self) -> &'static DeviceProperties {
         self.backend.properties()
     }
 
-    /// Free and total memory now, as the driver tells it. PyTorch: `torch.accelerator.get_memory_info`.
+    /// Free and total memory now, as the driver reports it. PyTorch: `torch.accelerator.get_memory_info`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -135,8 +135,8 @@ impl<B: Backend> Accelerator<B> {
         self.default_stream
     }
 
-    /// The next stream of the pool of this priority: 32 are made, then handed out again in turn. A priority outside
-    /// the device's range becomes the nearest in it. PyTorch: `getStreamFromPool`, `torch.Stream`.
+    /// The next stream of the pool of this priority. The pool makes 32 streams and then hands them out again in turn. A
+    /// priority outside the device's range becomes the nearest one in it. PyTorch: `getStreamFromPool`, `torch.Stream`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -144,7 +144,7 @@ impl<B: Backend> Accelerator<B> {
         self.streams.next_of_pool(priority)
     }
 
-    /// A stream of its own, outside the pools. It lives as long as the device, so make few.
+    /// A new stream outside the pools. It lives as long as the device, so make few.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -152,18 +152,18 @@ impl<B: Backend> Accelerator<B> {
         self.streams.create(priority)
     }
 
-    /// A stream that another library made, for work of ours. It counts as one of priority 0, and stays as long as the
-    /// device. PyTorch: `getStreamFromExternal`, `torch.cuda.ExternalStream`.
+    /// Makes a stream of another library usable here. It counts as a stream of priority 0, and stays registered as long
+    /// as the device. PyTorch: `getStreamFromExternal`, `torch.cuda.ExternalStream`.
     ///
     /// # Safety
-    /// * `native` is a stream of this device's [`backend`](Self::backend) and no other's, and keeps what [`Backend`]
-    ///   says of streams.
+    /// * `native` is a stream of this device's [`backend`](Self::backend), and it satisfies what [`Backend`] requires
+    ///   of streams.
     #[allow(unsafe_code)] // the promise is the caller's
     pub unsafe fn external_stream(&self, native: B::Stream) -> Stream<B> {
         self.streams.adopt(native)
     }
 
-    /// The stream with this number, if it was made.
+    /// The stream with this number, if it exists.
     pub fn stream_by_id(&self, id: StreamId) -> Option<Stream<B>> {
         self.streams.get(id)
     }
@@ -173,8 +173,8 @@ impl<B: Backend> Accelerator<B> {
         Event::new(self.instance, self.backend, flags)
     }
 
-    /// Allocates pinned host memory of `len` bytes, for copies that run beside the program; its contents are whatever was
-    /// there. PyTorch: `pin_memory=True`.
+    /// Allocates `len` bytes of pinned host memory, for copies that run beside the program. The contents are
+    /// unspecified. PyTorch: `pin_memory=True`.
     ///
     /// # Errors
     /// As [`CachingHostAllocator::allocate`].
@@ -182,11 +182,11 @@ impl<B: Backend> Accelerator<B> {
         self.host_allocator.allocate(len)
     }
 
-    /// Waits until everything submitted to all its streams so far is done. PyTorch:
+    /// Waits until everything submitted so far to all streams of the device is done. PyTorch:
     /// `torch.accelerator.synchronize`.
     ///
     /// # Errors
-    /// [`Error::Driver`]: of several the first, after all were waited for.
+    /// [`Error::Driver`]: the first of several errors, after waiting for all streams.
     pub fn synchronize(&self) -> Result<()> {
         self.streams.iter().map(Stream::synchronize).reduce(Result::and).unwrap_or(Ok(()))
     }

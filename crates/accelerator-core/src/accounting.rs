@@ -1,10 +1,11 @@
-//! Memory counted by the backend itself.
+//! Memory that the backend counts itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::types::{MemoryInfo, MemoryInfoSource};
 
-/// The bytes that a backend hands out, for drivers that do not say what is free or give out more than there is.
+/// Counts the bytes that a backend hands out, for drivers that do not report free memory or that hand out more memory
+/// than the device has.
 #[derive(Debug)]
 pub struct Accounting {
     capacity: u64,
@@ -12,24 +13,24 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Nothing of `capacity` bytes is handed out.
+    /// Counts from 0 up to `capacity` bytes.
     pub const fn new(capacity: u64) -> Self {
         Self { capacity, used: AtomicU64::new(0) }
     }
 
-    /// Takes `len` bytes. Whether there were as many; else nothing is taken.
+    /// Takes `len` bytes. Returns false, and takes nothing, if fewer are free.
     #[must_use]
     pub fn take(&self, len: u64) -> bool {
         let taken = |used: u64| used.checked_add(len).filter(|used| *used <= self.capacity);
         self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
     }
 
-    /// Gives back `len` bytes that were taken.
+    /// Returns `len` bytes that were taken.
     pub fn give_back(&self, len: u64) {
         self.used.fetch_sub(len, Ordering::Relaxed);
     }
 
-    /// What is free, by this count.
+    /// The free and total memory by this count.
     pub fn memory_info(&self) -> MemoryInfo {
         let free = self.capacity - self.used.load(Ordering::Relaxed);
         MemoryInfo { free, total: self.capacity, source: MemoryInfoSource::Accounting }

@@ -17,21 +17,21 @@ use crate::pinned::PinnedBuffer;
 use crate::stream::Stream;
 use crate::types::{Device, DevicePtr, DriverResult, Error, Result, check_bounds};
 
-/// Memory of a device, freed on drop to the stream that it was allocated on.
+/// Device memory. Dropping it frees the memory to the stream that it was allocated on.
 ///
-/// Every operation on another stream notes that use by itself, so the memory is not reused before that work is done.
-/// The *order* of work on two streams is the program's business, as everywhere: use events.
+/// Every operation on another stream records that use itself, so the memory is not reused before that work is done. The
+/// *order* of work on two streams is up to the program, as everywhere: use events.
 #[must_use]
 pub struct Buffer<B: Backend> {
     accelerator: &'static Accelerator<B>,
     stream: Stream<B>,
-    /// None: of zero bytes.
+    /// `None` if the buffer has no bytes.
     allocation: Option<Allocation<B>>,
     len: u64,
 }
 
 impl<B: Backend> Accelerator<B> {
-    /// Allocates a buffer of `len` bytes for work on `stream`; its contents are whatever was there.
+    /// Allocates a buffer of `len` bytes for work on `stream`. The contents are unspecified.
     ///
     /// # Errors
     /// As [`CachingAllocator::allocate`](crate::CachingAllocator::allocate).
@@ -56,12 +56,12 @@ impl<B: Backend> Buffer<B> {
         Ok(buffer)
     }
 
-    /// Bytes that were asked for.
+    /// The number of bytes that were requested.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the buffer has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -76,23 +76,23 @@ impl<B: Backend> Buffer<B> {
         self.accelerator
     }
 
-    /// The stream that it was allocated on.
+    /// The stream that the buffer was allocated on.
     pub fn stream(&self) -> Stream<B> {
         self.stream
     }
 
-    /// Where it lies; `None`: it has no bytes. For launching work with other libraries: what is done there on another
-    /// stream than its own must be noted with [`record_use`](Self::record_use).
+    /// The location of the buffer; `None` if it has no bytes. Other libraries can work on it: record their work on
+    /// streams other than the buffer's own with [`record_use`](Self::record_use).
     pub fn ptr(&self) -> Option<B::Ptr> {
         self.allocation.as_ref().map(Allocation::ptr)
     }
 
-    /// Bytes of its block: `len` rounded up.
+    /// The size of the buffer's block in bytes: `len`, rounded up.
     pub fn block_size(&self) -> u64 {
         self.allocation.as_ref().map_or(0, Allocation::size)
     }
 
-    /// Notes that `stream` uses it. The safe operations do this by themselves. PyTorch: `Tensor.record_stream`.
+    /// Records that `stream` uses the buffer. The safe operations do this themselves. PyTorch: `Tensor.record_stream`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another device.
@@ -103,19 +103,19 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// Fills it with one byte value, asynchronously on `stream`.
+    /// Fills the buffer with one byte value, asynchronously on `stream`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`], [`Error::Driver`].
     pub fn fill(&mut self, value: u8, stream: Stream<B>) -> Result<()> {
         let Some((ptr, len)) = self.part(0, self.len, stream)? else { return Ok(()) };
-        // SAFETY: `part` gives a range inside the allocation, which `self` borrows mutably and keeps from reuse until
-        // this stream is done with it.
+        // SAFETY: `part` returns a range inside the allocation. `self` is borrowed mutably, and its memory is not
+        // reused until this stream is done with it.
         let filled = unsafe { self.accelerator.backend().fill(ptr, value, len, stream.native()) };
         self.submitted(filled, OperatorKind::Fill, len, stream)
     }
 
-    /// Copies `bytes` to `offset`, and returns when they are there.
+    /// Copies `bytes` to `offset`. Returns when they have arrived.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
@@ -126,7 +126,7 @@ impl<B: Backend> Buffer<B> {
         self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
     }
 
-    /// Copies from `offset` into `bytes`, and returns when they are there.
+    /// Copies from `offset` into `bytes`. Returns when they have arrived.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], [`Error::Driver`].
@@ -137,8 +137,8 @@ impl<B: Backend> Buffer<B> {
         self.submitted(copied, OperatorKind::CopyToHost, len, stream)
     }
 
-    /// Copies all of `source` to its start, asynchronously on `stream`; from another device of the same kind as
-    /// [`copy_from_peer`](Self::copy_from_peer) behind the source's own stream.
+    /// Copies all of `source` to the start of this buffer, asynchronously on `stream`. A source on another device of
+    /// the same kind is copied by [`copy_from_peer`](Self::copy_from_peer), after the work of the source's own stream.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] for a longer source, [`Error::DeviceMismatch`], [`Error::Driver`].
@@ -149,8 +149,8 @@ impl<B: Backend> Buffer<B> {
         let Some((to, len)) = self.part(0, source.len, stream)? else { return Ok(()) };
         let Some((from, _)) = source.part(0, source.len, stream)? else { return Ok(()) };
         let (to, from) = (Place::Device(to), Place::Device(from));
-        // SAFETY: Both ranges lie inside their allocations, which are two, since one is borrowed mutably; both are
-        // kept from reuse until this stream is done with them.
+        // SAFETY: Both ranges lie inside their allocations. These are distinct, since one is borrowed mutably. Neither
+        // is reused until this stream is done with it.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         self.submitted(copied, OperatorKind::CopyWithin, len, stream)
     }
@@ -159,8 +159,8 @@ impl<B: Backend> Buffer<B> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`], also for memory that is pinned for another device;
-    /// [`Error::Driver`]: nothing is copied then, or the copy is done already; also for a stream whose work is being captured
-    /// as a graph, where it would be done when nobody knows.
+    /// [`Error::Driver`], after which either nothing has been copied or the copy is complete. A stream that is being
+    /// captured as a graph is refused, too, since the copy would run at an unknown time.
     pub fn copy_from_pinned(
         &mut self,
         offset: u64,
@@ -173,15 +173,15 @@ impl<B: Backend> Buffer<B> {
         let Some(((to, len), from)) = part.zip(from) else { return Ok(()) };
         source.before_read(stream)?;
         let (to, from) = (Place::Device(to), Place::Host(from));
-        // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `reading` records
-        // is complete, and until then the host does not write to it, and copies into it wait.
+        // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `reading`
+        // records is complete. Until then the host does not write to it, and copies into it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         let copied = copied.and_then(|()| source.reading(stream));
         self.submitted(copied, OperatorKind::CopyToDevice, len, stream)
     }
 
-    /// Copies a range to `offset` in pinned host memory, asynchronously on `stream`:
-    /// [`PinnedBuffer::bytes`] waits for it. The destination may be dropped at once.
+    /// Copies a range to `offset` in pinned host memory, asynchronously on `stream`. [`PinnedBuffer::bytes`] waits for
+    /// the copy. The destination may be dropped at once.
     ///
     /// # Errors
     /// As [`copy_from_pinned`](Self::copy_from_pinned).
@@ -198,30 +198,30 @@ impl<B: Backend> Buffer<B> {
         let Some(((from, len), to)) = part.zip(to) else { return Ok(()) };
         destination.before_write(stream)?;
         let (to, from) = (Place::Host(to), Place::Device(from));
-        // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `writing` records
-        // is complete, and until then the host does not touch it, and other copies of it wait.
+        // SAFETY: Both ranges lie inside their allocations. The pinned one is kept until the event that `writing`
+        // records is complete. Until then the host does not touch it, and other copies of it wait.
         let copied = unsafe { self.accelerator.backend().copy(to, from, len, stream.native()) };
         let copied = copied.and_then(|()| destination.writing(stream));
         self.submitted(copied, OperatorKind::CopyToHost, len, stream)
     }
 
-    /// A typed view to read from in a kernel.
+    /// A typed view for reading in a kernel.
     ///
     /// # Errors
-    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    /// [`Error::ElementSize`] if the length is not a multiple of the element size.
     pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, B, T>> {
         element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
     }
 
-    /// A typed view to read from and write to in a kernel.
+    /// A typed view for reading and writing in a kernel.
     ///
     /// # Errors
-    /// [`Error::ElementSize`] where the length is no whole number of elements.
+    /// [`Error::ElementSize`] if the length is not a multiple of the element size.
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, B, T>> {
         element_count::<T>(self.len).map(|len| View { buffer: self, len, element: PhantomData })
     }
 
-    /// A range to work on with `stream`, whose use of it is noted; `None`: no bytes.
+    /// A range for work on `stream`, which is recorded as a user; `None` if it has no bytes.
     fn part(&self, offset: u64, len: u64, stream: Stream<B>) -> Result<Option<(B::Ptr, NonZeroU64)>> {
         check_bounds(offset, len, self.len)?;
         self.record_use(stream)?;
@@ -236,14 +236,14 @@ impl<B: Backend> Buffer<B> {
         stream: Stream<B>,
     ) -> DriverResult<()> {
         let backend = self.accelerator.backend();
-        // SAFETY: The device's end is inside the allocation, the host's is a slice of `len` bytes that the caller
-        // borrows until this returns. That is after `synchronize`, and then, also if it failed, nothing that was
-        // submitted before touches host memory any more.
+        // SAFETY: The device's end is inside the allocation. The host's end is a slice of `len` bytes that the caller
+        // borrows until this function returns. It returns after `synchronize`: from then on, even if that failed,
+        // nothing submitted before touches host memory.
         let copied = unsafe { backend.copy(to, from, len, stream.native()) };
         copied.and_then(|()| backend.synchronize(stream.native()))
     }
 
-    /// Tells the observers of work that was submitted, unless it was not.
+    /// Reports the work to the observers if it was submitted.
     fn submitted(
         &self,
         result: DriverResult<()>,
@@ -260,7 +260,7 @@ impl<B: Backend> Buffer<B> {
 impl<B: Backend> Drop for Buffer<B> {
     fn drop(&mut self) {
         if let Some(allocation) = self.allocation.take() {
-            // It cannot fail: the allocation is of this allocator.
+            // This cannot fail: the allocation belongs to this allocator.
             let _ = self.accelerator.allocator().free(allocation);
         }
     }
@@ -272,10 +272,10 @@ impl<B: Backend> fmt::Debug for Buffer<B> {
     }
 }
 
-/// How many elements of `T` so many bytes are.
+/// The number of elements of `T` in `bytes` bytes.
 ///
 /// # Errors
-/// [`Error::ElementSize`] where they are no whole number of elements, or elements have no size.
+/// [`Error::ElementSize`] if `bytes` is not a multiple of the element size, or if elements have no size.
 pub fn element_count<T>(bytes: u64) -> Result<usize> {
     let element = size_of::<T>();
     match bytes.checked_rem(element as u64) {
@@ -284,13 +284,13 @@ pub fn element_count<T>(bytes: u64) -> Result<usize> {
     }
 }
 
-/// A buffer seen as elements, to be read in a kernel.
+/// A buffer as elements, for reading in a kernel.
 pub type Slice<'a, B, T> = View<&'a Buffer<B>, T>;
 
-/// A buffer seen as elements, to be read and written in a kernel.
+/// A buffer as elements, for reading and writing in a kernel.
 pub type SliceMut<'a, B, T> = View<&'a mut Buffer<B>, T>;
 
-/// A buffer, borrowed, seen as elements: a [`Slice`] or a [`SliceMut`].
+/// A borrowed buffer as elements: a [`Slice`] or a [`SliceMut`].
 #[derive(Debug)]
 pub struct View<R, T> {
     buffer: R,
@@ -304,12 +304,12 @@ impl<B: Backend, R: Deref<Target = Buffer<B>>, T> View<R, T> {
         &self.buffer
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -329,7 +329,7 @@ impl<B: Backend, R: Deref<Target = Buffer<B>>, T> View<R, T> {
 }
 
 impl<B: Backend, T: NoUninit> SliceMut<'_, B, T> {
-    /// Copies `elements` to the start, and returns when they are there.
+    /// Copies `elements` to the start. Returns when they have arrived.
     ///
     /// # Errors
     /// As [`Buffer::write`].

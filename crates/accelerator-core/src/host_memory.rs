@@ -1,4 +1,4 @@
-//! Ordinary host memory, for devices that have or need no pinned memory.
+//! Ordinary host memory, for devices that have no pinned memory or do not need it.
 #![allow(unsafe_code)] // memory of the system
 
 use std::alloc::Layout;
@@ -7,23 +7,23 @@ use std::ptr::NonNull;
 
 use crate::types::{DriverError, DriverErrorKind, DriverResult};
 
-/// Where pages start on the usual systems.
+/// The page size of common systems.
 const ALIGNMENT: usize = 4096;
 
 pub(crate) fn alloc(len: NonZeroU64) -> DriverResult<NonNull<u8>> {
     let no_memory =
         DriverError { kind: DriverErrorKind::OutOfMemory, call: "malloc", code: 12, name: "ENOMEM" };
     let layout = layout(len).ok_or(no_memory)?;
-    // SAFETY: The layout is not of size 0.
+    // SAFETY: The size of the layout is not 0.
     let start = unsafe { std::alloc::alloc_zeroed(layout) };
     NonNull::new(start).ok_or(no_memory)
 }
 
 /// # Safety
-/// `ptr` and `len` are those of one [`alloc`], not given back since.
+/// `ptr` and `len` are those of one [`alloc`], and the memory has not been given back since.
 pub(crate) unsafe fn dealloc(ptr: NonNull<u8>, len: NonZeroU64) {
     if let Some(layout) = layout(len) {
-        // SAFETY: `alloc` took it with this layout, and the caller gives it back once.
+        // SAFETY: `alloc` allocated it with this layout, and the caller gives it back once.
         unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
     }
 }

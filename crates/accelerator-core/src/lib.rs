@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![deny(unsafe_code)] // calls into a backend are unsafe; each module that makes them allows it and proves each
+#![deny(unsafe_code)] // calls into a backend are unsafe: each module that makes them proves each call
 
 mod accelerator;
 mod accounting;

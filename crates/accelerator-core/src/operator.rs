@@ -1,4 +1,4 @@
-//! Work that was submitted to devices, told to those who ask for it. PyTorch: `TorchDispatchMode`, at the level of a device.
+//! Observers of the work that is submitted to devices. PyTorch: `TorchDispatchMode`, at the level of a device.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crate::stream::Stream;
 use crate::sync::{Callbacks, HookId};
 use crate::types::{Device, StreamId};
 
-/// One piece of work that a device was given.
+/// One piece of work that was submitted to a device.
 ///
-/// What asks nothing of a device is none: an allocation that fails, and work on zero bytes.
+/// A call that gives a device nothing to do is not an operator: an allocation that fails, or work on zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Operator {
-    /// What it does.
+    /// The kind of work.
     pub kind: OperatorKind,
-    /// What it is called: that of its kind, unless whoever submitted it [named](Self::named) it.
+    /// The name of the operator: that of its kind, unless it was [named](Self::named) when it was submitted.
     pub name: &'static str,
-    /// The device. Of a copy between two the one that it writes to.
+    /// The device. For a copy between two devices, the one that it writes to.
     pub device: Device,
     /// The stream that it was submitted to.
     pub stream: StreamId,
@@ -38,8 +38,8 @@ pub enum OperatorKind {
     CopyToHost,
     /// Bytes were copied within the device.
     CopyWithin,
-    /// Bytes of another device were copied. Where the driver has no way between the two these are copies to the host and
-    /// from it.
+    /// Bytes of another device were copied. If the driver cannot copy between the two devices, a copy to the host and
+    /// one from the host are reported instead.
     CopyFromPeer,
     /// A buffer was filled.
     Fill,
@@ -47,7 +47,8 @@ pub enum OperatorKind {
     Launch,
 }
 
-/// An observer of operators: dropped, it observes no more. On another thread it may be running then.
+/// An observer of operators. Dropping it removes the observer, which may still be running on another thread at that
+/// time.
 #[must_use = "dropped, it observes no more"]
 #[derive(Debug)]
 pub struct OperatorObserver(HookId);
@@ -57,17 +58,17 @@ type Observer = dyn Fn(&Operator) + Send + Sync;
 static OBSERVERS: Callbacks<Observer> = Callbacks::new();
 thread_local!(static OBSERVING: Cell<bool> = const { Cell::new(false) });
 
-/// Adds an observer of what is submitted to all devices of the process: what buffers do, and the launches that backends
-/// and other libraries [report](report_operator).
+/// Adds an observer of the work that is submitted to all devices of the process: the operations of buffers, and the
+/// launches that backends and other libraries [report](report_operator).
 ///
-/// It runs once for each, on the thread that submitted it, after it was submitted. It may submit work of its own, which
-/// is not observed. While there is none, observing costs a load and a branch.
+/// The observer runs once for each operator, on the thread that submitted it, after it was submitted. It may submit
+/// work itself, which is not observed. Without observers, reporting costs a load and a branch.
 pub fn observe_operators(observer: impl Fn(&Operator) + Send + Sync + 'static) -> OperatorObserver {
     OperatorObserver(OBSERVERS.add(Arc::new(observer)))
 }
 
-/// Tells the observers that this was submitted: for whoever launches kernels on a stream of ours. Call it without a lock
-/// held that an observer might want.
+/// Reports an operator to the observers. Libraries that launch kernels on a [`Stream`] call it. The caller holds no
+/// lock that an observer might need.
 ///
 /// ```
 /// # use accelerator_core::{Backend, Operator, OperatorKind, Stream, report_operator};
@@ -88,18 +89,18 @@ fn tell(operator: &Operator) {
 }
 
 impl Operator {
-    /// One that was submitted to this stream.
+    /// An operator that was submitted to this stream.
     #[inline]
     pub fn on<B: Backend>(stream: Stream<B>, kind: OperatorKind, bytes: u64) -> Self {
         Self::new(kind, stream.device(), stream.id(), bytes)
     }
 
-    /// One that was submitted to a stream of this device.
+    /// An operator that was submitted to a stream of this device.
     pub fn new(kind: OperatorKind, device: Device, stream: StreamId, bytes: u64) -> Self {
         Self { kind, name: kind.name(), device, stream, bytes }
     }
 
-    /// The same under a name of its own.
+    /// The same operator under another name.
     #[must_use]
     pub fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
@@ -107,7 +108,7 @@ impl Operator {
 }
 
 impl OperatorKind {
-    /// Its name: `allocate`, `copy`, `fill` or `launch`.
+    /// The name of the kind: `allocate`, `copy`, `fill` or `launch`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allocate => "allocate",

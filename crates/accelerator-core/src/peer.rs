@@ -9,17 +9,19 @@ use crate::operator::{Operator, OperatorKind, report_operator};
 use crate::stream::Stream;
 use crate::types::{DriverErrorKind, DriverResult, MIB, Result, check_bounds};
 
-/// Bytes that go through the host at once.
+/// The number of bytes that are copied through the host at a time.
 const STEP: u64 = 16 * MIB;
 
 impl<B: Backend> Buffer<B> {
-    /// Copies all of `source`, on another device of the same kind, to the start, on a stream of this buffer's device, behind
-    /// what a stream of the source's device was given so far. What that one is given later comes behind the copy. Where the
-    /// driver has no way, it goes through the host, which waits. PyTorch: `copy_device_to_device`.
+    /// Copies all of `source`, on another device of the same kind, to the start of this buffer. The copy runs on
+    /// `stream`, a stream of this buffer's device, after the work submitted so far to `source_stream`, a stream of the
+    /// source's device. Later work of `source_stream` runs after the copy. If the driver cannot copy between the
+    /// devices, the bytes go through the host, which waits. PyTorch: `copy_device_to_device`.
     ///
     /// # Errors
-    /// [`OutOfBounds`](crate::Error::OutOfBounds) for a longer source; [`DeviceMismatch`](crate::Error::DeviceMismatch) for a
-    /// stream of another device than its buffer; [`Driver`](crate::Error::Driver).
+    /// [`OutOfBounds`](crate::Error::OutOfBounds) if the source is longer;
+    /// [`DeviceMismatch`](crate::Error::DeviceMismatch) if a stream and its buffer belong to different devices;
+    /// [`Driver`](crate::Error::Driver).
     pub fn copy_from_peer(
         &mut self,
         source: &Self,
@@ -57,8 +59,8 @@ fn directly<B: Backend>(
         return Ok(());
     };
     follow(peers, stream, source_stream)?;
-    // SAFETY: Both ranges are whole buffers of `len` bytes and more, kept from reuse until their streams are done; that of
-    // the source waits for the copy, or else the host does.
+    // SAFETY: Both ranges start at buffers of at least `len` bytes, which are not reused until their streams are done.
+    // The source's stream waits for the copy, or else the host does.
     unsafe { peers.copy_from(to, source_stream.backend(), from, len, stream.native()) }?;
     follow(peers_of_source, source_stream, stream)
         .or_else(|error| stream.backend().synchronize(stream.native()).and(Err(error)))?;
@@ -66,7 +68,7 @@ fn directly<B: Backend>(
     Ok(())
 }
 
-/// Makes later work of the stream wait for what `other`, of another device, was given so far.
+/// Makes later work of the stream wait for the work submitted so far to `other`, a stream of another device.
 fn follow<B: Backend>(peers: &dyn PeerCopies<B>, stream: Stream<B>, other: Stream<B>) -> DriverResult<()> {
     let event = other.backend().event(EventFlags::default())?;
     other.backend().record(&event, other.native())?;

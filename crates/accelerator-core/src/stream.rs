@@ -1,4 +1,4 @@
-//! Streams, and the pools that they come from.
+//! Streams and their pools.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,14 @@ use crate::backend::{Backend, StreamKind};
 use crate::sync::{Table, lock};
 use crate::types::{Device, Error, Result, StreamId};
 
-/// How many streams of one priority [`Accelerator::stream`](crate::Accelerator::stream) makes before it hands
+/// The number of streams of one priority that [`Accelerator::stream`](crate::Accelerator::stream) makes before it hands
 /// out the first again. PyTorch: `kStreamsPerPool`.
 pub const STREAMS_PER_PRIORITY: usize = 32;
 
 /// A stream of a device: work submitted to it runs in order, beside the work of other streams.
 ///
-/// A handle to copy. The stream itself lives as long as its device, so dropping a handle with work pending
-/// stops nothing. PyTorch: `torch.Stream`.
+/// This is a handle, and `Copy`. The stream itself lives as long as its device, so dropping a handle while work is
+/// pending has no effect on that work. PyTorch: `torch.Stream`.
 pub struct Stream<B: Backend>(&'static StreamState<B>);
 
 struct StreamState<B: Backend> {
@@ -28,17 +28,17 @@ struct StreamState<B: Backend> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// Its number.
+    /// The number of the stream.
     pub fn id(self) -> StreamId {
         self.0.id
     }
 
-    /// Its device.
+    /// The device of the stream.
     pub fn device(self) -> Device {
         self.0.owner.device
     }
 
-    /// Its priority; a lower number runs first.
+    /// The priority of the stream; a lower number runs first.
     pub fn priority(self) -> i32 {
         self.0.priority
     }
@@ -48,33 +48,33 @@ impl<B: Backend> Stream<B> {
         &self.0.native
     }
 
-    /// The driver of its device.
+    /// The driver of the device.
     pub fn backend(self) -> &'static B {
         self.0.backend
     }
 
-    /// Waits until everything submitted to it so far is done. PyTorch: `torch.Stream.synchronize`.
+    /// Waits until everything submitted to the stream so far is done. PyTorch: `torch.Stream.synchronize`.
     ///
     /// # Errors
-    /// What the driver says, errors of the work itself among it.
+    /// [`Error::Driver`], also for errors of the work itself.
     pub fn synchronize(self) -> Result<()> {
         self.0.owner.device.driver_result(self.0.backend.synchronize(&self.0.native))
     }
 
-    /// Whether everything submitted to it so far is done. PyTorch: `torch.Stream.query`.
+    /// Whether everything submitted to the stream so far is done. PyTorch: `torch.Stream.query`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`Error::Driver`].
     pub fn is_idle(self) -> Result<bool> {
         self.0.owner.device.driver_result(self.0.backend.is_idle(&self.0.native))
     }
 
-    /// The device instance that it belongs to.
+    /// The device instance that the stream belongs to.
     pub(crate) fn owner(self) -> Instance {
         self.0.owner
     }
 
-    /// Fails unless it is a stream of this device instance.
+    /// Fails unless the stream belongs to this device instance.
     pub(crate) fn check(self, instance: Instance) -> Result<()> {
         self.owner().check(instance, "the stream")
     }
@@ -104,9 +104,10 @@ impl<B: Backend> fmt::Debug for Stream<B> {
     }
 }
 
-/// One opening of a device: what streams, events and memory belong to.
+/// One instance of a device, to which streams, events and memory belong.
 ///
-/// Numbered, since neither the device nor its driver's address tells two openings apart: a driver may have no size.
+/// Instances are numbered, since neither the device nor the address of its driver distinguishes two of them: a driver
+/// may be zero-sized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instance {
     pub(crate) device: Device,
@@ -119,7 +120,7 @@ impl Instance {
         Self { device, number: OPENED.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Fails unless `what`, which belongs here, belongs to `expected`.
+    /// Fails unless this instance, to which `what` belongs, is `expected`.
     pub(crate) fn check(self, expected: Self, what: &'static str) -> Result<()> {
         match self.number == expected.number {
             true => Ok(()),
@@ -156,7 +157,7 @@ impl<B: Backend> Streams<B> {
         self.table.iter().map(Stream)
     }
 
-    /// The next stream of the pool of this priority, moved into the device's range.
+    /// The next stream of the pool of this priority, clamped to the device's range.
     pub(crate) fn next_of_pool(&'static self, priority: i32) -> Result<Stream<B>> {
         let priority = self.clamp(priority);
         let mut pools = lock(&self.pools);
@@ -175,7 +176,7 @@ impl<B: Backend> Streams<B> {
         self.make(self.clamp(priority))
     }
 
-    /// A stream that was made elsewhere; the first is the device's default stream.
+    /// Registers a stream that was made elsewhere. The first is the device's default stream.
     pub(crate) fn adopt(&'static self, native: B::Stream) -> Stream<B> {
         self.add(0, native)
     }
@@ -185,7 +186,8 @@ impl<B: Backend> Streams<B> {
         priority.max(greatest).min(least)
     }
 
-    /// Making is serialised, driver call and all: it is rare, and streams are numbered as the driver makes them.
+    /// The caller holds a lock, also across the driver call: making a stream is rare, and streams are numbered in the
+    /// order in which the driver makes them.
     fn make(&'static self, priority: i32) -> Result<Stream<B>> {
         let made = self.backend.stream(StreamKind::Side { priority });
         Ok(self.add(priority, self.owner.device.driver_result(made)?))

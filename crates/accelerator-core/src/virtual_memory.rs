@@ -1,79 +1,81 @@
-//! Address space and memory apart.
+//! Virtual memory: address space and memory, managed separately.
 
 use std::num::NonZeroU64;
 
 use crate::types::{DevicePtr, DriverResult};
 
-/// Memory of the device without an address. Not `Copy`: it is destroyed once.
+/// Device memory without an address. It is not `Copy`, since it is destroyed once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pages {
     /// The driver's handle.
     pub handle: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub len: NonZeroU64,
 }
 
-/// Address space and memory apart, so that memory comes and goes at addresses that stay.
+/// Manages address space and memory separately, so that memory can come and go at addresses that stay.
 ///
 /// All lengths, and all distances from the start of a reservation, are multiples of the
 /// [`granularity`](Self::granularity).
 ///
 /// # Safety
-/// *For backend authors.* The core hands out what is mapped to safe code: reservations overlap nothing that is live, and
-/// mapped memory is valid for all work of the device until it is unmapped.
+/// *For backend authors.* The core hands out mapped memory to safe code. So reservations must not overlap anything
+/// live, and mapped memory must be valid for all work of the device until it is unmapped.
 #[allow(unsafe_code)] // the contract above is what makes the trait unsafe to implement
 pub unsafe trait VirtualMemory<P: DevicePtr>: Send + Sync {
-    /// What lengths are multiples of, in bytes; itself a multiple of 512. CUDA: `cuMemGetAllocationGranularity`.
+    /// The number of bytes that all lengths are multiples of; itself a multiple of 512. CUDA:
+    /// `cuMemGetAllocationGranularity`.
     fn granularity(&self) -> NonZeroU64;
 
-    /// Whether the same memory may be mapped at several addresses at once, where work at one of them that comes behind other work on
-    /// the same stream sees what that did at another. CUDA: virtual aliasing.
+    /// Whether the same memory may be mapped at several addresses at once, and work at one address sees what earlier
+    /// work of the same stream wrote at another. CUDA: virtual aliasing.
     ///
-    /// The core gives bytes out at one address while earlier work of the same stream still uses them at another, and
+    /// The core hands out bytes at one address while earlier work of the same stream still uses them at another, and
     /// the program may use them on any stream at once. So a backend that [serializes
-    /// conflicts](crate::Backend::serializes_conflicts) compares what lies behind addresses.
+    /// conflicts](crate::Backend::serializes_conflicts) compares the memory behind addresses.
     fn maps_twice(&self) -> bool;
 
-    /// Takes `len` bytes of address space, without memory. CUDA: `cuMemAddressReserve`.
+    /// Reserves `len` bytes of address space, without memory. CUDA: `cuMemAddressReserve`.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) where there is no address space left.
+    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) if there is not enough address space.
     fn reserve(&self, len: NonZeroU64) -> DriverResult<P>;
 
-    /// Gives address space back. CUDA: `cuMemAddressFree`.
+    /// Releases address space. CUDA: `cuMemAddressFree`.
     ///
     /// # Safety
-    /// * `at` and `len` are those of one `reserve`, not released since, and nothing is mapped there.
+    /// * `at` and `len` are those of one `reserve` that has not been released, and nothing is mapped there.
     unsafe fn release(&self, at: P, len: NonZeroU64);
 
-    /// Takes `len` bytes of memory, without an address. CUDA: `cuMemCreate`.
+    /// Allocates `len` bytes of memory, without an address. CUDA: `cuMemCreate`.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is normal, as for [`Backend::alloc`](crate::Backend::alloc).
+    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is a normal result, as for
+    /// [`Backend::alloc`](crate::Backend::alloc).
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages>;
 
-    /// Gives memory back. CUDA: `cuMemRelease`.
+    /// Frees memory. CUDA: `cuMemRelease`.
     ///
     /// # Safety
-    /// * `pages` is of one `create` of this device, and mapped nowhere.
+    /// * `pages` comes from `create` of this device and is mapped nowhere.
     unsafe fn destroy(&self, pages: Pages);
 
-    /// Maps the memory at this address, for reading and writing. CUDA: `cuMemMap` and `cuMemSetAccess`.
+    /// Maps the memory at this address for reading and writing. CUDA: `cuMemMap` and `cuMemSetAccess`.
     ///
     /// # Errors
-    /// What the driver says; nothing is mapped then.
+    /// The error of the driver; nothing is mapped then.
     ///
     /// # Safety
     /// * The range lies in one reservation, and nothing is mapped in it.
     unsafe fn map(&self, at: P, pages: &Pages) -> DriverResult<()>;
 
-    /// Takes a mapping away. CUDA: `cuMemUnmap`, which does not always wait for work.
+    /// Removes a mapping. CUDA: `cuMemUnmap`, which does not always wait for work.
     ///
     /// # Errors
-    /// What the driver says; it is still mapped then.
+    /// The error of the driver; the memory is still mapped then.
     ///
     /// # Safety
-    /// * The range is one whole mapping: not all drivers take several at once.
-    /// * All work that uses it is over, and none is submitted afterwards.
+    /// * The range is one whole mapping, since not all drivers accept several at once.
+    /// * All work that uses the range is over, and none is submitted afterwards.
     unsafe fn unmap(&self, at: P, len: NonZeroU64) -> DriverResult<()>;
 }

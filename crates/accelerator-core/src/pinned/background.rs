@@ -1,4 +1,4 @@
-//! The thread that looks for blocks that streams are done with, where the settings ask for one.
+//! The thread that looks for blocks that streams have finished using, if the settings ask for one.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::CachingHostAllocator;
 use crate::backend::Backend;
 
-/// How long the thread sleeps between two looks; as in PyTorch.
+/// How long the thread sleeps between two checks, as in PyTorch.
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl<B: Backend> CachingHostAllocator<B> {
-    /// Starts the thread, unless it runs already. It ends when the settings no longer ask for it.
+    /// Starts the thread unless it is running. It ends when the settings no longer ask for it.
     #[cold]
     pub(super) fn start_background(&'static self) {
         if self.background.swap(true, Ordering::AcqRel) {
@@ -19,7 +19,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         }
         let started = thread::Builder::new().name("accelerator-pinned".to_owned()).spawn(|| {
             while self.settings.uses_background_thread() {
-                // What a driver does not answer is asked again next time.
+                // An event that the driver cannot query is queried again next time.
                 let _ = self.process_events();
                 thread::sleep(PAUSE);
             }

@@ -1,4 +1,4 @@
-//! Free blocks by size class, and what is counted of each class.
+//! Free blocks by size class, and the statistics of each class.
 
 use std::num::NonZeroU64;
 use std::sync::Mutex;
@@ -7,18 +7,18 @@ use super::memory::Block;
 use crate::sync::lock;
 use crate::types::Stat;
 
-/// One for each power of two of bytes: blocks of that size, and smaller ones over half of it.
+/// One class for each power of two of bytes: its blocks have at most that size, and more than half of it.
 pub(super) struct Classes([Padded; u64::BITS as usize]);
 
-/// Apart from its neighbours, since threads that ask for different sizes are not to meet in one cache line.
+/// Keeps classes on separate cache lines, so that threads that request different sizes do not contend.
 #[repr(align(64))]
 #[derive(Default)]
 struct Padded(Mutex<Class>);
 
-/// The blocks of about one size.
+/// The blocks of one size class.
 #[derive(Default)]
 pub(super) struct Class {
-    /// The last one was freed last.
+    /// The last element was freed last.
     pub(super) free: Vec<Block>,
     pub(super) active_requests: Stat,
     pub(super) active_bytes: Stat,
@@ -39,17 +39,17 @@ impl Classes {
         self.0.iter().map(|class| &class.0)
     }
 
-    /// The free block of at least this size that was freed last, which becomes active. PyTorch: `get_free_block`.
+    /// Takes the free block of at least this size that was freed last. It becomes active. PyTorch: `get_free_block`.
     pub(super) fn take(&self, size: NonZeroU64) -> Option<Block> {
         let mut class = lock(self.of(size));
-        // Blocks of one class differ in size where the settings keep requests from being rounded.
+        // Blocks of one class differ in size if the settings limit the rounding of requests.
         let place = class.free.iter().rposition(|block| block.size() >= size)?;
         let block = class.free.remove(place);
         class.activate(block.size());
         Some(block)
     }
 
-    /// An active block becomes free.
+    /// Makes an active block free.
     pub(super) fn put_back(&self, block: Block) {
         let mut class = lock(self.of(block.size()));
         class.deactivate(block.size());

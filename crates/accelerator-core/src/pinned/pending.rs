@@ -12,32 +12,33 @@ use crate::event::{EventNumber, EventPool, Events};
 use crate::sync::{lock, try_lock};
 use crate::types::{DriverResult, StreamId};
 
-/// Where the uses of a block end, stream by stream.
+/// The ends of the uses of a block, by stream.
 pub(super) type UseEnds = Vec<(StreamId, EventNumber)>;
 
-/// The uses of freed blocks that are not known to be over.
+/// The uses of freed blocks that may not be over yet.
 pub(super) struct PendingUses<B: Backend> {
     pub(super) events: EventPool<B>,
-    /// How many there are: the warm path looks only here.
+    /// The number of uses. The warm path reads only this.
     count: AtomicUsize,
     queues: Mutex<UseQueues>,
-    /// Held by the one thread that takes events off the queues, driver calls included. An allocation that finds it
-    /// held goes on without: only who needs the memory waits for it.
+    /// Held by the thread that takes events off the queues, also across driver calls. An allocation that finds it
+    /// locked goes on without it: only a thread that needs the memory waits for it.
     taking: Mutex<()>,
 }
 
 struct UseQueues {
     recorded: EventQueues<EventNumber, Use>,
-    /// Uses whose event the driver would not record, or must not while the stream is captured; tried again each time.
+    /// Uses whose event the driver could not record, or may not record while the stream is being captured. Recording is
+    /// tried again each time.
     unrecorded: VecDeque<(StreamId, Arc<Block>)>,
     /// The number of the next use.
     next: u64,
 }
 
-/// A use that is not known to be over. Whoever lets go of the last one frees the block.
+/// A use that may not be over yet. Dropping the last use of a block frees it.
 struct Use {
-    /// Uses are gone through in the order in which they came into the queues, as in PyTorch, so that blocks become free
-    /// in the same order.
+    /// Uses are checked in the order in which they were queued, as in PyTorch, so that blocks become free in the same
+    /// order.
     number: u64,
     block: Arc<Block>,
 }
@@ -60,7 +61,7 @@ impl UseQueues {
         self.recorded.push_back(user, event, Use { number, block });
     }
 
-    /// The oldest use before number `end` of a stream that is not among these.
+    /// Removes the oldest use before number `end`, ignoring the streams in `except`.
     fn pop(&mut self, end: u64, except: &[StreamId]) -> Option<(StreamId, EventNumber, Use)> {
         let oldest = self.recorded.oldest().map(|(user, used)| (used.number, user));
         let (_, user) = oldest.filter(|(number, user)| *number < end && !except.contains(user)).min()?;
@@ -69,7 +70,8 @@ impl UseQueues {
 }
 
 impl<B: Backend> CachingHostAllocator<B> {
-    /// Frees a block once these uses are over, and what the noted streams were given so far. PyTorch: `free`.
+    /// Frees a block once these uses are over and all work submitted so far to the `noted` streams is done. PyTorch:
+    /// `free`.
     pub(super) fn free(&self, block: Block, recorded: UseEnds, noted: Vec<StreamId>) {
         let uses = recorded.len() + noted.len();
         if uses == 0 {
@@ -81,12 +83,12 @@ impl<B: Backend> CachingHostAllocator<B> {
             lock(&self.pending.queues).push(user, event, Arc::clone(&block));
         }
         for user in noted {
-            let _ = self.record_use_end(user, Arc::clone(&block)); // tried again each time
+            let _ = self.record_use_end(user, Arc::clone(&block)); // it is tried again later
         }
         self.let_go(block);
     }
 
-    /// Makes the blocks available whose events are complete, without waiting. PyTorch: `process_events`.
+    /// Frees the blocks whose events are complete, without waiting. PyTorch: `process_events`.
     pub(super) fn process_events(&self) -> DriverResult<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -95,13 +97,13 @@ impl<B: Backend> CachingHostAllocator<B> {
         self.take_events(&taking)
     }
 
-    /// As [`process_events`](Self::process_events), after what another thread is making available.
+    /// Like [`process_events`](Self::process_events), but waits for another thread that is doing the same.
     pub(super) fn process_all_events(&self) -> DriverResult<()> {
         self.take_events(&lock(&self.pending.taking))
     }
 
-    /// Goes through the uses, each stream's up to the first that is not over. What other threads add meanwhile is left
-    /// for the next time: they might never stop.
+    /// Checks the uses of each stream up to the first that is not over. Uses that other threads add meanwhile are left
+    /// for the next time, since this might never end otherwise.
     fn take_events(&self, _taking: &MutexGuard<'_, ()>) -> DriverResult<()> {
         let mut result = self.record_unrecorded();
         let (end, mut slow) = (lock(&self.pending.queues).next, Vec::new());
@@ -121,7 +123,7 @@ impl<B: Backend> CachingHostAllocator<B> {
 
     fn record_unrecorded(&self) -> DriverResult<()> {
         let mut result = Ok(());
-        let waiting = lock(&self.pending.queues).unrecorded.len(); // ahead of the loop, which would keep the lock
+        let waiting = lock(&self.pending.queues).unrecorded.len(); // read before the loop, which would hold the lock
         for _ in 0..waiting {
             let Some((user, block)) = lock(&self.pending.queues).unrecorded.pop_front() else { break };
             result = result.and(self.record_use_end(user, block));
@@ -129,8 +131,8 @@ impl<B: Backend> CachingHostAllocator<B> {
         result
     }
 
-    /// Records an event behind what `user` was given so far, now or another time. Not while its work is being captured: such
-    /// an event would never be complete.
+    /// Records an event after all work submitted so far to `user`. If that fails, or while the stream is being
+    /// captured, queues the use for another try: an event recorded in a capture would never be complete.
     fn record_use_end(&self, user: StreamId, block: Arc<Block>) -> DriverResult<()> {
         let recorded = self.pending.events.record(user);
         match recorded {
@@ -145,7 +147,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         self.pending.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes one holder off a block. The last one makes it available.
+    /// Drops a reference to a block. The last one makes the block available.
     fn let_go(&self, block: Arc<Block>) {
         if let Some(block) = Arc::into_inner(block) {
             self.make_available(block);

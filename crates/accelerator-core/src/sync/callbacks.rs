@@ -1,4 +1,4 @@
-//! Functions of users that are called when something happens.
+//! Callbacks of users.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::thread::LocalKey;
 
 use super::lock;
 
-/// Names a callback or observer, to remove it.
+/// Identifies a callback or observer, for removing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HookId(u64);
 
-/// Functions of users. Called and dropped under no lock: what a closure holds is the user's.
+/// Callbacks of users. They are called and dropped under no lock, since closures run the user's code.
 pub(crate) struct Callbacks<F: ?Sized> {
     all: Mutex<Vec<(HookId, Arc<F>)>>,
     /// Set under the lock.
@@ -28,7 +28,7 @@ impl<F: ?Sized> Callbacks<F> {
         self.is_empty.load(Ordering::Relaxed)
     }
 
-    /// Adds one. No other in the process ever has its name.
+    /// Adds a callback. Its id is unique in the process.
     pub(crate) fn add(&self, callback: Arc<F>) -> HookId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = HookId(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -38,17 +38,18 @@ impl<F: ?Sized> Callbacks<F> {
         id
     }
 
-    /// Removes one. Whether it was there.
+    /// Removes a callback. Returns whether it was there.
     pub(crate) fn remove(&self, id: HookId) -> bool {
         let mut all = lock(&self.all);
         let place = all.iter().position(|(other, _)| *other == id);
         let removed = place.map(|place| all.remove(place));
         self.is_empty.store(all.is_empty(), Ordering::Relaxed);
-        drop(all); // ahead of what was removed
+        drop(all); // before the removed callback is dropped
         removed.is_some()
     }
 
-    /// Calls each, unless this thread is calling them already: what they ask of us does not come back to them.
+    /// Calls each callback, unless this thread is calling them already: calls that a callback makes do not reach it
+    /// again.
     pub(crate) fn each(&self, calling: &'static LocalKey<Cell<bool>>, mut call: impl FnMut(&F)) {
         struct Calling(&'static LocalKey<Cell<bool>>);
         impl Drop for Calling {
@@ -60,7 +61,7 @@ impl<F: ?Sized> Callbacks<F> {
         if self.is_empty() || calling.get() {
             return;
         }
-        let all = lock(&self.all).clone(); // dropped last: what a closure holds may call us
+        let all = lock(&self.all).clone(); // dropped last: its drop may run user code
         calling.set(true);
         let _calling = Calling(calling); // also after a panic
         all.iter().for_each(|(_, callback)| call(callback));

@@ -1,30 +1,30 @@
-//! Steps that one thread is in the middle of and another may have to wait for.
+//! Steps in progress that other threads may have to wait for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::sync::lock;
 
-/// Knows the steps during which no arena and no queue has some memory: it is on its way to the driver, or from one to the other.
-/// A thread that needs memory waits for them, instead of finding it nowhere.
+/// Tracks steps during which memory is in no arena and no queue: it is on its way to the driver, or from one place to
+/// another. A thread that needs memory waits for these steps, since it would miss that memory otherwise.
 ///
-/// Steps begin in one of two phases. A thread that waits turns to the other phase, in which steps begin from then on, and waits
-/// until the first has none; so later steps do not keep it waiting.
+/// Steps begin in one of two phases. A thread that waits switches the phase for new steps, and waits until the old
+/// phase has none. So later steps do not delay it.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    /// The lowest bit: in which of the two steps begin.
+    /// The lowest bit is the phase in which steps begin.
     phase: AtomicUsize,
-    /// Steps of each that have not ended.
+    /// The number of steps of each phase that have not ended.
     open: [AtomicUsize; 2],
-    /// Held by the one that waits. Others wait for their turn.
+    /// Held by the thread that waits. Other threads wait for their turn.
     turn: Mutex<()>,
-    /// Whether one does: mostly nobody, and to wake nobody is a system call too.
+    /// Whether a thread waits. Mostly none does, and a wake-up is a system call even then.
     waiting: AtomicBool,
     ending: Mutex<()>,
     ended: Condvar,
 }
 
-/// One step; dropped, also by a panic, it has ended.
+/// One step. It ends when this is dropped, also by a panic.
 #[must_use]
 pub(crate) struct Step<'a> {
     of: &'a InFlight,
@@ -32,7 +32,7 @@ pub(crate) struct Step<'a> {
 }
 
 impl InFlight {
-    /// A step begins. Called before the lock is let go under which the memory was taken out.
+    /// Begins a step. The caller still holds the lock under which it took the memory out.
     #[inline]
     pub(crate) fn begin(&self) -> Step<'_> {
         loop {
@@ -45,7 +45,7 @@ impl InFlight {
         }
     }
 
-    /// Waits until all have ended that had begun by now.
+    /// Waits until all steps that have begun by now have ended.
     pub(crate) fn wait(&self) {
         let _turn = lock(&self.turn);
         self.waiting.store(true, Ordering::SeqCst);
@@ -62,7 +62,7 @@ impl Drop for Step<'_> {
     fn drop(&mut self) {
         self.of.open[self.phase].fetch_sub(1, Ordering::SeqCst);
         if self.of.waiting.load(Ordering::SeqCst) {
-            // Whoever waits has looked before this, and sleeps, or looks after it.
+            // A waiting thread either checked before this and sleeps, or checks after it.
             drop(lock(&self.of.ending));
             self.of.ended.notify_one();
         }
@@ -86,7 +86,7 @@ mod tests {
                 steps.wait();
                 ended.load(Ordering::SeqCst)
             });
-            thread::sleep(Duration::from_millis(50)); // it waits by then
+            thread::sleep(Duration::from_millis(50)); // the thread waits by then
             drop(steps.begin());
             thread::sleep(Duration::from_millis(50));
             assert!(!waiting.is_finished());

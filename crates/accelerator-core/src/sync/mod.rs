@@ -1,4 +1,4 @@
-//! Small pieces that the layers share.
+//! Synchronization primitives that the layers share.
 
 mod barrier;
 mod callbacks;
@@ -13,17 +13,17 @@ pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// Locks, also after a panic elsewhere: no user code runs under our locks, so what they guard is whole.
+/// Locks a mutex, also a poisoned one: no user code runs under these locks, so the data is consistent after a panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`lock`] after a panic elsewhere, where nobody else can have it.
+/// The value of a mutex that is borrowed mutably; ignores poison like [`lock`].
 pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks, if nobody else has. As [`lock`] after a panic elsewhere.
+/// Locks a mutex unless it is locked; ignores poison like [`lock`].
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -33,16 +33,16 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 const CHUNKS: usize = 27;
-/// Slots of the first chunk.
+/// The number of slots ahead of the chunks.
 const FIRST: u32 = 32;
 
-/// Slots by number that are filled once and never move: found without a lock, and lent for as long as the
+/// Numbered slots that are filled once and never move. They are found without a lock, and borrowed for as long as the
 /// table lives.
 ///
-/// There are 32 at first, and chunk `k` behind them holds `32 << k` more, so 27 chunks reach every u32.
+/// There are 32 slots at first. Chunk `k` after them holds `32 << k` more, so 27 chunks reach every `u32`.
 pub(crate) struct Table<T> {
     first: Box<[OnceLock<T>]>,
-    /// Behind the last filled slot.
+    /// The number after the last filled slot.
     end: AtomicU32,
     chunks: [OnceLock<Box<[OnceLock<T>]>>; CHUNKS],
 }
@@ -71,7 +71,7 @@ impl<T> Table<T> {
         self.chunks[chunk].get()?[slot].get()
     }
 
-    /// Fills the next slot with what is made for its number.
+    /// Fills the next slot with the value that `make` returns for its number.
     pub(crate) fn push(&self, make: impl FnOnce(u32) -> T) -> (u32, &T) {
         let index = self.end.fetch_add(1, Ordering::Relaxed);
         (index, self.get_or_init(index, || make(index)))
@@ -92,7 +92,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// The filled slots by number.
+    /// The filled slots, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         (0..self.end.load(Ordering::Relaxed)).filter_map(|index| self.get(index))
     }
@@ -101,7 +101,7 @@ impl<T> Table<T> {
         (0..count).map(|_| OnceLock::new()).collect()
     }
 
-    /// Chunk and slot of a number behind the first chunk.
+    /// The chunk, and the slot in it, of a number that is not in `first`.
     fn place(index: u32) -> (usize, usize) {
         let chunk = (index / FIRST).ilog2();
         (chunk as usize, (index - (FIRST << chunk)) as usize)

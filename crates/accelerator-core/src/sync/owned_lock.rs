@@ -1,4 +1,4 @@
-//! A lock that costs its usual owner no atomic operation.
+//! A lock that costs its usual user no atomic read-modify-write operation.
 #![allow(unsafe_code)] // the lock itself
 
 use std::cell::UnsafeCell;
@@ -13,66 +13,70 @@ use std::{hint, thread};
 use super::thread_number::{thread_life, thread_number};
 use super::{barrier, lock, try_lock};
 
-/// A thread that has locked so often, with nobody between, becomes the owner. What taking that back costs, a system call
-/// of some microseconds, is little beside what so many locks cost.
+/// A thread that has locked this often in a row becomes the owner. Revoking ownership costs a system call of some
+/// microseconds, which is little compared to this many lock operations.
 const STREAK: u32 = 1000;
 
-/// Who waits longer than so many pauses of the processor, about a microsecond, sleeps.
+/// A thread that waits longer than this many spin-loop hints, about a microsecond, sleeps.
 const MOST_PAUSES: u32 = 64;
 
-/// So long.
+/// The length of one sleep.
 const NAP: Duration = Duration::from_micros(100);
 
-/// After so many naps a thread waits for the mutex as others do, and is woken.
+/// After this many sleeps a thread blocks on the mutex, which wakes it.
 const MOST_NAPS: u32 = 10;
 
-/// Places for threads that own, now or earlier. Threads that meet at one cannot both.
+/// The number of seats for threads that own the lock, now or earlier. Of the living threads that share a seat, only one
+/// can own the lock.
 const SEATS: usize = 8;
 
-/// A mutex that the thread which always takes it *owns*: it enters by a plain store and leaves by another, without the atomic
-/// read-modify-write that is most of the time of an allocation otherwise.
+/// A mutex that a thread *owns* after taking it repeatedly. The owner enters with one plain store and leaves with
+/// another, without the atomic read-modify-write that otherwise takes most of the time of an allocation.
 ///
-/// The owner says that it is inside, and then looks whether it still is the owner. Who else wants in takes the mutex, takes
-/// ownership away, and then looks whether the owner is inside. Store and look of the two must not cross: the one that
-/// can afford it makes both of them keep the order, by a barrier of the whole process
-/// ([`barrier::of_process`]). From then on all take the mutex, until one of them comes so often that it owns again.
+/// The owner stores that it is inside, and then checks whether it is still the owner. Another thread takes the mutex,
+/// revokes the ownership, and then checks whether the owner is inside. Neither thread's check may be reordered before
+/// its store. The other thread, which can afford it, ensures this for both with a barrier on the whole process
+/// ([`barrier::of_process`]). From then on all threads take the mutex, until one of them takes it often enough to own
+/// the lock again.
 ///
-/// A thread can be held up for any time between looking that it is the owner and saying that it is inside. What it says
-/// then must not be taken for another's word, so each thread says it at a seat of its own, for as long as it lives. A thread whose
-/// seat a living one has, one of eight by its number, never owns: it takes the mutex.
-#[repr(align(128))] // no cache line has two locks
+/// A thread can be delayed for any time between checking that it is the owner and storing that it is inside. That store
+/// must not be mistaken for another thread's, so each owner stores to a seat that is its own for as long as the thread
+/// lives. A thread's number determines its seat, one of eight. If another living thread holds that seat, the thread
+/// never becomes the owner, and takes the mutex.
+#[repr(align(128))] // no two locks share a cache line
 pub(crate) struct OwnedLock<T> {
-    /// The number of the thread that may enter by a plain store; 0: there is none. Set under the mutex: to a thread by itself, or
-    /// by one that tried to take it away and did not come in.
+    /// The number of the thread that may enter with a plain store; 0 if there is none. Written under the mutex: a
+    /// thread sets its own number, and a thread that tried to revoke the ownership but did not get in restores it.
     owner: AtomicU64,
-    /// Whether the thread of the seat is inside, or about to see that it does not own any more.
+    /// Whether the thread of the seat is inside, or about to notice that it is no longer the owner.
     inside: [AtomicBool; SEATS],
-    /// For those who do not own.
+    /// For threads that do not own the lock.
     mutex: Mutex<Takers>,
     value: UnsafeCell<T>,
 }
 
-/// Who took the mutex.
+/// Which threads took the mutex.
 struct Takers {
-    /// The last.
+    /// The last thread that took it.
     last: u64,
-    /// How often in a row it did.
+    /// How often in a row that thread took it.
     streak: u32,
     seats: [Seat; SEATS],
 }
 
-/// The thread of a seat; nobody else's for as long as that lives.
+/// The thread that holds a seat, for as long as it lives.
 #[derive(Default)]
 struct Seat {
     thread: u64,
     life: Weak<()>,
 }
 
-// SAFETY: A `Guard` alone gives access to the value, and there is one at a time: see `lock` and `take`. So this is `Sync` as
-// `Mutex` is.
+// SAFETY: Only a `Guard` gives access to the value, and there is one at a time: see `lock` and `take`. So this is
+// `Sync` as `Mutex` is.
 unsafe impl<T: Send> Sync for OwnedLock<T> {}
 
-// As `Mutex`, which tells of a panic by poison. Ours needs not: no user code runs under it, so what it guards is whole.
+// As for `Mutex`, which reports a panic by poison. This lock need not: no user code runs under it, so its value stays
+// consistent.
 impl<T> UnwindSafe for OwnedLock<T> {}
 impl<T> RefUnwindSafe for OwnedLock<T> {}
 
@@ -80,12 +84,12 @@ impl<T> RefUnwindSafe for OwnedLock<T> {}
 pub(crate) struct Guard<'a, T> {
     lock: &'a OwnedLock<T>,
     entered: Entered<'a>,
-    /// An owner leaves on the thread that entered.
+    /// An owner leaves on the thread on which it entered.
     not_send: PhantomData<*const ()>,
 }
 
 enum Entered<'a> {
-    /// As the owner, who says so here.
+    /// As the owner, with its flag in `inside`.
     AsOwner(&'a AtomicBool),
     Taking {
         _takers: MutexGuard<'a, Takers>,
@@ -99,7 +103,7 @@ impl<T: Default> Default for OwnedLock<T> {
 }
 
 impl<T> OwnedLock<T> {
-    /// The first to lock it owns it.
+    /// The first thread to lock it becomes its owner.
     pub(crate) fn new(value: T) -> Self {
         let takers = Takers { last: 0, streak: STREAK, seats: Default::default() };
         Self {
@@ -110,10 +114,10 @@ impl<T> OwnedLock<T> {
         }
     }
 
-    /// Waits for it, and locks it.
+    /// Waits for the lock and takes it.
     ///
     /// # Panics
-    /// If this thread is inside as the owner already.
+    /// If this thread already holds the lock as its owner.
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let me = thread_number();
@@ -123,13 +127,13 @@ impl<T> OwnedLock<T> {
         }
     }
 
-    /// As [`lock`](Self::lock), without sleeping longer than it must: for who holds other locks, too.
+    /// Like [`lock`](Self::lock), but does not sleep longer than necessary: for threads that hold other locks, too.
     pub(crate) fn lock_soon(&self) -> Guard<'_, T> {
         let me = thread_number();
         self.enter(me).unwrap_or_else(|| self.take(me, lock(&self.mutex)))
     }
 
-    /// Locks it, unless somebody is inside, this thread itself also.
+    /// Takes the lock unless a thread holds it, this one included.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let me = thread_number();
@@ -139,15 +143,16 @@ impl<T> OwnedLock<T> {
         self.enter(me).or_else(|| self.try_take(me))
     }
 
-    /// Enters, if this thread is the owner.
+    /// Enters if this thread is the owner.
     #[inline(always)]
     fn enter(&self, me: u64) -> Option<Guard<'_, T>> {
         if self.owner.load(Ordering::Relaxed) == me {
             let inside = &self.inside[seat_of(me)];
             assert!(!inside.load(Ordering::Relaxed), "locked twice by one thread");
             inside.store(true, Ordering::Relaxed);
-            // For the compiler. The processor may still let the look pass the store; the barrier in `take` makes up for that:
-            // what looked before it has stored before it, and what looks after it finds another owner.
+            // This orders the compiler only. The processor may still perform the check before the store. The barrier in
+            // `take` makes up for that: a check before the barrier means that the store is before it too, and a check
+            // after the barrier finds another owner.
             compiler_fence(Ordering::SeqCst);
             if self.owner.load(Ordering::Relaxed) == me {
                 return Some(Guard { lock: self, entered: Entered::AsOwner(inside), not_send: PhantomData });
@@ -157,21 +162,22 @@ impl<T> OwnedLock<T> {
         None
     }
 
-    /// Locks it as one who does not own it, unless somebody is inside.
+    /// Takes the lock as a thread that does not own it, unless a thread holds it.
     #[cold]
     fn try_take(&self, me: u64) -> Option<Guard<'_, T>> {
         let takers = try_lock(&self.mutex)?;
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != 0 && owner != me {
             let inside = &self.inside[seat_of(owner)];
-            // Looked at first without a barrier, which is a system call.
+            // Checked without a barrier first, since that is a system call.
             if inside.load(Ordering::Relaxed) {
                 return None;
             }
             self.owner.store(0, Ordering::Relaxed);
             barrier::of_process();
             if inside.load(Ordering::Acquire) {
-                // It came in just now, and may go on: the mutex is ours, so nobody else has come in.
+                // The owner entered just now and keeps its ownership. This thread has the mutex, so no other thread has
+                // entered.
                 self.owner.store(owner, Ordering::Relaxed);
                 return None;
             }
@@ -179,12 +185,12 @@ impl<T> OwnedLock<T> {
         Some(self.taken(me, takers))
     }
 
-    /// Locks it as one who does not own it.
+    /// Takes the lock as a thread that does not own it.
     #[cold]
     fn take<'a>(&'a self, me: u64, takers: MutexGuard<'a, Takers>) -> Guard<'a, T> {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != 0 && owner != me {
-            // The mutex is ours, so nobody becomes owner meanwhile.
+            // This thread has the mutex, so no other thread becomes the owner meanwhile.
             self.owner.store(0, Ordering::Relaxed);
             barrier::of_process();
             let inside = &self.inside[seat_of(owner)];
@@ -196,9 +202,9 @@ impl<T> OwnedLock<T> {
         self.taken(me, takers)
     }
 
-    /// Comes in with the mutex, when nobody else owns and nobody is inside.
+    /// Enters with the mutex, when no other thread is the owner and none is inside.
     fn taken<'a>(&'a self, me: u64, mut takers: MutexGuard<'a, Takers>) -> Guard<'a, T> {
-        // It may have been the owner all the time, and have looked while somebody tried to take that away.
+        // This thread may have been the owner all along, and have checked while another thread tried to revoke that.
         if self.owner.load(Ordering::Relaxed) == me || takers.may_own(me) {
             let inside = &self.inside[seat_of(me)];
             inside.store(true, Ordering::Relaxed);
@@ -208,8 +214,9 @@ impl<T> OwnedLock<T> {
         Guard { lock: self, entered: Entered::Taking { _takers: takers }, not_send: PhantomData }
     }
 
-    /// Takes the mutex. While others have it, who waits looks ever more rarely, and sleeps in between, without being woken: where
-    /// threads do nothing else but allocate, one of them then runs at full speed, and its processor's caches stay its own.
+    /// Takes the mutex. While another thread has it, this one checks less and less often and sleeps in between, without
+    /// being woken. So if threads do nothing but allocate, one of them runs at full speed, and its processor's caches
+    /// stay warm.
     fn wait_for_mutex(&self) -> MutexGuard<'_, Takers> {
         let mut waiting = Waiting::default();
         while waiting.naps < MOST_NAPS && barrier::is_possible() {
@@ -227,7 +234,7 @@ fn seat_of(thread: u64) -> usize {
     thread as usize % SEATS
 }
 
-/// How long a thread has waited.
+/// How long a thread has been waiting.
 #[derive(Default)]
 struct Waiting {
     pauses: u32,
@@ -235,7 +242,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// First some pauses of the processor, then a nap: who only let others go first would hold up those of lower priority.
+    /// First some spin-loop hints, then a sleep: a thread that only yielded would starve threads of lower priority.
     fn pause(&mut self) {
         if self.pauses < MOST_PAUSES {
             self.pauses = (2 * self.pauses).max(16);
@@ -248,7 +255,8 @@ impl Waiting {
 }
 
 impl Takers {
-    /// Counts who came. Whether it came so often that it may own, and has its seat then.
+    /// Counts a thread that took the mutex. Returns whether it took it often enough to become the owner and holds its
+    /// seat.
     fn may_own(&mut self, thread: u64) -> bool {
         self.streak = if self.last == thread || self.last == 0 { self.streak.saturating_add(1) } else { 0 };
         self.last = thread;
@@ -258,7 +266,7 @@ impl Takers {
         self.streak = 0;
         let seat = &mut self.seats[seat_of(thread)];
         if seat.thread != thread && seat.life.strong_count() == 0 {
-            // What the thread last wrote at the seat comes before what this one writes there.
+            // The last write of the seat's former thread happens before the writes of this one.
             fence(Ordering::Acquire);
             *seat = Seat { thread, life: thread_life().unwrap_or_default() };
         }
@@ -271,7 +279,8 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: The guard has the lock, so nobody else has the value; it lends it no longer than it lives.
+        // SAFETY: The guard holds the lock, so no other thread accesses the value, and the borrow does not outlive the
+        // guard.
         unsafe { &*self.lock.value.get() }
     }
 }

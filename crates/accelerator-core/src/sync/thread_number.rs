@@ -1,4 +1,4 @@
-//! Threads by number, and whether they live.
+//! Numbers of threads, and whether a thread is alive.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,18 @@ thread_local! {
     static LIFE: Life = Life(Arc::new(()));
 }
 
-/// Ends with its thread.
+/// Dropped when its thread ends.
 struct Life(Arc<()>);
 
 impl Drop for Life {
     fn drop(&mut self) {
-        // What the thread still does, while its other variables go, is another thread's doing to those who count it dead.
+        // While its other thread-local variables are dropped, the thread counts as another one, since its old number
+        // counts as dead.
         NUMBER.set(next());
     }
 }
 
-/// The number of the calling thread, from 1. No other thread ever has it.
+/// The number of the calling thread, from 1. No other thread ever gets it.
 #[inline]
 pub(super) fn thread_number() -> u64 {
     match NUMBER.get() {
@@ -28,7 +29,7 @@ pub(super) fn thread_number() -> u64 {
     }
 }
 
-/// Something that is there as long as the thread has this number; `None`: the thread is ending.
+/// A handle that is alive as long as the thread has this number; `None` if the thread is ending.
 pub(super) fn thread_life() -> Option<Weak<()>> {
     LIFE.try_with(|life| Arc::downgrade(&life.0)).ok()
 }
@@ -74,7 +75,7 @@ mod tests {
         thread_local!(static LATE: Cell<Option<Late>> = const { Cell::new(None) });
         let (sender, receiver) = std::sync::mpsc::channel();
         let spawned = thread::spawn(move || {
-            // Destructors run in the order of registration on some systems and against it on others.
+            // Destructors run in the order of registration on some systems and in the reverse order on others.
             let life = thread_life();
             LATE.set(Some(Late(sender, Cell::new(thread_number()))));
             assert!(life.as_ref().is_some_and(|life| life.upgrade().is_some()));

@@ -6,18 +6,18 @@ use super::Stat;
 /// How long some calls took, in microseconds. PyTorch: `c10::CachingAllocator::DurationStat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationStat {
-    /// All together, since the accumulated values were last reset.
+    /// The sum since the accumulated values were last reset.
     pub total: i64,
-    /// The longest, since the peaks were last reset.
+    /// The longest call since the peaks were last reset.
     pub max: i64,
-    /// The shortest that took any time, since the peaks were last reset.
+    /// The shortest call that took at least a microsecond, since the peaks were last reset.
     pub min: i64,
-    /// How many there were, since the accumulated values were last reset.
+    /// The number of calls since the accumulated values were last reset.
     pub count: i64,
 }
 
 impl DurationStat {
-    /// Microseconds of one call on average, rounded down.
+    /// The average time of a call in microseconds, rounded down.
     pub fn average(&self) -> i64 {
         self.total.checked_div(self.count).unwrap_or(0)
     }
@@ -46,28 +46,28 @@ impl DurationStat {
     }
 }
 
-/// Everything that an allocator of pinned host memory counts. PyTorch: `torch.cuda.host_memory_stats`, C++ `HostStats`.
+/// The statistics of an allocator of pinned host memory. PyTorch: `torch.cuda.host_memory_stats`, C++ `HostStats`.
 ///
-/// On the same calls from one thread every value but the times equals PyTorch's.
+/// For the same calls from one thread, every value except the times equals PyTorch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostStatistics {
-    /// Blocks held from the driver, in use or cached. What was added and taken away are the driver calls.
+    /// Blocks held from the driver, in use or cached. Increases and decreases are driver calls.
     pub allocations: Stat,
     /// Their bytes.
     pub allocated_bytes: Stat,
-    /// Blocks given out, or freed and still in use by a stream. Its peak is the sum of those of the size classes, which
-    /// need not have been at one time.
+    /// Blocks that are allocated, or freed and still in use by a stream. The peak is the sum of the peaks of the size
+    /// classes, which need not have occurred at the same time.
     pub active_requests: Stat,
-    /// Their bytes, rounding included; its peak as that of `active_requests`.
+    /// Their bytes, including rounding. The peak is computed like that of `active_requests`.
     pub active_bytes: Stat,
-    /// Driver calls that took host memory.
+    /// The times of driver calls that allocated host memory.
     pub host_alloc_time: DurationStat,
-    /// Driver calls that gave host memory back.
+    /// The times of driver calls that freed host memory.
     pub host_free_time: DurationStat,
 }
 
 impl HostStatistics {
-    /// Every value by its name in `torch.cuda.host_memory_stats`, sorted by name.
+    /// All values with their names in `torch.cuda.host_memory_stats`, sorted by name.
     pub fn entries(&self) -> Vec<(String, i64)> {
         let mut statistics = *self;
         let mut entries: Vec<_> =
@@ -93,7 +93,7 @@ impl HostStatistics {
         self.times().into_iter().for_each(|(_, time)| time.reset_accumulated());
     }
 
-    /// By name, in order.
+    /// Sorted by name.
     fn stats(&mut self) -> [(&'static str, &mut Stat); 4] {
         [
             ("active_bytes", &mut self.active_bytes),

@@ -1,10 +1,10 @@
-//! Text of others, as a message may show it.
+//! Text from outside the program, made safe for messages.
 
 use std::ffi::OsStr;
 
-/// A text that comes from a file, a driver or a user, as it may be shown: what a terminal would obey, and what hides or
-/// reverses the text around it, stands there as an escape, `\n` or `\u{1b}`. All else stays as it is, so that the name
-/// of a file can be found again, and what was escaped before does not change.
+/// Makes text from a file, a driver or a user safe to show. Characters that control a terminal, and characters that
+/// hide or reverse the text around them, become escapes such as `\n` or `\u{1b}`. Everything else stays as it is, so
+/// that a file can be found by its name, and text that is already escaped does not change.
 pub fn printable<T: AsRef<OsStr> + ?Sized>(text: &T) -> String {
     let text = text.as_ref().to_string_lossy();
     let mut shown = String::with_capacity(text.len());
@@ -17,8 +17,9 @@ pub fn printable<T: AsRef<OsStr> + ?Sized>(text: &T) -> String {
     shown
 }
 
-/// Control characters, line and paragraph separators, what changes the direction of text, what cannot be seen, and no
-/// characters at all. Joiners (U+200C and U+200D) are not among them: words and emoji are spelled with them.
+/// Control characters, line and paragraph separators, characters that change the direction of text, invisible
+/// characters and noncharacters. Joiners (U+200C and U+200D) are not among them, since words and emoji are spelled with
+/// them.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,

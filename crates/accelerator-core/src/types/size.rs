@@ -7,7 +7,7 @@ pub const MIB: u64 = 1 << 20;
 /// 1,073,741,824 bytes.
 pub const GIB: u64 = 1 << 30;
 
-/// A number of bytes as a person reads it: `512 bytes`, `1.50 MiB`.
+/// A number of bytes, shown for people: `512 bytes`, `1.50 MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -24,7 +24,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A number with its thousands apart: `1,234,567`.
+/// A number with separated thousands: `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
@@ -33,7 +33,7 @@ pub fn grouped(number: u64) -> String {
 
 /// Reads a size as people write it: `16GiB`, `512 MiB`, `1.5G`, `4096`. Units are powers of 1,024.
 ///
-/// Answers `None` for anything else, a negative number and a size of 2⁶⁴ bytes or more.
+/// Returns `None` for anything else, including negative numbers and sizes of 2⁶⁴ bytes or more.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

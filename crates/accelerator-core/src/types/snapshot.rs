@@ -3,37 +3,37 @@ use super::{Device, PoolKind, StreamId};
 /// All segments and blocks of an allocator at one moment. PyTorch: `torch.cuda.memory_snapshot`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The segments by address.
+    /// The segments, sorted by address.
     pub segments: Vec<SegmentSnapshot>,
-    /// Under the policy `compact`, addresses where memory of segments shows once more, each with those of its blocks that are not
-    /// free: their bytes are [`Aliased`](BlockState::Aliased) in the segments.
+    /// Under the policy `compact`, the ranges at which memory of segments is mapped a second time. Each has its blocks
+    /// that are not free: their bytes are [`Aliased`](BlockState::Aliased) in the segments.
     pub aliases: Vec<SegmentSnapshot>,
 }
 
-/// One driver allocation, or one range of mapped pages of an expandable segment, and what it is cut into.
+/// One driver allocation, or one range of mapped pages of an expandable segment, and its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentSnapshot {
     /// The device.
     pub device: Device,
     /// [`DevicePtr::trace_address`](crate::DevicePtr::trace_address) of its start.
     pub address: u64,
-    /// Its number in the order in which the segments of this allocator were made, from 0.
+    /// The number of the segment in the order of creation in this allocator, from 0.
     pub created: u64,
     /// The stream that its blocks serve.
     pub stream: StreamId,
     /// The pool that its blocks serve.
     pub pool: PoolKind,
-    /// Whether it is pages of an expandable segment, all of whose ranges have its number.
+    /// Whether it consists of pages of an expandable segment. All ranges of such a segment have the same number.
     pub expandable: bool,
-    /// Bytes from the driver.
+    /// Bytes held from the driver.
     pub total_size: u64,
     /// Bytes of allocated blocks.
     pub allocated_size: u64,
-    /// Bytes of blocks allocated or still in use by a stream.
+    /// Bytes of blocks that are allocated or still in use by a stream.
     pub active_size: u64,
-    /// Bytes that were asked for, of the active blocks.
+    /// Bytes that were requested for the active blocks.
     pub requested_size: u64,
-    /// Its blocks by address; together they are the segment, unless it is of [`Snapshot::aliases`].
+    /// The blocks, sorted by address. Together they make up the segment, unless it is one of [`Snapshot::aliases`].
     pub blocks: Vec<BlockSnapshot>,
 }
 
@@ -42,30 +42,30 @@ pub struct SegmentSnapshot {
 pub struct BlockSnapshot {
     /// [`DevicePtr::trace_address`](crate::DevicePtr::trace_address) of its start.
     pub address: u64,
-    /// Bytes of the block.
+    /// The size of the block in bytes.
     pub size: u64,
-    /// Bytes that were asked for; of a free block, what the last request it served asked for.
+    /// Bytes that were requested; for a free block, by the last request that it served.
     pub requested_size: u64,
-    /// Its state.
+    /// The state of the block.
     pub state: BlockState,
 }
 
-/// What a block is doing.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockState {
     /// Allocated. PyTorch: `active_allocated`.
     Allocated,
-    /// Freed, but a stream that used it has not come past its use. PyTorch: `active_pending_free`, in
-    /// `_dump_snapshot` `active_awaiting_free`.
+    /// Freed, but a stream has not finished using it. PyTorch: `active_pending_free`, in `_dump_snapshot`
+    /// `active_awaiting_free`.
     PendingFree,
     /// Free. PyTorch: `inactive`.
     Inactive,
-    /// In use by a block of [`Snapshot::aliases`]. PyTorch has none.
+    /// In use by a block of [`Snapshot::aliases`]. PyTorch has no such state.
     Aliased,
 }
 
 impl BlockState {
-    /// PyTorch's word for it.
+    /// PyTorch's name of the state.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allocated => "active_allocated",
@@ -75,7 +75,7 @@ impl BlockState {
         }
     }
 
-    /// Whether a block has its bytes from here: it is allocated, or a stream still uses it.
+    /// Whether the block is allocated or still in use by a stream.
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Allocated | Self::PendingFree)
     }

@@ -2,17 +2,17 @@ use std::collections::BTreeMap;
 
 /// One quantity over time. PyTorch: `c10::CachingAllocator::Stat`.
 ///
-/// Signed, since PyTorch's counts of oversize blocks go below zero when `max_split_size_mb` is changed while
-/// such blocks live, and ours equal them.
+/// The values are signed, since PyTorch's counts of oversize blocks fall below zero when `max_split_size_mb` is changed
+/// while such blocks are live, and these equal PyTorch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// The value now.
+    /// The current value.
     pub current: i64,
     /// The highest value since the peaks were last reset.
     pub peak: i64,
-    /// The sum of all increases since the accumulated values were last reset; beyond 2⁶³ it wraps, as in PyTorch.
+    /// The sum of all increases since the accumulated values were last reset. It wraps beyond 2⁶³, as in PyTorch.
     pub allocated: i64,
-    /// The sum of all decreases since the accumulated values were last reset; it wraps too.
+    /// The sum of all decreases since the accumulated values were last reset. It wraps, too.
     pub freed: i64,
 }
 
@@ -30,7 +30,7 @@ impl Stat {
         self.freed = self.freed.wrapping_add(amount);
     }
 
-    /// Adds another quantity, peaks too: what the two reached together is not known.
+    /// Adds another quantity, including its peak, since the peak of the sum is unknown.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { current, peak, allocated, freed } = other;
         self.current += current;
@@ -47,7 +47,7 @@ impl Stat {
         (self.allocated, self.freed) = (0, 0);
     }
 
-    /// Its values under the name of the quantity.
+    /// The values, named after the quantity.
     pub(super) fn entries(self, name: &str) -> [(String, i64); 4] {
         let Self { current, peak, allocated, freed } = self;
         [("allocated", allocated), ("current", current), ("freed", freed), ("peak", peak)]
@@ -57,7 +57,7 @@ impl Stat {
 
 /// Which of the two pools a request, block or segment belongs to.
 ///
-/// Requests of up to 1 MiB (rounded) come from segments of 2 MiB, larger ones from larger segments.
+/// Rounded requests of up to 1 MiB come from segments of 2 MiB, larger ones from larger segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolKind {
     /// Requests of at most 1 MiB.
@@ -67,7 +67,7 @@ pub enum PoolKind {
 }
 
 impl PoolKind {
-    /// PyTorch's word for it: `segment_type`.
+    /// PyTorch's name of the pool: `segment_type`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -105,22 +105,22 @@ impl PoolStat {
     }
 }
 
-/// Everything that an allocator counts. PyTorch: `torch.accelerator.memory_stats`, C++ `DeviceStats`.
+/// The statistics of an allocator. PyTorch: `torch.accelerator.memory_stats`, C++ `DeviceStats`.
 ///
-/// Byte counts are bytes, the others numbers of things. On the same calls from one thread every value equals
-/// PyTorch's.
+/// Values named `…bytes` and `max_split_size` are in bytes; the others are counts. For the same calls from one thread,
+/// every value equals PyTorch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Allocations that live.
+    /// Live allocations.
     pub allocation: PoolStat,
-    /// Segments held from the driver, without expandable ones.
+    /// Segments held from the driver, except expandable ones.
     pub segment: PoolStat,
-    /// Blocks allocated, or freed and still in use by a stream.
+    /// Blocks that are allocated, or freed and still in use by a stream.
     pub active: PoolStat,
-    /// Free blocks that share their segment with others, so that it cannot go back to the driver; of segments that are not
-    /// expandable.
+    /// Free blocks of segments that have other blocks, too, and so cannot return to the driver. Expandable segments do
+    /// not count.
     pub inactive_split: PoolStat,
-    /// Bytes of the blocks that live, rounding included.
+    /// Bytes of live blocks, including rounding.
     pub allocated_bytes: PoolStat,
     /// Bytes held from the driver.
     pub reserved_bytes: PoolStat,
@@ -128,33 +128,33 @@ pub struct Statistics {
     pub active_bytes: PoolStat,
     /// Bytes of the inactive split blocks.
     pub inactive_split_bytes: PoolStat,
-    /// Bytes that were asked for, of the active blocks.
+    /// Bytes that were requested for the active blocks.
     pub requested_bytes: PoolStat,
     /// Allocations of `max_split_size_mb` or more.
     pub oversize_allocations: Stat,
     /// Segments of `max_split_size_mb` or more.
     pub oversize_segments: Stat,
-    /// Requests that asked the driver once more after the cache had been released.
+    /// Requests for which the driver was asked again after the cache had been released.
     pub num_alloc_retries: i64,
-    /// Requests that failed for lack of memory.
+    /// Requests that ran out of memory.
     pub num_ooms: i64,
-    /// Times that all pending events were waited for.
+    /// How often all pending events were waited for.
     pub num_sync_all_streams: i64,
-    /// Segments asked from the driver and got; ranges mapped into expandable segments.
+    /// Segments allocated from the driver, and ranges mapped into expandable segments.
     pub num_device_alloc: i64,
-    /// Segments given back to the driver; ranges unmapped.
+    /// Segments returned to the driver, and ranges unmapped.
     pub num_device_free: i64,
-    /// Requests refused ahead of the driver call (`throw_on_cudamalloc_oom`).
+    /// Requests rejected before the driver was called (`throw_on_cudamalloc_oom`).
     pub num_oom_rejections: i64,
-    /// `max_split_size_mb` in bytes when the allocator was made; -1: unlimited.
+    /// `max_split_size_mb` in bytes when the allocator was made; -1 if unlimited.
     pub max_split_size: i64,
-    /// Whether new memory comes from expandable segments: they are asked for, and the backend has virtual memory. Not among
-    /// the [`entries`](Self::entries), as PyTorch has no such key.
+    /// Whether new memory comes from expandable segments: the settings ask for them, and the backend supports virtual
+    /// memory. It is not among the [`entries`](Self::entries), since PyTorch has no such key.
     pub expandable_segments: bool,
 }
 
 impl Statistics {
-    /// All values under PyTorch's keys, sorted: `allocated_bytes.all.current` and so on.
+    /// All values under PyTorch's keys, such as `allocated_bytes.all.current`, sorted by key.
     pub fn entries(&self) -> Vec<(String, i64)> {
         let mut statistics = *self;
         let mut entries = Vec::with_capacity(128);
@@ -170,8 +170,8 @@ impl Statistics {
         entries
     }
 
-    /// [`entries`](Self::entries) as a map, with `allocated.*` beside `allocation.*`: the documentation of
-    /// `torch.accelerator.memory_stats` names the first, its code gives the second.
+    /// [`entries`](Self::entries) as a map, with `allocated.*` in addition to `allocation.*`: the documentation of
+    /// `torch.accelerator.memory_stats` names the former, its code returns the latter.
     pub fn to_map(&self) -> BTreeMap<String, i64> {
         self.entries().into_iter().chain(self.allocation.entries("allocated")).collect()
     }
@@ -192,7 +192,7 @@ impl Statistics {
         self.oversize().into_iter().for_each(|(_, stat)| change(stat));
     }
 
-    /// What is counted by pool, under PyTorch's names.
+    /// The statistics that are counted by pool, under PyTorch's names.
     pub fn pool_stats(&self) -> [(&'static str, PoolStat); 9] {
         let mut statistics = *self;
         statistics.by_pool().map(|(name, pools)| (name, *pools))
@@ -212,7 +212,7 @@ impl Statistics {
         ]
     }
 
-    /// What is counted for both pools at once.
+    /// The statistics that are not counted by pool.
     fn oversize(&mut self) -> [(&'static str, &mut Stat); 2] {
         [
             ("oversize_allocations", &mut self.oversize_allocations),

@@ -1,33 +1,33 @@
-/// What an entry of a history tells, as PyTorch has it: `action` of an element of `device_traces`.
+/// What an entry of a history records. PyTorch: `action` of an element of `device_traces`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TraceAction {
     /// A block was allocated.
     Alloc,
     /// A block was freed by its user.
     FreeRequested,
-    /// And no other stream uses it any more.
+    /// A freed block is no longer used by any stream.
     FreeCompleted,
-    /// A segment was taken from the driver.
+    /// A segment was allocated from the driver.
     SegmentAlloc,
-    /// A segment goes back to the driver.
+    /// A segment was returned to the driver.
     SegmentFree,
     /// Pages were mapped into an expandable segment.
     SegmentMap,
-    /// Pages of an expandable segment go back to the driver.
+    /// Pages of an expandable segment were returned to the driver.
     SegmentUnmap,
-    /// Somebody looked: [`CachingAllocator::snapshot`](crate::CachingAllocator::snapshot).
+    /// A snapshot was taken: [`CachingAllocator::snapshot`](crate::CachingAllocator::snapshot).
     Snapshot,
-    /// A request failed for lack of memory.
+    /// A request ran out of memory.
     OutOfMemory {
-        /// Bytes that the device had free, as far as it tells.
+        /// The free memory of the device in bytes, as far as the driver reports it.
         device_free: u64,
     },
-    /// One that is not known here, of a file that somebody else wrote. Never recorded.
+    /// An unknown action, in a file that another program wrote. Never recorded.
     Other,
 }
 
 impl TraceAction {
-    /// PyTorch's word for it; of what is not known here, `other`.
+    /// PyTorch's name of the action; `other` for an unknown one.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alloc => "alloc",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Locks enough to own.
+/// Locks often enough to become the owner.
 const MANY: u32 = STREAK + 10;
 
 impl<T> OwnedLock<T> {
@@ -15,7 +15,7 @@ impl<T> OwnedLock<T> {
     }
 }
 
-/// A step that takes time, so that somebody else inside at once would overwrite it.
+/// Takes time, so that another thread inside at the same time would overwrite the value.
 fn add_one(lock: &OwnedLock<u64>) {
     let mut count = lock.lock();
     let before = *count;
@@ -23,7 +23,7 @@ fn add_one(lock: &OwnedLock<u64>) {
     *count = before + 1;
 }
 
-/// Fails where a deadlock would wait for ever.
+/// Fails instead of waiting for ever in a deadlock.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || sender.send(work()).unwrap());
@@ -40,7 +40,7 @@ fn nothing_is_lost_when_ownership_is_taken_away() {
     let (count, expected, owned) = in_time(|| {
         let (lock, done) = (OwnedLock::new(0), AtomicBool::new(false));
         let (locked, owned) = thread::scope(|scope| {
-            // Comes so often that it owns, again and again.
+            // Locks often enough to become the owner, again and again.
             let regular = scope.spawn(|| {
                 let (me, mut locked, mut owned) = (thread_number(), 0, 0);
                 while !done.load(Ordering::Relaxed) {
@@ -104,7 +104,7 @@ fn seats_of_threads_that_ended_are_given_to_others() {
     const PAIRS: usize = 10 * SEATS;
     let (count, owned) = in_time(|| {
         let (lock, owned) = (OwnedLock::new(0), AtomicU32::new(0));
-        // Two at a time, which take the lock from each other and from those before them.
+        // Two threads at a time, which take the lock from each other and from earlier threads.
         for _ in 0..PAIRS {
             thread::scope(|scope| {
                 for _ in 0..2 {
@@ -122,7 +122,7 @@ fn seats_of_threads_that_ended_are_given_to_others() {
     assert!(owned > SEATS as u32 || !barrier::is_possible(), "{owned} threads owned, each on a new seat");
 }
 
-/// Starts threads until one has this seat, which then works.
+/// Starts threads until one has this seat, and runs the work on that one.
 fn on_seat<T: Send + 'static>(
     seat: usize,
     work: impl FnOnce() -> T + Clone + Send + 'static,
@@ -176,7 +176,7 @@ fn an_owner_that_panics_leaves_the_lock() {
         let lock = Arc::new(OwnedLock::new(0));
         let inner = Arc::clone(&lock);
         let owner = thread::spawn(move || {
-            add_one(&inner); // owns from here on
+            add_one(&inner); // the owner from here on
             for _ in 0..2 {
                 catch_unwind(AssertUnwindSafe(|| {
                     let mut count = inner.lock();
@@ -280,7 +280,7 @@ fn nothing_is_lost_between_who_locks_and_who_tries() {
                     entered += 1;
                 }
                 if tried % 100 == 0 {
-                    thread::sleep(Duration::from_micros(100)); // the other owns again
+                    thread::sleep(Duration::from_micros(100)); // the other thread is the owner again
                 }
             }
             done.store(true, Ordering::Relaxed);
