@@ -44,7 +44,7 @@ processes! { on_host:
             memory::empty_cache().unwrap_err(),
             Buffer::allocate(1, 0).unwrap_err(),
         ] {
-            let text = "ACCELERATOR_BACKEND: `banana` is no backend of this build, which has";
+            let text = "ACCELERATOR_BACKEND: unknown backend `banana`; this build has";
             assert_eq!(error.to_string(), format!("{text} {}", known.join(", ")));
         }
         let error = set_accelerator("mango").unwrap_err();
@@ -58,7 +58,7 @@ processes! { on_host:
     fn host_devices_variable_says_how_many(ACCELERATOR_HOST_DEVICES = "1") {
         assert_eq!(device_count(), 1);
         let error = set_device_index(1).unwrap_err();
-        assert_eq!(error.to_string(), "host device 1 does not exist: there is one, number 0");
+        assert_eq!(error.to_string(), "host device 1 does not exist: the only one has number 0");
     }
 
     fn as_many_host_devices_as_pytorch_can_number(ACCELERATOR_HOST_DEVICES = "128") {
@@ -85,7 +85,7 @@ processes! { on_host:
     fn too_many_streams_are_an_error_and_do_not_abort() {
         let device = accelerator::typed::<Host>(0)?;
         let refused = (0..20_000).find_map(|_| device.dedicated_stream(0).err()).unwrap().to_string();
-        assert!(refused.contains("4,096 streams of the host already"), "{refused}");
+        assert!(refused.contains("already has 4,096 host streams"), "{refused}");
         device.synchronize()?;
     }
 

@@ -161,7 +161,7 @@ processes! { on_opencl:
     }
 
     fn a_capacity_that_is_none_is_told(ACCELERATOR_OPENCL_CAPACITY = "lots") {
-        refuses("ACCELERATOR_OPENCL_CAPACITY must be a size above 0, as 16GiB, but is \"lots\"")?;
+        refuses("ACCELERATOR_OPENCL_CAPACITY must be a size above 0, such as 16GiB, but is \"lots\"")?;
     }
 
     // The last variable gives PoCL two devices, of which the list wants the second first.
@@ -188,7 +188,7 @@ processes! { on_opencl:
     }
 
     fn a_list_that_means_no_device_is_told(ACCELERATOR_OPENCL_DEVICES = "no such device") {
-        refuses("ACCELERATOR_OPENCL_DEVICES is `no such device`, which means none of the devices: ")?;
+        refuses("ACCELERATOR_OPENCL_DEVICES is `no such device`, which matches none of the devices: ")?;
     }
 }
 

@@ -68,6 +68,6 @@ fn data() -> PathBuf {
 fn decompressed(compressed: impl Read) -> String {
     let mut text = String::new();
     let mut decoder = ruzstd::decoding::StreamingDecoder::new(compressed).expect("zstd");
-    decoder.read_to_string(&mut text).expect("a text");
+    decoder.read_to_string(&mut text).expect("a text file");
     text
 }

@@ -154,7 +154,7 @@ fn largest_allocation() -> Outcome {
         assert_eq!(report.cause, OutOfMemoryCause::AllocationTooLarge { largest, driver });
         let text = report.to_string();
         let part =
-            format!("gives at most {largest}: clCreateBuffer failed: CL_INVALID_BUFFER_SIZE (code -61).");
+            format!("allows at most {largest}: clCreateBuffer failed: CL_INVALID_BUFFER_SIZE (code -61).");
         assert!(text.contains(&part), "`{part}` in: {text}");
         let mut statistics = allocator.statistics();
         assert_eq!((statistics.num_ooms, *observed.lock().unwrap()), (count, count));

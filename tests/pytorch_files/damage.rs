@@ -34,7 +34,7 @@ fn cut_short() -> Result<(), Failed> {
         let lengths = (0..1000).chain((1000..file.len()).step_by(9973)).chain([file.len() - 1]);
         for length in lengths {
             let refused = refusal(&file[..length]);
-            let here = refused.starts_with(&format!("at byte {length}: the pickle ends here"));
+            let here = refused.starts_with(&format!("at byte {length}: the pickle ends in the middle of"));
             assert!(here || length == 0, "{length}: {refused}");
         }
     }
@@ -47,7 +47,7 @@ fn longer() -> Result<(), Failed> {
         file.extend(b"\n");
         assert_eq!(
             refusal(&file),
-            format!("at byte {end}: the pickle ends before this byte, but the file goes on")
+            format!("at byte {end}: the pickle ends before this byte, but the file continues")
         );
     }
     Ok(())

@@ -23,27 +23,24 @@ pub(crate) fn refusal(bytes: &[u8]) -> String {
 
 fn kinds() -> Result<(), Failed> {
     for (bytes, expected) in [
-        (&b""[..], "no snapshot: the file seems to be empty"),
+        (&b""[..], "not a snapshot: the file seems to be empty"),
         (b"{\"version\": 1}\n", "seems to be JSON"),
         (b"\x89PNG\r\n\x1a\n", "seems to be a picture"),
-        (b"PK\x03\x04\x14\x00", "seems to be a zip archive, as `torch.save` writes"),
+        (b"PK\x03\x04\x14\x00", "seems to be a zip archive, such as `torch.save` writes"),
         (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.", "older versions of `torch.save`"),
         (b"\x1f\x8b\x08", "compressed with gzip"),
         (b"(\xb5/\xfd\x04", "compressed with zstd"),
         (b"<!doctype html>", "seems to be a page"),
-        (b"hello\n", "no snapshot: the file is no pickle of a dict or list"),
-        (b"\x80\x04\x00", "at byte 2: 0x00 is no operation of a pickle: the file is damaged, or no pickle"),
+        (b"hello\n", "not a snapshot: the file is not a pickle of a dict or list"),
+        (b"\x80\x04\x00", "at byte 2: 0x00 is not a pickle opcode: the file is damaged or not a pickle"),
         (b"\x80\x04N.", "the snapshot is None, but should be a"),
-        (b"\x80\x04}\x8c\x01aNs.", "no snapshot, but another pickle: a dict without `segments`, with `a`"),
+        (b"\x80\x04}\x8c\x01aNs.", "not a snapshot, but another pickle: a dict without `segments`, with `a`"),
     ] {
         let refused = refusal(bytes);
         assert!(refused.contains(expected), "{refused}");
     }
     let tracker = MemorySnapshot::read(data("tiny_transformer.tracker.pickle")).unwrap_err();
-    assert!(
-        tracker.to_string().contains("the file of a memory tracker: `accel tracker` reads it"),
-        "{tracker}"
-    );
+    assert!(tracker.to_string().contains("a memory tracker's file: use `accel tracker`"), "{tracker}");
     Ok(())
 }
 
@@ -75,7 +72,7 @@ fn wrong() -> Result<(), Failed> {
         (segment("blocks", Integer(1)), "`blocks` of a segment is 1, but should be a list"),
         (segment("blocks", List(vec![Integer(1)])), "a block is an int, but should be a dict"),
         (segment("blocks", List(vec![Dict(vec![("size", Integer(1))])])), "a block has no `state`"),
-        (segment("segment_type", Text("huge")), "`huge` is no `segment_type`"),
+        (segment("segment_type", Text("huge")), "unknown `segment_type` `huge`"),
         (segment("device", Integer(1 << 40)), "should be the number of a device"),
         (segment("frames", List(vec![Integer(7)])), "a frame is an int, but should be a dict"),
         (segment("segment_pool_id", List(vec![Integer(7)])), "should be a pair of whole numbers"),
@@ -118,7 +115,7 @@ fn code() -> Result<(), Failed> {
     for made in places {
         let refused = refusal(&pickle(&made));
         assert!(
-            refused.contains("refused GLOBAL of `posix.system`: a pickle may hold data only"),
+            refused.contains("refused GLOBAL of `posix.system`: a pickle may only hold data"),
             "{refused}"
         );
     }

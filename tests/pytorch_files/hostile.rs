@@ -65,7 +65,7 @@ fn bombs() -> Result<(), Failed> {
         [&operations("'segments']("), &*all_in_one, b"eu"].concat(),
     ] {
         let refused = refusal(&pickle(&[b"}", &list, &segments]));
-        assert!(refused.contains("a part that was complete before"), "{refused}");
+        assert!(refused.contains("an object that was already read"), "{refused}");
     }
     assert!(start.elapsed() < Duration::from_secs(60));
     Ok(())
@@ -135,7 +135,7 @@ fn long_names_of_a_tracker() -> Result<(), Failed> {
     for (operators, markers) in [(1000, 0), (1, 1000)] {
         std::fs::write(&path, file(operators, markers))?;
         let refused = TrackerStats::load(&path).unwrap_err().to_string();
-        let expected = "at byte 1048586: what is in it takes more than 96.";
+        let expected = "at byte 1048586: its contents take more than 96.";
         assert!(refused.starts_with(&format!("{}: {expected}", path.display())), "{refused}");
     }
     std::fs::write(&path, file(2, 3))?;
@@ -157,7 +157,7 @@ fn large() -> Result<(), Failed> {
     let first = [&operations("}('action''snapshot''frames'"), &*frames, b"u"].concat();
     let others = operations("}('action''snapshot''frames'hau").repeat(10_000);
     let refused = refusal(&pickle(&[&before, &first, &others, b"eeu"]));
-    assert!(refused.contains("a part that was complete before"), "{refused}");
+    assert!(refused.contains("an object that was already read"), "{refused}");
     // What stays as a frame may be no segment.
     let frame = operations("](}('filename''f'u}q0('address'K1'total_size'K2ue");
     let entry = [&operations("}('action''snapshot''frames'"), &*frame, b"u"].concat();
@@ -166,7 +166,7 @@ fn large() -> Result<(), Failed> {
         &entry,
         &operations("ee'segments'](h0h0eu"),
     ]));
-    assert!(refused.contains("a segment is a part of others too"), "{refused}");
+    assert!(refused.contains("a segment is also part of another object"), "{refused}");
     assert!(start.elapsed() < Duration::from_secs(60));
     Ok(())
 }
@@ -176,12 +176,15 @@ fn cycles() -> Result<(), Failed> {
     for (text, expected) in [
         ("}q0('segments'](h0eu", "a segment has no `address`"),
         ("}('segments']q0(h0eu", "a segment is a list or tuple, but should be a dict"),
-        ("}('segments']'device_traces']q0(h0eu", "an entry of the history is a part that was complete"),
+        (
+            "}('segments']'device_traces']q0(h0eu",
+            "an entry of the history is an object that was already read",
+        ),
         (&format!("}}('segments']({segment}'blocks']q0(h0eueu"), "a block is a list"),
         (&format!("}}('segments']({segment}'frames']q0(h0eueu"), "a frame is a list"),
         (
             "}('segments'](}q0('address'K1'total_size'K2'blocks'](h0eueu",
-            "a block is a part that was complete",
+            "a block is an object that was already read",
         ),
         ("]q0(h0e", "a segment is a list or tuple"),
         ("}q0('segments']'allocator_settings'h0u", ""),
@@ -199,11 +202,11 @@ fn gone() -> Result<(), Failed> {
     let entry = "}('action''snapshot''x']q1(K1eu q0";
     let again = |reference: &str| format!("}}('segments']'device_traces'](]({entry}e]({reference}eeu");
     let refused = refusal(&written(&again("h0")));
-    let expected = "an entry of the history is a part that was complete before and is not kept";
+    let expected = "an entry of the history is an object that was already read and is not kept";
     assert!(refused.contains(expected), "{refused}");
     let refused = refusal(&written(&again("}('action''alloc''frames'h1u")));
     assert!(
-        refused.contains("`frames` of an entry of the history is a part that was complete before")
+        refused.contains("`frames` of an entry of the history is an object that was already read")
             || refused.contains("has no `addr`"),
         "{refused}"
     );
@@ -219,10 +222,7 @@ fn changed() -> Result<(), Failed> {
         "}('segments']'device_traces'](](}('action''snapshot''frames']q0(}('filename''f'ueu}('action'h0K1aueeu",
     ] {
         let refused = refusal(&written(text));
-        assert!(
-            refused.contains("changes a part of the pickle that was complete before"),
-            "{text}: {refused}"
-        );
+        assert!(refused.contains("changes an object that was already complete"), "{text}: {refused}");
     }
     Ok(())
 }
@@ -233,7 +233,7 @@ fn shared_histories() -> Result<(), Failed> {
     assert_eq!(snapshot.device_traces, vec![vec![]; 3]);
     let entry = "}('action''snapshot'u";
     let refused = refusal(&written(&format!("}}('segments']'device_traces'](]q0({entry}eh0eu")));
-    assert!(refused.contains("a part that was complete before"), "{refused}");
+    assert!(refused.contains("an object that was already read"), "{refused}");
     Ok(())
 }
 

@@ -38,7 +38,7 @@ fn small_pickles() -> Result<(), Failed> {
     assert_eq!(limit, 64 * MIB + 32 * offset, "{told}");
     assert!(told.ends_with("MiB of memory") && told.contains(": at byte "), "{told}");
     let damaged = read(Limits::NONE).unwrap_err().to_string();
-    assert!(damaged.contains("STOP cannot work on more than one value"), "{damaged}");
+    assert!(damaged.contains("STOP cannot be applied to more than one value"), "{damaged}");
     Ok(())
 }
 
@@ -52,7 +52,7 @@ fn small_entries() -> Result<(), Failed> {
     let path = folder.path().join("hostile.pickle");
     std::fs::write(&path, &pickle)?;
     let refused = MemorySnapshot::read_with(&path, limited(4 * MIB)).unwrap_err().to_string();
-    let expected = format!("{}: what is in it takes more than 4.00 MiB of memory", path.display());
+    let expected = format!("{}: its contents take more than 4.00 MiB of memory", path.display());
     assert_eq!(refused, expected);
     let whole = MemorySnapshot::read(&path)?;
     assert_eq!(whole.device_traces[0].len(), ENTRIES);

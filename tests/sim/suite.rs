@@ -153,7 +153,7 @@ fn unsupported() -> Result<(), Failed> {
 fn unknown_case() -> Result<(), Failed> {
     let output = run("listed", "unknown", "")?;
     assert!(
-        !output.success && output.text.contains("case 1000 is listed, but there is none"),
+        !output.success && output.text.contains("case 1000 is listed, but does not exist"),
         "{}",
         output.text
     );

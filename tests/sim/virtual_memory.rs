@@ -151,22 +151,22 @@ fn misuse() -> Result<(), Failed> {
     type Run = fn(&Misuse);
     const P: u64 = PAGE.get();
     let misuses: [(&str, Run); 14] = [
-        ("something is mapped there", |it| it.map(P, it.handle, pages(2))),
-        ("something is mapped there", |it| {
+        ("something is mapped in the range", |it| it.map(P, it.handle, pages(2))),
+        ("something is mapped in the range", |it| {
             let large = pager(&it.sim).create(pages(4)).unwrap();
             it.map(0, large.handle, large.len);
         }),
-        ("not inside of one reservation", |it| it.map(3 * P, it.handle, pages(2))),
-        ("not inside of one reservation", |it| it.map(4 * P, it.handle, pages(2))),
+        ("does not lie in one reservation", |it| it.map(3 * P, it.handle, pages(2))),
+        ("does not lie in one reservation", |it| it.map(4 * P, it.handle, pages(2))),
         ("not aligned", |it| it.map(2 * P - 512, it.handle, pages(2))),
         ("no such memory", |it| it.map(2 * P, it.handle + 1, pages(2))),
         ("no such memory", |it| it.map(2 * P, it.handle, pages(1))),
-        ("no whole mapping", |it| it.unmap(0, pages(1))),
-        ("no whole mapping", |it| it.unmap(P, pages(1))),
-        ("no whole mapping", |it| it.unmap(0, pages(4))),
-        ("something is mapped there", |it| it.release(0, pages(4))),
+        ("not a whole mapping", |it| it.unmap(0, pages(1))),
+        ("not a whole mapping", |it| it.unmap(P, pages(1))),
+        ("not a whole mapping", |it| it.unmap(0, pages(4))),
+        ("something is mapped in the range", |it| it.release(0, pages(4))),
         ("not reserved", |it| it.release(2 * P, pages(2))),
-        ("it is mapped", |it| it.destroy(it.handle, pages(2))),
+        ("the memory is mapped", |it| it.destroy(it.handle, pages(2))),
         ("no such memory", |it| it.destroy(it.handle + 1, pages(2))),
     ];
     for (number, (expected, run)) in misuses.into_iter().enumerate() {

@@ -36,25 +36,30 @@ fn a_missing_file() {
 
 fn files_of_other_kinds() {
     for (bytes, message) in [
-        (&b""[..], "at byte 0: no file of a tracker: it seems to be empty"),
+        (&b""[..], "at byte 0: not a memory tracker's file: it seems to be empty"),
         (
             b"PK\x03\x04abc",
-            "at byte 0: no file of a tracker: it seems to be a zip archive, as `torch.save` writes",
+            "at byte 0: not a memory tracker's file: it seems to be a zip archive, such as `torch.save` writes",
         ),
         (
             b"\x1f\x8b\x08",
-            "at byte 0: no file of a tracker: it seems to be compressed with gzip: unpack it first",
+            "at byte 0: not a memory tracker's file: it seems to be compressed with gzip: unpack it first",
         ),
         (
             b"<!DOCTYPE html>",
-            "at byte 0: no file of a tracker: it seems to be a page or a picture, as `accel report` writes",
+            "at byte 0: not a memory tracker's file: it seems to be a page or a picture, such as `accel report` \
+             writes",
         ),
-        (b"\xff\xff", "at byte 0: no file of a tracker: it is neither lines of JSON nor a pickle"),
-        (b"alloc 1 2 3\n", "at byte 0: no file of a tracker: it is neither lines of JSON nor a pickle"),
+        (b"\xff\xff", "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle"),
+        (
+            b"alloc 1 2 3\n",
+            "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle",
+        ),
     ] {
         assert_eq!(refused(bytes), message);
     }
-    let other = "at byte 0: line 1: it is no file of a tracker: it does not start with {\"format\":\"accelerator-tracker\",…}";
+    let other = "at byte 0: line 1: not a memory tracker's file: it does not start with \
+                 {\"format\":\"accelerator-tracker\",…}";
     assert_eq!(refused(b"{\"traceEvents\":[]}\n"), other);
     assert_eq!(refused(b"{\"format\":\"another\",\"version\":1}\n"), other);
     assert_eq!(refused(b"{{{\n"), other);
@@ -72,10 +77,10 @@ fn a_file_that_is_cut_off_anywhere() {
     let lines: Vec<usize> =
         whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
     let [header, first, second, _end] = lines[..] else { panic!("{lines:?}") };
-    let missing = "the file is cut off: the line that ends a run is missing";
+    let missing = "the file is truncated: the line that ends a run is missing";
     assert_eq!(refused(&whole[..header]), format!("at byte {header}: line 2: {missing}"));
     assert_eq!(refused(&whole[..second]), format!("at byte {second}: line 4: {missing}"));
-    let within = "the file is cut off in this line";
+    let within = "the file is truncated in this line";
     assert_eq!(refused(&whole[..first + 9]), format!("at byte {first}: line 3: {within}"));
     assert_eq!(refused(&whole[..second + 30]), format!("at byte {second}: line 4: {within}"));
     for end in 1..whole.len() - 1 {
@@ -98,28 +103,28 @@ fn lines_that_are_wrong() {
         (
             "\"allocated\":3",
             "\"allocated\":9223372036854775808",
-            format!("at byte {line}: line 3: it has an amount of memory of 2^63 bytes or more"),
+            format!("at byte {line}: line 3: an amount of memory is 2^63 bytes or more"),
         ),
         (
             "\"start\":{\"allocated\":1",
             "\"start\":{\"allocated\":18446744073709551615",
-            "at byte 0: line 1: it has an amount of memory of 2^63 bytes or more".into(),
+            "at byte 0: line 1: an amount of memory is 2^63 bytes or more".into(),
         ),
         ("\"allocated\":3", "\"x\":3", format!("at byte {line}: line 3: missing field `allocated`")),
         (
             "\"operators\":2",
             "\"operators\":3",
-            "lines are missing: the end tells of 3 operators and 0 markers, and 2 and 0 were there".into(),
+            "lines are missing: the end counts 3 operators and 0 markers, but the file has 2 and 0".into(),
         ),
         (
             "\"num_alloc_retries\":0}\n",
             "\"num_alloc_retries\":0}\n{}\n",
-            "line 5: there is more behind the end".into(),
+            "line 5: there is data after the end".into(),
         ),
         (
             "{\"kind\":\"end\",\"operators\":2,\"markers\":0",
             "{\"kind\":\"marker\",\"name\":\"m\",\"position\":3}\n{\"kind\":\"end\",\"operators\":2,\"markers\":1",
-            "the marker `m` stands behind 3 of 2 operators".into(),
+            "the marker `m` comes after 3 operators, but there are only 2".into(),
         ),
     ] {
         assert!(text.contains(from), "{from} in {text}");
@@ -133,7 +138,8 @@ fn lines_that_are_wrong() {
 
 fn a_newer_version() {
     let text = String::from_utf8(saved()).unwrap().replace("\"version\":1", "\"version\":2");
-    let message = "at byte 0: line 1: it has version 2 of the format, and this program reads version 1: take a newer one";
+    let message = "at byte 0: line 1: the file has version 2 of the format, but this program reads version 1: use \
+                   a newer program";
     assert_eq!(refused(text.as_bytes()), message);
 }
 

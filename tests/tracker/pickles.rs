@@ -93,11 +93,11 @@ fn a_file_without_a_count_is_read() {
     fs::write(&path, tracker_pickle("(d", "S'op_index'\nI1\ns")).unwrap();
     assert_eq!(TrackerStats::load(&path).unwrap().operators.len(), 1);
     for (markers, rest, message) in [
-        ("(d", "S'op_index'\nI3\ns", "`memories_allocated` lacks the operator 2"),
-        ("(d", "S'op_index'\nI9223372036854775807\ns", "`memories_allocated` lacks the operator 2"),
+        ("(d", "S'op_index'\nI3\ns", "`memories_allocated` lacks operator 2"),
+        ("(d", "S'op_index'\nI9223372036854775807\ns", "`memories_allocated` lacks operator 2"),
         ("(d", "S'op_index'\nI-1\ns", "`op_index` has an int where a count should be"),
-        ("(dS'now'\nI3\ns", "", "the marker `now` stands behind 3 of 2 operators"),
-        ("(l", "", "`markers` is a list or tuple, no dict"),
+        ("(dS'now'\nI3\ns", "", "the marker `now` comes after 3 operators, but there are only 2"),
+        ("(l", "", "`markers` is a list or tuple, not a dict"),
     ] {
         let told = refused(&tracker_pickle(markers, rest));
         assert!(told.contains(message), "{told}, and not {message}");
@@ -106,7 +106,10 @@ fn a_file_without_a_count_is_read() {
         let text =
             String::from_utf8(tracker_pickle("(d", "")).unwrap().replacen("F2.0", &format!("F{amount}"), 1);
         let told = refused(text.as_bytes());
-        assert!(told.contains("`memories_allocated` has no name and amount of memory under 1"), "{told}");
+        assert!(
+            told.contains("`memories_allocated` has no name and amount of memory for operator 1"),
+            "{told}"
+        );
     }
 }
 
@@ -138,14 +141,14 @@ fn code_in_a_pickle_is_refused_and_not_run() {
     // What a terminal would obey, and a name without end.
     let told = refused(format!("(c\u{1b}[2J\u{202e}\n{}\n.", "x".repeat(1 << 20)).as_bytes());
     assert!(told.starts_with("at byte 1: refused GLOBAL of `\\u{1b}[2J\\u{202e}.xxx"), "{told}");
-    assert!(told.len() < 200 && told.ends_with("xxx…`: a pickle may hold data only"), "{told}");
+    assert!(told.len() < 200 && told.ends_with("xxx…`: a pickle may only hold data"), "{told}");
 }
 
 fn a_pickle_that_is_cut_off_anywhere() {
     let whole = fs::read(of_pytorch("tiny_transformer.tracker.pickle")).unwrap();
     for end in (1..whole.len()).step_by(997) {
         let told = refused(&whole[..end]);
-        assert!(told.contains("cut short"), "{end}: {told}");
+        assert!(told.contains("truncated"), "{end}: {told}");
     }
 }
 
@@ -153,13 +156,13 @@ fn pickles_of_other_things() {
     for (bytes, message) in [
         (
             &b"(dS'segments'\n(ls."[..],
-            "it is a snapshot of allocators, as `torch.cuda.memory._dump_snapshot` writes",
+            "it is a snapshot of allocators, such as `torch.cuda.memory._dump_snapshot` writes",
         ),
         (b"\x80\x04}.", "it is a pickle of a dict without `memories_allocated`"),
         (b"\x80\x04]K\x01a.", "it is a pickle of a list or tuple"),
         (b"\x80\x04N.", "it is a pickle of None"),
     ] {
-        assert_eq!(refused(bytes), format!("at byte 0: no file of a tracker: {message}"));
+        assert_eq!(refused(bytes), format!("at byte 0: not a memory tracker's file: {message}"));
     }
     let told = refused(b"(dS'memories_allocated'\n(ds.");
     assert!(told.ends_with("`memories_active` is missing"), "{told}");

@@ -136,7 +136,7 @@ fn null_and_success() -> Outcome {
         (device.backend().alloc_host(bytes(MIB)).unwrap_err(), "zeMemAllocHost"),
     ] {
         assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, call));
-        assert!(error.to_string().contains("gave no memory"), "{error}");
+        assert!(error.to_string().contains("returned neither memory"), "{error}");
     }
     let error = device.allocate(MIB, device.default_stream()).unwrap_err();
     assert!(matches!(&error, Error::OutOfMemory(_)), "{error:?}");

@@ -54,8 +54,8 @@ fn name(code: Answer) -> &'static str {
     let mut name: *const c_char = std::ptr::null();
     // SAFETY: The call writes a pointer.
     if unsafe { calls::cuGetErrorName(code, &mut name) } != Ok(0) || name.is_null() {
-        return "a code without a name";
+        return "unknown error";
     }
     // SAFETY: The name is a text inside the driver, which stays loaded.
-    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("a code without a name")
+    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("unknown error")
 }

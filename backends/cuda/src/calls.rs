@@ -38,7 +38,7 @@ macro_rules! calls {
     };
 }
 
-const MISSING: &str = "the driver is too old to have this call: update it";
+const MISSING: &str = "the driver is too old for this call: update it";
 
 calls! {
     cuCtxEnablePeerAccess "cuCtxEnablePeerAccess" (peer: CUcontext, flags: c_uint);
@@ -132,7 +132,7 @@ mod tests {
         // SAFETY: There is no such call.
         let error = unsafe { missing::cuNoSuchCall() }.map(drop);
         let told = error.map_err(|error| (error.kind, error.to_string()));
-        let text = "cuNoSuchCall failed: the driver is too old to have this call: update it (code -1)";
+        let text = "cuNoSuchCall failed: the driver is too old for this call: update it (code -1)";
         assert_eq!(told, Err((DriverErrorKind::Unsupported, text.to_owned())));
     }
 }

@@ -98,8 +98,8 @@ impl Context {
     }
 }
 
-pub(crate) const FORKED: &str = "this process was forked from one that used CUDA, which does not work in it: \
-                                 use CUDA only after the fork, or start a new program";
+pub(crate) const FORKED: &str = "CUDA does not work in a process that was forked from one that used it: use CUDA \
+                                 only after the fork, or start a new program";
 
 impl Drop for Context {
     fn drop(&mut self) {

@@ -168,7 +168,7 @@ unsafe impl Backend for Cuda {
             call!(cuMemHostAlloc(&mut at, len, CU_MEMHOSTALLOC_PORTABLE))
         })?;
         let nowhere =
-            || answer::refused("cuMemHostAlloc", DriverErrorKind::Other, "the driver gave no address");
+            || answer::refused("cuMemHostAlloc", DriverErrorKind::Other, "the driver returned no address");
         NonNull::new(at.cast()).ok_or_else(nowhere)
     }
 

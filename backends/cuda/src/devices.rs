@@ -27,7 +27,8 @@ pub(crate) fn count() -> Result<u32, Unavailable> {
 
 fn asked() -> Result<u32, Unavailable> {
     if !library::is_there() {
-        let reason = "there is no NVIDIA driver: libcuda was not found, or could not be loaded";
+        let reason =
+            "there is no NVIDIA driver: libcuda was not found or could not be loaded; install the driver";
         return Err(Unavailable { reason: reason.to_owned() });
     }
     let mut count = 0;
@@ -46,8 +47,11 @@ fn why(error: &DriverError) -> Unavailable {
         return none();
     }
     let reason = match answer::is(error, Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH) {
-        true => format!("{error}: the driver's library and its kernel module differ, restart the machine"),
-        false => format!("the NVIDIA driver does not start: {error}"),
+        true => format!(
+            "{error}: the driver's library and its kernel module have different versions; restart the \
+                         machine"
+        ),
+        false => format!("the NVIDIA driver cannot be initialized: {error}"),
     };
     Unavailable { reason }
 }

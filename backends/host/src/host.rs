@@ -131,7 +131,7 @@ unsafe impl Backend for Host {
             kind: DriverErrorKind::InvalidArgument,
             call: "open",
             code: -1,
-            name: "there is no such host device",
+            name: "no host device has this number",
         };
         match (Self::probe(), capacity()) {
             (Ok(count), Ok(capacity)) if ordinal < count => Ok(Self::new(ordinal, capacity)),

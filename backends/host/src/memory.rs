@@ -91,7 +91,7 @@ impl Memory {
 
 /// Code 0: the capacity is used up; else the system's error.
 pub(crate) const FULL: DriverError =
-    DriverError { kind: DriverErrorKind::OutOfMemory, call: "mmap", code: 0, name: "no memory is left" };
+    DriverError { kind: DriverErrorKind::OutOfMemory, call: "mmap", code: 0, name: "out of memory" };
 
 /// The memory of the machine in bytes; 0: the system does not say.
 pub(crate) fn of_machine() -> u64 {

@@ -256,7 +256,9 @@ fn refused(error: &io::Error) -> DriverError {
     let code = code(error);
     match error.raw_os_error() {
         Some(libc::ENOMEM) => DriverError { code, ..FULL }, // no addresses, or too many mappings
-        _ => DriverError { kind: DriverErrorKind::Other, code, name: "the system refused", ..FULL },
+        _ => {
+            DriverError { kind: DriverErrorKind::Other, code, name: "error of the operating system", ..FULL }
+        }
     }
 }
 
@@ -265,7 +267,7 @@ fn code(error: &io::Error) -> i64 {
 }
 
 fn whole_pages(len: NonZeroU64) -> DriverResult<()> {
-    let name = "no multiple of the granularity";
+    let name = "not a multiple of the granularity";
     let refused = DriverError { kind: DriverErrorKind::InvalidArgument, name, ..FULL };
     len.get().is_multiple_of(GRANULARITY.get()).then_some(()).ok_or(refused)
 }

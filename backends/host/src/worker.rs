@@ -111,7 +111,7 @@ impl HostStream {
                 kind: DriverErrorKind::Other,
                 call: "launch",
                 code: -1,
-                name: "a kernel panicked, its message is on standard error",
+                name: "a kernel panicked; its message is on standard error",
             }),
         }
     }
@@ -130,8 +130,8 @@ impl Counted {
             kind: DriverErrorKind::Other,
             call: "stream",
             code: -1,
-            name: "this process has 4,096 streams of the host already, each of which is a thread: make fewer, or open fewer \
-                   devices",
+            name: "this process already has 4,096 host streams, each of which is a thread: create fewer streams, \
+                   or open fewer devices",
         })
     }
 }

@@ -71,13 +71,13 @@ fn chosen(mut devices: Vec<Device>, list: &str) -> Result<Vec<Device>, Unavailab
     }
     let names = devices.iter().map(|device| format!("`{}` of `{}`", device.name, device.platform));
     let names = names.collect::<Vec<_>>().join(", ");
-    Err(Unavailable { reason: format!("{DEVICES} is `{list}`, which means none of the devices: {names}") })
+    Err(Unavailable { reason: format!("{DEVICES} is `{list}`, which matches none of the devices: {names}") })
 }
 
 /// All devices of all platforms that can be used, or why there is none.
 fn find() -> Result<Vec<Device>, Unavailable> {
     if let Err(error) = cl3::load_library() {
-        let todo = "install one, as Debian's ocl-icd-libopencl1, and a driver";
+        let todo = "install one (Debian, Ubuntu: ocl-icd-libopencl1) and a driver";
         return Err(Unavailable { reason: format!("there is no OpenCL loader ({error}): {todo}") });
     }
     let (mut devices, mut reasons) = (Vec::new(), Vec::new());
@@ -86,8 +86,8 @@ fn find() -> Result<Vec<Device>, Unavailable> {
             platforms.iter().for_each(|platform| add_devices(*platform, &mut devices, &mut reasons));
         }
         Ok(_) | Err(error_codes::CL_PLATFORM_NOT_FOUND_KHR) => reasons.push(
-            "the OpenCL loader found no platform: install a driver, or see whether the files in /etc/OpenCL/vendors, \
-             or where OCL_ICD_VENDORS points, name drivers that load"
+            "the OpenCL loader found no platform: install a driver, or check that the files in \
+             /etc/OpenCL/vendors, or in the folder that OCL_ICD_VENDORS names, name drivers that can be loaded"
                 .to_owned(),
         ),
         Err(code) => reasons.push(answer::error("clGetPlatformIDs", code).to_string()),
@@ -123,7 +123,7 @@ fn flaw(id: cl_device_id) -> Option<String> {
     let parts = version.split(' ').nth(1).and_then(|number| number.split_once('.'));
     let parts = parts.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     if parts.is_none_or(|parts: (u32, u32)| parts < (1, 2)) {
-        return Some(format!("offers `{version}`, and OpenCL 1.2 is needed"));
+        return Some(format!("supports `{version}`, but OpenCL 1.2 is needed"));
     }
     let available = number(id, device::CL_DEVICE_AVAILABLE).is_ok_and(|available| available != 0);
     (!available).then(|| "is not available".to_owned())

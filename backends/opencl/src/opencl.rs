@@ -138,7 +138,7 @@ unsafe impl Backend for OpenCl {
             kind: DriverErrorKind::InvalidArgument,
             call: "open",
             code: -1,
-            name: "ACCELERATOR_OPENCL_CAPACITY is no size",
+            name: "ACCELERATOR_OPENCL_CAPACITY is not a size",
         };
         Self::with_capacity(ordinal, devices::capacity().map_err(|_| refused)?)
     }

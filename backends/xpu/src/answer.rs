@@ -30,7 +30,7 @@ pub fn of(call: &'static str, code: Code) -> DriverResult<()> {
     match code {
         Code::ZE_RESULT_SUCCESS => Ok(()),
         code => {
-            let name = code.name().unwrap_or("a code without a name");
+            let name = code.name().unwrap_or("unknown error");
             Err(DriverError { kind: kind(code), call, code: code.0.into(), name })
         }
     }
@@ -38,7 +38,7 @@ pub fn of(call: &'static str, code: Code) -> DriverResult<()> {
 
 /// The error of a function that the loader does not have.
 pub(crate) fn missing(call: &'static str) -> DriverError {
-    refused(call, Kind::Unsupported, "the loader of Level Zero is too old to have this call: update it")
+    refused(call, Kind::Unsupported, "the Level Zero loader is too old for this call: update it")
 }
 
 /// An error that is not the driver's own: why a call is not made at all, or what is wrong with its success.

@@ -111,7 +111,7 @@ impl Found {
         let groups = list(blank, ask)?;
         let found = groups.iter().position(|group| group.flags & both == both && group.numQueues > 0);
         let none = || {
-            let why = "the device has no queues that both compute and copy";
+            let why = "the device has no queues for both computing and copying";
             answer::refused(
                 "zeDeviceGetCommandQueueGroupProperties",
                 accelerator_core::DriverErrorKind::Unsupported,

@@ -45,7 +45,7 @@ impl XpuEvent {
     pub(crate) fn wait_on(&self, queue: &Queue) -> DriverResult<()> {
         self.device.check()?;
         if self.device.context() != queue.device.context() {
-            let why = "the event is of another driver's device";
+            let why = "the event belongs to a device of another driver";
             return Err(answer::refused("zeCommandListAppendBarrier", DriverErrorKind::Unsupported, why));
         }
         self.recorded().map_or(Ok(()), |record| queue.wait_for(&record.signal))

@@ -40,7 +40,12 @@ pub struct ModuleError {
 
 impl fmt::Display for ModuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.source, if self.log.is_empty() { "it says no more" } else { &self.log })
+        write!(
+            f,
+            "{}: {}",
+            self.source,
+            if self.log.is_empty() { "the compiler gave no log" } else { &self.log }
+        )
     }
 }
 

@@ -31,11 +31,11 @@ pub(crate) fn library() -> Result<&'static Library, Unavailable> {
     }
 }
 
-pub(crate) const FORKED: &str = "this process was forked from one that used Level Zero, which does not work \
-                                 in it: use Level Zero only after the fork, or start a new program";
+pub(crate) const FORKED: &str = "Level Zero does not work in a process that was forked from one that used it: use \
+                                 Level Zero only after the fork, or start a new program";
 
-const INSTALL: &str = "install the loader (Debian, Ubuntu: libze1) and the driver of the GPU \
-                       (libze-intel-gpu1, in older systems intel-opencl-icd)";
+const INSTALL: &str = "install the loader (Debian, Ubuntu: libze1) and the driver of the GPU (libze-intel-gpu1; \
+                       on older systems intel-opencl-icd)";
 
 fn load() -> Result<Library, Unavailable> {
     let unavailable = |reason| Unavailable { reason };
@@ -43,17 +43,18 @@ fn load() -> Result<Library, Unavailable> {
     let drivers = drivers(&api).map_err(|error| {
         unavailable(match answer::is(&error, Code::ZE_RESULT_ERROR_UNINITIALIZED) {
             true => format!(
-                "no driver of Level Zero finds a GPU{} ({error}): {INSTALL}, and see that you may read and \
-                 write /dev/dri/renderD*",
+                "no Level Zero driver finds a GPU{} ({error}): {INSTALL}, and check that you may read and write \
+                 /dev/dri/renderD*",
                 masked()
             ),
-            false => format!("Level Zero does not start: {error}"),
+            false => format!("Level Zero cannot be initialized: {error}"),
         })
     })?;
     let found = devices::find(&api, drivers);
-    let devices = found.map_err(|error| unavailable(format!("Level Zero shows no device: {error}")))?;
+    let devices =
+        found.map_err(|error| unavailable(format!("Level Zero cannot list its devices: {error}")))?;
     if devices.is_empty() {
-        return Err(unavailable(format!("Level Zero shows no GPU{}", masked())));
+        return Err(unavailable(format!("Level Zero finds no GPU{}", masked())));
     }
     Ok(Library { api, devices })
 }

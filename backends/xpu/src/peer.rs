@@ -40,7 +40,7 @@ unsafe impl PeerCopies<Xpu> for Xpu {
         stream: &XpuStream,
     ) -> DriverResult<()> {
         if !self.can_access_peer(source)? {
-            let why = "the devices do not reach each other's memory";
+            let why = "the devices cannot access each other's memory";
             return Err(answer::refused("zeDeviceCanAccessPeer", DriverErrorKind::Unsupported, why));
         }
         // SAFETY: The caller promises two valid ranges, which both are of the context.

@@ -47,13 +47,8 @@ pub struct Xpu {
 impl Xpu {
     fn new(library: &'static Library, ordinal: u32) -> DriverResult<Self> {
         let api = &library.api;
-        let none = || {
-            answer::refused(
-                "zeDeviceGet",
-                DriverErrorKind::InvalidArgument,
-                "there is no device of this number",
-            )
-        };
+        let none =
+            || answer::refused("zeDeviceGet", DriverErrorKind::InvalidArgument, "no device has this number");
         let found = *library.devices.get(ordinal as usize).ok_or_else(none)?;
         let described = devices::described(api, found.device)?;
         let extensions = found.extensions(api)?;
@@ -131,13 +126,13 @@ impl Xpu {
             return Err(answer::refused(
                 call,
                 DriverErrorKind::OutOfMemory,
-                "the driver gave no memory, and no error",
+                "the driver returned neither memory nor an error",
             ));
         };
         if !(at.addr() as u64).is_multiple_of(ALIGNMENT) {
             // SAFETY: Just allocated, and nobody was told.
             unsafe { self.free(at) };
-            let why = "the driver gave memory at an address that is no multiple of 512";
+            let why = "the driver returned an address that is not a multiple of 512";
             return Err(answer::refused(call, DriverErrorKind::Other, why));
         }
         Ok(memory)
@@ -228,8 +223,9 @@ unsafe impl Backend for Xpu {
         const CALL: &str = "zeMemAllocDevice";
         let beyond = len.get() > self.usual_limit;
         if len.get() > self.properties.largest_allocation {
-            let why = "it is more than maxMemAllocSize, and the driver has no ZE_experimental_relaxed_allocation_limits: \
-                       update the driver, or ask for several smaller parts";
+            let why = "the size exceeds maxMemAllocSize, and the driver lacks \
+                       ZE_experimental_relaxed_allocation_limits: update the driver, or allocate several smaller \
+                       parts";
             return Err(answer::refused(CALL, DriverErrorKind::AllocationTooLarge, why));
         }
         let flags =

@@ -32,7 +32,7 @@ pub enum Failure {
     #[error(transparent)]
     Accelerator(#[from] Error),
     /// No conformance case has this in its name.
-    #[error("no case has `{}` in its name", printable(.0))]
+    #[error("no case name contains `{}`", printable(.0))]
     NoCase(String),
     /// A file of a tracker, or a snapshot, cannot be read.
     #[error(transparent)]
@@ -41,7 +41,7 @@ pub enum Failure {
     #[error(transparent)]
     Plot(#[from] PlotError),
     /// A snapshot has nothing of this device.
-    #[error("{}: nothing of device {device}; it has {has}", printable(path))]
+    #[error("{}: nothing recorded for device {device}; it has {has}", printable(path))]
     NoDevice {
         /// The snapshot.
         path: PathBuf,
@@ -52,11 +52,12 @@ pub enum Failure {
     },
     /// A file is no snapshot.
     #[error(
-        "{0}: no pickle, so no snapshot: `torch.cuda.memory._dump_snapshot` and `accel replay --snapshot` write some"
+        "{0}: not a pickle, so not a snapshot: `torch.cuda.memory._dump_snapshot` and `accel replay --snapshot` \
+         write snapshots"
     )]
     NoSnapshot(String),
     /// A snapshot has nothing at all.
-    #[error("{0}: neither a history nor segments are in this snapshot: was `_record_memory_history` called?")]
+    #[error("{0}: the snapshot has neither a history nor segments: was `_record_memory_history` called?")]
     NothingRecorded(String),
     /// There is nothing to show.
     #[error("{name}: nothing to report: it has no {lacks}")]
@@ -67,10 +68,10 @@ pub enum Failure {
         lacks: &'static str,
     },
     /// A trace has nothing in which settings would differ.
-    #[error("{0}: nothing to compare: nothing is allocated in it")]
+    #[error("{0}: nothing to compare: it allocates nothing")]
     NoAllocations(String),
     /// A picture would be empty.
-    #[error("{}: no such picture of {name}, which has no {lacks}", printable(path))]
+    #[error("{}: nothing to draw: {name} has no {lacks}", printable(path))]
     NoPicture {
         /// The picture.
         path: PathBuf,
@@ -88,13 +89,13 @@ pub enum Failure {
         why: String,
     },
     /// The output would replace the input.
-    #[error("{}: this is the input, which would be replaced: give the output another name", printable(.0))]
+    #[error("{}: the output would replace the input: give it another name", printable(.0))]
     IsInput(PathBuf),
     /// An option that does not go with the others, or with this input.
     #[error("{0}\n\nFor more information, try '--help'.")]
     Usage(String),
     /// A snapshot cannot be read twice.
-    #[error("{name}: cannot be kept in a temporary file in {}: {error}", printable(&std::env::temp_dir()))]
+    #[error("{name}: cannot be saved to a temporary file in {}: {error}", printable(&std::env::temp_dir()))]
     Spool {
         /// The snapshot.
         name: String,
@@ -110,7 +111,7 @@ pub enum Failure {
         error: io::Error,
     },
     /// A file takes more than it may.
-    #[error("{0}: if you trust it, give `--no-limits`")]
+    #[error("{0}: if you trust the file, add `--no-limits`")]
     Limited(Box<Failure>),
     /// The output cannot be written.
     #[error("standard output cannot be written: {0}")]
@@ -151,7 +152,7 @@ impl Failure {
 
     /// An option that does nothing with such an input.
     pub(crate) fn unused(option: &str, name: &str, kind: &str) -> Self {
-        Self::Usage(format!("{name} is {kind}: `{option}` does nothing there; leave it out"))
+        Self::Usage(format!("{name} is {kind}: `{option}` has no effect on it; leave it out"))
     }
 
     /// Status 2 for wrong usage, else 1.

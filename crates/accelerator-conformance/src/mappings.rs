@@ -53,7 +53,7 @@ impl<P: DevicePtr> Mappings<P> {
     pub(crate) fn release(&mut self, at: P, len: NonZeroU64) -> Result<(), Misuse> {
         let at = at.trace_address();
         if self.reserved.get(&at).is_none_or(|(_, reserved)| *reserved != len) {
-            return Err("it is not reserved");
+            return Err("the range is not reserved");
         }
         self.nothing_mapped(at, len)?;
         self.reserved.remove(&at);
@@ -66,7 +66,7 @@ impl<P: DevicePtr> Mappings<P> {
 
     pub(crate) fn destroy(&mut self, pages: &Pages) -> Result<(), Misuse> {
         if self.created(pages)?.mappings > 0 {
-            return Err("it is mapped");
+            return Err("the memory is mapped");
         }
         self.created.remove(&pages.handle);
         Ok(())
@@ -78,9 +78,9 @@ impl<P: DevicePtr> Mappings<P> {
         let distance = reservation
             .map(|(reserved, (_, whole))| (start - reserved, whole.get()))
             .filter(|(distance, whole)| distance.checked_add(len).is_some_and(|end| end <= *whole));
-        let Some((distance, _)) = distance else { return Err("it is not inside of one reservation") };
+        let Some((distance, _)) = distance else { return Err("the range does not lie in one reservation") };
         if !distance.is_multiple_of(granularity.get()) {
-            return Err("it is not aligned");
+            return Err("the range is not aligned");
         }
         self.nothing_mapped(start, pages.len)?;
         self.created(pages)?.mappings += 1;
@@ -108,7 +108,7 @@ impl<P: DevicePtr> Mappings<P> {
 
     pub(crate) fn unmap(&mut self, at: P, len: NonZeroU64) -> Result<(), Misuse> {
         let whole = self.is_mapping(at, len).then(|| self.mapped.remove(&at.trace_address())).flatten();
-        let Some((_, handle)) = whole else { return Err("it is no whole mapping") };
+        let Some((_, handle)) = whole else { return Err("the range is not a whole mapping") };
         if let Some(created) = self.created.get_mut(&handle) {
             created.mappings -= 1;
         }
@@ -135,6 +135,6 @@ impl<P: DevicePtr> Mappings<P> {
     fn nothing_mapped(&self, at: u64, len: NonZeroU64) -> Result<(), Misuse> {
         let last = self.mapped.range(..at.saturating_add(len.get())).next_back();
         let end = last.map_or(0, |(start, ((_, mapped), _))| start + mapped.get());
-        if end > at { Err("something is mapped there") } else { Ok(()) }
+        if end > at { Err("something is mapped in the range") } else { Ok(()) }
     }
 }

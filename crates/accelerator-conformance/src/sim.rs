@@ -228,7 +228,7 @@ unsafe impl Backend for Sim {
                 kind: DriverErrorKind::InvalidArgument,
                 call: "open",
                 code: -1,
-                name: "there is one simulated device, number 0",
+                name: "the only simulated device has number 0",
             }),
         }
     }

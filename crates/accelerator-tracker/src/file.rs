@@ -82,19 +82,19 @@ impl FileError {
 /// What a file seems to be that begins so, if it is nothing of ours.
 pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
     const KNOWN: [(&[u8], &str); 12] = [
-        (b"PK\x03\x04", "a zip archive, as `torch.save` writes"),
+        (b"PK\x03\x04", "a zip archive, such as `torch.save` writes"),
         // The number that the older format of `torch.save` begins with, as a pickle of its own.
         (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "what older versions of `torch.save` write"),
         (b"\x1f\x8b", "compressed with gzip: unpack it first"),
         (b"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"),
         (b"\x89PNG", "a picture"),
         (b"\x7fELF", "a program"),
-        (b"<", "a page or a picture, as `accel report` writes"),
+        (b"<", "a page or a picture, such as `accel report` writes"),
         (b"{", "JSON"),
         (b"[", "JSON"),
-        (b"#", "a text"),
-        (b"\xef\xbb\xbf", "a text"),
-        (b"\xff\xfe", "a text in UTF-16"),
+        (b"#", "a text file"),
+        (b"\xef\xbb\xbf", "a text file"),
+        (b"\xff\xfe", "a text file in UTF-16"),
     ];
     if start.is_empty() {
         return Some("empty");

@@ -75,7 +75,7 @@ impl Default for Limits {
 #[non_exhaustive]
 pub enum LimitError {
     /// Of memory.
-    #[error("what is in it takes more than {} of memory", Bytes(*limit))]
+    #[error("its contents take more than {} of memory", Bytes(*limit))]
     Memory {
         /// How many bytes it may take.
         limit: u64,
@@ -87,7 +87,7 @@ pub enum LimitError {
         limit: u64,
     },
     /// Unpacked.
-    #[error("{} of it unpack to more than {}", Bytes(*packed), Bytes(*limit))]
+    #[error("{} of it decompress to more than {}", Bytes(*packed), Bytes(*limit))]
     Unpacked {
         /// How many packed bytes were read.
         packed: u64,
@@ -95,7 +95,7 @@ pub enum LimitError {
         limit: u64,
     },
     /// The part of it that a decoder must have at hand.
-    #[error("unpacking it takes a window of {}, and the most is {}", Bytes(*window), Bytes(*limit))]
+    #[error("decompressing it takes a window of {}, but at most {} is allowed", Bytes(*window), Bytes(*limit))]
     Window {
         /// Bytes of the window.
         window: u64,

@@ -28,7 +28,7 @@ pub enum LiveError {
     #[error(transparent)]
     Accelerator(#[from] accelerator::Error),
     /// The system gives no thread.
-    #[error("no thread to publish statistics: {0}")]
+    #[error("cannot start the thread that publishes statistics: {0}")]
     Thread(#[from] io::Error),
 }
 

@@ -51,7 +51,7 @@ pub struct MissingFunction {
 
 impl fmt::Display for MissingFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the Level Zero loader has no {}: a newer loader has it", self.name)
+        write!(f, "the Level Zero loader lacks {}: install a newer loader", self.name)
     }
 }
 

@@ -87,7 +87,7 @@ fn no_functions() -> Result<Completion, Failed> {
     };
     assert_eq!(level_zero.zeInit().unwrap_err(), MissingFunction { name: "zeInit" });
     let error = level_zero.zesMemoryGetState().unwrap_err();
-    assert_eq!(error.to_string(), "the Level Zero loader has no zesMemoryGetState: a newer loader has it");
+    assert_eq!(error.to_string(), "the Level Zero loader lacks zesMemoryGetState: install a newer loader");
     assert_eq!(format!("{error:?}"), error.to_string(), "what `main` prints");
     Ok(Completion::Completed)
 }

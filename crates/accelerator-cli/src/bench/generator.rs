@@ -48,7 +48,7 @@ pub(super) mod known {
 
     fn draw(line: &str) -> Draw {
         let [value, size_of_17, size_of_16] = line.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("three numbers expected in `{line}`")
+            panic!("expected three numbers in `{line}`")
         };
         let value = u64::from_str_radix(value.trim_start_matches("0x"), 16).unwrap();
         Draw { value, size_of_17: size_of_17.parse().unwrap(), size_of_16: size_of_16.parse().unwrap() }

@@ -78,11 +78,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 fn threads(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
-    number.ok_or_else(|| format!("expected numbers of threads from 1 to {MOST_THREADS}, as 1,2,4"))
+    number.ok_or_else(|| format!("expected numbers of threads from 1 to {MOST_THREADS}, such as 1,2,4"))
 }
 
 fn at_least_1<N: FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| "expected a whole number, 1 or more".to_owned())
+    text.parse().map_err(|_| "expected a whole number of at least 1".to_owned())
 }
 
 fn scenario_of(text: &str) -> Result<Scenario, Failure> {

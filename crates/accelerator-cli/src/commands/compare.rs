@@ -70,7 +70,8 @@ pub(super) fn trace(path: &Path, device: Option<u32>, limits: Limits) -> Result<
     let trace = Trace::read(source)?;
     if trace.left_out > 0 {
         warn(&format!(
-            "{}: lines that change the settings, the size of the device or what its driver fails are left out ({})",
+            "{}: lines that change the settings, the size of the device or the failures of its driver are ignored \
+             ({})",
             printable(path),
             trace.left_out
         ));

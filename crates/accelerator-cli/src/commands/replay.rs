@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if traces.len() > 1 || conf.len() > 1 {
         let several = if traces.len() > 1 { "traces" } else { "settings" };
         return Err(Failure::Usage(format!(
-            "several {several} are for `--compare`: give one, or that option"
+            "several {several} need `--compare`: give one, or add that option"
         )));
     }
     let default = if arguments.plain { Choice::Sim } else { Choice::Host };
@@ -238,7 +238,7 @@ fn style() -> ProgressStyle {
 }
 
 pub(super) fn capacity(text: &str) -> Result<u64, String> {
-    parse_bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size, as 16GiB".to_owned())
+    parse_bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size, such as 16GiB".to_owned())
 }
 
 fn setting(text: &str) -> Result<Setting, String> {

@@ -28,7 +28,7 @@ impl<'a> Rebuild<'a, '_> {
         for id in std::mem::take(&mut self.fillers) {
             self.output.free(id)?;
         }
-        self.output.comment("where they are is left to the policy `compact`")
+        self.output.comment("their places are left to the policy `compact`")
     }
 
     fn fill_gap(&mut self, bytes: u64, stream: u32) -> io::Result<()> {

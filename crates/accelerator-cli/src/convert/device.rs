@@ -25,7 +25,7 @@ pub(crate) fn chosen(
         entries.iter().filter(|(_, count)| **count > 0).map(|(device, _)| device.to_string()).collect();
     let warning = (recorded.len() > 1).then(|| {
         let all = recorded.join(", ");
-        format!("devices {all} have a history: this is that of device {device}, --device chooses another")
+        format!("devices {all} have histories: this is that of device {device}; --device chooses another")
     });
     Ok((device, warning))
 }

@@ -137,7 +137,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         self.settle_requested()?;
         self.flush()?;
         let Some(Live { bytes, stream, .. }) = self.unseen else { return Ok(()) };
-        self.output.comment("so that the allocator sees what streams are done with")?;
+        self.output.comment("lets the allocator see which blocks the streams are done with")?;
         let id = self.output.allocate(bytes, stream)?;
         self.output.free(id)
     }
@@ -156,7 +156,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             }
             NoteKind::Settings(text) => match AllocatorConfig::default().updated(&text) {
                 Ok(config) => self.configure(config),
-                Err(error) => self.output.comment(&format!("{error}: left out")),
+                Err(error) => self.output.comment(&format!("{error}: ignored")),
             },
             NoteKind::MemoryFraction(fraction) if (0.0..=1.0).contains(&fraction) => {
                 self.output.write(Op::Fraction { fraction })

@@ -66,7 +66,7 @@ impl Survey {
         let device = self.devices.remove(&chosen).ok_or(ConvertError::Empty)?;
         let mut warnings: Vec<_> = warning.into_iter().collect();
         if self.left_out > 0 {
-            warnings.push(format!("{} marked times are left out", self.left_out));
+            warnings.push(format!("{} marked times are ignored", self.left_out));
         }
         let notes = self.notes.into_iter().find(|notes| notes.device == chosen);
         let mut annotations = self.annotations;
@@ -74,7 +74,7 @@ impl Survey {
         annotations.sort_by_key(|annotation| annotation.time_us);
         let config = match &notes {
             Some(notes) => AllocatorConfig::default().updated(&notes.settings).unwrap_or_else(|error| {
-                warnings.push(format!("{error}: left out"));
+                warnings.push(format!("{error}: ignored"));
                 AllocatorConfig::default()
             }),
             None => settings::of_pytorch(&self.settings, &mut warnings),
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn what_was_there_before_a_history_counts() {
         assert_eq!(survey(1000, 1 << 20), Ok(()));
-        let refused = "a.pickle: what is in it takes more than 1.00 MiB of memory";
+        let refused = "a.pickle: its contents take more than 1.00 MiB of memory";
         assert_eq!(survey(10_000, 1 << 20), Err(refused.to_owned()));
         assert_eq!(survey(10_000, u64::MAX), Ok(()));
     }

@@ -129,7 +129,7 @@ impl Read for Spooled<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.rest.read(buffer)?;
         let written = self.file.write_all(&buffer[..count]);
-        let kept = |error| io::Error::other(format!("cannot be kept in a temporary file: {error}"));
+        let kept = |error| io::Error::other(format!("cannot be saved to a temporary file: {error}"));
         written.map(|()| count).map_err(kept)
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_no_snapshot_is_unpacked_no_further() {
         let (told, spooled) = refused(b"\x80\x04", b"\0", 1 << 24);
-        assert!(told.starts_with("a pickle: at byte 2: 0x00 is no operation"), "{told}");
+        assert!(told.starts_with("a pickle: at byte 2: 0x00 is not a pickle opcode"), "{told}");
         assert!((2..=BUFFER as u64).contains(&spooled), "{spooled}");
     }
 

@@ -144,7 +144,7 @@ impl<'a> Rebuild<'a, '_> {
         }
         if !self.start.ordered {
             self.output.comment(
-                "the order in which their segments were made is not known: it is that of their addresses",
+                "the order in which their segments were created is unknown: their addresses decide it",
             )?;
         }
         self.output.write(Op::ResetPeak)?;

@@ -76,7 +76,7 @@ pub enum ConvertError {
     #[error("the snapshot has neither a history nor segments: was _record_memory_history called?")]
     Empty,
     /// It has other devices.
-    #[error("the snapshot has nothing of device {device}: it has {known:?}")]
+    #[error("the snapshot has nothing recorded for device {device}: it has {known:?}")]
     NoSuchDevice {
         /// The device.
         device: u32,

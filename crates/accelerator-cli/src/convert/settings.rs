@@ -21,7 +21,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
         }
     }
     for setting in refused {
-        warnings.push(format!("recorded with `{}`, which is not offered here: left out", excerpt(setting)));
+        warnings.push(format!("recorded with `{}`, which is not supported here: ignored", excerpt(setting)));
     }
     if let Some(Setting::Integer(bytes)) = named("max_split_size") {
         config.max_split_size = u64::try_from(*bytes).unwrap_or(u64::MAX);
@@ -36,7 +36,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
     }
     if let Some(Setting::Table(table)) = named("roundup_power2_divisions") {
         config.roundup_power2_divisions = divisions(table).unwrap_or_else(|| {
-            warnings.push("roundup_power2_divisions of the snapshot cannot be read: left out".to_owned());
+            warnings.push("roundup_power2_divisions of the snapshot cannot be read: ignored".to_owned());
             RoundupDivisions::default()
         });
     }
@@ -131,6 +131,6 @@ mod tests {
                         expandable_segments:True,policy:compact,roundup_power2_divisions:[1:0,2:0,4:8,8:2]";
         assert_eq!(config, AllocatorConfig::default().updated(expected).unwrap());
         let refused = "expandable_segments_handle_type:posix_fd";
-        assert_eq!(warnings, [format!("recorded with `{refused}`, which is not offered here: left out")]);
+        assert_eq!(warnings, [format!("recorded with `{refused}`, which is not supported here: ignored")]);
     }
 }

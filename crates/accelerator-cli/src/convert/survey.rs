@@ -177,7 +177,8 @@ impl DeviceSurvey {
     ) -> Start {
         self.take_what_entries_do_not_tell();
         if self.private_pools {
-            warnings.push("private pools are not offered here: served from the common one".to_owned());
+            warnings
+                .push("private pools are not supported here: their requests use the common pool".to_owned());
         }
         let at_start: u64 =
             self.early_segments.iter().map(|segment| segment.size).fold(0, u64::saturating_add);
@@ -201,7 +202,7 @@ impl DeviceSurvey {
         let inferred = collected.zip(capacity).map(|(limit, capacity)| limit as f64 / capacity as f64);
         if inferred.is_some() {
             warnings.push(
-                "the snapshot does not tell the memory fraction: set to one that fits its garbage collection"
+                "the snapshot does not record the memory fraction: set to one that matches its garbage collection"
                     .to_owned(),
             );
         }

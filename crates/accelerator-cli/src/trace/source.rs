@@ -46,7 +46,7 @@ pub enum SourceError {
         error: io::Error,
     },
     /// It cannot be read further, or not be decompressed.
-    #[error("{name}: truncated or damaged behind line {line}: {error}")]
+    #[error("{name}: truncated or damaged after line {line}: {error}")]
     Read {
         /// The trace.
         name: String,
@@ -243,7 +243,7 @@ mod tests {
     fn a_trace_takes_memory_by_what_is_allocated_and_what_is_held() {
         let live: String = (0..10).map(|id| format!("alloc {id} 1 0\n")).collect();
         let freed: String = (0..10).map(|id| format!("alloc {id} 1 0\nfree {id}\n")).collect();
-        let beyond = |line| Err(format!("a trace:{line}: what is in it takes more than 1.00 KiB of memory"));
+        let beyond = |line| Err(format!("a trace:{line}: its contents take more than 1.00 KiB of memory"));
         // A stream takes 256 bytes; 768 are left.
         assert_eq!(lines(&live, 1024, 0, 100), beyond(8));
         assert_eq!(lines(&live, 1024, 0, 76), Ok(10));
@@ -256,14 +256,14 @@ mod tests {
     #[test]
     fn frees_of_what_was_never_allocated_took_no_memory() {
         let frees = "free 1\n".repeat(20);
-        let beyond = "a trace:17: what is in it takes more than 1.00 KiB of memory";
+        let beyond = "a trace:17: its contents take more than 1.00 KiB of memory";
         assert_eq!(lines(&frees, 1024, 64, 256), Err(beyond.to_owned()));
     }
 
     #[test]
     fn comments_took_no_memory() {
         let comments = format!("# {}\n", "x".repeat(100)).repeat(10);
-        let beyond = "a trace:6: what is in it takes more than 1.00 KiB of memory";
+        let beyond = "a trace:6: its contents take more than 1.00 KiB of memory";
         assert_eq!(lines(&comments, 1024, 64, 256), Err(beyond.to_owned()));
         assert_eq!(lines(&comments, 1024, 0, 256), Ok(0), "nobody holds them");
     }

@@ -123,7 +123,7 @@ impl<R: BufRead> Read for ZstdFrames<R> {
 }
 
 fn broken() -> io::Error {
-    io::Error::other("a zstd frame is damaged, or the file ends within it")
+    io::Error::other("a zstd frame is damaged or truncated")
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
         let error = unpack(vec![0; SIZE], limits).unwrap_err();
         let Some(LimitError::Unpacked { packed, limit }) = LimitError::of(&error) else { panic!("{error}") };
         assert_eq!(*limit, limits.unpacked.max(100 * packed));
-        assert!(error.to_string().ends_with(" of it unpack to more than 256.00 KiB"), "{error}");
+        assert!(error.to_string().ends_with(" of it decompress to more than 256.00 KiB"), "{error}");
         assert_eq!(unpack(vec![0; SIZE], Limits { unpacked: SIZE as u64, ..limits }).unwrap(), SIZE);
         assert_eq!(unpack(vec![0; SIZE], Limits::NONE).unwrap(), SIZE);
         // What packs less well may be of any size.

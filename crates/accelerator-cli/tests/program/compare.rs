@@ -74,7 +74,8 @@ fn what_tells_of_the_device_and_the_settings_is_left_out() {
     assert_eq!(cells_of(&bare, EXPANDABLE), "100.00 MiB, 100.00 MiB, 100.0 %, 5, 100.00 MiB");
 
     let lines = format!(
-        "capacity 4096\nconf large_segment_size_mb:30\n{}capacity 9\nfail_mallocs 2\nconf caching:False\nstats\ncalls\n{}",
+        "capacity 4096\nconf large_segment_size_mb:30\n{}capacity 9\nfail_mallocs 2\nconf \
+         caching:False\nstats\ncalls\n{}",
         growing(),
         growing()
     );
@@ -160,13 +161,13 @@ fn what_cannot_be_compared_is_told() {
     run(&["replay", "--compare", "--plain"]).fails(2, "cannot be used with");
     run(&["replay", "--compare", "--backend", "host"]).fails(2, "cannot be used with");
     run(&["replay", "--markdown"]).fails(2, "--compare");
-    run(&["replay", "a", "b"]).fails(2, "several traces are for `--compare`");
-    run(&["replay", "--conf", "", "--conf", ""]).fails(2, "several settings are for `--compare`");
+    run(&["replay", "a", "b"]).fails(2, "several traces need `--compare`");
+    run(&["replay", "--conf", "", "--conf", ""]).fails(2, "several settings need `--compare`");
     for lines in ["", "alloc 1 0 0\nfree 1\n"] {
         let trace = file("nothing.trace", lines.as_bytes());
         for command in [&["replay", "--compare"][..], &["advise"]] {
             run(&[command, &[trace.to_str().unwrap()]].concat())
-                .fails(1, "nothing.trace: nothing to compare: nothing is allocated in it");
+                .fails(1, "nothing.trace: nothing to compare: it allocates nothing");
         }
     }
     for (lines, message) in [

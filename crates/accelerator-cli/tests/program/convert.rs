@@ -59,7 +59,7 @@ fn a_file_stays_until_the_trace_is_whole() {
     let content = std::fs::read(snapshot()).unwrap();
     let own = file("own.pickle", &content);
     run(&["convert", text(&own), "-o", text(&own)])
-        .fails(1, "own.pickle: this is the input, which would be replaced");
+        .fails(1, "own.pickle: the output would replace the input");
     assert!(std::fs::read(&own).unwrap() == content);
 
     let earlier = file("earlier.trace", b"stats\n");
@@ -97,11 +97,11 @@ fn a_snapshot_of_a_replay_is_replayed_again() {
 #[test]
 fn what_is_no_snapshot_is_told() {
     run(&["convert"]).fails(2, "Usage: accel convert");
-    run(&["replay", "--device", "0"]).fails(2, "(bundled) is a trace: `--device` does nothing there");
+    run(&["replay", "--device", "0"]).fails(2, "(bundled) is a trace: `--device` has no effect on it");
     run(&["convert", "/no/such/file"]).fails(1, "/no/such/file: No such file");
     run(&["convert", text(&file("no.pickle", b"alloc 1 512 0\n"))])
-        .fails(1, "no.pickle: no pickle, so no snapshot");
-    run(&["convert", text(&snapshot()), "--device", "3"]).fails(1, "nothing of device 3; it has 0");
+        .fails(1, "no.pickle: not a pickle, so not a snapshot");
+    run(&["convert", text(&snapshot()), "--device", "3"]).fails(1, "nothing recorded for device 3; it has 0");
     run(&["convert", text(&snapshot()), "-o", "/no/such/folder/x"])
         .fails(1, "/no/such/folder/x: cannot be written");
     let content = std::fs::read(snapshot()).unwrap();

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use crate::accel::{Ended, accel, file, run};
 
 const MIB: usize = 1 << 20;
-const OPTION: &str = ": if you trust it, give `--no-limits`\n";
+const OPTION: &str = ": if you trust the file, add `--no-limits`\n";
 
 /// The largest block of a zstd frame: four bytes for so many of one kind.
 const BLOCK: usize = 128 << 10;
@@ -73,7 +73,7 @@ fn what_is_no_snapshot_was_unpacked_to_its_end() {
     let pickle = file("zeros.pickle.zst", &zstd(SMALL_WINDOW, b"\x80\x04", 40_000, 0));
     for command in [&["convert"][..], &["replay"], &["advise"], &["report", "-o", "/no/such/folder/a.html"]] {
         let ended = confined(&[command, &[pickle.to_str().unwrap()]].concat());
-        ended.fails(1, "zeros.pickle.zst: at byte 2: 0x00 is no operation of a pickle");
+        ended.fails(1, "zeros.pickle.zst: at byte 2: 0x00 is not a pickle opcode");
         assert!(!ended.error.contains("--no-limits"), "{}", ended.error);
     }
 }
@@ -82,8 +82,9 @@ fn what_is_no_snapshot_was_unpacked_to_its_end() {
 fn a_window_of_gigabytes_is_told_as_what_it_is() {
     let far = file("far.zst", &zstd(0xa8, b"alloc 1 5 0\n", 0, 0));
     let far = far.to_str().unwrap();
-    let expected =
-        format!("{far}:1: unpacking it takes a window of 2.00 GiB, and the most is 128.00 MiB{OPTION}");
+    let expected = format!(
+        "{far}:1: decompressing it takes a window of 2.00 GiB, but at most 128.00 MiB is allowed{OPTION}"
+    );
     run(&["replay", far]).fails(1, &expected);
     let ended = run(&["replay", "--plain", "--no-limits", far]);
     assert_eq!((ended.status, &*ended.error), (Some(0), ""));
@@ -116,8 +117,8 @@ fn a_trackers_line_without_end_is_told_with_its_place() {
             format!("{}: at byte 0: line 1: the line is longer than 1048576 bytes{OPTION}", path.display());
         run(&[command, &[path.to_str().unwrap()]].concat()).fails(1, &told);
     }
-    let told = "it is no file of a tracker";
-    let cut = "the file is cut off in this line";
+    let told = "not a memory tracker's file";
+    let cut = "the file is truncated in this line";
     let ended = run(&["tracker", "--no-limits", path.to_str().unwrap()]);
     assert!(ended.error.contains(told) || ended.error.contains(cut), "{}", ended.error);
 }

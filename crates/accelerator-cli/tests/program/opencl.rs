@@ -74,6 +74,7 @@ fn without_a_device_replay_fails_and_conformance_is_ignored() {
 #[test]
 fn a_capacity_that_is_none_is_told() {
     let ended = Ended::of(accel(&INFO).env("ACCELERATOR_OPENCL_CAPACITY", "lots").output().unwrap());
-    let text = "opencl is not available: ACCELERATOR_OPENCL_CAPACITY must be a size above 0, as 16GiB, but is \"lots\"\n";
+    let text = "opencl is not available: ACCELERATOR_OPENCL_CAPACITY must be a size above 0, such as 16GiB, but \
+                is \"lots\"\n";
     assert_eq!((ended.status, ended.out.as_str()), (Some(0), text));
 }

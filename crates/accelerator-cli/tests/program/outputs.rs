@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::accel::{Ended, accel, empty_folder, of_pytorch, run};
 
 const SNAPSHOT: &str = "tiny_transformer.snapshot.pickle";
-const REPLACED: &str = "this is the input, which would be replaced: give the output another name";
+const REPLACED: &str = "the output would replace the input: give it another name";
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -141,6 +141,6 @@ fn a_missing_folder_had_no_name() {
     let mut command = accel(&["convert", "-"]);
     command.env("TMPDIR", &missing).stdin(File::open(of_pytorch(SNAPSHOT)).unwrap());
     let message =
-        format!("standard input: cannot be kept in a temporary file in {}: No such file", missing.display());
+        format!("standard input: cannot be saved to a temporary file in {}: No such file", missing.display());
     Ended::of(command.output().unwrap()).fails(1, &message);
 }

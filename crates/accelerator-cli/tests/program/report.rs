@@ -104,7 +104,7 @@ fn files_of_pytorch_make_reports() {
         }
     }
     run(&["report", &of_pytorch("tiny_transformer.snapshot.pickle"), "-o", page, "--device", "9"])
-        .fails(1, "nothing of device 9; it has 0");
+        .fails(1, "nothing recorded for device 9; it has 0");
 }
 
 /// What a page says, but for the name of its input.
@@ -151,7 +151,7 @@ fn the_kind_of_a_pickle_is_told_by_all_its_keys() {
 
     // {'a': 1}, and a tracker's with one key alone
     run_with_input(&["report", "-", "-o", "r.html"], b"\x80\x02}X\x01\0\0\0aK\x01s.")
-        .fails(1, "standard input: at byte 2: no snapshot, but another pickle: a dict without `segments`");
+        .fails(1, "standard input: at byte 2: not a snapshot, but another pickle: a dict without `segments`");
     run_with_input(&["report", "-", "-o", "r.html"], b"\x80\x02}X\x12\0\0\0memories_allocated}s.")
         .fails(1, "standard input: at byte 2: `memories_active` is missing");
 }
@@ -165,7 +165,7 @@ fn the_device_of_a_report_is_that_of_a_conversion() {
     let path = folder("report").join("two_devices.pickle");
     snapshot.write(&path).unwrap();
     let path = path.to_str().unwrap();
-    let warning = "warning: devices 0, 1 have a history: this is that of device 1, --device chooses another";
+    let warning = "warning: devices 0, 1 have histories: this is that of device 1; --device chooses another";
     let page = folder("report").join("two_devices.html");
     let page = page.to_str().unwrap();
     for ended in [run(&["convert", path]), run(&["report", path, "-o", page])] {
@@ -188,11 +188,12 @@ fn options_that_do_nothing_are_refused() {
         (&tracker, &["--device", "5"], "the file of a tracker: `--device`"),
     ] {
         run(&[&["report", input, "-o", "r.html"][..], options].concat())
-            .fails(2, &format!("is {kind} does nothing there"));
+            .fails(2, &format!("is {kind} has no effect on it"));
     }
-    run(&["report", "-o", "r.html", "--device", "3"]).fails(2, "is a trace: `--device` does nothing there");
-    run(&["report", "-o", "r.html", "--dark"]).fails(2, "`--dark` is for PNG");
-    run(&["report", "-o", "r.html", "--picture", "sizes"]).fails(2, "`--picture` says what goes to");
+    run(&["report", "-o", "r.html", "--device", "3"]).fails(2, "is a trace: `--device` has no effect on it");
+    run(&["report", "-o", "r.html", "--dark"]).fails(2, "`--dark` needs a PNG output");
+    run(&["report", "-o", "r.html", "--picture", "sizes"])
+        .fails(2, "`--picture` needs a .svg or .png output");
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn what_has_nothing_to_show_is_refused() {
     {
         let path = folder("report").join("nothing.svg");
         run(&["report", &tracker, "-o", path.to_str().unwrap(), "--picture", picture])
-            .fails(1, &format!("no such picture of tiny_transformer.tracker.pickle, which has no {lacks}"));
+            .fails(1, &format!("nothing to draw: tiny_transformer.tracker.pickle has no {lacks}"));
         assert!(!path.exists());
     }
 }

@@ -46,5 +46,5 @@ fn a_file_that_is_none_of_a_tracker_is_refused() {
     let path = file("page.html", b"<!DOCTYPE html>");
     let path = path.to_str().unwrap();
     run(&["tracker", path])
-        .fails(1, &format!("accel: {path}: at byte 0: no file of a tracker: it seems to be a page"));
+        .fails(1, &format!("accel: {path}: at byte 0: not a memory tracker's file: it seems to be a page"));
 }

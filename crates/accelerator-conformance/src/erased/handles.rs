@@ -26,7 +26,7 @@ impl AnyStream {
     /// # Errors
     /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a stream of another backend.
     pub fn of<B: Backend>(&self) -> DriverResult<&B::Stream> {
-        downcast(&*self.0).ok_or(invalid("stream", "the stream is another backend's"))
+        downcast(&*self.0).ok_or(invalid("stream", "the stream belongs to another backend"))
     }
 }
 
@@ -40,7 +40,7 @@ impl AnyEvent {
     /// # Errors
     /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for an event of another backend.
     pub fn of<B: Backend>(&self) -> DriverResult<&B::Event> {
-        downcast(&*self.0).ok_or(invalid("event", "the event is another backend's"))
+        downcast(&*self.0).ok_or(invalid("event", "the event belongs to another backend"))
     }
 }
 

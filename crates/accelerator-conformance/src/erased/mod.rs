@@ -70,7 +70,7 @@ impl AnyBackend {
 
     fn erased<B: Backend>(&self) -> DriverResult<&Erased<B>> {
         let erased = (&*self.0 as &dyn Any).downcast_ref();
-        erased.ok_or(handles::invalid("backend", "it is another backend"))
+        erased.ok_or(handles::invalid("backend", "the driver belongs to another backend"))
     }
 }
 

@@ -58,11 +58,11 @@ impl<P: DevicePtr> Pointers<P> {
     /// itself.
     pub(super) fn native(&self, ptr: AnyPtr) -> DriverResult<P> {
         let start = self.starts().get(&ptr.allocation).copied();
-        let start = start.ok_or(invalid("pointer", "it is in no allocation of this device"))?;
+        let start = start.ok_or(invalid("pointer", "the address is in no allocation of this device"))?;
         let native = start.offset(ptr.offset);
         match native.trace_address() == ptr.trace_address() {
             true => Ok(native),
-            false => Err(invalid("pointer", "its trace address does not go with its offset")),
+            false => Err(invalid("pointer", "the trace address does not match the offset")),
         }
     }
 

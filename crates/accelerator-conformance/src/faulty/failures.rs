@@ -84,7 +84,7 @@ impl Plan {
         }
         if matches!(call, Call::Alloc | Call::Create) && self.allocs > 0 {
             self.allocs -= 1;
-            return Some(failure(call, DriverErrorKind::OutOfMemory, "injected lack of memory"));
+            return Some(failure(call, DriverErrorKind::OutOfMemory, "injected out of memory"));
         }
         None
     }

@@ -14,7 +14,7 @@ use crate::mappings::{Mappings, Misuse};
 impl<B: Backend> Faulty<B> {
     /// The calls of the driver inside. Nobody is given those here where it has none.
     fn pager(&self, call: Call) -> DriverResult<&dyn VirtualMemory<B::Ptr>> {
-        let none = failure(call, DriverErrorKind::Unsupported, "the driver inside has no virtual memory");
+        let none = failure(call, DriverErrorKind::Unsupported, "the wrapped driver has no virtual memory");
         self.inner.virtual_memory().ok_or(none)
     }
 
@@ -129,7 +129,8 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     unsafe fn unmap(&self, at: B::Ptr, len: NonZeroU64) -> DriverResult<()> {
         self.begin(Call::Unmap)?;
         let inner = self.pager(Call::Unmap)?;
-        let whole = self.mappings().is_mapping(at, len).then_some(()).ok_or("it is no whole mapping");
+        let whole =
+            self.mappings().is_mapping(at, len).then_some(()).ok_or("the range is not a whole mapping");
         self.allowed(Call::Unmap, whole)?;
         let start = at.trace_address();
         if self.lanes.touch_device(&(start..start + len.get())) {

@@ -48,7 +48,7 @@ unsafe impl VirtualMemory<SimPtr> for Sim {
     fn reserve(&self, len: NonZeroU64) -> DriverResult<SimPtr> {
         self.calls.count(Call::Reserve);
         whole_pages(Call::Reserve, len)?;
-        let exhausted = failure(Call::Reserve, DriverErrorKind::OutOfMemory, "no address space is left");
+        let exhausted = failure(Call::Reserve, DriverErrorKind::OutOfMemory, "out of address space");
         let pager = &mut self.memory().pager;
         let at = pager.next_address;
         pager.next_address = at.checked_add(len.get()).ok_or(exhausted)?;
@@ -86,7 +86,7 @@ unsafe impl VirtualMemory<SimPtr> for Sim {
         self.calls.count(Call::Map);
         let mappings = &mut self.memory().pager.mappings;
         if !self.maps_twice && mappings.is_mapped(pages) {
-            let twice = "it is mapped at another address";
+            let twice = "the memory is mapped at another address";
             return Err(failure(Call::Map, DriverErrorKind::InvalidArgument, twice));
         }
         let mapped = mappings.map(at, pages, GRANULARITY);
@@ -103,6 +103,6 @@ unsafe impl VirtualMemory<SimPtr> for Sim {
 }
 
 fn whole_pages(call: Call, len: NonZeroU64) -> DriverResult<()> {
-    let refused = failure(call, DriverErrorKind::InvalidArgument, "no multiple of the granularity");
+    let refused = failure(call, DriverErrorKind::InvalidArgument, "not a multiple of the granularity");
     len.get().is_multiple_of(GRANULARITY.get()).then_some(()).ok_or(refused)
 }

@@ -64,7 +64,7 @@ impl Plan {
             .map(|(case, listing)| trial(case, listing, Arc::clone(&shared), Arc::clone(&results)))
             .collect();
         for number in unknown {
-            let fail = move || Err(Failed::from(format!("case {number} is listed, but there is none")));
+            let fail = move || Err(Failed::from(format!("case {number} is listed, but does not exist")));
             trials.push(Trial::test(format!("{}::unknown_case_{number}", shared.name), fail));
         }
         Self { trials, results: vec![results] }
@@ -240,7 +240,9 @@ impl Shared {
         }
         match self.opener.open(0) {
             Ok(backend) => Ok(Arc::new(backend)),
-            Err(error) => Err(Absent::Broken(format!("`{name}` has a device, but opening it: {error}"))),
+            Err(error) => {
+                Err(Absent::Broken(format!("`{name}` has a device, but it cannot be opened: {error}")))
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! Pinned host memory as users have it.
-#![allow(unsafe_code)] // bytes that the host and the device take turns with
+//! Buffers of pinned host memory.
+#![allow(unsafe_code)] // bytes that the host and the device access in turn
 
 use std::fmt;
 use std::ops::Range;
@@ -21,35 +21,36 @@ use crate::types::{
     Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId, check_bounds,
 };
 
-/// Host memory that a device copies from and to by itself, so that copies run beside the program:
+/// Host memory that a device accesses directly, so that copies run beside the program:
 /// [`Buffer::copy_from_pinned`](crate::Buffer::copy_from_pinned) and
 /// [`Buffer::copy_to_pinned`](crate::Buffer::copy_to_pinned) return at once.
 ///
-/// Host and device never have the same bytes at once: [`bytes`](Self::bytes) waits for copies into it,
-/// [`bytes_mut`](Self::bytes_mut) for all copies, and copies on several streams come one after the other where one of
-/// them writes. Dropped, also with copies under way, its memory goes back to the cache when they are over.
+/// The host and the device never access the same bytes at the same time: [`bytes`](Self::bytes) waits for copies into
+/// the buffer, [`bytes_mut`](Self::bytes_mut) waits for all copies, and copies on several streams run one after the
+/// other if one of them writes. The buffer may be dropped while copies are in flight; its memory returns to the cache
+/// when they are complete.
 #[must_use]
 pub struct PinnedBuffer<B: Backend> {
     allocator: &'static CachingHostAllocator<B>,
-    /// None: of zero bytes.
+    /// `None` if the buffer has no bytes.
     block: Option<Block>,
     len: u64,
-    /// Where copies into it end.
+    /// The ends of copies into the buffer.
     writes: UseEnds,
-    /// Whether these were waited for.
+    /// Whether the host has waited for these.
     settled: AtomicBool,
     shared: Mutex<Shared>,
 }
 
-/// What those may add who have a buffer only to read.
+/// What a shared reference to a buffer may change.
 struct Shared {
-    /// Where copies out of it end.
+    /// The ends of copies out of the buffer.
     reads: UseEnds,
-    /// Streams that use it in a way that was not seen from here: until their event is recorded.
+    /// Streams whose uses this library does not see, until an event is recorded after them.
     noted: Vec<StreamId>,
 }
 
-/// Alignment for elements of any usual type.
+/// An alignment that suits all common element types.
 #[repr(align(64))]
 struct Aligned;
 
@@ -57,7 +58,7 @@ const BEING_CAPTURED: DriverError = DriverError {
     kind: DriverErrorKind::Unsupported,
     call: "is_capturing",
     code: -1,
-    name: "work of the stream is being captured as a graph, which pinned memory cannot be part of",
+    name: "the stream is being captured as a graph, which cannot use pinned memory",
 };
 
 impl<B: Backend> PinnedBuffer<B> {
@@ -66,35 +67,35 @@ impl<B: Backend> PinnedBuffer<B> {
         Self { allocator, block, len, writes: Vec::new(), settled: AtomicBool::new(true), shared }
     }
 
-    /// Bytes that were asked for.
+    /// The number of bytes that were requested.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the buffer has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The device that it is pinned for.
+    /// The device that the memory is pinned for.
     pub fn device(&self) -> Device {
         self.allocator.streams.owner.device
     }
 
-    /// Where it lies; `None`: it has no bytes. For work of other libraries, whose streams are to be noted with
+    /// The start of the buffer; `None` if it has no bytes. Other libraries can work on it: record their streams with
     /// [`record_use`](Self::record_use).
     pub fn ptr(&self) -> Option<NonNull<u8>> {
         self.block.as_ref().map(Block::start)
     }
 
-    /// Bytes of its block: `len` rounded up.
+    /// The size of the buffer's block in bytes: `len`, rounded up.
     pub fn block_size(&self) -> u64 {
         self.block.as_ref().map_or(0, |block| block.size().get())
     }
 
-    /// Notes that work of another library on `stream` uses it: its memory is not reused before what the stream has been
-    /// given when the buffer is dropped is done. Copies by the safe interface are noted by themselves. PyTorch:
-    /// `record_event` of the host allocator.
+    /// Records that work of another library on `stream` uses the buffer. When the buffer is dropped, its memory is not
+    /// reused until all work submitted to the stream by then is done. The safe interface records its copies itself.
+    /// PyTorch: `record_event` of the host allocator.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another device.
@@ -106,12 +107,12 @@ impl<B: Backend> PinnedBuffer<B> {
         Ok(())
     }
 
-    /// Its bytes, after waiting for the copies into it that are under way; for no later work of their streams. And for all
-    /// that noted streams were given so far.
+    /// The bytes of the buffer. Waits for the copies into it that are in flight, but not for later work of their
+    /// streams, and for all work submitted so far to streams recorded by [`record_use`](Self::record_use).
     ///
     /// # Errors
-    /// [`Error::Driver`] where waiting failed, or a copy: then the bytes are not what they should be; for a noted stream whose
-    /// work is being captured as a graph, which cannot be waited for.
+    /// [`Error::Driver`] if waiting or a copy failed, after which the bytes may be wrong; also if a recorded stream is
+    /// being captured as a graph, which cannot be waited for.
     pub fn bytes(&self) -> Result<&[u8]> {
         if !self.settled.load(Ordering::Acquire) {
             for (_, event) in &self.writes {
@@ -124,43 +125,44 @@ impl<B: Backend> PinnedBuffer<B> {
             self.settled.store(true, Ordering::Release);
         }
         self.allocator.streams.owner.device.driver_result(self.wait_for_noted())?;
-        // SAFETY: The block has `len` bytes or more, initialised, and is this buffer's alone. Nothing writes to them while
-        // they are borrowed: no copy into it is under way, and to start one takes the buffer mutably.
+        // SAFETY: The block has at least `len` initialized bytes and belongs to this buffer alone. Nothing writes to
+        // them while they are borrowed: no copy into the buffer is in flight, and starting one needs a mutable borrow.
         Ok(unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len as usize) })
     }
 
-    /// Its bytes to write, after waiting for every use of it that is under way: copies, and what noted streams were given
-    /// so far.
+    /// The bytes of the buffer for writing. Waits for every use of the buffer in flight: copies, and all work submitted
+    /// so far to streams recorded by [`record_use`](Self::record_use).
     ///
     /// # Errors
-    /// [`Error::Driver`] where waiting failed, or a copy, which is told once; for a noted stream whose work is being
+    /// [`Error::Driver`] if waiting or a copy failed, which is reported once; also if a recorded stream is being
     /// captured as a graph, which cannot be waited for.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         let waited = self.wait();
         self.allocator.streams.owner.device.driver_result(waited)?;
-        // SAFETY: As in `bytes`; no use is under way at all, and the buffer is borrowed mutably.
+        // SAFETY: As in `bytes`. No use at all is in flight, and the buffer is borrowed mutably.
         Ok(unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len as usize) })
     }
 
-    /// Its bytes as elements; waits as [`bytes`](Self::bytes).
+    /// The bytes as elements. Waits like [`bytes`](Self::bytes).
     ///
     /// # Errors
-    /// [`Error::ElementSize`] where the length is no whole number of elements; as [`bytes`](Self::bytes).
+    /// [`Error::ElementSize`] if the length is not a multiple of the element size; otherwise as [`bytes`](Self::bytes).
     pub fn slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
         let not_whole = Error::ElementSize { size: self.len, element: size_of::<T>() };
         bytemuck::try_cast_slice(self.bytes()?).map_err(|_| not_whole)
     }
 
-    /// Its bytes as elements to write; waits as [`bytes_mut`](Self::bytes_mut).
+    /// The bytes as elements for writing. Waits like [`bytes_mut`](Self::bytes_mut).
     ///
     /// # Errors
-    /// [`Error::ElementSize`] where the length is no whole number of elements; as [`bytes_mut`](Self::bytes_mut).
+    /// [`Error::ElementSize`] if the length is not a multiple of the element size; otherwise as
+    /// [`bytes_mut`](Self::bytes_mut).
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<&mut [T]> {
         let not_whole = Error::ElementSize { size: self.len, element: size_of::<T>() };
         bytemuck::try_cast_slice_mut(self.bytes_mut()?).map_err(|_| not_whole)
     }
 
-    /// A range for a copy of this device instance; `None`: no bytes.
+    /// The start of a range for a copy by this device instance; `None` if the range has no bytes.
     pub(crate) fn part(&self, range: &Range<u64>, instance: Instance) -> Result<Option<NonNull<u8>>> {
         self.allocator.streams.owner.check(instance, "the pinned buffer")?;
         let (offset, len) = (range.start, range.end.wrapping_sub(range.start));
@@ -168,35 +170,35 @@ impl<B: Backend> PinnedBuffer<B> {
         if len == 0 {
             return Ok(None);
         }
-        // SAFETY: `offset` is less than `len`, so it lies in the block.
+        // SAFETY: `offset` is less than `len`, so the result lies in the block.
         Ok(self.ptr().map(|start| unsafe { start.add(offset as usize) }))
     }
 
-    /// Makes the stream ready for a copy out of it: behind the copies into it on other streams. Then comes the copy, and
-    /// [`reading`](Self::reading).
+    /// Makes the stream wait for copies into the buffer on other streams, ahead of a copy out of it. The caller then
+    /// submits the copy and calls [`reading`](Self::reading).
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
         let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
         self.allocator.streams.owner.device.driver_result(self.allocator.order_behind(writes, stream.id()))
     }
 
-    /// A copy out of it was just submitted to the stream.
+    /// Records that a copy out of the buffer was just submitted to the stream.
     pub(crate) fn reading(&self, stream: Stream<B>) -> DriverResult<()> {
-        // Taken out while it is recorded: the driver is not called under the lock.
+        // Taken out while it is recorded, so that the driver is not called under the lock.
         let earlier = take_of(&mut lock(&self.shared).reads, stream);
         let event = self.copy_end(earlier, stream)?;
         lock(&self.shared).reads.push((stream.id(), event));
         Ok(())
     }
 
-    /// Makes the stream ready for a copy into it: behind all copies on other streams. Then comes the copy, and
-    /// [`writing`](Self::writing).
+    /// Makes the stream wait for all copies on other streams, ahead of a copy into the buffer. The caller then submits
+    /// the copy and calls [`writing`](Self::writing).
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
         let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
         let ordered = self.allocator.order_behind(uses, stream.id());
         self.allocator.streams.owner.device.driver_result(ordered)
     }
 
-    /// A copy into it was just submitted to the stream.
+    /// Records that a copy into the buffer was just submitted to the stream.
     pub(crate) fn writing(&mut self, stream: Stream<B>) -> DriverResult<()> {
         let earlier = take_of(&mut self.writes, stream);
         let event = self.copy_end(earlier, stream)?;
@@ -205,9 +207,9 @@ impl<B: Backend> PinnedBuffer<B> {
         Ok(())
     }
 
-    /// Records an event, that of an earlier copy if there is one, right behind the copy that was just submitted. Where the
-    /// driver does not, the copy is waited for before the error is told: nothing else would know of it. Where it does not do
-    /// that either, the stream is noted.
+    /// Records an event right after the copy that was just submitted, reusing the event of an earlier copy if there is
+    /// one. If the driver cannot record it, waits for the copy before returning the error, since nothing else knows of
+    /// the copy. If that fails too, records the stream as a user of the buffer.
     fn copy_end(&self, earlier: Option<EventNumber>, stream: Stream<B>) -> DriverResult<EventNumber> {
         let recorded = self.allocator.pending.events.record_again(earlier, stream.id());
         if recorded.is_err() && self.allocator.streams.backend.synchronize(stream.native()).is_err() {
@@ -216,7 +218,7 @@ impl<B: Backend> PinnedBuffer<B> {
         recorded
     }
 
-    /// Waits for what the noted streams were given so far. They stay noted: they may be given more.
+    /// Waits for all work submitted so far to the recorded streams. They stay recorded, since more work may follow.
     fn wait_for_noted(&self) -> DriverResult<()> {
         let noted = lock(&self.shared).noted.clone();
         noted.into_iter().try_for_each(|user| {
@@ -239,7 +241,7 @@ impl<B: Backend> PinnedBuffer<B> {
             while let Some((user, event)) = uses.pop() {
                 match allocator.pending.events.wait_on_host(event) {
                     Ok(()) => allocator.pending.events.take_back(event),
-                    // What failed is over.
+                    // The use failed, so it is over.
                     failed if matches!(allocator.pending.events.is_over(event), Ok(true)) => {
                         result = result.and(failed);
                     }
@@ -253,20 +255,20 @@ impl<B: Backend> PinnedBuffer<B> {
         result
     }
 
-    /// Where the bytes start, aligned for any element also where there are none.
+    /// The start of the bytes. Suitably aligned for all elements, even if there are none.
     fn start(&self) -> NonNull<u8> {
         self.ptr().unwrap_or(NonNull::<Aligned>::dangling().cast())
     }
 }
 
 impl<B: Backend> CachingHostAllocator<B> {
-    /// An event behind what a noted stream was given so far.
+    /// An event after all work submitted so far to a recorded stream.
     fn noted_end(&self, user: StreamId) -> DriverResult<EventNumber> {
         self.pending.events.record(user)?.ok_or(BEING_CAPTURED)
     }
 
-    /// Makes later work of the stream wait for these uses on other streams. Fails while its work is captured: a captured copy
-    /// would be done when the graph is launched, by calls that are not seen from here.
+    /// Makes later work of the stream wait for these uses on other streams. Fails while the stream is being captured: a
+    /// captured copy runs when the graph is launched, by calls that this library does not see.
     fn order_behind<'a>(
         &self,
         uses: impl IntoIterator<Item = &'a (StreamId, EventNumber)>,
@@ -288,7 +290,7 @@ impl Shared {
     }
 }
 
-/// Takes out the event of this stream.
+/// Removes and returns the event of this stream.
 fn take_of<B: Backend>(uses: &mut UseEnds, stream: Stream<B>) -> Option<EventNumber> {
     let place = uses.iter().position(|(user, _)| *user == stream.id())?;
     Some(uses.swap_remove(place).1)

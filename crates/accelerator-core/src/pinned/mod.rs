@@ -1,8 +1,8 @@
-//! Pinned host memory: what the device copies from and to by itself. docs/architecture/pinned-memory.md has the decisions
-//! and their reasons.
+//! Pinned host memory, which the device accesses directly. docs/architecture/pinned-memory.md has the decisions and
+//! their reasons.
 //!
-//! From the bottom: [`memory`] alone calls the driver for memory; [`class`] keeps the free blocks; [`pending`] holds those
-//! that streams still use; [`background`] looks after these on a thread; [`buffer`] is what users have.
+//! From the bottom up: only [`memory`] calls the driver for memory; [`class`] keeps the free blocks; [`pending`] keeps
+//! freed blocks that streams still use; [`background`] checks these on a thread; [`buffer`] is the users' interface.
 
 mod background;
 mod buffer;
@@ -28,22 +28,23 @@ use crate::types::{
     DriverError, DriverErrorKind, DriverResult, Error, HostOutOfMemory, HostStatistics, Result,
 };
 
-/// Serves pinned host memory from a cache, by PyTorch's policy: blocks are powers of two of bytes and never split, and the
-/// one that was freed last is given out first.
+/// Allocates pinned host memory from a cache, by PyTorch's policy: the sizes of blocks are powers of two, blocks are
+/// never split, and the block that was freed last is reused first.
 ///
-/// On the same calls from one thread, statistics and blocks equal those of PyTorch's own `CachingHostAllocator`. Any
-/// thread may call anything at any time; no lock that an allocation or a free waits for is held across a driver call.
+/// For the same calls from one thread, statistics and blocks equal those of PyTorch's own `CachingHostAllocator`. Any
+/// thread may call any function at any time. No lock that an allocation or a free waits for is held across a driver
+/// call.
 pub struct CachingHostAllocator<B: Backend> {
-    /// Of the device that it pins for.
+    /// The streams of the device that the memory is pinned for.
     streams: &'static Streams<B>,
     settings: Arc<HostSettings>,
     classes: Classes,
     pending: PendingUses<B>,
-    /// Whether the driver has ever given memory.
+    /// Whether the driver has ever returned memory.
     used: AtomicBool,
-    /// What the driver has given; what is active is counted by the classes.
+    /// Statistics of the memory held from the driver. The classes count the active blocks.
     statistics: Mutex<HostStatistics>,
-    /// Whether the thread runs that looks for blocks that streams are done with.
+    /// Whether the background thread is running.
     background: AtomicBool,
     /// Blocks on their way back to the driver.
     returning: InFlight,
@@ -63,7 +64,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         }
     }
 
-    /// A buffer of `len` bytes; its contents are whatever was there.
+    /// Allocates a buffer of `len` bytes. The contents are unspecified.
     ///
     /// # Errors
     /// [`Error::HostOutOfMemory`], [`Error::Driver`].
@@ -72,24 +73,24 @@ impl<B: Backend> CachingHostAllocator<B> {
         Ok(PinnedBuffer::new(self, block, len))
     }
 
-    /// Gives every free block back to the driver. Waits for no stream: blocks that streams still use stay, until they are
-    /// looked for again. PyTorch: `torch.accelerator.empty_host_cache`.
+    /// Returns every free block to the driver. Does not wait for streams: blocks that streams still use stay allocated.
+    /// PyTorch: `torch.accelerator.empty_host_cache`.
     ///
     /// # Errors
-    /// [`Error::Driver`] where an event could not be asked; the free blocks are given back all the same.
+    /// [`Error::Driver`] if an event could not be queried; the free blocks are returned all the same.
     pub fn empty_cache(&self) -> Result<()> {
         let result = self.process_all_events();
         self.release();
         self.streams.owner.device.driver_result(result)
     }
 
-    /// Whether it ever had memory: false for an allocator that nobody has used.
+    /// Whether the allocator has ever had memory: false if it has never been used.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Everything counted so far. While other threads work, what is held from the driver and what is active are of
-    /// moments next to each other. PyTorch: `torch.cuda.host_memory_stats`.
+    /// All statistics so far. While other threads work, the values for memory held from the driver and those for active
+    /// memory may be from slightly different moments. PyTorch: `torch.cuda.host_memory_stats`.
     pub fn statistics(&self) -> HostStatistics {
         let mut statistics = *lock(&self.statistics);
         for class in self.classes.iter() {
@@ -130,13 +131,13 @@ impl<B: Backend> CachingHostAllocator<B> {
         self.after_miss(requested, size)
     }
 
-    /// What happens when no free block serves a request.
+    /// Serves a request for which there is no free block.
     #[cold]
     fn after_miss(&self, requested: NonZeroU64, size: NonZeroU64) -> Result<Block> {
         use DriverErrorKind::{AllocationTooLarge, OutOfMemory};
         let (mut answer, mut cached) = (self.ask_driver(size), 0);
         if matches!(&answer, Err(error) if error.kind == OutOfMemory) {
-            // A stream that cannot be asked keeps its blocks; there may be memory without them.
+            // A stream that cannot be queried keeps its blocks; there may be enough memory without them.
             let _ = self.process_all_events();
             if let Some(block) = self.classes.take(size) {
                 return Ok(block);
@@ -165,7 +166,8 @@ impl<B: Backend> CachingHostAllocator<B> {
         Ok(block)
     }
 
-    /// An active block that nothing uses any more: into the cache, or back to the driver. PyTorch: `maybe_cache_block`.
+    /// Puts an active block that nothing uses any more into the cache, or returns it to the driver. PyTorch:
+    /// `maybe_cache_block`.
     fn make_available(&self, block: Block) {
         if self.settings.caches(block.size()) {
             return self.classes.put_back(block);
@@ -175,8 +177,8 @@ impl<B: Backend> CachingHostAllocator<B> {
         self.give_back(block);
     }
 
-    /// Gives every free block back, and waits for those that other threads are giving back. The bytes that it gave.
-    /// PyTorch: `free_from_pool`.
+    /// Returns every free block to the driver, and waits for those that other threads are returning. Returns the number
+    /// of bytes. PyTorch: `free_from_pool`.
     fn release(&self) -> u64 {
         let mut bytes = 0;
         for class in self.classes.iter() {
@@ -215,11 +217,8 @@ impl<B: Backend> CachingHostAllocator<B> {
                 block.is_some_and(|block| block > requested.get()),
                 "Set pinned_max_round_threshold_mb so that large requests are not rounded up to a power of two.",
             ),
-            (!self.pending.is_empty(), "Some of it waits for streams: synchronize them first."),
-            (
-                self.streams.owner.device.index > 0,
-                "Other devices have caches of their own: empty those, too.",
-            ),
+            (!self.pending.is_empty(), "Some of it is still in use by streams: synchronize them first."),
+            (self.streams.owner.device.index > 0, "Other devices have their own caches: empty those, too."),
             (block.is_some(), "Pin less at a time: pinned memory cannot be paged out."),
         ];
         Error::HostOutOfMemory(Box::new(HostOutOfMemory {

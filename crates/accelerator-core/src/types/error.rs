@@ -1,17 +1,17 @@
 use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, Unavailable, printable};
 
-/// A result of this library.
+/// The result of a fallible function of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. Afterwards nothing has changed and nothing is lost, unless the function that failed says otherwise.
+/// What can go wrong. A failed call has changed nothing, unless its documentation says otherwise.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There was not enough memory, and releasing the cache did not help.
+    /// There was not enough device memory, even after the cache was released.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
 
-    /// There was not enough pinned host memory, and releasing its cache did not help.
+    /// There was not enough pinned host memory, even after the cache was released.
     #[error(transparent)]
     HostOutOfMemory(Box<HostOutOfMemory>),
 
@@ -20,26 +20,26 @@ pub enum Error {
     Driver {
         /// The device.
         device: Device,
-        /// The call.
+        /// The failed call.
         #[source]
         source: DriverError,
     },
 
-    /// No accelerator is there.
+    /// No accelerator is available.
     #[error("no accelerator is available: {reasons}")]
     NoAccelerator {
-        /// Why each backend that was compiled in offers none.
+        /// Why each compiled-in backend has no device.
         reasons: String,
     },
 
-    /// A name that no backend of this build has.
-    #[error("{given_by}: `{}` is no backend of this build, which has {known}", printable(name))]
+    /// No backend of this build has this name.
+    #[error("{given_by}: unknown backend `{}`; this build has {known}", printable(name))]
     UnknownBackend {
         /// The name.
         name: String,
-        /// Where it was given: a function or an environment variable.
+        /// Where the name was given: a function or an environment variable.
         given_by: &'static str,
-        /// The backends that were compiled in.
+        /// The compiled-in backends.
         known: String,
     },
 
@@ -48,15 +48,15 @@ pub enum Error {
     InvalidDevice {
         /// The kind of device.
         kind: &'static str,
-        /// The number asked for.
+        /// The requested number.
         index: i64,
-        /// How many there are.
+        /// The number of devices.
         count: u32,
     },
 
     /// The text does not name a device.
     #[error(
-        "`{}` is no device: expected a number, a kind such as `host`, or both as `host:1`",
+        "`{}` does not name a device: expected a number, a kind such as `host`, or both, such as `host:1`",
         printable(text)
     )]
     InvalidDeviceName {
@@ -64,76 +64,77 @@ pub enum Error {
         text: String,
     },
 
-    /// A device of one kind was given where another is in use.
+    /// The device is not of the kind of the current accelerator.
     #[error("the current accelerator is {expected}, but the device given is {found}")]
     DeviceKindMismatch {
-        /// The current accelerator's kind.
+        /// The kind of the current accelerator.
         expected: &'static str,
-        /// What was given.
+        /// The device that was given.
         found: String,
     },
 
-    /// A stream, event or buffer of another device, or of another opening of the same one, was given.
+    /// A stream, event or buffer belongs to another device, or to another instance of the same device.
     #[error("{what} belongs to {}, but this call is for {expected}", owner(found, expected))]
     DeviceMismatch {
-        /// What was given.
+        /// The stream, event or buffer, in words.
         what: &'static str,
-        /// Where the call runs.
+        /// The device of the call.
         expected: Device,
-        /// Where it belongs.
+        /// The device that it belongs to.
         found: Device,
     },
 
-    /// A pointer given to the raw interface is not allocated: freed already, or never from here.
-    #[error("{device}: {address:#x} is not allocated here: it was freed already, or came from elsewhere")]
+    /// A pointer given to the raw interface is not allocated: it was freed already, or this allocator did not allocate
+    /// it.
+    #[error("{device}: no allocation at {address:#x}: it was freed already, or made by another allocator")]
     UnknownPointer {
         /// The device.
         device: Device,
-        /// The pointer's trace address.
+        /// The trace address of the pointer.
         address: u64,
     },
 
-    /// A memory fraction outside 0..=1.
+    /// A memory fraction is not between 0 and 1.
     #[error("the memory fraction must be between 0 and 1, but is {0}")]
     InvalidFraction(f64),
 
-    /// Allocator settings were refused; the old ones stay.
+    /// Allocator settings were refused. The old settings stay in force.
     #[error("allocator settings `{}`{}: {}", printable(settings), place(*.variable), printable(reason))]
     InvalidSetting {
-        /// The environment variable that has the settings, if they come from one.
+        /// The environment variable that the settings come from, if any.
         variable: Option<&'static str>,
         /// The whole text of the settings.
         settings: String,
-        /// The key that is wrong, and what was expected.
+        /// Which key is wrong, and what was expected.
         reason: String,
     },
 
-    /// A range reaches past the end of a buffer.
-    #[error("{len} at offset {offset} reach past the end of a buffer of {size}", len = Bytes(*.len), size = Bytes(*.size))]
+    /// A range exceeds a buffer.
+    #[error("{} at offset {offset} exceed the buffer's {}", Bytes(*len), Bytes(*size))]
     OutOfBounds {
-        /// Bytes from the start of the buffer.
+        /// The start of the range, in bytes from the start of the buffer.
         offset: u64,
-        /// Bytes wanted.
+        /// The length of the range in bytes.
         len: u64,
-        /// Bytes of the buffer.
+        /// The size of the buffer in bytes.
         size: u64,
     },
 
-    /// A buffer's length is no multiple of the element's size.
-    #[error("a buffer of {size} bytes is no whole number of elements of {element} bytes")]
+    /// The length of a buffer is not a multiple of the element size.
+    #[error("the {size} bytes of the buffer are not a multiple of the size of an element, {element} bytes")]
     ElementSize {
-        /// Bytes of the buffer.
+        /// The size of the buffer in bytes.
         size: u64,
-        /// Bytes of one element.
+        /// The size of an element in bytes.
         element: usize,
     },
 
-    /// Elapsed time of events that cannot tell it.
+    /// The elapsed time between two events is not available.
     #[error("elapsed time: {0}")]
     ElapsedTime(&'static str),
 }
 
-crate::debug_as_display!(Error);
+debug_as_display!(Error);
 
 impl Error {
     /// [`Error::NoAccelerator`] for one kind of device.
@@ -142,7 +143,7 @@ impl Error {
     }
 }
 
-/// Fails unless so many bytes at the offset are within a buffer of this size.
+/// Fails unless `len` bytes at the offset lie within a buffer of this size.
 pub(crate) fn check_bounds(offset: u64, len: u64, size: u64) -> Result<()> {
     let is_within = offset.checked_add(len).is_some_and(|end| end <= size);
     if is_within { Ok(()) } else { Err(Error::OutOfBounds { offset, len, size }) }
@@ -153,13 +154,13 @@ fn place(variable: Option<&str>) -> String {
 }
 
 fn owner(found: &Device, expected: &Device) -> String {
-    if found == expected { format!("another opening of {found}") } else { found.to_string() }
+    if found == expected { format!("another instance of {found}") } else { found.to_string() }
 }
 
 fn available(count: u32) -> String {
     match count {
         0 => "there is none".to_owned(),
-        1 => "there is one, number 0".to_owned(),
+        1 => "the only one has number 0".to_owned(),
         _ => format!("there are {count}, numbered from 0"),
     }
 }

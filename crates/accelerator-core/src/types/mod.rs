@@ -1,5 +1,6 @@
-//! Plain values that every layer speaks: devices, sizes, statistics, errors.
+//! Plain values that every layer uses: devices, sizes, statistics, errors.
 
+#[macro_use]
 mod debug;
 mod device;
 mod device_ptr;
@@ -30,15 +31,15 @@ pub use stats::{PoolKind, PoolStat, Stat, Statistics};
 pub use trace_action::TraceAction;
 pub use variable::{read_capacity, read_variable};
 
-/// The number of a stream among the streams of its device, given by the core: 0 is the default stream, then
-/// ever increasing, never used again. Not a driver handle.
+/// The number of a stream among the streams of its device. The core assigns it: 0 is the default stream, and the others
+/// increase and are never reused. It is not a driver handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub(crate) u32);
 
 impl StreamId {
     /// The default stream of every device.
     pub const DEFAULT: Self = Self(0);
-    /// No stream: what all of them share.
+    /// Not a stream: stands for what all streams share.
     pub(crate) const SHARED: Self = Self(u32::MAX);
 
     /// The number.

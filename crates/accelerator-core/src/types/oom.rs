@@ -2,32 +2,32 @@ use std::fmt;
 
 use super::{Bytes, Device, DriverError};
 
-/// Why a request could not be served, and what could be done. PyTorch: the text of `torch.OutOfMemoryError`.
+/// Why a request for device memory failed, and what may help. PyTorch: the text of `torch.OutOfMemoryError`.
 #[derive(Clone, PartialEq)]
 pub struct OutOfMemory {
     /// The device.
     pub device: Device,
-    /// Bytes that were asked for.
+    /// The number of bytes that were requested.
     pub requested: u64,
-    /// Bytes of the segment that the driver was to give; 0 where the request was too large to try.
+    /// The size of the segment that the driver was asked for, in bytes; 0 if the request was too large to try.
     pub segment: u64,
-    /// What refused it.
+    /// What refused the request.
     pub cause: OutOfMemoryCause,
-    /// Bytes of the device, where it could be asked.
+    /// The total memory of the device in bytes, if the driver reported it.
     pub total: Option<u64>,
-    /// Bytes that the device has free, where it could be asked.
+    /// The free memory of the device in bytes, if the driver reported it.
     pub free: Option<u64>,
-    /// Bytes that the memory fraction allows; `None`: no fraction is set.
+    /// The number of bytes that the memory fraction allows; `None` if no fraction is set.
     pub allowed: Option<u64>,
     /// Bytes in live allocations.
     pub allocated: u64,
-    /// Bytes freed, but still in use by streams.
+    /// Bytes that are freed but still in use by streams.
     pub pending: u64,
     /// Bytes held from the driver.
     pub reserved: u64,
-    /// Bytes of the largest free block that the request's stream had in its cache.
+    /// The size of the largest free block in the cache of the request's stream, in bytes.
     pub largest_cached: u64,
-    /// What may help, settings that are in force already left out.
+    /// What may help, without settings that are already in force.
     pub advice: Vec<&'static str>,
 }
 
@@ -36,21 +36,21 @@ pub struct OutOfMemory {
 pub enum OutOfMemoryCause {
     /// The driver had no memory left.
     Device,
-    /// There is no address space left for an expandable segment, though the device may have memory.
+    /// There was not enough address space for an expandable segment, although the device may have memory.
     AddressSpace,
-    /// The memory fraction does not allow it, though the device may have memory.
+    /// The memory fraction does not allow the request, although the device may have memory.
     Limit,
-    /// `throw_on_cudamalloc_oom` is set, and the request would bring what is reserved over the share of the device that
-    /// the settings allow.
+    /// `throw_on_cudamalloc_oom` is set, and the reserved memory would exceed the share of the device that the settings
+    /// allow.
     Rejected,
-    /// The driver does not give as much in one allocation, however much is free.
+    /// The request exceeds the largest allocation that the driver supports, however much memory is free.
     AllocationTooLarge {
-        /// Bytes of the largest driver allocation.
+        /// The size of the largest driver allocation in bytes.
         largest: u64,
-        /// What the driver said.
+        /// The error of the driver.
         driver: DriverError,
     },
-    /// No device can hold it: an exbibyte or more.
+    /// The request is an exbibyte or more, which no device can hold.
     TooLarge,
 }
 
@@ -64,22 +64,23 @@ impl fmt::Display for OutOfMemory {
         match cause {
             OutOfMemoryCause::TooLarge => return f.write_str(", more than any device can hold."),
             OutOfMemoryCause::Device => f.write_str(". The device has no room for it.")?,
-            OutOfMemoryCause::AddressSpace => f.write_str(". There is no address space for it.")?,
+            OutOfMemoryCause::AddressSpace => f.write_str(". There is not enough address space for it.")?,
             OutOfMemoryCause::Limit => f.write_str(". The memory fraction does not allow it.")?,
             OutOfMemoryCause::Rejected => f.write_str(
-                ". It was rejected ahead of the driver call, since throw_on_cudamalloc_oom is set and it would bring \
-                 what is reserved over per_process_memory_fraction of the device.",
+                ". It was rejected before the driver was called: throw_on_cudamalloc_oom is set, and the reserved \
+                 memory would exceed per_process_memory_fraction of the device.",
             )?,
             OutOfMemoryCause::AllocationTooLarge { largest, driver } => {
                 let segment = self.segment;
                 return write!(
                     f,
-                    ". That is {segment} bytes at once, and this device gives at most {largest}: {driver}."
+                    ". That takes an allocation of {segment} bytes, and the driver of this device allows at most \
+                     {largest}: {driver}."
                 );
             }
         }
         if let (Some(total), Some(free)) = (self.total, self.free) {
-            write!(f, " The device has {} in all, of which {} is free.", Bytes(total), Bytes(free))?;
+            write!(f, " The device has {} in total, of which {} is free.", Bytes(total), Bytes(free))?;
         }
         if let Some(allowed) = self.allowed {
             write!(f, " The memory fraction allows {}.", Bytes(allowed))?;
@@ -100,21 +101,21 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// Why a request for pinned host memory could not be served, and what could be done.
+/// Why a request for pinned host memory failed, and what may help.
 #[derive(Clone, PartialEq)]
 pub struct HostOutOfMemory {
-    /// The device for which it was to be pinned.
+    /// The device that the memory was to be pinned for.
     pub device: Device,
-    /// Bytes that were asked for.
+    /// The number of bytes that were requested.
     pub requested: u64,
-    /// Bytes of the block that the driver was to give: rounded up to a power of two, unless the settings say otherwise.
-    /// `None`: there are not as many addresses.
+    /// The size of the block that the driver was asked for, in bytes: rounded up to a power of two unless the settings
+    /// say otherwise. `None` if it exceeds the address space.
     pub block: Option<u64>,
-    /// What the driver said; `None`: it was not asked.
+    /// The error of the driver; `None` if it was not asked.
     pub driver: Option<DriverError>,
-    /// Bytes of the blocks that are in use, by the program or by streams.
+    /// Bytes of blocks in use by the program or by streams.
     pub active: u64,
-    /// Bytes of the blocks that were cached, before the cache was released for this request.
+    /// Bytes of blocks that were cached before the cache was released for this request.
     pub cached: u64,
     /// What may help.
     pub advice: Vec<&'static str>,
@@ -125,7 +126,7 @@ impl fmt::Display for HostOutOfMemory {
         let Self { device, requested, block, driver, active, cached, advice } = self;
         write!(f, "{device}: out of pinned host memory: tried to allocate {}", Bytes(*requested))?;
         let Some(block) = block else {
-            return f.write_str(", more than there are addresses.");
+            return f.write_str(", more than the address space can hold.");
         };
         if block > requested {
             write!(f, " (rounded up to {})", Bytes(*block))?;
@@ -135,7 +136,7 @@ impl fmt::Display for HostOutOfMemory {
         }
         write!(f, ". {} is in use by buffers of this device", Bytes(*active))?;
         if *cached > 0 {
-            write!(f, ", and {} was cached and has been given back", Bytes(*cached))?;
+            write!(f, ", and {} was cached and has been released", Bytes(*cached))?;
         }
         f.write_str(".")?;
         advice.iter().try_for_each(|advice| write!(f, " {advice}"))
@@ -144,4 +145,4 @@ impl fmt::Display for HostOutOfMemory {
 
 impl std::error::Error for HostOutOfMemory {}
 
-crate::debug_as_display!(OutOfMemory, HostOutOfMemory);
+debug_as_display!(OutOfMemory, HostOutOfMemory);

@@ -2,10 +2,10 @@ use std::env;
 
 use super::{Unavailable, parse_bytes};
 
-/// The value of an environment variable that a backend is set with; `None`: it is not set.
+/// The value of an environment variable that configures a backend; `None` if it is not set.
 ///
 /// # Errors
-/// A value that `read` answers `None` to, with the variable's name and what was expected.
+/// A value for which `read` returns `None`. The error names the variable and what was expected.
 pub fn read_variable<T>(
     name: &str,
     expected: &str,
@@ -16,10 +16,10 @@ pub fn read_variable<T>(
     text.to_str().and_then(|text| read(text.trim())).map(Some).ok_or_else(refused)
 }
 
-/// The memory of a device, in bytes, that an environment variable sets; `None`: it is not set.
+/// The memory of a device in bytes, from an environment variable; `None` if it is not set.
 ///
 /// # Errors
-/// As [`read_variable`]; 0 is refused, too.
+/// As [`read_variable`], and for 0.
 pub fn read_capacity(name: &str) -> Result<Option<u64>, Unavailable> {
-    read_variable(name, "a size above 0, as 16GiB", |text| parse_bytes(text).filter(|bytes| *bytes > 0))
+    read_variable(name, "a size above 0, such as 16GiB", |text| parse_bytes(text).filter(|bytes| *bytes > 0))
 }

@@ -163,7 +163,7 @@ fn no_new_file(folder: &Path, error: &io::Error) -> io::Error {
     let shown = accelerator_core::printable(folder);
     let text = match folder.try_exists() {
         Ok(false) => format!("the folder {shown} does not exist"),
-        _ => format!("no new file in the folder {shown}: {error}"),
+        _ => format!("cannot create a file in the folder {shown}: {error}"),
     };
     io::Error::new(error.kind(), text)
 }

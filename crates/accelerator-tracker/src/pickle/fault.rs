@@ -18,7 +18,7 @@ pub struct PickleError {
 #[non_exhaustive]
 pub enum PickleFault {
     /// It would run code, or make an object by code.
-    #[error("refused {opcode} of `{name}`: a pickle may hold data only")]
+    #[error("refused {opcode} of `{name}`: a pickle may only hold data")]
     Refused {
         /// The operation.
         opcode: &'static str,
@@ -26,28 +26,28 @@ pub enum PickleFault {
         name: String,
     },
     /// It is not whole.
-    #[error("the pickle ends here in the middle of {opcode}: the file is cut short")]
+    #[error("the pickle ends in the middle of {opcode}: the file is truncated")]
     Truncated {
         /// The operation, or what stands for the next one.
         opcode: &'static str,
     },
     /// No pickle has such a byte here.
-    #[error("0x{0:02x} is no operation of a pickle: the file is damaged, or no pickle")]
+    #[error("0x{0:02x} is not a pickle opcode: the file is damaged or not a pickle")]
     UnknownOpcode(u8),
     /// A protocol that did not exist when this was written.
-    #[error("protocol {0}: only 0 to 5 are known")]
+    #[error("unknown pickle protocol {0}: only 0 to 5 are supported")]
     UnknownProtocol(u8),
     /// Something behind the end.
-    #[error("the pickle ends before this byte, but the file goes on")]
+    #[error("the pickle ends before this byte, but the file continues")]
     Trailing,
     /// An operation lacks what it works on.
-    #[error("{opcode} has not enough to work on: the pickle is damaged")]
+    #[error("{opcode} lacks an operand: the pickle is damaged")]
     Missing {
         /// The operation.
         opcode: &'static str,
     },
-    /// An operation cannot work on what there is.
-    #[error("{opcode} cannot work on {found}: the pickle is damaged")]
+    /// An operation cannot be applied to what there is.
+    #[error("{opcode} cannot be applied to {found}: the pickle is damaged")]
     Unfit {
         /// The operation.
         opcode: &'static str,
@@ -63,10 +63,10 @@ pub enum PickleFault {
         what: &'static str,
     },
     /// A place of the memo that was never filled.
-    #[error("the pickle refers to its part number {0}, which it does not have: it is damaged")]
+    #[error("the pickle refers to memo entry {0}, which does not exist: the pickle is damaged")]
     NotInMemo(u64),
     /// What was handed over already is to be changed.
-    #[error("{opcode} changes a part of the pickle that was complete before: such a pickle cannot be read")]
+    #[error("{opcode} changes an object that was already complete: such a pickle cannot be read")]
     Changed {
         /// The operation.
         opcode: &'static str,
@@ -75,7 +75,7 @@ pub enum PickleFault {
     #[error("{0}")]
     TooLarge(#[from] LimitError),
     /// Its parts are in one another too deeply.
-    #[error("more than {limit} levels of parts in parts")]
+    #[error("objects are nested more than {limit} levels deep")]
     TooDeep {
         /// How many levels there may be.
         limit: usize,

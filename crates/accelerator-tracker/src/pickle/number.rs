@@ -48,7 +48,7 @@ pub(super) fn float_of_text(text: &[u8], opcode: &'static str) -> Result<Value, 
 /// The number of a place in the memo, in decimal.
 pub(super) fn place_of_text(text: &[u8], opcode: &'static str) -> Result<u32, PickleFault> {
     let number = str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
-    number.ok_or(PickleFault::Unreadable { opcode, what: "not the number of a part" })
+    number.ok_or(PickleFault::Unreadable { opcode, what: "not the number of a memo entry" })
 }
 
 fn of_wide(wide: i128) -> Value {

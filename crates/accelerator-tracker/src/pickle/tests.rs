@@ -60,7 +60,10 @@ fn what_is_cut_short_is_refused_where_it_ends() {
     for bytes in OF_PYTHON {
         for length in 0..bytes.len() {
             let error = shown(&bytes[..length]).unwrap_err();
-            assert!(error.starts_with(&format!("at byte {length}: the pickle ends here")), "{error}");
+            assert!(
+                error.starts_with(&format!("at byte {length}: the pickle ends in the middle of")),
+                "{error}"
+            );
         }
     }
 }
@@ -69,7 +72,7 @@ fn what_is_cut_short_is_refused_where_it_ends() {
 fn what_follows_the_end_is_refused() {
     assert_eq!(
         shown(b"N.N.").unwrap_err(),
-        "at byte 2: the pickle ends before this byte, but the file goes on"
+        "at byte 2: the pickle ends before this byte, but the file continues"
     );
 }
 
@@ -98,7 +101,7 @@ fn code_is_refused_by_name_and_place() {
     for (bytes, expected) in [
         (
             &b"cos\nsystem\n(S'id'\ntR."[..],
-            "at byte 0: refused GLOBAL of `os.system`: a pickle may hold data only",
+            "at byte 0: refused GLOBAL of `os.system`: a pickle may only hold data",
         ),
         (b"\x80\x04N0\x8c\x02os\x8c\x06system\x93.", "at byte 16: refused STACK_GLOBAL of `os.system`"),
         (b"(S'id'\nios\nsystem\n.", "at byte 7: refused INST of `os.system`"),
@@ -114,9 +117,12 @@ fn code_is_refused_by_name_and_place() {
         (b"\x97.", "at byte 0: refused NEXT_BUFFER of `a buffer outside the file`"),
         (b"cbuiltins\neval\n.", "at byte 0: refused GLOBAL of `builtins.eval`"),
         (b"ccollections\nCounter\n.", "at byte 0: refused GLOBAL of `collections.Counter`"),
-        (b"ccollections\ndefaultdict\n(cbuiltins\nint\n(NtR.", "at byte 43: REDUCE cannot work on None"),
-        (b"cbuiltins\nint\n)R.", "at byte 15: REDUCE cannot work on a class"),
-        (b"N)R.", "at byte 2: REDUCE cannot work on None"),
+        (
+            b"ccollections\ndefaultdict\n(cbuiltins\nint\n(NtR.",
+            "at byte 43: REDUCE cannot be applied to None",
+        ),
+        (b"cbuiltins\nint\n)R.", "at byte 15: REDUCE cannot be applied to a class"),
+        (b"N)R.", "at byte 2: REDUCE cannot be applied to None"),
     ] {
         let error = shown(bytes).unwrap_err();
         assert!(error.starts_with(expected), "{error}\n{expected}");
@@ -126,25 +132,25 @@ fn code_is_refused_by_name_and_place() {
 #[test]
 fn damage_is_told() {
     for (bytes, expected) in [
-        (&b"\x00"[..], "at byte 0: 0x00 is no operation of a pickle"),
-        (b"\x80\x06N.", "at byte 0: protocol 6: only 0 to 5 are known"),
-        (b".", "at byte 0: STOP has not enough to work on"),
-        (b"NN.", "at byte 2: STOP cannot work on more than one value"),
-        (b"(.", "at byte 1: STOP has not enough"),
-        (b"Na.", "at byte 1: APPEND has not enough"),
-        (b"NNa.", "at byte 2: APPEND cannot work on None"),
-        (b"](Na.", "at byte 3: APPEND has not enough"),
-        (b"e.", "at byte 0: APPENDS has not enough"),
-        (b"(e.", "at byte 1: APPENDS has not enough"),
-        (b"}(Nu.", "at byte 3: SETITEMS has not enough"),
-        (b"}]Ns.", "at byte 3: SETITEM cannot work on a list or tuple"),
-        (b"h\x00.", "at byte 0: the pickle refers to its part number 0, which it does not have"),
+        (&b"\x00"[..], "at byte 0: 0x00 is not a pickle opcode"),
+        (b"\x80\x06N.", "at byte 0: unknown pickle protocol 6: only 0 to 5 are supported"),
+        (b".", "at byte 0: STOP lacks an operand"),
+        (b"NN.", "at byte 2: STOP cannot be applied to more than one value"),
+        (b"(.", "at byte 1: STOP lacks an operand"),
+        (b"Na.", "at byte 1: APPEND lacks an operand"),
+        (b"NNa.", "at byte 2: APPEND cannot be applied to None"),
+        (b"](Na.", "at byte 3: APPEND lacks an operand"),
+        (b"e.", "at byte 0: APPENDS lacks an operand"),
+        (b"(e.", "at byte 1: APPENDS lacks an operand"),
+        (b"}(Nu.", "at byte 3: SETITEMS lacks an operand"),
+        (b"}]Ns.", "at byte 3: SETITEM cannot be applied to a list or tuple"),
+        (b"h\x00.", "at byte 0: the pickle refers to memo entry 0, which does not exist"),
         (b"I1x\n.", "at byte 0: INT: not a whole number"),
         (b"X\x01\x00\x00\x00\xff.", "at byte 0: BINUNICODE: not UTF-8"),
-        (b"g-1\n.", "at byte 0: GET: not the number of a part"),
-        (b"\x85.", "at byte 0: TUPLE1 has not enough"),
-        (b"1.", "at byte 0: POP_MARK has not enough"),
-        (b"K\x01N\x93.", "at byte 3: STACK_GLOBAL cannot work on an int"),
+        (b"g-1\n.", "at byte 0: GET: not the number of a memo entry"),
+        (b"\x85.", "at byte 0: TUPLE1 lacks an operand"),
+        (b"1.", "at byte 0: POP_MARK lacks an operand"),
+        (b"K\x01N\x93.", "at byte 3: STACK_GLOBAL cannot be applied to an int"),
     ] {
         let error = shown(bytes).unwrap_err();
         assert!(error.starts_with(expected), "{}: {error}", bytes.escape_ascii());
@@ -159,7 +165,7 @@ fn a_length_alone_takes_no_memory() {
         b"\x8e\xff\xff\xff\xff\xff\xff\xff\x7fabc",
         b"\x8b\xff\xff\xff\xffabc",
     ] {
-        assert!(shown(bytes).unwrap_err().contains("cut short"));
+        assert!(shown(bytes).unwrap_err().contains("truncated"));
     }
 }
 

@@ -35,8 +35,8 @@ pub(super) fn of_raw_unicode(bytes: &[u8], opcode: &'static str) -> Result<Body,
             }
         };
         let code = tail.get(1..1 + digits).and_then(hexadecimal);
-        let code = code.ok_or(wrong("an escape is not complete"))?;
-        text.push(char::from_u32(code).ok_or(wrong("half of a character"))?);
+        let code = code.ok_or(wrong("incomplete escape sequence"))?;
+        text.push(char::from_u32(code).ok_or(wrong("half of a surrogate pair"))?);
         rest = &tail[1 + digits..];
     }
     Ok(Body::Text(Arc::from(text)))
@@ -47,7 +47,7 @@ pub(super) fn of_quoted(line: &[u8], opcode: &'static str) -> Result<Body, Pickl
     let wrong = |what| PickleFault::Unreadable { opcode, what };
     let inner = match line.trim_ascii() {
         [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
-        _ => return Err(wrong("a text without quotes")),
+        _ => return Err(wrong("string without quotes")),
     };
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner;
@@ -57,7 +57,7 @@ pub(super) fn of_quoted(line: &[u8], opcode: &'static str) -> Result<Body, Pickl
             bytes.push(*first);
             continue;
         }
-        let (escape, tail) = tail.split_first().ok_or(wrong("an escape is not complete"))?;
+        let (escape, tail) = tail.split_first().ok_or(wrong("incomplete escape sequence"))?;
         rest = tail;
         bytes.push(match escape {
             b'n' => b'\n',
@@ -65,11 +65,11 @@ pub(super) fn of_quoted(line: &[u8], opcode: &'static str) -> Result<Body, Pickl
             b't' => b'\t',
             b'\\' | b'\'' | b'"' => *escape,
             b'x' => {
-                let code = tail.get(..2).and_then(hexadecimal).ok_or(wrong("an escape is not complete"))?;
+                let code = tail.get(..2).and_then(hexadecimal).ok_or(wrong("incomplete escape sequence"))?;
                 rest = &tail[2..];
                 code as u8
             }
-            _ => return Err(wrong("an escape that is not known")),
+            _ => return Err(wrong("unknown escape sequence")),
         });
     }
     Ok(of_bytes(bytes))

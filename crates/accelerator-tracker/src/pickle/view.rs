@@ -136,7 +136,7 @@ impl<'a> View<'a> {
     }
 }
 
-const GONE: &str = "a part that was complete before and is not kept, so that large files fit into memory";
+const GONE: &str = "an object that was already read and is not kept in memory";
 
 enum Shape<'a> {
     Text(&'a Arc<str>),

@@ -84,7 +84,7 @@ pub enum PlotError {
     #[error(transparent)]
     File(#[from] FileError),
     /// A file name that says nothing of the format.
-    #[error("{0}: pictures are written as .svg or .png; give the file such a name")]
+    #[error("{0}: the file name must end in .svg or .png")]
     Format(String),
 }
 

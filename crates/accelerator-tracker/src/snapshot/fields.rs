@@ -43,7 +43,7 @@ impl Fields {
     ) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
         let pairs = self.of(view)?;
         if view.is_kept() {
-            Err(self.wrong(format!("{} is a part of others too", self.what)))
+            Err(self.wrong(format!("{} is also part of another object", self.what)))
         } else {
             Ok(pairs)
         }

@@ -161,7 +161,7 @@ impl Reading<'_> {
             "refused" => NoteKind::Refused,
             "settings" => NoteKind::Settings(copy(&mut self.bytes, fields, "value", of?)?),
             "memory_fraction" => NoteKind::MemoryFraction(fields.float("value", of?)?),
-            other => return Err(fields.wrong(format!("`{}` is no kind of note", excerpt(other)))),
+            other => return Err(fields.wrong(format!("unknown kind of note `{}`", excerpt(other)))),
         };
         self.heap.hand(value);
         Ok(Note { before: before.ok_or_else(|| fields.missing("before"))?, kind })

@@ -210,7 +210,7 @@ impl SegmentFields {
                 self.segment_type = Some(match &**fields.text(key, value)? {
                     "small" => PoolKind::Small,
                     "large" => PoolKind::Large,
-                    other => return Err(fields.wrong(format!("`{}` is no `segment_type`", excerpt(other)))),
+                    other => return Err(fields.wrong(format!("unknown `segment_type` `{}`", excerpt(other)))),
                 });
             }
             "segment_pool_id" => self.pool_id = fields.pair(key, value)?,
@@ -228,7 +228,7 @@ fn block_state(fields: Fields, key: &str, value: View<'_>) -> Result<BlockState,
         "active_allocated" => Ok(BlockState::Allocated),
         "active_awaiting_free" | "active_pending_free" => Ok(BlockState::PendingFree),
         "inactive" => Ok(BlockState::Inactive),
-        other => Err(fields.wrong(format!("`{}` is no state of a block", excerpt(other)))),
+        other => Err(fields.wrong(format!("unknown state of a block `{}`", excerpt(other)))),
     }
 }
 

@@ -247,11 +247,11 @@ fn holds(place: &Place) -> Option<Holds> {
 
 fn no_segments(root: View<'_>) -> String {
     if root.get("memories_allocated").is_some() {
-        return "no snapshot, but the file of a memory tracker: `accel tracker` reads it".to_owned();
+        return "not a snapshot, but a memory tracker's file: use `accel tracker`".to_owned();
     }
     let keys = root.pairs().into_iter().flatten().filter_map(|(key, _)| key.text());
     let keys: Vec<_> = keys.take(5).map(|key| format!("`{}`", excerpt(key))).collect();
-    format!("no snapshot, but another pickle: a dict without `segments`, with {}", keys.join(", "))
+    format!("not a snapshot, but another pickle: a dict without `segments`, with {}", keys.join(", "))
 }
 
 fn stop<S>(end: impl Into<S>) -> Halt<S> {

@@ -108,10 +108,14 @@ fn visit_all(
 ) -> Result<(), FileError> {
     let start = reader.fill_buf().map_err(|error| FileError::io(path, "read", error))?;
     if let Some(what) = seems_to_be(start) {
-        return Err(FileError::content(path, 0, format!("no snapshot: the file seems to be {what}")));
+        return Err(FileError::content(path, 0, format!("not a snapshot: the file seems to be {what}")));
     }
     if !pickle::begins(start) {
-        return Err(FileError::content(path, 0, "no snapshot: the file is no pickle of a dict or list"));
+        return Err(FileError::content(
+            path,
+            0,
+            "not a snapshot: the file is not a pickle of a dict or list",
+        ));
     }
     let mut passing = Passing::new(visitor);
     let ended = match pickle::stream(&mut reader, &mut passing, limits) {

@@ -75,5 +75,5 @@ impl TrackerStats {
 
 /// What is wrong with a file that is none of a tracker.
 pub(super) fn foreign(is: &str) -> String {
-    format!("no file of a tracker: {is}")
+    format!("not a memory tracker's file: {is}")
 }

@@ -52,7 +52,7 @@ impl<'a> Lines<'a> {
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         serde_json::from_slice(&self.text).map_err(|error| {
             if !self.is_whole() {
-                return self.wrong("the file is cut off in this line");
+                return self.wrong("the file is truncated in this line");
             }
             // The place is told by ours, which knows the line.
             let text = error.to_string();

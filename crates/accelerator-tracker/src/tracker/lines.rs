@@ -99,7 +99,7 @@ pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Res
                 stats.num_alloc_retries = num_alloc_retries;
                 check(&lines, &stats, operators, markers)?;
                 return if lines.advance()? {
-                    Err(lines.wrong("there is more behind the end"))
+                    Err(lines.wrong("there is data after the end"))
                 } else {
                     Ok(stats)
                 };
@@ -107,12 +107,12 @@ pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Res
             Line::Unknown => {}
         }
     }
-    Err(lines.wrong("the file is cut off: the line that ends a run is missing"))
+    Err(lines.wrong("the file is truncated: the line that ends a run is missing"))
 }
 
 fn read_header(lines: &mut Lines<'_>) -> Result<TrackerStats, FileError> {
     const FOREIGN: &str =
-        "it is no file of a tracker: it does not start with {\"format\":\"accelerator-tracker\",…}";
+        "not a memory tracker's file: it does not start with {\"format\":\"accelerator-tracker\",…}";
     if !lines.advance()? {
         return Err(lines.wrong("the file is empty"));
     }
@@ -120,7 +120,8 @@ fn read_header(lines: &mut Lines<'_>) -> Result<TrackerStats, FileError> {
     match opening.ok_or_else(|| lines.wrong(FOREIGN))?.version {
         Some(version) if version > VERSION => {
             let reason = format!(
-                "it has version {version} of the format, and this program reads version {VERSION}: take a newer one"
+                "the file has version {version} of the format, but this program reads version {VERSION}: use a \
+                 newer program"
             );
             return Err(lines.wrong(reason));
         }
@@ -132,7 +133,7 @@ fn read_header(lines: &mut Lines<'_>) -> Result<TrackerStats, FileError> {
 }
 
 fn possible(lines: &Lines<'_>, memory: MemoryUse) -> Result<MemoryUse, FileError> {
-    let wrong = || lines.wrong("it has an amount of memory of 2^63 bytes or more, which no device has");
+    let wrong = || lines.wrong("an amount of memory is 2^63 bytes or more, which no device has");
     if memory.is_possible() { Ok(memory) } else { Err(wrong()) }
 }
 
@@ -142,14 +143,17 @@ fn check(lines: &Lines<'_>, stats: &TrackerStats, operators: usize, markers: usi
     if (operators, markers) != found {
         let (had_operators, had_markers) = found;
         return Err(lines.wrong(format!(
-            "lines are missing: the end tells of {operators} operators and {markers} markers, \
-             and {had_operators} and {had_markers} were there"
+            "lines are missing: the end counts {operators} operators and {markers} markers, but the file has \
+             {had_operators} and {had_markers}"
         )));
     }
     match stats.markers.iter().find(|marker| marker.position > operators) {
         Some(Marker { name, position, .. }) => {
             let name = excerpt(name);
-            Err(lines.wrong(format!("the marker `{name}` stands behind {position} of {operators} operators")))
+            Err(lines.wrong(format!(
+                "the marker `{name}` comes after {position} operators, but there are only \
+                                     {operators}"
+            )))
         }
         None => Ok(()),
     }

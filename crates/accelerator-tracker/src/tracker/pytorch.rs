@@ -149,7 +149,7 @@ impl<'a> PyTorchFile<'a> {
         let seems = match self.root.pairs() {
             Some(_) if self.root.get(ALLOCATED).is_some() => return Ok(()),
             Some(_) if self.root.get("segments").is_some() => {
-                "it is a snapshot of allocators, as `torch.cuda.memory._dump_snapshot` writes".to_owned()
+                "it is a snapshot of allocators, such as `torch.cuda.memory._dump_snapshot` writes".to_owned()
             }
             Some(_) => format!("it is a pickle of a dict without `{ALLOCATED}`"),
             None => format!("it is a pickle of {}", self.root.type_name()),
@@ -161,7 +161,7 @@ impl<'a> PyTorchFile<'a> {
         let part = self.part(key)?;
         let pairs = part
             .pairs()
-            .ok_or_else(|| self.wrong(part, format!("`{key}` is {}, no dict", part.type_name())))?;
+            .ok_or_else(|| self.wrong(part, format!("`{key}` is {}, not a dict", part.type_name())))?;
         let mut amounts = Amounts::new();
         for (index, value) in pairs {
             let (index, amount) = self.amount(key, index, value)?;
@@ -189,12 +189,15 @@ impl<'a> PyTorchFile<'a> {
             Some((name, mib)) if (0.0..MemoryUse::END as f64).contains(&(mib * BYTES_PER_MIB)) => {
                 Ok((index, (&**name, (mib * BYTES_PER_MIB).round() as u64)))
             }
-            _ => Err(self.wrong(value, format!("`{key}` has no name and amount of memory under {index}"))),
+            _ => {
+                Err(self
+                    .wrong(value, format!("`{key}` has no name and amount of memory for operator {index}")))
+            }
         }
     }
 
     fn entry(&self, amounts: &Amounts<'a>, key: &str, index: u64) -> Result<(&'a str, u64), FileError> {
-        let missing = || self.wrong(self.root, format!("`{key}` lacks the operator {index}"));
+        let missing = || self.wrong(self.root, format!("`{key}` lacks operator {index}"));
         amounts.get(&index).copied().ok_or_else(missing)
     }
 
@@ -214,16 +217,19 @@ impl<'a> PyTorchFile<'a> {
         let part = self.part(MARKERS)?;
         let pairs = part
             .pairs()
-            .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, no dict", part.type_name())))?;
+            .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, not a dict", part.type_name())))?;
         let mut markers = Vec::new();
         for (name, position) in pairs {
             let name = name
                 .text()
-                .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is no str")))?;
+                .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is not a str")))?;
             let position = self.number(position, MARKERS)?;
             if position > count {
                 let name = excerpt(name);
-                let reason = format!("the marker `{name}` stands behind {position} of {count} operators");
+                let reason = format!(
+                    "the marker `{name}` comes after {position} operators, but there are only \
+                                      {count}"
+                );
                 return Err(self.wrong(part, reason));
             }
             let name = self.copy(name)?;

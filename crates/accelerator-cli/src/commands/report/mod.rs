@@ -129,13 +129,11 @@ impl Arguments {
         let unused = |text: &str| Err(Failure::Usage(text.to_owned()));
         if self.dark && !any(&["png"]) {
             return unused(
-                "`--dark` is for PNG, as in -o memory.png: a page and SVGs are as the reader's system is",
+                "`--dark` needs a PNG output, such as -o memory.png: pages and SVGs follow the reader's system",
             );
         }
         if self.picture.is_some() && !any(&["svg", "png"]) {
-            return unused(
-                "`--picture` says what goes to a .svg or .png, as in -o memory.svg: give such an output",
-            );
+            return unused("`--picture` needs a .svg or .png output, such as -o memory.svg");
         }
         Ok(())
     }

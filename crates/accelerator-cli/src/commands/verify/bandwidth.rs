@@ -17,7 +17,7 @@ pub(super) fn measure<B: Backend>(
 ) -> Checked {
     match Rig::new(accelerator, 1).and_then(|mut rig| rig.bytes_arrive()) {
         Err(Error::Driver { source, .. }) if source.kind == DriverErrorKind::Unsupported => {
-            return Ok(Outcome::NotRun(format!("there are no copies: {source}")));
+            return Ok(Outcome::NotRun(format!("copies are not supported: {source}")));
         }
         tried => tried?,
     };
@@ -43,7 +43,7 @@ pub(super) fn measure<B: Backend>(
             rig => rig?,
         };
         if !rig.bytes_arrive()? {
-            wrong.push(format!("{} to the device, on and back came back changed", Bytes(size)));
+            wrong.push(format!("{} copied to the device and back came back changed", Bytes(size)));
         }
         let speeds = rig.speeds(Effort::new(quick))?;
         table.add(std::iter::once(Bytes(size).to_string()).chain(speeds.map(|speed| format!("{speed:.2}"))));

@@ -29,7 +29,7 @@ pub(super) fn measure<B: Backend>(
         let (cached, driver_calls) = cached_ns(accelerator, size, effort)?;
         if driver_calls > 0 {
             wrong.push(format!(
-                "{}: {driver_calls} driver allocations behind a warm cache",
+                "{}: {driver_calls} driver allocations despite a warm cache",
                 Bytes(size.get())
             ));
         }

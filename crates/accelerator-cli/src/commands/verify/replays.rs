@@ -41,7 +41,8 @@ pub(super) fn check<B: Backend, R: Controls>(
         wrong.extend(difference.map(|difference| format!("{}: {difference}", trace.name)));
     }
     let note = format!(
-        "All statistics, every {STEP} lines and at the end, beside those of the simulated device of addresses only, each \
+        "All statistics, every {STEP} lines and at the end, beside those of the simulated device of addresses \
+         only, each \
          with {} MiB.",
         capacity / MIB
     );
@@ -82,11 +83,15 @@ impl Ended {
             if let Some((ours, theirs)) = both.into_iter().find(|(ours, theirs)| ours != theirs) {
                 let lines = (number + 1) * STEP;
                 let (key, ours) = ours;
-                return Some(format!("`{key}` is {ours}, but {} simulated, within {lines} lines", theirs.1));
+                return Some(format!(
+                    "`{key}` is {ours}, but {} on the simulated device, within {lines} lines",
+                    theirs.1
+                ));
             }
         }
-        (self.out_of_memory != simulated.out_of_memory)
-            .then(|| "other requests were out of memory than on the simulated device".to_owned())
+        (self.out_of_memory != simulated.out_of_memory).then(|| {
+            "the requests that ran out of memory differ from those on the simulated device".to_owned()
+        })
     }
 }
 

@@ -53,7 +53,7 @@ impl Sections {
         let outcome = match self.hanging {
             None => self.outcome(title, check),
             Some(section) => {
-                Outcome::NotRun(format!("`{section}` did not end, and may hold what this needs"))
+                Outcome::NotRun(format!("`{section}` did not end, and may hold resources that this needs"))
             }
         };
         self.done.push(Section { title, outcome });
@@ -78,7 +78,7 @@ impl Sections {
             let _ = sender.send(checked); // nobody listens if it took too long
         };
         if let Err(error) = thread::Builder::new().name(title.to_owned()).spawn(work) {
-            return Outcome::failed(format!("no thread: {error}"));
+            return Outcome::failed(format!("cannot start a thread: {error}"));
         }
         match receiver.recv_timeout(self.stuck) {
             Ok(Ok(Ok(outcome))) => outcome,
@@ -137,7 +137,7 @@ mod tests {
         sections.run("Next", |_| panic!("must not run"));
         let done = sections.finish();
         assert_eq!(failed(&done[0]), "did not end within 0 s, at a copy");
-        let told = "`Hang` did not end, and may hold what this needs";
+        let told = "`Hang` did not end, and may hold resources that this needs";
         assert_eq!(done[1].outcome, Outcome::NotRun(told.to_owned()));
         drop(open);
     }

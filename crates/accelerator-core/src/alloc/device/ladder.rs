@@ -106,7 +106,8 @@ impl DeviceAllocator {
             && !self.has_warned.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(
-                "expandable_segments:True has no effect on {}: {} offers no virtual memory, so segments keep their size",
+                "expandable_segments:True has no effect on {}: {} does not support virtual memory, so segments \
+                 keep their size",
                 self.memory.context.device,
                 self.driver().properties().name,
             );

@@ -127,18 +127,18 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> V
         .zip(report.free)
         .map_or(0, |(total, free)| total.saturating_sub(free).saturating_sub(report.reserved));
     let advice = [
-        (report.cause == OutOfMemoryCause::Limit, "Raise the memory fraction, or use less."),
+        (report.cause == OutOfMemoryCause::Limit, "Raise the memory fraction, or use less memory."),
         (
             report.cause == OutOfMemoryCause::Rejected && unallocated > 0,
             "Call empty_cache, or set throw_on_cudamalloc_oom:False so that the cache is released.",
         ),
         (
             report.pending >= report.requested,
-            "Much memory waits for streams: synchronize them, or use fewer blocks across streams.",
+            "Much freed memory is still in use by streams: synchronize them, or share fewer blocks among streams.",
         ),
         (
             fragmented && can_expand && !config.expandable_segments,
-            "Much reserved memory is unallocated: set expandable_segments:True, so that it can be used elsewhere.",
+            "Much reserved memory is unallocated: set expandable_segments:True so that other requests can use it.",
         ),
         (
             fragmented && !can_expand && config.max_split_size == u64::MAX,
@@ -146,7 +146,7 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> V
         ),
         (
             report.cause == OutOfMemoryCause::Device && used_elsewhere >= report.requested,
-            "Much of the device's memory is held outside this allocator, by other processes perhaps.",
+            "Much of the device's memory is held outside this allocator, perhaps by other processes.",
         ),
     ];
     advice.into_iter().filter_map(|(applies, text)| applies.then_some(text)).collect()

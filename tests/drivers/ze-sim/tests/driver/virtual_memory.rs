@@ -89,7 +89,7 @@ fn whole_life() {
     assert_eq!(program.physical(64 * MIB), Err(ze_result_t::ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY));
     program.map(address, PAGE, parts[0], READ_WRITE).unwrap();
     program.map(address + PAGE as u64, 2 * PAGE, parts[1], NONE).unwrap();
-    assert!(program.map(address, PAGE, parts[0], READ_WRITE).is_err(), "something is mapped there");
+    assert!(program.map(address, PAGE, parts[0], READ_WRITE).is_err(), "something is mapped in the range");
     assert_eq!(program.access(address, 4 * PAGE), Ok((READ_WRITE, PAGE)));
     program.set_access(address, 3 * PAGE, READ_WRITE).unwrap();
     // Across both.
