@@ -40,12 +40,8 @@ pub struct ModuleError {
 
 impl fmt::Display for ModuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {}",
-            self.source,
-            if self.log.is_empty() { "the compiler gave no log" } else { &self.log }
-        )
+        let log = if self.log.is_empty() { "the compiler gave no log" } else { &self.log };
+        write!(f, "{}: {log}", self.source)
     }
 }
 

@@ -74,8 +74,7 @@ fn what_tells_of_the_device_and_the_settings_is_left_out() {
     assert_eq!(cells_of(&bare, EXPANDABLE), "100.00 MiB, 100.00 MiB, 100.0 %, 5, 100.00 MiB");
 
     let lines = format!(
-        "capacity 4096\nconf large_segment_size_mb:30\n{}capacity 9\nfail_mallocs 2\nconf \
-         caching:False\nstats\ncalls\n{}",
+        "capacity 4096\nconf large_segment_size_mb:30\n{}capacity 9\nfail_mallocs 2\nconf caching:False\nstats\ncalls\n{}",
         growing(),
         growing()
     );

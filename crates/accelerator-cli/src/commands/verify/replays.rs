@@ -41,8 +41,7 @@ pub(super) fn check<B: Backend, R: Controls>(
         wrong.extend(difference.map(|difference| format!("{}: {difference}", trace.name)));
     }
     let note = format!(
-        "All statistics, every {STEP} lines and at the end, beside those of the simulated device of addresses \
-         only, each \
+        "All statistics, every {STEP} lines and at the end, beside those of the simulated device of addresses only, each \
          with {} MiB.",
         capacity / MIB
     );

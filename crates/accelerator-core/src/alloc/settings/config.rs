@@ -30,7 +30,8 @@ pub struct AllocatorConfig {
     /// Segment for a request over 1 MiB and under 10 MiB, and page of an expandable segment of the large pool.
     /// `large_segment_size_mb`, in bytes.
     pub large_segment_size: u64,
-    /// Whether new memory is mapped into expandable segments, where the backend has virtual memory. `expandable_segments`.
+    /// Whether new memory is mapped into expandable segments, where the backend has virtual memory.
+    /// `expandable_segments`.
     pub expandable_segments: bool,
     /// What new memory is made for and where requests go. A key of ours: `policy`.
     pub policy: Policy,
@@ -82,8 +83,8 @@ impl Default for AllocatorConfig {
 impl AllocatorConfig {
     /// The settings after this string, `key:value,key:[a:b,c:d]`, white space ignored.
     ///
-    /// Keys that only PyTorch's CUDA allocator uses have no effect. Each is warned of once in a process, through the crate
-    /// `tracing`.
+    /// Keys that only PyTorch's CUDA allocator uses have no effect. Each is warned of once in a process, through the
+    /// crate `tracing`.
     ///
     /// # Errors
     /// [`Error::InvalidSetting`] for an unknown key, a value out of range or a malformed string.
@@ -182,8 +183,9 @@ impl AllocatorConfig {
     }
 }
 
-/// In PyTorch's notation, what is not as by default. [`updated`](AllocatorConfig::updated) of the defaults with this text gives
-/// the same settings, if they came from one text: several after another can lead to some that none gives at once.
+/// In PyTorch's notation, what is not as by default. [`updated`](AllocatorConfig::updated) of the defaults with this
+/// text gives the same settings, if they came from one text: several after another can lead to some that none gives at
+/// once.
 impl fmt::Display for AllocatorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let omitted = Self { max_non_split_rounding: self.large_segment_size, ..Self::default() };
@@ -237,9 +239,9 @@ pub enum Policy {
     /// As PyTorch's allocator does, to the byte.
     #[default]
     Pytorch,
-    /// With little more memory than was ever asked for at once. Where the backend has virtual memory, chunks of it are put together
-    /// for requests that no free block serves; what a repeated step needs is remembered. The settings of splitting, of
-    /// segments and of garbage collection have no effect then.
+    /// With little more memory than was ever asked for at once. Where the backend has virtual memory, chunks of it are
+    /// put together for requests that no free block serves; what a repeated step needs is remembered. The settings of
+    /// splitting, of segments and of garbage collection have no effect then.
     Compact,
 }
 
