@@ -110,7 +110,7 @@ fn elapsed_time() -> Outcome {
     let stream = device.stream(0)?;
     let kernel = device.backend().cudarc()?.load_module(Ptx::from_src(SPIN))?.load_function("spin")?;
     let on = accelerator_cuda::cudarc_stream(stream)?;
-    let [start, end] = [0; 2].map(|_| device.event(EventFlags { timing: true }));
+    let [start, end] = [0; 2].map(|_| device.event(EventFlags::TIMING));
     start.record(stream)?;
     // SAFETY: The kernel has no arguments, and touches nothing.
     unsafe { on.launch_builder(&kernel).launch(LaunchConfig::for_num_elems(1)) }?;

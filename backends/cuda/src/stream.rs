@@ -108,12 +108,16 @@ unsafe impl Sync for CudaEvent {}
 impl CudaEvent {
     pub(crate) fn make(context: &Arc<Context>, flags: EventFlags) -> DriverResult<Self> {
         let mut raw = std::ptr::null_mut();
-        let flags = match flags.timing {
-            true => EventFlag::CU_EVENT_DEFAULT,
-            false => EventFlag::CU_EVENT_DISABLE_TIMING,
-        };
+        let EventFlags { enable_timing, blocking, interprocess } = flags;
+        // The driver itself refuses an interprocess event with timing.
+        let flags = [
+            (!enable_timing, EventFlag::CU_EVENT_DISABLE_TIMING),
+            (blocking, EventFlag::CU_EVENT_BLOCKING_SYNC),
+            (interprocess, EventFlag::CU_EVENT_INTERPROCESS),
+        ];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag as c_uint).sum();
         // SAFETY: The call writes a handle.
-        context.run(|| unsafe { call!(cuEventCreate(&mut raw, flags as c_uint)) })?;
+        context.run(|| unsafe { call!(cuEventCreate(&mut raw, flags)) })?;
         Ok(Self { raw, context: Arc::clone(context) })
     }
 

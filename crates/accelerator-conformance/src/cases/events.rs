@@ -137,7 +137,7 @@ fn unrecorded_event_is_complete(context: &Context) -> Outcome {
 fn elapsed_time(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
-    let timing = || device.event(EventFlags { timing: true });
+    let timing = || device.event(EventFlags::TIMING);
     let (start, end) = (timing(), timing());
 
     refused(&start, &device.plain_event(), "both events must be made with timing enabled")?;
@@ -152,7 +152,7 @@ fn elapsed_time(context: &Context) -> Outcome {
     end.synchronize()?;
     assert!(start.elapsed_time(&end)? >= 0.0);
 
-    let other = context.device()?.event(EventFlags { timing: true });
+    let other = context.device()?.event(EventFlags::TIMING);
     assert!(matches!(start.elapsed_time(&other), Err(Error::DeviceMismatch { .. })));
 
     if context.offers(Capability::Bytes) && context.offers(Capability::Clock) {

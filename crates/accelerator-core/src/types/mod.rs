@@ -40,6 +40,11 @@ impl StreamId {
     /// No stream: what all of them share.
     pub(crate) const SHARED: Self = Self(u32::MAX);
 
+    /// The stream with this number, whether or not a device has it.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
     /// The number.
     pub const fn get(self) -> u32 {
         self.0
