@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use accelerator_core::{Backend, MIB, PinnedBuffer, Stream};
+use accelerator_core::{MIB, PinnedBuffer, Stream};
 use accelerator_cuda::Cuda;
 use accelerator_cuda::cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode as Mode};
 use libtest_mimic::Trial;

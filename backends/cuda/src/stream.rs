@@ -108,14 +108,11 @@ unsafe impl Sync for CudaEvent {}
 impl CudaEvent {
     pub(crate) fn make(context: &Arc<Context>, flags: EventFlags) -> DriverResult<Self> {
         let mut raw = std::ptr::null_mut();
-        let EventFlags { enable_timing, blocking, interprocess } = flags;
         // The driver itself refuses an interprocess event with timing.
-        let flags = [
-            (!enable_timing, EventFlag::CU_EVENT_DISABLE_TIMING),
-            (blocking, EventFlag::CU_EVENT_BLOCKING_SYNC),
-            (interprocess, EventFlag::CU_EVENT_INTERPROCESS),
-        ];
-        let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag as c_uint).sum();
+        let flag = |is_set: bool, flag: EventFlag| if is_set { flag as c_uint } else { 0 };
+        let flags = flag(!flags.enable_timing, EventFlag::CU_EVENT_DISABLE_TIMING)
+            | flag(flags.blocking, EventFlag::CU_EVENT_BLOCKING_SYNC)
+            | flag(flags.interprocess, EventFlag::CU_EVENT_INTERPROCESS);
         // SAFETY: The call writes a handle.
         context.run(|| unsafe { call!(cuEventCreate(&mut raw, flags)) })?;
         Ok(Self { raw, context: Arc::clone(context) })
