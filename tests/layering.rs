@@ -16,7 +16,7 @@ const TRACKER: &str = "crates/accelerator-tracker/src";
 /// tried before it is known what they map.
 const BACKENDS: [(&str, usize, &[&str]); 4] = [
     ("backends/cuda", 710, &["devices.rs", "native.rs", "view.rs"]),
-    ("backends/host", 470, &["access.rs", "launch.rs", "ranges.rs", "virtual_memory.rs"]),
+    ("backends/host", 480, &["access.rs", "launch.rs", "ranges.rs", "virtual_memory.rs"]),
     ("backends/opencl", 600, &["devices.rs", "kernel_argument.rs", "native.rs", "ocl.rs"]),
     ("backends/xpu", 1100, &["devices.rs", "kernel.rs", "native.rs", "twice.rs", "usage.rs"]),
 ];

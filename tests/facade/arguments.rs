@@ -25,10 +25,9 @@ processes! { on_host:
             current_stream("host:1")?,
             current_stream(&name)?,
             current_stream(name)?,
-            current_stream(&device)?,
             current_stream(device)?,
+            current_stream(DeviceArg::from(&device))?,
             current_stream(current_accelerator().unwrap())?,
-            current_stream(DeviceArg::from(device))?,
             current_stream(DeviceArg::or_current(Some("host:1")))?,
             current_stream(DeviceArg::or_current(None::<Device>))?,
         ] {

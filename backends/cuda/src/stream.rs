@@ -51,8 +51,8 @@ impl CudaStream {
         self.raw
     }
 
-    /// Waits also where it fails: who asked is about to touch the host memory of copies. So an error of the calls, and not of
-    /// the work, is asked again; one that stays is that of a stream that is gone.
+    /// Waits also where it fails: who asked is about to touch the host memory of copies. So an error of the calls, and
+    /// not of the work, is asked again; one that stays is that of a stream that is gone.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         // SAFETY: The stream lives.
         let wait = || unsafe { call!(cuStreamSynchronize(self.raw)) };

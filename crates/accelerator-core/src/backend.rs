@@ -288,16 +288,16 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
 /// Copies between devices of one backend.
 ///
 /// # Safety
-/// As [`Backend`]: the copy is work of the stream like any other, and an event of another device is waited for as one of
-/// this device is.
+/// As [`Backend`]: the copy is work of the stream like any other, and an event of another device is waited for as one
+/// of this device is.
 #[allow(unsafe_code)] // the core relies on the contract as on that of `Backend`
 pub unsafe trait PeerCopies<B: Backend> {
     /// Submits a copy of `len` bytes, from memory of the device `source`, to a stream of this device. CUDA:
     /// `cuMemcpyPeerAsync`.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) where there is no way between these two: the core then goes through
-    /// the host. What else the driver says. Nothing is copied then.
+    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) where there is no way between these two: the core then goes
+    /// through the host. What else the driver says. Nothing is copied then.
     ///
     /// # Safety
     /// * `dst` is valid for writes of `len` bytes on this device, `src` for reads on `source`.

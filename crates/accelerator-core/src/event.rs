@@ -151,8 +151,8 @@ pub(crate) struct EventNumber(u32);
 pub(crate) trait Events: Send + Sync {
     fn is_capturing(&self, stream: StreamId) -> DriverResult<bool>;
 
-    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: such an event
-    /// would never be complete.
+    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: such
+    /// an event would never be complete.
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
 
     /// Whether the work before an event is over. Then the event is taken back.
@@ -167,8 +167,8 @@ pub(crate) trait Events: Send + Sync {
     /// Takes an event back that is needed no longer.
     fn take_back(&self, event: EventNumber);
 
-    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for those who
-    /// wait for it.
+    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for
+    /// those who wait for it.
     fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
         if let Err(error) = self.wait_on_host(event) {
             return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
@@ -203,7 +203,8 @@ impl<B: Backend> EventPool<B> {
         stream.native()
     }
 
-    /// Records an event, this one if there is one, behind the work submitted to the stream so far. If it fails, the event is idle.
+    /// Records an event, this one if there is one, behind the work submitted to the stream so far. If it fails, the
+    /// event is idle.
     #[inline]
     pub(crate) fn record_again(
         &self,

@@ -127,7 +127,8 @@ macro_rules! variants {
             AnyPinned of PinnedBuffer: $( #[$cfg] $Variant($Backend); )*
         }
 
-        /// Calls a method of the core's type, over whichever backend: `dispatch!(AnyBuffer, self.any, ref buffer => buffer.len())`.
+        /// Calls a method of the core's type, over whichever backend: `dispatch!(AnyBuffer, self.any, ref buffer =>
+        /// buffer.len())`.
         macro_rules! dispatch {
             ($dollar Any:ident, $dollar any:expr, $dollar typed:pat => $dollar body:expr) => {
                 match $dollar any {

@@ -15,11 +15,11 @@ use crate::stream::{Stream, numbered};
 /// The most bytes that a copy between two backends holds on the host at a time.
 const STAGING: u64 = 16 * MIB;
 
-/// Memory of a device. When it is dropped, its memory is freed to the stream that it was allocated on. PyTorch: a tensor's
-/// storage.
+/// Memory of a device. When it is dropped, its memory is freed to the stream that it was allocated on. PyTorch: a
+/// tensor's storage.
 ///
-/// Its methods run on the current stream of its device, and record that the stream uses it, so that its memory is not reused
-/// before that work is done. The program orders work on two streams itself, with events.
+/// Its methods run on the current stream of its device, and record that the stream uses it, so that its memory is not
+/// reused before that work is done. The program orders work on two streams itself, with events.
 #[must_use]
 pub struct Buffer {
     pub(crate) any: AnyBuffer,
@@ -27,8 +27,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates `len` bytes for work on the current stream of the device. Their contents are arbitrary. Opens the device.
-    /// PyTorch: `torch.empty(…, device=…)`.
+    /// Allocates `len` bytes for work on the current stream of the device. Their contents are arbitrary. Opens the
+    /// device. PyTorch: `torch.empty(…, device=…)`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::Driver`]; those of [`DeviceArg`] and of opening the device.
@@ -91,11 +91,12 @@ impl Buffer {
     }
 
     /// Copies all of `source` to the start of this buffer, behind the work of the current streams of both devices.
-    /// Asynchronous on one device, and between devices whose driver copies directly. Other copies go through the host, and
-    /// return once the bytes have arrived. PyTorch: `torch.Tensor.copy_`.
+    /// Asynchronous on one device, and between devices whose driver copies directly. Other copies go through the host,
+    /// and return once the bytes have arrived. PyTorch: `torch.Tensor.copy_`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], after which a copy between devices may be partial.
+    /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], after which a copy between devices may be
+    /// partial.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         if self.device().kind == source.device().kind {
             return self.copy_within_backend(source);
@@ -118,7 +119,8 @@ impl Buffer {
     /// `torch.Tensor.copy_(…, non_blocking=True)`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`] for memory that is pinned for another device; [`Error::Driver`].
+    /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`] for memory that is pinned for another device;
+    /// [`Error::Driver`].
     pub fn copy_from_pinned(&mut self, offset: u64, source: &PinnedBuffer, range: Range<u64>) -> Result<()> {
         let stream = self.current_stream();
         let mismatch = source.mismatch(self.device());
@@ -127,8 +129,8 @@ impl Buffer {
         })
     }
 
-    /// Copies a range to `offset` in pinned host memory, asynchronously. [`PinnedBuffer::bytes`] waits for the copy. The
-    /// destination may be dropped at once. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
+    /// Copies a range to `offset` in pinned host memory, asynchronously. [`PinnedBuffer::bytes`] waits for the copy.
+    /// The destination may be dropped at once. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
     ///
     /// # Errors
     /// Those of [`copy_from_pinned`](Self::copy_from_pinned).

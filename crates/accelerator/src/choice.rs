@@ -22,12 +22,12 @@ static CHOSEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// ```
 ///
 /// [`set_accelerator`] chooses it. Unless that was called, it is the backend that the environment variable
-/// `ACCELERATOR_BACKEND` names. Without the variable it is the first of `cuda`, `xpu`, `opencl` and `host` that this build
-/// has and that finds a device, from then on for the rest of the process; while none finds a device, it is the first that
-/// this build has.
+/// `ACCELERATOR_BACKEND` names. Without the variable it is the first of `cuda`, `xpu`, `opencl` and `host` that this
+/// build has and that finds a device, from then on for the rest of the process; while none finds a device, it is the
+/// first that this build has.
 ///
-/// `None` where this build has no backend, and where `ACCELERATOR_BACKEND` names one that it does not have. Functions that
-/// return a `Result` then fail with [`Error::NoAccelerator`] or [`Error::UnknownBackend`].
+/// `None` where this build has no backend, and where `ACCELERATOR_BACKEND` names one that it does not have. Functions
+/// that return a `Result` then fail with [`Error::NoAccelerator`] or [`Error::UnknownBackend`].
 pub fn current_accelerator() -> Option<DeviceKind> {
     current().ok().map(BuiltIn::kind)
 }
@@ -43,12 +43,12 @@ pub fn device_count() -> u32 {
     current().map_or(0, BuiltIn::count)
 }
 
-/// Makes the backend with this name the current accelerator of the process, whatever the environment says. Buffers, streams
-/// and events of another backend stay usable. PyTorch has no counterpart: each build of it has one accelerator.
+/// Makes the backend with this name the current accelerator of the process, whatever the environment says. Buffers,
+/// streams and events of another backend stay usable. PyTorch has no counterpart: each build of it has one accelerator.
 ///
 /// # Errors
-/// [`Error::UnknownBackend`] for a name that no backend of this build has; [`Error::NoAccelerator`] for a backend without a
-/// device. The current accelerator then stays as it was.
+/// [`Error::UnknownBackend`] for a name that no backend of this build has; [`Error::NoAccelerator`] for a backend
+/// without a device. The current accelerator then stays as it was.
 pub fn set_accelerator(name: &str) -> Result<()> {
     let backend = named(name, "set_accelerator")?;
     backend.probe().map_err(|why| Error::no_accelerator(backend.kind(), &why))?;
@@ -81,7 +81,8 @@ pub(crate) fn current() -> Result<BuiltIn> {
 /// The number of devices of the current accelerator.
 ///
 /// # Errors
-/// [`Error::NoAccelerator`] where it has none, with the reason, and unless it was chosen with the reasons of the others.
+/// [`Error::NoAccelerator`] where it has none, with the reason, and unless it was chosen with the reasons of the
+/// others.
 pub(crate) fn count(current: BuiltIn) -> Result<u32> {
     current.probe().map_err(|why| {
         let chosen = CHOSEN.load(Ordering::Acquire) == current.place();

@@ -17,8 +17,8 @@ pub fn current_device_index() -> Result<u32> {
     Ok(selection::index(backend))
 }
 
-/// Makes a device the current one of this thread. The device must be given with its index; a negative index does nothing.
-/// Opens no device. PyTorch: `torch.accelerator.set_device_index`.
+/// Makes a device the current one of this thread. The device must be given with its index; a negative index does
+/// nothing. Opens no device. PyTorch: `torch.accelerator.set_device_index`.
 ///
 /// # Errors
 /// [`Error::DeviceIndexRequired`] for a device without an index, such as `None` and `"host"`; those of [`DeviceArg`].
@@ -78,7 +78,8 @@ pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
 /// `torch.accelerator.set_stream`.
 ///
 /// # Errors
-/// [`Error::DeviceKindMismatch`] for a stream of another backend than the current accelerator; [`Error::UnknownBackend`].
+/// [`Error::DeviceKindMismatch`] for a stream of another backend than the current accelerator;
+/// [`Error::UnknownBackend`].
 pub fn set_stream(stream: &Stream) -> Result<()> {
     let (device, current) = (stream.device(), choice::current()?);
     if stream.backend() != current {

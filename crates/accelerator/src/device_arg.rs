@@ -8,8 +8,8 @@ use accelerator_core::{Device, DeviceKind, Error, Result};
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::{choice, memory, selection};
 
-/// A device of the current accelerator as an argument: nothing, an index, text, a [`Device`] or a [`DeviceKind`]. PyTorch:
-/// the parameter `device` of the functions of `torch.accelerator`.
+/// A device of the current accelerator as an argument: nothing, an index, text, a [`Device`] or a [`DeviceKind`].
+/// PyTorch: the parameter `device` of the functions of `torch.accelerator`.
 ///
 /// ```
 /// use accelerator::{Device, DeviceArg, current_accelerator, memory_stats};

@@ -11,11 +11,11 @@ use crate::current::current_stream;
 use crate::stream::Stream;
 use crate::typed::alike;
 
-/// A point in the work of a stream: a program waits for it, asks whether it was reached, and measures time with it. Threads
-/// may share it.
+/// A point in the work of a stream: a program waits for it, asks whether it was reached, and measures time with it.
+/// Threads may share it.
 ///
-/// It belongs to the device of the stream that it is first recorded on, where the driver's event is made. Before that it
-/// counts as complete. PyTorch: `torch.Event`.
+/// It belongs to the device of the stream that it is first recorded on, where the driver's event is made. Before that
+/// it counts as complete. PyTorch: `torch.Event`.
 #[derive(Default)]
 pub struct Event {
     flags: EventFlags,
@@ -52,30 +52,31 @@ impl Event {
         self.recorded.get().map(AnyEvent::device)
     }
 
-    /// The driver's handle as a number; 0 before the first record, and where the driver has none. Where the driver makes an
-    /// event for each record, as OpenCL does, each record changes it. PyTorch: `torch.Event.event_id`.
+    /// The driver's handle as a number; 0 before the first record, and where the driver has none. Where the driver
+    /// makes an event for each record, as OpenCL does, each record changes it. PyTorch: `torch.Event.event_id`.
     ///
     /// The handle itself is reached through [`typed`](Self::typed).
     pub fn event_id(&self) -> u64 {
         self.recorded.get().map_or(0, |event| dispatch!(AnyEvent, *event, ref event => event.id()))
     }
 
-    /// Records the event behind all work submitted to `stream` so far; `None`: the current stream of the current device. If
-    /// it is recorded again, the last record counts. PyTorch: `torch.Event.record`.
+    /// Records the event behind all work submitted to `stream` so far; `None`: the current stream of the current
+    /// device. If it is recorded again, the last record counts. PyTorch: `torch.Event.record`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another device than at the first record; [`Error::Driver`], with
-    /// [`Unsupported`](accelerator_core::DriverErrorKind::Unsupported) for an interprocess event where the backend has none,
-    /// and with [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for one with timing on CUDA.
+    /// [`Unsupported`](accelerator_core::DriverErrorKind::Unsupported) for an interprocess event where the backend has
+    /// none, and with [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for one with timing on
+    /// CUDA.
     pub fn record(&self, stream: Option<&Stream>) -> Result<()> {
         let stream = given_or_current(stream)?;
         let event = self.recorded.get_or_init(|| stream.accelerator().new_event(self.flags));
         dispatch!(AnyEvent, *event, ref event => event.record(stream.typed()?))
     }
 
-    /// Makes later work of `stream` wait for the event as recorded now; `None`: the current stream of the current device. For
-    /// a stream of another device, the calling thread waits instead. An event that was never recorded delays nothing.
-    /// PyTorch: `torch.Event.wait`.
+    /// Makes later work of `stream` wait for the event as recorded now; `None`: the current stream of the current
+    /// device. For a stream of another device, the calling thread waits instead. An event that was never recorded
+    /// delays nothing. PyTorch: `torch.Event.wait`.
     ///
     /// # Errors
     /// [`Error::Driver`].

@@ -34,8 +34,8 @@ impl DeviceIndexGuard {
     /// Switches to a device. `None` switches nothing and restores nothing.
     ///
     /// # Errors
-    /// [`Error::DeviceIndexRequired`](crate::Error::DeviceIndexRequired) for a device without an index other than `None`;
-    /// those of [`DeviceArg`].
+    /// [`Error::DeviceIndexRequired`](crate::Error::DeviceIndexRequired) for a device without an index other than
+    /// `None`; those of [`DeviceArg`].
     pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let device = device.into();
         if device == DeviceArg::Current {

@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
-// From the bottom: `backends` lists the backends, with the enums and the `match` over them; `choice` knows which one is the
-// current accelerator, `selection` what each thread has selected on it, and `restore` what guards bring back; `device_arg`
-// finds the device that an argument names. The public interface builds on these.
+// From the bottom: `backends` lists the backends, with the enums and the `match` over them; `choice` knows which one is
+// the current accelerator, `selection` what each thread has selected on it, and `restore` what guards bring back;
+// `device_arg` finds the device that an argument names. The public interface builds on these.
 mod backends;
 mod buffer;
 mod choice;

@@ -23,8 +23,8 @@ macro_rules! memory {
                 self.len() == 0
             }
 
-            /// The size of its block in bytes: `len` rounded up. The statistics count it: device memory as allocated, pinned
-            /// host memory as active.
+            /// The size of its block in bytes: `len` rounded up. The statistics count it: device memory as allocated,
+            /// pinned host memory as active.
             pub fn block_size(&self) -> u64 {
                 dispatch!($Any, self.any, ref memory => memory.block_size())
             }
@@ -34,8 +34,9 @@ macro_rules! memory {
                 dispatch!($Any, self.any, ref memory => memory.device())
             }
 
-            /// Records that `stream` uses it, so that its memory is not reused before that work is done. All methods here do
-            /// so themselves; this is for work that another library submits. PyTorch: `torch.Tensor.record_stream`.
+            /// Records that `stream` uses it, so that its memory is not reused before that work is done. All methods
+            /// here do so themselves; this is for work that another library submits. PyTorch:
+            /// `torch.Tensor.record_stream`.
             ///
             /// # Errors
             /// [`Error::DeviceMismatch`] for a stream of another device.

@@ -13,8 +13,8 @@ use crate::device_arg::DeviceArg;
 /// [`Buffer::copy_to_pinned`](crate::Buffer::copy_to_pinned) return at once. PyTorch: the storage of a tensor with
 /// `pin_memory=True`.
 ///
-/// Host and device never access the same bytes at once: reading waits for the copies into it, and writing for all copies. It
-/// may be dropped during a copy; its memory returns to the cache once the copy is done.
+/// Host and device never access the same bytes at once: reading waits for the copies into it, and writing for all
+/// copies. It may be dropped during a copy; its memory returns to the cache once the copy is done.
 #[must_use]
 pub struct PinnedBuffer {
     pub(crate) any: AnyPinned,

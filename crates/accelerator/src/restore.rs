@@ -1,8 +1,8 @@
 //! What guards restore when they are dropped, in whatever order that happens.
 //!
-//! A guard that is dropped before a later guard of the same selection must not restore: that would undo what the later one
-//! switched to, and the later one would then bring back what the first had switched to. Instead it hands what it saved to
-//! the later one.
+//! A guard that is dropped before a later guard of the same selection must not restore: that would undo what the later
+//! one switched to, and the later one would then bring back what the first had switched to. Instead it hands what it
+//! saved to the later one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -21,8 +21,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream of the device other than its default stream, with priority 0. Each priority has 32 streams, which are handed
-    /// out in turn. Opens the device. PyTorch: `torch.Stream(device)`.
+    /// A stream of the device other than its default stream, with priority 0. Each priority has 32 streams, which are
+    /// handed out in turn. Opens the device. PyTorch: `torch.Stream(device)`.
     ///
     /// # Errors
     /// Those of [`DeviceArg`] and of opening the device; [`Error::Driver`].
@@ -30,8 +30,8 @@ impl Stream {
         Self::with_priority(device, 0)
     }
 
-    /// As [`new`](Self::new), with a priority: a lower number runs first. A priority outside the device's range becomes the
-    /// nearest one in it. PyTorch: `torch.Stream(device, priority=…)`.
+    /// As [`new`](Self::new), with a priority: a lower number runs first. A priority outside the device's range becomes
+    /// the nearest one in it. PyTorch: `torch.Stream(device, priority=…)`.
     ///
     /// # Errors
     /// Those of [`new`](Self::new).
@@ -129,8 +129,8 @@ impl Stream {
         event.record(Some(self))
     }
 
-    /// The current stream of an opened device on this thread. For a device instance that the program opened by itself, that
-    /// is always the default stream.
+    /// The current stream of an opened device on this thread. For a device instance that the program opened by itself,
+    /// that is always the default stream.
     pub(crate) fn current_of(backend: BuiltIn, accelerator: AnyDevice) -> Self {
         let selected = selection::stream(backend, accelerator.device().index);
         let of_this = selected.filter(|stream| stream.accelerator.address() == accelerator.address());

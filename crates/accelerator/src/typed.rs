@@ -1,4 +1,5 @@
-//! From the facade to the core's types over one backend: for kernels, native handles and whatever only one backend offers.
+//! From the facade to the core's types over one backend: for kernels, native handles and whatever only one backend
+//! offers.
 
 use std::any::Any;
 
@@ -12,8 +13,8 @@ use crate::stream::Stream;
 /// the current accelerator, use [`Accelerator::open`].
 ///
 /// # Errors
-/// [`Error::DeviceKindMismatch`] where the current accelerator is another backend; those of [`DeviceArg`] and of opening
-/// the device.
+/// [`Error::DeviceKindMismatch`] where the current accelerator is another backend; those of [`DeviceArg`] and of
+/// opening the device.
 pub fn typed<'a, B: Backend>(device: impl Into<DeviceArg<'a>>) -> Result<&'static Accelerator<B>> {
     let target = device.into().resolve()?;
     let (expected, found) = (target.backend.kind(), B::KIND.to_string());

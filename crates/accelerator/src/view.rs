@@ -43,8 +43,8 @@ impl Buffer {
     /// Its elements, copied to the host. PyTorch: `torch.Tensor.tolist`.
     ///
     /// # Errors
-    /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size; those of
-    /// [`read`](Self::read).
+    /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size; those
+    /// of [`read`](Self::read).
     pub fn to_vec<T: AnyBitPattern + NoUninit>(&self) -> Result<Vec<T>> {
         self.slice()?.to_vec()
     }

@@ -20,8 +20,9 @@ impl DeviceKind {
     /// The kind with this name, for constants. For text from elsewhere, parse it: `text.parse::<DeviceKind>()`.
     ///
     /// # Panics
-    /// Unless the name has 1 to 15 characters of `a-z`, `0-9`, `_` and `-`, the first of them a letter. In a constant that is
-    /// an error at compile time.
+    /// Unless the name has 1 to 15 characters of `a-z`, `0-9`, `_` and `-`, the first of them a letter. In a constant
+    /// that is an error at compile time.
+    #[allow(clippy::panic, reason = "in a constant it is an error at compile time")]
     pub const fn new(name: &str) -> Self {
         let Some(kind) = Self::checked(name) else {
             panic!("a device kind has 1 to 15 characters of a-z, 0-9, _ and -, and starts with a letter")

@@ -3,13 +3,13 @@ use accelerator_core::{Result, Snapshot};
 use crate::backends::AnyDevice;
 use crate::choice;
 
-/// Returns the cached memory of all devices of the current accelerator to the driver: every segment without an allocated
-/// block. Waits for the streams that still use freed memory. PyTorch: `torch.accelerator.empty_cache`.
+/// Returns the cached memory of all devices of the current accelerator to the driver: every segment without an
+/// allocated block. Waits for the streams that still use freed memory. PyTorch: `torch.accelerator.empty_cache`.
 ///
 /// # Errors
 /// [`Error::Driver`](crate::Error::Driver): the first one, after all devices were tried.
-/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a build
-/// without a backend.
+/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a
+/// build without a backend.
 pub fn empty_cache() -> Result<()> {
     let mut result = Ok(());
     for device in choice::current()?.all_opened().filter(AnyDevice::is_used) {
@@ -31,12 +31,12 @@ pub fn empty_host_cache() -> Result<()> {
     result
 }
 
-/// All segments and blocks of all devices of the current accelerator. Those of one device are consistent with each other.
-/// PyTorch: `torch.cuda.memory_snapshot`.
+/// All segments and blocks of all devices of the current accelerator. Those of one device are consistent with each
+/// other. PyTorch: `torch.cuda.memory_snapshot`.
 ///
 /// # Errors
-/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a build
-/// without a backend.
+/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a
+/// build without a backend.
 pub fn memory_snapshot() -> Result<Snapshot> {
     let devices = choice::current()?.all_opened();
     let mut all = Snapshot::default();

@@ -33,7 +33,8 @@ impl DeviceMemory {
         self.0.statistics()
     }
 
-    /// Returns the cached memory of the device to the driver, as [`empty_cache`](super::empty_cache) does for all devices.
+    /// Returns the cached memory of the device to the driver, as [`empty_cache`](super::empty_cache) does for all
+    /// devices.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).

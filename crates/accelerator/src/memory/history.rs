@@ -3,8 +3,9 @@ use accelerator_core::{Device, History, Recording, Result};
 use crate::choice;
 use crate::device_arg::DeviceArg;
 
-/// Starts to record what happens in a device's allocator, or with `None` stops and discards the recording. A recording that
-/// is under way continues with the new limits. Opens the device. PyTorch: `torch.cuda.memory._record_memory_history`.
+/// Starts to record what happens in a device's allocator, or with `None` stops and discards the recording. A recording
+/// that is under way continues with the new limits. Opens the device. PyTorch:
+/// `torch.cuda.memory._record_memory_history`.
 ///
 /// The crate `accelerator-tracker` builds on it: it captures stacks and scopes, and writes files.
 ///
@@ -19,8 +20,8 @@ pub fn record_history<'a>(device: impl Into<DeviceArg<'a>>, recording: Option<Re
 /// consistent with each other. PyTorch: `torch.cuda.memory._snapshot`.
 ///
 /// # Errors
-/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a build
-/// without a backend.
+/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a
+/// build without a backend.
 pub fn histories() -> Result<Vec<(Device, History)>> {
     let devices = choice::current()?.all_opened();
     Ok(devices.map(|device| (device.device(), device.history())).collect())

@@ -10,10 +10,11 @@ pub struct Hook {
     id: HookId,
 }
 
-/// Adds an observer, which is called for each request to a device that fails for lack of memory. Opens the device. PyTorch:
-/// `torch._C._cuda_attach_out_of_memory_observer`.
+/// Adds an observer, which is called for each request to a device that fails for lack of memory. Opens the device.
+/// PyTorch: `torch._C._cuda_attach_out_of_memory_observer`.
 ///
-/// It runs on the thread that allocates, and may itself allocate and free. It is not called for its own failed requests.
+/// It runs on the thread that allocates, and may itself allocate and free. It is not called for its own failed
+/// requests.
 ///
 /// # Errors
 /// Those of [`DeviceArg`] and of opening the device.
@@ -25,8 +26,8 @@ pub fn attach_out_of_memory_observer<'a>(
     Ok(Hook { device, id: device.add_out_of_memory_observer(Box::new(observer)) })
 }
 
-/// Adds a callback, which is called to free memory when a request to a device finds no cached block. It returns whether it
-/// freed any. Opens the device. PyTorch: `c10::FreeMemoryCallback` (C++).
+/// Adds a callback, which is called to free memory when a request to a device finds no cached block. It returns whether
+/// it freed any. Opens the device. PyTorch: `c10::FreeMemoryCallback` (C++).
 ///
 /// It runs on the thread that allocates, and may itself allocate and free.
 ///

@@ -5,8 +5,8 @@ use accelerator_core::{HostStatistics, Result};
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
 
-/// Everything that the allocator of pinned host memory counts, sorted by name; empty before its first use. Each device has
-/// an allocator of its own, whereas PyTorch has one for the process. PyTorch: `torch.cuda.host_memory_stats`.
+/// Everything that the allocator of pinned host memory counts, sorted by name; empty before its first use. Each device
+/// has an allocator of its own, whereas PyTorch has one for the process. PyTorch: `torch.cuda.host_memory_stats`.
 ///
 /// The names are `{allocations, allocated_bytes, active_requests, active_bytes}.{current, peak, allocated, freed}`,
 /// `{host_alloc_time, host_free_time}.{total, max, min, count, avg}`, in microseconds, `num_host_alloc` and

@@ -19,11 +19,12 @@ pub fn mem_get_info<'a>(device: impl Into<DeviceArg<'a>>) -> Result<(u64, u64)> 
     get_memory_info(device).map(|MemoryInfo { free, total, source: _ }| (free, total))
 }
 
-/// Limits the memory that the allocator takes from a device to this fraction of it; 1 is no limit. Memory that it already
-/// has taken stays. Opens the device. PyTorch: `torch.cuda.set_per_process_memory_fraction`.
+/// Limits the memory that the allocator takes from a device to this fraction of it; 1 is no limit. Memory that it
+/// already has taken stays. Opens the device. PyTorch: `torch.cuda.set_per_process_memory_fraction`.
 ///
 /// # Errors
-/// [`Error::InvalidFraction`](crate::Error::InvalidFraction) outside 0..=1; those of [`DeviceArg`] and of opening the device.
+/// [`Error::InvalidFraction`](crate::Error::InvalidFraction) outside 0..=1; those of [`DeviceArg`] and of opening the
+/// device.
 pub fn set_per_process_memory_fraction<'a>(fraction: f64, device: impl Into<DeviceArg<'a>>) -> Result<()> {
     device.into().resolve()?.open()?.set_memory_fraction(fraction)
 }

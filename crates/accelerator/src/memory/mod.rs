@@ -1,8 +1,8 @@
 //! Memory of the current accelerator: statistics, cache, limits. PyTorch: `torch.accelerator.memory`, and from
 //! `torch.cuda.memory` what PyTorch has there alone.
 //!
-//! A device is in use once its allocator was asked for memory. Before that its statistics are empty and 0, and emptying and
-//! resetting do nothing. Functions open a device only where they say so. Sizes are in bytes.
+//! A device is in use once its allocator was asked for memory. Before that its statistics are empty and 0, and emptying
+//! and resetting do nothing. Functions open a device only where they say so. Sizes are in bytes.
 
 mod cache;
 mod device;

@@ -7,19 +7,21 @@ use accelerator_core::{AllocatorConfig, Result};
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::choice;
 
-/// The settings after the last [`set_allocator_settings`]; `None` before it, when those of the environment are in force.
+/// The settings after the last [`set_allocator_settings`]; `None` before it, when those of the environment are in
+/// force.
 static SETTINGS: Mutex<Option<AllocatorConfig>> = Mutex::new(None);
 
-/// Changes the settings of all allocators of the process: those of the devices that are open, and of the devices that are
-/// opened later through this crate. PyTorch: `torch._C._accelerator_setAllocatorSettings`.
+/// Changes the settings of all allocators of the process: those of the devices that are open, and of the devices that
+/// are opened later through this crate. PyTorch: `torch._C._accelerator_setAllocatorSettings`.
 ///
 /// The text has the notation of the environment variable `PYTORCH_ALLOC_CONF`, such as
-/// `max_split_size_mb:64,roundup_power2_divisions:4`. [`AllocatorConfig`] describes the keys, and what happens to a key that
-/// is left out. A memory fraction applies to devices that are opened later; for open ones, use
+/// `max_split_size_mb:64,roundup_power2_divisions:4`. [`AllocatorConfig`] describes the keys, and what happens to a key
+/// that is left out. A memory fraction applies to devices that are opened later; for open ones, use
 /// [`set_per_process_memory_fraction`](super::set_per_process_memory_fraction).
 ///
 /// # Errors
-/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for this text or that of the environment. Then nothing changes.
+/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for this text or that of the environment. Then nothing
+/// changes.
 pub fn set_allocator_settings(settings: &str) -> Result<()> {
     let mut current = lock();
     let config = current.map_or_else(AllocatorConfig::from_environment, Ok)?.updated(settings)?;
@@ -28,8 +30,8 @@ pub fn set_allocator_settings(settings: &str) -> Result<()> {
     Ok(())
 }
 
-/// The settings in force for devices that are opened from now on. Open devices have the same ones, unless the program changed
-/// those of a single device. Shown as text, they have PyTorch's notation. PyTorch:
+/// The settings in force for devices that are opened from now on. Open devices have the same ones, unless the program
+/// changed those of a single device. Shown as text, they have PyTorch's notation. PyTorch:
 /// `torch._C._accelerator_getAllocatorSettings`.
 ///
 /// ```

@@ -8,12 +8,12 @@ use crate::device_arg::{DeviceArg, Target};
 /// Everything that the allocator of a device counts, sorted by name; empty while the device is not in use. PyTorch:
 /// `torch.accelerator.memory_stats`.
 ///
-/// The names are those of PyTorch's code, such as `allocated_bytes.all.current`. In general they are
-/// `{allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
-/// requested_bytes}.{all, small_pool, large_pool}.{current, peak, allocated, freed}`, then
-/// `oversize_{allocations, segments}.{current, …}` and the counters `num_alloc_retries`, `num_ooms`,
-/// `num_sync_all_streams`, `num_device_alloc`, `num_device_free`, `num_oom_rejections` and `max_split_size`. The values of
-/// `allocation.*` also appear as `allocated.*`, which is the name in PyTorch's documentation.
+/// The names are those of PyTorch's code, such as `allocated_bytes.all.current`. In general they are `{allocation,
+/// segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
+/// requested_bytes}.{all, small_pool, large_pool}.{current, peak, allocated, freed}`, then `oversize_{allocations,
+/// segments}.{current, …}` and the counters `num_alloc_retries`, `num_ooms`, `num_sync_all_streams`,
+/// `num_device_alloc`, `num_device_free`, `num_oom_rejections` and `max_split_size`. The values of `allocation.*` also
+/// appear as `allocated.*`, which is the name in PyTorch's documentation.
 ///
 /// # Errors
 /// Those of [`DeviceArg`].
@@ -55,8 +55,8 @@ pub fn memory_reserved<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.reserved_bytes, |all| all.current)
 }
 
-/// The most bytes that were taken from the device at once, since the start or since [`reset_peak_memory_stats`]. PyTorch:
-/// `torch.accelerator.max_memory_reserved`.
+/// The most bytes that were taken from the device at once, since the start or since [`reset_peak_memory_stats`].
+/// PyTorch: `torch.accelerator.max_memory_reserved`.
 ///
 /// # Errors
 /// Those of [`DeviceArg`].

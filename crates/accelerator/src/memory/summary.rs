@@ -4,8 +4,8 @@ use accelerator_core::{Device, PoolStat, Stat, Statistics};
 
 const WIDTH: usize = 75;
 
-/// The table of [`memory_summary`](super::memory_summary) for statistics that the program already has, for example from a
-/// file; `abbreviated` leaves out the lines of the two pools. PyTorch: `torch.cuda.memory_summary`.
+/// The table of [`memory_summary`](super::memory_summary) for statistics that the program already has, for example from
+/// a file; `abbreviated` leaves out the lines of the two pools. PyTorch: `torch.cuda.memory_summary`.
 ///
 /// As in PyTorch, the first line of each group determines the unit, and values are truncated to whole units. Unlike in
 /// PyTorch, a line at the end says whether [`Statistics::expandable_segments`] are in use.
