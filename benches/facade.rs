@@ -24,7 +24,7 @@ fn facade(criterion: &mut Criterion) {
 
 fn on(criterion: &mut Criterion, backend: &str) -> Result<()> {
     set_accelerator(backend)?;
-    let side = Stream::new(None, 0)?;
+    let side = Stream::new(None)?;
 
     let mut group = criterion.benchmark_group(format!("facade/{backend}"));
     call(&mut group, "current stream", || current_stream(None));
@@ -51,7 +51,7 @@ fn on(criterion: &mut Criterion, backend: &str) -> Result<()> {
 }
 
 fn events(group: &mut Group, stream: &Stream) -> Result<()> {
-    let [start, end] = [(); 2].map(|()| Event::new(true));
+    let [start, end] = [(); 2].map(|()| Event::with_flags(accelerator::EventFlags::TIMING));
     group.bench_function("event/record", |bencher| {
         // No more than so many are pending: the stream may be slower than the calls.
         let caught_up = || stream.synchronize().expect("the stream");

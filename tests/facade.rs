@@ -13,6 +13,8 @@ mod environment;
 #[cfg(target_os = "linux")]
 #[path = "facade/fork.rs"]
 mod fork;
+#[path = "facade/guards.rs"]
+mod guards;
 #[path = "facade/memory.rs"]
 mod memory;
 #[path = "facade/opencl.rs"]
@@ -35,6 +37,7 @@ fn main() {
         environment::trials(),
         #[cfg(target_os = "linux")]
         fork::trials(),
+        guards::trials(),
         memory::trials(),
         opencl::trials(),
         pinned::trials(),

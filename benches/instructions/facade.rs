@@ -29,13 +29,13 @@ pub(crate) fn perform(call: Repeated, times: u64) -> super::Result<()> {
 }
 
 fn stream_guard(times: u64) -> Result<()> {
-    let stream = Stream::new(None, 0)?;
+    let stream = Stream::new(None)?;
     repeat(times, || StreamGuard::new(black_box(&stream)))
 }
 
 /// Behind work that goes on, so that the stream's thread need not be woken: that would cost what the scheduler makes of it.
 fn event(times: u64) -> Result<()> {
-    let (stream, event) = (Stream::new(None, 0)?, Event::new(false));
+    let (stream, event) = (Stream::new(None)?, Event::new());
     let mut buffer = Buffer::allocate_on(1, &stream)?;
     let (over, waits) = mpsc::channel::<()>();
     let bytes = buffer.typed_mut::<Host>()?.slice_mut::<u8>()?;

@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use accelerator_core::{Backend, MIB, PinnedBuffer, Stream};
+use accelerator_core::{MIB, PinnedBuffer, Stream};
 use accelerator_cuda::Cuda;
 use accelerator_cuda::cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode as Mode};
 use libtest_mimic::Trial;
@@ -40,12 +40,18 @@ fn end(stream: Stream<Cuda>) {
 fn is_seen() -> Outcome {
     let device = device()?;
     let (stream, other) = (device.stream(0)?, device.stream(0)?);
-    let capturing = |stream: Stream<Cuda>| device.backend().is_capturing(stream.native());
+    let capturing = |stream: Stream<Cuda>| stream.is_capturing();
     assert_eq!((capturing(stream)?, capturing(other)?), (false, false));
     begin(stream);
     assert_eq!((capturing(stream)?, capturing(other)?), (true, false));
     end(stream);
     assert_eq!((capturing(stream)?, capturing(device.default_stream())?), (false, false));
+
+    let facade = accelerator::Stream::new(None)?;
+    assert!(!facade.is_capturing()?);
+    begin(facade.typed()?);
+    assert!(facade.is_capturing()?);
+    end(facade.typed()?);
     Ok(())
 }
 

@@ -18,6 +18,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("exact::streams", &[], streams),
         trial("exact::side_streams_wait_for_no_default_stream", &[], side_streams),
         trial("exact::streams_are_destroyed", &[], destroyed_streams),
+        trial("exact::event_flags", &[], event_flags),
+        trial("exact::events_of_the_facade", &[], events_of_the_facade),
         trial("exact::elapsed_time", &[], elapsed_time),
         trial("exact::pinned_memory", &[], pinned_memory),
         trial("exact::sticky_errors", &[], sticky_errors),
@@ -102,6 +104,52 @@ fn destroyed_streams() -> Outcome {
     Ok(())
 }
 
+/// Each flag reaches the driver, which itself refuses an interprocess event with timing.
+fn event_flags() -> Outcome {
+    let device = device()?;
+    let backend = device.backend();
+    let plain = EventFlags::default();
+    for (flags, expected) in [
+        (plain, 2),
+        (EventFlags::TIMING, 0),
+        (EventFlags { blocking: true, ..plain }, 1 + 2),
+        (EventFlags { blocking: true, ..EventFlags::TIMING }, 1),
+        (EventFlags { interprocess: true, ..plain }, 2 + 4),
+        (EventFlags { blocking: true, interprocess: true, ..plain }, 1 + 2 + 4),
+    ] {
+        let event = backend.event(flags)?;
+        assert_eq!(rig::event_flags(event.native().expose_provenance()), expected, "{flags:?}");
+        assert_eq!(backend.event_id(&event), event.native().addr() as u64);
+    }
+    let refused = backend.event(EventFlags { interprocess: true, ..EventFlags::TIMING }).unwrap_err();
+    assert_eq!((refused.kind, refused.name), (DriverErrorKind::InvalidArgument, "CUDA_ERROR_INVALID_VALUE"));
+    Ok(())
+}
+
+/// The events that the allocator keeps and uses again are plain, whatever events a program makes.
+fn events_of_the_facade() -> Outcome {
+    use accelerator::{Buffer, Event, Stream, current_stream};
+
+    let interprocess = EventFlags { interprocess: true, blocking: true, ..EventFlags::default() };
+    let event = Event::with_flags(interprocess);
+    event.record(None)?;
+    let native = event.typed::<Cuda>()?.unwrap().native().unwrap().native();
+    assert_eq!(event.event_id(), native.addr() as u64);
+    assert_eq!(rig::event_flags(native.expose_provenance()), 1 + 2 + 4);
+    drop(event);
+    let side = Stream::new(None)?;
+    let buffer = Buffer::allocate(MIB, None)?;
+    buffer.record_stream(&side)?;
+    drop(buffer); // records an event of the allocator's own
+    current_stream(None)?.record_event()?;
+    assert_eq!(rig::event_flags(native.expose_provenance()), u32::MAX, "it is destroyed, and not kept");
+
+    let with_timing = Event::with_flags(EventFlags { enable_timing: true, ..interprocess });
+    let Err(Error::Driver { source, .. }) = with_timing.record(None) else { panic!("CUDA refuses it") };
+    assert_eq!(source.kind, DriverErrorKind::InvalidArgument);
+    Ok(())
+}
+
 const SPIN: &str = ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry spin() { ret; }\n";
 
 /// The simulated kernel takes ten milliseconds of virtual time, the record behind it at most a microsecond.
@@ -110,7 +158,7 @@ fn elapsed_time() -> Outcome {
     let stream = device.stream(0)?;
     let kernel = device.backend().cudarc()?.load_module(Ptx::from_src(SPIN))?.load_function("spin")?;
     let on = accelerator_cuda::cudarc_stream(stream)?;
-    let [start, end] = [0; 2].map(|_| device.event(EventFlags { timing: true }));
+    let [start, end] = [0; 2].map(|_| device.event(EventFlags::TIMING));
     start.record(stream)?;
     // SAFETY: The kernel has no arguments, and touches nothing.
     unsafe { on.launch_builder(&kernel).launch(LaunchConfig::for_num_elems(1)) }?;

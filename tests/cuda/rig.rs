@@ -84,6 +84,8 @@ controls! {
     hold = b"cuda_sim_hold" (stream: usize) -> c_int;
     /// Whether this device ever had a context made.
     contexts_made = b"cuda_sim_contexts_made" (device: c_int) -> u64;
+    /// The flags that a live event was made with.
+    event_flags = b"cuda_sim_event_flags" (event: usize) -> u32;
     live_allocations = b"cuda_sim_live_allocations" () -> u64;
     live_reservations = b"cuda_sim_live_reservations" () -> u64;
     live_pages = b"cuda_sim_live_physical" () -> u64;

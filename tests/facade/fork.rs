@@ -43,7 +43,7 @@ processes! { on_host:
             let mut pinned = device.allocate_host(MIB).unwrap();
             buffer.fill(7, stream).unwrap();
             buffer.copy_to_pinned(0..10, &mut pinned, 0, stream).unwrap();
-            let event = device.event(EventFlags { timing: true });
+            let event = device.event(EventFlags::TIMING);
             event.record(stream).unwrap();
             let status = forked(|| {
                 let told = |error: accelerator::Error| error.to_string();

@@ -14,21 +14,22 @@ use crate::process::{host, processes};
 
 processes! { on_host:
     fn a_device_that_nobody_used_has_no_statistics() {
-        for device in [DeviceArg::Current, DeviceArg::Index(1), DeviceArg::Name("host:2")] {
-            assert!(memory_stats(device)?.is_empty());
-            assert!(memory::statistics(device)?.is_none());
-            assert_eq!(memory_allocated(device)?, 0);
-            assert_eq!(memory::max_memory_allocated(device)?, 0);
-            assert_eq!(memory_reserved(device)?, 0);
-            assert_eq!(memory::max_memory_reserved(device)?, 0);
-            memory::reset_peak_memory_stats(device)?;
-            memory::reset_accumulated_memory_stats(device)?;
-            synchronize(device)?;
+        for device in [DeviceArg::Current, DeviceArg::Index(1), DeviceArg::from("host:2")] {
+            let device = || device.clone();
+            assert!(memory_stats(device())?.is_empty());
+            assert!(memory::statistics(device())?.is_none());
+            assert_eq!(memory_allocated(device())?, 0);
+            assert_eq!(memory::max_memory_allocated(device())?, 0);
+            assert_eq!(memory_reserved(device())?, 0);
+            assert_eq!(memory::max_memory_reserved(device())?, 0);
+            memory::reset_peak_memory_stats(device())?;
+            memory::reset_accumulated_memory_stats(device())?;
+            synchronize(device())?;
         }
         memory::empty_cache()?;
         memory::empty_host_cache()?;
         assert!(memory::memory_snapshot()?.segments.is_empty());
-        assert!(memory::memory_summary(1, false)?.contains("host:1"));
+        assert!(memory::memory_summary(1)?.contains("host:1"));
         assert!((0..3).all(|index| Accelerator::<Host>::opened(index).is_none()), "none of this opens a device");
 
         let _buffer = Buffer::allocate(1, 1)?;
@@ -104,6 +105,26 @@ processes! { on_host:
         assert_eq!(memory::get_per_process_memory_fraction(None)?, 0.25);
         drop(Buffer::allocate(40 * MIB, 1)?); // the other device has no such limit
         drop(held);
+    }
+
+    fn summaries_are_whole_unless_abbreviated() {
+        let _buffer = Buffer::allocate(1, None)?;
+        let (whole, abbreviated) = (memory::memory_summary(None)?, memory::memory_summary_abbreviated(None)?);
+        assert!(whole.contains("Memory summary of host:0") && whole.contains("from large pool"));
+        assert!(abbreviated.contains("Memory summary of host:0") && !abbreviated.contains("from large pool"));
+        assert!(whole.lines().count() > abbreviated.lines().count());
+    }
+
+    fn settings_in_force_are_told(ACCELERATOR_ALLOC_CONF = "large_segment_size_mb:30") {
+        assert_eq!(memory::get_allocator_settings()?.large_segment_size, 30 * MIB, "of the environment");
+        memory::set_allocator_settings("max_split_size_mb:64")?;
+        let settings = memory::get_allocator_settings()?;
+        assert_eq!((settings.max_split_size, settings.large_segment_size), (64 * MIB, 30 * MIB));
+        assert!(settings.to_string().contains("max_split_size_mb:64"), "{settings}");
+        let opened = accelerator::typed::<Host>(0)?.allocator().config();
+        assert_eq!(opened, settings, "they are those of a device that is opened now");
+        assert!(memory::set_allocator_settings("no_such_key:1").is_err());
+        assert_eq!(memory::get_allocator_settings()?, settings);
     }
 
     fn observers_and_callbacks_are_per_device(ACCELERATOR_HOST_CAPACITY = "64MiB") {

@@ -59,7 +59,7 @@ processes! { on_host:
         let numbers: Vec<u32> = (0..100_000).collect();
         let source = PinnedBuffer::from_slice(&numbers, None)?;
         assert_eq!((source.device(), source.len()), (host(0), 400_000));
-        let side = Stream::new(None, 0)?;
+        let side = Stream::new(None)?;
         let mut buffer = Buffer::allocate(source.len(), None)?;
         let mut copy = PinnedBuffer::allocate(source.len() / 2, None)?;
         let on_side = StreamGuard::new(&side)?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use accelerator::host::{self, Host};
 use accelerator::{
-    Accelerator, Buffer, Error, Event, Stream, StreamGuard, StreamId, current_stream, get_device_capability,
-    synchronize,
+    Accelerator, Buffer, DriverErrorKind, Error, Event, EventFlags, Stream, StreamGuard, StreamId,
+    current_stream, get_device_capability, synchronize,
 };
 use accelerator_conformance::Sim;
 
@@ -15,7 +15,7 @@ use crate::process::{host, processes};
 
 processes! { on_host:
     fn an_allocation_goes_to_the_current_stream_or_the_one_given() {
-        let (side, other) = (Stream::new(0, 0)?, Stream::new(1, 0)?);
+        let (side, other) = (Stream::new(0)?, Stream::new(1)?);
         assert_eq!(Buffer::allocate(1, None)?.stream_id(), StreamId::DEFAULT);
         let _guard = StreamGuard::new(&side)?;
         assert_eq!(Buffer::allocate(1, None)?.stream_id(), side.id());
@@ -71,7 +71,7 @@ processes! { on_host:
     }
 
     fn wait_stream_orders_two_streams() {
-        let (side, current) = (Stream::new(None, 0)?, current_stream(None)?);
+        let (side, current) = (Stream::new(None)?, current_stream(None)?);
         let mut buffer = Buffer::from_slice(&[0_u32], None)?;
         let (release, held) = mpsc::channel::<()>();
         host::launch(side.typed()?, buffer.typed_mut::<Host>()?.slice_mut::<u32>()?, move |elements| {
@@ -92,13 +92,13 @@ processes! { on_host:
     }
 
     fn an_event_reaches_across_devices() {
-        let event = Event::new(true);
+        let event = Event::with_flags(EventFlags::TIMING);
         assert_eq!(event.device(), None);
         assert!(event.query()?);
         event.synchronize()?;
         event.wait(None)?;
 
-        let away = Stream::new(1, 0)?;
+        let away = Stream::new(1)?;
         let mut buffer = Buffer::allocate(1, 1)?;
         let slow = |_: &mut [u8]| thread::sleep(Duration::from_millis(50));
         host::launch(away.typed()?, buffer.typed_mut::<Host>()?.slice_mut::<u8>()?, slow)?;
@@ -113,7 +113,7 @@ processes! { on_host:
         current_stream(None)?.wait_stream(&away)?;
         current_stream(None)?.wait_event(&event)?;
 
-        let here = Event::new(true);
+        let here = Event::with_flags(EventFlags::TIMING);
         here.record(None)?;
         synchronize(None)?;
         assert!(matches!(event.elapsed_time(&here), Err(Error::DeviceMismatch { .. })));
@@ -121,7 +121,7 @@ processes! { on_host:
 
     fn elapsed_time_and_its_errors() {
         let why = |start: &Event, end: &Event| start.elapsed_time(end).unwrap_err().to_string();
-        let (start, end, untimed) = (Event::new(true), Event::new(true), Event::new(false));
+        let (start, end, untimed) = (Event::with_flags(EventFlags::TIMING), Event::with_flags(EventFlags::TIMING), Event::new());
         assert!(why(&start, &untimed).contains("timing enabled"));
         assert!(why(&start, &end).contains("recorded first"));
         start.record(None)?;
@@ -144,12 +144,75 @@ processes! { on_host:
         assert!(end.elapsed_time(&start)? <= -20.0);
     }
 
+    fn a_plain_event_has_no_flags() {
+        assert_eq!(Event::new().flags(), EventFlags::default());
+        assert_eq!(Event::default().flags(), EventFlags::default());
+        let EventFlags { enable_timing, blocking, interprocess } = Event::with_flags(EventFlags::TIMING).flags();
+        assert_eq!((enable_timing, blocking, interprocess), (true, false, false));
+    }
+
+    fn events_do_what_their_flags_say_or_say_that_they_cannot() {
+        let blocking = Event::with_flags(EventFlags { blocking: true, ..EventFlags::default() });
+        blocking.record(None)?;
+        blocking.synchronize()?;
+        assert!(blocking.query()?);
+
+        for flags in [EventFlags::default(), EventFlags::TIMING] {
+            let interprocess = Event::with_flags(EventFlags { interprocess: true, ..flags });
+            let error = interprocess.record(None).unwrap_err();
+            let Error::Driver { source, .. } = &error else { panic!("{error:?}") };
+            assert_eq!(source.kind, DriverErrorKind::Unsupported);
+            assert!(error.to_string().contains("no interprocess events"), "{error}");
+            assert!(interprocess.query()? && interprocess.event_id() == 0, "it was never recorded");
+        }
+    }
+
+    fn an_event_has_an_id_and_a_native_handle_once_it_is_recorded() {
+        let (event, other) = (Event::new(), Event::new());
+        assert_eq!(event.event_id(), 0);
+        assert!(event.typed::<Host>()?.is_none());
+        event.record(None)?;
+        other.record(None)?;
+        assert_ne!(event.event_id(), 0);
+        assert_ne!(event.event_id(), other.event_id());
+        let typed = event.typed::<Host>()?.unwrap();
+        assert_eq!((typed.id(), typed.device()), (event.event_id(), host(0)));
+        assert!(typed.native().is_some());
+        assert!(matches!(event.typed::<Sim>(), Err(Error::DeviceMismatch { .. })));
+    }
+
+    fn a_stream_records_an_event_that_is_given() {
+        let (side, event) = (Stream::new(1)?, Event::with_flags(EventFlags::TIMING));
+        side.record(&event)?;
+        assert_eq!(event.device(), Some(host(1)));
+        event.synchronize()?;
+        assert!(event.elapsed_time(&event)?.abs() < 1e-9);
+        assert!(matches!(current_stream(0)?.record(&event), Err(Error::DeviceMismatch { .. })));
+    }
+
+    fn a_stream_is_found_by_its_number() {
+        let stream = Stream::new(1)?;
+        assert_eq!(Stream::from_id(1, stream.id())?, stream);
+        assert_eq!(Stream::from_id(1, StreamId::new(stream.id().get()))?, stream);
+        assert_eq!(Stream::from_id("host:2", StreamId::DEFAULT)?, current_stream(2)?);
+        for number in [stream.id().get() + 1, u32::MAX] {
+            let error = Stream::from_id(1, StreamId::new(number)).unwrap_err();
+            assert!(matches!(error, Error::UnknownStream { stream, .. } if stream.get() == number), "{error:?}");
+            assert!(error.to_string().starts_with(&format!("host:1 has no stream {number}: ")), "{error}");
+        }
+        assert!(matches!(Stream::from_id(9, StreamId::DEFAULT), Err(Error::InvalidDevice { .. })));
+    }
+
+    fn no_stream_of_the_host_captures() {
+        assert!(!Stream::new(None)?.is_capturing()?);
+    }
+
     fn a_stream_knows_itself() {
-        let stream = Stream::new("host:1", -5)?;
+        let stream = Stream::with_priority("host:1", -5)?;
         assert_eq!(stream.device(), host(1));
         assert_eq!(stream.priority(), 0, "the host has one priority");
-        assert_ne!(stream, Stream::new(1, 0)?);
-        assert_ne!(stream, Stream::new(2, 0)?);
+        assert_ne!(stream, Stream::new(1)?);
+        assert_ne!(stream, Stream::new(2)?);
         assert!(matches!(stream.typed::<Sim>(), Err(Error::DeviceMismatch { .. })));
         assert_eq!(stream.typed::<Host>()?.id(), stream.id());
         assert!(std::ptr::eq(accelerator::typed::<Host>(1)?, Accelerator::<Host>::open(1)?));

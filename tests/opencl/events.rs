@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn timed(device: &'static Accelerator<OpenCl>, stream: Stream<OpenCl>) -> Result<Event<OpenCl>> {
-    let event = device.event(EventFlags { timing: true });
+    let event = device.event(EventFlags::TIMING);
     event.record(stream)?;
     Ok(event)
 }

@@ -66,7 +66,7 @@ fn record() -> Outcome {
     const FAILURE: DriverErrorKind = DriverErrorKind::Other;
     let device = faulty()?;
     let (driver, default, side) = (device.backend(), device.default_stream(), device.stream(0)?);
-    let event = device.event(EventFlags { timing: true });
+    let event = device.event(EventFlags::TIMING);
     driver.fail_next(Call::Record, FAILURE);
     check_injected(event.record(side), Call::Record, FAILURE);
     assert!(event.is_complete()?, "never recorded");
@@ -152,7 +152,7 @@ fn lost() -> Outcome {
 /// A bit of all that programs do, on streams that it is given.
 fn program(device: Device) -> Result<()> {
     let (default, side) = (device.default_stream(), device.stream(0)?);
-    let event = device.event(EventFlags { timing: true });
+    let event = device.event(EventFlags::TIMING);
     let mut one = device.allocate(100 * KIB, default)?;
     let mut other = device.allocate(12 * MIB, side)?;
     one.write(0, &[1; 1_000], default)?;
@@ -167,7 +167,7 @@ fn program(device: Device) -> Result<()> {
     drop(other);
     drop(device.allocate(100 * KIB, default)?);
     event.synchronize()?;
-    let end = device.event(EventFlags { timing: true });
+    let end = device.event(EventFlags::TIMING);
     end.record(side)?;
     end.synchronize()?;
     event.elapsed_time(&end)?;

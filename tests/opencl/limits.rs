@@ -186,7 +186,7 @@ fn no_such_device() -> Outcome {
     assert_eq!(error.name, "CL_DEVICE_NOT_FOUND");
     match (Accelerator::<OpenCl>::open(1000), OpenCl::probe()) {
         (Err(Error::InvalidDevice { kind, index, count }), Ok(there)) => {
-            assert_eq!((kind, index, count), ("opencl", 1000, there));
+            assert_eq!((kind, index, count), (OpenCl::KIND, 1000, there));
         }
         (Err(Error::NoAccelerator { reasons }), Err(why)) => assert_eq!(reasons, format!("opencl: {why}")),
         (other, probed) => return Err(format!("{other:?}, though the probe says {probed:?}").into()),

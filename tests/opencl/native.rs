@@ -157,7 +157,7 @@ fn queue_made_elsewhere() -> Outcome {
     let elsewhere = Elsewhere::new()?;
     let device = around(elsewhere.backend()?)?;
     let (stream, default) = (elsewhere.adopted_by(device)?, device.default_stream());
-    let (start, end) = (device.event(EventFlags { timing: true }), device.event(EventFlags { timing: true }));
+    let (start, end) = (device.event(EventFlags::TIMING), device.event(EventFlags::TIMING));
     start.record(stream)?;
     let (held, _) = UserEvent::ahead_of(device.backend(), stream.native())?;
     let mut buffer = device.allocate(64 * KIB, default)?;

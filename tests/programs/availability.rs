@@ -10,7 +10,7 @@ use super::simulated::{Simulated, check_all_gone, device};
 pub(crate) fn facade_prefers<B: Simulated>() -> Outcome {
     use accelerator::memory;
 
-    assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some(B::KIND.name()));
+    assert_eq!(accelerator::current_accelerator(), Some(B::KIND));
     assert_eq!(accelerator::device_count(), 2);
     let buffer = accelerator::Buffer::allocate(1000, None)?;
     assert_eq!(buffer.device(), Device { kind: B::KIND, index: 0 });
@@ -27,7 +27,7 @@ pub(crate) fn after_fork<B: Simulated>() -> Outcome {
     let stream = device.stream(0)?;
     let mut buffer = device.allocate(1 << 20, stream)?;
     let mut pinned = device.allocate_host(1000)?;
-    let [event, unrecorded] = [(); 2].map(|()| device.event(EventFlags { timing: true }));
+    let [event, unrecorded] = [(); 2].map(|()| device.event(EventFlags::TIMING));
     B::hold(stream);
     buffer.fill(1, stream)?;
     event.record(stream)?;

@@ -32,7 +32,7 @@ pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B
     assert!(again.bytes()?.iter().all(|byte| *byte == 6));
     drop(again);
 
-    let [start, end] = [(); 2].map(|()| device.event(EventFlags { timing: true }));
+    let [start, end] = [(); 2].map(|()| device.event(EventFlags::TIMING));
     start.record(first)?;
     other.fill(4, first)?;
     end.record(first)?;

@@ -42,7 +42,7 @@ pub(crate) fn facade<B: Simulated>() -> Outcome {
         let mut destination = Buffer::allocate(MIB, 1)?;
         assert_eq!(source.device().to_string(), format!("{}:0", B::KIND));
         source.fill(1)?;
-        let side = Stream::new(0, 0)?;
+        let side = Stream::new(0)?;
         side.wait_stream(&accelerator::current_stream(0)?)?;
         let guard = StreamGuard::new(&side)?;
         source.fill(2 + round)?;

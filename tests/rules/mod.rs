@@ -3,5 +3,6 @@
 pub(crate) mod layers;
 pub(crate) mod packages;
 pub(crate) mod source;
+pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod uses;

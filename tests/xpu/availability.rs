@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use accelerator_core::{Accelerator, Backend, DriverErrorKind, Error, GIB, PciAddress, Uuid};
+use accelerator_core::{Accelerator, Backend, DeviceKind, DriverErrorKind, Error, GIB, PciAddress, Uuid};
 use accelerator_xpu::Xpu;
 use libtest_mimic::{Completion, Trial};
 
@@ -210,7 +210,7 @@ fn facade_prefers_cuda() -> Outcome {
             ("LD_PRELOAD", &process::beside("cuda_sim").to_string_lossy()),
         ]);
     }
-    assert_eq!(accelerator::current_accelerator(true).map(|kind| kind.name()), Some("cuda"));
+    assert_eq!(accelerator::current_accelerator(), Some(DeviceKind::new("cuda")));
     assert_eq!(Xpu::probe()?, 1);
     let buffer = accelerator::Buffer::allocate(1000, None)?;
     assert_eq!((buffer.device().to_string(), control::live_allocations()), ("cuda:0".to_owned(), 0));

@@ -80,13 +80,13 @@ fn dropped() -> Outcome {
         control::hold(second.native().native());
         copy.fill(0, second)?;
         source.fill(1, first)?;
-        let event = device.event(EventFlags { timing: seed % 2 == 0 });
+        let event = device.event(EventFlags { enable_timing: seed % 2 == 0, ..EventFlags::default() });
         event.record(first)?;
         event.wait(second)?;
         drop(event);
         copy.copy_from(&source, second)?;
         // Many more, which would take what the first one left.
-        let others: Vec<Event<Xpu>> = (0..20).map(|_| device.event(EventFlags { timing: true })).collect();
+        let others: Vec<Event<Xpu>> = (0..20).map(|_| device.event(EventFlags::TIMING)).collect();
         others.iter().try_for_each(|event| event.record(first))?;
         drop(others);
         control::release(first.native().native());
@@ -131,7 +131,7 @@ fn records_of_one_stream() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
     let [mut buffer] = buffers(device, [stream]);
-    let events = [(); 3].map(|()| device.event(EventFlags { timing: true }));
+    let events = [(); 3].map(|()| device.event(EventFlags::TIMING));
     for round in 0..1000_usize {
         buffer.fill(round as u8, stream)?;
         events[round % 3].record(stream)?;
@@ -153,7 +153,7 @@ fn elapsed_time() -> Outcome {
     let stream = device.stream(0)?;
     let mut buffer = device.allocate(LEN, stream)?;
     let fill = 1e-6 * (1_000 + LEN / 16) as f64;
-    let events = [(); 6].map(|()| device.event(EventFlags { timing: true }));
+    let events = [(); 6].map(|()| device.event(EventFlags::TIMING));
     for event in &events {
         event.record(stream)?;
         buffer.fill(1, stream)?;

@@ -35,7 +35,7 @@ fn check_lost(device: Device, by: impl FnOnce() -> Result<Error, Failed>) -> Res
     buffer.fill(1, side)?;
     buffer.copy_to_pinned(0..1000, &mut pinned, 0, side)?;
     let event = device.event(EventFlags::default());
-    let timed = [0; 2].map(|_| device.event(EventFlags { timing: true }));
+    let timed = [0; 2].map(|_| device.event(EventFlags::TIMING));
     for event in [&event, &timed[0], &timed[1]] {
         event.record(side)?;
     }

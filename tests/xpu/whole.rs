@@ -152,7 +152,7 @@ fn events(device: &Xpu) -> DriverResult<()> {
     let target = Pinned::of(device)?;
     let (one, other) =
         (device.stream(StreamKind::Default)?, device.stream(StreamKind::Side { priority: 1 })?);
-    let timed = |_| device.event(EventFlags { timing: true });
+    let timed = |_| device.event(EventFlags::TIMING);
     let (start, end) = (timed(0)?, timed(1)?);
     let event = device.event(EventFlags::default())?;
     for value in 0..3 {

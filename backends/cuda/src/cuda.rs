@@ -89,6 +89,10 @@ unsafe impl Backend for Cuda {
         CudaEvent::make(&self.context, flags)
     }
 
+    fn event_id(&self, event: &CudaEvent) -> u64 {
+        event.native().addr() as u64
+    }
+
     fn record(&self, event: &CudaEvent, stream: &CudaStream) -> DriverResult<()> {
         event.record(stream)
     }

@@ -51,8 +51,8 @@ impl CudaStream {
         self.raw
     }
 
-    /// Waits also where it fails: who asked is about to touch the host memory of copies. So an error of the calls, and not of
-    /// the work, is asked again; one that stays is that of a stream that is gone.
+    /// Waits also where it fails: who asked is about to touch the host memory of copies. So an error of the calls, and
+    /// not of the work, is asked again; one that stays is that of a stream that is gone.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         // SAFETY: The stream lives.
         let wait = || unsafe { call!(cuStreamSynchronize(self.raw)) };
@@ -108,12 +108,13 @@ unsafe impl Sync for CudaEvent {}
 impl CudaEvent {
     pub(crate) fn make(context: &Arc<Context>, flags: EventFlags) -> DriverResult<Self> {
         let mut raw = std::ptr::null_mut();
-        let flags = match flags.timing {
-            true => EventFlag::CU_EVENT_DEFAULT,
-            false => EventFlag::CU_EVENT_DISABLE_TIMING,
-        };
+        // The driver itself refuses an interprocess event with timing.
+        let flag = |is_set: bool, flag: EventFlag| if is_set { flag as c_uint } else { 0 };
+        let flags = flag(!flags.enable_timing, EventFlag::CU_EVENT_DISABLE_TIMING)
+            | flag(flags.blocking, EventFlag::CU_EVENT_BLOCKING_SYNC)
+            | flag(flags.interprocess, EventFlag::CU_EVENT_INTERPROCESS);
         // SAFETY: The call writes a handle.
-        context.run(|| unsafe { call!(cuEventCreate(&mut raw, flags as c_uint)) })?;
+        context.run(|| unsafe { call!(cuEventCreate(&mut raw, flags)) })?;
         Ok(Self { raw, context: Arc::clone(context) })
     }
 

@@ -166,9 +166,14 @@ unsafe impl Backend for Host {
         Ok(stream.is_idle())
     }
 
-    fn event(&self, _flags: EventFlags) -> DriverResult<HostEvent> {
+    fn event(&self, flags: EventFlags) -> DriverResult<HostEvent> {
         self.process.check()?;
+        flags.refuse_interprocess("event")?;
         Ok(HostEvent::default())
+    }
+
+    fn event_id(&self, event: &HostEvent) -> u64 {
+        event.id()
     }
 
     fn record(&self, event: &HostEvent, stream: &HostStream) -> DriverResult<()> {

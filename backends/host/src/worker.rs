@@ -162,6 +162,11 @@ impl HostEvent {
         self.recording()?.get().copied()
     }
 
+    /// The address of its last record; 0: it was never recorded.
+    pub(crate) fn id(&self) -> u64 {
+        self.recording().map_or(0, |recording| Arc::as_ptr(&recording).addr() as u64)
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.recording().is_none_or(|recording| recording.get().is_some())
     }

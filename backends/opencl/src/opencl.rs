@@ -172,8 +172,12 @@ unsafe impl Backend for OpenCl {
         stream.is_idle()
     }
 
-    fn event(&self, _flags: EventFlags) -> DriverResult<OpenClEvent> {
-        Ok(OpenClEvent::default())
+    fn event(&self, flags: EventFlags) -> DriverResult<OpenClEvent> {
+        flags.refuse_interprocess("event").map(|()| OpenClEvent::default())
+    }
+
+    fn event_id(&self, event: &OpenClEvent) -> u64 {
+        event.id()
     }
 
     fn record(&self, event: &OpenClEvent, stream: &OpenClStream) -> DriverResult<()> {

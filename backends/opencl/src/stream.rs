@@ -170,6 +170,11 @@ impl OpenClEvent {
         barrier.map(drop)
     }
 
+    /// The `cl_event` of its last record as a number; 0: it was never recorded.
+    pub(crate) fn id(&self) -> u64 {
+        self.marker().map_or(0, |marker| marker.event.raw().addr() as u64)
+    }
+
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {
         self.marker().map_or(Ok(true), |marker| marker.is_over())
     }

@@ -51,6 +51,11 @@ impl XpuEvent {
         self.recorded().map_or(Ok(()), |record| queue.wait_for(&record.signal))
     }
 
+    /// The event of Level Zero of its last record as a number; 0: it was never recorded, or behind no work.
+    pub(crate) fn id(&self) -> u64 {
+        self.recorded().map_or(0, |record| record.signal.id())
+    }
+
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {
         let asked = self.recorded().map_or(Ok(true), |record| record.signal.is_reached());
         // A lost device does no further work: all of it is over.

@@ -63,6 +63,11 @@ impl Signal {
         Ok(reached)
     }
 
+    /// The driver's handle as a number.
+    pub(crate) fn id(&self) -> u64 {
+        self.event.addr() as u64
+    }
+
     /// When it was signalled, in ticks of the device's clock.
     pub(crate) fn ticks(&self) -> DriverResult<u64> {
         let (device, mut timestamp) = (&self.signals.device, sys::ze_kernel_timestamp_result_t::default());

@@ -195,8 +195,13 @@ unsafe impl Backend for Xpu {
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<XpuEvent> {
-        let signals = if flags.timing { &self.timed } else { &self.plain };
+        flags.refuse_interprocess("event")?;
+        let signals = if flags.enable_timing { &self.timed } else { &self.plain };
         self.device.check().map(|()| XpuEvent::new(&self.device, signals))
+    }
+
+    fn event_id(&self, event: &XpuEvent) -> u64 {
+        event.id()
     }
 
     fn record(&self, event: &XpuEvent, stream: &XpuStream) -> DriverResult<()> {

@@ -260,8 +260,9 @@ unsafe impl Backend for Sim {
         Ok(stream.0.is_idle())
     }
 
-    fn event(&self, _flags: EventFlags) -> DriverResult<SimEvent> {
+    fn event(&self, flags: EventFlags) -> DriverResult<SimEvent> {
         self.calls.count(Call::Event);
+        flags.refuse_interprocess(Call::Event.name())?;
         Ok(SimEvent(Mutex::new(None)))
     }
 

@@ -44,7 +44,7 @@ impl<B: Backend> Accelerator<B> {
         let kind = B::KIND;
         let count = B::probe().map_err(|why| Error::no_accelerator(kind, &why))?;
         if ordinal >= count {
-            return Err(Error::InvalidDevice { kind: kind.name(), index: ordinal.into(), count });
+            return Err(Error::InvalidDevice { kind, index: ordinal.into(), count });
         }
         // Under no lock, since it may warn, and the program's subscriber may call this library.
         let config = AllocatorConfig::from_environment()?;

@@ -5,7 +5,10 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use crate::host_memory;
-use crate::types::{DeviceKind, DeviceProperties, DevicePtr, DriverResult, MemoryInfo, Unavailable};
+use crate::types::{
+    DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MemoryInfo,
+    Unavailable,
+};
 use crate::virtual_memory::VirtualMemory;
 
 /// One end of a copy.
@@ -29,11 +32,41 @@ pub enum StreamKind {
     },
 }
 
-/// What a new event must be able to do.
+/// What a new event must be able to do. `EventFlags::default()` is a plain event, which can do none of it. PyTorch: the
+/// arguments of `torch.Event`.
+///
+/// ```
+/// use accelerator_core::EventFlags;
+///
+/// let flags = EventFlags { blocking: true, ..EventFlags::TIMING };
+/// assert!(flags.enable_timing && flags.blocking && !flags.interprocess);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventFlags {
-    /// Whether [`Backend::elapsed_ns`] may be asked. PyTorch: `enable_timing`.
-    pub timing: bool,
+    /// Whether [`Backend::elapsed_ns`] may be called.
+    pub enable_timing: bool,
+    /// Whether a thread that waits for the event sleeps instead of polling, where the driver offers the choice. CUDA:
+    /// `CU_EVENT_BLOCKING_SYNC`.
+    pub blocking: bool,
+    /// Whether other processes may open the event. CUDA: `CU_EVENT_INTERPROCESS`, which excludes timing.
+    pub interprocess: bool,
+}
+
+impl EventFlags {
+    /// An event that elapsed time is measured with.
+    pub const TIMING: Self = Self { enable_timing: true, blocking: false, interprocess: false };
+
+    /// For backends without events that other processes can open.
+    ///
+    /// # Errors
+    /// [`Unsupported`](DriverErrorKind::Unsupported) from the driver function `call` if such an event is asked for.
+    pub fn refuse_interprocess(self, call: &'static str) -> DriverResult<()> {
+        let name = "this backend has no interprocess events";
+        match self.interprocess {
+            true => Err(DriverError { kind: DriverErrorKind::Unsupported, call, code: -1, name }),
+            false => Ok(()),
+        }
+    }
 }
 
 /// One kind of accelerator: devices, streams, events and memory as its driver gives them.
@@ -113,8 +146,14 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// Makes an event. One that was never recorded counts as complete.
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) for an interprocess event where there are none
+    /// ([`EventFlags::refuse_interprocess`]); what the driver says.
     fn event(&self, flags: EventFlags) -> DriverResult<Self::Event>;
+
+    /// The driver's handle of the event as a number, for other libraries and to tell events apart; 0 where it has none.
+    fn event_id(&self, _event: &Self::Event) -> u64 {
+        0
+    }
 
     /// Records the event behind the work submitted to the stream so far. Recorded again, the last record counts.
     ///
@@ -249,16 +288,16 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
 /// Copies between devices of one backend.
 ///
 /// # Safety
-/// As [`Backend`]: the copy is work of the stream like any other, and an event of another device is waited for as one of
-/// this device is.
+/// As [`Backend`]: the copy is work of the stream like any other, and an event of another device is waited for as one
+/// of this device is.
 #[allow(unsafe_code)] // the core relies on the contract as on that of `Backend`
 pub unsafe trait PeerCopies<B: Backend> {
     /// Submits a copy of `len` bytes, from memory of the device `source`, to a stream of this device. CUDA:
     /// `cuMemcpyPeerAsync`.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) where there is no way between these two: the core then goes through
-    /// the host. What else the driver says. Nothing is copied then.
+    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) where there is no way between these two: the core then goes
+    /// through the host. What else the driver says. Nothing is copied then.
     ///
     /// # Safety
     /// * `dst` is valid for writes of `len` bytes on this device, `src` for reads on `source`.

@@ -35,6 +35,12 @@ impl<B: Backend> Event<B> {
         self.native.get()
     }
 
+    /// The driver's handle as a number; 0 before the first record, and where the driver has none. PyTorch:
+    /// `torch.Event.event_id`.
+    pub fn id(&self) -> u64 {
+        self.native.get().map_or(0, |native| self.backend.event_id(native))
+    }
+
     /// Records it behind the work submitted to the stream so far. Recorded again, the last record counts.
     /// PyTorch: `torch.Event.record`.
     ///
@@ -84,7 +90,7 @@ impl<B: Backend> Event<B> {
     /// [`Error::DeviceMismatch`] where they are of different devices; what the driver says.
     pub fn elapsed_time(&self, end: &Self) -> Result<f64> {
         end.owner.check(self.owner, "the end event")?;
-        if !(self.flags.timing && end.flags.timing) {
+        if !(self.flags.enable_timing && end.flags.enable_timing) {
             return Err(Error::ElapsedTime("both events must be made with timing enabled"));
         }
         let (Some(start), Some(stop)) = (self.native.get(), end.native.get()) else {
@@ -133,7 +139,7 @@ impl<B: Backend> Stream<B> {
 impl<B: Backend> fmt::Debug for Event<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { owner: Instance { device, .. }, flags, native, .. } = self;
-        write!(f, "Event {{ {device}, timing: {}, native: {:?} }}", flags.timing, native.get())
+        write!(f, "Event {{ {device}, timing: {}, native: {:?} }}", flags.enable_timing, native.get())
     }
 }
 
@@ -145,8 +151,8 @@ pub(crate) struct EventNumber(u32);
 pub(crate) trait Events: Send + Sync {
     fn is_capturing(&self, stream: StreamId) -> DriverResult<bool>;
 
-    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: such an event
-    /// would never be complete.
+    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: such
+    /// an event would never be complete.
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
 
     /// Whether the work before an event is over. Then the event is taken back.
@@ -161,8 +167,8 @@ pub(crate) trait Events: Send + Sync {
     /// Takes an event back that is needed no longer.
     fn take_back(&self, event: EventNumber);
 
-    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for those who
-    /// wait for it.
+    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for
+    /// those who wait for it.
     fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
         if let Err(error) = self.wait_on_host(event) {
             return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
@@ -197,7 +203,8 @@ impl<B: Backend> EventPool<B> {
         stream.native()
     }
 
-    /// Records an event, this one if there is one, behind the work submitted to the stream so far. If it fails, the event is idle.
+    /// Records an event, this one if there is one, behind the work submitted to the stream so far. If it fails, the
+    /// event is idle.
     #[inline]
     pub(crate) fn record_again(
         &self,

@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut out = std::io::stdout().lock();
     writeln!(out, "{:.1} % of the points are on the spiral that the network says\n", 100.0 * accuracy)?;
-    writeln!(out, "{}{}", tracker.summary(10), memory::memory_summary(None, true)?)?;
+    writeln!(out, "{}{}", tracker.summary(10), memory::memory_summary_abbreviated(None)?)?;
     if let Some(path) = arguments.stats {
         tracker.save_stats(path)?;
     }

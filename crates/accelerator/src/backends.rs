@@ -1,17 +1,17 @@
-//! The backends of this build, in the order of preference.
+//! The backends of this build, in order of preference.
 //!
-//! To add one: a line in the list at the end, a feature and an optional dependency in `Cargo.toml`.
+//! A new one takes a line in the list at the end, and a feature and an optional dependency in `Cargo.toml`.
 
-#[allow(dead_code, reason = "only a build without backends has it")]
+#[allow(dead_code, reason = "used only in a build without backends")]
 mod none;
 
 use accelerator_core::{Accelerator, Backend, Buffer, DeviceKind, Event, PinnedBuffer, Result, Unavailable};
 
-/// A backend of this build: its place in [`ENTRIES`].
+/// A backend of this build, by its place in [`ENTRIES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BuiltIn(usize);
 
-/// What can be asked of a backend before one of its devices is opened.
+/// The functions of a backend that need no opened device.
 pub(crate) struct Entry {
     kind: DeviceKind,
     probe: fn() -> Result<u32, Unavailable>,
@@ -20,7 +20,7 @@ pub(crate) struct Entry {
 }
 
 impl BuiltIn {
-    /// All, the most preferred first.
+    /// All of them, in order of preference.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..ENTRIES.len()).map(Self)
     }
@@ -42,7 +42,7 @@ impl BuiltIn {
         ENTRIES[self.0].kind
     }
 
-    /// How many devices it has, or why none.
+    /// The number of its devices, or the reason why there is none.
     pub(crate) fn probe(self) -> Result<u32, Unavailable> {
         match (ENTRIES[self.0].probe)() {
             Ok(0) => Err(Unavailable { reason: "there is no device".to_owned() }),
@@ -54,7 +54,7 @@ impl BuiltIn {
         self.probe().unwrap_or(0)
     }
 
-    /// Opens a device as the environment says; `memory::settings::open` also applies the settings of the process.
+    /// Opens a device with the settings of the environment. `memory::open` also applies those that the program has set.
     pub(crate) fn open(self, index: u32) -> Result<AnyDevice> {
         (ENTRIES[self.0].open)(index)
     }
@@ -64,14 +64,14 @@ impl BuiltIn {
         (ENTRIES[self.0].opened)(index)
     }
 
-    /// All devices that were opened.
+    /// All devices that were opened before.
     pub(crate) fn all_opened(self) -> impl Iterator<Item = AnyDevice> {
         (0..self.count()).filter_map(move |index| self.opened(index))
     }
 }
 
 impl Entry {
-    #[allow(dead_code, reason = "a build without backends lists none")]
+    #[allow(dead_code, reason = "unused in a build without backends")]
     const fn of<B: Backend>() -> Self
     where
         &'static Accelerator<B>: Into<AnyDevice>,
@@ -87,7 +87,7 @@ impl Entry {
 
 type OpenedDevice<B> = &'static Accelerator<B>;
 
-/// An enum of one type over each backend.
+/// Makes an enum with a variant for each backend, which holds the core's type over that backend.
 macro_rules! any {
     ($(#[$attribute:meta])* $Any:ident of $Typed:ident: $( #[$cfg:meta] $Variant:ident($Backend:path); )*) => {
         $(#[$attribute])*
@@ -106,7 +106,7 @@ macro_rules! any {
     };
 }
 
-/// What differs between enum and `match` is written here; `$dollar` is `$`, for the parameters of the macro that is made.
+/// Makes the enums, and the macro that matches on them. `$dollar` is `$`, for the parameters of that macro.
 macro_rules! variants {
     ($dollar:tt $( #[$cfg:meta] $Variant:ident($Backend:path); )*) => {
         any! {
@@ -123,11 +123,12 @@ macro_rules! variants {
             AnyBuffer of Buffer: $( #[$cfg] $Variant($Backend); )*
         }
         any! {
-            /// Pinned host memory for any backend of this build.
+            /// A pinned buffer of any backend of this build.
             AnyPinned of PinnedBuffer: $( #[$cfg] $Variant($Backend); )*
         }
 
-        /// The core's type over whichever backend it is: `dispatch!(AnyBuffer, self.any, ref buffer => buffer.len())`.
+        /// Calls a method of the core's type, over whichever backend: `dispatch!(AnyBuffer, self.any, ref buffer =>
+        /// buffer.len())`.
         macro_rules! dispatch {
             ($dollar Any:ident, $dollar any:expr, $dollar typed:pat => $dollar body:expr) => {
                 match $dollar any {

@@ -1,4 +1,4 @@
-//! Memory of whichever backend it is.
+//! Memory of whichever backend is current.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,13 +12,14 @@ use crate::device_arg::DeviceArg;
 use crate::pinned::PinnedBuffer;
 use crate::stream::{Stream, numbered};
 
-/// Bytes that a copy between two devices holds on the host at a time.
+/// The most bytes that a copy between two backends holds on the host at a time.
 const STAGING: u64 = 16 * MIB;
 
-/// Memory of a device. Dropped, it is freed to the stream that it was allocated on. PyTorch: a tensor's storage.
+/// Memory of a device. When it is dropped, its memory is freed to the stream that it was allocated on. PyTorch: a
+/// tensor's storage.
 ///
-/// What is done with it runs on the current stream of its device, and that use is noted, so that the memory is not reused
-/// before. The *order* of work on two streams is the program's business: use events.
+/// Its methods run on the current stream of its device, and record that the stream uses it, so that its memory is not
+/// reused before that work is done. The program orders work on two streams itself, with events.
 #[must_use]
 pub struct Buffer {
     pub(crate) any: AnyBuffer,
@@ -26,19 +27,19 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates `len` bytes for work on the current stream of the device; their contents are whatever was there. Opens
-    /// the device.
+    /// Allocates `len` bytes for work on the current stream of the device. Their contents are arbitrary. Opens the
+    /// device. PyTorch: `torch.empty(…, device=…)`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; as [`DeviceArg`] says; what opening the device can fail with; [`Error::Driver`].
+    /// [`Error::OutOfMemory`]; [`Error::Driver`]; those of [`DeviceArg`] and of opening the device.
     pub fn allocate<'a>(len: u64, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         Self::allocate_on(len, &current_stream(device)?)
     }
 
-    /// Allocates `len` bytes for work on `stream`; their contents are whatever was there.
+    /// Allocates `len` bytes for work on `stream`. Their contents are arbitrary.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Driver`].
+    /// [`Error::OutOfMemory`]; [`Error::Driver`].
     pub fn allocate_on(len: u64, stream: &Stream) -> Result<Self> {
         dispatch!(AnyDevice, stream.accelerator(), device => {
             let any = device.allocate(len, numbered(device, stream.id()))?.into();
@@ -46,10 +47,10 @@ impl Buffer {
         })
     }
 
-    /// Allocates as [`allocate`](Self::allocate) and copies `elements` there. PyTorch: `torch.tensor(…, device=…)`.
+    /// Allocates as [`allocate`](Self::allocate), and copies `elements` there. PyTorch: `torch.tensor(…, device=…)`.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// Those of [`allocate`](Self::allocate).
     pub fn from_slice<'a, T: NoUninit>(elements: &[T], device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let bytes: &[u8] = bytemuck::cast_slice(elements);
         let mut buffer = Self::allocate(bytes.len() as u64, device)?;
@@ -71,30 +72,31 @@ impl Buffer {
         dispatch!(AnyBuffer, self.any, ref mut buffer => buffer.fill(value, stream.typed()?))
     }
 
-    /// Copies `bytes` to `offset`, and returns when they are there.
+    /// Copies `bytes` to `offset`, and returns once they have arrived.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::Driver`].
+    /// [`Error::OutOfBounds`]; [`Error::Driver`].
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let stream = self.current_stream();
         dispatch!(AnyBuffer, self.any, ref mut buffer => buffer.write(offset, bytes, stream.typed()?))
     }
 
-    /// Copies from `offset` into `bytes`, and returns when they are there.
+    /// Copies from `offset` into `bytes`, and returns once they have arrived.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::Driver`].
+    /// [`Error::OutOfBounds`]; [`Error::Driver`].
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let stream = self.current_stream();
         dispatch!(AnyBuffer, self.any, ref buffer => buffer.read(offset, bytes, stream.typed()?))
     }
 
-    /// Copies all of `source` to its start: asynchronously on one device, and between devices whose driver copies by itself,
-    /// behind the current streams of both; else by way of the host, and then it returns when the bytes are there. PyTorch:
-    /// `torch.Tensor.copy_`.
+    /// Copies all of `source` to the start of this buffer, behind the work of the current streams of both devices.
+    /// Asynchronous on one device, and between devices whose driver copies directly. Other copies go through the host,
+    /// and return once the bytes have arrived. PyTorch: `torch.Tensor.copy_`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], and then a part may have been copied between devices.
+    /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], after which a copy between devices may be
+    /// partial.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         if self.device().kind == source.device().kind {
             return self.copy_within_backend(source);
@@ -117,7 +119,8 @@ impl Buffer {
     /// `torch.Tensor.copy_(…, non_blocking=True)`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`] for memory that is pinned for another device; [`Error::Driver`].
+    /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`] for memory that is pinned for another device;
+    /// [`Error::Driver`].
     pub fn copy_from_pinned(&mut self, offset: u64, source: &PinnedBuffer, range: Range<u64>) -> Result<()> {
         let stream = self.current_stream();
         let mismatch = source.mismatch(self.device());
@@ -126,11 +129,11 @@ impl Buffer {
         })
     }
 
-    /// Copies a range to `offset` in pinned host memory, asynchronously: [`PinnedBuffer::bytes`] waits for it. The
-    /// destination may be dropped at once. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
+    /// Copies a range to `offset` in pinned host memory, asynchronously. [`PinnedBuffer::bytes`] waits for the copy.
+    /// The destination may be dropped at once. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
     ///
     /// # Errors
-    /// As [`copy_from_pinned`](Self::copy_from_pinned).
+    /// Those of [`copy_from_pinned`](Self::copy_from_pinned).
     pub fn copy_to_pinned(
         &self,
         range: Range<u64>,

@@ -1,4 +1,4 @@
-//! Which backend is the current accelerator. One for the whole process.
+//! Which backend is the current accelerator: one for the whole process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,20 +8,28 @@ use crate::backends::BuiltIn;
 
 const VARIABLE: &str = "ACCELERATOR_BACKEND";
 
-/// The place of the chosen backend; beyond the last: none is chosen yet.
+/// The place of the chosen backend; past the last one while none is chosen.
 static CHOSEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// The kind of the current accelerator, or `None` where this build has no backend. PyTorch:
-/// `torch.accelerator.current_accelerator`.
+/// The kind of the current accelerator, whether or not it has a device. PyTorch:
+/// `torch.accelerator.current_accelerator`, and with [`is_available`] its `check_available=True`:
 ///
-/// It is what [`set_accelerator`] said; else what the environment variable `ACCELERATOR_BACKEND` names; else the first
-/// of `cuda`, `xpu`, `opencl`, `host` that this build has and that finds a device; else the first that this build has.
-/// Once found it stays. With `check_available` it is `None` also where the accelerator has no device, as
-/// [`is_available`] says. `None` too where `ACCELERATOR_BACKEND` names no backend of this build; functions that can
-/// fail then fail with [`Error::UnknownBackend`].
-pub fn current_accelerator(check_available: bool) -> Option<DeviceKind> {
-    let current = current().ok()?;
-    (!check_available || current.count() > 0).then(|| current.kind())
+/// ```
+/// use accelerator::{current_accelerator, is_available};
+///
+/// let with_a_device = current_accelerator().filter(|_| is_available());
+/// # assert!(with_a_device.is_some());
+/// ```
+///
+/// [`set_accelerator`] chooses it. Unless that was called, it is the backend that the environment variable
+/// `ACCELERATOR_BACKEND` names. Without the variable it is the first of `cuda`, `xpu`, `opencl` and `host` that this
+/// build has and that finds a device, from then on for the rest of the process; while none finds a device, it is the
+/// first that this build has.
+///
+/// `None` where this build has no backend, and where `ACCELERATOR_BACKEND` names one that it does not have. Functions
+/// that return a `Result` then fail with [`Error::NoAccelerator`] or [`Error::UnknownBackend`].
+pub fn current_accelerator() -> Option<DeviceKind> {
+    current().ok().map(BuiltIn::kind)
 }
 
 /// Whether the current accelerator has a device. Opens none. PyTorch: `torch.accelerator.is_available`.
@@ -29,18 +37,18 @@ pub fn is_available() -> bool {
     device_count() > 0
 }
 
-/// How many devices the current accelerator has; 0 where there is none. Opens none. PyTorch:
+/// The number of devices of the current accelerator, which may be 0. Opens none. PyTorch:
 /// `torch.accelerator.device_count`.
 pub fn device_count() -> u32 {
     current().map_or(0, BuiltIn::count)
 }
 
-/// Makes the backend with this name the current accelerator of the process, whatever the environment says. What was
-/// made on another backend stays usable. PyTorch has no counterpart: a build of it has one accelerator.
+/// Makes the backend with this name the current accelerator of the process, whatever the environment says. Buffers,
+/// streams and events of another backend stay usable. PyTorch has no counterpart: each build of it has one accelerator.
 ///
 /// # Errors
-/// [`Error::UnknownBackend`] for a name that no backend of this build has, [`Error::NoAccelerator`] for one without a
-/// device. The accelerator stays as it was then.
+/// [`Error::UnknownBackend`] for a name that no backend of this build has; [`Error::NoAccelerator`] for a backend
+/// without a device. The current accelerator then stays as it was.
 pub fn set_accelerator(name: &str) -> Result<()> {
     let backend = named(name, "set_accelerator")?;
     backend.probe().map_err(|why| Error::no_accelerator(backend.kind(), &why))?;
@@ -48,16 +56,16 @@ pub fn set_accelerator(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A backend of this build, and how many devices it has.
+/// A backend of this build and its devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendStatus {
     /// Its kind.
     pub kind: DeviceKind,
-    /// How many devices there are, or why there is none.
+    /// The number of its devices, or the reason why there is none.
     pub devices: Result<u32, Unavailable>,
 }
 
-/// All backends of this build, the most preferred first. PyTorch: `torch.<backend>.is_available` of each.
+/// All backends of this build in order of preference. PyTorch: `torch.<backend>.is_available()` for each.
 pub fn backends() -> Vec<BackendStatus> {
     BuiltIn::all().map(|backend| BackendStatus { kind: backend.kind(), devices: backend.probe() }).collect()
 }
@@ -70,10 +78,11 @@ pub(crate) fn current() -> Result<BuiltIn> {
     }
 }
 
-/// How many devices the current accelerator has.
+/// The number of devices of the current accelerator.
 ///
 /// # Errors
-/// [`Error::NoAccelerator`] where it has none: why, and if nobody has chosen it, why the others have none.
+/// [`Error::NoAccelerator`] where it has none, with the reason, and unless it was chosen with the reasons of the
+/// others.
 pub(crate) fn count(current: BuiltIn) -> Result<u32> {
     current.probe().map_err(|why| {
         let chosen = CHOSEN.load(Ordering::Acquire) == current.place();
@@ -94,7 +103,7 @@ fn choose() -> Result<BuiltIn> {
         Some(name) => named(&name.to_string_lossy(), VARIABLE)?,
         None => match BuiltIn::all().find(|backend| backend.count() > 0) {
             Some(available) => available,
-            None => return Ok(first), // not for good: a device may turn up
+            None => return Ok(first), // not for good: a device may appear later
         },
     };
     // Unless another thread chose in the meantime.
@@ -105,7 +114,7 @@ fn choose() -> Result<BuiltIn> {
 
 fn named(name: &str, given_by: &'static str) -> Result<BuiltIn> {
     BuiltIn::named(name).ok_or_else(|| {
-        let known: Vec<_> = BuiltIn::all().map(|backend| backend.kind().name()).collect();
+        let known: Vec<_> = BuiltIn::all().map(|backend| backend.kind().to_string()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         Error::UnknownBackend { name: name.to_owned(), given_by, known }
     })

@@ -6,22 +6,22 @@ use crate::device_arg::{DeviceArg, Target};
 use crate::stream::Stream;
 use crate::{choice, selection};
 
-/// The number of the current device of this thread; 0 until another is set. PyTorch:
+/// The index of the current device of this thread; 0 until another is set. PyTorch:
 /// `torch.accelerator.current_device_index`.
 ///
 /// # Errors
-/// [`Error::NoAccelerator`] where there is no device, [`Error::UnknownBackend`].
+/// [`Error::NoAccelerator`] where there is no device; [`Error::UnknownBackend`].
 pub fn current_device_index() -> Result<u32> {
     let backend = choice::current()?;
     choice::count(backend)?;
     Ok(selection::index(backend))
 }
 
-/// Makes a device the current one of this thread. A negative number does nothing. Opens nothing. PyTorch:
-/// `torch.accelerator.set_device_index`.
+/// Makes a device the current one of this thread. The device must be given with its index; a negative index does
+/// nothing. Opens no device. PyTorch: `torch.accelerator.set_device_index`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// [`Error::DeviceIndexRequired`] for a device without an index, such as `None` and `"host"`; those of [`DeviceArg`].
 pub fn set_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     match device.into() {
         DeviceArg::Index(..0) => Ok(()),
@@ -29,20 +29,20 @@ pub fn set_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     }
 }
 
-/// Makes a device the current one of this thread, and gives the number of the one that was. PyTorch:
+/// Makes a device the current one of this thread, and returns the index of the one that was. PyTorch:
 /// `at::accelerator::exchangeDevice` (C++).
 ///
 /// # Errors
-/// As [`DeviceArg`] says, also for a negative number.
+/// Those of [`set_device_index`]; [`Error::InvalidDevice`] for a negative index, too.
 pub fn exchange_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u32> {
-    let Target { backend, index } = device.into().resolve()?;
+    let Target { backend, index } = device.into().resolve_index()?;
     Ok(selection::exchange_index(backend, index))
 }
 
 /// The old name of [`current_device_index`]. PyTorch: `torch.accelerator.current_device_idx`.
 ///
 /// # Errors
-/// As [`current_device_index`].
+/// Those of [`current_device_index`].
 #[deprecated = "use `current_device_index`"]
 pub fn current_device_idx() -> Result<u32> {
     current_device_index()
@@ -51,24 +51,24 @@ pub fn current_device_idx() -> Result<u32> {
 /// The old name of [`set_device_index`]. PyTorch: `torch.accelerator.set_device_idx`.
 ///
 /// # Errors
-/// As [`set_device_index`].
+/// Those of [`set_device_index`].
 #[deprecated = "use `set_device_index`"]
 pub fn set_device_idx<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     set_device_index(device)
 }
 
-/// The current stream of a device on this thread: its default stream until [`set_stream`] sets another. Opens the
-/// device. PyTorch: `torch.accelerator.current_stream`.
+/// The current stream of a device on this thread: the default stream of the device until [`set_stream`] sets another.
+/// Opens the device. PyTorch: `torch.accelerator.current_stream`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with.
+/// Those of [`DeviceArg`] and of opening the device.
 pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
     let target = device.into().resolve()?;
     match selection::stream(target.backend, target.index) {
         Some(stream) => Ok(stream),
         None => {
             let stream = Stream::current_of(target.backend, target.open()?);
-            selection::set_stream(stream); // so that the next call finds it at once
+            selection::set_stream(target.backend, target.index, Some(stream)); // so that the next call finds it at once
             Ok(stream)
         }
     }
@@ -78,15 +78,15 @@ pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
 /// `torch.accelerator.set_stream`.
 ///
 /// # Errors
-/// [`Error::DeviceKindMismatch`] for a stream of another backend than the current accelerator.
+/// [`Error::DeviceKindMismatch`] for a stream of another backend than the current accelerator;
+/// [`Error::UnknownBackend`].
 pub fn set_stream(stream: &Stream) -> Result<()> {
     let (device, current) = (stream.device(), choice::current()?);
     if stream.backend() != current {
-        let (expected, found) = (current.kind().name(), device.to_string());
-        return Err(Error::DeviceKindMismatch { expected, found });
+        return Err(Error::DeviceKindMismatch { expected: current.kind(), found: device.to_string() });
     }
     selection::exchange_index(current, device.index);
-    selection::set_stream(*stream);
+    selection::set_stream(current, device.index, Some(*stream));
     Ok(())
 }
 
@@ -94,23 +94,24 @@ pub fn set_stream(stream: &Stream) -> Result<()> {
 /// PyTorch: `torch.accelerator.synchronize`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; [`Error::Driver`], errors of the work itself among it.
+/// Those of [`DeviceArg`]; [`Error::Driver`], also for work that failed.
 pub fn synchronize<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     device.into().resolve()?.opened().map_or(Ok(()), |device| device.synchronize())
 }
 
-/// What a device can compute with. Opens the device. PyTorch: `torch.accelerator.get_device_capability`.
+/// The element types that a device can compute with. Opens the device. PyTorch:
+/// `torch.accelerator.get_device_capability`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with.
+/// Those of [`DeviceArg`] and of opening the device.
 pub fn get_device_capability<'a>(device: impl Into<DeviceArg<'a>>) -> Result<DeviceCapability> {
     get_device_properties(device).map(|properties| properties.capability.clone())
 }
 
-/// Name, driver, memory and limits of a device. Opens the device. PyTorch: `torch.cuda.get_device_properties`.
+/// The name, driver, memory and limits of a device. Opens the device. PyTorch: `torch.cuda.get_device_properties`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with.
+/// Those of [`DeviceArg`] and of opening the device.
 pub fn get_device_properties<'a>(device: impl Into<DeviceArg<'a>>) -> Result<&'static DeviceProperties> {
     device.into().resolve()?.open().map(|device| device.properties())
 }

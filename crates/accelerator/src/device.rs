@@ -1,4 +1,4 @@
-//! A device of whichever backend it is, and its allocators.
+//! A device of whichever backend, and its allocators.
 
 use accelerator_core::{
     AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo,
@@ -7,7 +7,7 @@ use accelerator_core::{
 
 use crate::backends::{AnyDevice, AnyEvent, AnyPinned, dispatch};
 
-// Not in the functions that call these: those are generic over what names a device, and compiled for each.
+// The callers of these are generic over how a device is named. So that they stay small, the `match` is here.
 impl AnyDevice {
     /// Tells device instances apart.
     pub(crate) fn address(self) -> usize {
@@ -32,6 +32,10 @@ impl AnyDevice {
 
     pub(crate) fn new_stream(self, priority: i32) -> Result<StreamId> {
         dispatch!(AnyDevice, self, device => device.stream(priority).map(Stream::id))
+    }
+
+    pub(crate) fn has_stream(self, id: StreamId) -> bool {
+        dispatch!(AnyDevice, self, device => device.stream_by_id(id).is_some())
     }
 
     pub(crate) fn new_event(self, flags: EventFlags) -> AnyEvent {

@@ -1,64 +1,108 @@
 //! Which device an argument names.
 
-use accelerator_core::{Device, Error, Result};
+use std::borrow::Cow;
+use std::fmt;
+
+use accelerator_core::{Device, DeviceKind, Error, Result};
 
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::{choice, memory, selection};
 
-/// A device of the current accelerator as an argument: nothing, a number, a text or a [`Device`]. PyTorch: the
-/// parameter `device` of `torch.accelerator`'s functions.
+/// A device of the current accelerator as an argument: nothing, an index, text, a [`Device`] or a [`DeviceKind`].
+/// PyTorch: the parameter `device` of the functions of `torch.accelerator`.
 ///
 /// ```
-/// use accelerator::{Device, DeviceKind, memory};
+/// use accelerator::{Device, DeviceArg, current_accelerator, memory_stats};
 /// # fn main() -> accelerator::Result<()> {
 /// # accelerator::set_accelerator("host")?;
-/// memory::memory_stats(None)?; // the current device of this thread
-/// memory::memory_stats(0)?;
-/// memory::memory_stats("host")?; // the current device, if the accelerator is the host
-/// memory::memory_stats("host:0")?;
-/// memory::memory_stats(Device { kind: DeviceKind::new("host"), index: 0 })?;
+/// memory_stats(None)?; // the current device of this thread
+/// memory_stats(0)?;
+/// memory_stats("host:0")?;
+/// memory_stats("host")?; // the current device, provided that the current accelerator is the host
+///
+/// let device: Device = "host:0".parse()?;
+/// memory_stats(device)?;
+/// let kind = current_accelerator().expect("the host is there");
+/// memory_stats(kind)?; // as "host"
+///
+/// let index: Option<u32> = Some(0);
+/// memory_stats(index)?;
+/// let name: Option<String> = None;
+/// memory_stats(DeviceArg::or_current(name))?; // an option of anything else that names a device
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// Refused are text that names no device ([`Error::InvalidDeviceName`]), a device of another kind than the current
-/// accelerator ([`Error::DeviceKindMismatch`]) and a number out of range ([`Error::InvalidDevice`]; where there is no
-/// device at all [`Error::NoAccelerator`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// # Errors
+/// A function that takes a device fails with
+/// * [`Error::InvalidDeviceName`] for text that does not name a device,
+/// * [`Error::DeviceKindMismatch`] for a device of another kind than the current accelerator,
+/// * [`Error::InvalidDevice`] for an index that is out of range,
+/// * [`Error::NoAccelerator`] where there is no device at all, and
+/// * [`Error::UnknownBackend`] where `ACCELERATOR_BACKEND` names a backend that this build does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceArg<'a> {
     /// The current device of this thread.
     #[default]
     Current,
-    /// The device with this number.
+    /// The device with this index.
     Index(i64),
-    /// A number, a kind, or both: `1`, `host`, `host:1`.
-    Name(&'a str),
+    /// The current device of this thread, provided that the current accelerator is of this kind.
+    Kind(DeviceKind),
+    /// A kind such as `host`, or a kind and an index such as `host:1`.
+    Name(Cow<'a, str>),
     /// This device.
     Device(Device),
 }
 
-impl From<Option<Self>> for DeviceArg<'_> {
-    fn from(device: Option<Self>) -> Self {
-        device.unwrap_or_default()
+impl DeviceArg<'_> {
+    /// The device given, or the current device for `None`. An `Option<u32>` converts by itself.
+    pub fn or_current(device: Option<impl Into<Self>>) -> Self {
+        device.map_or(Self::Current, Into::into)
+    }
+}
+
+// The only one for an option: with another, `None` alone would be ambiguous.
+impl From<Option<u32>> for DeviceArg<'_> {
+    fn from(index: Option<u32>) -> Self {
+        Self::or_current(index)
+    }
+}
+
+impl From<DeviceKind> for DeviceArg<'_> {
+    fn from(kind: DeviceKind) -> Self {
+        Self::Kind(kind)
     }
 }
 
 impl<'a> From<&'a str> for DeviceArg<'a> {
     fn from(name: &'a str) -> Self {
-        Self::Name(name)
+        Self::Name(name.into())
     }
 }
 
 impl<'a> From<&'a String> for DeviceArg<'a> {
     fn from(name: &'a String) -> Self {
-        Self::Name(name)
+        Self::Name(name.into())
+    }
+}
+
+impl From<String> for DeviceArg<'_> {
+    fn from(name: String) -> Self {
+        Self::Name(name.into())
     }
 }
 
 impl From<Device> for DeviceArg<'_> {
     fn from(device: Device) -> Self {
         Self::Device(device)
+    }
+}
+
+impl From<&Device> for DeviceArg<'_> {
+    fn from(device: &Device) -> Self {
+        Self::Device(*device)
     }
 }
 
@@ -94,92 +138,60 @@ impl Target {
 }
 
 impl DeviceArg<'_> {
-    /// The device that is meant.
+    /// The device that is meant: the current one where there is no index.
     pub(crate) fn resolve(self) -> Result<Target> {
         let backend = choice::current()?;
+        let index = self.index(backend)?.unwrap_or_else(|| selection::index(backend));
+        Ok(Target { backend, index })
+    }
+
+    /// The device that is meant, which must be given with its index.
+    pub(crate) fn resolve_index(self) -> Result<Target> {
+        let backend = choice::current()?;
+        match self.index(backend)? {
+            Some(index) => Ok(Target { backend, index }),
+            None => Err(Error::DeviceIndexRequired { kind: backend.kind(), given: self.to_string() }),
+        }
+    }
+
+    /// The index of a device that exists; `None` where none was given.
+    fn index(&self, backend: BuiltIn) -> Result<Option<u32>> {
         match self {
-            Self::Current => Ok(Target { backend, index: selection::index(backend) }),
-            Self::Index(index) => at(backend, index),
-            Self::Device(device) if device.kind != backend.kind() => {
-                Err(mismatch(backend, device.to_string()))
+            Self::Current => Ok(None),
+            Self::Index(index) => existing(backend, *index).map(Some),
+            Self::Kind(kind) if *kind == backend.kind() => Ok(None),
+            Self::Name(name) if name.contains(':') => Self::Device(name.parse()?).index(backend),
+            Self::Name(name) => Self::Kind(name.parse()?).index(backend),
+            Self::Device(Device { kind, index }) if *kind == backend.kind() => {
+                existing(backend, (*index).into()).map(Some)
             }
-            Self::Device(device) => at(backend, device.index.into()),
-            Self::Name(name) => match parse(name)? {
-                (Some(kind), _) if kind != backend.kind().name() => Err(mismatch(backend, name.to_owned())),
-                (_, Some(index)) => at(backend, index.into()),
-                (_, None) => Self::Current.resolve(),
-            },
+            Self::Kind(_) | Self::Device(_) => {
+                Err(Error::DeviceKindMismatch { expected: backend.kind(), found: self.to_string() })
+            }
         }
     }
 }
 
-/// Kind and number, as far as given.
-fn parse(text: &str) -> Result<(Option<&str>, Option<u32>)> {
-    let parsed = match text.split_once(':') {
-        Some((kind, index)) => is_kind(kind).then(|| number(index)).flatten().map(|i| (Some(kind), Some(i))),
-        None if is_kind(text) => Some((Some(text), None)),
-        None => number(text).map(|index| (None, Some(index))),
-    };
-    parsed.ok_or_else(|| Error::InvalidDeviceName { text: text.to_owned() })
+/// As it was given, with `None` for the current device.
+impl fmt::Display for DeviceArg<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Current => f.write_str("None"),
+            Self::Index(index) => index.fmt(f),
+            Self::Kind(kind) => kind.fmt(f),
+            Self::Name(name) => name.fmt(f),
+            Self::Device(device) => device.fmt(f),
+        }
+    }
 }
 
-fn is_kind(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-')
-}
-
-/// Digits without leading zeros, as in PyTorch.
-fn number(text: &str) -> Option<u32> {
-    let digits = text.chars().all(|c| c.is_ascii_digit());
-    (digits && (text == "0" || !text.starts_with('0'))).then(|| text.parse().ok()).flatten()
-}
-
-fn at(backend: BuiltIn, index: i64) -> Result<Target> {
+fn existing(backend: BuiltIn, index: i64) -> Result<u32> {
     let number = u32::try_from(index).ok();
-    // What is open is there: drivers are asked only about others, since that takes its time.
-    let open = number.filter(|index| backend.opened(*index).is_some());
-    if let Some(index) = open {
-        return Ok(Target { backend, index });
+    // A device that is open exists. Drivers are asked only about others, since asking takes time.
+    if let Some(open) = number.filter(|index| backend.opened(*index).is_some()) {
+        return Ok(open);
     }
     let count = choice::count(backend)?;
-    match number.filter(|index| *index < count) {
-        Some(index) => Ok(Target { backend, index }),
-        None => Err(Error::InvalidDevice { kind: backend.kind().name(), index, count }),
-    }
-}
-
-fn mismatch(backend: BuiltIn, found: String) -> Error {
-    Error::DeviceKindMismatch { expected: backend.kind().name(), found }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_a_number_a_kind_or_both() {
-        assert_eq!(parse("3").unwrap(), (None, Some(3)));
-        assert_eq!(parse("host").unwrap(), (Some("host"), None));
-        assert_eq!(parse("cuda:10").unwrap(), (Some("cuda"), Some(10)));
-        for text in [
-            "",
-            ":",
-            "host:",
-            ":1",
-            "host:-1",
-            "-1",
-            "+1",
-            "host:01",
-            "host: 1",
-            "Host",
-            "host:1:2",
-            "99999999999",
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(
-                matches!(&error, Error::InvalidDeviceName { text: told } if told == text),
-                "{text}: {error}"
-            );
-        }
-    }
+    let existing = number.filter(|index| *index < count);
+    existing.ok_or(Error::InvalidDevice { kind: backend.kind(), index, count })
 }

@@ -1,27 +1,50 @@
-//! Events of whichever backend it is.
+//! Events of whichever backend is current.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::OnceLock;
 
-use accelerator_core::{Device, Error, EventFlags, Result};
+use accelerator_core::{Backend, Device, Error, EventFlags, Result};
 
 use crate::backends::{AnyEvent, dispatch};
 use crate::current::current_stream;
 use crate::stream::Stream;
+use crate::typed::alike;
 
-/// A point in the work of a stream, to wait for, to ask about and to measure time by. Shared freely between threads.
+/// A point in the work of a stream: a program waits for it, asks whether it was reached, and measures time with it.
+/// Threads may share it.
 ///
-/// It belongs to the device of the stream that it is first recorded on. PyTorch: `torch.Event`.
+/// It belongs to the device of the stream that it is first recorded on, where the driver's event is made. Before that
+/// it counts as complete. PyTorch: `torch.Event`.
+#[derive(Default)]
 pub struct Event {
-    timing: bool,
+    flags: EventFlags,
     recorded: OnceLock<AnyEvent>,
 }
 
 impl Event {
-    /// An event, with time or not. PyTorch: `torch.Event(enable_timing=…)`.
-    pub const fn new(enable_timing: bool) -> Self {
-        Self { timing: enable_timing, recorded: OnceLock::new() }
+    /// An event without timing. PyTorch: `torch.Event()`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An event that can do what the flags say. PyTorch: `torch.Event(enable_timing=…, blocking=…, interprocess=…)`.
+    ///
+    /// [`record`](Self::record) fails where the driver refuses the flags.
+    ///
+    /// ```
+    /// use accelerator::{Event, EventFlags};
+    ///
+    /// let timed = Event::with_flags(EventFlags::TIMING);
+    /// let blocking = Event::with_flags(EventFlags { blocking: true, ..EventFlags::default() });
+    /// ```
+    pub const fn with_flags(flags: EventFlags) -> Self {
+        Self { flags, recorded: OnceLock::new() }
+    }
+
+    /// The flags that it was made with.
+    pub fn flags(&self) -> EventFlags {
+        self.flags
     }
 
     /// Its device, once it was recorded. PyTorch: `torch.Event.device`.
@@ -29,21 +52,31 @@ impl Event {
         self.recorded.get().map(AnyEvent::device)
     }
 
-    /// Records it behind all work submitted to `stream` so far; `None`: the current stream of the current device.
-    /// Recorded again, the last record counts. PyTorch: `torch.Event.record`.
+    /// The driver's handle as a number; 0 before the first record, and where the driver has none. Where the driver
+    /// makes an event for each record, as OpenCL does, each record changes it. PyTorch: `torch.Event.event_id`.
+    ///
+    /// The handle itself is reached through [`typed`](Self::typed).
+    pub fn event_id(&self) -> u64 {
+        self.recorded.get().map_or(0, |event| dispatch!(AnyEvent, *event, ref event => event.id()))
+    }
+
+    /// Records the event behind all work submitted to `stream` so far; `None`: the current stream of the current
+    /// device. If it is recorded again, the last record counts. PyTorch: `torch.Event.record`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device than at the first record; [`Error::Driver`].
+    /// [`Error::DeviceMismatch`] for a stream of another device than at the first record; [`Error::Driver`], with
+    /// [`Unsupported`](accelerator_core::DriverErrorKind::Unsupported) for an interprocess event where the backend has
+    /// none, and with [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for one with timing on
+    /// CUDA.
     pub fn record(&self, stream: Option<&Stream>) -> Result<()> {
         let stream = given_or_current(stream)?;
-        let flags = EventFlags { timing: self.timing };
-        let event = self.recorded.get_or_init(|| stream.accelerator().new_event(flags));
+        let event = self.recorded.get_or_init(|| stream.accelerator().new_event(self.flags));
         dispatch!(AnyEvent, *event, ref event => event.record(stream.typed()?))
     }
 
-    /// Makes later work of `stream` wait for it as recorded now; `None`: the current stream of the current device. One
-    /// never recorded holds nothing up. For a stream of another device the calling thread waits. PyTorch:
-    /// `torch.Event.wait`.
+    /// Makes later work of `stream` wait for the event as recorded now; `None`: the current stream of the current
+    /// device. For a stream of another device, the calling thread waits instead. An event that was never recorded
+    /// delays nothing. PyTorch: `torch.Event.wait`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -57,7 +90,7 @@ impl Event {
         }
     }
 
-    /// Whether the work before it is done; of one never recorded it is. PyTorch: `torch.Event.query`.
+    /// Whether the work before it is done; true for an event that was never recorded. PyTorch: `torch.Event.query`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -66,7 +99,7 @@ impl Event {
         dispatch!(AnyEvent, *event, ref event => event.is_complete())
     }
 
-    /// Waits until the work before it is done; one never recorded is not waited for. PyTorch:
+    /// Waits until the work before it is done. Returns at once for an event that was never recorded. PyTorch:
     /// `torch.Event.synchronize`.
     ///
     /// # Errors
@@ -79,14 +112,27 @@ impl Event {
     /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
     ///
     /// # Errors
-    /// [`Error::ElapsedTime`] where one is without timing, was never recorded or is not complete;
-    /// [`Error::DeviceMismatch`] where they are of two devices; [`Error::Driver`].
+    /// [`Error::ElapsedTime`] unless both events have timing, were recorded and are complete; [`Error::DeviceMismatch`]
+    /// unless they are of one device; [`Error::Driver`].
     pub fn elapsed_time(&self, end: &Self) -> Result<f64> {
         match (self.recorded.get(), end.recorded.get()) {
             (Some(start), Some(end)) => start.elapsed_time(end),
-            _ if self.timing && end.timing => Err(Error::ElapsedTime("both events must be recorded first")),
+            _ if self.flags.enable_timing && end.flags.enable_timing => {
+                Err(Error::ElapsedTime("both events must be recorded first"))
+            }
             _ => Err(Error::ElapsedTime("both events must be made with timing enabled")),
         }
+    }
+
+    /// The core's event, for its native handle; `None` before the first record.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`] for an event of another backend.
+    pub fn typed<B: Backend>(&self) -> Result<Option<&accelerator_core::Event<B>>> {
+        let Some(event) = self.recorded.get() else { return Ok(None) };
+        let found = event.device();
+        let mismatch = Error::DeviceMismatch { what: "the event", expected: alike::<B>(found), found };
+        event.as_any().downcast_ref().map(Some).ok_or(mismatch)
     }
 }
 
@@ -95,10 +141,14 @@ impl AnyEvent {
         dispatch!(AnyEvent, *self, ref event => event.device())
     }
 
+    fn as_any(&self) -> &dyn Any {
+        dispatch!(AnyEvent, *self, ref event => event as &dyn Any)
+    }
+
     fn elapsed_time(&self, end: &Self) -> Result<f64> {
         let (expected, found) = (self.device(), end.device());
         let mismatch = Error::DeviceMismatch { what: "the end event", expected, found };
-        let end = dispatch!(AnyEvent, *end, ref event => event as &dyn Any);
+        let end = end.as_any();
         dispatch!(AnyEvent, *self, ref start => start.elapsed_time(end.downcast_ref().ok_or(mismatch)?))
     }
 }
@@ -109,6 +159,6 @@ fn given_or_current(stream: Option<&Stream>) -> Result<Stream> {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("device", &self.device()).field("timing", &self.timing).finish()
+        f.debug_struct("Event").field("device", &self.device()).field("flags", &self.flags).finish()
     }
 }

@@ -1,87 +1,83 @@
-//! Guards that restore on drop what this thread had selected, also when it panics.
-
-use std::marker::PhantomData;
+//! Guards that switch this thread's current device or stream, and restore it on drop.
 
 use accelerator_core::Result;
 
-use crate::backends::BuiltIn;
-use crate::current::{current_stream, set_stream};
+use crate::current::set_stream;
 use crate::device_arg::{DeviceArg, Target};
+use crate::restore::Restore;
 use crate::selection;
 use crate::stream::Stream;
 
-/// Bound to the thread whose selection it restores.
-type OnThisThread = PhantomData<*const ()>;
-
-/// Makes a device the current one of this thread until it is dropped. PyTorch: `torch.accelerator.device_index`.
+/// Makes a device the current one of this thread until the guard is dropped. PyTorch: `torch.accelerator.device_index`.
+///
+/// Guards also restore during a panic, and in whatever order they are dropped: once all of them are, everything is
+/// current again that was current before the first.
 ///
 /// ```
 /// use accelerator::{DeviceIndexGuard, current_device_index};
 /// # fn main() -> accelerator::Result<()> {
+/// # accelerator::set_accelerator("host")?;
 /// {
-///     let _guard = DeviceIndexGuard::new(Some(0))?;
+///     let _guard = DeviceIndexGuard::new(0)?;
 ///     assert_eq!(current_device_index()?, 0);
-/// } // the device before is current again
+/// } // what was the current device before is so again
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "dropped at once, it restores at once"]
+#[must_use = "if it is dropped at once, it restores at once"]
 pub struct DeviceIndexGuard {
-    previous: Option<(BuiltIn, u32)>,
-    thread: OnThisThread,
+    _device: Option<Restore>,
 }
 
 impl DeviceIndexGuard {
-    /// Switches to the device with this number; `None`: switches nothing, and restores nothing.
+    /// Switches to a device. `None` switches nothing and restores nothing.
     ///
     /// # Errors
-    /// [`Error::InvalidDevice`](crate::Error::InvalidDevice), [`Error::NoAccelerator`](crate::Error::NoAccelerator).
-    pub fn new(index: Option<u32>) -> Result<Self> {
-        let target = index.map(|index| DeviceArg::from(index).resolve()).transpose()?;
-        let previous =
-            target.map(|Target { backend, index }| (backend, selection::exchange_index(backend, index)));
-        Ok(Self { previous, thread: PhantomData })
-    }
-}
-
-impl Drop for DeviceIndexGuard {
-    fn drop(&mut self) {
-        if let Some((backend, index)) = self.previous {
-            selection::exchange_index(backend, index);
+    /// [`Error::DeviceIndexRequired`](crate::Error::DeviceIndexRequired) for a device without an index other than
+    /// `None`; those of [`DeviceArg`].
+    pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
+        let device = device.into();
+        if device == DeviceArg::Current {
+            return Ok(Self { _device: None });
         }
+        let Target { backend, index } = device.resolve_index()?;
+        let saved = Restore::device(backend);
+        selection::exchange_index(backend, index);
+        Ok(Self { _device: Some(saved) })
     }
 }
 
-/// Makes a stream, and its device, current on this thread until it is dropped. PyTorch: `with stream:`.
+/// [`DeviceIndexGuard::new`] under the name that PyTorch has for it: `torch.accelerator.device_index`.
+///
+/// # Errors
+/// Those of [`DeviceIndexGuard::new`].
+pub fn device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<DeviceIndexGuard> {
+    DeviceIndexGuard::new(device)
+}
+
+/// Makes a stream, and its device, current on this thread until the guard is dropped. PyTorch: `with stream:`.
+///
+/// It restores what was current on the stream's device, and the current device, as [`DeviceIndexGuard`] does.
 #[derive(Debug)]
-#[must_use = "dropped at once, it restores at once"]
+#[must_use = "if it is dropped at once, it restores at once"]
 pub struct StreamGuard {
-    /// What was current on the stream's device.
-    stream: Stream,
-    index: u32,
-    thread: OnThisThread,
+    _stream: Restore,
+    _device: Restore,
 }
 
 impl StreamGuard {
     /// Switches to the stream.
     ///
     /// # Errors
-    /// As [`set_stream`].
+    /// Those of [`set_stream`].
     pub fn new(stream: &Stream) -> Result<Self> {
-        let previous = Self {
-            stream: current_stream(stream.device())?,
-            index: selection::index(stream.backend()),
-            thread: PhantomData,
+        let backend = stream.backend();
+        let saved = Self {
+            _stream: Restore::stream(backend, stream.device().index),
+            _device: Restore::device(backend),
         };
         set_stream(stream)?;
-        Ok(previous)
-    }
-}
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        selection::set_stream(self.stream);
-        selection::exchange_index(self.stream.backend(), self.index);
+        Ok(saved)
     }
 }

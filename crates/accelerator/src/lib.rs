@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
-// From the bottom: `backends` has the list of them, with the enums and the `match` over whichever it is; `choice` says which
-// is the current accelerator, `selection` what each thread has selected on it, `device_arg` which device an argument
-// names. The public interface stands on these.
+// From the bottom: `backends` lists the backends, with the enums and the `match` over them; `choice` knows which one is
+// the current accelerator, `selection` what each thread has selected on it, and `restore` what guards bring back;
+// `device_arg` finds the device that an argument names. The public interface builds on these.
 mod backends;
 mod buffer;
 mod choice;
@@ -15,6 +15,7 @@ mod guard;
 pub mod memory;
 mod memory_common;
 mod pinned;
+mod restore;
 mod selection;
 mod stream;
 mod typed;
@@ -24,10 +25,10 @@ pub use accelerator_core as core;
 pub use accelerator_core::{
     Accelerator, AllocatorConfig, Backend, BlockSnapshot, BlockState, Bytes, CaptureContext, ContextsOf,
     Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat,
-    Error, GIB, History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory, HostStatistics, KIB,
-    MIB, MemoryInfo, MemoryInfoSource, Operator, OperatorKind, OperatorObserver, OutOfMemory,
-    OutOfMemoryCause, PoolKind, PoolStat, Recording, Result, SegmentSnapshot, Snapshot, Stat, Statistics,
-    StreamId, TraceAction, Unavailable, observe_operators, parse_bytes, report_operator,
+    Error, EventFlags, GIB, History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory,
+    HostStatistics, KIB, MIB, MemoryInfo, MemoryInfoSource, Operator, OperatorKind, OperatorObserver,
+    OutOfMemory, OutOfMemoryCause, PoolKind, PoolStat, Recording, Result, SegmentSnapshot, Snapshot, Stat,
+    Statistics, StreamId, TraceAction, Unavailable, observe_operators, parse_bytes, report_operator,
 };
 #[allow(unused_imports, unreachable_pub, reason = "empty in a build without backends")]
 pub use backends::crates::*;
@@ -41,7 +42,12 @@ pub use current::{
 };
 pub use device_arg::DeviceArg;
 pub use event::Event;
-pub use guard::{DeviceIndexGuard, StreamGuard};
+pub use guard::{DeviceIndexGuard, StreamGuard, device_index};
+// `torch.accelerator` has these at its root, too.
+pub use memory::{
+    empty_cache, empty_host_cache, get_memory_info, max_memory_allocated, max_memory_reserved,
+    memory_allocated, memory_reserved, memory_stats, reset_accumulated_memory_stats, reset_peak_memory_stats,
+};
 pub use pinned::PinnedBuffer;
 pub use stream::Stream;
 pub use typed::typed;

@@ -13,29 +13,30 @@ use crate::typed::alike;
 macro_rules! memory {
     ($Memory:ident over $Any:ident, $what:literal) => {
         impl $Memory {
-            /// Bytes that were asked for.
+            /// Its length in bytes, as requested.
             pub fn len(&self) -> u64 {
                 dispatch!($Any, self.any, ref memory => memory.len())
             }
 
-            /// Whether it has no bytes.
+            /// Whether its length is 0.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Bytes of its block: `len` rounded up. They are what the statistics count, of device memory as allocated, of
+            /// The size of its block in bytes: `len` rounded up. The statistics count it: device memory as allocated,
             /// pinned host memory as active.
             pub fn block_size(&self) -> u64 {
                 dispatch!($Any, self.any, ref memory => memory.block_size())
             }
 
-            /// Its device; of pinned host memory that which it is pinned for.
+            /// Its device. For pinned host memory, the device that it is pinned for.
             pub fn device(&self) -> Device {
                 dispatch!($Any, self.any, ref memory => memory.device())
             }
 
-            /// Notes that `stream` uses it, so that its memory is not reused before that work is done. All methods here do so
-            /// by themselves; it is for work that another library does on it. PyTorch: `torch.Tensor.record_stream`.
+            /// Records that `stream` uses it, so that its memory is not reused before that work is done. All methods
+            /// here do so themselves; this is for work that another library submits. PyTorch:
+            /// `torch.Tensor.record_stream`.
             ///
             /// # Errors
             /// [`Error::DeviceMismatch`] for a stream of another device.
@@ -68,7 +69,7 @@ macro_rules! memory {
                 dispatch!($Any, self.any, ref mut memory => memory as &mut dyn Any).downcast_mut()
             }
 
-            /// It is needed on another device.
+            /// The error where memory of another device is needed.
             pub(crate) fn mismatch(&self, expected: Device) -> Error {
                 Error::DeviceMismatch { what: $what, expected, found: self.device() }
             }

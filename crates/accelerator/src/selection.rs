@@ -10,7 +10,7 @@ use crate::stream::Stream;
 #[derive(Default)]
 struct Selection {
     index: u32,
-    /// By device number; `None`: the default stream, not asked for yet.
+    /// By device index; `None`: the default stream, which nobody has asked for yet.
     streams: Vec<Option<Stream>>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn index(backend: BuiltIn) -> u32 {
     with(backend, |selection| selection.index).unwrap_or_default()
 }
 
-/// Makes a device current that is known to exist; gives the one that was.
+/// Makes a device current, which must exist, and returns the one that was.
 pub(crate) fn exchange_index(backend: BuiltIn, index: u32) -> u32 {
     with(backend, |selection| std::mem::replace(&mut selection.index, index)).unwrap_or_default()
 }
@@ -33,14 +33,14 @@ pub(crate) fn stream(backend: BuiltIn, index: u32) -> Option<Stream> {
     with(backend, |selection| *selection.streams.get(index as usize)?).flatten()
 }
 
-/// Makes a stream the current one of its device.
-pub(crate) fn set_stream(stream: Stream) {
-    let index = stream.device().index as usize;
-    with(stream.backend(), |Selection { streams, .. }| {
+/// Makes a stream the current one of a device, or with `None` the default stream.
+pub(crate) fn set_stream(backend: BuiltIn, index: u32, stream: Option<Stream>) {
+    let index = index as usize;
+    with(backend, |Selection { streams, .. }| {
         if streams.len() <= index {
             streams.resize(index + 1, None);
         }
-        streams[index] = Some(stream);
+        streams[index] = stream;
     });
 }
 

@@ -1,17 +1,18 @@
-//! Streams of whichever backend it is.
+//! Streams of whichever backend is current.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use accelerator_core::{Accelerator, Backend, Device, Result, StreamId};
+use accelerator_core::{Accelerator, Backend, Device, Error, Result, StreamId};
 
 use crate::backends::{AnyDevice, BuiltIn, dispatch};
 use crate::device_arg::DeviceArg;
 use crate::event::Event;
 use crate::selection;
 
-/// A stream of a device: work submitted to it runs in order, beside the work of other streams. A handle to copy.
-/// PyTorch: `torch.Stream`.
+/// A stream of a device: work submitted to it runs in order, and may run at the same time as the work of other streams.
+///
+/// It is a handle to copy; the stream itself lives as long as its device. PyTorch: `torch.Stream`.
 #[derive(Clone, Copy)]
 pub struct Stream {
     accelerator: AnyDevice,
@@ -20,24 +21,46 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream of the device beside its default stream. A lower `priority` runs first; one outside the device's range
-    /// becomes the nearest in it. Each priority has 32 streams, handed out in turn. Opens the device. PyTorch:
-    /// `torch.Stream(device, priority=…)`.
+    /// A stream of the device other than its default stream, with priority 0. Each priority has 32 streams, which are
+    /// handed out in turn. Opens the device. PyTorch: `torch.Stream(device)`.
     ///
     /// # Errors
-    /// As [`DeviceArg`] says; what opening the device can fail with; [`Error::Driver`](crate::Error::Driver).
-    pub fn new<'a>(device: impl Into<DeviceArg<'a>>, priority: i32) -> Result<Self> {
+    /// Those of [`DeviceArg`] and of opening the device; [`Error::Driver`].
+    pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
+        Self::with_priority(device, 0)
+    }
+
+    /// As [`new`](Self::new), with a priority: a lower number runs first. A priority outside the device's range becomes
+    /// the nearest one in it. PyTorch: `torch.Stream(device, priority=…)`.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_priority<'a>(device: impl Into<DeviceArg<'a>>, priority: i32) -> Result<Self> {
         let target = device.into().resolve()?;
         let accelerator = target.open()?;
         Ok(Self { accelerator, backend: target.backend, id: accelerator.new_stream(priority)? })
     }
 
-    /// Its device.
+    /// The stream of the device with this number. Opens the device. PyTorch: `torch.Stream(stream_id=…, device_index=…,
+    /// device_type=…)`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownStream`] where the device has no such stream; those of [`DeviceArg`] and of opening the device.
+    pub fn from_id<'a>(device: impl Into<DeviceArg<'a>>, id: StreamId) -> Result<Self> {
+        let target = device.into().resolve()?;
+        let accelerator = target.open()?;
+        match accelerator.has_stream(id) {
+            true => Ok(Self { accelerator, backend: target.backend, id }),
+            false => Err(Error::UnknownStream { device: accelerator.device(), stream: id }),
+        }
+    }
+
+    /// Its device. PyTorch: `torch.Stream.device`, `device_index`, `device_type`.
     pub fn device(&self) -> Device {
         self.accelerator.device()
     }
 
-    /// Its number among the streams of its device; 0 is the default stream. PyTorch: `stream_id`.
+    /// Its number among the streams of its device; 0 is the default stream. PyTorch: `torch.Stream.stream_id`.
     pub fn id(&self) -> StreamId {
         self.id
     }
@@ -50,7 +73,7 @@ impl Stream {
     /// Whether all work submitted to it is done. PyTorch: `torch.Stream.query`.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Driver`].
     pub fn query(&self) -> Result<bool> {
         dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).is_idle())
     }
@@ -58,15 +81,23 @@ impl Stream {
     /// Waits until all work submitted to it is done. PyTorch: `torch.Stream.synchronize`.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver), errors of the work itself among it.
+    /// [`Error::Driver`], also for work that failed.
     pub fn synchronize(&self) -> Result<()> {
         dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).synchronize())
+    }
+
+    /// Whether work submitted to it is captured in a graph instead of being done. PyTorch: `torch.Stream.is_capturing`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn is_capturing(&self) -> Result<bool> {
+        dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).is_capturing())
     }
 
     /// Makes later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
     ///
     /// # Errors
-    /// As [`Event::wait`].
+    /// Those of [`Event::wait`].
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         event.wait(Some(self))
     }
@@ -74,24 +105,32 @@ impl Stream {
     /// Makes later work wait for all work submitted to `other` so far. PyTorch: `torch.Stream.wait_stream`.
     ///
     /// # Errors
-    /// As [`Event::wait`].
+    /// Those of [`Event::wait`].
     pub fn wait_stream(&self, other: &Self) -> Result<()> {
         self.wait_event(&other.record_event()?)
     }
 
-    /// A new event without timing, recorded behind the work submitted so far. To record one that exists:
-    /// [`Event::record`]. PyTorch: `torch.Stream.record_event`.
+    /// Makes an event without timing, and records it behind all work submitted so far. PyTorch:
+    /// `torch.Stream.record_event()`.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// Those of [`Event::record`].
     pub fn record_event(&self) -> Result<Event> {
-        let event = Event::new(false);
-        event.record(Some(self))?;
+        let event = Event::new();
+        self.record(&event)?;
         Ok(event)
     }
 
-    /// The current stream of an opened device on this thread. A device instance that the program opened by itself has no
-    /// other than its default stream.
+    /// Records an event behind all work submitted so far. PyTorch: `torch.Stream.record_event(event)`.
+    ///
+    /// # Errors
+    /// Those of [`Event::record`].
+    pub fn record(&self, event: &Event) -> Result<()> {
+        event.record(Some(self))
+    }
+
+    /// The current stream of an opened device on this thread. For a device instance that the program opened by itself,
+    /// that is always the default stream.
     pub(crate) fn current_of(backend: BuiltIn, accelerator: AnyDevice) -> Self {
         let selected = selection::stream(backend, accelerator.device().index);
         let of_this = selected.filter(|stream| stream.accelerator.address() == accelerator.address());
@@ -107,7 +146,7 @@ impl Stream {
     }
 }
 
-/// The stream with this number. Numbers come from the device itself, so that it is there.
+/// The stream with this number, which came from the device itself, so that the device has it.
 pub(crate) fn numbered<B: Backend>(
     accelerator: &Accelerator<B>,
     stream: StreamId,

@@ -1,4 +1,5 @@
-//! From here to the core's types over one backend: for kernels, native handles and whatever a backend alone offers.
+//! From the facade to the core's types over one backend: for kernels, native handles and whatever only one backend
+//! offers.
 
 use std::any::Any;
 
@@ -9,19 +10,19 @@ use crate::device_arg::DeviceArg;
 use crate::stream::Stream;
 
 /// A device of the current accelerator as the core's type over its backend. Opens the device. For another backend than
-/// the current accelerator there is [`Accelerator::open`].
+/// the current accelerator, use [`Accelerator::open`].
 ///
 /// # Errors
-/// As [`DeviceArg`] says; [`Error::DeviceKindMismatch`] where the current accelerator is another backend; what opening
-/// the device can fail with.
+/// [`Error::DeviceKindMismatch`] where the current accelerator is another backend; those of [`DeviceArg`] and of
+/// opening the device.
 pub fn typed<'a, B: Backend>(device: impl Into<DeviceArg<'a>>) -> Result<&'static Accelerator<B>> {
     let target = device.into().resolve()?;
-    let (expected, found) = (target.backend.kind().name(), B::KIND.to_string());
+    let (expected, found) = (target.backend.kind(), B::KIND.to_string());
     downcast(target.open()?).ok_or(Error::DeviceKindMismatch { expected, found })
 }
 
 impl Stream {
-    /// The core's stream, to launch kernels on.
+    /// The core's stream, for kernels and its native handle.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`] for a stream of another backend.
@@ -39,7 +40,7 @@ fn downcast<B: Backend>(device: AnyDevice) -> Option<&'static Accelerator<B>> {
     dispatch!(AnyDevice, device, device => device as &dyn Any).downcast_ref()
 }
 
-/// The device of `B` with the same number.
+/// The device of `B` with the same index.
 pub(crate) fn alike<B: Backend>(device: Device) -> Device {
     Device { kind: B::KIND, index: device.index }
 }

@@ -1,4 +1,4 @@
-//! Buffers seen as elements of a type.
+//! Buffers viewed as elements of a type.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::buffer::Buffer;
 
-/// A buffer seen as elements, to be read.
+/// A view of a buffer as elements, to read them.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a, T> {
     buffer: &'a Buffer,
@@ -15,7 +15,7 @@ pub struct Slice<'a, T> {
     element: PhantomData<T>,
 }
 
-/// A buffer seen as elements, to be read and written.
+/// A view of a buffer as elements, to read and write them.
 #[derive(Debug)]
 pub struct SliceMut<'a, T> {
     buffer: &'a mut Buffer,
@@ -24,18 +24,18 @@ pub struct SliceMut<'a, T> {
 }
 
 impl Buffer {
-    /// A view of its elements to read.
+    /// A view of its elements, to read them.
     ///
     /// # Errors
-    /// [`Error::ElementSize`](crate::Error::ElementSize) where the length is no whole number of elements.
+    /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size.
     pub fn slice<T: AnyBitPattern>(&self) -> Result<Slice<'_, T>> {
         Ok(Slice { len: element_count::<T>(self.len())?, buffer: self, element: PhantomData })
     }
 
-    /// A view of its elements to read and write.
+    /// A view of its elements, to read and write them.
     ///
     /// # Errors
-    /// [`Error::ElementSize`](crate::Error::ElementSize) where the length is no whole number of elements.
+    /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size.
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<SliceMut<'_, T>> {
         Ok(SliceMut { len: element_count::<T>(self.len())?, buffer: self, element: PhantomData })
     }
@@ -43,7 +43,8 @@ impl Buffer {
     /// Its elements, copied to the host. PyTorch: `torch.Tensor.tolist`.
     ///
     /// # Errors
-    /// [`Error::ElementSize`](crate::Error::ElementSize) where the length is no whole number of elements; as [`read`](Self::read).
+    /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size; those
+    /// of [`read`](Self::read).
     pub fn to_vec<T: AnyBitPattern + NoUninit>(&self) -> Result<Vec<T>> {
         self.slice()?.to_vec()
     }
@@ -52,7 +53,7 @@ impl Buffer {
 macro_rules! reading {
     ($view:ident) => {
         impl<T> $view<'_, T> {
-            /// How many elements there are.
+            /// The number of elements.
             pub fn len(&self) -> usize {
                 self.len
             }
@@ -67,17 +68,17 @@ macro_rules! reading {
             /// The elements, copied to the host.
             ///
             /// # Errors
-            /// As [`Buffer::read`].
+            /// Those of [`Buffer::read`].
             pub fn to_vec(&self) -> Result<Vec<T>> {
                 let mut elements = vec![T::zeroed(); self.len];
                 self.read(0, &mut elements)?;
                 Ok(elements)
             }
 
-            /// Copies elements from number `start` on, as many as `elements` holds.
+            /// Copies the elements from index `start` on into `elements`.
             ///
             /// # Errors
-            /// As [`Buffer::read`].
+            /// Those of [`Buffer::read`].
             pub fn read(&self, start: usize, elements: &mut [T]) -> Result<()> {
                 self.buffer.read(bytes_to::<T>(start), bytemuck::cast_slice_mut(elements))
             }
@@ -89,16 +90,16 @@ reading!(Slice);
 reading!(SliceMut);
 
 impl<T: NoUninit> SliceMut<'_, T> {
-    /// Copies `elements` to number `start` and on, and returns when they are there.
+    /// Copies `elements` to index `start` and on, and returns once they have arrived.
     ///
     /// # Errors
-    /// As [`Buffer::write`].
+    /// Those of [`Buffer::write`].
     pub fn write(&mut self, start: usize, elements: &[T]) -> Result<()> {
         self.buffer.write(bytes_to::<T>(start), bytemuck::cast_slice(elements))
     }
 }
 
-/// Bytes before an element; where they are too many to count, past the end of every buffer.
+/// The offset of an element in bytes. If that overflows, it is past the end of every buffer.
 fn bytes_to<T>(start: usize) -> u64 {
     (start as u64).saturating_mul(size_of::<T>() as u64)
 }

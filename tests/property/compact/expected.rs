@@ -162,7 +162,7 @@ impl<B: Simulated> Expected<B> {
 
 /// An event behind what the stream was given so far.
 fn recorded<B: Backend>(driver: &B, stream: Stream<B>) -> B::Event {
-    let event = driver.event(EventFlags { timing: false }).unwrap();
+    let event = driver.event(EventFlags::default()).unwrap();
     driver.record(&event, stream.native()).unwrap();
     event
 }

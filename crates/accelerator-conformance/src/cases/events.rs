@@ -1,6 +1,6 @@
 //! A, order on and between streams, and events: cases 6 to 12 and 15.
 
-use accelerator_core::{Backend, Error, Event, EventFlags, MIB};
+use accelerator_core::{Backend, DriverErrorKind, Error, Event, EventFlags, MIB};
 
 use super::context::{Device, Driver, becomes_idle, bytes_of, holds};
 use super::{Case, Context, Outcome};
@@ -131,13 +131,29 @@ fn unrecorded_event_is_complete(context: &Context) -> Outcome {
     let native = device.backend().inner().event(EventFlags::default())?;
     assert!(device.backend().inner().is_complete(&native)?, "the driver's own");
     device.backend().inner().wait_host(&native)?;
-    Ok(())
+    let plain = EventFlags::default();
+    event_with(device, EventFlags { blocking: true, ..plain })?;
+    event_with(device, EventFlags { interprocess: true, ..plain })
+}
+
+/// A driver may have no interprocess events, but it must say so. All others work like plain ones.
+fn event_with(device: Device, flags: EventFlags) -> Outcome {
+    let (event, stream) = (device.event(flags), device.side_stream()?);
+    assert!(event.is_complete()? && event.id() == 0);
+    match event.record(stream) {
+        Err(Error::Driver { source, .. }) if flags.interprocess => {
+            assert_eq!(source.kind, DriverErrorKind::Unsupported);
+            assert!(event.is_complete()?, "it was not recorded");
+            Ok(())
+        }
+        recorded => Ok(recorded.and_then(|()| event.synchronize())?),
+    }
 }
 
 fn elapsed_time(context: &Context) -> Outcome {
     let device = context.device()?;
     let stream = device.side_stream()?;
-    let timing = || device.event(EventFlags { timing: true });
+    let timing = || device.event(EventFlags::TIMING);
     let (start, end) = (timing(), timing());
 
     refused(&start, &device.plain_event(), "both events must be made with timing enabled")?;
@@ -152,7 +168,7 @@ fn elapsed_time(context: &Context) -> Outcome {
     end.synchronize()?;
     assert!(start.elapsed_time(&end)? >= 0.0);
 
-    let other = context.device()?.event(EventFlags { timing: true });
+    let other = context.device()?.event(EventFlags::TIMING);
     assert!(matches!(start.elapsed_time(&other), Err(Error::DeviceMismatch { .. })));
 
     if context.offers(Capability::Bytes) && context.offers(Capability::Clock) {

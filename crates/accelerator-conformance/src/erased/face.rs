@@ -22,6 +22,7 @@ pub(super) trait Face: Any + Send + Sync {
     fn synchronize(&self, stream: &AnyStream) -> DriverResult<()>;
     fn is_idle(&self, stream: &AnyStream) -> DriverResult<bool>;
     fn event(&self, flags: EventFlags) -> DriverResult<AnyEvent>;
+    fn event_id(&self, event: &AnyEvent) -> u64;
     fn record(&self, event: &AnyEvent, stream: &AnyStream) -> DriverResult<()>;
     fn wait(&self, stream: &AnyStream, event: &AnyEvent) -> DriverResult<()>;
     fn is_complete(&self, event: &AnyEvent) -> DriverResult<bool>;
@@ -104,6 +105,10 @@ impl<B: Backend> Face for Erased<B> {
 
     fn event(&self, flags: EventFlags) -> DriverResult<AnyEvent> {
         self.inner.event(flags).map(AnyEvent::new::<B>)
+    }
+
+    fn event_id(&self, event: &AnyEvent) -> u64 {
+        event.of::<B>().map_or(0, |event| self.inner.event_id(event))
     }
 
     fn record(&self, event: &AnyEvent, stream: &AnyStream) -> DriverResult<()> {

@@ -127,6 +127,10 @@ unsafe impl Backend for AnyBackend {
         self.0.event(flags)
     }
 
+    fn event_id(&self, event: &AnyEvent) -> u64 {
+        self.0.event_id(event)
+    }
+
     fn record(&self, event: &AnyEvent, stream: &AnyStream) -> DriverResult<()> {
         self.0.record(event, stream)
     }

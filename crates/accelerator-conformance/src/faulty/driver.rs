@@ -112,6 +112,10 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
         Ok(FaultyEvent { flags, last: Mutex::new(Arc::new(unrecorded)) })
     }
 
+    fn event_id(&self, event: &FaultyEvent<B>) -> u64 {
+        self.inner.event_id(&event.mark().native)
+    }
+
     fn record(&self, event: &FaultyEvent<B>, stream: &FaultyStream<B>) -> DriverResult<()> {
         self.begin(Call::Record)?;
         let mut last = event.last();

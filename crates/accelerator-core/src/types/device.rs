@@ -1,39 +1,87 @@
 use std::fmt;
+use std::str::FromStr;
 
 use super::{DriverError, Error, Result};
 
-/// The kind of an accelerator: the name of its backend, as in the `"cuda"` of `"cuda:1"`.
+/// The kind of an accelerator: the name of its backend, such as the `cuda` of `cuda:1`.
 ///
 /// The set is open: a third-party backend makes its own with [`DeviceKind::new`]. PyTorch: `torch.device.type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceKind(&'static str);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceKind {
+    /// The name, padded with zeros.
+    name: [u8; Self::MAX_LEN],
+    len: u8,
+}
 
 impl DeviceKind {
-    /// A kind with this name: lower case, without a colon.
-    pub const fn new(name: &'static str) -> Self {
-        Self(name)
+    /// The most bytes that a name may have.
+    pub const MAX_LEN: usize = 15;
+
+    /// The kind with this name, for constants. For text from elsewhere, parse it: `text.parse::<DeviceKind>()`.
+    ///
+    /// # Panics
+    /// Unless the name has 1 to 15 characters of `a-z`, `0-9`, `_` and `-`, the first of them a letter. In a constant
+    /// that is an error at compile time.
+    #[allow(clippy::panic, reason = "in a constant it is an error at compile time")]
+    pub const fn new(name: &str) -> Self {
+        let Some(kind) = Self::checked(name) else {
+            panic!("a device kind has 1 to 15 characters of a-z, 0-9, _ and -, and starts with a letter")
+        };
+        kind
+    }
+
+    const fn checked(name: &str) -> Option<Self> {
+        let name = name.as_bytes();
+        if name.is_empty() || name.len() > Self::MAX_LEN || !name[0].is_ascii_lowercase() {
+            return None;
+        }
+        let mut kind = Self { name: [0; Self::MAX_LEN], len: name.len() as u8 };
+        let mut place = 0;
+        while place < name.len() {
+            if !matches!(name[place], b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-') {
+                return None;
+            }
+            kind.name[place] = name[place];
+            place += 1;
+        }
+        Some(kind)
     }
 
     /// The name.
-    pub const fn name(self) -> &'static str {
-        self.0
+    pub fn name(&self) -> &str {
+        str::from_utf8(&self.name[..self.len.into()]).unwrap_or_default() // it is ASCII
     }
 }
 
 impl fmt::Display for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(self.name())
     }
 }
 
-/// One device: its kind and its number among the devices of that kind, from 0. Shown as `host:0`.
+impl fmt::Debug for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DeviceKind").field(&self.name()).finish()
+    }
+}
+
+/// The inverse of `Display`. It fails with [`Error::InvalidDeviceName`].
+impl FromStr for DeviceKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::checked(name).ok_or_else(|| Error::InvalidDeviceName { text: name.to_owned() })
+    }
+}
+
+/// One device: its kind and its index among the devices of that kind, from 0. Shown as `host:0`, and parsed from it.
 ///
-/// PyTorch: `torch.device`.
+/// PyTorch: `torch.device` with an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Device {
     /// The kind.
     pub kind: DeviceKind,
-    /// The number among the devices of this kind.
+    /// The index among the devices of this kind.
     pub index: u32,
 }
 
@@ -48,6 +96,21 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.kind, self.index)
+    }
+}
+
+/// The inverse of `Display`: a kind, a colon, and an index without leading zeros. It fails with
+/// [`Error::InvalidDeviceName`].
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let device = text.split_once(':').and_then(|(kind, index)| {
+            let digits = index.bytes().all(|byte| byte.is_ascii_digit());
+            let is_index = digits && (index == "0" || !index.starts_with('0'));
+            Some(Self { kind: DeviceKind::checked(kind)?, index: index.parse().ok().filter(|_| is_index)? })
+        });
+        device.ok_or_else(|| Error::InvalidDeviceName { text: text.to_owned() })
     }
 }
 
@@ -145,4 +208,65 @@ pub enum MemoryInfoSource {
     Driver,
     /// The backend counts what it hands out itself: other processes are not seen.
     Accounting,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_keep_their_name_and_are_told_apart_by_it() {
+        for name in ["a", "cuda", "my_npu-2", "fifteen_letters"] {
+            let kind = DeviceKind::new(name);
+            assert_eq!((kind.name(), kind.to_string().as_str()), (name, name));
+            assert_eq!(name.parse::<DeviceKind>().unwrap(), kind);
+        }
+        assert_eq!(format!("{:?}", DeviceKind::new("cuda")), "DeviceKind(\"cuda\")");
+        assert!(
+            DeviceKind::new("cuda") < DeviceKind::new("cuda2")
+                && DeviceKind::new("cuda2") < DeviceKind::new("xpu")
+        );
+    }
+
+    #[test]
+    fn devices_are_parsed_from_what_they_are_shown_as() {
+        for (text, kind, index) in
+            [("host:0", "host", 0), ("cuda:10", "cuda", 10), ("x:4294967295", "x", u32::MAX)]
+        {
+            let device: Device = text.parse().unwrap();
+            assert_eq!(device, Device { kind: DeviceKind::new(kind), index });
+            assert_eq!(device.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn other_text_is_refused_and_repeated() {
+        let no_kinds =
+            ["", ":", "1", "-1", "+1", "Host", "hóst", "host 1", "_host", "-host", "sixteen_letters_"];
+        let no_devices = [
+            "host",
+            "host:",
+            ":1",
+            "host:-1",
+            "host:+1",
+            "host:01",
+            "host: 1",
+            "host:1:2",
+            "host:99999999999",
+        ];
+        let kinds = no_kinds.iter().map(|text| (text, text.parse::<DeviceKind>().err()));
+        let devices = no_kinds.iter().chain(&no_devices).map(|text| (text, text.parse::<Device>().err()));
+        for (given, error) in kinds.chain(devices) {
+            assert!(
+                matches!(&error, Some(Error::InvalidDeviceName { text }) if text == given),
+                "{given}: {error:?}"
+            );
+        }
+    }
+
+    #[test]
+    #[should_panic = "a device kind has 1 to 15 characters"]
+    fn a_constant_with_a_bad_name_panics() {
+        let _ = DeviceKind::new("Cuda");
+    }
 }

@@ -1,4 +1,6 @@
-use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, Unavailable, printable};
+use super::{
+    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, StreamId, Unavailable, printable,
+};
 
 /// The result of a fallible function of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -47,7 +49,7 @@ pub enum Error {
     #[error("{kind} device {index} does not exist: {}", available(*.count))]
     InvalidDevice {
         /// The kind of device.
-        kind: &'static str,
+        kind: DeviceKind,
         /// The requested number.
         index: i64,
         /// The number of devices.
@@ -56,7 +58,7 @@ pub enum Error {
 
     /// The text does not name a device.
     #[error(
-        "`{}` does not name a device: expected a number, a kind such as `host`, or both, such as `host:1`",
+        "`{}` does not name a device: expected a kind such as `host`, or a kind and an index such as `host:1`",
         printable(text)
     )]
     InvalidDeviceName {
@@ -64,11 +66,20 @@ pub enum Error {
         text: String,
     },
 
+    /// A device was given without the index that this call requires.
+    #[error("a device index is required, such as 1 or `{kind}:1`, but `{given}` was given")]
+    DeviceIndexRequired {
+        /// The current accelerator's kind.
+        kind: DeviceKind,
+        /// What was given: `None`, or a kind.
+        given: String,
+    },
+
     /// The device is not of the kind of the current accelerator.
     #[error("the current accelerator is {expected}, but the device given is {found}")]
     DeviceKindMismatch {
         /// The kind of the current accelerator.
-        expected: &'static str,
+        expected: DeviceKind,
         /// The device that was given.
         found: String,
     },
@@ -82,6 +93,15 @@ pub enum Error {
         expected: Device,
         /// The device that it belongs to.
         found: Device,
+    },
+
+    /// The device has no stream with this number.
+    #[error("{device} has no stream {stream}: give the number of a stream that was made on this device")]
+    UnknownStream {
+        /// The device.
+        device: Device,
+        /// The number.
+        stream: StreamId,
     },
 
     /// A pointer given to the raw interface is not allocated: it was freed already, or this allocator did not allocate

@@ -42,6 +42,11 @@ impl StreamId {
     /// Not a stream: stands for what all streams share.
     pub(crate) const SHARED: Self = Self(u32::MAX);
 
+    /// The stream with this number, whether or not a device has it.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
     /// The number.
     pub const fn get(self) -> u32 {
         self.0

@@ -1,5 +1,4 @@
-//! A backend without devices, for a build without backends: so that the enums have a variant there, too, and what is done
-//! with it a type.
+//! A backend without devices, for a build without backends: it gives the enums a variant there, too.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
 use std::num::NonZeroU64;
@@ -10,7 +9,7 @@ use accelerator_core::{
 };
 use accelerator_core::{DriverError, DriverErrorKind};
 
-/// Has no value, so none of its devices, streams, events and pointers exists.
+/// A type without values, so that there are no devices, streams, events or pointers of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NoBackend {}
 
@@ -24,7 +23,7 @@ impl DevicePtr for NoBackend {
     }
 }
 
-// SAFETY: There is no value to call a method on, and `open` gives none.
+// SAFETY: There is no value to call a method on, and `open` returns none.
 unsafe impl Backend for NoBackend {
     const KIND: DeviceKind = DeviceKind::new("none");
     type Ptr = Self;
@@ -32,12 +31,12 @@ unsafe impl Backend for NoBackend {
     type Event = Self;
 
     fn probe() -> Result<u32, Unavailable> {
-        Err(Unavailable { reason: "this is no backend".to_owned() })
+        Err(Unavailable { reason: "this build has no backend".to_owned() })
     }
 
     fn open(_ordinal: u32) -> DriverResult<Self> {
         let kind = DriverErrorKind::InvalidArgument;
-        Err(DriverError { kind, call: "open", code: -1, name: "this is no backend" })
+        Err(DriverError { kind, call: "open", code: -1, name: "this build has no backend" })
     }
 
     fn properties(&self) -> &DeviceProperties {

@@ -3,12 +3,13 @@ use accelerator_core::{Result, Snapshot};
 use crate::backends::AnyDevice;
 use crate::choice;
 
-/// Gives the cached memory of all devices of the current accelerator back to the driver: every segment of which no part
-/// is allocated. Waits for the streams that still use freed memory. PyTorch: `torch.accelerator.empty_cache`.
+/// Returns the cached memory of all devices of the current accelerator to the driver: every segment without an
+/// allocated block. Waits for the streams that still use freed memory. PyTorch: `torch.accelerator.empty_cache`.
 ///
 /// # Errors
-/// [`Error::Driver`](crate::Error::Driver): of several the first, after all devices were tried.
-/// [`Error::UnknownBackend`](crate::Error::UnknownBackend).
+/// [`Error::Driver`](crate::Error::Driver): the first one, after all devices were tried.
+/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a
+/// build without a backend.
 pub fn empty_cache() -> Result<()> {
     let mut result = Ok(());
     for device in choice::current()?.all_opened().filter(AnyDevice::is_used) {
@@ -17,11 +18,11 @@ pub fn empty_cache() -> Result<()> {
     result
 }
 
-/// Gives the cached pinned host memory of all devices of the current accelerator back to the system. Waits for no stream:
-/// memory that streams still use stays. PyTorch: `torch.accelerator.empty_host_cache`.
+/// Returns the cached pinned host memory of all devices of the current accelerator to the system. It does not wait for
+/// streams: memory that they still use stays. PyTorch: `torch.accelerator.empty_host_cache`.
 ///
 /// # Errors
-/// As [`empty_cache`].
+/// Those of [`empty_cache`].
 pub fn empty_host_cache() -> Result<()> {
     let mut result = Ok(());
     for device in choice::current()?.all_opened() {
@@ -30,11 +31,12 @@ pub fn empty_host_cache() -> Result<()> {
     result
 }
 
-/// All segments and blocks of all devices of the current accelerator; those of one device are of one moment. PyTorch:
-/// `torch.cuda.memory_snapshot`.
+/// All segments and blocks of all devices of the current accelerator. Those of one device are consistent with each
+/// other. PyTorch: `torch.cuda.memory_snapshot`.
 ///
 /// # Errors
-/// [`Error::NoAccelerator`](crate::Error::NoAccelerator), [`Error::UnknownBackend`](crate::Error::UnknownBackend).
+/// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a
+/// build without a backend.
 pub fn memory_snapshot() -> Result<Snapshot> {
     let devices = choice::current()?.all_opened();
     let mut all = Snapshot::default();

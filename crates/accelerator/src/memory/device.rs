@@ -5,15 +5,15 @@ use accelerator_core::{Device, Result, Statistics};
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
 
-/// The memory of one device: for whoever reads its statistics often, and of this device whatever the current one is.
+/// The memory of one device, for programs that read its statistics often: the device is looked up only once.
 #[derive(Clone, Copy)]
 pub struct DeviceMemory(AnyDevice);
 
 impl DeviceMemory {
-    /// That of this device, which is opened.
+    /// The memory of this device. Opens the device.
     ///
     /// # Errors
-    /// As [`DeviceArg`] says; what opening the device can fail with.
+    /// Those of [`DeviceArg`] and of opening the device.
     pub fn open<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         device.into().resolve()?.open().map(Self)
     }
@@ -23,17 +23,18 @@ impl DeviceMemory {
         self.0.device()
     }
 
-    /// Bytes of the device.
+    /// The size of the device's memory, in bytes.
     pub fn total(&self) -> u64 {
         self.0.properties().total_memory
     }
 
-    /// Everything that the allocator counts; zeros where it is not used.
+    /// Everything that the allocator counts; zeros while the device is not in use.
     pub fn statistics(&self) -> Statistics {
         self.0.statistics()
     }
 
-    /// Gives the cached memory of the device back to the driver, as [`empty_cache`](super::empty_cache) does for all.
+    /// Returns the cached memory of the device to the driver, as [`empty_cache`](super::empty_cache) does for all
+    /// devices.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).

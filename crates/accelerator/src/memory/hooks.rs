@@ -3,21 +3,21 @@ use accelerator_core::{HookId, OutOfMemory, Result};
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
 
-/// Names a callback or an observer of one device, to remove it.
+/// A callback or an observer of one device: the handle for [`remove_hook`].
 #[derive(Clone, Copy)]
 pub struct Hook {
     device: AnyDevice,
     id: HookId,
 }
 
-/// Adds an observer of requests to a device that fail for lack of memory. Opens the device. PyTorch:
-/// `torch._C._cuda_attach_out_of_memory_observer`.
+/// Adds an observer, which is called for each request to a device that fails for lack of memory. Opens the device.
+/// PyTorch: `torch._C._cuda_attach_out_of_memory_observer`.
 ///
-/// It runs once for each, on the thread that allocates, and may allocate and free; requests of its own that fail are
-/// not observed.
+/// It runs on the thread that allocates, and may itself allocate and free. It is not called for its own failed
+/// requests.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with.
+/// Those of [`DeviceArg`] and of opening the device.
 pub fn attach_out_of_memory_observer<'a>(
     device: impl Into<DeviceArg<'a>>,
     observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
@@ -26,13 +26,13 @@ pub fn attach_out_of_memory_observer<'a>(
     Ok(Hook { device, id: device.add_out_of_memory_observer(Box::new(observer)) })
 }
 
-/// Adds a callback that is asked to free memory when a request to a device finds no cached block; it says whether it
-/// freed any. Opens the device. PyTorch: `c10::FreeMemoryCallback` (C++).
+/// Adds a callback, which is called to free memory when a request to a device finds no cached block. It returns whether
+/// it freed any. Opens the device. PyTorch: `c10::FreeMemoryCallback` (C++).
 ///
-/// It may allocate and free. It runs on the thread that allocates.
+/// It runs on the thread that allocates, and may itself allocate and free.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with.
+/// Those of [`DeviceArg`] and of opening the device.
 pub fn add_free_memory_callback<'a>(
     device: impl Into<DeviceArg<'a>>,
     callback: impl Fn() -> bool + Send + Sync + 'static,
@@ -41,7 +41,7 @@ pub fn add_free_memory_callback<'a>(
     Ok(Hook { device, id: device.add_free_memory_callback(Box::new(callback)) })
 }
 
-/// Removes a callback or an observer. Whether it was still there.
+/// Removes a callback or an observer. Returns whether it was still there.
 pub fn remove_hook(hook: Hook) -> bool {
     hook.device.remove_hook(hook.id)
 }

@@ -5,32 +5,32 @@ use accelerator_core::{HostStatistics, Result};
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
 
-/// Everything that the allocator of pinned host memory counts, by name and sorted; empty where it is not used. Each device
-/// has one of its own, PyTorch one for the process. PyTorch: `torch.cuda.host_memory_stats`.
+/// Everything that the allocator of pinned host memory counts, sorted by name; empty before its first use. Each device
+/// has an allocator of its own, whereas PyTorch has one for the process. PyTorch: `torch.cuda.host_memory_stats`.
 ///
 /// The names are `{allocations, allocated_bytes, active_requests, active_bytes}.{current, peak, allocated, freed}`,
 /// `{host_alloc_time, host_free_time}.{total, max, min, count, avg}`, in microseconds, `num_host_alloc` and
 /// `num_host_free`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn host_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<String, i64>> {
     Ok(host_statistics(device)?.as_ref().map(HostStatistics::to_map).unwrap_or_default())
 }
 
-/// Everything that the allocator of pinned host memory counts, as a struct; `None` where it is not used. PyTorch:
-/// `torch.cuda.host_memory_stats`, here without building text.
+/// Everything that the allocator of pinned host memory counts, as a struct; `None` before its first use. PyTorch:
+/// `torch.cuda.host_memory_stats`, but without building a map.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn host_statistics<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<HostStatistics>> {
     Ok(used(device)?.map(|device| device.host_statistics()))
 }
 
-/// Sets every peak of pinned host memory to the current value. PyTorch: `torch.cuda.reset_peak_host_memory_stats`.
+/// Resets every peak of pinned host memory to the current value. PyTorch: `torch.cuda.reset_peak_host_memory_stats`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn reset_peak_host_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     if let Some(device) = used(device)? {
         device.reset_peak_host_statistics();
@@ -38,10 +38,10 @@ pub fn reset_peak_host_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Res
     Ok(())
 }
 
-/// Sets the accumulated values of pinned host memory to 0. PyTorch: `torch.cuda.reset_accumulated_host_memory_stats`.
+/// Resets the accumulated values of pinned host memory to 0. PyTorch: `torch.cuda.reset_accumulated_host_memory_stats`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn reset_accumulated_host_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     if let Some(device) = used(device)? {
         device.reset_accumulated_host_statistics();

@@ -2,29 +2,29 @@ use accelerator_core::{MemoryInfo, Result};
 
 use crate::device_arg::DeviceArg;
 
-/// Free and total memory of a device, as its driver tells it; opens the device. PyTorch:
+/// Free and total memory of a device, as its driver reports it. Opens the device. PyTorch:
 /// `torch.accelerator.get_memory_info`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with; [`Error::Driver`](crate::Error::Driver).
+/// Those of [`DeviceArg`] and of opening the device; [`Error::Driver`](crate::Error::Driver).
 pub fn get_memory_info<'a>(device: impl Into<DeviceArg<'a>>) -> Result<MemoryInfo> {
     device.into().resolve()?.open()?.memory_info()
 }
 
-/// [`get_memory_info`] as the pair of free and total bytes. PyTorch: `torch.cuda.mem_get_info`.
+/// As [`get_memory_info`], but as a pair of free and total bytes. PyTorch: `torch.cuda.mem_get_info`.
 ///
 /// # Errors
-/// As [`get_memory_info`].
+/// Those of [`get_memory_info`].
 pub fn mem_get_info<'a>(device: impl Into<DeviceArg<'a>>) -> Result<(u64, u64)> {
     get_memory_info(device).map(|MemoryInfo { free, total, source: _ }| (free, total))
 }
 
-/// Limits the memory taken from a device to this share of it; 1: no limit. What is taken already stays. Opens the
-/// device. PyTorch: `torch.cuda.set_per_process_memory_fraction`.
+/// Limits the memory that the allocator takes from a device to this fraction of it; 1 is no limit. Memory that it
+/// already has taken stays. Opens the device. PyTorch: `torch.cuda.set_per_process_memory_fraction`.
 ///
 /// # Errors
-/// [`Error::InvalidFraction`](crate::Error::InvalidFraction) outside 0..=1; as [`DeviceArg`] says; what opening the
-/// device can fail with.
+/// [`Error::InvalidFraction`](crate::Error::InvalidFraction) outside 0..=1; those of [`DeviceArg`] and of opening the
+/// device.
 pub fn set_per_process_memory_fraction<'a>(fraction: f64, device: impl Into<DeviceArg<'a>>) -> Result<()> {
     device.into().resolve()?.open()?.set_memory_fraction(fraction)
 }
@@ -32,7 +32,7 @@ pub fn set_per_process_memory_fraction<'a>(fraction: f64, device: impl Into<Devi
 /// The memory fraction in force. Opens the device. PyTorch: `torch.cuda.get_per_process_memory_fraction`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with.
+/// Those of [`DeviceArg`] and of opening the device.
 pub fn get_per_process_memory_fraction<'a>(device: impl Into<DeviceArg<'a>>) -> Result<f64> {
     Ok(device.into().resolve()?.open()?.memory_fraction())
 }

@@ -1,8 +1,8 @@
 //! Memory of the current accelerator: statistics, cache, limits. PyTorch: `torch.accelerator.memory`, and from
 //! `torch.cuda.memory` what PyTorch has there alone.
 //!
-//! A device is "used" once memory was asked of its allocator. On one that is not, statistics are empty and 0, and
-//! emptying and resetting do nothing; none of these functions opens a device unless it says so. Sizes are bytes.
+//! A device is in use once its allocator was asked for memory. Before that its statistics are empty and 0, and emptying
+//! and resetting do nothing. Functions open a device only where they say so. Sizes are in bytes.
 
 mod cache;
 mod device;
@@ -25,9 +25,10 @@ pub use info::{
     get_memory_info, get_per_process_memory_fraction, mem_get_info, set_per_process_memory_fraction,
 };
 pub(crate) use settings::open;
-pub use settings::set_allocator_settings;
+pub use settings::{get_allocator_settings, set_allocator_settings};
 pub use statistics::{
     max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved, memory_stats,
-    memory_summary, reset_accumulated_memory_stats, reset_peak_memory_stats, statistics,
+    memory_summary, memory_summary_abbreviated, reset_accumulated_memory_stats, reset_peak_memory_stats,
+    statistics,
 };
 pub use summary::memory_summary_of;

@@ -7,18 +7,21 @@ use accelerator_core::{AllocatorConfig, Result};
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::choice;
 
-/// What [`set_allocator_settings`] came to; `None`: the environment counts.
+/// The settings after the last [`set_allocator_settings`]; `None` before it, when those of the environment are in
+/// force.
 static SETTINGS: Mutex<Option<AllocatorConfig>> = Mutex::new(None);
 
-/// Changes the settings of all allocators of the process: of the devices that are open, and of those that are opened
-/// later through this crate. PyTorch: `torch._C._accelerator_setAllocatorSettings`.
+/// Changes the settings of all allocators of the process: those of the devices that are open, and of the devices that
+/// are opened later through this crate. PyTorch: `torch._C._accelerator_setAllocatorSettings`.
 ///
-/// The text is as in the environment variable `PYTORCH_ALLOC_CONF`: `max_split_size_mb:64,roundup_power2_divisions:4`.
-/// [`AllocatorConfig`] has the keys, and what becomes of those that are left out. A memory fraction counts for devices
-/// opened later; for open ones there is [`set_per_process_memory_fraction`](super::set_per_process_memory_fraction).
+/// The text has the notation of the environment variable `PYTORCH_ALLOC_CONF`, such as
+/// `max_split_size_mb:64,roundup_power2_divisions:4`. [`AllocatorConfig`] describes the keys, and what happens to a key
+/// that is left out. A memory fraction applies to devices that are opened later; for open ones, use
+/// [`set_per_process_memory_fraction`](super::set_per_process_memory_fraction).
 ///
 /// # Errors
-/// [`Error::InvalidSetting`](crate::Error::InvalidSetting), also for text in the environment; nothing changes then.
+/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for this text or that of the environment. Then nothing
+/// changes.
 pub fn set_allocator_settings(settings: &str) -> Result<()> {
     loop {
         let before = *lock_settings();
@@ -33,14 +36,35 @@ pub fn set_allocator_settings(settings: &str) -> Result<()> {
     }
 }
 
+/// The settings in force for devices that are opened from now on. Open devices have the same ones, unless the program
+/// changed those of a single device. Shown as text, they have PyTorch's notation. PyTorch:
+/// `torch._C._accelerator_getAllocatorSettings`.
+///
+/// ```
+/// use accelerator::memory::{get_allocator_settings, set_allocator_settings};
+/// # fn main() -> accelerator::Result<()> {
+/// set_allocator_settings("max_split_size_mb:64")?;
+/// let settings = get_allocator_settings()?;
+/// assert_eq!(settings.max_split_size, 64 << 20);
+/// assert!(settings.to_string().contains("max_split_size_mb:64"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for the text of the environment.
+pub fn get_allocator_settings() -> Result<AllocatorConfig> {
+    lock_settings().map_or_else(AllocatorConfig::from_environment, Ok)
+}
+
 /// A device, opened with the settings of the process if need be.
 pub(crate) fn open(backend: BuiltIn, index: u32) -> Result<AnyDevice> {
     if let Some(device) = backend.opened(index) {
         return Ok(device);
     }
-    choice::count(backend)?; // else why there is none
+    choice::count(backend)?; // fails with the reason where there is no device
     AllocatorConfig::from_environment()?; // warns here, if it does, since opening would warn under the lock
-    // Held while opening, so that settings changed meanwhile do not pass the device by.
+    // Held while the device is opened, so that it does not miss settings that are changed meanwhile.
     let settings = lock_settings();
     let device = backend.open(index)?;
     if let Some(config) = *settings {

@@ -5,27 +5,27 @@ use accelerator_core::{Device, PoolStat, Result, Statistics};
 use crate::backends::AnyDevice;
 use crate::device_arg::{DeviceArg, Target};
 
-/// Everything that the allocator of a device counts, by name and sorted; empty where it is not used. PyTorch:
+/// Everything that the allocator of a device counts, sorted by name; empty while the device is not in use. PyTorch:
 /// `torch.accelerator.memory_stats`.
 ///
-/// The names are those that PyTorch's code gives: `allocated_bytes.all.current`, in general
-/// `{allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
-/// requested_bytes}.{all, small_pool, large_pool}.{current, peak, allocated, freed}`, then
-/// `oversize_{allocations, segments}.{current, …}` and the counters `num_alloc_retries`, `num_ooms`,
-/// `num_sync_all_streams`, `num_device_alloc`, `num_device_free`, `num_oom_rejections` and `max_split_size`. Beside
-/// `allocation.*` stands the same as `allocated.*`, which is what PyTorch's documentation calls it.
+/// The names are those of PyTorch's code, such as `allocated_bytes.all.current`. In general they are `{allocation,
+/// segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
+/// requested_bytes}.{all, small_pool, large_pool}.{current, peak, allocated, freed}`, then `oversize_{allocations,
+/// segments}.{current, …}` and the counters `num_alloc_retries`, `num_ooms`, `num_sync_all_streams`,
+/// `num_device_alloc`, `num_device_free`, `num_oom_rejections` and `max_split_size`. The values of `allocation.*` also
+/// appear as `allocated.*`, which is the name in PyTorch's documentation.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<String, i64>> {
     Ok(statistics(device)?.as_ref().map(Statistics::to_map).unwrap_or_default())
 }
 
-/// Everything that the allocator of a device counts, as a struct; `None` where it is not used. PyTorch:
-/// `torch.accelerator.memory_stats`, here without building text.
+/// Everything that the allocator of a device counts, as a struct; `None` while the device is not in use. PyTorch:
+/// `torch.accelerator.memory_stats`, but without building a map.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn statistics<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<Statistics>> {
     Ok(used(device)?.map(|device| device.statistics()))
 }
@@ -33,42 +33,42 @@ pub fn statistics<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<Statist
 /// Bytes in live allocations. PyTorch: `torch.accelerator.memory_allocated`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn memory_allocated<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.allocated_bytes, |all| all.current)
 }
 
-/// The most bytes that were in live allocations at one time, since the start or since [`reset_peak_memory_stats`].
-/// PyTorch: `torch.accelerator.max_memory_allocated`.
+/// The most bytes that were in live allocations at once, since the start or since [`reset_peak_memory_stats`]. PyTorch:
+/// `torch.accelerator.max_memory_allocated`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn max_memory_allocated<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.allocated_bytes, |all| all.peak)
 }
 
-/// Bytes held from the device, allocated or cached. PyTorch: `torch.accelerator.memory_reserved`.
+/// Bytes taken from the device, allocated or cached. PyTorch: `torch.accelerator.memory_reserved`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn memory_reserved<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.reserved_bytes, |all| all.current)
 }
 
-/// The most bytes that were held from the device at one time, since the start or since [`reset_peak_memory_stats`].
+/// The most bytes that were taken from the device at once, since the start or since [`reset_peak_memory_stats`].
 /// PyTorch: `torch.accelerator.max_memory_reserved`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn max_memory_reserved<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.reserved_bytes, |all| all.peak)
 }
 
-/// Sets the accumulated values (`allocated`, `freed`) and the event counters to 0. PyTorch:
+/// Resets the accumulated values (`allocated`, `freed`) and the event counters to 0. PyTorch:
 /// `torch.accelerator.reset_accumulated_memory_stats`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn reset_accumulated_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     if let Some(device) = used(device)? {
         device.reset_accumulated_statistics();
@@ -76,10 +76,10 @@ pub fn reset_accumulated_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> R
     Ok(())
 }
 
-/// Sets every peak to the current value. PyTorch: `torch.accelerator.reset_peak_memory_stats`.
+/// Resets every peak to the current value. PyTorch: `torch.accelerator.reset_peak_memory_stats`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
+/// Those of [`DeviceArg`].
 pub fn reset_peak_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     if let Some(device) = used(device)? {
         device.reset_peak_statistics();
@@ -87,16 +87,26 @@ pub fn reset_peak_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<(
     Ok(())
 }
 
-/// The statistics as a table for a person, in PyTorch's layout; `abbreviated` leaves out the two pools. PyTorch:
-/// `torch.cuda.memory_summary`.
+/// The statistics as a table for people, in PyTorch's layout. PyTorch: `torch.cuda.memory_summary`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says.
-pub fn memory_summary<'a>(device: impl Into<DeviceArg<'a>>, abbreviated: bool) -> Result<String> {
-    let target = device.into().resolve()?;
+/// Those of [`DeviceArg`].
+pub fn memory_summary<'a>(device: impl Into<DeviceArg<'a>>) -> Result<String> {
+    Ok(summary(device.into().resolve()?, false))
+}
+
+/// As [`memory_summary`], without the lines of the two pools. PyTorch: `torch.cuda.memory_summary(abbreviated=True)`.
+///
+/// # Errors
+/// Those of [`DeviceArg`].
+pub fn memory_summary_abbreviated<'a>(device: impl Into<DeviceArg<'a>>) -> Result<String> {
+    Ok(summary(device.into().resolve()?, true))
+}
+
+fn summary(target: Target, abbreviated: bool) -> String {
     let device = Device { kind: target.backend.kind(), index: target.index };
     let statistics = used_target(target).map(|device| device.statistics()).unwrap_or_default();
-    Ok(super::memory_summary_of(device, &statistics, abbreviated))
+    super::memory_summary_of(device, &statistics, abbreviated)
 }
 
 fn used<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<AnyDevice>> {

@@ -4,11 +4,11 @@ use accelerator_core::{Device, PoolStat, Stat, Statistics};
 
 const WIDTH: usize = 75;
 
-/// Statistics, of whenever, as a table for a person in PyTorch's layout; `abbreviated` leaves out the two pools. PyTorch:
-/// `torch.cuda.memory_summary`.
+/// The table of [`memory_summary`](super::memory_summary) for statistics that the program already has, for example from
+/// a file; `abbreviated` leaves out the lines of the two pools. PyTorch: `torch.cuda.memory_summary`.
 ///
-/// Units are chosen by the value of the first line of each group, and values cut to whole units, as PyTorch does. Where
-/// [`Statistics::expandable_segments`] are in use, a line at the end says so, which PyTorch does not have.
+/// As in PyTorch, the first line of each group determines the unit, and values are truncated to whole units. Unlike in
+/// PyTorch, a line at the end says whether [`Statistics::expandable_segments`] are in use.
 pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: bool) -> String {
     let (rule, thick_rule) = ("-".repeat(WIDTH), "=".repeat(WIDTH));
     let title = format!("Memory summary of {device}");
@@ -46,7 +46,7 @@ pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: b
     lines.iter().map(|line| format!("|{line}|\n")).collect()
 }
 
-/// Formats a value in the unit that suits another.
+/// Formats a value in the unit that suits a second one.
 type Format = fn(i64, i64) -> String;
 
 fn groups(statistics: &Statistics) -> [(&'static str, &PoolStat, Format); 9] {
@@ -84,7 +84,7 @@ fn count(value: i64, unit_of: i64) -> String {
     format!("{value:7} {unit} ")
 }
 
-/// Divides both by `step` for as long as the second is at least `limit` and there is a larger unit.
+/// Divides both values by `step` while the second is at least `limit` and there is a larger unit.
 fn scale<'a>(value: i64, unit_of: i64, step: i64, limit: i64, units: &[&'a str]) -> (i64, &'a str) {
     let (mut value, mut unit_of) = (value, unit_of as f64);
     let mut chosen = 0;

@@ -33,6 +33,10 @@ sim_engine::controls! { [Driver]
     fn cuda_sim_live_streams() -> u64 => |driver| live_streams(driver);
     /// Events that were made and not destroyed.
     fn cuda_sim_live_events() -> u64 => |driver| driver.events.len() as u64;
+    /// The flags that a live event was made with.
+    fn cuda_sim_event_flags(event: Handle) -> u32 => |driver, event| {
+        driver.events.get(&event).map_or(u32::MAX, |event| event.flags)
+    };
     /// Reserved ranges of addresses.
     fn cuda_sim_live_reservations() -> u64 => |driver| driver.engine.virtual_memory.live().0 as u64;
     /// Handles of physical memory that were not released.

@@ -8,13 +8,23 @@ use crate::state::{Driver, Handle};
 
 pub(crate) struct Event {
     pub(crate) context: Handle,
-    pub(crate) timing: bool,
+    /// What `cuEventCreate` was given.
+    pub(crate) flags: u32,
     /// The mark set last.
     pub(crate) recorded: Option<Position>,
     /// When the work reached that mark.
     pub(crate) time: Option<u64>,
     /// Set last in a stream that was captured.
     pub(crate) captured: Option<Captured>,
+}
+
+impl Event {
+    /// `CU_EVENT_DISABLE_TIMING`
+    pub(crate) const DISABLE_TIMING: u32 = 2;
+
+    pub(crate) fn has_timing(&self) -> bool {
+        self.flags & Self::DISABLE_TIMING == 0
+    }
 }
 
 impl Driver {

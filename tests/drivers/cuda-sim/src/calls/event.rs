@@ -8,9 +8,7 @@ use crate::event::Event;
 use crate::gate::{exports, required};
 use crate::state::{Handle, Session};
 
-/// `CU_EVENT_DISABLE_TIMING`
-const DISABLE_TIMING: u32 = 2;
-/// `CU_EVENT_INTERPROCESS`, which goes with the one above alone.
+/// `CU_EVENT_INTERPROCESS`, which requires `CU_EVENT_DISABLE_TIMING`.
 const INTERPROCESS: u32 = 4;
 const ALL_FLAGS: u32 = 7;
 
@@ -35,13 +33,13 @@ exports! {
 
 fn create(driver: &mut Session, event: Out<'_, Handle>, flags: u32) -> Outcome {
     let event = required(event)?;
-    let timing = flags & DISABLE_TIMING == 0;
-    if flags & !ALL_FLAGS != 0 || (flags & INTERPROCESS != 0 && timing) {
+    let context = driver.current()?;
+    let made = Event { context, flags, recorded: None, time: None, captured: None };
+    if flags & !ALL_FLAGS != 0 || (flags & INTERPROCESS != 0 && made.has_timing()) {
         return Err(Code::INVALID_VALUE);
     }
-    let context = driver.current()?;
     let handle = driver.engine.new_handle();
-    driver.events.insert(handle, Event { context, timing, recorded: None, time: None, captured: None });
+    driver.events.insert(handle, made);
     event.write(handle);
     Ok(())
 }
@@ -86,7 +84,7 @@ fn synchronize(driver: &mut Session, handle: Handle) -> Outcome {
 fn elapsed_time(driver: &mut Session, milliseconds: Out<'_, f32>, start: Handle, end: Handle) -> Outcome {
     let milliseconds = required(milliseconds)?;
     let marks = [driver.mark(start)?, driver.mark(end)?];
-    let timed = driver.event(start)?.timing && driver.event(end)?.timing;
+    let timed = driver.event(start)?.has_timing() && driver.event(end)?.has_timing();
     if !timed || marks.contains(&None) {
         return Err(Code::INVALID_HANDLE);
     }
