@@ -2,7 +2,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use accelerator_tracker::tracker::TrackerStats;
+use accelerator_tracker::tracker::{Summary, TrackerStats};
 use clap::Args;
 
 use super::reading::Reading;
@@ -14,7 +14,7 @@ pub struct Arguments {
     /// What a tracker saved: a file of `MemoryTracker::save_stats`, or of PyTorch's
     file: PathBuf,
     /// How many operators
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = Summary::DEFAULT_TOP)]
     top: usize,
     #[command(flatten)]
     reading: Reading,
@@ -22,6 +22,6 @@ pub struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let stats = TrackerStats::load_with(&arguments.file, arguments.reading.limits())?;
-    writeln!(std::io::stdout().lock(), "{}", stats.summary(arguments.top))?;
+    writeln!(std::io::stdout().lock(), "{}", stats.summary_top(arguments.top))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use accelerator::{Accelerator, Backend, Device, DeviceArg, OperatorObserver, obs
 
 use super::error::TrackerError;
 use super::recording::Recording;
-use super::scope::{Scope, current_scope, scope};
+use super::scope::{Scope, current_scope, scope, scope_absolute};
 use super::source::Source;
 use super::stats::{FORWARD_BACKWARD_BOUNDARY, FORWARD_START, MemoryUse, TrackerStats};
 use super::summary::Summary;
@@ -112,9 +112,15 @@ impl MemoryTracker {
         self.0.is_running.load(Ordering::Relaxed)
     }
 
-    /// Opens a module on this thread, until the guard is dropped: [`scope`](scope()), for all trackers.
+    /// Enters a module on this thread until the guard is dropped, for all trackers. See [`scope`](scope()).
     pub fn scope(&self, name: &str) -> Scope {
         scope(name)
+    }
+
+    /// Enters a module by its full name, such as `blocks.0.fc1.forward`, whatever module this thread is in. See
+    /// [`scope_absolute`](scope_absolute()).
+    pub fn scope_absolute(&self, name: &str) -> Scope {
+        scope_absolute(name)
     }
 
     /// Records an operator of this name, in the module that this thread is in. Call it after what the operator does.
@@ -146,10 +152,14 @@ impl MemoryTracker {
         self.0.stats()
     }
 
-    /// The operators that took the most memory, at most `top`. PyTorch: `MemoryTracker.summary`, where `top` is 20 if it is
-    /// not given.
-    pub fn summary(&self, top: usize) -> Summary {
-        self.stats().summary(top)
+    /// The 20 operators that took the most memory. PyTorch: `MemoryTracker.summary()`.
+    pub fn summary(&self) -> Summary {
+        self.stats().summary()
+    }
+
+    /// The [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
+    pub fn summary_top(&self, top: usize) -> Summary {
+        self.stats().summary_top(top)
     }
 
     /// Writes what was recorded to a file, as [`TrackerStats::save`] does. PyTorch: `MemoryTracker.save_stats`.

@@ -3,10 +3,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Opens a module on this thread, until the guard is dropped: operators that are recorded in it carry its name in theirs.
+/// Enters a module on this thread until the guard is dropped. Operators recorded in it carry its name in theirs.
 ///
-/// Within another one it is a part of that: `scope("layers.3")` and in it `scope("forward")` are `layers.3.forward`.
-/// Modules belong to the thread, not to a tracker: every tracker sees them. PyTorch: the names of modules, and `.forward`.
+/// The name is relative to the module that the thread is in: `scope("layers.3")` and, inside it, `scope("forward")` give
+/// `layers.3.forward`. [`scope_absolute`] takes a full name instead. Modules belong to the thread and not to a tracker:
+/// all trackers see them. PyTorch: the names of modules, and `.forward`.
 ///
 /// ```
 /// use accelerator_tracker::tracker::{current_scope, scope};
@@ -19,14 +20,27 @@ use std::sync::Arc;
 /// # drop(layer);
 /// ```
 pub fn scope(name: &str) -> Scope {
-    let number = with(|modules| {
-        let number = modules.next;
-        modules.next += 1;
-        let path = modules.path_of(name);
-        modules.open.push((Opener::Scope(number), path));
-        number
-    });
-    Scope { number, _of_this_thread: PhantomData }
+    Scope::enter(|modules| modules.path_of(name))
+}
+
+/// Enters a module by its full name, whatever module this thread is in, until the guard is dropped.
+///
+/// A network whose modules call each other gets the names of PyTorch's tracker this way: there, the fully qualified name
+/// of the module that was entered last, and `.forward`. When the guard is dropped, the thread is back in the module
+/// around it, where PyTorch's tracker keeps the name until another module is entered.
+///
+/// ```
+/// use accelerator_tracker::tracker::{current_scope, scope_absolute};
+///
+/// let block = scope_absolute("blocks.0.forward");
+/// let layer = scope_absolute("blocks.0.fc1.forward");
+/// assert_eq!(current_scope().as_deref(), Some("blocks.0.fc1.forward"));
+/// drop(layer);
+/// assert_eq!(current_scope().as_deref(), Some("blocks.0.forward"));
+/// # drop(block);
+/// ```
+pub fn scope_absolute(name: &str) -> Scope {
+    Scope::enter(|_| name.into())
 }
 
 /// The path of the module that this thread is in; `None`: it is in none.
@@ -40,6 +54,19 @@ pub struct Scope {
     /// None: the thread is ending.
     number: Option<u64>,
     _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Scope {
+    fn enter(path: impl FnOnce(&Modules) -> Arc<str>) -> Self {
+        let number = with(|modules| {
+            let number = modules.next;
+            modules.next += 1;
+            let path = path(modules);
+            modules.open.push((Opener::Scope(number), path));
+            number
+        });
+        Self { number, _of_this_thread: PhantomData }
+    }
 }
 
 impl Drop for Scope {

@@ -65,9 +65,14 @@ pub const FORWARD_START: &str = "fw_start";
 pub const FORWARD_BACKWARD_BOUNDARY: &str = "fw_bw_boundary";
 
 impl TrackerStats {
-    /// The operators after which the most memory was allocated that was not before, and how many retries there were.
-    /// PyTorch: `MemoryTracker.summary`.
-    pub fn summary(&self, top: usize) -> Summary {
+    /// The 20 operators that took the most memory, and how often the allocator tried again. PyTorch:
+    /// `MemoryTracker.summary()`.
+    pub fn summary(&self) -> Summary {
+        self.summary_top(Summary::DEFAULT_TOP)
+    }
+
+    /// The [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
+    pub fn summary_top(&self, top: usize) -> Summary {
         Summary::new(self, top)
     }
 }

@@ -24,6 +24,9 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// How many operators a summary has unless another number is asked for. PyTorch's default.
+    pub const DEFAULT_TOP: usize = 20;
+
     pub(super) fn new(stats: &TrackerStats, top: usize) -> Self {
         let mut operators = parts(stats);
         operators.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
