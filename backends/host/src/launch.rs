@@ -10,16 +10,30 @@ use crate::host::Host;
 use crate::memory::HostPtr;
 
 /// Runs `kernel` on `stream`, asynchronously, over the elements of `args`: a view made by [`Buffer::slice`] or
-/// [`Buffer::slice_mut`], or a tuple of up to six. The kernel gets `&[T]` or `&mut [T]` for each.
+/// [`Buffer::slice_mut`], or a tuple of at most six. The kernel gets `&[T]` or `&mut [T]` for each. A kernel that needs
+/// no memory takes `()`.
 ///
-/// Each buffer's use is noted, so it may be dropped right afterwards. A kernel that panics makes the stream's next
-/// synchronize fail; other work goes on. A kernel must not wait for a stream or an event, nor allocate, which may wait:
-/// it could wait for itself.
+/// The use of each buffer is recorded, so a buffer may be dropped right afterwards. If the kernel panics, the next
+/// synchronize of the stream fails; other work goes on. A kernel must not wait for a stream or an event, and must not
+/// allocate, which may wait: it could wait for itself.
 ///
 /// # Errors
 /// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was
 /// forked from the one that opened the device.
 pub fn launch<A, K>(stream: Stream<Host>, args: A, kernel: K) -> Result<()>
+where
+    A: KernelArgs,
+    K: for<'k> FnOnce(A::Views<'k>) + Send + 'static,
+{
+    launch_named(OperatorKind::Launch.name(), stream, args, kernel)
+}
+
+/// Runs a kernel as [`launch`] does. Observers of operators, such as the memory tracker, see it under this name instead
+/// of `launch`.
+///
+/// # Errors
+/// As [`launch`].
+pub fn launch_named<A, K>(name: &'static str, stream: Stream<Host>, args: A, kernel: K) -> Result<()>
 where
     A: KernelArgs,
     K: for<'k> FnOnce(A::Views<'k>) + Send + 'static,
@@ -37,11 +51,11 @@ where
         kernel(views);
     });
     launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
-    report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
+    report_operator(|| Operator::on(stream, OperatorKind::Launch, 0).named(name));
     Ok(())
 }
 
-/// What a kernel can be given: a view of a buffer, or a tuple of them. Implemented here only.
+/// What a kernel can take: nothing, a view of a buffer, or a tuple of views. Implemented here only.
 pub trait KernelArgs: sealed::Sealed {
     /// What the kernel gets: `&[T]`, `&mut [T]` or a tuple of them.
     type Views<'k>;
@@ -109,6 +123,19 @@ macro_rules! view {
 
 view!(Slice, &'k [T], false, std::slice::from_raw_parts, AnyBitPattern, Sync);
 view!(SliceMut, &'k mut [T], true, std::slice::from_raw_parts_mut, AnyBitPattern, NoUninit, Send);
+
+impl sealed::Sealed for () {}
+
+impl KernelArgs for () {
+    type Views<'k> = ();
+    type Parts = ();
+
+    fn prepare(self, _: Stream<Host>, _: &mut Vec<Touched>) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn views<'k>((): &()) -> Self::Views<'k> {}
+}
 
 macro_rules! tuples {
     ($(($($arg:ident),+))+) => {$(
