@@ -27,7 +27,7 @@ pub(super) fn largest<DB: DrawingBackend>(
     canvas.headline(rect, title, &profile.title)?;
     let largest = profile.largest(top.min(MOST_BARS));
     let Some(most) = largest.first().map(|largest| largest.bytes) else {
-        return nothing(canvas, "no operator added any memory");
+        return canvas.nothing(rect, "no operator added any memory");
     };
     let text = |largest: &Largest| match largest.calls {
         1 => Bytes(largest.bytes).to_string(),
@@ -61,7 +61,7 @@ pub(super) fn sizes<DB: DrawingBackend>(
     let top = canvas.headline(rect, title, &profile.title)?;
     let bins = size_bins(&profile.spans);
     if bins.is_empty() {
-        return nothing(canvas, "no allocations");
+        return canvas.nothing(rect, "no allocations");
     }
     let legend = [
         (
@@ -103,12 +103,6 @@ pub(super) fn sizes<DB: DrawingBackend>(
     }
     let about = "each bar: from its left edge to twice as much";
     canvas.text(about, (left + width, rect.bottom - 11), TEXT - 2, Anchor::End, canvas.palette.quiet)
-}
-
-/// Instead of a picture.
-pub(super) fn nothing<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, text: &str) -> Result<(), PlotError> {
-    let rect = canvas.whole();
-    canvas.text(text, (rect.left + 16, HEAD + BAR / 2 - 4), TEXT, Anchor::Start, canvas.palette.quiet)
 }
 
 /// Three digits at most: `999`, `12k`, `3.4M`.

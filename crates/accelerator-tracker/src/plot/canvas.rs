@@ -4,7 +4,7 @@ use plotters::drawing::DrawingArea;
 use plotters::element::{PathElement, Polygon, Rectangle};
 use plotters::prelude::{Color, DrawingBackend, IntoFont};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{RGBColor, ShapeStyle, TextStyle};
+use plotters::style::{RGBAColor, RGBColor, ShapeStyle, TextStyle};
 
 use super::PlotError;
 use super::font::FAMILY;
@@ -66,6 +66,18 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
 
     /// Lines that go across or down.
     pub(super) fn line(&self, points: &[(i32, i32)], color: RGBColor, width: u32) -> Drawn {
+        self.translucent_line(points, color, width, 1.0)
+    }
+
+    /// As [`line`](Self::line), with an opacity from 0 to 1.
+    pub(super) fn translucent_line(
+        &self,
+        points: &[(i32, i32)],
+        color: RGBColor,
+        width: u32,
+        opacity: f64,
+    ) -> Drawn {
+        let color = color.mix(opacity);
         if self.is_bitmap() {
             return points.windows(2).try_for_each(|ends| self.bar(ends[0], ends[1], color, width as i32));
         }
@@ -75,7 +87,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     }
 
     /// The rasterizer of plotters loses corners of thick lines that turn within few pixels.
-    fn bar(&self, from: (i32, i32), to: (i32, i32), color: RGBColor, width: i32) -> Drawn {
+    fn bar(&self, from: (i32, i32), to: (i32, i32), color: RGBAColor, width: i32) -> Drawn {
         let (from, to) = (self.scaled(from), self.scaled(to));
         let around = width * self.scale / 2;
         let start = (from.0.min(to.0) - around, from.1.min(to.1) - around);
@@ -168,6 +180,11 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         let of = self.shortened(of, TEXT, rect.width() - 32)?;
         self.text(&of, (left, rect.top + 47), TEXT, Anchor::Start, self.palette.quiet)?;
         Ok(62)
+    }
+
+    /// What stands in place of curves or bars where there are none.
+    pub(super) fn nothing(&self, rect: Rect, text: &str) -> Drawn {
+        self.text(text, (rect.left + 16, rect.top + 82), TEXT, Anchor::Start, self.palette.quiet)
     }
 
     /// A row, or several, of colours and what they mean; the height that it takes.

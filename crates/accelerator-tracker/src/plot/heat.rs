@@ -2,7 +2,7 @@ use accelerator_core::grouped;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
-use super::bars::{compact, nothing};
+use super::bars::compact;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use crate::picture::{Profile, grid, power};
 
@@ -26,7 +26,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     let grid = grid(&profile.spans);
     let most = grid.cells.iter().flatten().copied().max().unwrap_or(0);
     if most == 0 {
-        return nothing(canvas, "no allocations");
+        return canvas.nothing(rect, "no allocations");
     }
     // Steps of the ramp by the logarithm: few allocations are to be seen beside many.
     let ramp = canvas.palette.ramp;

@@ -4,7 +4,6 @@ use accelerator_core::{Bytes, grouped};
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 
-use super::bars::nothing;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::palette::Palette;
 use super::rows::{Group, Piece, groups};
@@ -61,7 +60,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     let segments = moment(profile, number);
     let groups = groups(segments, ROWS);
     if groups.is_empty() {
-        return nothing(canvas, "no segments");
+        return canvas.nothing(rect, "no segments");
     }
     let coloring = Coloring::new(segments, by, canvas.palette);
     // Three in a row.

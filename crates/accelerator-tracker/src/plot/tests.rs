@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
+mod timeline;
+
 use std::io::Read;
 use std::sync::Arc;
 
@@ -138,6 +140,16 @@ fn texts_neither_overlap_nor_leave_the_picture() {
     }
 }
 
+/// The points of the lines and curves of this colour, in the order in which they are drawn.
+fn lines(svg: &str, RGBColor(red, green, blue): RGBColor) -> Vec<Vec<(i32, i32)>> {
+    let stroke = format!("stroke=\"#{red:02X}{green:02X}{blue:02X}\"");
+    let drawn = svg.lines().filter(|line| line.starts_with("<polyline") && line.contains(&stroke));
+    let number = |text: &str| text.parse::<i32>().unwrap();
+    let point = |point: &str| point.split_once(',').map(|(x, y)| (number(x), number(y))).unwrap();
+    let points = |line: &str| line.split_once("points=\"").unwrap().1.split_once('"').unwrap().0.to_owned();
+    drawn.map(|line| points(line).split_whitespace().map(point).collect()).collect()
+}
+
 /// Memory that aliases use has a colour of its own in its segment, and the blocks of aliases have a group, which counts nothing twice.
 #[test]
 fn aliases_are_shown_apart() {
@@ -188,16 +200,12 @@ fn sizes_stay_bounded_and_peaks_stay() {
         assert!(svg.len() < 400_000, "{name}: {}", svg.len());
     }
     let svg = Picture::Memory(Along::Calls).to_svg(&profile).unwrap();
-    let curve = |color: &str| {
-        let lines = svg
-            .lines()
-            .filter(|line| line.starts_with("<polyline") && line.contains(&format!("stroke=\"{color}\"")));
-        let points =
-            |line: &str| line.split_once("points=\"").unwrap().1.split_once('"').unwrap().0.to_owned();
-        let longest = lines.map(points).max_by_key(String::len).unwrap();
-        longest.split_whitespace().map(|point| point.split_once(',').unwrap().1.parse::<i32>().unwrap()).min()
+    let palette = Palette::of(Theme::Light);
+    let top = |series| {
+        let longest = lines(&svg, palette.series(series)).into_iter().max_by_key(Vec::len).unwrap();
+        longest.into_iter().map(|(_, y)| y).min()
     };
-    assert_eq!(curve("#0072B2"), curve("#00805C"));
+    assert_eq!(top(Series::Allocated), top(Series::Reserved));
 }
 
 #[test]

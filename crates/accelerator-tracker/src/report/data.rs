@@ -1,16 +1,16 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::html::shortened;
-use crate::picture::{Largest, MapBlock, MapSegment, Moment, Profile, Series, outline};
+use crate::picture::{Largest, MapBlock, MapSegment, Marker, Moment, Profile, Series, outline};
 use crate::snapshot::{BlockState, PoolKind};
+use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
 /// Columns in which the extremes stay. More than a screen has are no use.
 const COLUMNS: u64 = 600;
-/// Of the rest, so many at most: the page must stay quick to open.
-const MOST_MARKERS: usize = 400;
+/// The most segments and blocks of a moment: the page must stay quick to open.
 const MOST_SEGMENTS: usize = 2_000;
 const MOST_BLOCKS: usize = 6_000;
 
@@ -23,6 +23,7 @@ struct Data {
     timed: bool,
     sample: Samples,
     markers: Vec<(usize, u64, usize)>,
+    marker_count: usize,
     moments: Vec<MomentData>,
 }
 
@@ -63,6 +64,7 @@ pub(super) fn json(profile: &Profile) -> String {
         timed: profile.has_times(),
         sample: samples(profile, &times, &mut names),
         markers: markers(profile, &times, &mut names),
+        marker_count: profile.markers.len(),
         moments: profile.moments.iter().map(|moment| moment_data(moment, &mut names)).collect(),
         names: names.texts,
     };
@@ -106,11 +108,14 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     shown
 }
 
+/// The column of a position, of which the last is given.
+fn column(at: u64, last: u64) -> usize {
+    (u128::from(at) * u128::from(COLUMNS) / u128::from(last.max(1))) as usize
+}
+
 /// The samples that any of the curves needs, and the largest steps.
 fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     let count = profile.samples.len();
-    let column =
-        |at: u64, last: u64| (u128::from(at) * u128::from(COLUMNS) / u128::from(last.max(1))) as usize;
     let last_time = times.last().copied().unwrap_or(0);
     let by_call = |call: usize| column(call as u64, count as u64);
     let by_time = |call: usize| column(times[call], last_time);
@@ -126,12 +131,22 @@ fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     chosen
 }
 
+/// Of each column the first marker and the first boundary of forward and backward pass, along calls and along time:
+/// every line that can be told from the others.
 fn markers(profile: &Profile, times: &[u64], names: &mut Names) -> Vec<(usize, u64, usize)> {
-    let every = profile.markers.len().div_ceil(MOST_MARKERS).max(1);
-    let last = times.last().copied().unwrap_or(0);
-    let markers = profile.markers.iter().step_by(every);
-    let time = |call: usize| times.get(call).copied().unwrap_or(last);
-    markers.map(|marker| (marker.call, time(marker.call), names.number(&marker.name))).collect()
+    let last_time = times.last().copied().unwrap_or(0);
+    let mut taken = HashSet::new();
+    let mut shown = Vec::new();
+    for Marker { name, call } in &profile.markers {
+        let time = times.get(*call).copied().unwrap_or(last_time);
+        let is_boundary = &**name == FORWARD_BACKWARD_BOUNDARY;
+        let by_call = ("call", column(*call as u64, profile.samples.len() as u64), is_boundary);
+        let by_time = ("time", column(time, last_time), is_boundary);
+        if taken.insert(by_call) | taken.insert(by_time) {
+            shown.push((*call, time, names.number(name)));
+        }
+    }
+    shown
 }
 
 fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {

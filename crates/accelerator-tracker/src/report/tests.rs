@@ -105,6 +105,18 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
 }
 
 #[test]
+fn the_page_has_every_marker_that_can_be_told_from_the_others() {
+    let mut profile = profile(4_500);
+    profile.markers = (0..450).map(|at| Marker { name: "step".into(), call: 10 * at }).collect();
+    assert_eq!(data(&html(&profile))["markers"].as_array().unwrap().len(), 450);
+    profile.markers = (0..4_500).map(|call| Marker { name: "step".into(), call }).collect();
+    let data = data(&html(&profile));
+    let shown = data["markers"].as_array().unwrap().len();
+    assert!((500..1_500).contains(&shown), "{shown}");
+    assert_eq!(data["marker_count"], 4_500);
+}
+
+#[test]
 fn few_operators_and_none_make_a_page() {
     for count in [0, 1, 10] {
         let page = html(&profile(count));
