@@ -41,12 +41,12 @@ where
     let mut touched = Vec::new();
     let parts = args.prepare(stream, &mut touched)?;
     let launched = stream.backend().run(stream.native(), &touched, move || {
-        // SAFETY: What the views show stays mapped until this stream has come past the kernel: either its use of the
-        // buffer is noted, or the buffer was allocated on it, and memory is unmapped only behind the work of the stream
-        // that freed it. Its bytes may be another buffer's by then, on any stream and at another address; but no other
-        // work on the same bytes runs while this does. Nor do two views of this kernel have the same bytes where one is
-        // mutable: buffers that live at the same time have no byte in common, and the mutable view borrowed its buffer
-        // beside all others.
+        // SAFETY: The memory behind the views stays mapped until this stream has finished the kernel. Either the use of
+        // the buffer is recorded, or the buffer was allocated on this stream, and memory is unmapped only after the
+        // work of the stream that freed it. The bytes may belong to another buffer by then, on any stream and at
+        // another address, but no other work on the same bytes runs while this kernel does. Two views of this kernel
+        // share no bytes if one of them is mutable: buffers that live at the same time have no byte in common, and the
+        // mutable view borrowed its buffer exclusively.
         let views = unsafe { A::views(&parts) };
         kernel(views);
     });
@@ -55,7 +55,7 @@ where
     Ok(())
 }
 
-/// What a kernel can take: nothing, a view of a buffer, or a tuple of views. Implemented here only.
+/// What a kernel can take: nothing, a view of a buffer, or a tuple of views. Implemented only here.
 pub trait KernelArgs: sealed::Sealed {
     /// What the kernel gets: `&[T]`, `&mut [T]` or a tuple of them.
     type Views<'k>;
@@ -64,7 +64,7 @@ pub trait KernelArgs: sealed::Sealed {
     #[doc(hidden)]
     fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts>;
     /// # Safety
-    /// * The parts are valid for `'k`: for reads, and where mutable for writes that nothing else sees.
+    /// * The parts are valid for `'k`: for reads, and the mutable ones for writes that nothing else sees.
     #[doc(hidden)]
     unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k>;
 }
@@ -73,7 +73,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Where the elements of one view lie.
+/// Where the elements of one view are.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Elements<T> {
@@ -81,7 +81,7 @@ pub struct Elements<T> {
     len: usize,
 }
 
-// SAFETY: It is an address and a length; `KernelArgs::views` says what may be done with them.
+// SAFETY: It is an address and a length. `KernelArgs::views` says what may be done with them.
 unsafe impl<T> Send for Elements<T> {}
 
 impl<T> Elements<T> {
@@ -113,8 +113,8 @@ macro_rules! view {
             }
 
             unsafe fn views<'k>(parts: &Self::Parts) -> $slice {
-                // SAFETY: The caller promises valid memory; pages of the system are initialised, any bits make a `T`, and
-                // blocks are aligned to 512 bytes.
+                // SAFETY: The caller promises valid memory. The system's pages are initialised, any bits make a `T`,
+                // and blocks are aligned to 512 bytes.
                 unsafe { $from_raw_parts(parts.start, parts.len) }
             }
         }
@@ -154,7 +154,7 @@ macro_rules! tuples {
             unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k> {
                 #[expect(non_snake_case, reason = "named by their types")]
                 let ($($arg,)+) = parts;
-                // SAFETY: The caller promises it for each part.
+                // SAFETY: The caller promises this for each part.
                 ($(unsafe { $arg::views($arg) },)+)
             }
         }
