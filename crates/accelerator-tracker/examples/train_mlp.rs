@@ -1,8 +1,8 @@
 //! A small network trained for real on the host, tracked from start to end.
 //!
-//! It learns which of three spirals a point lies on. Forward pass, backward pass and optimizer are kernels on the memory
-//! and the stream of the device, each with buffers of its own, as in a framework. Its modules are nested, and operators
-//! are named after them as in PyTorch: `blocks.0.fc1.forward.addmm_1`. Then it shows where the memory went.
+//! It learns which of three spirals a point lies on. Forward pass, backward pass and optimizer are kernels on the
+//! memory and the stream of the device, each with buffers of its own, as in a framework. Its modules are nested, and
+//! operators are named after them as in PyTorch: `blocks.0.fc1.forward.addmm_1`. Then it shows where the memory went.
 //!
 //! ```text
 //! cargo run --release -p accelerator-tracker --example train_mlp -- --stats run.jsonl --snapshot run.pickle
@@ -115,7 +115,7 @@ fn compare(times: u32, steps: u32, tracker: &MemoryTracker, feed: Feed) -> Resul
             }
         }
     }
-    // The least: on a machine that others use, times vary upwards.
+    // The minimum: on a shared machine, times vary upwards.
     let [without, with] = took.map(|took| took.into_iter().min().unwrap_or_default());
     let operators = tracker.stats().operators.len();
     let ratio = with.as_secs_f64() / without.as_secs_f64();

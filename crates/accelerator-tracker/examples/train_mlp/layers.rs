@@ -4,7 +4,7 @@ use accelerator_tracker::tracker::scope_absolute;
 use crate::operators::{Operators, buffer, floats};
 use crate::spirals::Noise;
 
-/// A linear layer. It knows its full name in the network, as `blocks.0.fc1`.
+/// A linear layer. It knows its full name in the network, such as `blocks.0.fc1`.
 pub(crate) struct Linear {
     name: String,
     inputs: usize,

@@ -111,7 +111,7 @@ impl Block {
     }
 
     fn forward(&self, operators: &Operators<'_>, x: Buffer) -> Result<(Buffer, BlockActivations)> {
-        // The layers in it have full names of their own: `blocks.0.fc1.forward`, and not `blocks.0.forward.fc1.forward`.
+        // The layers have full names of their own: `blocks.0.fc1.forward`, not `blocks.0.forward.fc1.forward`.
         let _module = scope_absolute(&format!("{}.forward", self.name));
         let hidden = operators.relu(&self.fc1.forward(operators, &x)?)?;
         let y = operators.add(&x, &self.fc2.forward(operators, &hidden)?)?;

@@ -65,7 +65,7 @@ impl<'a> Operators<'a> {
         Ok(gradient)
     }
 
-    /// The gradient ahead of a [`relu`](Self::relu) with these results.
+    /// The gradient of the inputs of a [`relu`](Self::relu) whose results were `y`.
     pub(crate) fn relu_backward(&self, gradient: &Buffer, y: &Buffer) -> Result<Buffer> {
         let mut before = buffer(floats(y))?;
         self.launch(
@@ -161,7 +161,7 @@ impl<'a> Operators<'a> {
         })
     }
 
-    /// The tracker sees the launch by itself, under its name, if it feeds itself. Otherwise it is recorded here.
+    /// With an automatic feed the tracker records the launch under its name. Otherwise it is recorded here.
     fn launch<A: KernelArgs>(
         &self,
         name: &'static str,

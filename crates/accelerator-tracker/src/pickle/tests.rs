@@ -32,7 +32,7 @@ fn show(view: View<'_>) -> String {
     text.or(number).or(unsigned).or(float).or(flag).unwrap_or(view.type_name().to_owned())
 }
 
-/// What Python 3.11 makes of `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and of a list that
+/// What Python 3.11 writes for `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and for a list that
 /// contains one list twice.
 const OF_PYTHON: [&[u8]; 4] = [
     b"(dp0\nVa\np1\n(lp2\nI1\naI-300\naI70000\naL9223372036854775808L\naF1.5\naNaI01\naV\xe9\np3\nas(Vb\np4\nI2\ntp5\n(dp6\ns.",

@@ -7,22 +7,23 @@ use super::{Along, PlotError};
 use crate::picture::{Marker, Profile, Series, outline};
 use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
-/// Capacity is a line as long as it is not this much higher than the curves, which it would flatten.
+/// The capacity is drawn unless it is higher than the curves by more than this factor, which would flatten them.
 const CAPACITY_WITHIN: f64 = 1.6;
 
-/// Rows of names of markers.
+/// The most rows of marker names.
 const MARKER_ROWS: usize = 3;
 const MARKER_ROW: i32 = 20;
 
-/// Room at the right of the curves, for the ends of texts.
+/// Room on the right of the curves, for the ends of texts.
 const RIGHT_MARGIN: i32 = 28;
 
-/// Lines of markers that are closer to each other than this are paler, so that curves stay visible between them.
+/// If the lines of markers are closer to each other than this, they are paler, so that curves stay visible between
+/// them.
 const CROWDED: i32 = 8;
-/// Lines that are closer than this would be an area, and tell nothing.
+/// Lines that are closer than this would fill an area, and are left out.
 const TOO_CLOSE: i32 = 2;
 
-/// All in one, then each alone.
+/// All series in one figure, then each alone.
 pub(super) fn draw_four<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -40,7 +41,7 @@ pub(super) fn draw_four<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Curves of memory, stepwise: it stays as it is until the next operator.
+/// Curves of memory, in steps: the memory stays as it is until the next operator.
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     rect: Rect,
@@ -64,7 +65,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     };
     let end = positions.last().map_or(1, |last| match along {
         Along::Calls => last + 1,
-        // How long the last operator took is not known, but the memory after it has to be visible.
+        // How long the last state lasted is unknown, but it has to be visible.
         Along::Time => last.saturating_add(last.div_ceil(100).max(1)),
     });
     let y_scale = Scale::new(Axis::Bytes, top_value.max(1), 6);
@@ -108,7 +109,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     };
     frame.bottom(&x_scale, &x_name)?;
     frame.marker_lines(&markers)?;
-    // The largest first, so that those below stay visible.
+    // The largest first, so that smaller ones stay visible.
     for series in series.iter().rev() {
         frame.curve(profile, &positions, *series)?;
     }
@@ -124,7 +125,7 @@ fn label(scale: &Scale, (value, text): &(u64, String)) -> String {
     if *value == 0 { "0".to_owned() } else { format!("{text} {}", scale.unit) }
 }
 
-/// The part of a figure in which curves are.
+/// The part of a figure that has the curves.
 #[derive(Clone, Copy)]
 struct Frame<'a, 'b, DB: DrawingBackend> {
     canvas: &'a Canvas<'b, DB>,
@@ -145,7 +146,7 @@ struct Placed {
 }
 
 impl Placed {
-    /// What of the markers is not in the figure.
+    /// Says which names or lines the figure lacks.
     fn note(&self) -> Option<String> {
         let Self { lines, names, all, .. } = self;
         let count = |count: usize| grouped(count as u64);
@@ -192,7 +193,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         for (value, text) in &scale.ticks {
             let x = self.x(*value);
             canvas.line(&[(x, plot.bottom), (x, plot.bottom + 5)], canvas.palette.quiet, 1)?;
-            // The last one may not leave the picture.
+            // The last one must not leave the picture.
             let x = x.min(plot.right + RIGHT_MARGIN - 2 - canvas.width(text, TEXT)? / 2);
             canvas.text(text, (x, plot.bottom + 16), TEXT, Anchor::Middle, canvas.palette.quiet)?;
         }
@@ -224,7 +225,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         self.canvas.line(&points, color, 2)
     }
 
-    /// Names as long as possible, and all of them if possible.
+    /// Places all names, as long as possible, or else some of them.
     fn markers(&self, profile: &Profile, positions: &[u64]) -> Result<Placed, PlotError> {
         let mut markers: Vec<_> = profile
             .markers
@@ -241,7 +242,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
                 return Ok(placed);
             }
         }
-        // Not all names have room: some of them, in one row.
+        // Not all names fit: some of them, in one row.
         let placed = self.placed(&markers, 120, 1)?;
         if placed.lines.len() as i32 * TOO_CLOSE > self.plot.width() {
             return Ok(Placed { lines: Vec::new(), names: Vec::new(), rows: 0, ..placed });
@@ -249,8 +250,8 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         Ok(placed)
     }
 
-    /// From the right to the left: a name begins at its line, so the line of one that had to go a row up passes no
-    /// name that is below.
+    /// Places names from right to left. A name begins at its line, so the line of a name in a higher row crosses no
+    /// name below it.
     fn placed(&self, markers: &[(i32, &Marker)], longest: i32, rows: usize) -> Result<Placed, PlotError> {
         const APART: i32 = 8;
         let right_end = self.plot.right + RIGHT_MARGIN - 8;
@@ -263,16 +264,16 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
                 Some(line) => line.1 |= is_boundary,
                 None => placed.lines.push((x, is_boundary)),
             }
-            // Up to the row in which a name is in the way of the line.
+            // The rows up to the one in which a name is in the way of the line.
             let reached = limits.iter().take_while(|limit| x < **limit).count();
             if reached == 0 || last == Some(x) {
-                continue; // without a look at its width, since there may be many
+                continue; // before computing its width, since there may be many
             }
             last = Some(x);
             let text = self.canvas.ended(&marker.name, TEXT, longest)?;
             let width = self.canvas.width(&text, TEXT)?;
             let room = |right: i32| move |limit: &i32| right + APART <= *limit;
-            // One that ends at its line is as high up as can be, out of the way of lines at its left.
+            // A name that ends at its line is as high up as possible, out of the way of the lines on its left.
             let (row, anchor, start) = match x + 3 + width <= right_end {
                 true => (limits[..reached].iter().position(room(x + 3 + width)), Anchor::Start, x),
                 false => (limits[..reached].iter().rposition(room(x)), Anchor::End, x - 3 - width),

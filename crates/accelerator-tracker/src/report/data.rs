@@ -8,13 +8,13 @@ use crate::picture::{Largest, MapBlock, MapSegment, Marker, Moment, Profile, Ser
 use crate::snapshot::{BlockState, PoolKind};
 use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
-/// Columns in which the extremes stay. More than a screen has are no use.
+/// How many columns keep their extremes. More than a screen has are of no use.
 const COLUMNS: u64 = 600;
-/// The most segments and blocks of a moment: the page must stay quick to open.
+/// The most segments and blocks of a moment: the page has to open quickly.
 const MOST_SEGMENTS: usize = 2_000;
 const MOST_BLOCKS: usize = 6_000;
 
-/// What the scripts of the page draw. Names are numbers in `names`.
+/// The data that the scripts of the page draw. Names are indices into `names`.
 #[derive(Serialize)]
 struct Data {
     names: Vec<String>,
@@ -48,13 +48,13 @@ struct MomentData {
     segments: Vec<SegmentData>,
 }
 
-/// The kind: 0 for the large pool, 1 for the small one, 2 for aliases; stream, address, blocks.
+/// The kind (0 for the large pool, 1 for the small one, 2 for aliases), the stream, the address, the blocks.
 type SegmentData = (u8, u64, String, Vec<BlockData>);
 
 /// Size, state, scope.
 type BlockData = (u64, u8, usize);
 
-/// As JSON that can stand in a script element.
+/// The data as JSON that can be in a script element.
 pub(super) fn json(profile: &Profile) -> String {
     let mut names = Names::default();
     let times = profile.times();
@@ -72,7 +72,7 @@ pub(super) fn json(profile: &Profile) -> String {
     serde_json::to_string(&data).unwrap_or_default().replace('<', "\\u003c")
 }
 
-/// Names, each once.
+/// Names. Each is stored once.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<Arc<str>, usize>,
@@ -108,7 +108,7 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     shown
 }
 
-/// The column of a position, of which the last is given.
+/// The column of a position, where `last` is the last position.
 fn column(at: u64, last: u64) -> usize {
     (u128::from(at) * u128::from(COLUMNS) / u128::from(last.max(1))) as usize
 }
@@ -131,8 +131,8 @@ fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     chosen
 }
 
-/// Of each column the first marker and the first boundary of forward and backward pass, along calls and along time:
-/// every line that can be told from the others.
+/// The first marker and the first boundary of forward and backward pass in each column, along calls and along time.
+/// These are all lines that can be told from each other.
 fn markers(profile: &Profile, times: &[u64], names: &mut Names) -> Vec<(usize, u64, usize)> {
     let last_time = times.last().copied().unwrap_or(0);
     let mut taken = HashSet::new();
@@ -181,10 +181,10 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     MomentData { name: names.number(&moment.name.as_str().into()), call: moment.call, more, segments }
 }
 
-/// Neighbours that are smaller than `least` become one, which is what the largest of them is.
+/// Merges neighbours that are smaller than `least` into one block, which has the properties of the largest of them.
 fn coarse(blocks: &[MapBlock], least: u64) -> Vec<MapBlock> {
     let mut coarse: Vec<MapBlock> = Vec::new();
-    let mut largest = u64::MAX; // of those that the last one is made of
+    let mut largest = u64::MAX; // the largest block that the last one was merged from
     for block in blocks {
         match coarse.last_mut().filter(|last| last.size < least && block.size < least) {
             Some(last) => {

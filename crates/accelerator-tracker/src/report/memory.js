@@ -17,7 +17,7 @@ function duration(microseconds) {
   if (microseconds < 1e6) return (microseconds / 1e3).toFixed(2) + noBreak + "ms";
   return (microseconds / 1e6).toFixed(3) + noBreak + "s";
 }
-/// Pairs of a label and a value, or texts; as text only, whatever is in them.
+/// Shows pairs of a label and a value, or texts. They may contain anything, and are shown as text.
 function tell(element, parts) {
   element.replaceChildren();
   for (const [label, value] of parts) {
@@ -61,7 +61,7 @@ function round(least, whole) {
     return text.slice(0, kept) + "…";
   }
 
-  /// Names of markers in up to three rows, from the right to the left: see the pictures of the library.
+  /// Places names of markers in up to `rowCount` rows, from right to left, as the pictures of the library do.
   function placed(markers, rightEnd, longest, rowCount) {
     const apart = 8, limits = Array(rowCount).fill(rightEnd + apart), names = [];
     for (const [x, name] of markers) {
@@ -106,9 +106,9 @@ function round(least, whole) {
       names = placed(at_marker, right + 12, longest, 3);
       if (names.length === at_marker.length) break;
     }
-    // Not all names have room: some of them, in one row.
+    // Not all names fit: some of them, in one row.
     if (names.length < at_marker.length) names = placed(at_marker, right + 12, 110, 1);
-    // One line for each pixel; paler where they are close to each other, and none where they would be an area.
+    // One line for each pixel. Close lines are paler. Lines that would fill an area are left out.
     const lines = new Map();
     for (const [place, name] of at_marker) {
       const pixel = Math.round(place);
@@ -117,7 +117,8 @@ function round(least, whole) {
     const tooClose = lines.size * 2 > right - left, opacity = lines.size * 8 > right - left ? 0.35 : 1;
     if (tooClose) names = [];
     const rows = names.reduce((most, name) => Math.max(most, name.row + 1), 0);
-    const top = 8 + 17 * (tooClose ? 1 : rows), bottom = top + Math.max(200, Math.min(330, width * 0.45)), height = bottom + 42;
+    const top = 8 + 17 * (tooClose ? 1 : rows), bottom = top + Math.max(200, Math.min(330, width * 0.45));
+    const height = bottom + 42;
     const y = (value) => bottom - (value / most) * (bottom - top);
     const svg = document.createElementNS(namespace, "svg");
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -132,8 +133,14 @@ function round(least, whole) {
     }
     bottomAxis(svg, line, x, last, right - left, bottom);
     add(svg, "text", { x: right, y: bottom + 36, "text-anchor": "end" }, along === "time" ? "time" : "operator calls");
-    if (tooClose) add(svg, "text", { x: left, y: top - 6 }, count(data.marker_count) + " markers, too close to be shown");
-    else for (const [place, boundary] of lines) line(place, top, place, bottom, boundary ? "warning" : "marker", opacity);
+    if (tooClose) {
+      const note = count(data.marker_count) + " markers, too close to be shown";
+      add(svg, "text", { x: left, y: top - 6 }, note);
+    } else {
+      for (const [place, boundary] of lines) {
+        line(place, top, place, bottom, boundary ? "warning" : "marker", opacity);
+      }
+    }
     for (const { x, text, row, flipped, boundary } of names) {
       const middle = top - 17 * row - 8;
       line(x, middle - 6, x, top, boundary ? "warning" : "marker");
@@ -174,7 +181,7 @@ function round(least, whole) {
     }
   }
 
-  /// The sample under the cursor, in the figure and in words.
+  /// Shows the sample under the cursor, in the figure and in words.
   function show() {
     if (!frame || at < 0) return;
     const { cursor, x, y, top, bottom } = frame, place = x(sample[along][at]);
@@ -198,7 +205,7 @@ function round(least, whole) {
       const middle = (low + high) >> 1;
       if (positions[middle] < value) low = middle + 1; else high = middle;
     }
-    // Of those within a pixel, the one that allocates most is what the eye sees.
+    // Within a pixel, the eye sees the sample that allocates most.
     const reach = frame.last / (frame.right - frame.left);
     let best = low;
     if (low > 0 && value - positions[low - 1] < positions[low] - value) best = low - 1;

@@ -61,7 +61,7 @@ fn names_are_text_and_nothing_else() {
 fn the_page_needs_nothing_else() {
     let page = html(&profile(200));
     for outside in ["http://", "https://", " src=", "@import", "url(", "<link", "<iframe"] {
-        // The names of XML's vocabularies look like addresses.
+        // The names of XML namespaces look like addresses.
         let page = page.replace("http://www.w3.org/2000/svg", "").replace("img src=", "");
         assert!(!page.contains(outside), "{outside}");
     }
@@ -94,7 +94,7 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
             profile.peak(series).map(|(_, peak)| peak as i64)
         );
     }
-    // The map has all bytes, whatever became one block.
+    // The map has all bytes, whichever blocks were merged.
     for (moment, shown) in profile.moments.iter().zip(data["moments"].as_array().unwrap()) {
         let blocks =
             shown["segments"].as_array().unwrap().iter().flat_map(|segment| segment[3].as_array().unwrap());
@@ -147,7 +147,7 @@ fn tables_say_what_the_pictures_show() {
         "<dd>75.0 %<small>at their peaks</small>",
         "<th scope=\"row\">a.<wbr>add_<wbr>0</th>",
         "<span class=\"value\">12.00 MiB</span>",
-        // Both have 512 bytes and more; one lived for three operators.
+        // Both have at least 512 bytes, and one lived for three operators.
         "<span class=\"value\">1.27 KiB</span>",
         "<th scope=\"row\">2–3</th><td class=\"level0\">1</td>",
         "<td class=\"number\">−7</td>",

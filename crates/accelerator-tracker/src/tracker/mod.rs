@@ -1,4 +1,4 @@
-//! A tracker of what is in use of a device's memory after each operator of a program, as PyTorch's `MemoryTracker`.
+//! A tracker of a device's memory after each operator of a program, like PyTorch's `MemoryTracker`.
 
 mod error;
 mod files;

@@ -6,8 +6,8 @@ use crate::picture::Profile;
 use crate::plot::{Picture, PlotError, Theme};
 
 impl TrackerStats {
-    /// Draws the four figures of PyTorch's `MemoryTracker.show_traces` into one picture, `.svg` or `.png`: allocated, active
-    /// and reserved memory over the operators together, and each alone, with the markers.
+    /// Draws the four figures of PyTorch's `MemoryTracker.show_traces` into one picture, `.svg` or `.png`: allocated,
+    /// active and reserved memory over the operators together, and each alone, with the markers.
     ///
     /// `picture` is the file to write. PyTorch's `path` is a file to load first, which here is a call of its own:
     ///
@@ -32,8 +32,8 @@ impl TrackerStats {
 }
 
 impl MemoryTracker {
-    /// Draws what was recorded into the file `picture`, as [`TrackerStats::show_traces`] does. PyTorch:
-    /// `MemoryTracker.show_traces()`; where its `path` names a file, see there.
+    /// Draws what was recorded into the file `picture`, as [`TrackerStats::show_traces`] does. That function also tells
+    /// how to draw a saved run. PyTorch: `MemoryTracker.show_traces()`.
     ///
     /// # Errors
     /// [`PlotError`].
