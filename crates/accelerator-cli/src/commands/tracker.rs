@@ -11,9 +11,9 @@ use crate::failure::Failure;
 /// What to show.
 #[derive(Args)]
 pub struct Arguments {
-    /// What a tracker saved: a file of `MemoryTracker::save_stats`, or of PyTorch's
+    /// The file of a tracker, from `MemoryTracker::save_stats` or from PyTorch
     file: PathBuf,
-    /// How many operators
+    /// How many operators to show
     #[arg(long, default_value_t = Summary::DEFAULT_TOP)]
     top: usize,
     #[command(flatten)]

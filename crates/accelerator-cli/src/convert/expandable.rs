@@ -60,8 +60,8 @@ impl<'a> Expandable<'a> {
         self.ranges.last().map_or(0, |(range, _)| range.address.saturating_add(range.size) - first)
     }
 
-    /// A snapshot does not have the size of pages. It is taken from the settings if it divides all ranges, or else one
-    /// that does.
+    /// A snapshot does not have the size of pages. It is a known size that divides all ranges, or otherwise their
+    /// greatest common divisor.
     fn large_page(&self, config: &AllocatorConfig) -> u64 {
         let first = self.ranges.first().map_or(0, |(range, _)| range.address);
         let places = self.ranges.iter().flat_map(|(range, _)| [range.address - first, range.size]);
