@@ -144,3 +144,13 @@ fn an_empty_buffer_can_be_given_to_a_kernel() {
         .unwrap();
     assert_eq!(told.recv().unwrap(), 0);
 }
+
+#[test]
+fn a_kernel_needs_no_memory() {
+    let host = host();
+    let stream = host.default_stream();
+    let (tell, told) = mpsc::channel();
+    launch(stream, (), move |()| tell.send(7).unwrap()).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(told.try_recv(), Ok(7));
+}

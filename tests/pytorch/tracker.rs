@@ -37,7 +37,7 @@ fn loaded(code: &Path, file: &Path) -> Result<(String, TrackerStats), Failed> {
 }
 
 fn printed_by_ours(stats: &TrackerStats) -> String {
-    format!("{}\n{}\n", stats.summary(20), stats.summary(3))
+    format!("{}\n{}\n", stats.summary(), stats.summary_top(3))
 }
 
 /// A run with amounts of all magnitudes, equal ones, retries and markers, on a device that was in use before.

@@ -3,7 +3,7 @@
 use std::thread;
 
 use accelerator_core::{GIB, KIB, MIB};
-use accelerator_host::launch;
+use accelerator_host::{launch, launch_named};
 use accelerator_tracker::MemoryTracker;
 use accelerator_tracker::tracker::{Feed, scope};
 
@@ -11,6 +11,7 @@ use crate::rig::{host, memory, names, sim, trials};
 
 trials! {
     a_program_is_recorded_as_it_ran
+    kernels_with_names_are_recorded_under_them
     other_devices_are_not_recorded
     only_where_it_is_asked_for_and_until_the_stop
     a_dropped_tracker_records_no_more
@@ -51,9 +52,21 @@ fn a_program_is_recorded_as_it_ran() {
     let both = memory(4 * KIB + 2 * MIB, 4 * KIB + 2 * MIB, 22 * MIB);
     assert_eq!(in_use, [small, small, both, both, both, both, memory(4 * KIB, 4 * KIB, 22 * MIB)]);
     assert_eq!(
-        stats.summary(2).operators,
+        stats.summary_top(2).operators,
         [("layer.allocate_1".into(), 2 << 20), ("allocate_0".into(), 4 << 10)]
     );
+}
+
+fn kernels_with_names_are_recorded_under_them() {
+    let host = host();
+    let stream = host.default_stream();
+    let mut x = host.allocate(64, stream).unwrap();
+    let tracker = MemoryTracker::of(host);
+    tracker.start_monitor(Feed::Automatic).unwrap();
+    launch_named("relu", stream, x.slice_mut::<u8>().unwrap(), |x| x.fill(1)).unwrap();
+    launch(stream, (), |()| {}).unwrap();
+    launch_named("barrier", stream, (), |()| {}).unwrap();
+    assert_eq!(names(&tracker.stats()), ["relu_0", "launch_0", "barrier_0"]);
 }
 
 fn other_devices_are_not_recorded() {

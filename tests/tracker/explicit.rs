@@ -7,7 +7,7 @@ use std::thread;
 use accelerator_conformance::Controls;
 use accelerator_core::{GIB, KIB, MIB};
 use accelerator_tracker::MemoryTracker;
-use accelerator_tracker::tracker::{Feed, TrackerError, current_scope, scope};
+use accelerator_tracker::tracker::{Feed, TrackerError, current_scope, scope, scope_absolute};
 
 use crate::rig::{memory, names, sim, trials};
 
@@ -15,6 +15,7 @@ trials! {
     operators_carry_what_is_in_use_after_them
     memory_that_a_stream_still_uses_is_active
     modules_are_nested_in_names
+    modules_with_full_names_are_named_as_in_pytorch
     modules_close_in_any_order_and_after_a_panic
     markers_stand_where_they_are_set
     retries_are_those_of_the_run
@@ -97,6 +98,32 @@ fn modules_are_nested_in_names() {
         "addmm_1",
         "layers.3.addmm_2",
         "addmm_3",
+    ];
+    assert_eq!(names(&tracker.stats()), expected);
+}
+
+/// The names that PyTorch's tracker gave to such a network: those of `tiny_transformer.tracker.pickle`, but for the
+/// operators that an outer module runs after an inner one, which PyTorch counts to the inner one.
+fn modules_with_full_names_are_named_as_in_pytorch() {
+    let tracker = MemoryTracker::of(sim(GIB));
+    tracker.start_monitor(Feed::Explicit).unwrap();
+    let block = tracker.scope_absolute("blocks.0.forward");
+    tracker.operator("view");
+    {
+        let _up = scope_absolute("blocks.0.up.forward");
+        tracker.operator("addmm");
+        let _part = scope("part");
+        tracker.operator("addmm");
+    }
+    tracker.operator("add");
+    drop(block);
+    tracker.operator("add");
+    let expected = [
+        "blocks.0.forward.view_0",
+        "blocks.0.up.forward.addmm_0",
+        "blocks.0.up.forward.part.addmm_1",
+        "blocks.0.forward.add_0",
+        "add_1",
     ];
     assert_eq!(names(&tracker.stats()), expected);
 }

@@ -59,7 +59,7 @@ fn a_tracker_loads_what_another_saved() {
     let other = recorded();
     other.load(&path).unwrap();
     assert_eq!(other.stats(), saved.stats());
-    assert_eq!(other.summary(20), saved.summary(20));
+    assert_eq!(other.summary(), saved.summary());
     assert!(other.load(folder.path().join("missing")).is_err());
     assert_eq!(other.stats(), saved.stats());
     other.start_monitor(Feed::Explicit).unwrap();

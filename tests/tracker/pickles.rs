@@ -45,7 +45,7 @@ fn a_file_of_pytorchs_is_read() {
 fn its_summary_is_what_pytorch_printed() {
     let stats = recorded();
     let printed = fs::read_to_string(of_pytorch("tiny_transformer.tracker_summary.txt")).unwrap();
-    assert_eq!(format!("{}\n{}\n", stats.summary(20), stats.summary(5)), printed);
+    assert_eq!(format!("{}\n{}\n", stats.summary(), stats.summary_top(5)), printed);
 }
 
 fn what_is_saved_for_pytorch_comes_back() {

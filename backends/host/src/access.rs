@@ -1,10 +1,10 @@
 //! Keeps work on the same bytes apart.
 //!
-//! The order of work on two streams is the program's business. On other devices a forgotten wait gives wrong values; here,
-//! where kernels hold Rust slices, it would be undefined behaviour. So work that touches the same bytes never runs at the
-//! same time: in which order it runs is open, that it does not overlap is not.
+//! The program orders the work of two streams. On other devices a forgotten wait gives wrong values. Here, where
+//! kernels hold Rust slices, it would be undefined behaviour. So work that touches the same bytes never runs at the
+//! same time. The order in which it runs is still open.
 //!
-//! Memory can be mapped at several addresses, so bytes are told apart by what lies behind their addresses.
+//! Memory can be mapped at several addresses, so bytes are identified by the memory behind their addresses.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -19,19 +19,19 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// So many bytes from an address on, to be written or only read.
+    /// The `len` bytes from `start` on, which the work writes or only reads.
     pub fn new(start: HostPtr, len: usize, written: bool) -> Self {
         let start = start.as_ptr().addr();
         Self { addresses: start..start + len, written }
     }
 
-    /// Bytes behind some of the addresses.
+    /// The bytes behind some of these addresses.
     pub(crate) fn bytes(&self, memory: Backing, range: Range<usize>) -> Bytes {
         Bytes { memory, range, written: self.written }
     }
 }
 
-/// Bytes that some work touches, each of which has this one name only.
+/// Bytes that some work touches. The same bytes have one description only, whatever their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
     memory: Backing,
@@ -40,7 +40,7 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// Takes in what comes right behind, in the same memory. Whether it does.
+    /// Appends `more` if it continues this range in the same memory. Returns whether it did.
     #[cfg(target_os = "linux")]
     pub(crate) fn extend(&mut self, more: &Self) -> bool {
         let comes_behind = self.memory == more.memory && self.range.end == more.range.start;
@@ -51,17 +51,17 @@ impl Bytes {
     }
 }
 
-/// What a range of bytes is a part of.
+/// The memory that a range of bytes is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
-    /// Memory with one address: the range is of addresses.
+    /// Memory with one address: the range holds addresses.
     Private,
-    /// The file of the device, which may be mapped several times: the range is of offsets.
+    /// The file of the device, which may be mapped several times: the range holds offsets.
     #[cfg(target_os = "linux")]
     File,
 }
 
-/// What is being touched now.
+/// The bytes that running work touches.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
     running: Mutex<Vec<Bytes>>,
@@ -69,7 +69,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Runs work once nothing that conflicts with it runs. Waits for running work only, so nobody waits in a circle.
+    /// Runs work as soon as nothing that conflicts with it runs. It waits for running work only, so there is no
+    /// deadlock.
     pub(crate) fn run<T>(&self, touched: &[Bytes], work: impl FnOnce() -> T) -> T {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let conflicting = |running: &mut Vec<Bytes>| {
@@ -79,7 +80,7 @@ impl Access {
             self.changed.wait_while(running, conflicting).unwrap_or_else(PoisonError::into_inner);
         running.extend_from_slice(touched);
         drop(running);
-        let _running = Running { access: self, touched }; // also if the work panics
+        let _running = Running { access: self, touched }; // also dropped if the work panics
         work()
     }
 }

@@ -20,16 +20,16 @@ use crate::worker::{HostEvent, HostStream};
 const DEVICES: &str = "ACCELERATOR_HOST_DEVICES";
 const CAPACITY: &str = "ACCELERATOR_HOST_CAPACITY";
 
-/// Each device is a thread at least. PyTorch numbers devices with 8 bits, and so has no more either.
+/// Each device has at least one thread. PyTorch numbers devices with 8 bits, so it has no more either.
 const MAX_DEVICES: u32 = 128;
 
 /// The host as a device: its memory, and a thread for each stream.
 ///
-/// There is one, or as many as `ACCELERATOR_HOST_DEVICES` says, at most 128; they share the machine. Each hands out as
-/// much memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
+/// There is one device, or as many as `ACCELERATOR_HOST_DEVICES` says, at most 128. They share the machine. Each hands
+/// out as much memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
 ///
-/// It belongs to the process that made it. In a forked child every call of it fails with
-/// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped.
+/// A device belongs to the process that made it. In a forked child every call fails with
+/// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped there.
 #[derive(Debug)]
 pub struct Host {
     process: Process,
@@ -70,8 +70,8 @@ impl Host {
         }
     }
 
-    /// Runs work on a stream, while no other work on what it touches runs: for kernels on memory whose use is noted
-    /// elsewhere. [`launch`](crate::launch) is for buffers.
+    /// Runs work on a stream while no other work on the same bytes runs. It is for kernels on memory whose use is
+    /// recorded elsewhere; [`launch`](crate::launch) is for buffers.
     ///
     /// # Errors
     /// In a process that was forked from the one that opened the device.
@@ -88,7 +88,7 @@ impl Host {
         Ok(())
     }
 
-    /// What lies behind these addresses, as long as the work that touches them is not done.
+    /// The bytes behind these addresses. They stay there until the work that touches them is done.
     fn behind(&self, touched: &[Touched]) -> Vec<Bytes> {
         let mut bytes = Vec::with_capacity(touched.len());
         for touched in touched {
@@ -107,10 +107,10 @@ impl Host {
     }
 }
 
-// SAFETY: A map is whole pages that overlap no other; a stream's thread does its jobs in order, and waits in them for
-// events; it reaches an event after what lies before it, behind a lock that makes the effects visible; `dealloc` leaves
-// unmapping to the last stream that had work at that time; `Access` keeps work on the same bytes apart; nothing here
-// panics or calls the core.
+// SAFETY: A mapping consists of whole pages and overlaps no other. The thread of a stream does its jobs in order, and
+// waits for events within them. It completes an event after the work before it, behind a lock that makes the effects
+// visible. `dealloc` leaves unmapping to the last stream that had work at that time. `Access` keeps work on the same
+// bytes apart. Nothing here panics or calls the core.
 unsafe impl Backend for Host {
     const KIND: DeviceKind = DeviceKind::new("host");
     type Ptr = HostPtr;
@@ -213,7 +213,7 @@ unsafe impl Backend for Host {
 
     unsafe fn dealloc(&self, ptr: HostPtr, _len: NonZeroU64) {
         if self.process.check().is_err() {
-            return; // the pages are the parent's
+            return; // the pages belong to the parent
         }
         let pages = Arc::new(self.memory.take_back(ptr));
         for stream in self.streams().iter().filter(|stream| !stream.is_idle()) {
@@ -230,16 +230,16 @@ unsafe impl Backend for Host {
     ) -> DriverResult<()> {
         let (dst, src, len) = (address(dst), address(src), len.get() as usize);
         let touched = [Touched::new(src, len, false), Touched::new(dst, len, true)];
-        // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this; no other work on
-        // the same bytes runs meanwhile, at whatever address.
+        // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this. No other
+        // work on the same bytes runs meanwhile, at whatever address.
         self.run(stream, &touched, move || unsafe { src.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), len) })
     }
 
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
         let len = len.get() as usize;
         let touched = [Touched::new(dst, len, true)];
-        // SAFETY: The caller promises a range valid for writes; no other work on the same bytes runs meanwhile, at
-        // whatever address.
+        // SAFETY: The caller promises a range that is valid for writes. No other work on the same bytes runs meanwhile,
+        // at whatever address.
         self.run(stream, &touched, move || unsafe { dst.as_ptr().write_bytes(value, len) })
     }
 
@@ -256,7 +256,7 @@ unsafe impl Backend for Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if self.process.check().is_err() {
-            // The addresses may be another's by now. Nor is any lock waited for, that of a channel among them: a thread
+            // The addresses may belong to something else by now. No lock is taken, not even that of a channel: a thread
             // that is gone may have held it.
             self.memory.forget();
             #[cfg(target_os = "linux")]

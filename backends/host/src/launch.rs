@@ -10,11 +10,12 @@ use crate::host::Host;
 use crate::memory::HostPtr;
 
 /// Runs `kernel` on `stream`, asynchronously, over the elements of `args`: a view made by [`Buffer::slice`] or
-/// [`Buffer::slice_mut`], or a tuple of up to six. The kernel gets `&[T]` or `&mut [T]` for each.
+/// [`Buffer::slice_mut`], or a tuple of at most six. The kernel gets `&[T]` or `&mut [T]` for each. A kernel that needs
+/// no memory takes `()`.
 ///
-/// Each buffer's use is noted, so it may be dropped right afterwards. A kernel that panics makes the stream's next
-/// synchronize fail; other work goes on. A kernel must not wait for a stream or an event, nor allocate, which may wait:
-/// it could wait for itself.
+/// The use of each buffer is recorded, so a buffer may be dropped right afterwards. If the kernel panics, the next
+/// synchronize of the stream fails; other work goes on. A kernel must not wait for a stream or an event, and must not
+/// allocate, which may wait: it could wait for itself.
 ///
 /// # Errors
 /// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was
@@ -24,24 +25,37 @@ where
     A: KernelArgs,
     K: for<'k> FnOnce(A::Views<'k>) + Send + 'static,
 {
+    launch_named(OperatorKind::Launch.name(), stream, args, kernel)
+}
+
+/// Runs a kernel as [`launch`] does. Observers of operators, such as the memory tracker, see it under this name instead
+/// of `launch`.
+///
+/// # Errors
+/// As [`launch`].
+pub fn launch_named<A, K>(name: &'static str, stream: Stream<Host>, args: A, kernel: K) -> Result<()>
+where
+    A: KernelArgs,
+    K: for<'k> FnOnce(A::Views<'k>) + Send + 'static,
+{
     let mut touched = Vec::new();
     let parts = args.prepare(stream, &mut touched)?;
     let launched = stream.backend().run(stream.native(), &touched, move || {
-        // SAFETY: What the views show stays mapped until this stream has come past the kernel: either its use of the
-        // buffer is noted, or the buffer was allocated on it, and memory is unmapped only behind the work of the stream
-        // that freed it. Its bytes may be another buffer's by then, on any stream and at another address; but no other
-        // work on the same bytes runs while this does. Nor do two views of this kernel have the same bytes where one is
-        // mutable: buffers that live at the same time have no byte in common, and the mutable view borrowed its buffer
-        // beside all others.
+        // SAFETY: The memory behind the views stays mapped until this stream has finished the kernel. Either the use of
+        // the buffer is recorded, or the buffer was allocated on this stream, and memory is unmapped only after the
+        // work of the stream that freed it. The bytes may belong to another buffer by then, on any stream and at
+        // another address, but no other work on the same bytes runs while this kernel does. Two views of this kernel
+        // share no bytes if one of them is mutable: buffers that live at the same time have no byte in common, and the
+        // mutable view borrowed its buffer exclusively.
         let views = unsafe { A::views(&parts) };
         kernel(views);
     });
     launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
-    report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
+    report_operator(|| Operator::on(stream, OperatorKind::Launch, 0).named(name));
     Ok(())
 }
 
-/// What a kernel can be given: a view of a buffer, or a tuple of them. Implemented here only.
+/// What a kernel can take: nothing, a view of a buffer, or a tuple of views. Implemented only here.
 pub trait KernelArgs: sealed::Sealed {
     /// What the kernel gets: `&[T]`, `&mut [T]` or a tuple of them.
     type Views<'k>;
@@ -50,7 +64,7 @@ pub trait KernelArgs: sealed::Sealed {
     #[doc(hidden)]
     fn prepare(self, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self::Parts>;
     /// # Safety
-    /// * The parts are valid for `'k`: for reads, and where mutable for writes that nothing else sees.
+    /// * The parts are valid for `'k`: for reads, and the mutable ones for writes that nothing else sees.
     #[doc(hidden)]
     unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k>;
 }
@@ -59,7 +73,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Where the elements of one view lie.
+/// Where the elements of one view are.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Elements<T> {
@@ -67,7 +81,7 @@ pub struct Elements<T> {
     len: usize,
 }
 
-// SAFETY: It is an address and a length; `KernelArgs::views` says what may be done with them.
+// SAFETY: It is an address and a length. `KernelArgs::views` says what may be done with them.
 unsafe impl<T> Send for Elements<T> {}
 
 impl<T> Elements<T> {
@@ -99,8 +113,8 @@ macro_rules! view {
             }
 
             unsafe fn views<'k>(parts: &Self::Parts) -> $slice {
-                // SAFETY: The caller promises valid memory; pages of the system are initialised, any bits make a `T`, and
-                // blocks are aligned to 512 bytes.
+                // SAFETY: The caller promises valid memory. The system's pages are initialised, any bits make a `T`,
+                // and blocks are aligned to 512 bytes.
                 unsafe { $from_raw_parts(parts.start, parts.len) }
             }
         }
@@ -109,6 +123,19 @@ macro_rules! view {
 
 view!(Slice, &'k [T], false, std::slice::from_raw_parts, AnyBitPattern, Sync);
 view!(SliceMut, &'k mut [T], true, std::slice::from_raw_parts_mut, AnyBitPattern, NoUninit, Send);
+
+impl sealed::Sealed for () {}
+
+impl KernelArgs for () {
+    type Views<'k> = ();
+    type Parts = ();
+
+    fn prepare(self, _: Stream<Host>, _: &mut Vec<Touched>) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn views<'k>((): &()) -> Self::Views<'k> {}
+}
 
 macro_rules! tuples {
     ($(($($arg:ident),+))+) => {$(
@@ -127,7 +154,7 @@ macro_rules! tuples {
             unsafe fn views<'k>(parts: &Self::Parts) -> Self::Views<'k> {
                 #[expect(non_snake_case, reason = "named by their types")]
                 let ($($arg,)+) = parts;
-                // SAFETY: The caller promises it for each part.
+                // SAFETY: The caller promises this for each part.
                 ($(unsafe { $arg::views($arg) },)+)
             }
         }

@@ -13,6 +13,6 @@ mod worker;
 
 pub use access::Touched;
 pub use host::Host;
-pub use launch::{KernelArgs, launch};
+pub use launch::{KernelArgs, launch, launch_named};
 pub use memory::HostPtr;
 pub use worker::{HostEvent, HostStream};

@@ -10,11 +10,11 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::process;
 
-/// An address of the host's memory.
+/// An address in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HostPtr(*mut u8);
 
-// SAFETY: It is an address; what is done with the memory behind it is the business of whoever dereferences it.
+// SAFETY: It is an address. Code that dereferences it is responsible for the memory behind it.
 unsafe impl Send for HostPtr {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for HostPtr {}
@@ -63,8 +63,8 @@ impl Memory {
         let length = usize::try_from(len.get()).unwrap_or(usize::MAX);
         let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
         let map = MmapRaw::from(map); // never a slice: kernels write to it
-        // As memory that is mapped elsewhere: a forked child has no use for it, and would make the parent's writes copy
-        // pages.
+        // As with memory that is mapped elsewhere: a forked child has no use for it, and would make the parent's writes
+        // copy pages.
         #[cfg(target_os = "linux")]
         map.advise(memmap2::Advice::DontFork).map_err(refused)?;
         let start = HostPtr(map.as_mut_ptr());
@@ -72,14 +72,14 @@ impl Memory {
         Ok(start)
     }
 
-    /// Takes back what `map` gave, to be dropped when no work touches it any more.
+    /// Takes back what `map` returned. The result is dropped when no work touches it any more.
     pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapRaw> {
         let map = self.maps().remove(&start)?;
         self.accounting.give_back(map.len() as u64);
         Some(map)
     }
 
-    /// Leaves all addresses as they are: in a forked child they may be another's by now.
+    /// Forgets all addresses without unmapping them: in a forked child they may belong to something else by now.
     pub(crate) fn forget(&mut self) {
         process::forget(&mut self.maps);
     }
@@ -89,11 +89,11 @@ impl Memory {
     }
 }
 
-/// Code 0: the capacity is used up; else the system's error.
+/// The capacity is used up, with code 0; otherwise the system's error.
 pub(crate) const FULL: DriverError =
     DriverError { kind: DriverErrorKind::OutOfMemory, call: "mmap", code: 0, name: "out of memory" };
 
-/// The memory of the machine in bytes; 0: the system does not say.
+/// The memory of the machine in bytes. 0: the system does not say.
 pub(crate) fn of_machine() -> u64 {
     // SAFETY: `sysconf` only reads its argument.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };

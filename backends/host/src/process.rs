@@ -14,14 +14,14 @@ impl Process {
         Self(std::process::id())
     }
 
-    /// Fails in any other process. To be asked ahead of every lock, which a thread of the parent may have held when it
-    /// forked.
+    /// Fails in any other process. Call it before taking any lock: a thread of the parent may have held the lock at the
+    /// fork.
     pub(crate) fn check(self) -> DriverResult<()> {
         if self.0 == std::process::id() { Ok(()) } else { Err(FORKED) }
     }
 }
 
-/// Leaves things as they are, and takes no lock: in a forked child a thread that is gone may have held it.
+/// Forgets things without dropping them or taking a lock: in a forked child a thread that is gone may have held it.
 pub(crate) fn forget<T: Default>(things: &mut Mutex<T>) {
     mem::forget(mem::take(things.get_mut().unwrap_or_else(PoisonError::into_inner)));
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-/// Which ranges of a file that has no end are free.
+/// Which ranges of a file without end are free.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
-    /// Lengths of what is free below the end, by start. No two of them touch, and none touches the end.
+    /// The lengths of the free ranges below `end`, by their starts. No two of them touch, and none touches `end`.
     holes: BTreeMap<u64, u64>,
-    /// Above it everything is free.
+    /// Everything from here on is free.
     end: u64,
 }
 
 impl Ranges {
-    /// Takes the lowest range of this length that is free; `None`: it would end beyond all numbers.
+    /// Takes the lowest free range of this length. `None`: its end would exceed all numbers.
     pub(crate) fn take(&mut self, len: u64) -> Option<u64> {
         let hole = self.holes.iter().find(|(_, free)| **free >= len).map(|(start, free)| (*start, *free));
         let Some((start, free)) = hole else {
@@ -27,7 +27,7 @@ impl Ranges {
         Some(start)
     }
 
-    /// Gives back what `take` gave.
+    /// Gives back what `take` returned.
     pub(crate) fn give_back(&mut self, start: u64, len: u64) {
         let (mut start, mut end) = (start, start + len);
         if let Some(above) = self.holes.remove(&end) {

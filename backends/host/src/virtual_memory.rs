@@ -1,4 +1,4 @@
-//! Address space and memory apart: ranges of a file that lives in memory only, mapped where they are wanted.
+//! Address space and memory apart: ranges of a file in memory, mapped wherever they are wanted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
@@ -17,8 +17,8 @@ use crate::memory::{FULL, HostPtr};
 use crate::process::{self, Process};
 use crate::ranges::Ranges;
 
-/// The size of a huge page, which the system can use for such ranges; and Linux allows 65,530 mappings, which, with pages of
-/// 4 KiB, would be as little as 256 MiB.
+/// The size of a huge page, which the system can use for such ranges. Linux allows 65,530 mappings, which with pages of
+/// 4 KiB could be as little as 256 MiB.
 const GRANULARITY: NonZeroU64 = NonZeroU64::MIN.saturating_add(2 * MIB - 1);
 
 /// Shown in `/proc/self/maps`.
@@ -29,7 +29,7 @@ const NAME: &CStr = c"accelerator";
 pub(crate) struct Pager {
     process: Process,
     accounting: Arc<Accounting>,
-    /// Opened for the first memory: most devices need none, and a process may have few files open.
+    /// Opened with the first allocation: most devices need none, and a process may have few files open.
     file: OnceLock<File>,
     taken: Mutex<Taken>,
     reservations: Mutex<HashMap<HostPtr, Reservation>>,
@@ -37,7 +37,7 @@ pub(crate) struct Pager {
     mappings: Mutex<BTreeMap<usize, Mapping>>,
 }
 
-/// What is taken of the file.
+/// The parts of the file that are in use.
 #[derive(Debug, Default)]
 struct Taken {
     ranges: Ranges,
@@ -48,7 +48,7 @@ struct Taken {
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     len: usize,
-    /// Where it starts in the file.
+    /// The offset in the file at which it starts.
     offset: usize,
 }
 
@@ -82,7 +82,7 @@ impl Pager {
         Ok(self.file.get_or_init(|| file))
     }
 
-    /// A range of the file, which is as long as that at least.
+    /// Takes a range of the file, and makes the file long enough.
     fn take(&self, len: u64) -> DriverResult<u64> {
         let file = self.file()?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,13 +98,14 @@ impl Pager {
         Ok(start)
     }
 
-    /// What lies behind addresses, which are in use and so stay mapped as they are.
+    /// The bytes behind these addresses, which are in use and so stay mapped as they are.
     pub(crate) fn behind(&self, touched: &Touched, bytes: &mut Vec<Bytes>) {
         let Range { mut start, end } = touched.addresses;
         let first = bytes.len();
         let mut add = |memory, range| {
             let more = touched.bytes(memory, range);
-            // Neighbouring pages mostly lie side by side in the file, too: one range, since all are compared with all.
+            // Pages that are neighbours here are mostly neighbours in the file as well. They become one range, since
+            // all ranges are compared with each other.
             if !bytes[first..].last_mut().is_some_and(|last| last.extend(&more)) {
                 bytes.push(more);
             }
@@ -114,7 +115,7 @@ impl Pager {
         for (at, mapping) in below.into_iter().chain(mappings.range(start.saturating_add(1)..end)) {
             let (from, to) = (start.max(*at), end.min(at + mapping.len));
             if from >= to {
-                continue; // the one below ends before
+                continue; // the mapping below ends before it
             }
             if start < from {
                 add(Backing::Private, start..from);
@@ -127,7 +128,7 @@ impl Pager {
         }
     }
 
-    /// Leaves all addresses as they are: in a forked child they may be another's by now.
+    /// Forgets all addresses without unmapping them: in a forked child they may belong to something else by now.
     pub(crate) fn forget(&mut self) {
         process::forget(&mut self.reservations);
     }
@@ -141,10 +142,10 @@ impl Pager {
     }
 }
 
-// SAFETY: The system gives each reservation addresses of its own. A range of the file is one memory's until it is
-// destroyed, and a shared mapping of it valid until another is put in its place. Memory may have two addresses, with
-// work under way at one when it is handed out at the other, and on any stream: `Access` keeps work on the same range of
-// the file apart.
+// SAFETY: The system gives each reservation addresses of its own. A range of the file belongs to one memory until that
+// is destroyed, and a shared mapping of it is valid until another one replaces it. Memory may have two addresses. Work
+// may be under way at one of them, on any stream, when it is handed out at the other. `Access` keeps work on the same
+// range of the file apart.
 unsafe impl VirtualMemory<HostPtr> for Pager {
     fn granularity(&self) -> NonZeroU64 {
         GRANULARITY
@@ -158,7 +159,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
         self.process.check()?;
         whole_pages(len)?;
         let len = usize::try_from(len.get()).unwrap_or(usize::MAX);
-        // SAFETY: New pages wherever the system has room, in place of nothing.
+        // SAFETY: New pages wherever the system has room. Nothing is replaced.
         let start = unsafe { map_nothing(ptr::null_mut(), len, 0) }?;
         self.reservations().insert(start, Reservation { start, len });
         Ok(start)
@@ -166,7 +167,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
 
     unsafe fn release(&self, at: HostPtr, _len: NonZeroU64) {
         if self.process.check().is_err() {
-            return; // the addresses may be another's by now
+            return; // the addresses may belong to something else by now
         }
         drop(self.reservations().remove(&at));
     }
@@ -183,13 +184,13 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
 
     unsafe fn destroy(&self, pages: Pages) {
         if self.process.check().is_err() {
-            return; // the file is the parent's
+            return; // the file belongs to the parent
         }
         let (start, len) = (pages.handle, pages.len.get());
         let Some(file) = self.file.get() else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: The caller gives up the range, which lies in the file. Should the system refuse, its pages are kept until the
-        // range is taken again.
+        // SAFETY: The caller gives up the range, which is within the file. If the system refuses, the pages are kept
+        // until the range is taken again.
         unsafe { libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, len as libc::off_t) };
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).ranges.give_back(start, len);
         self.accounting.give_back(len);
@@ -200,14 +201,15 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
         let (len, start) = (pages.len.get() as usize, pages.handle as libc::off_t);
         let (file, access) = (self.file()?.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: The caller promises that the range is reserved, and what is replaced there is of no use to anybody.
+        // SAFETY: The caller promises that the range is reserved, and that nothing uses the mapping that is replaced
+        // there.
         let mapped = unsafe { libc::mmap(at.as_ptr().cast(), len, access, flags, file, start) };
         told(mapped)?;
-        // A forked child would share it.
-        // SAFETY: The mapping that was just made; only what a child inherits changes.
+        // A forked child would share the memory. SAFETY: It is the mapping that was just made, and only what a child
+        // inherits changes.
         if unsafe { libc::madvise(mapped, len, libc::MADV_DONTFORK) } != 0 {
             let error = io::Error::last_os_error();
-            // SAFETY: Nobody knows of the mapping yet.
+            // SAFETY: Nothing else knows of the mapping yet.
             unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED) }?;
             return Err(DriverError { call: "madvise", ..refused(&error) });
         }
@@ -217,7 +219,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
 
     unsafe fn unmap(&self, at: HostPtr, len: NonZeroU64) -> DriverResult<()> {
         self.process.check()?;
-        // SAFETY: The caller promises a whole mapping, which no work uses. The addresses stay reserved.
+        // SAFETY: The caller promises a whole mapping that no work uses. The addresses stay reserved.
         unsafe { map_nothing(at.as_ptr(), len.get() as usize, libc::MAP_FIXED) }?;
         self.mappings().remove(&at.as_ptr().addr());
         Ok(())
@@ -230,21 +232,21 @@ fn open() -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: The descriptor is new, and nobody else's.
+    // SAFETY: The descriptor is new, and nothing else owns it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Addresses that nothing can be done with.
+/// Maps addresses that cannot be accessed.
 ///
 /// # Safety
-/// * With `MAP_FIXED`, nothing uses what is mapped there.
+/// * With `MAP_FIXED`, nothing uses the mapping that is there.
 unsafe fn map_nothing(at: *mut u8, len: usize, fixed: libc::c_int) -> DriverResult<HostPtr> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-    // SAFETY: Without `MAP_FIXED` nothing is replaced; with it, the caller promises that nothing uses what is.
+    // SAFETY: Without `MAP_FIXED` nothing is replaced. With it, the caller promises that nothing uses the old mapping.
     told(unsafe { libc::mmap(at.cast(), len, libc::PROT_NONE, flags, -1, 0) })
 }
 
-/// What `mmap` said.
+/// The result of `mmap`.
 fn told(mapped: *mut libc::c_void) -> DriverResult<HostPtr> {
     match mapped {
         libc::MAP_FAILED => Err(refused(&io::Error::last_os_error())),
@@ -255,7 +257,7 @@ fn told(mapped: *mut libc::c_void) -> DriverResult<HostPtr> {
 fn refused(error: &io::Error) -> DriverError {
     let code = code(error);
     match error.raw_os_error() {
-        Some(libc::ENOMEM) => DriverError { code, ..FULL }, // no addresses, or too many mappings
+        Some(libc::ENOMEM) => DriverError { code, ..FULL }, // no addresses left, or too many mappings
         _ => {
             DriverError { kind: DriverErrorKind::Other, code, name: "error of the operating system", ..FULL }
         }
@@ -274,8 +276,8 @@ fn whole_pages(len: NonZeroU64) -> DriverResult<()> {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: It was reserved once and is given back once, by who promises that nothing is mapped there, or with the
-        // device.
+        // SAFETY: It was reserved once and is given back once, either by a caller that promises that nothing is mapped
+        // there, or together with the device.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -293,9 +295,9 @@ mod tests {
         let space = NonZeroU64::new(8 * GRANULARITY.get()).unwrap();
         let start = pager.reserve(space).unwrap();
         let [one, other] = [(); 2].map(|()| pager.create(GRANULARITY).unwrap());
-        // Pages 0, 1 and 3 of the reservation: the first memory, the other, the first again.
+        // Pages 0, 1 and 3 of the reservation: the first memory, the other, and the first again.
         for (place, pages) in [(0, &one), (1, &other), (3, &one)] {
-            // SAFETY: A place of the reservation that nothing is mapped at.
+            // SAFETY: A place in the reservation where nothing is mapped.
             unsafe { pager.map(start.offset(place * GRANULARITY.get()), pages) }.unwrap();
         }
         let behind = |from: usize, len| {

@@ -1,4 +1,4 @@
-//! Streams and events: threads that do jobs in order, and points in them.
+//! Streams and events: threads that do jobs in order, and points between the jobs.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,20 +10,20 @@ use std::time::Instant;
 
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
-/// What a stream does in turn.
+/// The jobs of a stream.
 enum Job {
-    /// Work.
+    /// Do some work.
     Do(Box<dyn FnOnce() + Send>),
-    /// An event is reached. It needs no memory beside the record.
+    /// Complete an event. This needs no memory besides the record.
     Reach(Recording),
 }
 
-/// How many streams of the host a process may have. Each is a thread, which takes four memory mappings: its stack, that
-/// of its signal handlers, and a guard page for each. Linux allows 65,530 of a process, and Rust aborts where a thread
-/// gets no stack for its signal handlers; so this leaves three quarters to other use.
+/// How many streams of the host a process may have. Each is a thread, which takes four memory mappings: its stack, the
+/// stack of its signal handlers, and a guard page for each. Linux allows a process 65,530 mappings, and Rust aborts if
+/// a thread gets no stack for its signal handlers. So this leaves three quarters of them to other uses.
 const MAX_THREADS: u32 = 4096;
 
-/// Threads of streams that have not ended.
+/// The threads of streams that have not ended.
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// A stream: a thread that does its jobs in order.
@@ -35,17 +35,17 @@ pub struct HostStream {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Jobs submitted and not done.
+    /// Jobs that were submitted and are not done.
     pending: AtomicU64,
-    /// A job panicked since this was last told.
+    /// A job has panicked since the last synchronize.
     panicked: AtomicBool,
 }
 
 impl HostStream {
-    /// Starts the thread. It ends when the stream and its clones are gone and its jobs done.
+    /// Starts the thread. It ends when the stream and its clones are gone and its jobs are done.
     ///
     /// # Errors
-    /// There are too many; the system's error.
+    /// If there are too many streams, or with the system's error.
     pub(crate) fn start(name: String) -> DriverResult<Self> {
         let counted = Counted::new()?;
         let (jobs, to_do) = mpsc::channel();
@@ -56,7 +56,7 @@ impl HostStream {
             to_do.iter().for_each(|job| match job {
                 Job::Do(work) => work(),
                 Job::Reach(recording) => {
-                    // Counted first: who has waited for the event finds the stream idle.
+                    // Decremented first, so that a thread that has waited for the event finds the stream idle.
                     state.pending.fetch_sub(1, Ordering::Release);
                     let _ = recording.set(Instant::now());
                 }
@@ -75,14 +75,15 @@ impl HostStream {
         state.pending.fetch_add(1, Ordering::Relaxed);
         self.push(move || {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-                mem::forget(panic); // to drop it could panic again
+                mem::forget(panic); // dropping it could panic again
                 state.panicked.store(true, Ordering::Relaxed);
             }
             state.pending.fetch_sub(1, Ordering::Release);
         });
     }
 
-    /// Drops something behind what was submitted so far. That is no work: a stream is idle in spite of it.
+    /// Drops something after the work that was submitted so far. This does not count as work: the stream can be idle
+    /// meanwhile.
     pub(crate) fn drop_later(&self, thing: impl Send + 'static) {
         self.push(move || drop(thing));
     }
@@ -92,7 +93,7 @@ impl HostStream {
     }
 
     fn send(&self, job: Job) {
-        // It fails only when the thread is gone, and that outlives this sender.
+        // It fails only if the thread is gone, and the thread outlives this sender.
         let _ = self.jobs.send(job);
     }
 
@@ -100,7 +101,7 @@ impl HostStream {
         self.state.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Waits for everything submitted so far, and tells once of a job that panicked.
+    /// Waits for everything that was submitted so far. Reports a job that panicked once.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         let event = HostEvent::default();
         event.record(self);
@@ -125,7 +126,7 @@ impl Counted {
         if THREADS.fetch_add(1, Ordering::Relaxed) < MAX_THREADS {
             return Ok(Self);
         }
-        drop(Self); // counts it no more
+        drop(Self); // no longer counted
         Err(DriverError {
             kind: DriverErrorKind::Other,
             call: "stream",
@@ -142,11 +143,11 @@ impl Drop for Counted {
     }
 }
 
-/// An event: reached when the thread of the stream comes to it.
+/// An event: completed when the thread of the stream reaches it.
 #[derive(Debug, Default)]
 pub struct HostEvent(Mutex<Option<Recording>>);
 
-/// One record of an event: when it was reached.
+/// One record of an event: when it was completed.
 type Recording = Arc<OnceLock<Instant>>;
 
 impl HostEvent {
@@ -157,7 +158,7 @@ impl HostEvent {
         stream.send(Job::Reach(recording));
     }
 
-    /// When its last record was reached; `None`: not yet, or it was never recorded.
+    /// When its last record was completed. `None`: not yet, or it was never recorded.
     pub(crate) fn reached(&self) -> Option<Instant> {
         self.recording()?.get().copied()
     }
@@ -175,7 +176,7 @@ impl HostEvent {
         self.recording().iter().for_each(|recording| _ = recording.wait());
     }
 
-    /// Lets the stream wait for the last record, whatever is recorded later.
+    /// Makes the stream wait for the last record, whatever is recorded later.
     pub(crate) fn wait_on(&self, stream: &HostStream) {
         if let Some(recording) = self.recording() {
             stream.submit(move || _ = recording.wait());

@@ -1,6 +1,6 @@
-//! The backends that `accel` is built with.
+//! The backends in this build of `accel`.
 //!
-//! To add one: a name in [`Choice`] and an implementation of `Offered`.
+//! A new one needs a name in [`Choice`] and an implementation of `Offered`.
 
 use accelerator_conformance::{AnyBackend, Controls, Faulty, Plan, Sim, Suite};
 use accelerator_core::{Backend, Device, DriverResult, Error, GIB, Result};
@@ -28,11 +28,11 @@ pub enum Choice {
     Sim,
 }
 
-/// Memory of devices that have as much as they are told: replays touch none of it.
+/// The memory of devices whose memory can be chosen. Replays touch none of it.
 const CAPACITY: u64 = 16 * GIB;
 
-/// What a command does with a backend. Where it can, it goes on with what is the same for all of them, and is compiled
-/// once: an [`Opener`](accelerator_conformance::Opener), cases, a device of type `Replayed`.
+/// What a command does with a backend. Where possible, it continues with code that is compiled once for all backends:
+/// an [`Opener`](accelerator_conformance::Opener), cases, a device of type `Replayed`.
 pub(crate) trait Job {
     type Outcome;
 
@@ -41,13 +41,13 @@ pub(crate) trait Job {
 
 /// A backend as the commands need it.
 pub(crate) trait Offered: Backend {
-    /// The driver that traces are replayed on: one type for all that are not simulated.
+    /// The driver on which traces are replayed. All backends that are not simulated share one type.
     type Replayed: Controls;
 
-    /// Opens the first device, to hand out at most `capacity` bytes; `None`: nobody has said how many.
+    /// Opens the first device, to hand out at most `capacity` bytes. `None`: no capacity was given.
     fn replayed(capacity: Option<u64>) -> Result<Self::Replayed>;
 
-    /// A kernel to try; `None`: the backend has none.
+    /// A kernel to try. `None`: the backend has none.
     const SAXPY: Option<Saxpy<AnyBackend>>;
 
     /// The conformance suite, with what is known of the drivers.
@@ -135,7 +135,7 @@ impl Offered for Sim {
     }
 }
 
-/// The first device, of which no more than `capacity` bytes are handed out.
+/// The first device, of which at most `capacity` bytes are handed out.
 fn first<B: Backend>(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
     let opened = opened(|| B::open(0))?;
     Ok(match capacity {

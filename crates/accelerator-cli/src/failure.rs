@@ -25,7 +25,7 @@ pub enum Failure {
         trace: String,
         /// The line.
         line: usize,
-        /// Why.
+        /// The reason.
         error: ReplayError,
     },
     /// The library refuses.
@@ -64,7 +64,7 @@ pub enum Failure {
     NothingToShow {
         /// The input.
         name: String,
-        /// What is not in it.
+        /// What it lacks.
         lacks: &'static str,
     },
     /// A trace has nothing in which settings would differ.
@@ -77,7 +77,7 @@ pub enum Failure {
         path: PathBuf,
         /// The input.
         name: String,
-        /// What is not in it.
+        /// What it lacks.
         lacks: &'static str,
     },
     /// A picture cannot be drawn.
@@ -85,7 +85,7 @@ pub enum Failure {
     NotDrawn {
         /// The picture.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The output would replace the input.
@@ -99,7 +99,7 @@ pub enum Failure {
     Spool {
         /// The snapshot.
         name: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A file for output cannot be written.
@@ -107,7 +107,7 @@ pub enum Failure {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// A file takes more than it may.
@@ -119,7 +119,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// With the option that helps, if one does.
+    /// Adds the option that helps, if there is one.
     pub(crate) fn with_advice(self) -> Self {
         let mut next: Option<&(dyn error::Error + 'static)> = Some(&self);
         while let Some(error) = next {
@@ -132,12 +132,12 @@ impl Failure {
         self
     }
 
-    /// What is wrong with a line of a trace.
+    /// An error in a line of a trace.
     pub(crate) fn in_line(trace: &str, line: usize, error: impl Into<ReplayError>) -> Self {
         Self::Line { trace: trace.to_owned(), line, error: error.into() }
     }
 
-    /// Why a snapshot does not become a trace.
+    /// An error in a snapshot that does not become a trace.
     pub(crate) fn in_snapshot(name: &str, error: ConvertError) -> Self {
         match error {
             ConvertError::Empty => Self::NothingRecorded(name.to_owned()),
@@ -150,12 +150,12 @@ impl Failure {
         }
     }
 
-    /// An option that does nothing with such an input.
+    /// An option that has no effect on such an input.
     pub(crate) fn unused(option: &str, name: &str, kind: &str) -> Self {
         Self::Usage(format!("{name} is {kind}: `{option}` has no effect on it; leave it out"))
     }
 
-    /// Status 2 for wrong usage, else 1.
+    /// Status 2 for wrong usage, otherwise 1.
     pub fn status(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
@@ -167,7 +167,7 @@ impl Failure {
         Self::File { path: path.to_owned(), error }
     }
 
-    /// Whether the reader of the output has had enough, as in `accel info | head -1`.
+    /// Whether the reader of the output has stopped reading, as in `accel info | head -1`.
     pub fn is_closed_pipe(&self) -> bool {
         let error = match self {
             Self::Output(error) => error,

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Ok(Arguments { command }) => commands::run(command),
         Err(told) => told_by_clap(told),
     };
-    // What is still in the buffer may not fit, either.
+    // Flushing can fail as well.
     let ended = ended.and_then(|status| Ok(io::stdout().flush().map(|()| status)?));
     match ended {
         Ok(status) => status,
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The help and the version, or what is wrong with the arguments as far as that shows without the input.
+/// Prints the help or the version, or what is wrong with the arguments as far as that is visible without the input.
 fn told_by_clap(mut told: clap::Error) -> Result<ExitCode, Failure> {
     let escaped = told.context().filter_map(|(kind, value)| match value {
         ContextValue::String(text) => Some((kind, printable(text))).filter(|(_, shown)| shown != text),
@@ -51,7 +51,7 @@ fn told_by_clap(mut told: clap::Error) -> Result<ExitCode, Failure> {
     }
     let text = told.render().to_string();
     if told.use_stderr() {
-        let _ = io::stderr().write_all(text.as_bytes()); // there is nobody else to tell
+        let _ = io::stderr().write_all(text.as_bytes()); // nobody else can be told
         return Ok(ExitCode::from(2));
     }
     io::stdout().write_all(text.as_bytes())?;

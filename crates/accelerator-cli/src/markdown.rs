@@ -5,7 +5,7 @@ use std::fmt;
 use accelerator_core::printable;
 use comfy_table::{CellAlignment, ColumnConstraint, Width, presets};
 
-/// A table in Markdown whose columns are aligned as plain text, too: the first to the left, the others to the right.
+/// A Markdown table whose columns are aligned in plain text, too: the first to the left, the others to the right.
 pub(crate) struct Table {
     table: comfy_table::Table,
     numbers: bool,
@@ -19,7 +19,7 @@ impl Table {
         Self { numbers: true, ..words }
     }
 
-    /// One of words: every column is aligned to the left.
+    /// A table of words: every column is aligned to the left.
     pub(crate) fn of_words<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         const NARROWEST: u16 = 5; // with a blank on each side
         let mut table = comfy_table::Table::new();
@@ -35,7 +35,7 @@ impl Table {
     }
 }
 
-/// Texts that neither end their cells, nor are HTML, nor are obeyed by a terminal.
+/// Escapes texts so that they neither end their cells, nor are HTML, nor control a terminal.
 fn cells<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
     let escaped = texts.into_iter().map(|text| text.into().replace('|', "\\|").replace('<', "\\<"));
     escaped.map(|text| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))).collect()

@@ -6,7 +6,8 @@ use std::thread;
 
 use crate::failure::Failure;
 
-/// Does all of this, several at a time. A thread stops at its first failure, and the first of them is the answer.
+/// Does all of the work, several pieces at a time. A thread stops at its first failure, and the first failure is
+/// returned.
 pub(crate) fn on_threads<T: Send>(
     work: impl Iterator<Item = T> + Send,
     run: impl Fn(T) -> Result<(), Failure> + Sync,

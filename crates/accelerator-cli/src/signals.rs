@@ -3,11 +3,11 @@
 #[cfg(unix)]
 pub(crate) use unix::{end_by_closed_pipe, watch};
 
-/// Elsewhere nothing is done ahead of such an end.
+/// On other systems nothing is done before such an end.
 #[cfg(not(unix))]
 pub(crate) fn watch() {}
 
-/// Nobody reads the output, and so nobody is told.
+/// Nobody reads the output, so nobody is told.
 #[cfg(not(unix))]
 pub(crate) fn end_by_closed_pipe() -> std::process::ExitCode {
     std::process::ExitCode::FAILURE
@@ -27,8 +27,8 @@ mod unix {
     use signal_hook::iterator::Signals;
     use signal_hook::low_level::emulate_default_handler;
 
-    /// From now on, a signal that ends the program first removes its temporary files. Whoever waits for the program
-    /// still sees that the signal ended it. One that the program was started to ignore, as by `nohup`, it ignores.
+    /// From now on, a signal that ends the program first removes its temporary files. A parent process still sees that
+    /// the signal ended it. A signal that the program was started to ignore, as with `nohup`, stays ignored.
     pub(crate) fn watch() {
         let signals: Vec<_> =
             [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)).collect();
@@ -41,14 +41,14 @@ mod unix {
                 let _ = emulate_default_handler(signal);
             }
         };
-        // Without the thread a signal ends the program as it ends any other.
+        // Without the thread, a signal ends the program as it ends any other.
         if thread::Builder::new().name("signals".to_owned()).spawn(watcher).is_ok() {
             let _ = is_ready.recv();
         }
     }
 
-    /// Ends as programs do that do not look at what they write: nothing is said, and the status is no success, since
-    /// not all was told and maybe not all was done.
+    /// Ends like a program that ignores write errors: without a message, and with a status that is not success, since
+    /// not everything was printed and perhaps not everything was done.
     pub(crate) fn end_by_closed_pipe() -> ExitCode {
         let _ = emulate_default_handler(SIGPIPE);
         ExitCode::FAILURE
@@ -58,7 +58,7 @@ mod unix {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
         // SAFETY: Without a new action the call changes nothing but `action`, which has room for one.
         let answer = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-        // SAFETY: The call has filled it, as its answer says.
+        // SAFETY: The call has filled it, as its result says.
         answer == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
     }
 }

@@ -61,7 +61,7 @@ fn page(name: &str) -> PathBuf {
     folder("browser").join(name).with_extension("html")
 }
 
-/// A trial on a page, at all widths.
+/// A trial of a page, at all widths.
 fn trial(name: &str, page: impl Fn() -> PathBuf + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || {
         let Some(browser) = browser() else { return unavailable("chromium", "no `chromium` is in PATH") };
@@ -82,7 +82,7 @@ fn browser() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Opens the page in a frame of this width, since windows cannot be as narrow, and asks it what is wrong.
+/// Opens the page in a frame of this width, since windows cannot be that narrow, and asks it for problems.
 fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
     let text = fs::read_to_string(page).unwrap();
     let errors = "<head><script>window.problems = []; \
@@ -99,7 +99,7 @@ fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
     );
     fs::write(&around, frame).unwrap();
     let user_data = tempfile::tempdir().unwrap();
-    // Of itself it is to ask for nothing on the network.
+    // The browser itself must not use the network.
     let output = Command::new(browser)
         .args([
             "--headless",
@@ -126,7 +126,7 @@ fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
     }
 }
 
-/// Long names, names of other scripts, and names that would break a page.
+/// Long names, names in other scripts, and names that would break a page.
 fn hostile(count: usize) -> Profile {
     let names = [
         "</script><b>x",

@@ -20,8 +20,8 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// A trial that is given what `accel info` prints of OpenCL's devices. Ignored where there is none, which is a failure where
-/// `ACCELERATOR_REQUIRE` lists `opencl`.
+/// A trial that gets what `accel info` prints of OpenCL's devices. It is ignored where there are none, and fails there
+/// if `ACCELERATOR_REQUIRE` lists `opencl`.
 fn trial(name: &str, run: fn(&str) -> Completion) -> Trial {
     Trial::ignorable_test(name, move || {
         let devices = Ended::of(accel_with_drivers(&INFO).output()?).out;
@@ -40,7 +40,7 @@ fn no_such_device(_devices: &str) -> Completion {
     Completion::Completed
 }
 
-/// PoCL can be told to have no device, so this is tested with that alone.
+/// Only PoCL can be configured to have no device, so this is tested with PoCL alone.
 fn platform_without_device(devices: &str) -> Completion {
     const PLATFORM: &str = "Portable Computing Language";
     if !devices.lines().filter(|line| line.contains("opencl:")).all(|row| row.contains(PLATFORM)) {

@@ -1,4 +1,4 @@
-//! `accel` as a person runs it: what it prints, and how it ends.
+//! `accel` as a user runs it: what it prints, and how it ends.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at what should not happen")]
 
 #[path = "program/accel.rs"]
@@ -117,7 +117,7 @@ fn a_truncated_or_foreign_file_is_told() {
 
 #[test]
 fn compressed_files_are_read_to_their_end() {
-    // `alloc 1 0 0` and `alloc 2 0 0`, each compressed by itself.
+    // `alloc 1 0 0` and `alloc 2 0 0`, each compressed on its own.
     let gzip: [&[u8]; 2] = [
         b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03K\xcc\xc9\xc9OV0T0P0\xe0\x02\x00\x18L&\xb2\x0c\x00\x00\x00",
         b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03K\xcc\xc9\xc9OV0R0P0\xe0\x02\x00\xb6>\xb24\x0c\x00\x00\x00",
@@ -184,7 +184,7 @@ fn expandable_segments_are_told() {
         counter 1\n  \
         block +0 size 41943040 requested 30000000 inactive\nend\n";
     assert_eq!(ended.out, expected, "{}", ended.error);
-    // Switched off again in the end.
+    // Switched off again at the end.
     let row = |text: &str| text.lines().find(|line| line.contains("expandable segments ")).map(str::to_owned);
     assert!(row(&run_with_input(&arguments, trace).out).unwrap().trim_end().ends_with("in use"));
     assert_eq!(row(&run_with_input(&arguments[..4], b"alloc 1 1000 0\n").out), None);

@@ -1,4 +1,4 @@
-//! The statistics of a device for Prometheus while a program runs: what an exporter would answer to its scrapes.
+//! The statistics of a device for Prometheus while a program runs: what an exporter would answer to a scrape.
 //!
 //! ```text
 //! cargo run --release -p accelerator-tracker --features metrics --example live
@@ -12,7 +12,7 @@ use accelerator_tracker::live::LiveStatistics;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A server installs an exporter that listens; this one is asked below.
+    // A server would install an exporter that listens. This one is asked below.
     let exporter = PrometheusBuilder::new().install_recorder()?;
 
     set_accelerator("host")?;

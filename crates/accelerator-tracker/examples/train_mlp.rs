@@ -1,13 +1,16 @@
 //! A small network trained for real on the host, tracked from start to end.
 //!
-//! It learns which of three spirals a point lies on: forward, backward and optimizer are kernels on the memory and the stream of
-//! the device, each with buffers of its own, as in a framework. Then it shows where the memory went.
+//! It learns which of three spirals a point lies on. Forward pass, backward pass and optimizer are kernels on the
+//! memory and the stream of the device, each with buffers of its own, as in a framework. Its modules are nested, and
+//! operators are named after them as in PyTorch: `blocks.0.fc1.forward.addmm_1`. Then it shows where the memory went.
 //!
 //! ```text
 //! cargo run --release -p accelerator-tracker --example train_mlp -- --stats run.jsonl --snapshot run.pickle
 //! accel report run.jsonl -o report.html
 //! ```
 
+#[path = "train_mlp/layers.rs"]
+mod layers;
 #[path = "train_mlp/network.rs"]
 mod network;
 #[path = "train_mlp/operators.rs"]
@@ -42,7 +45,10 @@ struct Arguments {
     /// Record the history of the memory too, and save a snapshot of it that PyTorch's memory_viz reads
     #[arg(long)]
     snapshot: Option<PathBuf>,
-    /// Train so many times with the tracker and as often without it, in turn, and show what it costs
+    /// Let the tracker record by itself what is submitted to the device, allocations and copies included
+    #[arg(long)]
+    automatic: bool,
+    /// Train this many times with the tracker and as often without it, in turn, and show what it costs
     #[arg(long)]
     compare: Option<u32>,
 }
@@ -51,19 +57,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     set_accelerator("host")?;
     let tracker = MemoryTracker::new(None)?;
+    let feed = if arguments.automatic { Feed::Automatic } else { Feed::Explicit };
     if let Some(times) = arguments.compare {
-        return compare(times, arguments.steps, &tracker);
+        return compare(times, arguments.steps, &tracker, feed);
     }
     if arguments.snapshot.is_some() {
         record_memory_history(HistoryOptions::default(), None)?;
     }
-    tracker.start_monitor(Feed::Explicit)?;
-    let accuracy = train(arguments.steps, &tracker)?;
+    tracker.start_monitor(feed)?;
+    let accuracy = train(arguments.steps, &tracker, feed)?;
     tracker.stop()?;
 
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{:.1} % of the points are on the spiral that the network says\n", 100.0 * accuracy)?;
-    writeln!(out, "{}{}", tracker.summary(10), memory::memory_summary_abbreviated(None)?)?;
+    writeln!(out, "{:.1} % of the points are classified correctly\n", 100.0 * accuracy)?;
+    writeln!(out, "{}\n", tracker.summary_top(10))?;
+    writeln!(out, "{}", memory::memory_summary_abbreviated(None)?)?;
     if let Some(path) = arguments.stats {
         tracker.save_stats(path)?;
     }
@@ -73,11 +81,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Trains a new network. The share of points that it gets right.
-fn train(steps: u32, tracker: &MemoryTracker) -> accelerator::Result<f32> {
-    let operators = Operators::new(tracker)?;
+/// Trains a new network. Returns the share of points that it gets right.
+fn train(steps: u32, tracker: &MemoryTracker, feed: Feed) -> accelerator::Result<f32> {
+    let operators = Operators::new(tracker, feed)?;
     let spirals = Spirals::new(512)?;
-    let mut network = Network::new(&[2, 64, 64, 3])?;
+    let mut network = Network::new(32, 2)?;
     for _ in 0..steps {
         tracker.forward_start();
         let (scores, hidden) = network.forward(&operators, &spirals.points)?;
@@ -91,23 +99,23 @@ fn train(steps: u32, tracker: &MemoryTracker) -> accelerator::Result<f32> {
     network.accuracy(&operators, &spirals)
 }
 
-/// What tracking costs.
-fn compare(times: u32, steps: u32, tracker: &MemoryTracker) -> Result<(), Box<dyn Error>> {
+/// Shows what tracking costs.
+fn compare(times: u32, steps: u32, tracker: &MemoryTracker, feed: Feed) -> Result<(), Box<dyn Error>> {
     let mut took = [Vec::new(), Vec::new()];
     for _ in 0..times {
         for (tracked, took) in took.iter_mut().enumerate() {
             if tracked == 1 {
-                tracker.start_monitor(Feed::Explicit)?;
+                tracker.start_monitor(feed)?;
             }
             let start = Instant::now();
-            train(steps, tracker)?;
+            train(steps, tracker, feed)?;
             took.push(start.elapsed());
             if tracked == 1 {
                 tracker.stop()?;
             }
         }
     }
-    // The least: on a machine that others use, times vary upwards.
+    // The minimum: on a shared machine, times vary upwards.
     let [without, with] = took.map(|took| took.into_iter().min().unwrap_or_default());
     let operators = tracker.stats().operators.len();
     let ratio = with.as_secs_f64() / without.as_secs_f64();

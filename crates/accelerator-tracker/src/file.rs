@@ -1,4 +1,4 @@
-//! Files as this crate reads and writes them.
+//! How this crate reads and writes files.
 
 mod temporary;
 mod whole;
@@ -22,9 +22,9 @@ pub enum FileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was to be done: `opened`, `read`, `written`.
+        /// What could not be done: `opened`, `read`, `written`.
         doing: &'static str,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
     /// It does not hold what it should.
@@ -32,9 +32,9 @@ pub enum FileError {
     Content {
         /// The file.
         path: PathBuf,
-        /// Where, from 0.
+        /// The offset, from 0.
         offset: u64,
-        /// What is wrong, and what to do.
+        /// What is wrong, and what to do about it.
         reason: String,
     },
     /// It is no pickle that can be read.
@@ -42,7 +42,7 @@ pub enum FileError {
     Pickle {
         /// The file.
         path: PathBuf,
-        /// Where, and why not.
+        /// The offset and the reason.
         source: PickleError,
     },
     /// It takes more than it may.
@@ -50,19 +50,19 @@ pub enum FileError {
     Limit {
         /// The file.
         path: PathBuf,
-        /// Where the line begins, from 0.
+        /// The offset at which the line begins, from 0.
         offset: u64,
-        /// The line, from 1.
+        /// The number of the line, from 1.
         line: u64,
-        /// Of what.
+        /// The limit that was exceeded.
         source: LimitError,
     },
-    /// What was told of its content did not want to go on.
+    /// The visitor of its contents stopped with an error.
     #[error("{}: {source}", printable(path))]
     Stopped {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the visitor.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -79,11 +79,11 @@ impl FileError {
     }
 }
 
-/// What a file seems to be that begins so, if it is nothing of ours.
+/// What a file that begins like this seems to be, if it is not one of ours.
 pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
     const KNOWN: [(&[u8], &str); 12] = [
         (b"PK\x03\x04", "a zip archive, such as `torch.save` writes"),
-        // The number that the older format of `torch.save` begins with, as a pickle of its own.
+        // The number with which the older format of `torch.save` begins, as a pickle of its own.
         (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "what older versions of `torch.save` write"),
         (b"\x1f\x8b", "compressed with gzip: unpack it first"),
         (b"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"),
@@ -103,12 +103,12 @@ pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
     known.map(|(_, what)| *what)
 }
 
-/// A text of a file as it may stand in a message: only its beginning, and with nothing that a terminal obeys.
+/// Text from a file for use in a message: only its beginning, and without anything that a terminal would obey.
 pub fn excerpt(text: &str) -> String {
     shortened(text, 80)
 }
 
-/// As [`excerpt`], of so many characters at most.
+/// As [`excerpt`], with at most `longest` characters.
 pub(crate) fn shortened(text: &str, longest: usize) -> String {
     let end = text.char_indices().nth(longest).map_or(text.len(), |(end, _)| end);
     let rest = if end < text.len() { "…" } else { "" };

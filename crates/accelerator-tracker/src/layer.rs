@@ -12,12 +12,12 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use crate::tracker::{MemoryTracker, Opener, close, current_scope, open};
 
-/// Feeds a tracker with the spans and events that an application has already.
+/// Feeds a tracker with the spans and events that an application already has.
 ///
-/// A span is a module while it is entered, below those around it: `step` with `forward` in it is `step.forward`. One in which
-/// no other span was made is also an operator of that name, which is recorded when it closes, in the module around it. An
-/// event with a field `marker`, as `tracing::info!(marker = "fw_start")`, sets the marker of that name. What of an
-/// application should count is what this layer is shown: give it a filter.
+/// A span is a module while it is entered, inside the spans around it: `forward` within `step` is `step.forward`. A
+/// span without spans of its own is also an operator of its name. It is recorded when the span closes, in the module
+/// around it. An event with a field `marker`, such as `tracing::info!(marker = "fw_start")`, sets the marker of that
+/// name. Everything that this layer sees counts: give it a filter.
 #[derive(Clone, Debug)]
 pub struct TrackerLayer {
     tracker: MemoryTracker,
@@ -30,14 +30,14 @@ impl TrackerLayer {
     }
 }
 
-/// What is noted of a span.
+/// The names of a span's module.
 struct Module {
-    /// The path around it.
+    /// The path of the module around it.
     around: Option<Arc<str>>,
     path: Arc<str>,
 }
 
-/// Noted of a span in which another one was made.
+/// Marks a span in which another one was made.
 struct HasChildren;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TrackerLayer {
@@ -87,7 +87,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TrackerLayer {
 }
 
 impl Module {
-    /// Below the span around it, or else below the module that the thread is in.
+    /// Inside the span around it, or otherwise inside the module that the thread is in.
     fn of<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Self {
         let parent = span.parent();
         let around = parent
@@ -103,7 +103,7 @@ impl Module {
     }
 }
 
-/// The name that an event gives a marker.
+/// The name that an event gives to a marker.
 struct MarkerName(Option<String>);
 
 impl Visit for MarkerName {

@@ -6,55 +6,55 @@ use std::io::{self, BufRead, Read};
 
 use accelerator_core::{Bytes, GIB, MIB};
 
-/// What reading one file may take, whoever wrote it. A hundred kilobytes can unpack to many gigabytes, and a pickle can
-/// ask for a hundred times its size in memory; what real programs write stays far below the defaults.
+/// Limits on what reading one file may take, whoever wrote it. A hundred kilobytes can decompress to many gigabytes,
+/// and a pickle can ask for a hundred times its size in memory. The files of real programs stay far below the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read this is also no
-    /// more than 64 MiB and 32 times the bytes read so far, unless it is `u64::MAX`, and never as much as 16 GiB.
+    /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read, the limit is
+    /// also 64 MiB and 32 times the bytes read so far, unless this is `u64::MAX`. A pickle never takes 16 GiB or more.
     pub memory: u64,
-    /// Bytes of a line, of a file of text; by default 1 MiB. The longest real ones are names of modules and settings.
+    /// Bytes of a line in a text file; by default 1 MiB. The longest real lines are names of modules and settings.
     pub line: u64,
-    /// Bytes that a compressed file may unpack to, for programs that unpack: this crate does not; by default 64 MiB.
-    /// Larger files may unpack to more, to [100 times](Self::may_unpack_to) their size.
+    /// Bytes that a compressed file may decompress to; by default 64 MiB. It is for programs that decompress, which
+    /// this crate does not. Larger files may decompress to more: [100 times](Self::may_unpack_to) their size.
     pub unpacked: u64,
 }
 
-/// Bytes of memory for each byte of a pickle. Of real files a tracker's takes most, which is held as a whole: 14. A
-/// hostile one can ask for a hundred.
+/// Bytes of memory for each byte of a pickle. Of real files, those of a tracker take most, since they are held
+/// completely: 14. A hostile file can ask for a hundred.
 const MEMORY_OF_A_BYTE: u64 = 32;
 
-/// Beside that, for pickles that are short.
+/// Added to that, for short pickles.
 const MEMORY_OF_A_PICKLE: u64 = 64 * MIB;
 
-/// The most for any pickle: as long as its parts take less, their numbers fit.
+/// The most for any pickle: the number of each of its parts fits below this.
 const MEMORY_OF_ANY_PICKLE: u64 = 16 * GIB - 1;
 
-/// Bytes that a packed byte may unpack to. Traces and snapshots of real programs reach 10 to 20; zeros reach 1,000 with
-/// gzip, and 30,000 with zstd. A limit that is a share of the file fits those of any size, as no number of bytes would:
-/// real snapshots have gigabytes, and so many would fill a small disk.
+/// Bytes that a compressed byte may decompress to. Traces and snapshots of real programs reach 10 to 20; zeros reach
+/// 1,000 with gzip and 30,000 with zstd. A limit relative to the file suits files of any size. A fixed number would
+/// not: real snapshots have gigabytes, which would fill a small disk.
 const UNPACKED_OF_A_BYTE: u64 = 100;
 
 impl Limits {
-    /// None at all: for files that are trusted.
+    /// No limits, for trusted files.
     pub const NONE: Self = Self { memory: u64::MAX, line: u64::MAX, unpacked: u64::MAX };
 
-    /// How many bytes may come out of so many packed ones.
+    /// How many bytes this many compressed bytes may decompress to.
     pub fn may_unpack_to(&self, packed: u64) -> u64 {
         self.unpacked.max(packed.saturating_mul(UNPACKED_OF_A_BYTE))
     }
 
-    /// Bytes of memory for a pickle of which so many bytes were read.
+    /// Bytes of memory for a pickle of which this many bytes were read.
     pub(crate) fn memory_of_pickle(&self, read: u64) -> u64 {
         let for_its_size = read.saturating_mul(MEMORY_OF_A_BYTE).saturating_add(MEMORY_OF_A_PICKLE);
         let wanted = if self.memory == u64::MAX { u64::MAX } else { self.memory.min(for_its_size) };
         wanted.min(MEMORY_OF_ANY_PICKLE)
     }
 
-    /// Reads a line with its end onto a text. The bytes read, 0 at the end.
+    /// Appends a line with its end to a text. Returns the bytes read, 0 at the end.
     ///
     /// # Errors
-    /// Those of the reader; and [`LimitError::Line`] as the inner error of one.
+    /// Those of the reader, and [`LimitError::Line`] as the inner error of one.
     pub fn read_line(&self, reader: &mut (impl BufRead + ?Sized), text: &mut Vec<u8>) -> io::Result<usize> {
         let count = reader.take(self.line.saturating_add(1)).read_until(b'\n', text)?;
         match count as u64 > self.line {
@@ -89,9 +89,9 @@ pub enum LimitError {
     /// Unpacked.
     #[error("{} of it decompress to more than {}", Bytes(*packed), Bytes(*limit))]
     Unpacked {
-        /// How many packed bytes were read.
+        /// How many compressed bytes were read.
         packed: u64,
-        /// How many may come out of them.
+        /// How many bytes they may decompress to.
         limit: u64,
     },
     /// The part of it that a decoder must have at hand.
@@ -99,7 +99,7 @@ pub enum LimitError {
     Window {
         /// Bytes of the window.
         window: u64,
-        /// How many it may have.
+        /// How many bytes it may have.
         limit: u64,
     },
 }
@@ -107,7 +107,7 @@ pub enum LimitError {
 accelerator_core::debug_as_display!(LimitError);
 
 impl LimitError {
-    /// The one that an error of input or output has inside.
+    /// The limit inside an error of input or output.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -120,21 +120,21 @@ pub struct Budget {
     limit: u64,
 }
 
-/// What the system's allocator adds to a piece of memory, about.
+/// Roughly what the system's allocator adds to a piece of memory.
 pub(crate) const ALLOCATION: u64 = 16;
 
 impl Budget {
-    /// So many bytes, and none is used.
+    /// A budget of this many bytes, of which none is used.
     pub fn new(limit: u64) -> Self {
         Self { used: 0, limit }
     }
 
-    /// Changes how many there may be.
+    /// Changes the limit.
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// Whether so many more fit.
+    /// Checks whether this many bytes more fit.
     ///
     /// # Errors
     /// [`LimitError::Memory`].
@@ -148,20 +148,20 @@ impl Budget {
     /// Counts bytes that are about to be used.
     ///
     /// # Errors
-    /// [`LimitError::Memory`]: they are not counted.
+    /// [`LimitError::Memory`]: they are not counted then.
     pub fn charge(&mut self, bytes: u64) -> Result<(), LimitError> {
         self.has_room(bytes)?;
         self.used = self.used.saturating_add(bytes);
         Ok(())
     }
 
-    /// Bytes that are no longer used.
+    /// Counts bytes that are no longer used.
     pub fn discharge(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.used, "more is given back than was counted");
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Adds an element to a list, whose memory it counts.
+    /// Appends an element to a list whose memory is counted here.
     ///
     /// # Errors
     /// [`LimitError::Memory`].
@@ -171,7 +171,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes room in a list, whose memory it counts: while the list moves, what it had and what it gets.
+    /// Makes room in a list whose memory is counted here. While the list moves, both its old and its new memory count.
     pub(crate) fn reserve<T>(&mut self, list: &mut Vec<T>, more: usize) -> Result<(), LimitError> {
         const FEWEST: usize = 4;
         let (length, before) = (list.len(), list.capacity());
@@ -193,7 +193,7 @@ impl Budget {
         if table.len() < table.capacity() {
             return Ok(());
         }
-        // An eighth of the places stays free, and each has a byte beside.
+        // An eighth of the places stays free, and each place has one more byte of its own.
         let bytes = |capacity: usize| match capacity {
             0 => 0,
             capacity => {

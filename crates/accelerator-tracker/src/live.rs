@@ -1,5 +1,5 @@
-//! The statistics of a device while a program runs, through the facade of the crate `metrics`: the program chooses the exporter,
-//! of Prometheus for example.
+//! The statistics of a device while a program runs, through the facade of the crate `metrics`. The program chooses the
+//! exporter, for example that of Prometheus.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -10,13 +10,13 @@ use accelerator::DeviceArg;
 use accelerator::memory::DeviceMemory;
 use metrics::{counter, gauge};
 
-/// Publishes the statistics of a device's memory again and again, until it is dropped; then a last time.
+/// Publishes the statistics of a device's memory at intervals until it is dropped, and then a last time.
 ///
 /// See [`publish`] for the names.
 #[derive(Debug)]
 #[must_use = "dropped, it publishes no more"]
 pub struct LiveStatistics {
-    /// Taken when it ends, which the thread takes for the sign to do so too.
+    /// Dropped at the end, which tells the thread to end as well.
     running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,8 +35,8 @@ pub enum LiveError {
 accelerator_core::debug_as_display!(LiveError);
 
 impl LiveStatistics {
-    /// Publishes now, and then each time when `interval` has passed, on a thread of its own. Opens the device. Intervals under
-    /// a millisecond are one.
+    /// Publishes now, and then after each `interval`, on a thread of its own. Opens the device. Intervals below a
+    /// millisecond count as one.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -59,19 +59,20 @@ impl Drop for LiveStatistics {
     fn drop(&mut self) {
         self.running.take();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic is the exporter's, which has been told
+            let _ = thread.join(); // a panic comes from the exporter, and its message was printed
         }
     }
 }
 
 /// Publishes the statistics of a device's memory once.
 ///
-/// The names come from PyTorch's keys: `allocated_bytes.small_pool.current` is the gauge
-/// `accelerator_memory_allocated_bytes{device="cuda:0",pool="small_pool"}`, its `peak` the gauge
-/// `accelerator_memory_allocated_bytes_peak`, and `allocated` and `freed`, what was taken and given back since the start, the
-/// counters `accelerator_memory_allocated_bytes_allocated_total` and `…_freed_total`. The pool `all` is the sum of the others:
-/// do not sum over `pool`. A counter stays where it is while the program has set it back, until it is passed again.
-/// `num_ooms` and its like are counters as `accelerator_memory_num_ooms_total`, `max_split_size` is a gauge.
+/// The names come from PyTorch's keys. `allocated_bytes.small_pool.current` is the gauge
+/// `accelerator_memory_allocated_bytes{device="cuda:0",pool="small_pool"}`, and its `peak` is the gauge
+/// `accelerator_memory_allocated_bytes_peak`. `allocated` and `freed`, the totals since the start, are the counters
+/// `accelerator_memory_allocated_bytes_allocated_total` and `…_freed_total`. The pool `all` is the sum of the others,
+/// so do not sum over `pool`. If the program resets a counter, the published one stays as it is until the new value
+/// exceeds it. `num_ooms` and others like it are counters such as `accelerator_memory_num_ooms_total`. `max_split_size`
+/// is a gauge.
 pub fn publish(memory: &DeviceMemory) {
     let device = memory.device().to_string();
     for (key, value) in memory.statistics().entries() {

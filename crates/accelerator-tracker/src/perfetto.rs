@@ -13,7 +13,7 @@ use crate::tracker::MemoryUse;
 const PROCESS: u32 = 1;
 const THREAD: u32 = 1;
 
-/// Writes the trace to a file, which is whole or not there.
+/// Writes the trace to a file, completely or not at all.
 ///
 /// # Errors
 /// [`FileError::Io`].
@@ -21,7 +21,7 @@ pub fn save(profile: &Profile, path: &Path) -> Result<(), FileError> {
     write_whole(path, |file| write(profile, file))
 }
 
-/// Writes memory as counters, modules and operators as slices, markers as instants. Without times a call takes a
+/// Writes memory as counters, modules and operators as slices, and markers as instants. Without times, a call takes a
 /// microsecond.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     events.out.write_all(b"\n]}\n")
 }
 
-/// One event: the names of the fields are the format's.
+/// One event. The names of the fields are those of the format.
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
@@ -101,7 +101,7 @@ impl Clock {
         Self { times, measured: profile.has_times() }
     }
 
-    /// A sample is taken when a call is over; it began when the one before was over.
+    /// A sample is taken when a call ends. The call began when the one before it ended.
     fn start(&self, call: usize) -> u64 {
         match (self.measured, call) {
             (false, _) => call as u64,
@@ -135,7 +135,7 @@ impl Events<'_> {
         self.write(&Event { args: Some(Arguments::Name { name: &name }), ..Event::new("M", what, 0) })
     }
 
-    /// The calls of one module, one after the other, and the module around them.
+    /// Writes consecutive calls of one module, and the module around them.
     fn run(&mut self, profile: &Profile, run: &[Sample], first: usize, clock: &Clock) -> io::Result<()> {
         let last = first + run.len() - 1;
         let module = run.first().map_or("", |sample| profile.module_and_operator(&sample.name).0);
@@ -159,7 +159,7 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// Only where it changes, and at the end.
+    /// Writes the counter where it changes, and at the end.
     fn counter(&mut self, profile: &Profile, series: Series, clock: &Clock) -> io::Result<()> {
         let mut before = None;
         let last = profile.samples.len().saturating_sub(1);
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(of(&events, "X", "add")[0]["args"]["allocated"], 9);
         let marker = of(&events, "i", "fw_bw_boundary")[0];
         assert_eq!((marker["ts"].as_u64(), marker["s"].as_str()), (Some(30), Some("p")));
-        // Where it changed: calls 0, 1 and 3; the reserved memory at its first and its last.
+        // Where it changed: calls 0, 1 and 3. The reserved memory at its first and its last call.
         let counters = of(&events, "C", "allocated");
         let counters = counters.iter().map(|event| (event["ts"].as_u64(), event["args"]["bytes"].as_u64()));
         assert_eq!(

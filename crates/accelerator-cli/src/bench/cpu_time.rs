@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The time that the calling thread has been on a processor; `None` where the system does not tell.
+/// The processor time of the calling thread. `None`: the system does not tell.
 pub(super) fn of_this_thread() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a `timespec` of ours to write to, and the call keeps no pointer to it.

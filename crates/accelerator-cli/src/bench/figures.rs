@@ -8,22 +8,22 @@ pub(crate) fn header(repetitions: u32) -> String {
     format!("{columns}  (api core, {repetitions} reps)")
 }
 
-/// What was measured of a scenario. As text, a line with the columns that PyTorch's benchmark has.
+/// The measurements of a scenario. As text, a line with the columns of PyTorch's benchmark.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(super) scenario: Scenario,
     pub(super) threads: usize,
-    /// Wall time of each repetition over the operations of all threads.
+    /// The wall time of each repetition, divided by the operations of all threads.
     pub(super) wall: Spread,
-    /// The threads' time on a processor over the same.
+    /// The processor time of the threads, divided likewise.
     pub(super) cpu: Option<Spread>,
     /// Driver allocations in all repetitions.
     pub(super) device_allocs: u64,
-    /// Operations of a repetition.
+    /// Operations in a repetition.
     pub(super) ops: u64,
 }
 
-/// Nanoseconds an operation, over the repetitions.
+/// Nanoseconds per operation, over the repetitions.
 #[derive(Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) least: f64,
@@ -32,7 +32,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of one value at least.
+    /// `values` has at least one element.
     pub(super) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self { least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }

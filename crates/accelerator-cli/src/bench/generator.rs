@@ -1,10 +1,10 @@
 use std::num::NonZeroU64;
 
-/// xorshift64*, as in the benchmark of PyTorch's allocator: so both serve the same requests.
+/// xorshift64*, as in the benchmark of PyTorch's allocator, so that both serve the same requests.
 pub(super) struct Generator(u64);
 
 impl Generator {
-    /// That of a thread, by number.
+    /// The generator of a thread, by its number.
     pub(super) fn of_thread(number: u64) -> Self {
         Self(42 + number)
     }
@@ -17,12 +17,12 @@ impl Generator {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// One draw: a size in one of `octaves` octaves from `2^first` on, each as likely as the others.
+    /// Draws a size from one of `octaves` octaves, starting with that of `2^first`. Each octave is equally likely.
     #[inline]
     pub(super) fn size(&mut self, first: u32, octaves: u64) -> NonZeroU64 {
         let draw = self.draw();
         let power = 1u64 << (u64::from(first) + (draw >> 32) % octaves);
-        // Never 0, and no check for it is compiled in: a power of two has its bit.
+        // Never 0, and no check for it is compiled in: the bit of the power of two is set.
         NonZeroU64::new(power | (draw & (power - 1))).unwrap_or(NonZeroU64::MIN)
     }
 }
@@ -30,7 +30,7 @@ impl Generator {
 /// What PyTorch's side draws.
 #[cfg(test)]
 pub(super) mod known {
-    /// A draw, and the two sizes that it would be.
+    /// A draw, and the two sizes that result from it.
     #[derive(Clone, Copy)]
     pub(crate) struct Draw {
         pub(crate) value: u64,
@@ -38,7 +38,7 @@ pub(super) mod known {
         pub(crate) size_of_16: u64,
     }
 
-    /// The first 64 draws of the first thread, and the 64 from number 4096 on.
+    /// The first 64 draws of the first thread, and 64 more from number 4096 on.
     pub(crate) fn draws() -> [Vec<Draw>; 2] {
         let lines = include_str!("generator.txt").lines().filter(|line| !line.starts_with('#'));
         let mut draws: Vec<Draw> = lines.map(draw).collect();
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_thread_draws_its_own() {
-        // The formula on wider words, from the second thread's state on.
+        // The formula on wider words, from the state of the second thread.
         let (mut generator, mut x, word) = (Generator::of_thread(1), 43u128, (1 << 64) - 1);
         for _ in 0..100 {
             x ^= x / (1 << 12);

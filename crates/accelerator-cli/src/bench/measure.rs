@@ -11,19 +11,19 @@ use super::threads::Threads;
 use super::worker::Worker;
 use crate::failure::Failure;
 
-/// Operations of the first lap; lengths are multiples of it, so that `lifo` does whole rounds.
+/// Operations of the first lap. All lengths are multiples of it, so that `lifo` does whole rounds.
 const UNIT: u64 = 64;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// So often, at least once.
+    /// How many times, at least once.
     pub(crate) repetitions: u32,
-    /// About so long each time.
+    /// About how long each time.
     pub(crate) length: Duration,
 }
 
-/// Sends the workers off, each on a thread of its own, again and again.
+/// Runs the workers repeatedly, each on a thread of its own.
 pub(super) fn measure(
     scenario: Scenario,
     workers: &mut [Worker],
@@ -50,7 +50,7 @@ pub(super) fn measure(
     })
 }
 
-/// How many operations of a thread take so long: laps of growing length are run until one takes half as long.
+/// How many operations of a thread take about `length`. Laps of growing length are run until one takes half as long.
 fn ops_for(length: Duration, threads: &Threads<'_>) -> Result<u64> {
     let mut ops = UNIT;
     loop {

@@ -3,7 +3,7 @@ use std::fmt;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-/// What is done over and over. An operation is what counts as one.
+/// What is repeated. Each repetition counts as one operation, unless the text says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub(crate) enum Scenario {

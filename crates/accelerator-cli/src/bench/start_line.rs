@@ -1,8 +1,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Where threads wait for the next lap, without use of a processor, and set out all at once.
+/// Where threads wait for the next lap without using a processor, and start at the same time.
 ///
-/// Unlike a barrier it counts nobody, so a thread that failed, or was never started, holds up no other.
+/// Unlike a barrier it does not count threads, so a thread that failed or never started does not block the others.
 pub(super) struct StartLine {
     state: Mutex<State>,
     changed: Condvar,
@@ -11,11 +11,11 @@ pub(super) struct StartLine {
 #[derive(Clone, Copy)]
 struct State {
     lap: u64,
-    /// Operations of the lap; `None`: there are no more laps.
+    /// The operations of the lap. `None`: there are no more laps.
     ops: Option<u64>,
 }
 
-/// Ends the laps when dropped, so that no thread waits for ever, however the function ends.
+/// Ends the laps when it is dropped, so that no thread waits forever, however the function ends.
 pub(super) struct Open<'a>(&'a StartLine);
 
 impl StartLine {
@@ -23,7 +23,7 @@ impl StartLine {
         Self { state: Mutex::new(State { lap: 0, ops: Some(0) }), changed: Condvar::new() }
     }
 
-    /// Waits for the lap of this number, from 1. Its operations; `None`: there are no more laps.
+    /// Waits for the lap of this number, from 1. Returns its operations. `None`: there are no more laps.
     pub(super) fn wait(&self, lap: u64) -> Option<u64> {
         let waiting = |state: &mut State| state.lap < lap && state.ops.is_some();
         let state = self.changed.wait_while(self.state(), waiting);
@@ -40,7 +40,7 @@ impl StartLine {
 }
 
 impl Open<'_> {
-    /// Begins the next lap.
+    /// Starts the next lap.
     pub(super) fn start(&self, ops: u64) {
         let mut state = self.0.state();
         *state = State { lap: state.lap + 1, ops: Some(ops) };

@@ -17,11 +17,11 @@ pub(super) struct Threads<'a> {
     results: Vec<Receiver<Result<Run>>>,
 }
 
-/// What all threads did between one start and the last finish.
+/// What all threads did between a start and the last finish.
 pub(super) struct Lap {
     pub(super) ops: u64,
     pub(super) wall: Duration,
-    /// The threads' time on a processor, added up.
+    /// The processor time of all threads together.
     pub(super) cpu: Option<Duration>,
 }
 
@@ -35,7 +35,7 @@ struct Run {
 
 impl<'a> Threads<'a> {
     /// # Errors
-    /// [`Failure::Usage`] for more threads than the system starts; the allocator's.
+    /// [`Failure::Usage`] for more threads than the system can start; those of the allocator.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         line: &'scope StartLine,
@@ -52,14 +52,14 @@ impl<'a> Threads<'a> {
             started.map_err(|error| not_started(threads.results.len(), wanted, &error))?;
             threads.results.push(receiver);
         }
-        runs(&threads.results)?; // are warm
+        runs(&threads.results)?; // until they are warm
         Ok(threads)
     }
 
-    /// So many operations on each thread.
+    /// Runs this many operations on each thread.
     ///
     /// # Errors
-    /// The allocator's.
+    /// Those of the allocator.
     pub(super) fn lap(&self, ops: u64) -> Result<Lap> {
         self.line.start(ops);
         let runs = runs(&self.results)?;
@@ -71,10 +71,10 @@ impl<'a> Threads<'a> {
         })
     }
 
-    /// Ends the laps; each thread frees what lives.
+    /// Ends the laps. Each thread frees its live blocks.
     ///
     /// # Errors
-    /// The allocator's.
+    /// Those of the allocator.
     pub(super) fn finish(self) -> Result<()> {
         let Self { line, results } = self;
         drop(line);
@@ -82,16 +82,16 @@ impl<'a> Threads<'a> {
     }
 }
 
-/// What each thread has done next.
+/// The next result of each thread.
 fn runs(results: &[Receiver<Result<Run>>]) -> Result<Vec<Run>> {
     let received = results.iter().map(|results| {
-        // Without an answer the thread has panicked and said so; the panic goes on here.
+        // A thread without an answer has panicked and printed why. The panic continues here.
         results.recv().unwrap_or_else(|gone| resume_unwind(Box::new(gone)))
     });
     received.collect()
 }
 
-/// Until nobody wants to know any more, since a thread has failed.
+/// Works until the receiver is gone, which means that another thread has failed.
 fn work(
     worker: &mut Worker,
     line: &StartLine,

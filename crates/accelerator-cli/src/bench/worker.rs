@@ -11,16 +11,16 @@ const SMALL: NonZeroU64 = NonZeroU64::new(512).unwrap();
 const LARGE: NonZeroU64 = NonZeroU64::new(4 << 20).unwrap();
 /// How deep `lifo` goes.
 const DEPTH: usize = 64;
-/// How many blocks live in `random`.
+/// How many blocks are live in `random`.
 const LIVE: usize = 4096;
 
 type Slots<const COUNT: usize> = [Option<Allocation<Sim>>; COUNT];
 
 /// One thread's share of a scenario.
 ///
-/// Sizes that are always the same go through `black_box`: PyTorch's allocator does not know them when it is
-/// compiled, so neither may ours.
-#[repr(align(128))] // what one thread writes is in no cache line of another's
+/// Constant sizes go through `black_box`: they are not known when PyTorch's allocator is compiled, so they must not be
+/// known here either.
+#[repr(align(128))] // what one thread writes must not share a cache line with another's
 pub(super) struct Worker {
     scenario: Scenario,
     allocator: &'static CachingAllocator<Sim>,
@@ -42,7 +42,7 @@ impl Worker {
         Self { scenario, allocator, stream, other, generator, live }
     }
 
-    /// Fills the cache, so that what follows is the same each time.
+    /// Fills the cache, so that the operations afterwards are the same each time.
     pub(super) fn warm_up(&mut self) -> Result<u64> {
         self.fill()?;
         self.run(match self.scenario {
@@ -53,7 +53,7 @@ impl Worker {
         })
     }
 
-    /// Makes what is to live when operations begin.
+    /// Makes the blocks that are live when the operations start.
     pub(super) fn fill(&mut self) -> Result<()> {
         if self.scenario == Scenario::Random {
             for slot in self.live.iter_mut() {
@@ -63,7 +63,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Frees what lives, and answers how much it was.
+    /// Frees the live blocks. Returns how many there were.
     pub(super) fn finish(&mut self) -> Result<u64> {
         let mut freed = 0;
         for block in self.live.iter_mut().filter_map(Option::take) {
@@ -73,7 +73,7 @@ impl Worker {
         Ok(freed)
     }
 
-    /// Does so many operations, and answers how many it were: `lifo` does whole rounds.
+    /// Runs operations. Returns how many were run: `lifo` does whole rounds.
     pub(super) fn run(&mut self, ops: u64) -> Result<u64> {
         match self.scenario {
             Scenario::Small | Scenario::Shared => self.pairs(SMALL, ops),
@@ -153,7 +153,7 @@ mod tests {
         (accelerator, Worker::new(scenario, 0, accelerator.allocator(), stream, other))
     }
 
-    /// The bytes that were asked for, slot by slot.
+    /// The bytes that were requested, slot by slot.
     fn sizes(worker: &Worker) -> Vec<u64> {
         worker.live.iter().flatten().map(|block| block.requested().get()).collect()
     }

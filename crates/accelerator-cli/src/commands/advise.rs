@@ -12,8 +12,8 @@ use crate::failure::Failure;
 /// The job.
 #[derive(Args)]
 pub struct Arguments {
-    /// What the job asked for: a trace, or a snapshot with its history, PyTorch's or ours: a file, plain or compressed with
-    /// gzip or zstd, or `-` for standard input
+    /// The requests of the job: a trace, or a snapshot with its history from PyTorch or from here, as a file, plain or
+    /// compressed with gzip or zstd, or `-` for standard input
     trace: PathBuf,
     /// The device of a snapshot [default: the one with the longest history]
     #[arg(long)]

@@ -39,7 +39,7 @@ pub struct Arguments {
     /// About how long a repetition takes
     #[arg(short, long, default_value = "200", value_parser = at_least_1::<NonZeroU32>)]
     milliseconds: NonZeroU32,
-    /// Runs so many operations on one thread, to count instructions; `lifo` does whole rounds of 64
+    /// Run this many operations on one thread, to count instructions; `lifo` does whole rounds of 64
     #[arg(
         short,
         long,
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for scenario in scenarios {
         for threads in &arguments.threads {
             writeln!(out, "{}", bench.measure(*scenario, *threads, effort)?)?;
-            out.flush()?; // a line is there as soon as it is known
+            out.flush()?; // show each line as soon as it is known
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -96,7 +96,7 @@ fn ops_of(text: &str) -> Result<NonZeroU64, Failure> {
     at_least_1(text).map_err(|expected| in_count(text, &expected))
 }
 
-/// As clap says it of an option whose values are all of one kind.
+/// Clap's message for an option whose values are all of one kind.
 fn in_count(text: &str, expected: &str) -> Failure {
     Failure::Usage(format!("invalid value '{}' for '--count <SCENARIO> <OPS>': {expected}", printable(text)))
 }

@@ -51,7 +51,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The traces, one after the other; without any the bundled ones.
+/// The traces, one after the other; the bundled ones if none are given.
 fn traces(
     paths: &[PathBuf],
     device: Option<u32>,
@@ -63,7 +63,7 @@ fn traces(
     }
 }
 
-/// What a program asked for, of a trace or a snapshot.
+/// The requests of a program, from a trace or a snapshot.
 pub(super) fn trace(path: &Path, device: Option<u32>, limits: Limits) -> Result<Trace, Failure> {
     let options = Options { device, settings: false, refusals: false };
     let (source, converted) = input(Some(path), &options, limits)?;
@@ -82,7 +82,7 @@ pub(super) fn trace(path: &Path, device: Option<u32>, limits: Limits) -> Result<
     })
 }
 
-/// A bar on standard error, where that is a terminal.
+/// A progress bar on standard error, if that is a terminal.
 pub(super) fn progress() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} replays, {msg}");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

@@ -18,7 +18,7 @@ pub struct Arguments {
     /// The backend to test
     #[arg(long, value_enum, default_value = "host")]
     backend: Choice,
-    /// Only the cases whose name contains this, as C33 or stream
+    /// Only the cases whose name contains this, such as C33 or stream
     filter: Option<String>,
 }
 
@@ -52,8 +52,8 @@ impl Arguments {
     }
 }
 
-/// Runs the cases, and tells of each as soon as it is done, as the test harness does. That would end with a panic
-/// where its output cannot be written.
+/// Runs the cases and reports each as soon as it is done, as the test harness does. The harness would panic if its
+/// output cannot be written.
 fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure> {
     let started = Instant::now();
     let width = cases.iter().map(|case| case.trial().chars().count()).max().unwrap_or(0);
@@ -64,7 +64,7 @@ fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure>
         let report = case.run();
         let verdict = match &report.verdict {
             Verdict::Passed => "ok".to_owned(),
-            Verdict::Failed(_) => "FAILED".to_owned(), // why, the report says
+            Verdict::Failed(_) => "FAILED".to_owned(), // the report says why
             excuse => format!("ignored ({})", printable(&excuse.to_string())),
         };
         writeln!(io::stdout(), "test {:<width$} ... {verdict}", report.trial)?;

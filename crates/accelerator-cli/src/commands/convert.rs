@@ -16,10 +16,10 @@ use crate::failure::Failure;
 /// What to convert, and where to.
 #[derive(Args)]
 pub struct Arguments {
-    /// The snapshot: a file that `torch.cuda.memory._dump_snapshot` wrote, or we, plain or compressed with gzip or zstd, or
-    /// `-` for standard input
+    /// The snapshot: a file that `torch.cuda.memory._dump_snapshot` or this project wrote, plain or compressed with
+    /// gzip or zstd, or `-` for standard input
     snapshot: PathBuf,
-    /// The trace; with the ending .gz it is compressed [default: standard output]
+    /// The trace, which is compressed if its name ends with .gz [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The device [default: the one with the longest history]
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the trace whole or not at all.
+/// Writes the trace completely or not at all.
 fn to_file(snapshot: &mut SnapshotFile, options: &Options, path: &Path) -> Result<Converted, Failure> {
     let mut converted = Converted::default();
     let result = write_whole(path, |out| {

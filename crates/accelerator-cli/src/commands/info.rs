@@ -12,15 +12,15 @@ use crate::failure::Failure;
 /// What to show.
 #[derive(Args)]
 pub struct Arguments {
-    /// Only the devices of this backend [default: of all, without the simulated one]
+    /// Only the devices of this backend [default: those of all but the simulated one]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
 }
 
-/// The devices, and why there are no more.
+/// The devices, and the reasons why others are missing.
 struct Devices {
     table: Table,
-    /// What names a device outside this program, where its driver tells it.
+    /// The identity of a device outside this program, if its driver tells.
     identities: Vec<String>,
     missing: Vec<(String, String)>,
 }

@@ -1,4 +1,4 @@
-//! The commands of `accel`, a file each.
+//! The commands of `accel`, one file for each.
 
 mod advise;
 mod bench;
@@ -24,28 +24,28 @@ use crate::failure::Failure;
 pub enum Command {
     /// Shows the devices of every backend that was compiled in, or why there are none.
     Info(info::Arguments),
-    /// Replays an allocation trace and shows what the allocator made of it.
+    /// Replays an allocation trace and shows how the allocator handled it.
     Replay(Box<replay::Arguments>),
     /// Says which settings suit a job best, and what they save.
     Advise(advise::Arguments),
-    /// Turns the history in a snapshot, PyTorch's or ours, into an allocation trace.
+    /// Turns the history in a snapshot, from PyTorch or from here, into an allocation trace.
     Convert(convert::Arguments),
     /// Shows where the memory went: a page, pictures, a trace for Perfetto.
     Report(Box<report::Arguments>),
     /// Runs the conformance suite on this machine.
     Conformance(conformance::Arguments),
-    /// Shows which operators took the most memory, from a file of a tracker.
+    /// Shows which operators took the most memory, from the file of a tracker.
     Tracker(tracker::Arguments),
     /// Measures the allocator's host time on a simulated device.
     Bench(bench::Arguments),
-    /// Tries everything on this machine's hardware, and reports it as Markdown.
+    /// Tests everything on this machine's hardware, and reports it as Markdown.
     Verify(verify::Arguments),
 }
 
-/// Runs a command; the exit status is that of a command that ran.
+/// Runs a command. Returns its exit status.
 ///
 /// # Errors
-/// [`Failure`], which has its exit status.
+/// [`Failure`], which has an exit status too.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     let ended = match command {
         Command::Info(arguments) => info::run(&arguments),

@@ -1,11 +1,11 @@
-//! Files for output, beside the input.
+//! Output files, besides the input.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Refuses to replace the input, whatever names the two have. `input`: `-` is standard input; `None` is no file.
+/// Refuses to replace the input, whatever names the two have. `input`: `-` is standard input; `None` is not a file.
 pub(super) fn check<'a>(
     outputs: impl IntoIterator<Item = &'a Path>,
     input: Option<&Path>,
@@ -18,7 +18,7 @@ pub(super) fn check<'a>(
     }
 }
 
-/// Whether both lead to one file. A device or a pipe can be read and written.
+/// Whether both lead to one file. Devices and pipes can be read and written at the same time.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let file = |path| fs::metadata(path).ok().filter(Metadata::is_file);
     match (file(one), file(other)) {

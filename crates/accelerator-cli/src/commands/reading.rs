@@ -4,9 +4,9 @@ use clap::Args;
 /// How a file is read.
 #[derive(Args, Clone, Copy)]
 pub(super) struct Reading {
-    /// Read a file that you trust, whatever memory and space it takes. Without this a line may have 1 MiB, what is held
-    /// of a file may take 2 GiB of memory, and a compressed file may unpack to 64 MiB or to 100 times its size,
-    /// whichever is more
+    /// Read a file that you trust, whatever memory and space it takes. Without this option a line may have 1 MiB, the
+    /// parts of a file that are held in memory may take 2 GiB, and a compressed file may decompress to 64 MiB or to 100
+    /// times its size, whichever is more
     #[arg(long)]
     no_limits: bool,
 }

@@ -24,25 +24,26 @@ use crate::trace::{Line, Source, SourceError};
 /// What to replay, and how.
 #[derive(Args)]
 pub struct Arguments {
-    /// A trace, or a snapshot with its history, PyTorch's or ours: a file, plain or compressed with gzip or zstd, or `-` for
-    /// standard input; with --compare several [default: the bundled training run of GPT-2; with --compare all bundled ones]
+    /// A trace, or a snapshot with its history from PyTorch or from here, as a file, plain or compressed with gzip or
+    /// zstd, or `-` for standard input; several with --compare [default: the bundled training run of GPT-2; with
+    /// --compare all bundled traces]
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     /// The device to replay on [default: host; with --plain sim]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
-    /// Memory of the device, as 16GiB, before what the trace says [default: 16GiB; on a device with a driver, all that it
-    /// has; of a snapshot what the recorded device had; with --compare as much as is asked for]
+    /// Memory of the device at the start, such as 16GiB; the trace may change it [default: 16GiB; on a device with a
+    /// driver, all that it has; for a snapshot, what the recorded device had; with --compare, as much as is requested]
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
-    /// Allocator settings, as max_split_size_mb:64; with --compare further ones, and may be given several times [default:
-    /// those of the environment; of a snapshot those that were recorded]
+    /// Allocator settings, such as max_split_size_mb:64; with --compare further settings, and the option may be
+    /// repeated [default: those of the environment; for a snapshot, those that were recorded]
     #[arg(long, value_parser = setting)]
     conf: Vec<Setting>,
     /// Print line for line what a replay through PyTorch's own allocator prints
     #[arg(long)]
     plain: bool,
-    /// With --plain, print where each allocation lies
+    /// With --plain, print the place of each allocation
     #[arg(short, long, requires = "plain")]
     placements: bool,
     /// Print the time of the allocator's operations on standard error
@@ -54,12 +55,13 @@ pub struct Arguments {
     /// Write a snapshot of the end of the replay, with its history, that PyTorch's tools read
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// Replay under several settings, on a simulated device, and show what each reserves, what it costs, and the smallest
-    /// device that it needs; of several traces a summary, too. Lines `capacity`, `conf` and `fail_mallocs` of a trace
-    /// are left out, but for the settings that it begins with, which are compared too; the environment does not count
+    /// Replay under several settings on a simulated device, and show for each the memory that it reserves, its cost,
+    /// and the smallest device that it needs; for several traces also a summary. Lines `capacity`, `conf` and
+    /// `fail_mallocs` of a trace are ignored, except for the settings at its beginning, which are compared too; the
+    /// environment is ignored
     #[arg(long, conflicts_with_all = ["backend", "plain", "placements", "time", "snapshot"])]
     compare: bool,
-    /// With --compare, the tables as Markdown; of several traces all settings beside each other
+    /// With --compare, print the tables as Markdown; for several traces all settings side by side
     #[arg(long, requires = "compare")]
     markdown: bool,
     #[command(flatten)]
@@ -146,7 +148,7 @@ fn replay<R: Controls>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The trace, and what is known of the snapshot that it was.
+/// The trace, and what is known of the snapshot from which it was made.
 pub(super) fn input(
     path: Option<&Path>,
     options: &Options,
@@ -193,11 +195,12 @@ impl<B: Controls> Replay<B> {
             let outcome = self.step(&line)?;
             Ok(output.write(line.number, &outcome)?)
         });
-        output.finish()?; // what came before a failure is told
+        output.finish()?; // shows what came before a failure
         result
     }
 
-    /// The progress bar is to know its end: lines of a snapshot were counted, and those of a trace are all read first.
+    /// Reads everything in advance, since the progress bar needs the number of lines. For a snapshot it is known
+    /// already.
     fn with_summary(
         &mut self,
         lines: impl Iterator<Item = Result<Line, SourceError>>,

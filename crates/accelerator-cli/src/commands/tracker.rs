@@ -2,7 +2,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use accelerator_tracker::tracker::TrackerStats;
+use accelerator_tracker::tracker::{Summary, TrackerStats};
 use clap::Args;
 
 use super::reading::Reading;
@@ -11,10 +11,10 @@ use crate::failure::Failure;
 /// What to show.
 #[derive(Args)]
 pub struct Arguments {
-    /// What a tracker saved: a file of `MemoryTracker::save_stats`, or of PyTorch's
+    /// The file of a tracker, from `MemoryTracker::save_stats` or from PyTorch
     file: PathBuf,
-    /// How many operators
-    #[arg(long, default_value_t = 20)]
+    /// How many operators to show
+    #[arg(long, default_value_t = Summary::DEFAULT_TOP)]
     top: usize,
     #[command(flatten)]
     reading: Reading,
@@ -22,6 +22,6 @@ pub struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let stats = TrackerStats::load_with(&arguments.file, arguments.reading.limits())?;
-    writeln!(std::io::stdout().lock(), "{}", stats.summary(arguments.top))?;
+    writeln!(std::io::stdout().lock(), "{}", stats.summary_top(arguments.top))?;
     Ok(ExitCode::SUCCESS)
 }

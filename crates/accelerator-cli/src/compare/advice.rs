@@ -9,24 +9,24 @@ use super::setting::{DEFAULT, Setting};
 use super::table::{settings, wrapped};
 use crate::replay::percent;
 
-/// What a setting has to save, of the memory that is reserved or of the smallest device, to be worth a change.
+/// The share of the reserved memory or of the smallest device that settings must save to be worth a change.
 const WORTH: f64 = 0.05;
 
-/// What one of the two may lose where the other gains.
+/// The share that one of the two may lose while the other gains.
 const LOSS: f64 = 0.01;
 
-/// What to choose for a job, for a person to read.
+/// What to choose for a job, as text.
 pub(crate) struct Advice<'a> {
     comparison: &'a Comparison,
-    /// What the job has now: the settings that it was recorded with, else the defaults.
+    /// What the job uses now: the settings that it was recorded with, or the defaults.
     now: &'a Row,
     best: Option<&'a Row>,
-    /// The best of those that do something on every device, where that is another one.
+    /// The best of the settings that work on every device, if it is another one.
     everywhere: Option<&'a Row>,
 }
 
 impl<'a> Advice<'a> {
-    /// Advice from a comparison, for a job that has these settings now; `None`: they were not compared.
+    /// Advice from a comparison, for a job that has these settings now. `None`: they were not compared.
     pub(crate) fn of(comparison: &'a Comparison, now: &Setting) -> Option<Self> {
         let now = comparison.row(now)?;
         let best = best(now, comparison.rows.iter().filter(|row| row.setting.maps));
@@ -38,7 +38,7 @@ impl<'a> Advice<'a> {
     }
 }
 
-/// The one that saves most; of those that save the same that with the fewest device calls.
+/// The settings that save most. Of equal ones, those with the fewest device calls.
 fn best<'a>(now: &Row, rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
     let worth_it = rows.filter_map(|row| {
         let (reserved, device) = gains(now, row)?;
@@ -48,7 +48,8 @@ fn best<'a>(now: &Row, rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
     worth_it.min_by_key(|(loss, row)| (*loss, row.calls)).map(|(_, row)| row)
 }
 
-/// The best that does something on every device; else that which needs the smallest one, whatever it reserves on a larger.
+/// The best settings that work on every device, or otherwise those that need the smallest device, whatever they reserve
+/// on a larger one.
 fn best_everywhere<'a>(now: &Row, rows: &'a [Row]) -> Option<&'a Row> {
     let rows = || rows.iter().filter(|row| !row.setting.needs_virtual_memory());
     let small = || {
@@ -63,7 +64,7 @@ fn gains(now: &Row, row: &Row) -> Option<(f64, f64)> {
     let less = |own: u64, now: u64| 1.0 - own as f64 / now as f64;
     match (row.smallest?, now.smallest) {
         (own, Some(now_smallest)) => Some((less(row.reserved, now.reserved), less(own, now_smallest))),
-        (_, None) => Some((0.0, 1.0)), // it completes at all
+        (_, None) => Some((0.0, 1.0)), // now it completes
     }
 }
 
@@ -140,7 +141,7 @@ impl Advice<'_> {
         )
     }
 
-    /// What there is for devices that cannot do the best.
+    /// The settings for devices on which the best ones do not work.
     fn elsewhere(&self, best: &Row) -> String {
         if !best.setting.needs_virtual_memory() {
             return String::new();

@@ -8,14 +8,15 @@ use super::trace::Trace;
 use crate::failure::Failure;
 use crate::replay::Outcome;
 
-/// What is asked of the device is a multiple of this under nearly all settings.
+/// Requests to the device are multiples of this under nearly all settings.
 pub(super) const STEP: u64 = 2 * MIB;
 
-/// A capacity in which the trace completes while it does not with one [`STEP`] less, by bisection from `start` on; `most`, in
-/// which it completes, at the most.
+/// A capacity at which the trace completes, while it does not with one [`STEP`] less. It is found by bisection from
+/// `start`. At most `most`, at which the trace completes.
 ///
-/// Completing need not be monotone: with less memory the cache is emptied earlier, which may happen to leave less fragments. So
-/// there may be a capacity below, apart from this one, that is large enough too. This one is the lower end of a range that is.
+/// Completion need not be monotonic: with less memory the cache is emptied earlier, which may happen to leave less
+/// fragmentation. So there may be smaller capacities that are large enough too. This one is the lower end of a range of
+/// them.
 pub(super) fn smallest(
     trace: &Trace,
     setting: &Setting,
@@ -25,7 +26,8 @@ pub(super) fn smallest(
 ) -> Result<u64, Failure> {
     let mut large_enough = start.next_multiple_of(STEP).min(most);
     progress.inc_length(u64::from((large_enough / STEP).max(1).ilog2()) + 2);
-    // It is as a rule: the allocator never held more. Not so where a memory fraction leaves a part of the device alone.
+    // Usually it is, since the allocator never held more. It may not be if a memory fraction reserves part of the
+    // device.
     while large_enough < most && !completes(trace, setting, large_enough, progress)? {
         large_enough = large_enough.saturating_mul(2).min(most);
     }
@@ -40,7 +42,7 @@ pub(super) fn smallest(
     Ok(large_enough)
 }
 
-/// Whether nothing runs out of memory.
+/// Whether no request runs out of memory.
 fn completes(
     trace: &Trace,
     setting: &Setting,

@@ -14,44 +14,44 @@ use crate::replay::Outcome;
 pub(crate) struct Comparison {
     /// The trace.
     pub(crate) name: String,
-    /// Allocator operations in it.
+    /// The number of allocator operations in it.
     pub(crate) operations: u64,
-    /// Bytes of the device; `None`: as many as were asked for.
+    /// Bytes of the device. `None`: as many as were requested.
     pub(crate) capacity: Option<u64>,
     pub(crate) rows: Vec<Row>,
 }
 
-/// What a replay under some settings comes to.
+/// The result of a replay under some settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) setting: Setting,
     /// Peaks, in bytes.
     pub(crate) requested: u64,
     pub(crate) reserved: u64,
-    /// Peak of the free bytes in segments that are in use otherwise.
+    /// The peak of the free bytes in segments that are partly in use.
     pub(crate) in_pieces: u64,
-    /// Calls of the device, for memory and to give it back.
+    /// Device calls that reserve or release memory.
     pub(crate) calls: u64,
-    /// The host's time in an allocator operation.
+    /// The host's time for an allocator operation.
     pub(crate) time: Duration,
     /// Whether all requests were served.
     pub(super) completes: bool,
-    /// The smallest device on which it completes; `None`: none, up to the capacity.
+    /// The smallest device on which it completes. `None`: none up to the capacity.
     pub(crate) smallest: Option<u64>,
 }
 
-/// As good as endless, and far from the end of the simulated device's addresses.
+/// Practically unlimited, and far below the end of the simulated device's addresses.
 pub(super) const ENDLESS: u64 = (16 << 10) * GIB;
 
-/// Replays of which the fastest tells the time.
+/// The number of replays of which the fastest gives the time.
 const TIMED: u64 = 3;
 
 impl Comparison {
-    /// Replays a trace under each of the settings, and then on smaller and smaller devices. Without a capacity the device has as
-    /// much memory as is asked for.
+    /// Replays a trace under each of the settings, and then on smaller and smaller devices. Without a capacity the
+    /// device has as much memory as is requested.
     ///
     /// # Errors
-    /// [`Failure::Line`], for a trace that cannot be replayed.
+    /// [`Failure::Line`] for a trace that cannot be replayed.
     pub(crate) fn of(
         trace: &Trace,
         settings: &[Setting],
@@ -61,7 +61,7 @@ impl Comparison {
         let most = capacity.unwrap_or(ENDLESS);
         progress.inc_length(settings.len() as u64 * TIMED);
         let mut rows = Vec::new();
-        // One by one, since threads would be in the way of each other's time.
+        // One by one, since threads would disturb each other's times.
         for setting in settings {
             let mut row = Row::of(trace, setting, most, progress)?;
             for _ in 1..TIMED {
@@ -109,7 +109,7 @@ impl Row {
         })
     }
 
-    /// Reserved memory for each byte of those that were asked for.
+    /// Reserved bytes for each byte that was requested.
     pub(crate) fn overhead(&self) -> f64 {
         self.reserved as f64 / self.requested as f64
     }

@@ -1,4 +1,4 @@
-//! Comparisons as Markdown: of one trace its settings line by line, of several the settings beside each other.
+//! Comparisons as Markdown: for one trace a line for each setting, for several traces the settings side by side.
 
 use accelerator_core::{Bytes, grouped};
 
@@ -8,7 +8,7 @@ use super::table::{LEGEND, Totals, cells, device, heading, recorded};
 use crate::markdown::Table;
 use crate::replay::percent;
 
-/// Comparisons under the same settings; one under more is told by itself.
+/// Comparisons under the same settings. One under more settings is shown by itself.
 pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> String {
     match comparisons {
         [one] => of_one(one),

@@ -1,4 +1,5 @@
-//! Traces under several settings, on a simulated device: what they would reserve, and on how small a device they would run.
+//! Traces under several settings on a simulated device: what they would reserve, and how small a device they would run
+//! on.
 
 mod advice;
 mod capacity;

@@ -1,26 +1,26 @@
-//! What is compared.
+//! The settings that are compared.
 
 use accelerator_core::{AllocatorConfig, Error, Policy};
 
-/// Settings, and what to call them.
+/// Settings and their name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     pub(crate) name: String,
     pub(crate) config: AllocatorConfig,
-    /// What it does for the memory, for a person; empty where that is not known.
+    /// What they do for the memory, as text. Empty if unknown.
     pub(crate) effect: &'static str,
     /// Whether the device has virtual memory.
     pub(crate) maps: bool,
 }
 
-/// Behind the name of settings that do much with virtual memory: what they do without it.
+/// Added to the name of settings that rely on virtual memory: what they do without it.
 const UNMAPPED: &str = ", no mapping";
 
-/// The name of no settings at all.
+/// The name of the default settings.
 pub(crate) const DEFAULT: &str = "default";
 
-/// The settings that are always compared, each with what it does. `garbage_collection_threshold` is not among them: without a
-/// memory fraction it does nothing, and with one it is the fraction that decides.
+/// The settings that are always compared, each with its effect. `garbage_collection_threshold` is not among them:
+/// without a memory fraction it has no effect, and with one the fraction decides.
 const COMPARED: [(&str, &str); 6] = [
     ("", "keeps what it got from the device in segments of fixed size, cut into blocks"),
     (
@@ -47,13 +47,13 @@ const COMPARED: [(&str, &str); 6] = [
 ];
 
 impl Setting {
-    /// The name of the settings that a trace or a snapshot brings along.
+    /// The name of the settings that a trace or a snapshot was recorded with.
     pub(crate) const RECORDED: &str = "as recorded";
 
-    /// The settings that are always compared, and those that are wanted besides.
+    /// The settings that are always compared, and `others`.
     ///
     /// # Errors
-    /// None, as far as the program is whole.
+    /// None, unless the program is damaged.
     pub(crate) fn compared(others: impl IntoIterator<Item = Self>) -> Result<Vec<Self>, Error> {
         let always = COMPARED.iter().map(|(name, effect)| {
             let text = name.strip_suffix(UNMAPPED);
@@ -74,7 +74,7 @@ impl Setting {
         Ok(settings)
     }
 
-    /// From a text in the notation of the environment.
+    /// Reads settings in the notation of the environment.
     ///
     /// # Errors
     /// [`Error::InvalidSetting`].
@@ -84,12 +84,12 @@ impl Setting {
         Ok(Self { name: name.to_owned(), config, effect: "", maps: true })
     }
 
-    /// The text to set.
+    /// The settings as text.
     pub(crate) fn text(&self) -> &str {
         self.name.strip_suffix(UNMAPPED).unwrap_or(&self.name)
     }
 
-    /// Whether it does something else, or nothing, on a device that cannot map memory.
+    /// Whether they have another effect, or none, on a device that cannot map memory.
     pub(crate) fn needs_virtual_memory(&self) -> bool {
         self.maps && (self.config.expandable_segments || self.config.policy == Policy::Compact)
     }

@@ -103,18 +103,18 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// Those of which every row can be set beside the others.
+/// Those of which every row can be compared with the others.
 fn complete(comparisons: &[Comparison]) -> impl Iterator<Item = &Comparison> {
     comparisons.iter().filter(|comparison| comparison.rows.iter().all(|row| row.smallest.is_some()))
 }
 
-/// The settings of the row that is called so.
+/// The settings of the row of recorded settings.
 pub(super) fn recorded(comparison: &Comparison) -> Option<String> {
     let named = comparison.rows.iter().find(|row| row.setting.name == Setting::RECORDED)?;
     Some(format!("{}: {}", Setting::RECORDED, named.setting.config))
 }
 
-/// All but the name of the setting.
+/// All cells but the name of the setting.
 pub(super) fn cells(row: &Row, capacity: Option<u64>) -> [String; 6] {
     [
         Bytes(row.requested).to_string(),
@@ -122,17 +122,17 @@ pub(super) fn cells(row: &Row, capacity: Option<u64>) -> [String; 6] {
         percent(row.requested, row.reserved),
         grouped(row.calls),
         device(row, capacity),
-        row.time.as_nanos().to_string(), // not grouped: on a slow machine it has more digits than there is room for
+        row.time.as_nanos().to_string(), // without separators: on a slow machine it has more digits than would fit
     ]
 }
 
-/// The smallest device, or how large one is too small.
+/// The smallest device, or how large a device is too small.
 pub(super) fn device(row: &Row, capacity: Option<u64>) -> String {
     let over = || format!("over {}", Bytes(capacity.unwrap_or(ENDLESS)));
     row.smallest.map_or_else(over, |smallest| Bytes(smallest).to_string())
 }
 
-/// A text in lines of 80 columns.
+/// Wraps a text at 80 columns.
 pub(super) fn wrapped(text: &str) -> String {
     const COLUMNS: usize = 80;
     let mut lines = String::new();
@@ -151,7 +151,7 @@ pub(super) fn wrapped(text: &str) -> String {
     lines.replace('\u{a0}', " ") + "\n"
 }
 
-/// A table of numbers: the first column is aligned to the left, the others to the right.
+/// A table of numbers: the first column is aligned left, the others right.
 fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header).add_rows(rows);

@@ -11,28 +11,29 @@ use crate::trace::{Line, Op, Source};
 /// Bytes of memory for a line.
 const MEMORY_OF_LINE: u64 = 64;
 
-/// So many replays there may be at a time.
+/// The most replays that run at the same time.
 const REPLAYS: u64 = 8;
 
-/// What a program asks of an allocator, held to be replayed many times.
+/// The requests of a program, held to be replayed many times.
 pub(crate) struct Trace {
-    /// What it is called in messages.
+    /// Its name in messages.
     source: String,
-    /// What it is called in tables: the name of its file, without endings.
+    /// Its name in tables: that of its file, without endings.
     pub(crate) name: String,
     pub(crate) lines: Vec<Line>,
-    /// The settings that it was recorded with, if it says so.
+    /// The settings that it was recorded with, if it has them.
     pub(crate) recorded: Option<Setting>,
-    /// Lines that were left out further down.
+    /// How many later lines were ignored.
     pub(crate) left_out: usize,
 }
 
 impl Trace {
-    /// Reads a trace as far as it tells of the program: the settings, the size of the device and the failures of its driver
-    /// (`conf`, `capacity`, `fail_mallocs`) are left out, since these are what is varied, and so is what only prints.
+    /// Reads the lines of a trace that describe the program. The settings, the size of the device and the failures of
+    /// its driver (`conf`, `capacity`, `fail_mallocs`) are ignored, since they are what is varied. So are lines that
+    /// only print.
     ///
     /// # Errors
-    /// [`Failure`], also for one that allocates nothing.
+    /// [`Failure`], also for a trace that allocates nothing.
     pub(crate) fn read(mut source: Source) -> Result<Self, Failure> {
         source.charge(MEMORY_OF_LINE, REPLAYS * MEMORY_OF_ALLOCATION);
         let name = source.name().to_owned();
@@ -74,7 +75,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The settings under which the program ran, where the trace is not to tell.
+    /// Sets the settings under which the program ran, instead of those of the trace.
     pub(crate) fn recorded_with(self, config: AllocatorConfig) -> Self {
         Self { recorded: Some(as_recorded(config)), ..self }
     }
@@ -88,7 +89,7 @@ impl Trace {
     /// A replay on a simulated device of its own.
     ///
     /// # Errors
-    /// Of the library.
+    /// Those of the library.
     pub(super) fn replayer(
         &self,
         setting: &Setting,
@@ -113,7 +114,7 @@ fn as_recorded(config: AllocatorConfig) -> Setting {
     Setting { name: Setting::RECORDED.to_owned(), config, effect: "", maps: true }
 }
 
-/// The name of a file without its folder, and without the endings that all of them have.
+/// The name of a file without its folder and the endings that all of them have.
 fn short(name: &str) -> String {
     const ENDINGS: [&str; 5] = ["zst", "gz", "trace", "pickle", "snapshot"];
     let name = name.strip_suffix(" (bundled)").unwrap_or(name);

@@ -1,8 +1,9 @@
-//! Garbage collection in a history of PyTorch's, which tells its threshold, but not the memory fraction that it is a share of.
+//! Garbage collection in a history of PyTorch's. Such a history has the threshold, but not the memory fraction to which
+//! it is relative.
 //!
-//! It runs ahead of a new segment once more is reserved than the threshold allows, and gives back until that is undone. So
-//! the threshold is at least what was reserved where nothing went back, and at least what was left where something did.
-//! The least of what fits leads to the same collections.
+//! The collection runs before a new segment once more is reserved than the threshold allows, and stops when that is no
+//! longer so. So the threshold is at least the reserved memory wherever nothing was released, and at least the
+//! remaining memory wherever something was. The lowest threshold that satisfies this leads to the same collections.
 
 use super::segments::Segments;
 
@@ -10,9 +11,9 @@ use super::segments::Segments;
 #[derive(Debug, Default)]
 pub(super) struct Collections {
     segments: Segments,
-    /// What the entries just before gave back.
+    /// Bytes that the preceding entries released.
     given_back: i64,
-    /// Whether they got memory, ahead of which it would have run.
+    /// Whether new memory followed, before which a collection would have run.
     grown: bool,
     least: Option<i64>,
     happened: bool,
@@ -28,7 +29,7 @@ impl Collections {
         self.segments.left(block);
     }
 
-    /// Something that no new segment follows.
+    /// An entry that no new segment follows.
     pub(super) fn interrupted(&mut self) {
         (self.given_back, self.grown) = (0, false);
     }
@@ -38,13 +39,13 @@ impl Collections {
         self.given_back += size;
     }
 
-    /// A new segment, with so much reserved before.
+    /// A new segment. `reserved`: the bytes that were reserved before.
     pub(super) fn segment_made(&mut self, address: u64, size: u64, reserved: i64) {
         self.grows(reserved);
         self.segments.made(address, size);
     }
 
-    /// New memory, of a segment or pages of one, with so much reserved before.
+    /// New memory: a segment, or pages of one. `reserved`: the bytes that were reserved before.
     pub(super) fn grows(&mut self, reserved: i64) {
         if std::mem::replace(&mut self.grown, true) {
             return; // for the same request
@@ -57,7 +58,7 @@ impl Collections {
         }
     }
 
-    /// The least that the threshold can have been, if it was ever reached.
+    /// The lowest threshold possible, if a collection ever happened.
     pub(super) fn least(&self) -> Option<i64> {
         self.least.filter(|_| self.happened)
     }

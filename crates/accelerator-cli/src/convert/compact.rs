@@ -1,14 +1,14 @@
-//! What was allocated under the policy `compact` before a history starts, rebuilt by requests.
+//! Rebuilds what was allocated before a history starts, under the policy `compact`.
 //!
-//! The policy chooses where a request goes. So its memory is filled range by range, gaps too; then the gaps are free again, for
-//! the blocks that were put together out of such.
+//! The policy chooses the places of requests. So its memory is filled range by range, including gaps. Then the gaps are
+//! freed, for the blocks that were assembled from such gaps.
 
 use std::io;
 
 use super::layout::Rebuild;
 use super::survey::{EarlyBlock, EarlySegment};
 
-/// Smaller requests would not be served by the same pool.
+/// Smaller requests would be served by another pool.
 const LEAST_GAP: u64 = 64 << 10;
 
 impl<'a> Rebuild<'a, '_> {

@@ -1,11 +1,11 @@
-//! Which device of a snapshot is looked at.
+//! Chooses the device of a snapshot.
 
 use std::collections::BTreeMap;
 
 use super::ConvertError;
 
-/// The one that was asked for, or else the one with most entries in its history, with a warning if others have one too.
-/// `entries`: how many each device of the snapshot has.
+/// The device that was asked for, or otherwise the one with the most entries in its history, with a warning if others
+/// have entries too. `entries`: the number of entries of each device of the snapshot.
 pub(crate) fn chosen(
     entries: &BTreeMap<u32, u64>,
     wanted: Option<u32>,

@@ -15,16 +15,17 @@ use super::streams::Streams;
 use super::survey::Start;
 use crate::trace::Op;
 
-/// A block that is allocated, or waits for a stream.
+/// A block that is allocated or waits for a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
     /// Its allocation in the trace.
     pub(super) id: u64,
     pub(super) bytes: u64,
     pub(super) stream: u32,
-    /// The stream that it waits for, which stands for whichever it was: held until the block's `free_completed`.
+    /// The stream that it waits for. It stands for whichever stream it was, and is held until the `free_completed` of
+    /// the block.
     pub(super) user: Option<u32>,
-    /// Once it is free, the size of its segment if all of that is.
+    /// The size of its segment, if the block is free and so is all of the segment.
     pub(super) segment: Option<u64>,
 }
 
@@ -36,12 +37,12 @@ pub(super) struct Entries<'a, 'b> {
     live: BTreeMap<u64, Live>,
     pending: usize,
     segments: Segments,
-    /// Whether the history says itself what one of PyTorch's leaves to guess.
+    /// Whether the history has notes, which say what has to be guessed from a history of PyTorch's.
     has_notes: bool,
-    /// Whether the history may start in the middle of what one call led to.
+    /// Whether the history may start between the entries of one call.
     torn: bool,
     completes: bool,
-    /// Whether the device has as much memory as it had.
+    /// Whether the device has as much memory as the recorded one.
     has_capacity: bool,
     notes: VecDeque<Note>,
     annotations: VecDeque<Annotation>,
@@ -49,9 +50,9 @@ pub(super) struct Entries<'a, 'b> {
     /// A block whose free was requested by the last entry.
     requested: Option<u64>,
     group: Group,
-    /// A block whose stream was released with no call behind it yet that looks for it.
+    /// A block whose stream was released, while no later call has noticed that yet.
     unseen: Option<Live>,
-    /// Whether the cache was just emptied, which has seen all.
+    /// Whether the cache was just emptied, which notices every release.
     emptied: bool,
 }
 
@@ -174,7 +175,8 @@ impl<'a, 'b> Entries<'a, 'b> {
         self.output.write(Op::Conf { settings })
     }
 
-    /// New memory tells whether segments were expandable then: a history of PyTorch's has the settings of its end alone.
+    /// New memory shows whether segments were expandable at that time. A history of PyTorch's has only the settings at
+    /// its end.
     fn expandable_segments(&mut self, expandable_segments: bool) -> io::Result<()> {
         match self.has_notes || self.config.expandable_segments == expandable_segments {
             true => Ok(()),
@@ -202,7 +204,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(())
     }
 
-    /// A request. What the history tells just before belongs to it, or to an `empty_cache` ahead of it.
+    /// A request. The entries just before it belong to it, or to an `empty_cache` before it.
     fn request(&mut self, entry: &TraceEntry, place: Option<u64>) -> io::Result<()> {
         let (bytes, stream) = (entry.size, self.streams.of(entry.stream));
         let group = std::mem::take(&mut self.group);
@@ -242,7 +244,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             self.let_go(live)?;
         }
         if plan.refused > 0 {
-            self.unseen = None; // the driver was asked again after all were waited for
+            self.unseen = None; // the driver was asked again after all streams were waited for
         }
         match place {
             None => self.output.free(id),
@@ -263,7 +265,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(())
     }
 
-    /// The user is done with the block that the last entry named, and another stream is not.
+    /// The user has freed the block that the last entry named, and another stream still uses it.
     fn settle_requested(&mut self) -> io::Result<()> {
         match self.requested.take() {
             Some(address) if self.completes => self.free_later(address),
@@ -297,11 +299,11 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(())
     }
 
-    /// What was told before belongs to no request.
+    /// The entries so far belong to no request.
     fn flush(&mut self) -> io::Result<()> {
         let gives_back = self.group.gives_back();
         let Group { freed, completed, completed_late, refused, .. } = std::mem::take(&mut self.group);
-        self.group.refused = refused; // another thread's request may come yet
+        self.group.refused = refused; // a request of another thread may follow
         for live in freed.into_iter().chain(completed).chain(completed_late) {
             self.let_go(live)?;
         }
@@ -310,7 +312,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             self.unseen = None;
         }
         let torn = std::mem::take(&mut self.torn);
-        // A request that is rejected ahead of the driver gives the cache back, and is in no history.
+        // A request that is rejected before the driver is asked releases the cache, and is in no history.
         let told = self.has_notes && (emptied || refused > 0);
         match gives_back && (torn || !told) {
             true => self.empty_cache(),
@@ -318,7 +320,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         }
     }
 
-    /// Marked times up to this one.
+    /// Writes the marked times up to this one.
     fn annotate(&mut self, time: i64) -> io::Result<()> {
         while let Some(Annotation { stage, name, .. }) =
             self.annotations.pop_front_if(|annotation| annotation.time_us <= time)

@@ -1,7 +1,7 @@
-//! Expandable segments that were there before a history starts, rebuilt by requests.
+//! Rebuilds the expandable segments that existed before a history starts.
 //!
-//! Their pages are mapped at the lowest place that has none. So the range from the first page to the last is filled, holes
-//! too; once all is filled, what fills the holes is freed, and the cache emptied.
+//! Pages are mapped at the lowest unmapped place. So the range from the first page to the last is filled, including
+//! holes. Then the blocks in the holes are freed, and the cache is emptied.
 
 use std::io;
 
@@ -11,20 +11,20 @@ use super::layout::{Rebuild, SMALL, SMALL_SEGMENT};
 use super::pieces::{Piece, pieces};
 use super::survey::{EarlyBlock, EarlySegment};
 
-/// Ranges of mapped pages of one stream and pool, by address.
+/// The ranges of mapped pages of one stream and pool, by address.
 pub(super) struct Expandable<'a> {
     pub(super) small: bool,
     pub(super) ranges: Vec<(EarlySegment, Vec<&'a EarlyBlock>)>,
     page: u64,
-    /// Whether the holes between ranges are few enough to be addresses of one segment.
+    /// Whether the holes between ranges are small enough for the ranges to be addresses of one segment.
     has_holes: bool,
 }
 
-/// A page of the large pool is larger.
+/// Pages of the large pool are larger.
 const SMALLEST_PAGE: u64 = 10 * MIB;
 
 impl<'a> Expandable<'a> {
-    /// `most`: bytes of addresses that one may have.
+    /// `most`: the most bytes of addresses that a segment may have.
     pub(super) fn all(
         ranges: Vec<(EarlySegment, Vec<&'a EarlyBlock>)>,
         config: &AllocatorConfig,
@@ -60,7 +60,8 @@ impl<'a> Expandable<'a> {
         self.ranges.last().map_or(0, |(range, _)| range.address.saturating_add(range.size) - first)
     }
 
-    /// A snapshot does not tell the size of pages: it is that of the settings, or one that divides all ranges.
+    /// A snapshot does not have the size of pages. It is a known size that divides all ranges, or otherwise their
+    /// greatest common divisor.
     fn large_page(&self, config: &AllocatorConfig) -> u64 {
         let first = self.ranges.first().map_or(0, |(range, _)| range.address);
         let places = self.ranges.iter().flat_map(|(range, _)| [range.address - first, range.size]);
@@ -71,7 +72,7 @@ impl<'a> Expandable<'a> {
         known.or(whole).unwrap_or(config.large_segment_size)
     }
 
-    /// Whether anything of it is to be filled that was not mapped.
+    /// Whether addresses have to be filled that were not mapped.
     pub(super) fn needs_holes(&self) -> bool {
         self.has_holes && (self.ranges.len() > 1 || self.starts_with_small_gap())
     }
@@ -89,13 +90,13 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 }
 
 impl<'a> Rebuild<'a, '_> {
-    /// Settings under which a request is put right behind the one before.
+    /// Settings under which each request is placed right after the one before.
     pub(super) fn expanding(&self, expandable: &Expandable<'_>) -> AllocatorConfig {
         let page = if expandable.small { self.plain.large_segment_size } else { expandable.page };
         AllocatorConfig {
             expandable_segments: true,
             large_segment_size: page,
-            max_non_split_rounding: self.plain.max_non_split_rounding.max(page), // no text may say less
+            max_non_split_rounding: self.plain.max_non_split_rounding.max(page), // settings as text cannot have less
             ..self.plain
         }
     }
@@ -108,7 +109,7 @@ impl<'a> Rebuild<'a, '_> {
         }
         for (range, blocks) in &expandable.ranges {
             let stream = self.start.streams.of(range.stream);
-            // Each is as large as its request; what is left of its block is a gap, or too small for one.
+            // Each block is as large as its request. The rest of its place is a gap, or too small for one.
             let size_of =
                 |block: &EarlyBlock, room: u64| self.recorded.rounded(block.requested.min(room)).min(room);
             let (mut pieces, outside) =
@@ -119,7 +120,7 @@ impl<'a> Rebuild<'a, '_> {
                 && size <= SMALL
                 && !small
             {
-                hole += size; // too small for a request, and what is left of the hole
+                hole += size; // too small for a request, like the rest of the hole
                 pieces.remove(0);
             }
             let holes = self.filled(hole, small, stream)?;

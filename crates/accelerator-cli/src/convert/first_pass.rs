@@ -1,4 +1,4 @@
-//! The first pass over a snapshot: its parts, device by device, and what they take of memory.
+//! The first pass over a snapshot: its parts, device by device, and the memory that they take.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::device::chosen;
 use super::survey::{DeviceSurvey, Start};
 use super::{ConvertError, settings};
 
-/// Bytes of memory for each block, segment or range of pages that is known: here, and in the second pass.
+/// Bytes of memory for each known block, segment or range of pages, here and in the second pass.
 const MEMORY_OF_PART: u64 = 256;
 
-/// Bytes of memory for what is known of a device beside them.
+/// Bytes of memory for everything else that is known of a device.
 const MEMORY_OF_DEVICE: u64 = 1024;
 
-/// What is known of a snapshot without its entries.
+/// Everything known of a snapshot except its entries.
 #[derive(Debug)]
 pub(super) struct Survey {
     settings: Vec<(String, Setting)>,
@@ -31,10 +31,10 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// So many marked times become comments.
+    /// The most marked times that become comments.
     const MOST_ANNOTATIONS: usize = 1 << 16;
 
-    /// One that may take so many bytes of memory.
+    /// A first pass that may take this many bytes of memory.
     pub(super) fn new(memory: u64) -> Self {
         Self {
             settings: Vec::new(),
@@ -46,7 +46,7 @@ impl Survey {
         }
     }
 
-    /// Takes something of a device, and counts what it adds to what is known.
+    /// Updates what is known of a device, and counts the memory that this adds.
     fn take(&mut self, device: u32, take: impl FnOnce(&mut DeviceSurvey)) -> Result<(), LimitError> {
         if !self.devices.contains_key(&device) {
             self.budget.charge(MEMORY_OF_DEVICE)?;
@@ -59,7 +59,7 @@ impl Survey {
         self.budget.charge(parts.saturating_sub(before) as u64 * MEMORY_OF_PART)
     }
 
-    /// The start of this device's history, or of the one with most entries.
+    /// The start of this device's history, or of the one with the most entries.
     pub(super) fn start(mut self, wanted: Option<u32>) -> Result<Start, ConvertError> {
         let entries = self.devices.iter().map(|(device, survey)| (*device, survey.entries)).collect();
         let (chosen, warning) = chosen(&entries, wanted)?;
@@ -85,7 +85,7 @@ impl Survey {
 
 impl SnapshotVisitor for Survey {
     fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
-        self.take(notes.device, |_| {})?; // one on which nothing happened is no mistake
+        self.take(notes.device, |_| {})?; // a device on which nothing happened is not an error
         self.notes.push(notes);
         Ok(())
     }
@@ -126,7 +126,8 @@ impl SnapshotVisitor for Survey {
     }
 }
 
-/// A segment with its blocks alone, and no frames. What a block at another address uses is none of its own.
+/// A segment with its allocated blocks only, and without frames. What a block at another address uses does not belong
+/// to it.
 fn without_free(segment: Segment) -> Segment {
     let mut blocks = segment.blocks;
     blocks.retain(|block| block.state.is_active());
@@ -140,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Frees of so many blocks that the history does not allocate: each is one more that was there before.
+    /// Frees `frees` blocks that the history does not allocate. Each of them existed before.
     fn survey(frees: usize, memory: u64) -> Result<(), String> {
         let free = |address: usize| {
             let address = (address as u64 * 512).to_le_bytes();

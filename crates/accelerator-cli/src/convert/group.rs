@@ -1,72 +1,72 @@
-//! What a history tells between two calls of the program, and what it says of the next: did the driver refuse memory, was the
-//! cache emptied, and could the request have had the blocks that were completed last?
+//! The entries of a history between two calls of the program, and what they say of the next request: did the driver
+//! refuse memory, was the cache emptied, and could the request have had the blocks that were completed last?
 //!
-//! Notes of ours tell that. A history of PyTorch's has the same entries for all of it, which are weighed here.
+//! Our own notes tell. A history of PyTorch's has the same entries for all these cases, which are weighed here.
 
 use accelerator_core::{AllocatorConfig, MIB};
 
 use super::entries::Live;
 use super::segments::Segment;
 
-/// Entries of which it is not known yet what they belong to.
+/// Entries that do not belong to a call yet.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     /// A block that was freed, and that no other stream used as far as the entries tell.
     pub(super) freed: Option<Live>,
-    /// Blocks that other streams are done with.
+    /// Blocks that other streams have finished with.
     pub(super) completed: Vec<Live>,
-    /// And those that they were done with after the driver refused.
+    /// Blocks that other streams finished with after the driver refused.
     pub(super) completed_late: Vec<Live>,
-    /// Segments that went back.
+    /// Segments that were released.
     pub(super) given_back: Vec<Segment>,
-    /// Whether pages of expandable segments did, which only all at once do.
+    /// Whether pages of expandable segments were released, which happens only to all of them at once.
     pub(super) unmapped: bool,
-    /// Whether a segment was made, or pages were mapped.
+    /// Whether a segment was created, or pages were mapped.
     pub(super) made: bool,
-    /// Whether any were when memory was last asked for.
+    /// Whether the last memory was mapped pages.
     pub(super) mapped_last: bool,
     /// How often the driver is known to have refused.
     pub(super) refused: u64,
 }
 
-/// What the group ends with.
+/// The request with which the group ends.
 pub(super) struct Request {
     pub(super) bytes: u64,
     pub(super) stream: u32,
     pub(super) failed: bool,
 }
 
-/// The state of the history when the request is made.
+/// The state of the history at the request.
 pub(super) struct State<'a> {
     pub(super) config: &'a AllocatorConfig,
-    /// Whether there are segments of which all is free.
+    /// Whether there are segments that are entirely free.
     pub(super) has_idle: bool,
     /// Whether there are blocks that other streams use.
     pub(super) has_pending: bool,
 }
 
-/// An allocation asks the driver so often at most: at first, after oversize blocks went back, and after all did.
+/// How often an allocation asks the driver at most: first, after releasing oversize blocks, and after releasing all.
 const MOST_ATTEMPTS: u64 = 3;
 
-/// What leads to the same.
+/// The operations that lead to the same entries.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Blocks that the request finds free.
+    /// Blocks that are free before the request.
     pub(super) before: Vec<Live>,
-    /// Blocks that come free while the request is served.
+    /// Blocks that become free while the request is served.
     pub(super) behind: Vec<Live>,
-    /// Whether the cache is emptied ahead of it.
+    /// Whether the cache is emptied before the request.
     pub(super) empties_cache: bool,
     /// How often the driver refuses.
     pub(super) refused: u64,
 }
 
 impl Request {
-    /// Whether it is served by this block once that is free.
+    /// Whether this block can serve the request once it is free.
     fn may_take(&self, block: &Live, config: &AllocatorConfig) -> bool {
         let rounded = |bytes: u64| config.rounded(bytes.min(1 << 60));
         let (size, own) = (rounded(self.bytes), rounded(block.bytes));
-        // All of its segment, where nothing else is in it.
+        // The whole segment, if nothing else is in it.
         let free = block.segment.unwrap_or(own);
         let same_pool = (own <= MIB) == (size <= MIB);
         let fits = match size >= config.max_split_size {
@@ -82,19 +82,19 @@ impl Group {
         self.unmapped || !self.given_back.is_empty()
     }
 
-    /// As the notes say.
+    /// The plan that the notes describe.
     pub(super) fn told(self, failed: bool) -> Plan {
         let before = self.freed.into_iter().chain(self.completed).collect();
-        // One that the driver refused as too large was not asked for again, but would be in a replay.
+        // A request that the driver refused as too large was not tried again, but would be in a replay.
         let refused = if failed && self.refused > 0 { MOST_ATTEMPTS } else { self.refused };
         Plan { before, behind: self.completed_late, empties_cache: false, refused }
     }
 
-    /// Without notes.
+    /// The plan without notes.
     pub(super) fn guessed(self, request: &Request, state: &State<'_>) -> Plan {
         let gives_back = self.gives_back();
         let Self { freed, completed, given_back, unmapped, made, .. } = self;
-        // It would have had such a block, had that been free when it looked.
+        // The request would have got such a block if it had been free in time.
         let serves = |block: &Live| block.stream == request.stream && request.may_take(block, state.config);
         let missed = freed.iter().chain(&completed).any(serves);
         let (at_once, freed_late): (Vec<_>, Vec<_>) = freed.into_iter().partition(|block| !serves(block));
@@ -108,7 +108,7 @@ impl Group {
             return all_behind(MOST_ATTEMPTS);
         }
         if made && missed {
-            // With nothing to give back it is enough that they are not free.
+            // With nothing to release it is enough that they are not free.
             return all_behind(u64::from(gives_back));
         }
         let everything = !state.has_idle && !state.has_pending;

@@ -11,9 +11,9 @@ use accelerator_tracker::{FileError, Limits, temporary_file};
 use crate::failure::Failure;
 use crate::trace::{Source, SourceError};
 
-/// What can be gone through more than once.
+/// A snapshot that can be visited more than once.
 pub trait Passes {
-    /// Goes through all of it.
+    /// Visits all of it.
     ///
     /// # Errors
     /// [`FileError`].
@@ -23,14 +23,14 @@ pub trait Passes {
     fn memory(&self) -> u64;
 }
 
-/// A snapshot in a file, which is never all in memory.
+/// A snapshot in a file, which is never completely in memory.
 pub struct SnapshotFile {
     name: PathBuf,
     limits: Limits,
-    /// It as far as it is in a file: one of its own, or a temporary one.
+    /// What has been read of it, in a file of its own or in a temporary one.
     file: File,
-    /// What comes behind that, and goes there once it was read: so nothing more of a file is unpacked that is no
-    /// snapshot.
+    /// What follows, which is added to the temporary file as it is read. So no more is decompressed of a file that
+    /// turns out not to be a snapshot.
     rest: Box<dyn BufRead>,
 }
 
@@ -38,16 +38,16 @@ pub struct SnapshotFile {
 const BUFFER: usize = 1 << 18;
 
 impl SnapshotFile {
-    /// Whether a file that begins so is a pickle, as PyTorch writes snapshots, and no trace.
+    /// Whether a file that begins like this is a pickle, as PyTorch's snapshots are, and not a trace.
     pub fn is_like(start: &[u8]) -> bool {
         // Protocols 0 and 1 begin with the dictionary, later ones with their number.
         matches!(start, [0x80, ..] | [b'(', b'd', ..] | [b'}', ..])
     }
 
-    /// What is under this name, `-` for standard input: a snapshot, or else the trace that it is.
+    /// The file of this name, or standard input for `-`: a snapshot, or otherwise a trace.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// As [`open`](Self::open).
     pub fn named(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         match path.as_os_str() == "-" {
             true => Self::take(Source::standard_input(limits)?),
@@ -55,15 +55,15 @@ impl SnapshotFile {
         }
     }
 
-    /// The snapshot in a file, or else the trace that it holds.
+    /// The snapshot in a file, or otherwise the trace.
     ///
     /// # Errors
-    /// [`Failure`], for a file that cannot be opened, and where it is compressed if there is no place for a temporary one.
+    /// [`Failure`] for a file that cannot be opened, and for a compressed one if there is no room for a temporary file.
     pub fn open(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         let name = printable(path);
         let mut file = File::open(path).map_err(|error| SourceError::Open { name, error })?;
         let mut start = [0; 2];
-        // What a pipe gives is gone then.
+        // What a pipe gives cannot be read again.
         let is_file = file.metadata().is_ok_and(|found| found.is_file());
         let is_plain = is_file && file.read_exact(&mut start).is_ok() && Self::is_like(&start);
         match is_plain {
@@ -72,7 +72,7 @@ impl SnapshotFile {
         }
     }
 
-    /// The snapshot that comes from a source, by way of a temporary file, or else the trace that it is.
+    /// The snapshot from a source, by way of a temporary file, or otherwise the trace.
     ///
     /// # Errors
     /// [`Failure::Spool`].
@@ -87,19 +87,19 @@ impl SnapshotFile {
         }
     }
 
-    /// All of it, from its start. What is read for the first time goes to the end of the file.
+    /// The contents from the start. What is read for the first time is appended to the file.
     pub(crate) fn content(&mut self) -> io::Result<impl BufRead> {
         self.file.rewind()?;
         let rest = Spooled { rest: &mut self.rest, file: &self.file };
         Ok(BufReader::with_capacity(BUFFER, (&self.file).chain(rest)))
     }
 
-    /// How much it may take.
+    /// The limits that apply to it.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> String {
         printable(&self.name)
     }
@@ -119,7 +119,7 @@ impl Passes for SnapshotFile {
     }
 }
 
-/// Bytes that are written to the end of a file as they are read.
+/// Bytes that are appended to a file as they are read.
 struct Spooled<'a> {
     rest: &'a mut dyn BufRead,
     file: &'a File,
@@ -134,7 +134,7 @@ impl Read for Spooled<'_> {
     }
 }
 
-/// In memory it is already.
+/// It is in memory already.
 impl Passes for &MemorySnapshot {
     fn memory(&self) -> u64 {
         u64::MAX
@@ -163,7 +163,8 @@ mod tests {
 
     use super::*;
 
-    /// Reads a pickle that begins so and goes on with this: why it is refused, and how much of it went into the file.
+    /// Reads a pickle that begins with `start`, followed by `then`. Returns why it is refused, and how much of it went
+    /// into the file.
     fn refused(start: &[u8], then: &[u8], count: usize) -> (String, u64) {
         let bytes = [start, &then.repeat(count)].concat();
         let source = Source::from_bytes("a pickle", bytes).unwrap();

@@ -1,7 +1,7 @@
-//! What was allocated before a history starts, rebuilt by requests.
+//! Rebuilds what was allocated before a history starts.
 //!
-//! One segment after the other is made and filled to its end, gaps too, so that nothing is free but what is left of it: each
-//! request then lands behind the one before. What filled the gaps is freed at the end.
+//! The segments are created one after the other. Each is filled to its end, including gaps, so that only the rest of it
+//! is free, and each request is placed right after the one before. What fills the gaps is freed at the end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,11 +17,11 @@ use super::settings;
 use super::survey::{EarlyBlock, EarlySegment, Start};
 use crate::trace::Op;
 
-/// Larger requests are served by segments of the large pool, in which no free block is smaller.
+/// Larger requests are served by segments of the large pool, which have no smaller free blocks.
 pub(super) const SMALL: u64 = MIB;
 pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
 
-/// Rebuilds it. The blocks by address.
+/// Rebuilds the memory. Returns the blocks by address.
 pub(super) fn rebuild(
     start: &Start,
     options: &Options,
@@ -49,7 +49,7 @@ pub(super) fn rebuild(
     Ok(rebuild.live)
 }
 
-/// The settings under which a request gets a block of its own size, from a segment of a known one.
+/// Settings under which a request gets a block of its own size, from a segment of a known size.
 fn plain(config: &AllocatorConfig) -> AllocatorConfig {
     AllocatorConfig {
         max_split_size: u64::MAX,
@@ -66,19 +66,19 @@ pub(super) struct Rebuild<'a, 'b> {
     pub(super) start: &'a Start,
     pub(super) recorded: AllocatorConfig,
     pub(super) plain: AllocatorConfig,
-    /// Those that are set.
+    /// The settings that are in use.
     current: AllocatorConfig,
     options: &'a Options,
     pub(super) output: &'a mut Output<'b>,
     pub(super) fillers: Vec<u64>,
-    /// What fills pages that were not mapped.
+    /// Allocations in pages that were not mapped.
     pub(super) holes: Vec<u64>,
-    /// Blocks that the recorded settings make larger than these do: what holds their places.
+    /// Allocations in place of blocks that are larger under the recorded settings than under the plain ones.
     larger: Vec<(u64, &'a EarlyBlock)>,
-    /// And those in expandable segments.
+    /// The same in expandable segments.
     pub(super) larger_expandable: Vec<(u64, &'a EarlyBlock)>,
     live: BTreeMap<u64, Live>,
-    /// Segments and blocks that are not as they were.
+    /// How many segments and blocks are not exactly as they were.
     pub(super) inexact: u64,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Rebuild<'a, '_> {
         let (mut classic, mut ranges) = (Vec::new(), Vec::new());
         for segment in &self.start.segments {
             if segment.is_expandable && !self.options.settings {
-                continue; // whether there are any is left to others
+                continue; // whether there are any is not up to the trace
             }
             let end = segment.address.saturating_add(segment.size);
             let own: Vec<_> = rest.range(segment.address..end).map(|(_, block)| *block).collect();
@@ -161,13 +161,13 @@ impl<'a> Rebuild<'a, '_> {
         self.output.write(Op::Conf { settings })
     }
 
-    /// Bytes of addresses that an expandable segment has.
+    /// The bytes of addresses of an expandable segment.
     fn most_addresses(&self) -> u64 {
         let memory = self.start.capacity.unwrap_or(16 * GIB);
         memory.saturating_add(memory / 8)
     }
 
-    /// Holes are filled with more memory than there was.
+    /// Filling holes takes more memory than there was.
     fn without_limits(&mut self) -> io::Result<()> {
         if let (Some(bytes), true) = (self.start.capacity, self.options.refusals) {
             self.output.write(Op::Capacity { bytes: bytes.saturating_mul(16) })?;
@@ -175,7 +175,7 @@ impl<'a> Rebuild<'a, '_> {
         self.output.write(Op::Fraction { fraction: 1.0 })
     }
 
-    /// The holes are holes again.
+    /// Frees what fills the holes.
     fn within_limits(&mut self) -> io::Result<()> {
         for id in std::mem::take(&mut self.holes) {
             self.output.free(id)?;
@@ -201,7 +201,7 @@ impl<'a> Rebuild<'a, '_> {
             _ => piece.size,
         });
         if self.segment_for(first) != segment.size {
-            // Made by a request of its size, and empty then.
+            // It is created by a request of its size, and empty then.
             self.inexact += u64::from(self.segment_for(segment.size) != segment.size);
             let whole = self.output.allocate(segment.size, stream)?;
             self.output.free(whole)?;
@@ -214,7 +214,7 @@ impl<'a> Rebuild<'a, '_> {
                 Some(block) if self.is_cut(block, piece.size, left, small) => {
                     self.block(block, block.requested)?
                 }
-                // Cut to its size, and asked for once nothing else is free.
+                // Cut to its size now, and requested when nothing else is free.
                 Some(block) if is_whole(&self.plain, block.requested, piece.size, small) => {
                     smaller.push((self.output.allocate(piece.size, stream)?, block));
                 }
@@ -243,21 +243,21 @@ impl<'a> Rebuild<'a, '_> {
         Ok(())
     }
 
-    /// The size of a block of which only the request is known: what is left of a large one up to the next is its own where that
-    /// is too small to be a block.
+    /// The size of a block of which only the request is known. The rest of the room up to the next block belongs to a
+    /// large block if the rest is too small for a block.
     fn size_of(&self, block: &EarlyBlock, room: u64, small: bool) -> u64 {
         let size = self.recorded.rounded(block.requested.min(room)).min(room);
         let kept_whole = size >= self.recorded.max_split_size;
         if !small && (room - size <= SMALL || kept_whole) { room } else { size }
     }
 
-    /// Whether a request for the block, made with so much left behind it, gets as much.
+    /// Whether a request for the block gets exactly this size, with `left` bytes after it.
     fn is_cut(&self, block: &EarlyBlock, size: u64, left: u64, small: bool) -> bool {
         let rounded = self.plain.rounded(block.requested.min(size));
         rounded == size || (left == 0 && is_whole(&self.plain, block.requested, size, small))
     }
 
-    /// Allocations that fill so many bytes.
+    /// Allocations that fill `size` bytes.
     pub(super) fn filled(&mut self, size: u64, small: bool, stream: u32) -> io::Result<Vec<u64>> {
         let most = if small { SMALL } else { size };
         let (mut left, mut filled) = (size, Vec::new());
@@ -276,7 +276,7 @@ impl<'a> Rebuild<'a, '_> {
         Ok(())
     }
 
-    /// The segment that a request takes where nothing is free.
+    /// The size of the segment that a request creates if nothing is free.
     fn segment_for(&self, requested: u64) -> u64 {
         const OWN: u64 = 10 * MIB;
         let size = self.plain.rounded(requested.min(1 << 60));
@@ -293,7 +293,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether a request gets a free block of this size whole.
+/// Whether a request gets a free block of this size as a whole.
 fn is_whole(config: &AllocatorConfig, requested: u64, size: u64, small: bool) -> bool {
     let rounded = config.rounded(requested.min(size));
     let kept_whole = rounded >= config.max_split_size;

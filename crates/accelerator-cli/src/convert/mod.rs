@@ -1,7 +1,7 @@
-//! Turns the history in a snapshot into a trace, as TRACE_FORMAT tells under *Histories*.
+//! Turns the history in a snapshot into a trace, as TRACE_FORMAT describes under *Histories*.
 //!
-//! Two passes over the entries, in which only what is allocated is kept: `first_pass` and `survey` find out what there
-//! was before the first of them, `layout` rebuilds that, and `entries` follows them.
+//! It takes two passes over the entries, and keeps only what is allocated. `first_pass` and `survey` find out what
+//! existed before the first entry, `layout` rebuilds that, and `entries` follows the entries.
 
 mod collection;
 mod compact;
@@ -35,12 +35,12 @@ pub use self::output::{Sink, Written};
 use self::survey::Start;
 use crate::trace::Op;
 
-/// What of a snapshot becomes a trace.
+/// What part of a snapshot becomes a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The device; `None`: the one with the longest history.
+    /// The device. `None`: the one with the longest history.
     pub device: Option<u32>,
-    /// Whether the recorded settings are set.
+    /// Whether the trace sets the recorded settings.
     pub settings: bool,
     /// Whether the device has as much memory as the recorded one, and the driver refuses when that one did.
     pub refusals: bool,
@@ -57,15 +57,15 @@ impl Default for Options {
 pub struct Converted {
     /// The device.
     pub device: u32,
-    /// Operations of the trace.
+    /// The number of operations in the trace.
     pub operations: u64,
-    /// Bytes from the driver in the snapshot.
+    /// Bytes reserved from the driver in the snapshot.
     pub reserved: u64,
-    /// Bytes of allocated blocks in it.
+    /// Bytes of allocated blocks in the snapshot.
     pub allocated: u64,
     /// The settings that were recorded.
     pub config: AllocatorConfig,
-    /// What is not as it was recorded, each for a person to read.
+    /// Differences from the recorded run, as messages.
     pub warnings: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ pub enum ConvertError {
     NoSuchDevice {
         /// The device.
         device: u32,
-        /// Those that it has.
+        /// The devices that it has.
         known: Vec<u32>,
     },
     /// It cannot be read.
@@ -91,7 +91,7 @@ pub enum ConvertError {
     Output(#[from] io::Error),
 }
 
-/// Converts a snapshot, of which each line goes to `sink` as it is found.
+/// Converts a snapshot. Each line goes to `sink` as it is found.
 ///
 /// # Errors
 /// [`ConvertError`].
@@ -125,7 +125,7 @@ impl SnapshotVisitor for SecondPass<'_, '_> {
     }
 }
 
-/// An error of the reader that is one of the writer.
+/// Separates errors of the writer from those of the reader.
 fn of_output(error: FileError) -> ConvertError {
     match error {
         FileError::Stopped { path, source } => match source.downcast::<io::Error>() {
@@ -136,7 +136,7 @@ fn of_output(error: FileError) -> ConvertError {
     }
 }
 
-/// Writes what comes ahead of the entries.
+/// Writes what comes before the entries.
 fn begin<'a, 'b>(
     start: Start,
     options: &'a Options,

@@ -1,4 +1,4 @@
-//! What the conversion writes.
+//! The output of the conversion.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use accelerator_core::printable;
 
 use crate::trace::Op;
 
-/// A line of the trace that a history becomes.
+/// A line of the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written {
     /// An operation.
     Operation(Op),
-    /// A comment, of one line.
+    /// A comment of one line.
     Comment(String),
 }
 
 /// Takes the lines of a trace.
 pub type Sink<'a> = &'a mut dyn FnMut(Written) -> io::Result<()>;
 
-/// Numbers allocations, and hands lines on.
+/// Numbers allocations, and passes lines on.
 pub(super) struct Output<'a> {
     sink: Sink<'a>,
     allocations: u64,
@@ -30,7 +30,7 @@ impl<'a> Output<'a> {
         Self { sink, allocations: 0, operations: 0 }
     }
 
-    /// Operations so far.
+    /// The number of operations so far.
     pub(super) fn operations(&self) -> u64 {
         self.operations
     }
@@ -40,7 +40,7 @@ impl<'a> Output<'a> {
         (self.sink)(Written::Operation(op))
     }
 
-    /// An allocation with a number that was never used.
+    /// An allocation with an unused number.
     pub(super) fn allocate(&mut self, bytes: u64, stream: u32) -> io::Result<u64> {
         self.allocations += 1;
         let id = self.allocations;

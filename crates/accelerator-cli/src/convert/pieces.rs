@@ -1,4 +1,4 @@
-//! A segment, or a range of pages, that was there before a history starts: cut into blocks and gaps.
+//! A segment or range of pages that existed before a history starts, cut into blocks and gaps.
 
 use super::layout::SMALL;
 use super::survey::{EarlyBlock, EarlySegment, GRAIN};
@@ -11,8 +11,8 @@ pub(super) struct Piece<'a> {
     pub(super) block: Option<&'a EarlyBlock>,
 }
 
-/// All of a segment, and the blocks that have no place in it. `size_of`: the size of a block of which only the request is known,
-/// with so much room up to the next. `fits`: whether the pool has blocks of such a size.
+/// The pieces of a segment, and the blocks that do not fit into it. `size_of`: the size of a block of which only the
+/// request is known, given the room up to the next block. `fits`: whether the pool has blocks of this size.
 pub(super) fn pieces<'a>(
     segment: &EarlySegment,
     blocks: &[&'a EarlyBlock],
@@ -39,7 +39,7 @@ pub(super) fn pieces<'a>(
     (pieces, outside)
 }
 
-/// A gap, unless no request of its pool would fill it: then what is ahead of it reaches over it.
+/// Adds a gap. If no request of its pool could fill it, it becomes part of the piece before it.
 fn gap(pieces: &mut Vec<Piece<'_>>, size: u64, small: bool) {
     match pieces.last_mut() {
         _ if size == 0 => {}

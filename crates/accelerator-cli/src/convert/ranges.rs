@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 pub(super) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// How many ranges there are.
+    /// The number of ranges.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds a range. The parts of it that were not there, start and size.
+    /// Adds a range. Returns the start and the size of each part that was not there before.
     pub(super) fn add(&mut self, start: u64, size: u64) -> Vec<(u64, u64)> {
         let end = start.saturating_add(size);
         let reached = self.0.range(..=end).rev().take_while(|(_, old_end)| **old_end >= start);

@@ -1,4 +1,4 @@
-//! The segments of a history as it goes on: which of them nobody uses.
+//! The segments of a history as it goes on, and which of them are unused.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use accelerator_core::MIB;
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     all: BTreeMap<u64, Segment>,
-    /// Kept up to date, since it is asked for at each request.
+    /// Kept up to date, since each request asks for it.
     idle: Idle,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) size: u64,
-    /// Blocks that are not free.
+    /// The number of blocks that are not free.
     used: u64,
 }
 
-/// How many segments there are of which all is free.
+/// How many segments are entirely free.
 #[derive(Debug, Default)]
 struct Idle {
     all: usize,
@@ -28,7 +28,7 @@ struct Idle {
 
 impl Segments {
     pub(super) fn made(&mut self, address: u64, size: u64) {
-        self.given_back(address); // a history that lost entries may have it still
+        self.given_back(address); // a history that lost entries may still have it
         let segment = Segment { size, used: 0 };
         self.all.insert(address, segment);
         self.idle.add(&segment);
@@ -42,7 +42,7 @@ impl Segments {
         Some(segment)
     }
 
-    /// A block in one of them was taken.
+    /// A block in one of them was allocated.
     pub(super) fn taken(&mut self, block: u64) {
         let Some(segment) = around(&mut self.all, block) else { return };
         if segment.used == 0 {
@@ -51,7 +51,7 @@ impl Segments {
         segment.used += 1;
     }
 
-    /// A block in one of them is free again. The size of the segment, if all of it is then.
+    /// A block in one of them is free again. Returns the size of the segment, if all of it is free now.
     pub(super) fn left(&mut self, block: u64) -> Option<u64> {
         let segment = around(&mut self.all, block)?;
         if segment.used == 1 {
@@ -61,13 +61,13 @@ impl Segments {
         (segment.used == 0).then_some(segment.size)
     }
 
-    /// Whether there is one of which all is free, but for the one at this place.
+    /// Whether a segment is entirely free, apart from the one at `place`.
     pub(super) fn has_idle_beside(&self, place: Option<u64>) -> bool {
         let own = place.and_then(|place| self.all.get(&place)).is_some_and(|segment| segment.used == 0);
         self.idle.all > usize::from(own)
     }
 
-    /// Whether such a one is of the large pool.
+    /// Whether such a segment of the large pool exists.
     pub(super) fn has_large_idle(&self) -> bool {
         self.idle.large > 0
     }
@@ -91,7 +91,7 @@ impl Segment {
     }
 }
 
-/// The segment that the block lies in.
+/// The segment that contains the block.
 fn around(segments: &mut BTreeMap<u64, Segment>, block: u64) -> Option<&mut Segment> {
     let (start, segment) = segments.range_mut(..=block).next_back()?;
     (block - start < segment.size).then_some(segment)

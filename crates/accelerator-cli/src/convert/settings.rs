@@ -4,7 +4,8 @@ use accelerator_core::{AllocatorConfig, MIB, RoundupDivisions};
 use accelerator_tracker::excerpt;
 use accelerator_tracker::snapshot::Setting;
 
-/// What PyTorch's file tells of the settings at its end, as far as we offer them. What we do not is warned of.
+/// The settings at the end of PyTorch's file, as far as they are supported here. There is a warning for each of the
+/// others.
 pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<String>) -> AllocatorConfig {
     let mut config = AllocatorConfig::default();
     let named = |name: &str| settings.iter().find(|(key, _)| key == name).map(|(_, value)| value);
@@ -14,7 +15,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
     };
     let mut refused = Vec::new();
     for setting in split(text) {
-        // Those that PyTorch resets with each new text are told apart from it, below.
+        // The keys that PyTorch resets with each new text are read separately, below.
         match config.updated(setting) {
             Ok(updated) => config = updated,
             Err(_) => refused.push(setting),
@@ -43,7 +44,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
     config
 }
 
-/// The `conf` line that leads from some settings to others.
+/// The `conf` line that changes some settings into others.
 pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
     let defaults = AllocatorConfig::default();
     let mut text = to.to_string();
@@ -53,7 +54,7 @@ pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
             text = format!("{text}{separator}{key}:{value}");
         }
     };
-    // A text leaves these as they were where it does not name them.
+    // A text without these keys leaves them as they were.
     let (was, is, default) = (from.large_segment_size, to.large_segment_size, defaults.large_segment_size);
     back("large_segment_size_mb", was != is, is == default, &(default / MIB).to_string());
     let (was, is) = (from.expandable_segments, to.expandable_segments);
@@ -68,7 +69,7 @@ pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
     text
 }
 
-/// `a:1,b:[1:2,3:4]` at its commas that are in no brackets.
+/// Splits `a:1,b:[1:2,3:4]` at its commas outside brackets.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let parts = text.split(|letter: char| {

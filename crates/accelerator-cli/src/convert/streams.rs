@@ -1,8 +1,8 @@
-//! Numbers of streams: the recorded ones, and such as stand for uses that a history does not name.
+//! Numbers of streams: the recorded ones, and others for uses that a history does not name.
 
 use std::collections::HashMap;
 
-/// The recorded streams by first appearance, and the others behind them.
+/// The recorded streams in the order of their first appearance, and the others after them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     numbers: HashMap<u64, u32>,
@@ -11,7 +11,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Names a recorded stream. The default stream is 0 wherever it appears.
+    /// Adds a recorded stream. The default stream is always 0.
     pub(super) fn note(&mut self, stream: u64) {
         let next = self.recorded() + 1;
         if stream != 0 {
@@ -19,12 +19,12 @@ impl Streams {
         }
     }
 
-    /// The number of a stream that was noted.
+    /// The number of a stream that was added.
     pub(super) fn of(&self, stream: u64) -> u32 {
         self.numbers.get(&stream).copied().unwrap_or(0)
     }
 
-    /// A stream that no recorded one is, and that nobody holds.
+    /// A stream that is not a recorded one and is not in use.
     pub(super) fn take_auxiliary(&mut self) -> u32 {
         self.idle.pop().unwrap_or_else(|| {
             self.auxiliary += 1;
@@ -32,12 +32,12 @@ impl Streams {
         })
     }
 
-    /// Gives it back once it is released.
+    /// Returns such a stream once it is released.
     pub(super) fn put_back(&mut self, auxiliary: u32) {
         self.idle.push(auxiliary);
     }
 
-    /// How many are recorded, beside the default one.
+    /// The number of recorded streams besides the default one.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }

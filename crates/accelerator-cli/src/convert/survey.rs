@@ -1,4 +1,4 @@
-//! What was allocated on a device before its history starts, and what the trace needs ahead.
+//! What was allocated on a device before its history starts, and what the trace needs to know in advance.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,39 +15,39 @@ pub(super) struct DeviceSurvey {
     pub(super) entries: u64,
     completions: u64,
     pub(super) segments: Vec<Segment>,
-    /// Addresses where memory of them shows once more.
+    /// Addresses at which memory of the segments is mapped a second time.
     pub(super) aliases: Vec<Segment>,
     streams: Streams,
     /// Blocks that the entries so far account for.
     live: HashSet<u64>,
-    /// And segments.
+    /// Segments that they account for.
     made: HashSet<u64>,
-    /// And pages of expandable segments: those that were mapped or unmapped.
+    /// Pages of expandable segments that were mapped or unmapped.
     pages: Ranges,
     early_blocks: Vec<EarlyBlock>,
     early_segments: Vec<EarlySegment>,
-    /// Bytes from the driver, beyond those at the start.
+    /// Bytes reserved from the driver, relative to the start.
     growth: i64,
     largest_growth: i64,
     collections: Collections,
-    /// Bytes that the device had beyond those at the start, by the first request that failed.
+    /// The memory of the device beyond the bytes at the start, according to the first request that failed.
     capacity_beyond: Option<i64>,
     pub(super) private_pools: bool,
 }
 
-/// A block that was there before the history starts.
+/// A block that existed before the history starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyBlock {
     pub(super) address: u64,
-    /// Its bytes, where it is there to the end.
+    /// Its bytes, if it exists to the end.
     pub(super) size: Option<u64>,
     pub(super) requested: u64,
     pub(super) stream: u64,
-    /// Whether its user was done with it, and another stream was not.
+    /// Whether its user had freed it, and another stream still used it.
     pub(super) pending: bool,
 }
 
-/// A segment that was there before the history starts, or pages of an expandable one that lie side by side.
+/// A segment that existed before the history starts, or adjacent pages of an expandable one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlySegment {
     pub(super) address: u64,
@@ -56,23 +56,23 @@ pub(super) struct EarlySegment {
     pub(super) is_expandable: bool,
 }
 
-/// Where the history of one device starts.
+/// The start of the history of one device.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) device: u32,
     pub(super) notes: Option<DeviceNotes>,
     pub(super) config: AllocatorConfig,
-    /// The memory fraction, where it is not what the settings say.
+    /// The memory fraction, if it differs from the settings.
     pub(super) fraction: Option<f64>,
     pub(super) capacity: Option<u64>,
     pub(super) streams: Streams,
     /// By address.
     pub(super) blocks: Vec<EarlyBlock>,
-    /// In the order in which they were made, as far as that is known.
+    /// In the order in which they were created, as far as it is known.
     pub(super) segments: Vec<EarlySegment>,
-    /// Whether that is known.
+    /// Whether the order is known.
     pub(super) ordered: bool,
-    /// Whether the history tells when streams are done with a block.
+    /// Whether the history tells when streams finish with a block.
     pub(super) completes: bool,
     /// By time.
     pub(super) annotations: Vec<Annotation>,
@@ -81,7 +81,7 @@ pub(super) struct Start {
     pub(super) warnings: Vec<String>,
 }
 
-/// Blocks are multiples of this.
+/// The sizes of blocks are multiples of this.
 pub(super) const GRAIN: u64 = 512;
 
 impl DeviceSurvey {
@@ -160,7 +160,7 @@ impl DeviceSurvey {
         self.largest_growth = self.largest_growth.max(self.growth);
     }
 
-    /// Pages that no entry has mapped or unmapped were there before.
+    /// Adds the pages that no entry has mapped or unmapped: they existed before.
     fn take_early_pages(&mut self, address: u64, size: u64, stream: u64) {
         let early = self.pages.add(address, size).into_iter();
         let early = early.map(|(address, size)| EarlySegment { address, size, stream, is_expandable: true });
@@ -191,7 +191,7 @@ impl DeviceSurvey {
         let threshold =
             Some(config.garbage_collection_threshold).filter(|threshold| *threshold > 0.0 && notes.is_none());
         let collected = threshold.zip(self.collections.least()).map(|(threshold, least)| {
-            // Some bytes more, which no sum of segments differs by, so that rounding does not matter.
+            // A few bytes more, less than any two sums of segments differ by, so that rounding does not matter.
             let share = (at_start.saturating_add_signed(least) as f64 / threshold) as u64 + 2 * GRAIN;
             share.max(most)
         });
@@ -233,7 +233,7 @@ impl DeviceSurvey {
         }
     }
 
-    /// What is there at the end and was never mentioned was there at the start.
+    /// Adds what exists at the end and was never mentioned: it existed at the start.
     fn take_what_entries_do_not_tell(&mut self) {
         let segments = std::mem::take(&mut self.segments);
         for segment in &segments {
@@ -267,7 +267,7 @@ impl DeviceSurvey {
         }));
     }
 
-    /// Pages that lie side by side become one range.
+    /// Merges adjacent pages into ranges.
     fn join_early_pages(&mut self) {
         let (mut pages, mut segments): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.early_segments).into_iter().partition(|early| early.is_expandable);
@@ -282,12 +282,12 @@ impl DeviceSurvey {
         self.early_segments = segments;
     }
 
-    /// Whether the order in which they were made is known.
+    /// Sorts the segments. Returns whether the order in which they were created is known.
     fn sort_segments(&mut self, notes: Option<&DeviceNotes>) -> bool {
         let order: &[u64] = notes.map(|notes| notes.segment_order.as_slice()).unwrap_or_default();
         let places: HashMap<_, _> =
             order.iter().enumerate().map(|(place, address)| (*address, place)).collect();
-        // A segment that went back meanwhile is in no order; it was older than most that did not.
+        // A segment that was released meanwhile has no place in the order. It was older than most of the others.
         self.early_segments.sort_by_key(|segment| (places.get(&segment.address).copied(), segment.address));
         let classic = self.early_segments.iter().filter(|segment| !segment.is_expandable);
         classic.filter(|segment| !places.contains_key(&segment.address)).count() <= 1

@@ -9,7 +9,7 @@ use accelerator_cuda::cudarc::driver::{DriverError, result, sys};
 
 use super::{Launched, Native};
 
-/// PTX for the oldest processors that drivers of today take, so that each compiles it for its own.
+/// PTX for the oldest processors that today's drivers accept. Each driver compiles it for its own.
 const PTX: &str = include_str!("saxpy.ptx");
 const THREADS: u32 = 256;
 
@@ -24,10 +24,10 @@ pub(crate) fn saxpy(
     let count = u32::try_from(count)?;
     backend.cudarc()?.bind_to_thread()?;
     let module = load()?;
-    // SAFETY: The module was just loaded, its kernel has these parameters, and both addresses are of so many floats.
+    // SAFETY: The module was just loaded, its kernel has these parameters, and both addresses have this many floats.
     let launched = unsafe { launch(module, (count, a, x.native(), y.native()), native.stream.native()) };
-    let done = stream.synchronize(); // before its code goes
-    // SAFETY: The module is loaded, and no kernel of it is running: the stream is done with all it was given.
+    let done = stream.synchronize(); // before its code is unloaded
+    // SAFETY: The module is loaded, and none of its kernels is running: the stream has finished all its work.
     let unloaded = unsafe { result::module::unload(module) };
     launched?;
     done?;
@@ -41,8 +41,8 @@ fn load() -> Result<sys::CUmodule, Box<dyn std::error::Error + Send + Sync>> {
 }
 
 /// # Safety
-/// * The module is loaded, in the context that is current, and the stream is of that context.
-/// * Both addresses are valid for `count` floats until the stream is done with them, the second for writes.
+/// * The module is loaded in the current context, and the stream belongs to that context.
+/// * Both addresses are valid for `count` floats until the stream has finished with them, the second for writes.
 unsafe fn launch(
     module: sys::CUmodule,
     (mut count, mut a, mut x, mut y): (u32, f32, sys::CUdeviceptr, sys::CUdeviceptr),
@@ -53,6 +53,6 @@ unsafe fn launch(
     let (blocks, none) = ((count.div_ceil(THREADS), 1, 1), 0);
     let mut parameters =
         [(&raw mut count).cast(), (&raw mut a).cast(), (&raw mut x).cast(), (&raw mut y).cast()];
-    // SAFETY: The kernel has these four parameters, and leaves out threads beyond `count`.
+    // SAFETY: The kernel has these four parameters, and ignores threads beyond `count`.
     unsafe { result::launch_kernel(kernel, blocks, (THREADS, 1, 1), none, stream, &mut parameters) }
 }

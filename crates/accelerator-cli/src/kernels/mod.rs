@@ -15,18 +15,18 @@ pub(crate) use self::host::saxpy as host_saxpy;
 pub(crate) use self::opencl::saxpy as opencl_saxpy;
 pub(crate) use self::xpu::saxpy as xpu_saxpy;
 
-/// Launches the kernel over `x` and `y`, which have the same number of floats, on a stream. Asynchronous or not.
+/// Launches the kernel over `x` and `y`, which have the same number of floats, on a stream. It may be asynchronous.
 pub(crate) type Saxpy<B> = fn(f32, &Buffer<B>, &mut Buffer<B>, Stream<B>) -> Launched;
 
 pub(crate) type Launched = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// What the kernel is launched with, as a driver knows it. The buffers' use on the stream is noted.
+/// The arguments of the kernel, as a driver knows them. The use of the buffers on the stream is recorded.
 struct Native<B: Backend> {
     backend: &'static B,
     stream: &'static B::Stream,
     x: B::Ptr,
     y: B::Ptr,
-    /// How many floats there are at each, 1 or more.
+    /// How many floats each of them has, at least 1.
     count: usize,
 }
 

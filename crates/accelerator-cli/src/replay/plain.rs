@@ -12,12 +12,12 @@ pub struct PlainOutput<W> {
 }
 
 impl<W: Write> PlainOutput<W> {
-    /// Writes to `out`, with the placement of every allocation if wanted.
+    /// Writes to `out`, with the place of every allocation if `placements` is set.
     pub fn new(out: W, placements: bool) -> Self {
         Self { out, placements }
     }
 
-    /// Writes what the line with this number led to.
+    /// Writes the outcome of the line with this number.
     ///
     /// # Errors
     /// Those of the writer.
@@ -39,7 +39,7 @@ impl<W: Write> PlainOutput<W> {
         }
     }
 
-    /// Hands everything written on.
+    /// Flushes everything that was written, and returns the writer.
     ///
     /// # Errors
     /// Those of the writer.

@@ -23,7 +23,7 @@ pub struct Replayer<B: Controls> {
     stopwatch: Stopwatch,
 }
 
-/// What became of a wish for expandable segments.
+/// Whether requested expandable segments were available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expandable {
     /// Memory came from them.
@@ -32,7 +32,7 @@ pub enum Expandable {
     NotToBeHad,
 }
 
-/// Counts the allocator's operations, and sums up their time if wanted.
+/// Counts the allocator's operations, and measures their time if wanted.
 struct Stopwatch {
     operations: u64,
     total: Option<Duration>,
@@ -49,27 +49,27 @@ impl Stopwatch {
     }
 }
 
-/// What became of an `alloc` line.
+/// The result of an `alloc` line.
 enum Live<B: Controls> {
     Allocated(Allocation<B>),
     /// Zero bytes, or out of memory.
     Nothing,
 }
 
-/// What a line led to, as far as it is to be told.
+/// The outcome of a line.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Nothing to tell.
+    /// Nothing to show.
     Done,
     /// An allocation failed for lack of memory.
     OutOfMemory(u64),
     /// An allocation of zero bytes.
     Null(u64),
-    /// An allocation, and how far from the device's first address it lies.
+    /// An allocation, and its distance from the device's first address.
     Placed(u64, u64),
     /// `stats`.
     Statistics(Box<Statistics>),
-    /// `snapshot`; stream numbers are those of the trace, addresses count from the device's first.
+    /// `snapshot`. Stream numbers are those of the trace, addresses count from the device's first.
     Snapshot(Snapshot, HashMap<u32, u32>, u64),
     /// `meminfo`.
     MemoryInfo(MemoryInfo),
@@ -94,7 +94,7 @@ pub enum ReplayError {
 }
 
 impl<B: Controls> Replayer<B> {
-    /// A replay on this device. With `timed`, the time of the allocator's operations is summed up.
+    /// A replay on this device. With `timed`, the time of the allocator's operations is measured.
     pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
         let streams = HashMap::from([(0, accelerator.default_stream())]);
         let stopwatch = Stopwatch { operations: 0, total: timed.then_some(Duration::ZERO) };
@@ -104,7 +104,7 @@ impl<B: Controls> Replayer<B> {
         replayer
     }
 
-    /// Whether the settings asked for expandable segments at any time, and what became of that.
+    /// Whether expandable segments were requested at any time, and whether they were available.
     pub fn expandable(&self) -> Option<Expandable> {
         self.expandable
     }
@@ -122,12 +122,12 @@ impl<B: Controls> Replayer<B> {
         self.accelerator
     }
 
-    /// Allocator operations so far, and the time they took, if it was to be summed up.
+    /// The number of allocator operations so far, and their time, if it was measured.
     pub fn operations(&self) -> (u64, Option<Duration>) {
         (self.stopwatch.operations, self.stopwatch.total)
     }
 
-    /// Frees what the trace left and gives the cache back to the driver, for others who use the device.
+    /// Frees what the trace left and releases the cache to the driver, for other users of the device.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -145,7 +145,7 @@ impl<B: Controls> Replayer<B> {
     /// Replays one line.
     ///
     /// # Errors
-    /// [`ReplayError`]; the device is as before.
+    /// [`ReplayError`]. The device is as before then.
     pub fn step(&mut self, line: &Line) -> Result<Outcome, ReplayError> {
         let outcome = self.replay(line)?;
         if self.shared && matches!(line.op, Op::Free { .. } | Op::Release { .. }) {

@@ -3,18 +3,18 @@ use accelerator_core::{AllocatorConfig, Result};
 use crate::failure::Failure;
 use crate::trace::{Line, Op, Source};
 
-/// What a device is made with. `capacity` and `conf` lines ahead of all others go here: an allocator reads the size of
-/// its device, and some of its settings, when it is made.
+/// The properties of a new device. `capacity` and `conf` lines before all others go here: an allocator reads the size
+/// of its device, and some of its settings, when it is created.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// Bytes of the device; `None`: nobody has said.
+    /// Bytes of the device. `None`: not given.
     pub capacity: Option<u64>,
     /// The allocator's settings.
     pub config: AllocatorConfig,
 }
 
 impl Setup {
-    /// Takes the lines for the setup off the trace. The first line that is none.
+    /// Takes the lines for the setup off the trace. Returns the first other line.
     ///
     /// # Errors
     /// [`Failure::Source`] and, for settings that are refused, [`Failure::Line`].

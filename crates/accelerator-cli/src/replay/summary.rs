@@ -8,22 +8,22 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::replayer::{Expandable, Outcome, Replayer};
 use crate::convert::Converted;
 
-/// What a replay comes to, for a person.
+/// The result of a replay, as text.
 #[derive(Debug, Default)]
 pub struct Summary {
     out_of_memory: u64,
-    /// Bytes reserved and allocated at the end, as a snapshot has them.
+    /// Bytes reserved and allocated at the end, according to a snapshot.
     recorded: Option<(u64, u64)>,
 }
 
 impl Summary {
-    /// One that is told beside what was recorded.
+    /// A summary that is shown beside what was recorded.
     pub fn beside(recorded: Option<&Converted>) -> Self {
         let recorded = recorded.map(|converted| (converted.reserved, converted.allocated));
         Self { recorded, ..Self::default() }
     }
 
-    /// Takes note of what a line led to.
+    /// Adds the outcome of a line.
     pub fn add(&mut self, outcome: &Outcome) {
         self.out_of_memory += u64::from(matches!(outcome, Outcome::OutOfMemory(_)));
     }

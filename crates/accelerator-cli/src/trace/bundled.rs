@@ -10,7 +10,7 @@ macro_rules! bundled {
     };
 }
 
-/// Recorded traces of real models that the program brings along.
+/// Recorded traces of real models, which are part of the program.
 pub const BUNDLED: [Bundled; 5] = [
     bundled!("gpt2_train", "GPT-2 small in training, 6 steps"),
     bundled!("gpt2_ddp_buckets", "GPT-2 small in training, gradients in buckets on a second stream"),
@@ -19,19 +19,19 @@ pub const BUNDLED: [Bundled; 5] = [
     bundled!("maskrcnn_train", "Mask R-CNN in training, images of varying sizes"),
 ];
 
-/// One of them.
+/// A bundled trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundled {
     /// Its name.
     pub name: &'static str,
     /// What was recorded.
     pub about: &'static str,
-    /// The file, compressed.
+    /// The compressed file.
     pub file: &'static [u8],
 }
 
 impl Bundled {
-    /// The one with this name.
+    /// The bundled trace of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         BUNDLED.iter().find(|trace| trace.name == name)
     }
@@ -39,7 +39,7 @@ impl Bundled {
     /// Its lines.
     ///
     /// # Errors
-    /// None, as far as the program is whole.
+    /// None, unless the program is damaged.
     pub fn source(&self) -> Result<Source, SourceError> {
         Source::from_bytes(&format!("{} (bundled)", self.name), self.file)
     }

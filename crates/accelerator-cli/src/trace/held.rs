@@ -8,14 +8,14 @@ use super::op::Op;
 /// Bytes of memory for a stream of a replay.
 const MEMORY_OF_STREAM: u64 = 256;
 
-/// Counts the memory that the lines of a trace take, by those who hold them and by the replay.
+/// Counts the memory that the lines of a trace take, where they are held and in the replay.
 pub(super) struct Held {
     budget: Budget,
     /// Bytes of a line.
     pub(super) line: u64,
-    /// Bytes of an allocation, until it is freed.
+    /// Bytes of an allocation until it is freed.
     pub(super) allocation: u64,
-    /// Allocations that were not freed.
+    /// Allocations that are not freed yet.
     live: u64,
     streams: HashSet<u32>,
 }
@@ -27,7 +27,7 @@ impl Held {
 
     pub(super) fn add(&mut self, op: &Op) -> Result<(), LimitError> {
         if self.allocation == 0 {
-            return Ok(()); // nobody replays it
+            return Ok(()); // the trace is not replayed
         }
         if let Op::Alloc { stream, .. }
         | Op::Record { stream, .. }
@@ -54,7 +54,7 @@ impl Held {
         }
     }
 
-    /// Counts a comment, which whoever holds the lines may hold in two places.
+    /// Counts a comment, which may be held in two places.
     pub(super) fn add_comment(&mut self, comment: &str) -> Result<(), LimitError> {
         if self.line == 0 { Ok(()) } else { self.budget.charge(2 * comment.len() as u64) }
     }

@@ -1,4 +1,4 @@
-//! Allocation traces: what stands in a line, and where lines come from. The format is described in TRACE_FORMAT.
+//! Allocation traces: the contents of a line, and the sources of lines. TRACE_FORMAT describes the format.
 
 mod bundled;
 mod held;

@@ -11,15 +11,15 @@ pub enum Op {
     Alloc { id: u64, bytes: u64, stream: u32 },
     /// Frees.
     Free { id: u64 },
-    /// Notes that a stream uses an allocation.
+    /// Records that a stream uses an allocation.
     Record { id: u64, stream: u32 },
-    /// Holds a stream: what it is to do waits.
+    /// Holds a stream: its work waits.
     Hold { stream: u32 },
-    /// Releases a stream; one that is not held stays as it is.
+    /// Releases a stream. A stream that is not held stays as it is.
     Release { stream: u32 },
     /// Waits for the whole device.
     Sync,
-    /// Gives the cache back.
+    /// Empties the cache.
     EmptyCache,
     /// Sets the peaks to the current values.
     ResetPeak,
@@ -31,7 +31,7 @@ pub enum Op {
     Snapshot,
     /// Prints free and total memory.
     MemInfo,
-    /// Prints the largest block to be had.
+    /// Prints the largest block that is available.
     CacheInfo,
     /// Prints the driver calls so far.
     Calls,
@@ -91,7 +91,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Reads one line; `None`: it is empty or a comment.
+/// Reads one line. `None`: it is empty or a comment.
 ///
 /// # Errors
 /// What was expected, and what was found.

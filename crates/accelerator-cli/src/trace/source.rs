@@ -11,7 +11,7 @@ use super::held::Held;
 use super::op::{Op, ParseError, parse_line};
 use super::unpack::unpacked;
 
-/// Lines of a trace, from wherever they come: plain, gzip or zstd, told apart by their first bytes.
+/// The lines of a trace from any source: plain, gzip or zstd, detected from the first bytes.
 pub struct Source {
     name: String,
     limits: Limits,
@@ -22,7 +22,7 @@ pub struct Source {
     held: Held,
 }
 
-/// Comments that are kept between two operations.
+/// The most comments that are kept between two operations.
 const MOST_COMMENTS: usize = 64;
 
 /// One operation, and the number of its line, from 1.
@@ -42,7 +42,7 @@ pub enum SourceError {
     Open {
         /// The trace.
         name: String,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// It cannot be read further, or not be decompressed.
@@ -52,7 +52,7 @@ pub enum SourceError {
         name: String,
         /// The last line that was read.
         line: usize,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
     /// It takes more than it may.
@@ -60,9 +60,9 @@ pub enum SourceError {
     Limit {
         /// The trace.
         name: String,
-        /// The line that is read.
+        /// The line that was being read.
         line: usize,
-        /// Of what.
+        /// The limit that was exceeded.
         source: LimitError,
     },
     /// A line is malformed.
@@ -81,21 +81,21 @@ impl Source {
     /// The first of the bundled traces: GPT-2 small in training, 6 steps.
     ///
     /// # Errors
-    /// None, as far as the program is whole.
+    /// None, unless the program is damaged.
     pub fn bundled() -> Result<Self, SourceError> {
         let [first, ..] = &BUNDLED;
         first.source()
     }
 
-    /// A file, up to the default [`Limits`].
+    /// A file, with the default [`Limits`].
     ///
     /// # Errors
-    /// [`SourceError::Open`], and [`SourceError::Limit`] for one that cannot even be begun.
+    /// [`SourceError::Open`], and [`SourceError::Limit`] for a file whose very beginning exceeds a limit.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         Self::open_with(path, Limits::default())
     }
 
-    /// A file, up to other limits.
+    /// A file, with other limits.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -115,7 +115,7 @@ impl Source {
         Self::new("standard input".to_owned(), BufReader::new(io::stdin()), limits)
     }
 
-    /// Bytes in memory, up to the default [`Limits`].
+    /// Bytes in memory, with the default [`Limits`].
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -123,15 +123,15 @@ impl Source {
         Self::new(name.to_owned(), Cursor::new(bytes.into()), Limits::default())
     }
 
-    /// Text that was written to a file, which is read from its start.
+    /// Text that was written to a file, read from its start.
     pub(crate) fn from_file(name: &str, file: File, limits: Limits) -> Result<Self, SourceError> {
         Self::new(name.to_owned(), BufReader::new(file), limits)
     }
 
-    /// Whether what comes next starts as these say.
+    /// Whether the next bytes begin as `with` says.
     ///
     /// # Errors
-    /// [`SourceError::Read`], which a decoder may tell once and then never again, and [`SourceError::Limit`].
+    /// [`SourceError::Read`], which a decoder may report only once, and [`SourceError::Limit`].
     pub(crate) fn starts(&mut self, with: impl FnOnce(&[u8]) -> bool) -> Result<bool, SourceError> {
         match self.lines.fill_buf() {
             Ok(start) => Ok(with(start)),
@@ -139,22 +139,22 @@ impl Source {
         }
     }
 
-    /// What is not read yet, decompressed.
+    /// What has not been read yet, decompressed.
     pub(crate) fn into_rest(self) -> Box<dyn BufRead> {
         self.lines
     }
 
-    /// How much it may take.
+    /// The limits that apply to it.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The comments just ahead of the last operation.
+    /// The comments just before the last operation.
     pub fn comments(&self) -> &[String] {
         &self.comments
     }
@@ -172,7 +172,8 @@ impl Source {
         }
     }
 
-    /// Counts from here on what the lines take of memory, in bytes: each, and each allocation until it is freed.
+    /// Counts from here on the memory that the lines take, in bytes: for each line, and for each allocation until it is
+    /// freed.
     pub(crate) fn charge(&mut self, line: u64, allocation: u64) {
         (self.held.line, self.held.allocation) = (line, allocation);
     }
@@ -244,7 +245,7 @@ mod tests {
         let live: String = (0..10).map(|id| format!("alloc {id} 1 0\n")).collect();
         let freed: String = (0..10).map(|id| format!("alloc {id} 1 0\nfree {id}\n")).collect();
         let beyond = |line| Err(format!("a trace:{line}: its contents take more than 1.00 KiB of memory"));
-        // A stream takes 256 bytes; 768 are left.
+        // A stream takes 256 bytes, which leaves 768.
         assert_eq!(lines(&live, 1024, 0, 100), beyond(8));
         assert_eq!(lines(&live, 1024, 0, 76), Ok(10));
         assert_eq!(lines(&freed, 1024, 0, 100), Ok(20));

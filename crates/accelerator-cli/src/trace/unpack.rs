@@ -1,4 +1,4 @@
-//! Compressed input, unpacked as it is read, up to what it may unpack to.
+//! Compressed input, decompressed as it is read, up to a limit.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -10,10 +10,10 @@ use accelerator_tracker::limits::LimitError;
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-/// What a frame of zstd may refer back to: as much as the program `zstd` allows without an option of its own.
+/// How far a zstd frame may refer back: as far as the program `zstd` allows without an option.
 const LARGEST_WINDOW: u64 = 128 * MIB;
 
-/// The bytes of plain, gzip or zstd input, told apart by its first bytes.
+/// The bytes of plain, gzip or zstd input, detected from the first bytes.
 pub(super) fn unpacked(mut input: impl BufRead + 'static, limits: Limits) -> io::Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -65,7 +65,7 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// Fails once more is unpacked than may be.
+/// Fails once more than the limit is decompressed.
 struct Limited {
     unpacked: Box<dyn Read>,
     packed: Rc<Cell<u64>>,
@@ -86,7 +86,7 @@ impl Read for Limited {
     }
 }
 
-/// A zstd file: one frame after the other, until the input ends.
+/// A zstd file: one frame after the other until the input ends.
 struct ZstdFrames<R: BufRead> {
     frame: Option<StreamingDecoder<R, FrameDecoder>>,
     limits: Limits,
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes out of so many bytes that were packed, or why not all of it.
+    /// Decompresses bytes. Returns how many come out, or why not all of them.
     fn unpack(bytes: Vec<u8>, limits: Limits) -> io::Result<usize> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&bytes)?;
@@ -155,7 +155,7 @@ mod tests {
         assert!(error.to_string().ends_with(" of it decompress to more than 256.00 KiB"), "{error}");
         assert_eq!(unpack(vec![0; SIZE], Limits { unpacked: SIZE as u64, ..limits }).unwrap(), SIZE);
         assert_eq!(unpack(vec![0; SIZE], Limits::NONE).unwrap(), SIZE);
-        // What packs less well may be of any size.
+        // What compresses less well may be of any size.
         let mixed = (0..SIZE as u32 / 4).flat_map(u32::to_le_bytes).collect();
         assert_eq!(unpack(mixed, limits).unwrap(), SIZE);
     }

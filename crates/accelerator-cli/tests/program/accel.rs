@@ -7,17 +7,17 @@ use std::process::{Command, Output, Stdio};
 pub(crate) const INFO: [&str; 3] = ["info", "--backend", "opencl"];
 pub(crate) const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "opencl", "B17"];
 
-/// A run of `accel` that finds no driver of OpenCL or Level Zero, without the environment's settings.
+/// A run of `accel` that finds no driver of OpenCL or Level Zero, without the settings of the environment.
 pub(crate) fn accel(arguments: &[&str]) -> Command {
     let mut command = accel_with_drivers(arguments);
     // Where OpenCL loaders look for drivers.
     command.env("OCL_ICD_VENDORS", folder("no-opencl-drivers")).env_remove("OCL_ICD_FILENAMES");
-    // The only driver that Level Zero's loader is to open. An empty name crashes old loaders.
+    // The only driver that Level Zero's loader opens. An empty name crashes old loaders.
     command.env("ZE_ENABLE_ALT_DRIVERS", "/no/such/driver");
     command
 }
 
-/// A run of `accel` that finds the drivers of the machine, without the environment's settings.
+/// A run of `accel` that finds the drivers of the machine, without the settings of the environment.
 pub(crate) fn accel_with_drivers(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_accel"));
     command.args(arguments).env("RUST_BACKTRACE", "1");
@@ -74,7 +74,7 @@ pub(crate) fn of_pytorch(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// An empty folder of a test of its own.
+/// An empty folder for one test.
 pub(crate) fn empty_folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
@@ -88,7 +88,7 @@ pub(crate) fn file(name: &str, content: &[u8]) -> PathBuf {
     path
 }
 
-/// A folder there.
+/// A folder in that folder.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&path).unwrap();

@@ -7,7 +7,7 @@ const SNAPSHOT: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/pytorch/tiny_transformer.snapshot.pickle");
 const EXPANDABLE: &str = "expandable_segments:True";
 
-/// The cells behind this one, of the last line of Markdown tables that begins with it.
+/// The cells after the first, in the last line of Markdown tables that begins with it.
 fn cells<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
     let mut lines = table.lines().map(|line| line.split('|').map(str::trim).skip(1).collect::<Vec<_>>());
     let found = lines.rfind(|cells| cells.first() == Some(&first));
@@ -61,7 +61,7 @@ fn a_trace_completes_on_the_smallest_device_and_on_none_that_is_smaller_by_a_ste
     }
 }
 
-/// Requests that grow, each freed before the next: 10 + 20 + … + 100 MiB, of which the default keeps all.
+/// Growing requests, each freed before the next: 10 + 20 + … + 100 MiB, of which the default keeps all.
 fn growing() -> String {
     (1..=10).map(|step| format!("alloc {step} {} 0\nfree {step}\n", (step * 10) << 20)).collect()
 }
@@ -89,7 +89,7 @@ fn what_tells_of_the_device_and_the_settings_is_left_out() {
         assert_eq!(cells_of(&ended, name), cells_of(&bare, name));
     }
     assert!(ended.out.contains("\nas recorded: large_segment_size_mb:30"), "{}", ended.out);
-    // 10 MiB get a segment of their own, whatever its size would be below that.
+    // 10 MiB get a segment of their own, whatever the size of smaller segments is.
     assert_eq!(cells_of(&ended, "as recorded"), cells_of(&bare, "default"));
 
     let given_back = b"alloc 1 104857600 0\nfree 1\nempty_cache\n";
@@ -125,7 +125,7 @@ fn advice_is_what_saves_most_or_to_change_nothing() {
         assert!(ended.out.lines().all(|line| line.chars().count() <= 80), "{}", ended.out);
         ended.out
     };
-    // 550 MiB are reserved for 100 MiB: 82 % less would do, on a device that has as much as before.
+    // 550 MiB are reserved for 100 MiB: 82 % less is possible, on a device with as much memory as before.
     let grows = advise(&growing());
     for part in [
         "Set expandable_segments:True: standard input then reserves 82 % less memory,",
@@ -142,7 +142,7 @@ fn advice_is_what_saves_most_or_to_change_nothing() {
     assert!(done.starts_with("Keep expandable_segments:True: nothing else"), "{done}");
     let never = advise("fraction 0\nalloc 1 5 0\n");
     assert!(never.starts_with("No setting helps: standard input runs out of memory under each"), "{never}");
-    // 128 MiB for 105, and the defaults give no more than that.
+    // 128 MiB for 105, and the defaults reserve no more than that.
     let large = advise("conf roundup_power2_divisions:2\nalloc 1 110100480 0\n");
     assert!(
         large.starts_with("Leave the settings out: standard input then reserves 17 % less memory"),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::accel::{file, folder, run, run_with_input};
 
-/// What PyTorch wrote of a training program: 232 MiB reserved, 84.25 MiB allocated.
+/// What PyTorch wrote for a training program: 232 MiB reserved, 84.25 MiB allocated.
 fn snapshot() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/pytorch/tiny_transformer.snapshot.pickle")
 }

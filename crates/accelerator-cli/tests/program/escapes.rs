@@ -1,4 +1,4 @@
-//! Text of files and names of files in what `accel` says: a terminal obeys none of it.
+//! Text and names of files in the output of `accel`: nothing of them controls a terminal.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn is_clean(text: &str, what: &str) {
     assert!(!text.lines().any(|line| line.starts_with("FORGED")), "{what}: {text}");
 }
 
-/// Runs it, and looks at all that it says and all that it writes into the folder but PNGs.
+/// Runs the program, and checks everything that it prints and everything that it writes into the folder except PNGs.
 fn said(arguments: &[&OsStr], written: &[PathBuf]) -> Output {
     let ended = accel(&[]).args(arguments).output().unwrap();
     is_clean(&String::from_utf8_lossy(&ended.stdout), &format!("standard output of {arguments:?}"));
@@ -88,7 +88,7 @@ fn tracker() -> TrackerStats {
     }
 }
 
-/// Files of all kinds that are full of it, sound and broken ones.
+/// Files of all kinds that are full of it, valid and broken ones.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let line = on_one_line();
     let text = |name: &str, text: String| {

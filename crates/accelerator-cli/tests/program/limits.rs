@@ -1,4 +1,4 @@
-//! Files that take more than they may: refused at once, with the option that reads them all the same.
+//! Files that take more than they may: refused at once, with the option that reads them anyway.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::accel::{Ended, accel, file, run};
 const MIB: usize = 1 << 20;
 const OPTION: &str = ": if you trust the file, add `--no-limits`\n";
 
-/// The largest block of a zstd frame: four bytes for so many of one kind.
+/// The largest block of a zstd frame: four bytes stand for this many equal ones.
 const BLOCK: usize = 128 << 10;
 
-/// A zstd frame with these bytes, and so many blocks of one byte behind them. `window`: as the format codes it.
+/// A zstd frame with these bytes, followed by blocks of one byte value. `window`: as the format encodes it.
 fn zstd(window: u8, start: &[u8], blocks: usize, of: u8) -> Vec<u8> {
     let block = |kind: u32, size: usize, last: bool| {
         let header = (size as u32) << 3 | kind << 1 | u32::from(last);
@@ -35,7 +35,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Runs `accel` where a gigabyte of addresses is all that it gets, and no file may be longer than 16 MiB.
+/// Runs `accel` with a gigabyte of addresses, and files of at most 16 MiB.
 fn confined(arguments: &[&str]) -> Ended {
     let command = accel(arguments);
     let mut shell = Command::new("sh");
@@ -69,7 +69,7 @@ fn a_line_that_unpacks_to_gigabytes_filled_the_memory() {
 
 #[test]
 fn what_is_no_snapshot_was_unpacked_to_its_end() {
-    // A pickle's first bytes, and 5 GB of what is none.
+    // The first bytes of a pickle, and 5 GB that are not part of one.
     let pickle = file("zeros.pickle.zst", &zstd(SMALL_WINDOW, b"\x80\x04", 40_000, 0));
     for command in [&["convert"][..], &["replay"], &["advise"], &["report", "-o", "/no/such/folder/a.html"]] {
         let ended = confined(&[command, &[pickle.to_str().unwrap()]].concat());

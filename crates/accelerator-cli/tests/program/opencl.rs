@@ -11,7 +11,7 @@ fn tells_why(text: &str) -> bool {
         || text.contains("there is no OpenCL loader")
 }
 
-/// What `accel info` prints where the loader looks for drivers in this folder.
+/// What `accel info` prints if the loader looks for drivers in this folder.
 #[track_caller]
 fn info(arguments: &[&str], vendors: &Path) -> String {
     let started = Instant::now();

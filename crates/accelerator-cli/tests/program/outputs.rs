@@ -1,4 +1,4 @@
-//! Files that `accel` writes: which it replaces, and what they are like then.
+//! Files that `accel` writes: which ones it replaces, and their properties afterwards.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -42,7 +42,7 @@ fn an_output_replaced_the_input_under_another_name() {
     assert!(!folder.join("memory.svg").exists(), "refused ahead of all pictures");
 }
 
-/// Each way to write a file, to this one.
+/// Every way to write this file.
 fn writers(output: &Path) -> [Vec<String>; 4] {
     let snapshot = of_pytorch(SNAPSHOT);
     let output = text(output);
@@ -71,7 +71,7 @@ fn a_private_file_became_public_when_it_was_replaced() {
         assert_eq!(fs::metadata(&output).unwrap().mode(), ordinary.mode(), "{arguments:?}");
         for mode in [0o600, 0o664] {
             fs::write(&output, "old").unwrap();
-            // Who may not give files away keeps them.
+            // Without the right to give files away, the owner stays.
             let _ = chown(&output, Some(12_345), Some(54_321));
             fs::set_permissions(&output, fs::Permissions::from_mode(mode)).unwrap();
             let old = fs::metadata(&output).unwrap();
@@ -95,7 +95,7 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
         fs::write(&output, "old").unwrap();
         fs::set_permissions(&output, fs::Permissions::from_mode(0o444)).unwrap();
         if File::options().write(true).open(&output).is_ok() {
-            write(&arguments); // root may
+            write(&arguments); // root may write it
             continue;
         }
         let message = format!("{}: cannot be written: Permission denied", output.display());

@@ -35,7 +35,7 @@ fn the_bundled_trace_as_page_pictures_and_events() {
         ended.out
     );
     let text = std::fs::read_to_string(&page).unwrap();
-    // As a replay says, and the comments of the trace.
+    // What a replay prints, and the comments of the trace.
     for part in
         ["<dd>7.02 GiB", "<dd>7.38 GiB", "<dd>19,178", "GPT-2 small, batch 8 seq 512", "step 3 batch 8"]
     {
@@ -107,7 +107,7 @@ fn files_of_pytorch_make_reports() {
         .fails(1, "nothing recorded for device 9; it has 0");
 }
 
-/// What a page says, but for the name of its input.
+/// The text of a page without the name of its input.
 fn page_of(input: &str, content: &[u8], more: &[&str]) -> String {
     let page = tempfile::Builder::new().suffix(".html").tempfile().unwrap();
     let path = page.path().to_str().unwrap();
@@ -143,13 +143,13 @@ fn the_kind_of_a_pickle_is_told_by_all_its_keys() {
     let pickle = std::fs::read(of_pytorch("tiny_transformer.tracker.pickle")).unwrap();
     let (header, rest) = pickle.split_at(14);
     assert!(header.starts_with(b"\x80\x05\x95") && header.ends_with(b"}\x94("));
-    // Another key ahead, of 600 letters, with the value 1.
+    // Another key before it, of 600 letters, with the value 1.
     let other = [b"X\x58\x02\0\0".as_slice(), &[b'k'; 600], b"K\x01"].concat();
     let late = [b"\x80\x05}\x94(".as_slice(), &other, rest].concat();
     let late = page_of(file("late.pickle", &late).to_str().unwrap(), b"", &[]);
     assert!(late == page_of(&of_pytorch("tiny_transformer.tracker.pickle"), b"", &[]));
 
-    // {'a': 1}, and a tracker's with one key alone
+    // {'a': 1}, and a tracker's file with one key only
     run_with_input(&["report", "-", "-o", "r.html"], b"\x80\x02}X\x01\0\0\0aK\x01s.")
         .fails(1, "standard input: at byte 2: not a snapshot, but another pickle: a dict without `segments`");
     run_with_input(&["report", "-", "-o", "r.html"], b"\x80\x02}X\x12\0\0\0memories_allocated}s.")

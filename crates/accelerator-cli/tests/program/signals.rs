@@ -18,21 +18,21 @@ const SNAPSHOT: &str = "tiny_transformer.snapshot.pickle";
 
 fn start(arguments: &[&str], temporary: &Path) -> Child {
     let mut command = accel(arguments);
-    // Jobs in the background of a script ignore some signals, and so do all that they start.
+    // Background jobs of a script ignore some signals, and so do all their children.
     let by_default = || {
         for signal in [SIGHUP, SIGINT, SIGTERM] {
-            // SAFETY: The default is no handler whose code could be at fault.
+            // SAFETY: The default action has no handler whose code could be unsound.
             unsafe { libc::signal(signal, SIG_DFL) };
         }
         Ok(())
     };
-    // SAFETY: Between fork and exec it makes system calls alone, and takes no lock and no memory.
+    // SAFETY: Between fork and exec it only makes system calls. It takes no lock and allocates nothing.
     unsafe { command.pre_exec(by_default) };
     command.env("TMPDIR", temporary).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn send(child: &Child, signal: c_int) {
-    // SAFETY: The process is a child that nobody has waited for, so the number is its own.
+    // SAFETY: The process is a child that nobody has waited for, so the number still belongs to it.
     unsafe { libc::kill(child.id().cast_signed(), signal) };
 }
 
@@ -51,7 +51,7 @@ struct Job {
     folder: PathBuf,
     arguments: Vec<String>,
     output: PathBuf,
-    /// What it writes.
+    /// The complete output.
     whole: Vec<u8>,
     /// How long it takes.
     time: Duration,
@@ -75,7 +75,7 @@ impl Job {
         start(&self.arguments.iter().map(String::as_str).collect::<Vec<_>>(), &self.folder)
     }
 
-    /// Sends the signal at so many moments, spread over all of the run. `old`: what the output holds before.
+    /// Sends the signal at `moments` moments, spread over the whole run. `old`: the contents of the output before.
     fn interrupt(&self, signal: c_int, moments: u32, old: Option<&[u8]>) {
         let mut ended_early = 0;
         for moment in 0..moments {
@@ -114,7 +114,7 @@ fn an_interrupted_report_left_parts_of_its_page() {
     }
 }
 
-/// What nobody can clean up after never has a name. Not so on systems other than Linux.
+/// Files that nobody can clean up never have a name. This holds on Linux only.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_killed_conversion_left_parts_of_its_output() {

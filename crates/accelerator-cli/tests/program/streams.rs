@@ -1,4 +1,4 @@
-//! What `accel` does where its output cannot be written.
+//! What `accel` does if its output cannot be written.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::accel::{Ended, accel, file, of_pytorch};
 
-/// A run of each command, and of what is told of them.
+/// A run of each command, and of those whose messages are checked.
 fn commands() -> Vec<Vec<String>> {
     let (snapshot, tracker) =
         (of_pytorch("tiny_transformer.snapshot.pickle"), of_pytorch("tiny_transformer.tracker.pickle"));
@@ -66,7 +66,7 @@ fn a_closed_pipe_ended_in_a_panic_or_in_success() {
         drop(reader);
         let ended = with_output(&arguments, writer.into());
         let error = String::from_utf8(ended.stderr).unwrap();
-        // What `cat` and `grep` end with; a shell tells 141.
+        // How `cat` and `grep` end as well. A shell reports 141.
         assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{arguments:?}: {error}");
         assert!(error.is_empty(), "{arguments:?}: {error}");
     }

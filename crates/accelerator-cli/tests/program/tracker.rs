@@ -6,7 +6,7 @@ use accelerator_tracker::tracker::{MemoryUse, OperatorStats, TrackerStats};
 
 use crate::accel::{file, run};
 
-/// A file that PyTorch wrote, or what PyTorch printed of it.
+/// A file that PyTorch wrote, or what PyTorch printed for it.
 fn of_pytorch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/pytorch").join(name)
 }

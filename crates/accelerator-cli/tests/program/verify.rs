@@ -1,4 +1,4 @@
-//! `accel verify`: the report, and what keeps it from being made.
+//! `accel verify`: the report, and what prevents it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::accel::{Ended, accel, folder, run};
 
 const SECTIONS: [&str; 5] = ["Conformance", "Kernel", "Replays", "Bandwidth", "Cost of calls"];
 
-/// So little that some of the bundled traces run out of memory.
+/// So little memory that some of the bundled traces run out of it.
 const CAPACITY: (&str, &str) = ("ACCELERATOR_HOST_CAPACITY", "6GiB");
 
 fn on_small_host(arguments: &[&str]) -> Ended {
     Ended::of(accel(arguments).env(CAPACITY.0, CAPACITY.1).output().unwrap())
 }
 
-/// The rows of all tables in a part of the report: first cell, and the others.
+/// The rows of all tables in a part of the report: the first cell, and the others.
 fn rows(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let cells = |line: &'_ str| line.starts_with("| ");
     let rows = text.lines().filter(|line| cells(line));
@@ -61,7 +61,7 @@ fn the_report_of_the_host_tells_what_other_commands_tell() {
 fn subject(report: &str) {
     let facts = rows(report.split("\n## ").next().unwrap());
     assert_eq!(facts["memory"], ["6.00 GiB free of 6.00 GiB, by own count"]);
-    // The surroundings may say something of devices, too.
+    // The environment may mention devices, too.
     assert!(facts["environment"][0].ends_with(&format!("{}={}", CAPACITY.0, CAPACITY.1)), "{facts:?}");
     assert!(facts["host"][0].starts_with(std::env::consts::OS), "{facts:?}");
     let version = run(&["--version"]).out;
@@ -95,10 +95,10 @@ fn replays(text: &str) {
         let made = ops.filter(|op| matches!(op, Op::Alloc { .. } | Op::Free { .. } | Op::Record { .. }));
         let (made, calls) = (made.count(), calls.parse::<usize>().unwrap());
         let out_of_memory: usize = out_of_memory.parse().unwrap();
-        // What was refused is neither used nor freed later.
+        // A refused request is neither used nor freed later.
         let all = if out_of_memory == 0 { calls == made } else { calls < made };
         assert!(all, "{} has {made} calls:\n{text}", trace.name);
-        // Its peak, which BENCHMARKS and the replay command tell, is 7.00 GiB.
+        // Its peak is 7.00 GiB, according to BENCHMARKS and the replay command.
         assert!(trace.name != "gpt2_train" || out_of_memory > 0, "{text}");
         assert!(numbers(&[time])[0] > 0.0, "{text}");
     }

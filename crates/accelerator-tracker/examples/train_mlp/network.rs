@@ -1,97 +1,92 @@
 use accelerator::{Buffer, Result};
-use accelerator_tracker::tracker::scope;
+use accelerator_tracker::tracker::{scope, scope_absolute};
 
-use crate::operators::{Operators, buffer, floats};
+use crate::layers::{Gradients, Linear};
+use crate::operators::Operators;
 use crate::spirals::{Noise, SPIRALS, Spirals};
 
-/// Layers one behind the other, with a rectifier between two.
+/// Nested modules: a linear layer `stem`, residual blocks `blocks.0` and so on, and a linear layer `head`.
 pub(crate) struct Network {
-    layers: Vec<Layer>,
+    stem: Linear,
+    blocks: Vec<Block>,
+    head: Linear,
     step: i32,
 }
 
-struct Layer {
-    inputs: usize,
-    outputs: usize,
-    weights: Parameter,
-    bias: Parameter,
+/// Two linear layers with a rectifier between them: `x + fc2(relu(fc1(x)))`.
+struct Block {
+    name: String,
+    fc1: Linear,
+    fc2: Linear,
 }
 
-/// A parameter, and what Adam remembers of its gradients.
-struct Parameter {
-    value: Buffer,
-    mean: Buffer,
-    square: Buffer,
+/// What the forward pass keeps for the backward pass.
+pub(crate) struct Activations {
+    blocks: Vec<BlockActivations>,
+    /// The input of the head.
+    last: Buffer,
 }
 
-/// Of one layer.
-pub(crate) struct Gradients {
-    weights: Buffer,
-    bias: Buffer,
+struct BlockActivations {
+    x: Buffer,
+    hidden: Buffer,
 }
 
 impl Network {
-    /// With so many values between layers.
-    pub(crate) fn new(widths: &[usize]) -> Result<Self> {
+    /// A network whose layers between `stem` and `head` have `width` values for each point.
+    pub(crate) fn new(width: usize, blocks: usize) -> Result<Self> {
         let mut noise = Noise(1);
-        let layers = widths.windows(2).map(|pair| {
-            let (inputs, outputs) = (pair[0], pair[1]);
-            let scale = (2.0 / inputs as f32).sqrt();
-            let weights: Vec<f32> = (0..inputs * outputs).map(|_| scale * noise.next()).collect();
-            let (weights, bias) = (Parameter::new(&weights)?, Parameter::new(&vec![0.0; outputs])?);
-            Ok(Layer { inputs, outputs, weights, bias })
-        });
-        Ok(Self { layers: layers.collect::<Result<_>>()?, step: 0 })
+        let stem = Linear::new("stem".to_owned(), 2, width, &mut noise)?;
+        let blocks = (0..blocks).map(|number| Block::new(format!("blocks.{number}"), width, &mut noise));
+        let blocks = blocks.collect::<Result<_>>()?;
+        let head = Linear::new("head".to_owned(), width, SPIRALS, &mut noise)?;
+        Ok(Self { stem, blocks, head, step: 0 })
     }
 
-    /// The scores of all points, and what the layers before the last gave, for the way back.
+    /// The scores of all points, and what the backward pass needs.
     pub(crate) fn forward(
         &self,
         operators: &Operators<'_>,
         points: &Buffer,
-    ) -> Result<(Buffer, Vec<Buffer>)> {
-        let mut hidden: Vec<Buffer> = Vec::new();
-        loop {
-            let number = hidden.len();
-            let (layer, x) = (&self.layers[number], hidden.last().unwrap_or(points));
-            let _module = scope(&format!("layers.{number}.forward"));
-            let y = operators.addmm(x, &layer.weights.value, &layer.bias.value, layer.inputs)?;
-            if number + 1 == self.layers.len() {
-                return Ok((y, hidden));
-            }
-            hidden.push(operators.relu(&y)?);
+    ) -> Result<(Buffer, Activations)> {
+        let mut x = self.stem.forward(operators, points)?;
+        let mut blocks = Vec::new();
+        for block in &self.blocks {
+            let (y, activations) = block.forward(operators, x)?;
+            blocks.push(activations);
+            x = y;
         }
+        let scores = self.head.forward(operators, &x)?;
+        Ok((scores, Activations { blocks, last: x }))
     }
 
-    /// The gradients of all layers, the last layer's first. What the way back is past is freed.
+    /// The gradients of all layers, the last layer's first. Activations are freed as soon as they are not needed.
     pub(crate) fn backward(
         &self,
         operators: &Operators<'_>,
-        mut gradient: Buffer,
-        mut hidden: Vec<Buffer>,
+        gradient: Buffer,
+        activations: Activations,
         points: &Buffer,
     ) -> Result<Vec<Gradients>> {
-        let mut gradients = Vec::new();
-        for (number, layer) in self.layers.iter().enumerate().rev() {
-            let _module = scope(&format!("layers.{number}.backward"));
-            let x = hidden.last().unwrap_or(points);
-            let weights = operators.weight_gradient(x, &gradient, layer.inputs, layer.outputs)?;
-            let bias = operators.bias_gradient(&gradient, layer.outputs)?;
-            gradients.push(Gradients { weights, bias });
-            if let Some(x) = hidden.pop() {
-                let after = operators.input_gradient(&gradient, &layer.weights.value, layer.inputs)?;
-                gradient = operators.relu_backward(&after, &x)?;
-            }
+        let Activations { blocks, last } = activations;
+        let mut gradients = vec![self.head.backward(operators, &last, &gradient)?];
+        drop(last);
+        let mut gradient = self.head.input_gradient(operators, &gradient)?;
+        for (block, activations) in self.blocks.iter().zip(blocks).rev() {
+            gradient = block.backward(operators, gradient, activations, &mut gradients)?;
         }
+        gradients.push(self.stem.backward(operators, points, &gradient)?);
         Ok(gradients)
     }
 
+    /// Takes one step with the gradients of [`backward`](Self::backward).
     pub(crate) fn update(&mut self, operators: &Operators<'_>, gradients: &[Gradients]) -> Result<()> {
         let _module = scope("optimizer");
         self.step += 1;
-        for (layer, gradients) in self.layers.iter_mut().rev().zip(gradients) {
-            layer.weights.update(operators, &gradients.weights, self.step)?;
-            layer.bias.update(operators, &gradients.bias, self.step)?;
+        let blocks = self.blocks.iter_mut().flat_map(|block| [&mut block.fc1, &mut block.fc2]);
+        let layers = [&mut self.stem].into_iter().chain(blocks).chain([&mut self.head]);
+        for (layer, gradients) in layers.zip(gradients.iter().rev()) {
+            layer.update(operators, gradients, self.step)?;
         }
         Ok(())
     }
@@ -108,16 +103,35 @@ impl Network {
     }
 }
 
-impl Parameter {
-    fn new(value: &[f32]) -> Result<Self> {
-        let value = Buffer::from_slice(value, None)?;
-        let (mut mean, mut square) = (buffer(floats(&value))?, buffer(floats(&value))?);
-        mean.fill(0)?;
-        square.fill(0)?;
-        Ok(Self { value, mean, square })
+impl Block {
+    fn new(name: String, width: usize, noise: &mut Noise) -> Result<Self> {
+        let fc1 = Linear::new(format!("{name}.fc1"), width, width, noise)?;
+        let fc2 = Linear::new(format!("{name}.fc2"), width, width, noise)?;
+        Ok(Self { name, fc1, fc2 })
     }
 
-    fn update(&mut self, operators: &Operators<'_>, gradient: &Buffer, step: i32) -> Result<()> {
-        operators.adam(&mut self.value, gradient, &mut self.mean, &mut self.square, step)
+    fn forward(&self, operators: &Operators<'_>, x: Buffer) -> Result<(Buffer, BlockActivations)> {
+        // The layers have full names of their own: `blocks.0.fc1.forward`, not `blocks.0.forward.fc1.forward`.
+        let _module = scope_absolute(&format!("{}.forward", self.name));
+        let hidden = operators.relu(&self.fc1.forward(operators, &x)?)?;
+        let y = operators.add(&x, &self.fc2.forward(operators, &hidden)?)?;
+        Ok((y, BlockActivations { x, hidden }))
+    }
+
+    /// The gradient of the inputs. Those of the parameters are added to `gradients`, the last layer's first.
+    fn backward(
+        &self,
+        operators: &Operators<'_>,
+        gradient: Buffer,
+        BlockActivations { x, hidden }: BlockActivations,
+        gradients: &mut Vec<Gradients>,
+    ) -> Result<Buffer> {
+        let _module = scope_absolute(&format!("{}.backward", self.name));
+        gradients.push(self.fc2.backward(operators, &hidden, &gradient)?);
+        let inner = operators.relu_backward(&self.fc2.input_gradient(operators, &gradient)?, &hidden)?;
+        drop(hidden);
+        gradients.push(self.fc1.backward(operators, &x, &inner)?);
+        drop(x);
+        operators.add(&gradient, &self.fc1.input_gradient(operators, &inner)?)
     }
 }

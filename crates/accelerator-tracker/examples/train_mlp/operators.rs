@@ -1,18 +1,20 @@
 use accelerator::host::{self, Host, KernelArgs};
 use accelerator::{Buffer, Result, current_stream};
 use accelerator_tracker::MemoryTracker;
+use accelerator_tracker::tracker::Feed;
 
 use crate::spirals::SPIRALS;
 
-/// The operators of the network: each allocates what it gives, launches a kernel, and tells the tracker.
+/// The operators of the network: each allocates its result, launches a kernel, and is recorded under its name.
 pub(crate) struct Operators<'a> {
     stream: accelerator::core::Stream<Host>,
     tracker: &'a MemoryTracker,
+    feed: Feed,
 }
 
 impl<'a> Operators<'a> {
-    pub(crate) fn new(tracker: &'a MemoryTracker) -> Result<Self> {
-        Ok(Self { stream: current_stream(None)?.typed()?, tracker })
+    pub(crate) fn new(tracker: &'a MemoryTracker, feed: Feed) -> Result<Self> {
+        Ok(Self { stream: current_stream(None)?.typed()?, tracker, feed })
     }
 
     /// `x · weights + bias`, for each row of `x`.
@@ -37,7 +39,15 @@ impl<'a> Operators<'a> {
         Ok(y)
     }
 
-    /// What a change of each score would change of the mean cross entropy of all rows.
+    pub(crate) fn add(&self, a: &Buffer, b: &Buffer) -> Result<Buffer> {
+        let mut sum = buffer(floats(a))?;
+        self.launch("add", (slice(a)?, slice(b)?, slice_mut(&mut sum)?), |(a, b, sum)| {
+            sum.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum = a + b);
+        })?;
+        Ok(sum)
+    }
+
+    /// The gradient of the mean cross entropy of all rows, for each score.
     pub(crate) fn cross_entropy_gradient(&self, scores: &Buffer, labels: &Buffer) -> Result<Buffer> {
         let mut gradient = buffer(floats(scores))?;
         let args = (slice(scores)?, labels.typed::<Host>()?.slice::<u32>()?, slice_mut(&mut gradient)?);
@@ -55,7 +65,7 @@ impl<'a> Operators<'a> {
         Ok(gradient)
     }
 
-    /// The gradient ahead of a [`relu`](Self::relu) with these results.
+    /// The gradient of the inputs of a [`relu`](Self::relu) whose results were `y`.
     pub(crate) fn relu_backward(&self, gradient: &Buffer, y: &Buffer) -> Result<Buffer> {
         let mut before = buffer(floats(y))?;
         self.launch(
@@ -151,14 +161,17 @@ impl<'a> Operators<'a> {
         })
     }
 
+    /// With an automatic feed the tracker records the launch under its name. Otherwise it is recorded here.
     fn launch<A: KernelArgs>(
         &self,
-        name: &str,
+        name: &'static str,
         args: A,
         kernel: impl for<'k> FnOnce(A::Views<'k>) + Send + 'static,
     ) -> Result<()> {
-        host::launch(self.stream, args, kernel)?;
-        self.tracker.operator(name);
+        host::launch_named(name, self.stream, args, kernel)?;
+        if self.feed == Feed::Explicit {
+            self.tracker.operator(name);
+        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 use accelerator::{Buffer, Result};
 
-/// Points of the plane on three spirals, and which spiral each is on.
+/// Points in the plane on three spirals, and the spiral of each.
 pub(crate) struct Spirals {
     /// Two coordinates each.
     pub(crate) points: Buffer,
@@ -27,7 +27,7 @@ impl Spirals {
     }
 }
 
-/// Numbers between -1 and 1 that look random, the same in every run.
+/// Numbers between -1 and 1 that look random and are the same in every run.
 pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {

@@ -1,9 +1,9 @@
-//! Temporary files, and what there is of them when the program ends, whatever ends it.
+//! Temporary files, and what is left of them when the program ends in whatever way.
 //!
-//! On Linux they have no name as long as they are written, and so nothing can be left of them. Only where a file is
-//! there already does a new one need a name beside it, for the moment that it takes to move it there: no system
-//! replaces one file by another that has no name. On other systems, and on file systems that know no such files, they
-//! have names, which a program that ends by a signal takes off with [`remove_temporary_files`].
+//! On Linux they have no name while they are written, so nothing can be left of them. A new file needs a temporary name
+//! only if it replaces another one, and only for the moment of the move: no system replaces a file by one without a
+//! name. On other systems, and on file systems without nameless files, temporary files have names. A program that is
+//! ended by a signal removes them with [`remove_temporary_files`].
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::NamedTempFile;
 
-/// The names that there are. Whoever makes one holds it until the name is in here, or is gone again.
+/// The temporary names in use. A thread that makes one holds the lock until the name is in here or gone again.
 static NAMES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// A file in the system's folder for temporary files, which is gone when it is closed.
@@ -21,32 +21,32 @@ static NAMES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// # Errors
 /// Those of the system.
 pub fn temporary_file() -> io::Result<File> {
-    let _names = names(); // where it cannot be made without a name, it has one for a moment
+    let _names = names(); // if it cannot be made without a name, it has one for a moment
     tempfile::tempfile()
 }
 
-/// Takes all temporary files away that have a name, for a program that a signal ends now: none can be made from here
-/// on, and threads that are about to make one wait for ever.
+/// Removes all temporary files that have a name, for a program that is about to be ended by a signal. From here on none
+/// can be made: threads that are about to make one wait forever.
 pub fn remove_temporary_files() {
     let names = names();
     for name in &*names {
-        let _ = fs::remove_file(name); // there is nobody to tell
+        let _ = fs::remove_file(name); // nobody can be told
     }
     std::mem::forget(names);
 }
 
-/// A file that is to get its name when it is whole.
+/// A file that gets its name when it is complete.
 pub(super) enum Temporary {
     #[cfg(target_os = "linux")]
     Unnamed(File),
     Named(NamedTempFile<File>, Registered),
 }
 
-/// A name that is among [`NAMES`].
+/// A name in [`NAMES`].
 pub(super) struct Registered(PathBuf);
 
 impl Temporary {
-    /// One in this folder, for the owner alone or with the rights of any new file.
+    /// A new file in this folder, for the owner alone or with the mode of any new file.
     ///
     /// # Errors
     /// Those of the system, with the folder.
@@ -74,7 +74,7 @@ impl Temporary {
         }
     }
 
-    /// Gives it its name, in the folder that it was made in. A file that has the name is replaced.
+    /// Gives the file its name, in the folder in which it was made. A file that has the name is replaced.
     ///
     /// # Errors
     /// Those of the system. Nothing has changed then.
@@ -104,7 +104,7 @@ impl Drop for Registered {
     }
 }
 
-/// The folder that a file lies in.
+/// The folder that a file is in.
 pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -113,7 +113,7 @@ fn names() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is made under a name that nobody has.
+/// Makes something under a name that is not taken.
 fn beside<R>(folder: &Path, make: impl FnMut(&Path) -> io::Result<R>) -> io::Result<NamedTempFile<R>> {
     tempfile::Builder::new().prefix(".accelerator-").suffix(".part").make_in(folder, make)
 }
@@ -127,13 +127,13 @@ fn create(path: &Path, is_private: bool) -> io::Result<File> {
     options.write(true).create_new(true).open(path)
 }
 
-/// Of a new file, ahead of the umask.
+/// The mode of a new file, before the umask is applied.
 #[cfg(unix)]
 fn mode(is_private: bool) -> u32 {
     if is_private { 0o600 } else { 0o666 }
 }
 
-/// `None`: the file system, or the system, has no files without a name that can be given one.
+/// `None`: the system or the file system has no nameless files that can be given a name.
 #[cfg(target_os = "linux")]
 fn unnamed(folder: &Path, is_private: bool) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
@@ -151,7 +151,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, handle(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
-/// The path by which this process reaches a file that is open.
+/// The path by which this process reaches an open file.
 #[cfg(target_os = "linux")]
 fn handle(file: &File) -> PathBuf {
     use std::os::fd::AsRawFd;
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Set in a process of its own, since no names can be made in it any more.
+    /// Set in a process of its own, since no names can be made in it afterwards.
     const CHILD: &str = "ACCELERATOR_TRACKER_ENDS_IN";
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
             let _left = Temporary::named(Path::new(&folder), false).unwrap();
             assert_eq!(entries(Path::new(&folder)).len(), 1);
             remove_temporary_files();
-            std::process::exit(77); // nothing is dropped, as by a signal
+            std::process::exit(77); // nothing is dropped, as with a signal
         }
         let folder = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());

@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all.
+//! Files that are written completely or not at all.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use super::FileError;
 use super::temporary::{Temporary, folder_of};
 
-/// Writes a file whole or not at all: it gets its name when it is whole, and a file that was there stays until then.
+/// Writes a file completely or not at all: it gets its name when it is complete, and an existing file stays until then.
 ///
-/// A file that is replaced hands on its mode and, where the system allows it, its owner; one that may not be written is
-/// not replaced. A symbolic link stays, and its file is written; of several hard links the others keep what was there.
-/// What is no file, as a pipe, `/dev/null` or `/dev/stdout`, is written to as it is.
+/// The new file takes over the mode of the one that it replaces and, if the system allows it, the owner. A file that
+/// may not be written is not replaced. A symbolic link stays, and the file that it leads to is written. Of several hard
+/// links, the others keep the old contents. Anything that is not a file, such as a pipe, `/dev/null` or `/dev/stdout`,
+/// is written to directly.
 ///
 /// # Errors
 /// [`FileError::Io`], also for an error of `write`.
@@ -31,9 +32,9 @@ enum Destination {
     File { path: PathBuf, replaced: Option<Metadata> },
 }
 
-/// Where a path leads.
+/// Where a path leads to.
 fn destination(path: &Path) -> io::Result<Destination> {
-    // Where it is a file, what is in it ahead of this output is to stay.
+    // If it is a file, what was written to it before this output has to stay.
     if is_standard_output(path) {
         return Ok(Destination::Stream(Box::new(io::stdout())));
     }
@@ -51,12 +52,12 @@ fn destination(path: &Path) -> io::Result<Destination> {
     })
 }
 
-/// Whether this path is standard output, by one of the names that systems have for it.
+/// Whether this path is one of the names that systems have for standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
 }
 
-/// The file that does not exist where symbolic links lead to it.
+/// The file that symbolic links lead to and that does not exist.
 fn end_of_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     while let Ok(target) = fs::read_link(&path) {
@@ -78,7 +79,7 @@ fn put(
     }
     temporary.file().sync_all()?;
     temporary.move_to(path)?;
-    // The name too is on the disk then, where the system can tell folders so.
+    // This also writes the name to the disk, on systems where a folder can be synced.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
@@ -89,8 +90,8 @@ fn write_to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     out.flush()
 }
 
-/// Gives a new file the owner, the group and the mode of the one that it replaces. It is its owner's alone until then,
-/// and stays so on a file system that has no modes.
+/// Gives a new file the owner, the group and the mode of the one that it replaces. Until then it is accessible to its
+/// owner alone, and on a file system without modes it stays so.
 #[cfg(unix)]
 fn take_over_rights(file: &File, replaced: &Metadata) {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -99,7 +100,7 @@ fn take_over_rights(file: &File, replaced: &Metadata) {
     let (owner, group) = (Some(replaced.uid()), Some(replaced.gid()));
     let is_of_group = fchown(file, owner, group).or_else(|_| fchown(file, None, group)).is_ok();
     if !is_of_group {
-        mode = mode & 0o707 | (mode & 0o007) << 3; // what the one group was allowed is not for another
+        mode = mode & 0o707 | (mode & 0o007) << 3; // the permissions of the old group are not for another group
     }
     let _ = file.set_permissions(PermissionsExt::from_mode(mode));
 }

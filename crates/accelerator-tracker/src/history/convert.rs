@@ -13,7 +13,7 @@ use crate::snapshot::{
 };
 
 impl MemorySnapshot {
-    /// Adds what a device's allocator holds, and its history.
+    /// Adds the contents and the history of a device's allocator.
     pub fn add(&mut self, device: Device, properties: &DeviceProperties, history: &History) {
         let mut places = Places::default();
         let segments = &history.snapshot.segments;
@@ -111,12 +111,12 @@ struct Named {
     metadata: Arc<str>,
 }
 
-/// The names of places, each found once.
+/// The names of places. Each is looked up once.
 struct Places {
     names: Names,
-    /// By the address of the context, which lives longer than this.
+    /// By the address of the context, which outlives this.
     known: HashMap<usize, Named>,
-    /// The same calls have one list.
+    /// Places with the same calls share one list.
     lists: HashMap<Vec<Arc<Frame>>, Frames>,
     nowhere: Named,
     no_compiler: Arc<str>,
@@ -132,7 +132,7 @@ impl Default for Places {
 
 impl Places {
     fn of(&mut self, context: Option<&HistoryContext>) -> Named {
-        // Somebody else may have recorded, with contexts of another kind.
+        // Other code may have recorded, with contexts of another kind.
         let Some(place) = context.and_then(|context| context.downcast_ref::<Place>()) else {
             return self.nowhere.clone();
         };
@@ -142,7 +142,7 @@ impl Places {
         }
         let mut frames = place.stack.as_ref().map(|stack| self.names.of(stack)).unwrap_or_default();
         frames.extend(place.scope.as_ref().map(|scope| {
-            // The outermost call, so that flame graphs group by it.
+            // It is the outermost call, so that flame graphs group by it.
             Arc::new(Frame { name: Arc::clone(scope), filename: "scope".into(), line: 0 })
         }));
         let frames = self.lists.entry(frames).or_insert_with_key(|frames| frames.as_slice().into());

@@ -19,32 +19,32 @@ use crate::snapshot::MemorySnapshot;
 /// What to record of a device's allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// What keeps the place where it happened: the scope of the tracker, the metadata, the stack.
+    /// Which entries keep the place where they happened: the scope of the tracker, the metadata and the stack.
     pub contexts: ContextsOf,
-    /// So many entries are kept, the newest.
+    /// How many entries are kept, the newest.
     pub max_entries: usize,
-    /// Whether a place has the calls on the way to it.
+    /// Whether a place includes the call stack.
     pub stacks: Stacks,
 }
 
-/// Calls on the way to an allocation.
+/// The call stack of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stacks {
-    /// None are captured.
+    /// No stack is captured.
     None,
-    /// Those of the program: their addresses, which get their names when a snapshot is taken.
+    /// The stack of the program as addresses, whose names are looked up when a snapshot is taken.
     Rust,
 }
 
 impl Default for HistoryOptions {
-    /// Everything, as in PyTorch.
+    /// Records everything, as PyTorch does.
     fn default() -> Self {
         Self { contexts: ContextsOf::All, max_entries: usize::MAX, stacks: Stacks::Rust }
     }
 }
 
 impl HistoryOptions {
-    /// What the core is to record, for a device that is not the facade's.
+    /// The same settings for the core, for a device that is not the facade's.
     pub fn recording(self) -> Recording {
         let Self { contexts, max_entries, stacks } = self;
         let capture = match stacks {
@@ -55,16 +55,16 @@ impl HistoryOptions {
     }
 }
 
-/// Records from now on what happens in a device's allocator. While it is recorded already, what is kept stays. Opens the
-/// device. PyTorch: `torch.cuda.memory._record_memory_history`.
+/// Starts to record what happens in a device's allocator, and opens the device. If it is recorded already, earlier
+/// entries stay. PyTorch: `torch.cuda.memory._record_memory_history`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; what opening the device can fail with.
+/// As [`DeviceArg`] says; errors of opening the device.
 pub fn record_memory_history<'a>(options: HistoryOptions, device: impl Into<DeviceArg<'a>>) -> Result<()> {
     memory::record_history(device, Some(options.recording()))
 }
 
-/// Records no longer what happens in a device's allocator, and forgets it. PyTorch:
+/// Stops recording what happens in a device's allocator, and forgets its history. PyTorch:
 /// `_record_memory_history(enabled=None)`.
 ///
 /// # Errors
@@ -73,8 +73,9 @@ pub fn stop_memory_history<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     memory::record_history(device, None)
 }
 
-/// What the allocators of all opened devices of the current accelerator hold, and their histories; that of one device is of one
-/// moment. Here the stacks get their names, which takes a while for each that is new. PyTorch: `torch.cuda.memory._snapshot`.
+/// The contents and the histories of the allocators of all opened devices of the current accelerator. Those of one
+/// device are of one moment. The names of stacks are looked up here, which takes time for each new address. PyTorch:
+/// `torch.cuda.memory._snapshot`.
 ///
 /// # Errors
 /// [`Error::NoAccelerator`](accelerator::Error::NoAccelerator),
@@ -91,15 +92,15 @@ pub fn snapshot() -> Result<MemorySnapshot> {
 /// `torch.cuda.memory._dump_snapshot`.
 ///
 /// # Errors
-/// As [`snapshot`]; [`DumpError::File`] for a file that cannot be written, and then one that was there before is as it was.
+/// As [`snapshot`]; [`DumpError::File`] if the file cannot be written. An existing file is unchanged then.
 pub fn dump_snapshot(path: impl AsRef<Path>) -> Result<(), DumpError> {
     Ok(snapshot()?.write(path.as_ref())?)
 }
 
-/// Why there is no file with a snapshot.
+/// Why no snapshot was written.
 #[derive(thiserror::Error)]
 pub enum DumpError {
-    /// The accelerator says.
+    /// An error of the accelerator.
     #[error(transparent)]
     Accelerator(#[from] accelerator::Error),
     /// The file cannot be written.

@@ -6,7 +6,7 @@ use accelerator_core::HistoryContext;
 use super::stack::Stack;
 use crate::tracker::current_scope;
 
-/// Where a thread is: what entries of a history keep.
+/// Where a thread is. Entries of a history keep it.
 pub(super) struct Place {
     pub(super) stack: Option<Stack>,
     pub(super) scope: Option<Arc<str>>,
@@ -15,15 +15,15 @@ pub(super) struct Place {
 
 thread_local!(static METADATA: RefCell<Option<Arc<str>>> = const { RefCell::new(None) });
 
-/// Text that entries of a history carry from now on which this thread causes; empty: none. PyTorch:
+/// Sets the text that entries of a history carry if this thread causes them. An empty text stands for none. PyTorch:
 /// `torch.cuda.memory._set_memory_metadata`.
 pub fn set_memory_metadata(metadata: &str) {
     let metadata = (!metadata.is_empty()).then(|| metadata.into());
-    // A thread that is ending has none any more.
+    // A thread that is ending has no metadata any more.
     let _ = METADATA.try_with(|own| own.replace(metadata));
 }
 
-// Where a thread was last without a stack: most often it is there still.
+// The last place of a thread that had no stack: usually the thread is still there.
 thread_local!(static LAST: RefCell<Option<Arc<Place>>> = const { RefCell::new(None) });
 
 pub(super) fn without_stack() -> Option<HistoryContext> {

@@ -2,7 +2,8 @@ use accelerator_core::{AllocatorConfig, MIB};
 
 use crate::snapshot::Setting;
 
-/// The settings under PyTorch's names, all that it has; what is not ours has the value that says so.
+/// The settings under PyTorch's names, all of them. Those that do not exist here have the value that PyTorch has when
+/// they are off.
 pub(super) fn allocator_settings(config: &AllocatorConfig) -> Vec<(String, Setting)> {
     let limit = |bytes: u64| match bytes {
         u64::MAX => Setting::Integer(-1),

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::snapshot::Frame;
 
-/// Addresses of the calls on the way to one place, innermost first.
+/// The return addresses of a call stack, innermost first.
 pub(super) struct Stack(Box<[usize]>);
 
-/// Deeper ones are cut off at their outermost calls.
+/// Deeper stacks lose their outermost calls.
 const DEEPEST: usize = 128;
 
 impl Stack {
-    /// That of the calling thread.
+    /// The stack of the calling thread.
     #[inline(never)]
     pub(super) fn here() -> Self {
         let mut addresses = [0; DEEPEST];
@@ -25,7 +25,7 @@ impl Stack {
     }
 }
 
-/// Gives addresses their names, each once.
+/// Looks up the names of addresses, each once.
 #[derive(Default)]
 pub(super) struct Names {
     /// More than one frame where calls were inlined.
@@ -35,7 +35,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The calls of the program: without those inside this library, the standard library, and what starts a thread.
+    /// The calls of the program, without those inside this library, the standard library, and the start of a thread.
     pub(super) fn of(&mut self, stack: &Stack) -> Vec<Arc<Frame>> {
         let all = stack.0.iter().flat_map(|address| self.at(*address));
         let all: Vec<_> = all.take_while(|frame| !frame.name.contains(THREAD_START)).collect();
@@ -67,17 +67,18 @@ impl Names {
     }
 }
 
-/// Where the standard library hands over to the program.
+/// The function with which the standard library calls the program.
 const THREAD_START: &str = "__rust_begin_short_backtrace";
 
-// By source files: inlined calls have no path in their names unless debug information is whole.
+// By source files: inlined calls have no path in their names unless debug information is complete.
 
-/// Whether a source file is of the standard library.
+/// Whether a source file belongs to the standard library.
 fn is_library(filename: &str) -> bool {
     filename.starts_with("/rustc/") || filename.contains("/lib/rustlib/src/rust/")
 }
 
-/// Whether a source file is of what records: its folder is that of a crate, or that with a version as cargo has it.
+/// Whether a source file belongs to the recording crates. Its folder is then that of a crate, or that with a version as
+/// in cargo's registry.
 fn is_ours(filename: &str) -> bool {
     const CRATES: [&str; 4] = ["accelerator", "accelerator-core", "accelerator-tracker", "backtrace"];
     let folders = || filename.split(['/', '\\']);

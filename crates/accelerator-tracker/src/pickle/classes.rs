@@ -1,15 +1,15 @@
-//! The few classes that a pickle may name, since they hold data and no more.
+//! The few classes that a pickle may name, since they only hold data.
 
 use super::fault::PickleFault;
 use super::value::Class;
 use crate::file::excerpt;
 
-/// The class of a name.
+/// The class of this name.
 pub(super) fn class(module: &str, name: &str, opcode: &'static str) -> Result<Class, PickleFault> {
     match (module, name) {
         ("collections", "defaultdict") => Ok(Class::DefaultDict),
         ("collections", "OrderedDict") => Ok(Class::OrderedDict),
-        // Python 2 and the protocols that it reads have the second name.
+        // Python 2, and the protocols that it reads, use the second name.
         (
             "builtins" | "__builtin__",
             "bool" | "bytes" | "dict" | "float" | "int" | "list" | "set" | "str" | "tuple",

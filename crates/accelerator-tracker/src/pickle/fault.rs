@@ -6,7 +6,7 @@ use crate::limits::LimitError;
 #[derive(thiserror::Error)]
 #[error("at byte {offset}: {fault}")]
 pub struct PickleError {
-    /// The byte at which the operation begins that is wrong, from 0; of a file that ends too early, its length.
+    /// The byte at which the wrong operation begins, from 0. For a file that ends too early, its length.
     pub offset: u64,
     /// What is wrong.
     #[source]
@@ -17,18 +17,18 @@ pub struct PickleError {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PickleFault {
-    /// It would run code, or make an object by code.
+    /// It would run code, or make an object by running code.
     #[error("refused {opcode} of `{name}`: a pickle may only hold data")]
     Refused {
         /// The operation.
         opcode: &'static str,
-        /// What it asks for: a module and a name, or a number; only the beginning of what is long.
+        /// What it asks for: a module and a name, or a number. Long names are shortened.
         name: String,
     },
     /// It is not whole.
     #[error("the pickle ends in the middle of {opcode}: the file is truncated")]
     Truncated {
-        /// The operation, or what stands for the next one.
+        /// The operation, or a phrase for the next one.
         opcode: &'static str,
     },
     /// No pickle has such a byte here.
@@ -51,7 +51,7 @@ pub enum PickleFault {
     Unfit {
         /// The operation.
         opcode: &'static str,
-        /// What there is.
+        /// The operand that was found.
         found: &'static str,
     },
     /// Text of a number that is none, or a text that is none.
@@ -77,7 +77,7 @@ pub enum PickleFault {
     /// Its parts are in one another too deeply.
     #[error("objects are nested more than {limit} levels deep")]
     TooDeep {
-        /// How many levels there may be.
+        /// How many levels are allowed.
         limit: usize,
     },
     /// The file cannot be read.

@@ -5,17 +5,17 @@ use super::fault::PickleFault;
 use super::value::{Body, Kept, Part, Stay, Value};
 use crate::limits::{ALLOCATION, Budget, Limits};
 
-/// How deeply a part that stays may be made of parts: a list of frames, each with its texts, and some more.
+/// How deeply an object that is kept may be nested: a list of frames, each with its texts, and a few levels more.
 const KEPT_LEVELS: u32 = 6;
 
-/// The parts of a pickle. They refer to one another by number, so a part that is in itself, or in a thousand others, is
-/// nothing special.
+/// The objects of a pickle. They refer to each other by number, so an object may be inside itself or inside a thousand
+/// others.
 pub(crate) struct Heap {
     live: Vec<Part>,
     kept: Vec<Kept>,
     numbers: HashMap<Kept, u32>,
     limits: Limits,
-    /// The memory of this and of all else that is held while the pickle is read.
+    /// The memory of this and of everything else that is held while the pickle is read.
     pub(super) budget: Budget,
 }
 
@@ -25,14 +25,14 @@ impl Heap {
         Self { live: Vec::new(), kept: Vec::new(), numbers: HashMap::new(), limits, budget }
     }
 
-    /// Says how much of the pickle was read: more may be held of a longer one.
+    /// Notes how many bytes of the pickle were read: a longer one may hold more.
     pub(super) fn was_read(&mut self, bytes: u64) {
         self.budget.set_limit(self.limits.memory_of_pickle(bytes));
     }
 
-    /// How many parts there are that do not stay.
+    /// How many objects there are that are not kept.
     pub(super) fn live(&self) -> u32 {
-        self.live.len() as u32 // each is charged, and so many do not fit into the limit
+        self.live.len() as u32 // each is charged, and more would not fit into the limit
     }
 
     pub(super) fn add(&mut self, offset: u64, body: Body) -> Result<Value, PickleFault> {
@@ -42,7 +42,7 @@ impl Heap {
         Ok(Value::Live(number))
     }
 
-    /// Forgets all parts from this one on, those that stay apart.
+    /// Forgets all objects from this one on. Those that are kept are stored separately.
     pub(super) fn forget_from(&mut self, first: u32) {
         for part in self.live.drain(first as usize..) {
             self.budget.discharge(part.body.cost());
@@ -57,7 +57,7 @@ impl Heap {
         self.kept.get(number as usize)
     }
 
-    /// A value that stays: by itself where it is no part.
+    /// A value that is kept. A small value stands for itself.
     pub(super) fn kept_value(&self, number: u32) -> Value {
         match self.kept(number) {
             Some(Kept::Plain(value)) => *value,
@@ -69,14 +69,14 @@ impl Heap {
         self.live.get_mut(number as usize).map(|part| &mut part.body)
     }
 
-    /// A part to change, and what counts the memory of that.
+    /// An object to change, and the budget for its memory.
     pub(super) fn change(&mut self, number: u32) -> Option<(&mut Body, &mut Budget)> {
         let part = self.live.get_mut(number as usize)?;
         Some((&mut part.body, &mut self.budget))
     }
 
-    /// Marks a list or dictionary as handed over: nobody gets it again. So what is shared by thousands of others is not
-    /// unfolded thousands of times.
+    /// Marks a list or dictionary as handed over: it is not handed over again. So an object that thousands of others
+    /// share is not expanded thousands of times.
     pub(crate) fn hand(&mut self, value: Value) {
         let Value::Live(number) = value else { return };
         match self.body_mut(number) {
@@ -86,13 +86,13 @@ impl Heap {
         }
     }
 
-    /// Counts bytes that somebody makes of the parts and holds to the end.
+    /// Counts bytes that a caller makes from the objects and holds to the end.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), PickleFault> {
         Ok(self.budget.charge(bytes as u64 + ALLOCATION)?)
     }
 
-    /// The number of a value among what stays to the end; it is put there now if it was not. `None`: it cannot be, being
-    /// too deep, in itself, or partly gone.
+    /// The number of a value among those that are kept to the end. It is added now if it was not there. `None`: it
+    /// cannot be kept, since it is nested too deeply, contains itself, or is partly gone.
     pub(crate) fn keep(&mut self, value: Value) -> Result<Option<u32>, PickleFault> {
         self.keep_to(value, KEPT_LEVELS)
     }
@@ -110,9 +110,9 @@ impl Heap {
             Stay::Never => return Ok(None),
             Stay::Open => {}
         }
-        // Until it is known: a part that is in itself comes here again.
+        // Until the result is known: an object that contains itself comes here again.
         self.set_stay(number, Stay::Never);
-        // What is copied on the way: values, then numbers, twice.
+        // The copies made on the way: values, then numbers, twice.
         let copies = self.part(number).map_or(0, |part| 2 * part.body.cost());
         self.budget.charge(copies)?;
         let kept = self.keep_part(number, levels)?;
@@ -124,7 +124,7 @@ impl Heap {
         Ok(kept)
     }
 
-    /// What a part is among those that stay.
+    /// What an object becomes when it is kept.
     fn keep_part(&mut self, number: u32, levels: u32) -> Result<Option<Kept>, PickleFault> {
         let Some(part) = self.part(number).filter(|_| levels > 0) else { return Ok(None) };
         Ok(match &part.body {

@@ -16,10 +16,10 @@ use crate::limits::Limits;
 
 const NEWEST_PROTOCOL: u8 = 5;
 
-/// Latin-1 can be twice as long in UTF-8; a text that grows has room for twice of that, and is copied in the end.
+/// Latin-1 can be twice as long in UTF-8. A growing text has room for twice as much again, and is copied in the end.
 const LONGER_AS_TEXT: u64 = 6;
 
-/// Reads a pickle, operation by operation, and puts together what it describes.
+/// Reads a pickle, operation by operation, and builds the objects that it describes.
 pub(super) struct Machine<'s, S> {
     source: Source<'s>,
     pub(super) sink: &'s mut S,
@@ -27,9 +27,9 @@ pub(super) struct Machine<'s, S> {
     pub(super) stack: Stack,
     pub(super) memo: Memo,
     pub(super) stream: Option<Stream>,
-    /// What was put into the memo since elements were last forgotten.
+    /// What was added to the memo since elements were last forgotten.
     pub(super) memorised: Vec<u32>,
-    /// The operation: where it begins, and its name.
+    /// The offset and the name of the current operation.
     pub(super) at: u64,
     pub(super) name: &'static str,
 }
@@ -49,7 +49,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         }
     }
 
-    /// The whole, less what was handed over.
+    /// Runs the pickle. Returns its object, without the parts that were handed over.
     pub(super) fn run(mut self) -> Result<(Heap, Value), ReadError<S::Stop>> {
         loop {
             match self.step() {
@@ -65,7 +65,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         }
     }
 
-    /// Does one operation; the whole, if it was the last.
+    /// Runs one operation. Returns the object of the pickle if it was the last.
     fn step(&mut self) -> Result<Option<Value>, Halt<S::Stop>> {
         self.at = self.source.offset();
         self.heap.was_read(self.at);
@@ -89,14 +89,14 @@ impl<'s, S: Sink> Machine<'s, S> {
         Ok(None)
     }
 
-    /// The operations in which the sink has no part.
+    /// The operations that do not concern the sink.
     fn plain_step(&mut self, code: u8) -> Result<(), PickleFault> {
         match code {
             PROTO => match self.source.byte()? {
                 0..=NEWEST_PROTOCOL => Ok(()),
                 newer => Err(PickleFault::UnknownProtocol(newer)),
             },
-            // Says how many bytes to read at once; the source does that by itself.
+            // It says how many bytes to read at once, which the source decides by itself.
             FRAME => self.source.array::<8>().map(drop),
             MARK => self.stack.mark(&mut self.heap.budget),
             POP if self.stack.is_at_mark() => self.stack.unmark(self.name).map(drop),
@@ -189,7 +189,7 @@ impl<'s, S: Sink> Machine<'s, S> {
                 Slot::Live(part)
             }
             Value::Kept(part) => Slot::Kept(part),
-            // What is so small stays: classes are memorised, and what a careless writer does.
+            // Such a small value is kept: classes are memorised, and some writers memorise any value.
             plain => self.heap.keep(plain)?.map_or(Slot::Gone, Slot::Kept),
         };
         self.memo.put(number, slot, &mut self.heap.budget)
@@ -224,7 +224,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         self.push(Value::Class(class(&module, &name, self.name)?))
     }
 
-    /// An operation that makes what is no data.
+    /// An operation that would make something other than data.
     fn refusal(&mut self, code: u8) -> Result<PickleFault, PickleFault> {
         let name = match code {
             INST => format!("{}.{}", self.text_line()?, self.text_line()?),
@@ -239,7 +239,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         Ok(refused(self.name, name))
     }
 
-    /// Bytes behind their number, which has this many bytes itself.
+    /// Reads bytes that follow their length, which takes `digits` bytes itself.
     fn counted(&mut self, digits: usize) -> Result<Vec<u8>, PickleFault> {
         let mut length = [0; 8];
         for digit in &mut length[..digits] {
@@ -256,7 +256,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         Ok(bytes)
     }
 
-    /// Counts bytes no longer that are about to be copied, to so many times their number, and forgotten.
+    /// Stops counting bytes that are about to be forgotten, after a copy of up to `times` their size.
     fn copied(&mut self, bytes: &Vec<u8>, times: u64) -> Result<(), PickleFault> {
         self.heap.budget.has_room(times * bytes.len() as u64)?;
         self.heap.budget.discharge(bytes.capacity() as u64);
@@ -281,10 +281,10 @@ impl<'s, S: Sink> Machine<'s, S> {
         self.take_from(first)
     }
 
-    /// Takes the values from a position on; whoever holds them longer charges them.
+    /// Takes the values from a position on. A caller that holds them longer charges them.
     pub(super) fn take_from(&mut self, first: usize) -> Result<Vec<Value>, PickleFault> {
         let values = self.stack.take_from(first);
-        // As they are, and once more in pairs or in a part.
+        // The values themselves, and a copy in pairs or in an object.
         self.heap.budget.has_room(2 * (values.len() * size_of::<Value>()) as u64)?;
         Ok(values.collect())
     }

@@ -7,31 +7,31 @@ const UNSET: u32 = u32::MAX;
 const GONE: u32 = u32::MAX - 1;
 const KEPT: u32 = 1 << 31;
 
-/// What a place of the memo holds.
+/// What an entry of the memo holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// A part that may still change.
+    /// An object that may still change.
     Live(u32),
-    /// A part that stays to the end.
+    /// An object that is kept to the end.
     Kept(u32),
-    /// A part that was handed over and forgotten.
+    /// An object that was handed over and forgotten.
     Gone,
 }
 
-/// The parts of a pickle by the numbers under which it refers to them: four bytes each, since a pickle of two gigabytes
-/// has a hundred million.
+/// The objects of a pickle by the numbers under which it refers to them. Each takes four bytes, since a pickle of two
+/// gigabytes has a hundred million.
 #[derive(Default)]
 pub(super) struct Memo {
     dense: Vec<u32>,
-    /// Numbers out of order, as no writer that is known makes them.
+    /// Numbers out of order, which no known writer makes.
     sparse: HashMap<u32, u32>,
     filled: usize,
 }
 
 impl Memo {
-    /// The number that the next one gets that is memorised without one.
+    /// The number that `MEMOIZE` uses next.
     pub(super) fn next(&self) -> u32 {
-        self.filled as u32 // each is charged, and so many do not fit into the limit
+        self.filled as u32 // each is charged, and more would not fit into the limit
     }
 
     pub(super) fn put(&mut self, number: u32, slot: Slot, budget: &mut Budget) -> Result<(), PickleFault> {

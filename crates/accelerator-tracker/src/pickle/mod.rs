@@ -1,4 +1,4 @@
-//! Pickles, as data alone: nothing in one is ever run. A reader that need not hold all of it, and a writer.
+//! Pickles, as data alone: nothing in one is ever run. A reader that need not hold all of a pickle, and a writer.
 
 mod build;
 mod classes;

@@ -3,19 +3,19 @@ use std::sync::Arc;
 use super::heap::Heap;
 use super::value::{Body, Value};
 
-/// Where a list stands in a pickle, as far as it matters.
+/// Where a list is in a pickle, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is the whole.
+    /// It is the object of the pickle.
     Root,
-    /// Under a key of the dictionary that is the whole.
+    /// Under a key of the dictionary that is the object of the pickle.
     Key(Arc<str>),
-    /// In the list under that key, with this index.
+    /// In the list under that key, at this index.
     Index(Arc<str>, u64),
 }
 
-/// Where the value will be that is pushed onto the stack next. It is not certain, since the operations that put values
-/// together come behind them, but what Python writes comes out right.
+/// Where the value will be that is pushed next. This is a guess, since the operations that build objects come after
+/// their values, but it is right for what Python writes.
 pub(super) fn of_next(heap: &Heap, stack: &[Value], marks: &[usize]) -> Option<Place> {
     if stack.is_empty() {
         return Some(Place::Root);
@@ -35,7 +35,7 @@ enum Step {
     Index(u64),
 }
 
-/// The position of what the value at a position will be put into, and how.
+/// The position of the object into which the value at a position will be put, and how.
 fn owner(heap: &Heap, stack: &[Value], marks: &[usize], position: usize) -> Option<(usize, Step)> {
     let below = |distance: usize| position.checked_sub(distance).map(|at| (at, body(heap, stack[at])));
     let key_of = |at: usize| match body(heap, stack[position.checked_sub(1)?])? {
@@ -51,7 +51,7 @@ fn owner(heap: &Heap, stack: &[Value], marks: &[usize], position: usize) -> Opti
             _ => None,
         };
     };
-    // Many at once: `list mark value value …`, `dict mark key value key value …`; in there, one by one.
+    // Many at once: `list mark value value …`, `dict mark key value key value …`; within those, one by one.
     let count = position - mark;
     let at = mark.checked_sub(1)?;
     match body(heap, stack[at])? {

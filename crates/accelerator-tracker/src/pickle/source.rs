@@ -3,12 +3,12 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use super::fault::PickleFault;
 use crate::limits::Budget;
 
-/// Bytes are taken in pieces of this size at most, so that a length alone makes nobody allocate.
+/// Bytes are read in pieces of at most this size, so that a length alone cannot cause a large allocation.
 const PIECE: u64 = 1 << 16;
 
 /// The bytes of a pickle, counted.
 pub(super) struct Source<'r> {
-    /// With a buffer of its own, since a call by way of the pointer for each byte would take longer.
+    /// With a buffer of its own, since a virtual call for each byte would be slower.
     reader: BufReader<&'r mut dyn Read>,
     offset: u64,
     /// The operation that is being read, for messages.
@@ -25,7 +25,7 @@ impl<'r> Source<'r> {
         self.offset
     }
 
-    /// Says what the next bytes belong to.
+    /// Sets the operation to which the next bytes belong.
     pub(super) fn begin(&mut self, opcode: &'static str) {
         self.opcode = opcode;
     }
@@ -62,7 +62,7 @@ impl<'r> Source<'r> {
         Ok(bytes)
     }
 
-    /// So many bytes, charged as long as they are there.
+    /// Reads `length` bytes, charged as long as they exist.
     pub(super) fn bytes(&mut self, length: u64, budget: &mut Budget) -> Result<Vec<u8>, PickleFault> {
         let mut bytes = Vec::new();
         budget.reserve(&mut bytes, length.min(PIECE) as usize)?;
@@ -81,7 +81,7 @@ impl<'r> Source<'r> {
         Ok(bytes)
     }
 
-    /// The bytes up to the end of the line, without it, charged as long as they are there.
+    /// The bytes up to the end of the line, without it, charged as long as they exist.
     pub(super) fn line(&mut self, budget: &mut Budget) -> Result<Vec<u8>, PickleFault> {
         let mut line = Vec::new();
         loop {

@@ -2,14 +2,14 @@ use super::fault::PickleFault;
 use super::value::Value;
 use crate::limits::Budget;
 
-/// So deeply may parts be in one another before they are complete.
+/// How deeply objects may be nested before they are complete.
 const LEVELS: usize = 1 << 16;
 
-/// The values that are not put together yet, with marks between them.
+/// The values that are not part of an object yet, with marks between them.
 #[derive(Default)]
 pub(super) struct Stack {
     values: Vec<Value>,
-    /// How many values were there at each mark.
+    /// How many values there were at each mark.
     marks: Vec<usize>,
 }
 
@@ -49,7 +49,7 @@ impl Stack {
         self.marks.last() == Some(&self.values.len())
     }
 
-    /// Takes the mark away: the position of the first value behind it.
+    /// Removes the last mark. Returns the position of the first value after it.
     pub(super) fn unmark(&mut self, opcode: &'static str) -> Result<usize, PickleFault> {
         self.marks.pop().filter(|&mark| mark <= self.values.len()).ok_or(PickleFault::Missing { opcode })
     }
@@ -64,7 +64,7 @@ impl Stack {
         self.values.drain(first..)
     }
 
-    /// The position of the first value that may be taken: none below the last mark.
+    /// The position of the first value that may be taken: no value below the last mark.
     fn fence(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }

@@ -5,13 +5,13 @@ use super::place::Place;
 use super::value::{Body, Stay, Value};
 use super::view::View;
 
-/// What takes the elements of lists while a pickle is read, so that nobody holds all of it.
+/// Takes the elements of lists while a pickle is read, so that the whole of it is never in memory.
 pub(crate) trait Sink {
-    /// Why it stops.
+    /// Why the sink stops.
     type Stop;
 
     /// Whether the elements of the list that begins at this place are handed over one by one, and then forgotten.
-    /// `below`: what is complete or begun so far, the whole itself first.
+    /// `below`: what is complete or has begun so far, with the object of the pickle first.
     fn takes(&mut self, heap: &mut Heap, place: &Place, below: &[Value]) -> Result<bool, Self::Stop>;
 
     /// Takes an element. `offset`: the byte up to which the pickle was read.
@@ -23,15 +23,15 @@ pub(crate) trait Sink {
         offset: u64,
     ) -> Result<(), Halt<Self::Stop>>;
 
-    /// Whether later elements may refer to this part of an element: then it stays.
+    /// Whether later elements may refer to this part of an element. It is kept then.
     fn shares(&self, part: View<'_>) -> bool;
 }
 
-/// Why the reading of a pickle ends early.
+/// Why reading a pickle ends early.
 pub(crate) enum Halt<S> {
-    /// The pickle.
+    /// The pickle is wrong.
     Fault(PickleFault),
-    /// The sink.
+    /// The sink stopped.
     Stop(S),
 }
 
@@ -43,25 +43,25 @@ impl<S> From<PickleFault> for Halt<S> {
 
 /// Why a pickle was not read to its end.
 pub(crate) enum ReadError<S> {
-    /// The pickle.
+    /// The pickle is wrong.
     Pickle(PickleError),
-    /// The sink.
+    /// The sink stopped.
     Stop(S),
 }
 
-/// The list whose elements are handed over at present.
+/// The list whose elements are being handed over.
 pub(super) struct Stream {
     /// Its position on the stack.
     pub(super) position: usize,
-    /// Its number among the parts.
+    /// Its number among the objects.
     pub(super) list: u32,
-    /// Parts from this one on belong to its elements.
+    /// Objects from this one on belong to its elements.
     pub(super) first: u32,
     pub(super) place: Place,
 }
 
-/// Forgets the parts of elements that were handed over, those apart to which later ones may refer. `memorised`: what was put
-/// into the memo since the last time.
+/// Forgets the objects of elements that were handed over, except those to which later elements may refer. `memorised`:
+/// what was added to the memo since the last call.
 pub(super) fn forget<S: Sink>(
     sink: &S,
     heap: &mut Heap,

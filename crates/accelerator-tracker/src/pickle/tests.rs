@@ -8,7 +8,7 @@ use super::stream::ReadError;
 use super::*;
 use crate::limits::Limits;
 
-/// What a pickle holds, as Python would print it.
+/// The contents of a pickle, as Python would print them.
 fn shown(bytes: &[u8]) -> Result<String, String> {
     match read(&mut &bytes[..], Path::new("file"), Limits::default()) {
         Ok(pickle) => Ok(show(pickle.root())),
@@ -32,7 +32,8 @@ fn show(view: View<'_>) -> String {
     text.or(number).or(unsigned).or(float).or(flag).unwrap_or(view.type_name().to_owned())
 }
 
-/// What Python 3.11 makes of `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and of twice the same list.
+/// What Python 3.11 writes for `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and for a list that
+/// contains one list twice.
 const OF_PYTHON: [&[u8]; 4] = [
     b"(dp0\nVa\np1\n(lp2\nI1\naI-300\naI70000\naL9223372036854775808L\naF1.5\naNaI01\naV\xe9\np3\nas(Vb\np4\nI2\ntp5\n(dp6\ns.",
     b"}q\x00(X\x01\x00\x00\x00aq\x01]q\x02(K\x01J\xd4\xfe\xff\xffJp\x11\x01\x00L9223372036854775808L\n\
@@ -198,7 +199,7 @@ fn memory_is_limited() {
     }
     let text = [&b"X\x00\x00\x20\x00"[..], &[b'a'; 1 << 21], b"."].concat();
     assert!(limited(&text).contains("more than 1.00 MiB of memory"));
-    // One value, memorised again and again, in order and out of it.
+    // One value, memorised again and again, in order and out of order.
     let in_order = [&b"N"[..], &[0x94; 300_000]].concat();
     let falling = (0..100_000_u32).rev().flat_map(|number| [&b"r"[..], &number.to_le_bytes()].concat());
     let falling: Vec<_> = b"N".iter().copied().chain(falling).collect();
@@ -214,7 +215,7 @@ fn parts_may_have_any_numbers() {
         shown(b"(K\x01p4000000000\nK\x02p1\nK\x03p0\ng4000000000\ng1\ng0\nt.").unwrap(),
         "[1, 2, 3, 1, 2, 3]"
     );
-    // The next without a number has that of how many there are.
+    // `MEMOIZE` uses the count of the entries as the next number.
     assert_eq!(shown(b"(K\x01q\x02K\x02\x94h\x01t.").unwrap(), "[1, 2, 2]");
 }
 

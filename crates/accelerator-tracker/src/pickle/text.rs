@@ -11,7 +11,7 @@ pub(super) fn of_utf8(bytes: Vec<u8>, opcode: &'static str) -> Result<Body, Pick
     Ok(Body::Text(text.into()))
 }
 
-/// A text of Python 2, which is bytes: a text to us where it can be.
+/// A text of Python 2, which consists of bytes. It becomes a text here if it is valid UTF-8.
 pub(super) fn of_bytes(bytes: Vec<u8>) -> Body {
     match String::from_utf8(bytes) {
         Ok(text) => Body::Text(text.into()),
@@ -19,7 +19,7 @@ pub(super) fn of_bytes(bytes: Vec<u8>) -> Body {
     }
 }
 
-/// `UNICODE`: Latin-1 in which `\uXXXX` and `\UXXXXXXXX` stand for what is not.
+/// `UNICODE`: Latin-1, in which `\uXXXX` and `\UXXXXXXXX` stand for other characters.
 pub(super) fn of_raw_unicode(bytes: &[u8], opcode: &'static str) -> Result<Body, PickleFault> {
     let wrong = |what| PickleFault::Unreadable { opcode, what };
     let mut text = String::with_capacity(bytes.len());

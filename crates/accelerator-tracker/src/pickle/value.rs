@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::limits::ALLOCATION;
 
-/// A value, by itself if it is small, else by the number of its part.
+/// A value: itself if it is small, otherwise the number of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
     None,
@@ -14,11 +14,11 @@ pub(crate) enum Value {
     Huge,
     Float(Real),
     Class(Class),
-    /// A part that is on the heap as long as what it belongs to.
+    /// An object that stays on the heap as long as the element that it belongs to.
     Live(u32),
-    /// A part that stays to the end.
+    /// An object that is kept to the end.
     Kept(u32),
-    /// A part that was handed over and forgotten.
+    /// An object that was handed over and forgotten.
     Gone,
 }
 
@@ -41,11 +41,11 @@ impl Real {
 pub(crate) enum Class {
     DefaultDict,
     OrderedDict,
-    /// A type of Python's that makes an empty value, as the default of a `defaultdict`.
+    /// A type of Python's that makes an empty value, used as the default of a `defaultdict`.
     Plain,
 }
 
-/// A part of a pickle.
+/// An object of a pickle.
 pub(super) struct Part {
     /// The byte at which it begins.
     pub(super) offset: u64,
@@ -53,14 +53,14 @@ pub(super) struct Part {
     pub(super) body: Body,
 }
 
-/// Whether a part stays to the end.
+/// Whether an object is kept to the end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stay {
-    /// Nobody asked yet.
+    /// Not decided yet.
     Open,
-    /// It cannot.
+    /// It cannot be kept.
     Never,
-    /// It does, with this number among the kept.
+    /// It is kept under this number.
     Kept(u32),
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Body {
     Bytes(Arc<[u8]>),
     List {
         items: Vec<Value>,
-        /// Elements of it were handed over, and are not here.
+        /// Its elements were handed over, and are not here.
         handed: bool,
     },
     Tuple(Vec<Value>),
@@ -78,16 +78,16 @@ pub(super) enum Body {
         pairs: Vec<(Value, Value)>,
         /// Made by a class: its attributes may follow.
         of_class: bool,
-        /// It was handed over: not again.
+        /// It was handed over, and is not handed over again.
         handed: bool,
     },
 }
 
 impl Body {
-    /// Bytes that it takes beside the part itself.
+    /// Bytes that it takes besides the `Part` itself.
     pub(super) fn cost(&self) -> u64 {
         let bytes = match self {
-            // With how many have it.
+            // With its reference count.
             Self::Text(text) => text.len() + ALLOCATION as usize,
             Self::Bytes(bytes) => bytes.len() + ALLOCATION as usize,
             Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => {
@@ -95,12 +95,12 @@ impl Body {
             }
             Self::Dict { pairs, .. } => pairs.capacity() * size_of::<(Value, Value)>(),
         };
-        // An empty one counts an allocation too: whoever grows it counts only the elements.
+        // An empty one counts an allocation too, so that its growth counts only the elements.
         bytes as u64 + ALLOCATION
     }
 }
 
-/// A part that stays. Equal ones are one.
+/// An object that is kept. Equal objects are stored once.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Kept {
     Plain(Value),

@@ -19,7 +19,7 @@ impl<'a> View<'a> {
         self.value
     }
 
-    /// Whether it stays to the end, and any number of others may have it.
+    /// Whether it is kept to the end, so that any number of others may contain it.
     pub(crate) fn is_kept(self) -> bool {
         matches!(self.value, Value::Kept(_))
     }
@@ -74,19 +74,19 @@ impl<'a> View<'a> {
         }))
     }
 
-    /// What a dictionary has under a key.
+    /// The value of a key of a dictionary.
     pub(crate) fn get(self, key: &str) -> Option<View<'a>> {
         let found = |(own, value): (View<'a>, _)| (&**own.text()? == key).then_some(value);
         self.pairs()?.filter_map(found).last()
     }
 
-    /// The byte at which it begins, of a part that does not stay.
+    /// The byte at which it begins, for an object that is not kept.
     pub(crate) fn offset(self) -> Option<u64> {
         let Value::Live(number) = self.value else { return None };
         self.heap.part(number).map(|part| part.offset)
     }
 
-    /// What it is, in Python's words.
+    /// Its type, in Python's words.
     pub(crate) fn type_name(self) -> &'static str {
         match self.plain() {
             Value::None => "None",
@@ -106,7 +106,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The value itself where it is no part, though it was kept as one.
+    /// A small value itself, even if it was kept like an object.
     fn plain(self) -> Value {
         match self.value {
             Value::Kept(number) => self.heap.kept_value(number),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::opcode::*;
 
-/// Writes a pickle of protocol 4, and only with operations that PyTorch's viewer knows, which is a pickle reader of its own.
+/// Writes a pickle of protocol 4, using only operations that PyTorch's viewer knows. The viewer has a pickle reader of
+/// its own.
 pub(crate) struct Writer<W> {
     out: W,
     /// The memorised texts.
@@ -13,7 +14,7 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// As many values as Python puts into a list or dictionary at once.
+    /// How many values Python puts into a list or dictionary at once.
     pub(crate) const BATCH: usize = 1000;
 
     pub(crate) fn new(mut out: W) -> io::Result<Self> {
@@ -43,7 +44,7 @@ impl<W: Write> Writer<W> {
             return self.with_operand(BININT, &int.to_le_bytes());
         }
         let bytes = integer.to_le_bytes();
-        // As few bytes as have the number's sign in their last bit.
+        // The fewest bytes whose last bit still has the sign of the number.
         let length = (1..16).find(|&length| {
             let shift = 128 - 8 * length as u32;
             (integer << shift) >> shift == integer
@@ -57,7 +58,7 @@ impl<W: Write> Writer<W> {
         self.with_operand(BINFLOAT, &float.to_be_bytes())
     }
 
-    /// A text. Written again, it is a reference to the first one.
+    /// A text. If it is written again, it becomes a reference to the first one.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&number) = self.texts.get(text) {
             return self.recall(number);
@@ -68,7 +69,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A text that will hardly come again.
+    /// A text that is unlikely to be written again.
     pub(crate) fn text_once(&mut self, text: &str) -> io::Result<()> {
         match (u8::try_from(text.len()), u32::try_from(text.len())) {
             (Ok(length), _) => self.out.write_all(&[SHORT_BINUNICODE, length])?,
@@ -78,7 +79,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(text.as_bytes())
     }
 
-    /// A list, whose elements `each` writes.
+    /// A list. `each` writes an element.
     pub(crate) fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -88,7 +89,7 @@ impl<W: Write> Writer<W> {
         self.batches(items, APPENDS, each)
     }
 
-    /// A dictionary: for each item `each` writes a key and a value.
+    /// A dictionary. `each` writes a key and a value for each item.
     pub(crate) fn dict<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -131,7 +132,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&[EMPTY_DICT, MARK])
     }
 
-    /// Ends the dictionary that was begun.
+    /// Ends the dictionary.
     pub(crate) fn close_dict(&mut self) -> io::Result<()> {
         self.out.write_all(&[SETITEMS])
     }
@@ -141,7 +142,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&[TUPLE2])
     }
 
-    /// Memorises the last value: its number, for [`recall`](Self::recall).
+    /// Memorises the last value. Returns its number for [`recall`](Self::recall).
     pub(crate) fn memorise(&mut self) -> io::Result<u32> {
         self.out.write_all(&[MEMOIZE])?;
         let number = self.memorised;

@@ -12,13 +12,12 @@ use crate::snapshot::{
 };
 use crate::tracker::MemoryUse;
 
-/// Requests are rounded up to a multiple of it; a history has only what was asked for.
+/// The allocator rounds requests up to a multiple of this. A history has only the requests.
 const ROUNDED_TO: u64 = 512;
 
 impl Profile {
-    /// The history of one device: each entry is an operator. The segments at the end and, as far as the history goes
-    /// back, all counts are exact but for blocks that are gone: those are taken to be their requests, rounded up to
-    /// 512 bytes.
+    /// The history of one device. Each entry is an operator. All numbers are exact, as far as the history goes back,
+    /// except for blocks that are gone: their size is taken to be their request, rounded up to 512 bytes.
     pub fn of_snapshot(title: &str, snapshot: &MemorySnapshot, device: u32) -> Self {
         let none = Vec::new();
         let entries = snapshot.device_traces.get(device as usize).unwrap_or(&none);
@@ -51,14 +50,14 @@ impl Profile {
     }
 }
 
-/// What a device holds, as far as a history tells.
+/// The memory of a device, as far as a history tells.
 #[derive(Clone, Default)]
 struct State {
     segments: BTreeMap<u64, MapSegment>,
-    /// Those that are pages of expandable segments.
+    /// The segments that are pages of expandable segments.
     ranges: HashSet<u64>,
-    /// Whether the policy `compact` was in use, which puts blocks into aliases. Which bytes of segments those use, only the
-    /// end tells.
+    /// Whether the policy `compact` was in use, which puts blocks into aliases. Which bytes of segments they use is
+    /// known only at the end.
     has_aliases: bool,
     blocks: BTreeMap<u64, MapBlock>,
     allocated: i128,
@@ -129,7 +128,7 @@ impl State {
 
     fn add_segment(&mut self, entry: &TraceEntry) {
         self.reserved += i128::from(entry.size);
-        // Only small segments are as small.
+        // Only segments of the small pool are this small.
         let pool = if entry.size <= 2 << 20 { PoolKind::Small } else { PoolKind::Large };
         let (stream, address) = (entry.stream, entry.address);
         let segment = MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() };
@@ -172,7 +171,7 @@ impl State {
         }
     }
 
-    /// The segments, with free blocks where no others are.
+    /// The segments, with free blocks in the gaps.
     fn map(&self) -> Vec<MapSegment> {
         let free = |size| MapBlock { size, state: BlockState::Inactive, scope: Arc::default() };
         let segments = self.segments.values().map(|segment| {
@@ -183,7 +182,7 @@ impl State {
                 if *address > at {
                     blocks.push(free(address - at));
                 }
-                // What a file says need not fit together.
+                // The numbers of a file may be inconsistent.
                 let size = block.size.min(end - address).saturating_sub(at.saturating_sub(*address));
                 if size > 0 {
                     blocks.push(MapBlock { size, ..block.clone() });
@@ -198,7 +197,7 @@ impl State {
         segments.chain(self.aliases()).collect()
     }
 
-    /// The blocks of aliases, where there are such: those that lie in no segment.
+    /// The blocks of aliases, which are in no segment.
     fn aliases(&self) -> impl Iterator<Item = MapSegment> {
         let is_in_segment = |address: u64| {
             let before = self.segments.range(..=address).next_back();
@@ -208,7 +207,7 @@ impl State {
             self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_in_segment(**address));
         blocks.map(|(address, block)| MapSegment {
             pool: PoolKind::Large,
-            stream: 0, // not told, and not shown
+            stream: 0, // unknown and not shown
             address: *address,
             is_alias: true,
             blocks: vec![block.clone()],
@@ -224,7 +223,7 @@ fn is_compact(snapshot: &MemorySnapshot, device: u32) -> bool {
     snapshot.notes.iter().filter(|notes| notes.device == device).any(of_device)
 }
 
-/// A count of a file that does not fit together may be below zero.
+/// A count can be negative if the file is inconsistent.
 fn bytes(count: i128) -> u64 {
     count.clamp(0, u64::MAX.into()) as u64
 }
@@ -233,7 +232,7 @@ fn rounded(entry: &TraceEntry) -> u64 {
     entry.size.checked_next_multiple_of(ROUNDED_TO).unwrap_or(entry.size)
 }
 
-/// The memory after each entry: from the end, where it is known, backward. Leaves the state at the start.
+/// The memory after each entry, computed backward from the end, where it is known. Leaves `state` as at the start.
 fn samples(state: &mut State, entries: &[TraceEntry]) -> Vec<Sample> {
     let mut names = Names::default();
     let sample = |entry: &TraceEntry| {
@@ -254,7 +253,7 @@ fn samples(state: &mut State, entries: &[TraceEntry]) -> Vec<Sample> {
     samples
 }
 
-/// Names of entries, each text kept once.
+/// The names of entries. Each text is stored once.
 #[derive(Default)]
 struct Names(HashMap<String, Arc<str>>);
 
@@ -287,7 +286,7 @@ impl Names {
     }
 }
 
-/// The allocations: those of the history, and those that were there before.
+/// The allocations: those of the history, and the older ones.
 fn spans<'s>(entries: &[TraceEntry], segments: impl Iterator<Item = &'s &'s Segment>) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut live = HashMap::<u64, usize>::new();
@@ -311,7 +310,7 @@ fn spans<'s>(entries: &[TraceEntry], segments: impl Iterator<Item = &'s &'s Segm
     spans
 }
 
-/// Where marked times begin, by the times of the entries.
+/// The starts of marked times, placed by the times of the entries.
 fn markers(snapshot: &MemorySnapshot, device: u32, profile: &Profile) -> Vec<Marker> {
     if !profile.has_times() {
         return Vec::new();
@@ -327,7 +326,7 @@ fn markers(snapshot: &MemorySnapshot, device: u32, profile: &Profile) -> Vec<Mar
     markers
 }
 
-/// The segments at the peaks and on the way; `state` is that of the start.
+/// The segments at the peaks and at even distances. `state` is that of the start.
 fn moments(profile: &Profile, mut state: State, entries: &[TraceEntry]) -> Vec<Moment> {
     let wanted = profile.moments_of_interest(Profile::EVEN_MOMENTS);
     let mut wanted = wanted.into_iter().filter(|(call, _)| call + 1 < entries.len()).peekable();

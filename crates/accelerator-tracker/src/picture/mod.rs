@@ -1,5 +1,5 @@
-//! What pictures and reports show, as plain data: [`Profile`]. It comes from a history, from a tracker, or is filled by
-//! hand.
+//! What pictures and reports show, as plain data: a [`Profile`]. It comes from a history or from a tracker, or is
+//! filled by hand.
 
 mod bins;
 mod history;

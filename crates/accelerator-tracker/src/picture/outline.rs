@@ -1,5 +1,5 @@
-/// The numbers of those of `count` values that a picture `columns` wide shows: of each column the first, the last, a
-/// least and a greatest one. `column` may not fall.
+/// The indices of the values that a picture shows: the first, the last, a least and a greatest one of each column.
+/// `column` must not decrease.
 pub(crate) fn outline(
     count: usize,
     column: impl Fn(usize) -> usize,

@@ -8,26 +8,26 @@ use crate::tracker::MemoryUse;
 /// The memory of one device over some time.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// What was watched: a file, a model.
+    /// What was observed: a file, a model.
     pub title: String,
-    /// What else is known of it, name and value: the device, the settings.
+    /// Facts about it, by name and value: the device, the settings.
     pub facts: Vec<(String, String)>,
-    /// All memory of the device, in bytes, where it is known.
+    /// All memory of the device in bytes, if known.
     pub capacity: Option<u64>,
-    /// Bytes that were allocated ahead of the first operator; `None`: not known, and so is what the first one added.
+    /// Bytes that were allocated before the first operator. `None`: unknown, and so is what the first operator added.
     pub allocated_before: Option<u64>,
-    /// When the first operator began, on the clock of the samples; `None`: not known.
+    /// When the first operator began, on the clock of the samples. `None`: unknown.
     pub started_us: Option<i64>,
-    /// Whether a point divides the module of an operator from its name, as in those of trackers:
+    /// Whether a dot separates the module of an operator from its name, as in names of trackers:
     /// `layers.3.forward.addmm_1`.
     pub has_modules: bool,
     /// The memory after each operator, in the order of their calls.
     pub samples: Vec<Sample>,
-    /// Named places between the operators.
+    /// Named positions between the operators.
     pub markers: Vec<Marker>,
     /// The segments at some moments, the earliest first.
     pub moments: Vec<Moment>,
-    /// Each allocation, the earliest first.
+    /// All allocations, the earliest first.
     pub spans: Vec<Span>,
     /// Statistics at the end, by name.
     pub statistics: Vec<(String, i64)>,
@@ -38,29 +38,29 @@ pub struct Profile {
 pub struct Sample {
     /// The operator.
     pub name: Arc<str>,
-    /// When it was over, in microseconds from any start; 0 in all samples: not known.
+    /// When it ended, in microseconds from any start. 0 in all samples: unknown.
     pub time_us: i64,
-    /// What was in use then.
+    /// The memory in use then.
     pub memory: MemoryUse,
 }
 
-/// A named place: ahead of the operator with this number, from 0.
+/// A named position: before the operator with this index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// Its name.
     pub name: Arc<str>,
-    /// The number of the operator that follows.
+    /// The index of the operator that follows.
     pub call: usize,
 }
 
-/// The life of one allocation, in numbers of operators.
+/// The life of one allocation, by the indices of operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The bytes that were asked for.
+    /// The bytes that were requested.
     pub bytes: u64,
-    /// The operator that made it; `None`: it is older than the profile.
+    /// The operator that made it. `None`: it is older than the profile.
     pub start: Option<usize>,
-    /// The operator that freed it; `None`: it lives at the end.
+    /// The operator that freed it. `None`: it is alive at the end.
     pub end: Option<usize>,
 }
 
@@ -71,11 +71,11 @@ pub struct Largest {
     pub name: Arc<str>,
     /// The most that one call added.
     pub bytes: u64,
-    /// The first call that added as much.
+    /// The first call that added that much.
     pub call: usize,
-    /// The calls that added anything.
+    /// How many calls added anything.
     pub calls: u64,
-    /// What they added together.
+    /// The bytes that they added together.
     pub total: u64,
 }
 
@@ -89,7 +89,7 @@ pub enum Series {
 }
 
 impl Series {
-    /// All, in the order of legends.
+    /// All three, in the order of legends.
     pub const ALL: [Self; 3] = [Self::Allocated, Self::Active, Self::Reserved];
 
     /// Its name in legends and files.
@@ -112,7 +112,7 @@ impl Series {
 }
 
 impl Profile {
-    /// The first call at which a series is highest, and how high.
+    /// The first call at which a series is highest, and the value.
     pub fn peak(&self, series: Series) -> Option<(usize, u64)> {
         let values = self.samples.iter().map(|sample| series.of(sample)).enumerate();
         values.reduce(|peak, next| if next.1 > peak.1 { next } else { peak })
@@ -123,12 +123,12 @@ impl Profile {
         self.allocated_before.unwrap_or(first)
     }
 
-    /// Whether nothing ever awaited its free.
+    /// Whether no block ever waited for a stream after its free.
     pub(crate) fn is_active_allocated(&self) -> bool {
         self.samples.iter().all(|sample| sample.memory.active == sample.memory.allocated)
     }
 
-    /// The number of the moment at which the most is allocated, of those that there are.
+    /// The index of the moment with the most allocated memory.
     pub fn moment_of_the_peak(&self) -> usize {
         let allocated = |moment: &Moment| {
             let segments = moment.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
@@ -138,10 +138,10 @@ impl Profile {
         moments.reduce(|most, next| if next.1 > most.1 { next } else { most }).map_or(0, |(moment, _)| moment)
     }
 
-    /// So many moments at even distances are of interest in pictures and reports.
+    /// How many moments at even distances pictures and reports show.
     pub const EVEN_MOMENTS: usize = 6;
 
-    /// Calls after which the segments are worth a look, and why: the peaks, and so many at even distances.
+    /// Calls after which the segments are interesting, and why: the peaks, and `even` calls at even distances.
     pub fn moments_of_interest(&self, even: usize) -> Vec<(usize, String)> {
         let peaks = [Series::Allocated, Series::Reserved];
         let peaks = peaks.into_iter().filter_map(|series| {
@@ -152,17 +152,17 @@ impl Profile {
         let count = self.samples.len();
         let even = (1..=even).map(|number| number * count / (even + 1)).filter(|call| *call < count);
         moments.extend(even.map(|call| (call, format!("call {call}"))));
-        moments.sort_by_key(|(call, _)| *call); // stable: a peak is ahead of what is even
+        moments.sort_by_key(|(call, _)| *call); // stable: a peak comes before a call at an even distance
         moments.dedup_by_key(|(call, _)| *call);
         moments
     }
 
-    /// The module and the operator of a sample's name; in a trace it is `layers.3 / aten::addmm`.
+    /// The module and the operator of a sample's name. A trace has names such as `layers.3 / aten::addmm`.
     pub(crate) fn module_and_operator<'a>(&self, name: &'a str) -> (&'a str, &'a str) {
         if let Some(divided) = name.split_once(" / ") {
             return divided;
         }
-        // PyTorch's operators have points too, `add.Tensor_0`; its modules end like this, or are empty.
+        // Operators of PyTorch have dots too, as in `add.Tensor_0`. Its modules end like this, or are empty.
         let ends = [".forward.", ".backward."];
         let after = ends.iter().filter_map(|end| Some(name.rfind(end)? + end.len() - 1)).max();
         let point = after.or_else(|| name.starts_with('.').then_some(0)).or_else(|| name.rfind('.'));
@@ -172,18 +172,18 @@ impl Profile {
         }
     }
 
-    /// Whether the samples say when they were taken.
+    /// Whether the samples have times.
     pub fn has_times(&self) -> bool {
         self.samples.iter().any(|sample| sample.time_us != 0)
     }
 
-    /// When each sample was taken, in microseconds from the first; a clock that was set back stands still. Without
-    /// times, a call takes a microsecond.
+    /// When each sample was taken, in microseconds from the first. If the clock was set back, time stands still.
+    /// Without times, a call takes a microsecond.
     pub(crate) fn times(&self) -> Vec<u64> {
         if !self.has_times() {
             return (0..self.samples.len() as u64).collect();
         }
-        // A sample without a time, among others that have one, is where the one ahead of it was.
+        // A sample without a time, among others that have one, gets the time of the one before it.
         let known = |sample: &Sample| (sample.time_us != 0).then_some(sample.time_us);
         let Some(start) = self.samples.iter().find_map(known) else { return Vec::new() };
         let mut latest = start;

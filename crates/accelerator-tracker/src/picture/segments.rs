@@ -7,9 +7,9 @@ use crate::snapshot::{self, BlockState, PoolKind};
 /// The segments of a device at one moment.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// Which moment it is: `peak allocated`, `the end`.
+    /// The name of the moment: `peak allocated`, `the end`.
     pub name: String,
-    /// The last call ahead of it.
+    /// The last call before it.
     pub call: usize,
     /// The segments.
     pub segments: Vec<MapSegment>,
@@ -24,37 +24,37 @@ pub struct MapSegment {
     pub stream: u64,
     /// Where it starts.
     pub address: u64,
-    /// Whether it is no memory of its own, but addresses where memory of other segments shows once more. Only its blocks count, each
-    /// in use; in those segments they are [`BlockState::Aliased`].
+    /// Whether it is an alias: not memory of its own, but addresses at which memory of other segments is mapped a
+    /// second time. It has only blocks in use, which are [`BlockState::Aliased`] in those segments.
     pub is_alias: bool,
-    /// Its blocks by address: together they are the segment.
+    /// Its blocks by address. Together they make up the segment.
     pub blocks: Vec<MapBlock>,
 }
 
 /// A block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapBlock {
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: BlockState,
-    /// What made it: an operator, a module, a function; empty: not known.
+    /// What made it: an operator, a module, a function. Empty: unknown.
     pub scope: Arc<str>,
 }
 
 impl MapSegment {
-    /// Bytes of its blocks: held from the driver, unless it [is an alias](Self::is_alias).
+    /// The bytes of its blocks. They are reserved from the driver, unless this [is an alias](Self::is_alias).
     pub fn size(&self) -> u64 {
         self.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size))
     }
 
-    /// Bytes of its blocks in this state.
+    /// The bytes of its blocks in this state.
     pub fn bytes(&self, state: BlockState) -> u64 {
         let blocks = self.blocks.iter().filter(|block| block.state == state);
         blocks.fold(0, |sum: u64, block| sum.saturating_add(block.size))
     }
 
-    /// The segments of an allocator; `scope` tells what made the block at an address.
+    /// The segments of an allocator. `scope` returns what made the block at an address.
     pub fn of(snapshot: &Snapshot, scope: impl Fn(u64) -> Arc<str>) -> Vec<Self> {
         let segment = |segment: &SegmentSnapshot, is_alias| {
             let blocks = segment.blocks.iter().map(|block| {
@@ -78,7 +78,7 @@ impl MapSegment {
     }
 }
 
-/// What made a block: the scope of a tracker, where one was open, or the innermost call.
+/// What made a block: the scope of a tracker, if there was one, or the innermost call.
 pub(super) fn scope(frames: &snapshot::Frames) -> Arc<str> {
     if let Some(scope) = frames.last().filter(|frame| &*frame.filename == "scope") {
         return scope.name.clone();

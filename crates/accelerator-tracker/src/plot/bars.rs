@@ -16,7 +16,7 @@ pub(super) fn height(profile: &Profile, top: usize) -> u32 {
     HEAD as u32 + 12 + BAR as u32 * bars as u32
 }
 
-/// Operators by what one call added, with its name at the left and the bytes at the right.
+/// Operators by what one call added, with the name on the left and the bytes on the right.
 pub(super) fn largest<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -27,7 +27,7 @@ pub(super) fn largest<DB: DrawingBackend>(
     canvas.headline(rect, title, &profile.title)?;
     let largest = profile.largest(top.min(MOST_BARS));
     let Some(most) = largest.first().map(|largest| largest.bytes) else {
-        return nothing(canvas, "no operator added any memory");
+        return canvas.nothing(rect, "no operator added any memory");
     };
     let text = |largest: &Largest| match largest.calls {
         1 => Bytes(largest.bytes).to_string(),
@@ -51,7 +51,7 @@ pub(super) fn largest<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Allocations by powers of two: how many, and below how many bytes together.
+/// Allocations by powers of two: their number, and below that their total bytes.
 pub(super) fn sizes<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -61,7 +61,7 @@ pub(super) fn sizes<DB: DrawingBackend>(
     let top = canvas.headline(rect, title, &profile.title)?;
     let bins = size_bins(&profile.spans);
     if bins.is_empty() {
-        return nothing(canvas, "no allocations");
+        return canvas.nothing(rect, "no allocations");
     }
     let legend = [
         (
@@ -74,7 +74,7 @@ pub(super) fn sizes<DB: DrawingBackend>(
     let middle = (top + rect.bottom - 44) / 2;
     let (left, width) = (rect.left + 16, rect.width() - 32);
     let edge = |bin: usize| left + width * bin as i32 / bins.len() as i32;
-    // As many labels as there is room for.
+    // As many labels as fit.
     let every = (64 * bins.len()).div_ceil(width.max(1) as usize);
     let counts = bins.iter().map(|bin| (bin.count, compact(bin.count)));
     let bytes = bins.iter().map(|bin| (bin.bytes, short(bin.bytes)));
@@ -105,13 +105,7 @@ pub(super) fn sizes<DB: DrawingBackend>(
     canvas.text(about, (left + width, rect.bottom - 11), TEXT - 2, Anchor::End, canvas.palette.quiet)
 }
 
-/// Instead of a picture.
-pub(super) fn nothing<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, text: &str) -> Result<(), PlotError> {
-    let rect = canvas.whole();
-    canvas.text(text, (rect.left + 16, HEAD + BAR / 2 - 4), TEXT, Anchor::Start, canvas.palette.quiet)
-}
-
-/// Three digits at most: `999`, `12k`, `3.4M`.
+/// At most three digits: `999`, `12k`, `3.4M`.
 pub(super) fn compact(number: u64) -> String {
     const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     let thousands = number.checked_ilog10().unwrap_or(0) / 3;
@@ -120,7 +114,7 @@ pub(super) fn compact(number: u64) -> String {
     if thousands > 0 && value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
 }
 
-/// Bytes in as little room.
+/// Bytes in as little space.
 fn short(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
     let power = bytes.checked_ilog2().unwrap_or(0) / 10;

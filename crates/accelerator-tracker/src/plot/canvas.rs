@@ -4,13 +4,13 @@ use plotters::drawing::DrawingArea;
 use plotters::element::{PathElement, Polygon, Rectangle};
 use plotters::prelude::{Color, DrawingBackend, IntoFont};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{RGBColor, ShapeStyle, TextStyle};
+use plotters::style::{RGBAColor, RGBColor, ShapeStyle, TextStyle};
 
 use super::PlotError;
 use super::font::FAMILY;
 use super::palette::Palette;
 
-/// A drawing in units that are pixels of the screen, or several of a PNG.
+/// A drawing in units of one screen pixel, which are several pixels of a PNG.
 pub(super) struct Canvas<'a, DB: DrawingBackend> {
     area: &'a DrawingArea<DB, Shift>,
     scale: i32,
@@ -36,7 +36,7 @@ impl Rect {
     }
 }
 
-/// Where a text stands to the point that it is drawn at. Its middle is at the height of the point.
+/// How a text is placed relative to the point at which it is drawn. Its middle is at the height of the point.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -64,8 +64,20 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.area.fill(&self.palette.background).map_err(PlotError::drawing)
     }
 
-    /// Lines that go across or down.
+    /// Draws horizontal and vertical lines.
     pub(super) fn line(&self, points: &[(i32, i32)], color: RGBColor, width: u32) -> Drawn {
+        self.translucent_line(points, color, width, 1.0)
+    }
+
+    /// As [`line`](Self::line), with an opacity from 0 to 1.
+    pub(super) fn translucent_line(
+        &self,
+        points: &[(i32, i32)],
+        color: RGBColor,
+        width: u32,
+        opacity: f64,
+    ) -> Drawn {
+        let color = color.mix(opacity);
         if self.is_bitmap() {
             return points.windows(2).try_for_each(|ends| self.bar(ends[0], ends[1], color, width as i32));
         }
@@ -74,8 +86,8 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.area.draw(&PathElement::new(points, style)).map_err(PlotError::drawing)
     }
 
-    /// The rasterizer of plotters loses corners of thick lines that turn within few pixels.
-    fn bar(&self, from: (i32, i32), to: (i32, i32), color: RGBColor, width: i32) -> Drawn {
+    /// The rasterizer of plotters loses corners of thick lines that turn within a few pixels.
+    fn bar(&self, from: (i32, i32), to: (i32, i32), color: RGBAColor, width: i32) -> Drawn {
         let (from, to) = (self.scaled(from), self.scaled(to));
         let around = width * self.scale / 2;
         let start = (from.0.min(to.0) - around, from.1.min(to.1) - around);
@@ -110,12 +122,12 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         let font = (FAMILY, size * self.scale).into_font();
         let style = TextStyle::from(font).color(&color).pos(Pos::new(position, VPos::Center));
         let (x, y) = self.scaled(at);
-        // Letters without tails are what the eye takes for the text.
+        // The eye takes the letters without descenders as the text.
         let y = if self.is_bitmap() { y + size * self.scale / 6 } else { y };
         self.area.draw_text(&printable(text), &style, (x, y)).map_err(PlotError::drawing)
     }
 
-    /// How wide a text is at most. Characters that the font does not have are taken to be as wide as high.
+    /// The greatest width of a text. Characters that the font lacks are taken to be as wide as high.
     pub(super) fn width(&self, text: &str, size: i32) -> Result<i32, PlotError> {
         let known: String = text.chars().filter(|c| is_known(*c)).collect();
         let others = text.chars().count() - known.chars().count();
@@ -124,17 +136,17 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         Ok(width as i32 + 1 + others.min(10_000) as i32 * size)
     }
 
-    /// The text, with its middle left out if it is wider than `width`.
+    /// The text, with its middle replaced by `…` if it is wider than `width`.
     pub(super) fn shortened(&self, text: &str, size: i32, width: i32) -> Result<String, PlotError> {
         self.cut(text, size, width, 2)
     }
 
-    /// The text, with its end left out if it is wider than `width`.
+    /// The text, with its end replaced by `…` if it is wider than `width`.
     pub(super) fn ended(&self, text: &str, size: i32, width: i32) -> Result<String, PlotError> {
         self.cut(text, size, width, usize::MAX)
     }
 
-    /// Of what is kept, one of so many characters is at the end.
+    /// One of `at_the_end` characters that are kept is from the end.
     fn cut(&self, text: &str, size: i32, width: i32, at_the_end: usize) -> Result<String, PlotError> {
         let chars: Vec<char> = printable(text).chars().collect();
         let kept = |count: usize| -> String {
@@ -157,7 +169,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         Ok(kept(fits))
     }
 
-    /// Headline and what it is of; the height that they take.
+    /// Draws a headline and its subject. Returns their height.
     pub(super) fn headline(&self, rect: Rect, title: &str, of: &str) -> Result<i32, PlotError> {
         let left = rect.left + 16;
         let title = self.shortened(title, TITLE, rect.width() - 32)?;
@@ -170,7 +182,12 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         Ok(62)
     }
 
-    /// A row, or several, of colours and what they mean; the height that it takes.
+    /// Draws a note in place of curves or bars where there is nothing to show.
+    pub(super) fn nothing(&self, rect: Rect, text: &str) -> Drawn {
+        self.text(text, (rect.left + 16, rect.top + 82), TEXT, Anchor::Start, self.palette.quiet)
+    }
+
+    /// Draws one or more rows of colours and their meanings. Returns their height.
     pub(super) fn legend(
         &self,
         rect: Rect,
@@ -204,7 +221,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     }
 }
 
-/// Whether the font has it.
+/// Whether the font has this character.
 fn is_known(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}' | 'µ' | '·' | '×' | '–' | '…' | '→' | '≤' | '≥')
 }

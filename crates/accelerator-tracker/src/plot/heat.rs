@@ -2,7 +2,7 @@ use accelerator_core::grouped;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
-use super::bars::{compact, nothing};
+use super::bars::compact;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use crate::picture::{Profile, grid, power};
 
@@ -15,7 +15,7 @@ pub(super) fn height(profile: &Profile) -> u32 {
     (HEAD + ROW * grid(&profile.spans).cells.len().max(2) as i32 + 50) as u32
 }
 
-/// A field for each size and lifetime, the darker (in the dark the lighter) the more allocations.
+/// A cell for each size and lifetime: the more allocations, the darker (on a dark background the lighter).
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -26,9 +26,9 @@ pub(super) fn draw<DB: DrawingBackend>(
     let grid = grid(&profile.spans);
     let most = grid.cells.iter().flatten().copied().max().unwrap_or(0);
     if most == 0 {
-        return nothing(canvas, "no allocations");
+        return canvas.nothing(rect, "no allocations");
     }
-    // Steps of the ramp by the logarithm: few allocations are to be seen beside many.
+    // The steps of the ramp are logarithmic, so that few allocations are visible beside many.
     let ramp = canvas.palette.ramp;
     let bounds: Vec<u64> = (1..=ramp.len())
         .map(|step| (most as f64).powf(step as f64 / ramp.len() as f64).round() as u64)

@@ -1,4 +1,4 @@
-//! Pictures of a [`Profile`], as SVG and PNG. No fonts of the system are needed: one is compiled in.
+//! Pictures of a [`Profile`], as SVG and PNG. No system fonts are needed: one is compiled in.
 
 mod bars;
 mod canvas;
@@ -33,7 +33,7 @@ pub enum Theme {
     Dark,
 }
 
-/// What stands along the bottom.
+/// The horizontal axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Along {
     /// The calls of operators.
@@ -43,7 +43,7 @@ pub enum Along {
     Time,
 }
 
-/// What the colours of blocks tell.
+/// What the colours of blocks mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorBy {
     /// Allocated, awaiting free, or free.
@@ -55,20 +55,20 @@ pub enum ColorBy {
     Scope,
 }
 
-/// A picture that can be made of a profile.
+/// A picture that can be made from a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Picture {
-    /// The memory: allocated, active, reserved, in one.
+    /// Allocated, active and reserved memory in one figure.
     Memory(Along),
-    /// One of them alone.
+    /// One of these series alone.
     Series(Series, Along),
-    /// The four figures of PyTorch's `show_traces` in one: all, then each alone.
+    /// The four figures of PyTorch's `show_traces` in one picture: all series, then each alone.
     Traces,
     /// The operators that allocated most, at most this many.
     Largest(usize),
-    /// The segments at the moment with this number.
+    /// The segments at the moment with this index.
     Segments(usize, ColorBy),
-    /// How many allocations there are of each size.
+    /// How many allocations of each size there are.
     Sizes,
     /// How long allocations of each size live.
     Lifetimes,
@@ -90,11 +90,11 @@ pub enum PlotError {
 
 accelerator_core::debug_as_display!(PlotError);
 
-/// Pixels of a PNG for each unit of a picture: sharp on screens that have twice as many.
+/// Pixels of a PNG for each unit of a picture. Two are sharp on high-density screens.
 const PNG_SCALE: u32 = 2;
 
 impl Picture {
-    /// All pictures that this profile has something for, and short names for their files.
+    /// All pictures for which this profile has data, with short names for their files.
     pub fn all(profile: &Profile) -> Vec<(&'static str, Self)> {
         let mut all = vec![("memory", Self::Memory(Along::Calls)), ("traces", Self::Traces)];
         if profile.has_times() {
@@ -113,7 +113,7 @@ impl Picture {
         all
     }
 
-    /// As SVG, which is light or dark as the reader's system is.
+    /// The picture as SVG, which follows the light or dark theme of the reader's system.
     ///
     /// # Errors
     /// [`PlotError::Drawing`].
@@ -124,7 +124,7 @@ impl Picture {
         Ok(svg::finish(&text, &self.title(profile)))
     }
 
-    /// As PNG.
+    /// The picture as PNG.
     ///
     /// # Errors
     /// [`PlotError::Drawing`].
@@ -137,7 +137,7 @@ impl Picture {
         png::encode(&pixels, width, height).map_err(|error| PlotError::Drawing(error.to_string()))
     }
 
-    /// To a file, which is whole or not there; its name tells the format.
+    /// Writes the picture to a file, completely or not at all. The file name decides the format.
     ///
     /// # Errors
     /// [`PlotError`].
@@ -151,7 +151,7 @@ impl Picture {
         Ok(write_whole(path, |file| file.write_all(&bytes))?)
     }
 
-    /// Its headline.
+    /// The headline.
     pub fn title(self, profile: &Profile) -> String {
         let along = |along| match along {
             Along::Calls => "over operator calls",

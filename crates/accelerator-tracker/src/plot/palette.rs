@@ -3,8 +3,8 @@ use plotters::style::RGBColor;
 use super::Theme;
 use crate::picture::Series;
 
-/// Colours that people with any colour vision tell apart, those of Okabe and Ito, darkened or lightened to stand out
-/// from the background by three to one at least.
+/// The colours of Okabe and Ito, which people with any colour vision can tell apart. They are darkened or lightened to
+/// a contrast of at least three to one against the background.
 pub(super) struct Palette {
     pub(super) background: RGBColor,
     pub(super) text: RGBColor,
@@ -19,9 +19,9 @@ pub(super) struct Palette {
     pub(super) free: RGBColor,
     /// Memory that is in use at another address.
     pub(super) aliased: RGBColor,
-    /// From little to much.
+    /// From few to many.
     pub(super) ramp: [RGBColor; 6],
-    /// Of kinds without an order.
+    /// Kinds without an order.
     pub(super) kinds: [RGBColor; 7],
     /// All other kinds.
     pub(super) rest: RGBColor,
@@ -31,7 +31,7 @@ const fn rgb(hex: u32) -> RGBColor {
     RGBColor((hex >> 16) as u8, (hex >> 8) as u8, hex as u8)
 }
 
-// Within a palette no two colours are equal: an SVG is made dark by replacing each by its counterpart.
+// No two colours of a palette are equal, since each colour of an SVG is replaced by its dark counterpart.
 const LIGHT: Palette = Palette {
     background: rgb(0xffffff),
     text: rgb(0x1f2328),

@@ -3,10 +3,10 @@ use std::io::{self, Write};
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 
-/// A picture of three bytes a pixel as PNG.
+/// Encodes a picture with three bytes per pixel as PNG.
 pub(super) fn encode(pixels: &[u8], width: u32, height: u32) -> io::Result<Vec<u8>> {
     const RGB_OF_8_BITS: [u8; 5] = [8, 2, 0, 0, 0];
-    const UP: u8 = 2; // each byte is the difference to the one above: charts are the same over many rows
+    const UP: u8 = 2; // each byte is the difference from the one above: charts are the same over many rows
 
     let line = 3 * width as usize;
     let mut data = ZlibEncoder::new(Vec::new(), Compression::default());

@@ -4,13 +4,13 @@ use crate::snapshot::PoolKind;
 /// The segments of one pool and stream, or all aliases, laid out in rows at one scale.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
-    /// Whether it is aliases, whose memory is in other groups.
+    /// Whether these are aliases, whose memory is in other groups.
     pub(super) is_alias: bool,
     pub(super) pool: PoolKind,
     /// `None`: of several streams.
     pub(super) stream: Option<u64>,
     pub(super) segments: Vec<&'a MapSegment>,
-    /// Bytes from the left to the right end of a row.
+    /// The bytes of a full row.
     pub(super) row_bytes: u64,
     pub(super) rows: Vec<Vec<Piece<'a>>>,
 }
@@ -23,10 +23,10 @@ pub(super) struct Piece<'a> {
     pub(super) blocks: &'a [MapBlock],
 }
 
-/// Pools and streams of their own, up to so many; then the streams of a pool are one.
+/// The most groups with one pool and stream each. If there are more, the streams of a pool form one group.
 const MOST_GROUPS: usize = 6;
 
-/// Lays segments out: large pools first, in about `rows` rows together, the largest segments first.
+/// Lays segments out in about `rows` rows: large pools first, and the largest segments first.
 pub(super) fn groups(segments: &[MapSegment], rows: u64) -> Vec<Group<'_>> {
     let mut all = by_pool(segments, |segment| Some(segment.stream).filter(|_| !segment.is_alias));
     if all.len() > MOST_GROUPS {
@@ -69,7 +69,7 @@ fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>)
 }
 
 impl Group<'_> {
-    /// Bytes held from the driver.
+    /// Bytes reserved from the driver.
     pub(super) fn reserved(&self) -> u64 {
         self.segments.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.size()))
     }
@@ -78,7 +78,7 @@ impl Group<'_> {
         let largest = self.segments.iter().map(|segment| segment.size()).max().unwrap_or(0);
         self.row_bytes = largest.max(self.reserved().div_ceil(rows)).max(1);
         let mut filled: Vec<u64> = Vec::new();
-        let mut open = 0; // rows ahead of this one take nothing more
+        let mut open = 0; // rows before this one take nothing more
         for segment in &self.segments {
             let size = segment.size();
             let fits = |row: &usize| self.row_bytes - filled[*row] >= size;
@@ -94,7 +94,7 @@ impl Group<'_> {
     }
 }
 
-/// Rows that are searched for room, so that many segments take no time squared.
+/// How many rows are searched for room, so that many segments do not take quadratic time.
 const SEARCHED: usize = 64;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub(super) enum Axis {
     Time,
 }
 
-/// An axis from 0 to a greatest value: its unit, and where its ticks are.
+/// An axis from 0 to a greatest value: its unit and its ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) unit: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// At most about `wanted` ticks, at values that are round in the unit.
+    /// At most about `wanted` ticks, at round values of the unit.
     pub(super) fn new(axis: Axis, greatest: u64, wanted: usize) -> Self {
         let (unit, size) = unit(axis, greatest);
         let whole = matches!(axis, Axis::Calls) || size == 1.0;
@@ -34,7 +34,7 @@ impl Scale {
     }
 }
 
-/// The unit that suits values up to this, and how much it is.
+/// The unit for values up to this, and its size.
 fn unit(axis: Axis, greatest: u64) -> (&'static str, f64) {
     const BYTES: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     const TIMES: [(&str, f64); 5] = [("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9)];
@@ -45,7 +45,7 @@ fn unit(axis: Axis, greatest: u64) -> (&'static str, f64) {
             (BYTES[power as usize], (1u64 << (10 * power)) as f64)
         }
         Axis::Time => {
-            // 300 s is easier than 5 min.
+            // 300 s is easier to read than 5 min.
             let suits =
                 |(_, size): &&(&str, f64)| greatest as f64 >= if *size > 1e6 { 5.0 * size } else { *size };
             TIMES.iter().rev().find(suits).copied().unwrap_or(TIMES[0])
@@ -53,7 +53,7 @@ fn unit(axis: Axis, greatest: u64) -> (&'static str, f64) {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, so that not many more than `wanted` go up to `greatest`.
+/// 1, 2 or 5 times a power of ten, so that about `wanted` steps reach `greatest`.
 fn step(greatest: f64, wanted: usize, whole: bool) -> f64 {
     let least = (greatest / wanted.max(1) as f64).max(if whole { 1.0 } else { f64::MIN_POSITIVE });
     let power = 10f64.powf(least.log10().floor());

@@ -4,7 +4,6 @@ use accelerator_core::{Bytes, grouped};
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 
-use super::bars::nothing;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::palette::Palette;
 use super::rows::{Group, Piece, groups};
@@ -18,19 +17,19 @@ const GROUP_HEAD: i32 = 34;
 const HEAD: i32 = 62;
 const LEGEND_ROW: i32 = 22;
 
-/// Rows, about: twice as many at most.
+/// About this many rows, and at most twice as many.
 const ROWS: u64 = 20;
 
 const ALIASED: &str = "used by an alias";
 
-/// Blocks that are narrower are drawn together, so that a picture of many stays small.
+/// Narrower blocks are drawn together, so that a picture of many blocks stays small.
 const NARROWEST: i32 = 2;
 
 fn moment(profile: &Profile, moment: usize) -> &[MapSegment] {
     profile.moments.get(moment).map_or(&[], |moment| &moment.segments)
 }
 
-/// Rows that the legend may have.
+/// The height of the legend.
 fn legend(by: ColorBy, segments: &[MapSegment]) -> i32 {
     let rows = match by {
         ColorBy::State => 1,
@@ -48,7 +47,7 @@ pub(super) fn height(profile: &Profile, number: usize, by: ColorBy) -> u32 {
     (HEAD + legend(by, moment(profile, number)) + rows.sum::<i32>().max(40) + 12) as u32
 }
 
-/// Each segment is as wide as it has bytes, and so are its blocks.
+/// The width of each segment is its bytes, and so is that of its blocks.
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -61,7 +60,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     let segments = moment(profile, number);
     let groups = groups(segments, ROWS);
     if groups.is_empty() {
-        return nothing(canvas, "no segments");
+        return canvas.nothing(rect, "no segments");
     }
     let coloring = Coloring::new(segments, by, canvas.palette);
     // Three in a row.
@@ -122,7 +121,7 @@ fn draw_segment<DB: DrawingBackend>(
     coloring: &Coloring<'_>,
 ) -> Result<(), PlotError> {
     let size = piece.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size));
-    // A pixel apart from the next.
+    // One pixel apart from the next.
     let end = (x(piece.start.saturating_add(size)) - 1).max(x(piece.start) + 1);
     let mut at = piece.start;
     let mut left = x(at);
@@ -151,7 +150,7 @@ fn draw_segment<DB: DrawingBackend>(
         pending.push((end, run.map_or(canvas.palette.free, |(color, _)| color)));
     }
     for (right, color) in pending {
-        // A line between blocks, where they are wide enough for it.
+        // A gap between blocks that are wide enough for it.
         let gap = i32::from(coloring.apart && right - left > 4 && right < end);
         canvas.rect(Rect { left, top, right: right - gap, bottom: top + ROW }, color)?;
         left = right;
@@ -166,7 +165,7 @@ struct Coloring<'a> {
     scopes: HashMap<&'a str, RGBColor>,
     largest: u64,
     legend: Vec<(Option<RGBColor>, String)>,
-    /// Whether blocks of one colour have a line between them.
+    /// Whether blocks of one colour have a gap between them.
     apart: bool,
 }
 
@@ -239,7 +238,7 @@ impl<'a> Coloring<'a> {
         }
     }
 
-    /// The largest size of a step: each is eight times the one before.
+    /// The largest size of a step. Each is eight times the one before.
     fn bound(&self, step: usize) -> u64 {
         let largest = self.largest.checked_next_power_of_two().unwrap_or(u64::MAX);
         (largest >> (3 * (self.palette.ramp.len() - 1 - step))).max(1)
@@ -255,7 +254,7 @@ impl<'a> Coloring<'a> {
     }
 }
 
-/// Whether all that aliases use is told from free memory: in a history only the end knows which memory that is.
+/// Whether everything that aliases use can be told from free memory. In a history this is known only at the end.
 fn is_aliased_known(segments: &[MapSegment]) -> bool {
     let has_aliased = segments.iter().any(|segment| segment.bytes(BlockState::Aliased) > 0);
     has_aliased || !segments.iter().any(|segment| segment.is_alias)

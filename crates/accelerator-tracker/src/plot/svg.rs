@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use super::Theme;
 use super::palette::Palette;
 
-/// Gives a picture that was drawn light its name, and the dark colours for readers whose system is dark.
+/// Adds a title to a picture that was drawn in light colours, and the dark colours for readers whose system is dark.
 pub(super) fn finish(svg: &str, title: &str) -> String {
     let (tag, rest) = svg.split_once('>').unwrap_or((svg, ""));
     let title = printable(title).replace('&', "&amp;").replace('<', "&lt;");
@@ -14,7 +14,7 @@ pub(super) fn finish(svg: &str, title: &str) -> String {
     let mut dark = String::new();
     for (from, to) in colors {
         let (from, to) = (hex(from), hex(to));
-        // A rule goes before the attribute that it looks for.
+        // A CSS rule has priority over the attribute that it selects.
         let _ = write!(dark, "[fill=\"{from}\"]{{fill:{to}}}[stroke=\"{from}\"]{{stroke:{to}}}");
     }
     format!(
@@ -23,7 +23,7 @@ pub(super) fn finish(svg: &str, title: &str) -> String {
     )
 }
 
-/// As plotters writes it.
+/// The colour as plotters writes it.
 fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }

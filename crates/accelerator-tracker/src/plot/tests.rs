@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
+mod timeline;
+
 use std::io::Read;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ const NAMES: [&str; 4] = [
     "copy",
 ];
 
-/// A profile of `count` operators, whose memory jumps about, with everything that there is a picture of.
+/// A profile of `count` operators whose memory jumps up and down, with data for every picture.
 fn profile(count: usize, markers: usize) -> Profile {
     let value = |at: usize| ((at * 7_919) % 1_009) as u64 * 7_654_321;
     let name = |at: usize| Arc::<str>::from(format!("{}{}", NAMES[at % 4], at % 97));
@@ -83,7 +85,7 @@ struct Text {
     bottom: f64,
 }
 
-/// The texts of an SVG, with the room that they take in the font whose widths were reckoned with.
+/// The texts of an SVG, with their boxes in the font with which the layout was computed.
 fn texts(svg: &str) -> Vec<Text> {
     let text = |element: &str| {
         let (tag, text) = element.split_once('>').unwrap();
@@ -98,7 +100,7 @@ fn texts(svg: &str) -> Vec<Text> {
             |name: &str| tag.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0;
         let number = |name| attribute(name).parse::<f64>().unwrap();
         let (x, y, em) = (number("x"), number("y"), number("font-size"));
-        // Of ascent and descent, not of an em, are the sizes that plotters gives to fonts.
+        // Plotters gives fonts the size of ascent and descent, not of an em.
         let (width, _) = (FAMILY, em * 1.164).into_font().box_size(&text).unwrap();
         let left = match attribute("text-anchor") {
             "start" => x,
@@ -138,7 +140,18 @@ fn texts_neither_overlap_nor_leave_the_picture() {
     }
 }
 
-/// Memory that aliases use has a colour of its own in its segment, and the blocks of aliases have a group, which counts nothing twice.
+/// The points of the lines and curves of this colour, in the order in which they are drawn.
+fn lines(svg: &str, RGBColor(red, green, blue): RGBColor) -> Vec<Vec<(i32, i32)>> {
+    let stroke = format!("stroke=\"#{red:02X}{green:02X}{blue:02X}\"");
+    let drawn = svg.lines().filter(|line| line.starts_with("<polyline") && line.contains(&stroke));
+    let number = |text: &str| text.parse::<i32>().unwrap();
+    let point = |point: &str| point.split_once(',').map(|(x, y)| (number(x), number(y))).unwrap();
+    let points = |line: &str| line.split_once("points=\"").unwrap().1.split_once('"').unwrap().0.to_owned();
+    drawn.map(|line| points(line).split_whitespace().map(point).collect()).collect()
+}
+
+/// Memory that aliases use has a colour of its own in its segment. The blocks of aliases have a group, and nothing
+/// counts twice.
 #[test]
 fn aliases_are_shown_apart() {
     const MIB: u64 = 1 << 20;
@@ -182,22 +195,18 @@ fn aliases_are_shown_apart() {
 #[test]
 fn sizes_stay_bounded_and_peaks_stay() {
     let mut profile = profile(100_000, 5_000);
-    // A single sample goes up to what is reserved all along.
+    // A single sample reaches the memory that is reserved all along.
     profile.samples[77_777].memory.allocated = 8 << 30;
     for (name, _, svg) in pictures(&profile) {
         assert!(svg.len() < 400_000, "{name}: {}", svg.len());
     }
     let svg = Picture::Memory(Along::Calls).to_svg(&profile).unwrap();
-    let curve = |color: &str| {
-        let lines = svg
-            .lines()
-            .filter(|line| line.starts_with("<polyline") && line.contains(&format!("stroke=\"{color}\"")));
-        let points =
-            |line: &str| line.split_once("points=\"").unwrap().1.split_once('"').unwrap().0.to_owned();
-        let longest = lines.map(points).max_by_key(String::len).unwrap();
-        longest.split_whitespace().map(|point| point.split_once(',').unwrap().1.parse::<i32>().unwrap()).min()
+    let palette = Palette::of(Theme::Light);
+    let top = |series| {
+        let longest = lines(&svg, palette.series(series)).into_iter().max_by_key(Vec::len).unwrap();
+        longest.into_iter().map(|(_, y)| y).min()
     };
-    assert_eq!(curve("#0072B2"), curve("#00805C"));
+    assert_eq!(top(Series::Allocated), top(Series::Reserved));
 }
 
 #[test]
@@ -205,7 +214,7 @@ fn names_are_text_and_nothing_else() {
     for (name, _, svg) in pictures(&profile(300, 9)) {
         assert!(!svg.contains("<script") && !svg.contains(|c| c < ' ' && c != '\n'), "{name}");
         assert!(!svg.contains('\u{202e}'), "{name}");
-        // Each element begins with a name that we gave.
+        // Each element begins with a name that we wrote.
         let known = ["svg", "title", "style", "text", "rect", "line", "polyline", "polygon", "circle"];
         for tag in svg.split('<').skip(1) {
             let tag = tag.trim_start_matches('/').split([' ', '>', '\n', '/']).next().unwrap();
@@ -264,7 +273,7 @@ fn text_and_curves_stand_out() {
     }
 }
 
-/// Kinds may differ by one: within a palette no two colours are equal.
+/// Kinds may differ by one: no two colours of a palette are equal.
 #[test]
 fn the_page_has_the_colors_of_the_pictures() {
     let (light, dark) = include_str!("../report/page.css").split_once("@media").unwrap();
@@ -302,7 +311,7 @@ fn the_page_has_the_colors_of_the_pictures() {
     }
 }
 
-/// The lines of pixels of a PNG, with its filters undone.
+/// The rows of pixels of a PNG, with its filters undone.
 fn pixels(file: &[u8]) -> (usize, Vec<Vec<u8>>) {
     assert!(file.starts_with(b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"));
     assert!(file.ends_with(b"\0\0\0\0IEND\xae\x42\x60\x82"));
@@ -333,7 +342,7 @@ fn a_png_shows_the_curves_in_the_colors_of_its_theme() {
             lines.iter().flat_map(|line| line.chunks(3)).filter(|pixel| **pixel == [red, green, blue]).count()
         };
         assert!(count(palette.background) > 500_000);
-        // The reserved memory is a line across, four pixels high.
+        // The reserved memory is a horizontal line, four pixels high.
         let reserved = count(palette.series(Series::Reserved));
         assert!(reserved > 4 * 1_500, "{reserved}");
         assert!(count(palette.series(Series::Allocated)) > 10_000 && count(palette.warning) > 500);

@@ -1,4 +1,4 @@
-use accelerator_core::Bytes;
+use accelerator_core::{Bytes, grouped};
 use plotters::prelude::DrawingBackend;
 
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
@@ -7,17 +7,23 @@ use super::{Along, PlotError};
 use crate::picture::{Marker, Profile, Series, outline};
 use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
-/// Capacity is a line as long as it is not this much higher than the curves, which it would flatten.
+/// The capacity is drawn unless it is higher than the curves by more than this factor, which would flatten them.
 const CAPACITY_WITHIN: f64 = 1.6;
 
-/// Rows of names of markers.
+/// The most rows of marker names.
 const MARKER_ROWS: usize = 3;
 const MARKER_ROW: i32 = 20;
 
-/// Markers that are many.
-const CROWD: usize = 40;
+/// Room on the right of the curves, for the ends of texts.
+const RIGHT_MARGIN: i32 = 28;
 
-/// All in one, then each alone.
+/// If the lines of markers are closer to each other than this, they are paler, so that curves stay visible between
+/// them.
+const CROWDED: i32 = 8;
+/// Lines that are closer than this would fill an area, and are left out.
+const TOO_CLOSE: i32 = 2;
+
+/// All series in one figure, then each alone.
 pub(super) fn draw_four<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -35,7 +41,7 @@ pub(super) fn draw_four<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Curves of memory, stepwise: it stays as it is until the next operator.
+/// Curves of memory, in steps: the memory stays as it is until the next operator.
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     rect: Rect,
@@ -45,6 +51,9 @@ pub(super) fn draw<DB: DrawingBackend>(
     along: Along,
 ) -> Result<(), PlotError> {
     let mut top = rect.top + canvas.headline(rect, title, &profile.title)?;
+    if profile.samples.is_empty() {
+        return canvas.nothing(rect, "no operators were recorded");
+    }
     let highest =
         series.iter().filter_map(|series| profile.peak(*series)).map(|(_, peak)| peak).max().unwrap_or(0);
     let capacity = profile.capacity.filter(|capacity| *capacity as f64 <= highest as f64 * CAPACITY_WITHIN);
@@ -54,13 +63,17 @@ pub(super) fn draw<DB: DrawingBackend>(
         Along::Calls => (0..profile.samples.len() as u64).collect(),
         Along::Time => profile.times(),
     };
-    let last = positions.last().copied().unwrap_or(0).max(1);
+    let end = positions.last().map_or(1, |last| match along {
+        Along::Calls => last + 1,
+        // How long the last state lasted is unknown, but it has to be visible.
+        Along::Time => last.saturating_add(last.div_ceil(100).max(1)),
+    });
     let y_scale = Scale::new(Axis::Bytes, top_value.max(1), 6);
     let labels = y_scale.ticks.iter().map(|tick| canvas.width(&label(&y_scale, tick), TEXT));
     let labels = labels.collect::<Result<Vec<_>, _>>()?;
     let left = rect.left + 26 + labels.into_iter().max().unwrap_or(0).max(20);
-    let mut plot = Rect { left, top, right: rect.right - 28, bottom: rect.bottom - 52 };
-    let frame = Frame { canvas, plot, last, top_value: top_value.max(1) };
+    let mut plot = Rect { left, top, right: rect.right - RIGHT_MARGIN, bottom: rect.bottom - 52 };
+    let frame = Frame { canvas, plot, end, top_value: top_value.max(1) };
 
     let markers = frame.markers(profile, &positions)?;
     let several = series.len() > 1;
@@ -80,17 +93,15 @@ pub(super) fn draw<DB: DrawingBackend>(
         let color = capacity.map(|_| canvas.palette.text);
         legend.push((color, format!("capacity {}", Bytes(bytes))));
     }
-    if markers.unnamed > 0 {
-        legend.push((None, format!("{} of {} markers named", markers.all - markers.unnamed, markers.all)));
-    }
+    legend.extend(markers.note().map(|note| (None, note)));
     top += canvas.legend(rect, top, &legend)?;
     plot.top = top + 10 + markers.rows as i32 * MARKER_ROW;
     let frame = Frame { plot, ..frame };
 
     frame.grid(&y_scale)?;
     let x_scale = match along {
-        Along::Calls => Scale::new(Axis::Calls, last, (plot.width() / 110).max(2) as usize),
-        Along::Time => Scale::new(Axis::Time, last, (plot.width() / 90).max(2) as usize),
+        Along::Calls => Scale::new(Axis::Calls, end, (plot.width() / 110).max(2) as usize),
+        Along::Time => Scale::new(Axis::Time, end, (plot.width() / 90).max(2) as usize),
     };
     let x_name = match along {
         Along::Calls => "operator calls".to_owned(),
@@ -98,7 +109,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     };
     frame.bottom(&x_scale, &x_name)?;
     frame.marker_lines(&markers)?;
-    // The largest first, so that those below stay visible.
+    // The largest first, so that smaller ones stay visible.
     for series in series.iter().rev() {
         frame.curve(profile, &positions, *series)?;
     }
@@ -114,22 +125,37 @@ fn label(scale: &Scale, (value, text): &(u64, String)) -> String {
     if *value == 0 { "0".to_owned() } else { format!("{text} {}", scale.unit) }
 }
 
-/// The part of a figure in which curves are.
+/// The part of a figure that has the curves.
 #[derive(Clone, Copy)]
 struct Frame<'a, 'b, DB: DrawingBackend> {
     canvas: &'a Canvas<'b, DB>,
     plot: Rect,
-    last: u64,
+    /// The position at the right edge.
+    end: u64,
     top_value: u64,
 }
 
 /// Lines of markers, and where their names are.
 struct Placed {
+    /// Where each line is, from right to left, and whether it is the boundary of forward and backward pass.
     lines: Vec<(i32, bool)>,
     names: Vec<PlacedName>,
     rows: usize,
+    /// How many markers there are.
     all: usize,
-    unnamed: usize,
+}
+
+impl Placed {
+    /// Says which names or lines the figure lacks.
+    fn note(&self) -> Option<String> {
+        let Self { lines, names, all, .. } = self;
+        let count = |count: usize| grouped(count as u64);
+        match names.len() {
+            named if named == *all => None,
+            _ if lines.is_empty() => Some(format!("{} markers, too close to be shown", count(*all))),
+            named => Some(format!("{} of {} markers named", count(named), count(*all))),
+        }
+    }
 }
 
 struct PlacedName {
@@ -143,8 +169,7 @@ struct PlacedName {
 impl<DB: DrawingBackend> Frame<'_, '_, DB> {
     fn x(&self, position: u64) -> i32 {
         self.plot.left
-            + (position.min(self.last) as f64 / self.last as f64 * f64::from(self.plot.width())).round()
-                as i32
+            + (position.min(self.end) as f64 / self.end as f64 * f64::from(self.plot.width())).round() as i32
     }
 
     fn y(&self, value: u64) -> i32 {
@@ -168,6 +193,8 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         for (value, text) in &scale.ticks {
             let x = self.x(*value);
             canvas.line(&[(x, plot.bottom), (x, plot.bottom + 5)], canvas.palette.quiet, 1)?;
+            // The last one must not leave the picture.
+            let x = x.min(plot.right + RIGHT_MARGIN - 2 - canvas.width(text, TEXT)? / 2);
             canvas.text(text, (x, plot.bottom + 16), TEXT, Anchor::Middle, canvas.palette.quiet)?;
         }
         canvas.text(name, (plot.right, plot.bottom + 37), TEXT, Anchor::End, canvas.palette.quiet)
@@ -185,10 +212,10 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
             }
             points.push(next);
         }
-        points.dedup();
-        if let [only] = points[..] {
-            points.push((self.plot.right, only.1));
+        if let Some((_, y)) = points.last().copied() {
+            points.push((self.plot.right, y));
         }
+        points.dedup();
         let color = self.canvas.palette.series(series);
         if let (Some(first), Some(last), Series::Allocated) = (points.first(), points.last(), series) {
             let ground = [(last.0, self.plot.bottom), (first.0, self.plot.bottom)];
@@ -198,65 +225,60 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         self.canvas.line(&points, color, 2)
     }
 
-    /// Names as long as possible, and all of them if possible.
+    /// Places all names, as long as possible, or else some of them.
     fn markers(&self, profile: &Profile, positions: &[u64]) -> Result<Placed, PlotError> {
         let mut markers: Vec<_> = profile
             .markers
             .iter()
             .map(|marker| {
-                let position = positions.get(marker.call).copied().unwrap_or(self.last);
+                let position = positions.get(marker.call).copied().unwrap_or(self.end);
                 (self.x(position), marker)
             })
             .collect();
         markers.sort_by_key(|(x, _)| std::cmp::Reverse(*x));
         for width in [180, 120, 80, 60] {
             let placed = self.placed(&markers, width, MARKER_ROWS)?;
-            if placed.unnamed == 0 {
+            if placed.names.len() == placed.all {
                 return Ok(placed);
             }
         }
-        // Too many: some of them, in one row, and no lines without names where these would be a hatching.
-        let mut placed = self.placed(&markers, 120, 1)?;
-        if markers.len() > CROWD {
-            let named: Vec<i32> = placed.names.iter().map(|name| name.x).collect();
-            placed.lines.retain(|(x, _)| named.contains(x));
+        // Not all names fit: some of them, in one row.
+        let placed = self.placed(&markers, 120, 1)?;
+        if placed.lines.len() as i32 * TOO_CLOSE > self.plot.width() {
+            return Ok(Placed { lines: Vec::new(), names: Vec::new(), rows: 0, ..placed });
         }
         Ok(placed)
     }
 
-    /// From the right to the left: a name begins at its line, so the line of one that had to go a row up passes no
-    /// name that is below.
+    /// Places names from right to left. A name begins at its line, so the line of a name in a higher row crosses no
+    /// name below it.
     fn placed(&self, markers: &[(i32, &Marker)], longest: i32, rows: usize) -> Result<Placed, PlotError> {
         const APART: i32 = 8;
-        let right_end = self.plot.right + 20;
-        let mut placed =
-            Placed { lines: Vec::new(), names: Vec::new(), rows: 0, all: markers.len(), unnamed: 0 };
+        let right_end = self.plot.right + RIGHT_MARGIN - 8;
+        let mut placed = Placed { lines: Vec::new(), names: Vec::new(), rows: 0, all: markers.len() };
         let mut limits = vec![right_end + APART; rows];
         let mut last = None;
         for (x, marker) in markers {
             let (x, is_boundary) = (*x, &*marker.name == FORWARD_BACKWARD_BOUNDARY);
-            if placed.lines.last().is_none_or(|(line, _)| line - x >= 3 || is_boundary) {
-                placed.lines.push((x, is_boundary));
+            match placed.lines.last_mut().filter(|(line, _)| *line == x) {
+                Some(line) => line.1 |= is_boundary,
+                None => placed.lines.push((x, is_boundary)),
             }
-            // Up to the row in which a name is in the way of the line.
+            // The rows up to the one in which a name is in the way of the line.
             let reached = limits.iter().take_while(|limit| x < **limit).count();
             if reached == 0 || last == Some(x) {
-                placed.unnamed += 1; // without a look at its width, since there may be many
-                continue;
+                continue; // before computing its width, since there may be many
             }
             last = Some(x);
             let text = self.canvas.ended(&marker.name, TEXT, longest)?;
             let width = self.canvas.width(&text, TEXT)?;
             let room = |right: i32| move |limit: &i32| right + APART <= *limit;
-            // One that ends at its line is as high up as can be, out of the way of lines at its left.
+            // A name that ends at its line is as high up as possible, out of the way of the lines on its left.
             let (row, anchor, start) = match x + 3 + width <= right_end {
                 true => (limits[..reached].iter().position(room(x + 3 + width)), Anchor::Start, x),
                 false => (limits[..reached].iter().rposition(room(x)), Anchor::End, x - 3 - width),
             };
-            let Some(row) = row else {
-                placed.unnamed += 1;
-                continue;
-            };
+            let Some(row) = row else { continue };
             limits[..row].iter_mut().for_each(|limit| *limit = (*limit).min(x));
             limits[row] = start;
             placed.rows = placed.rows.max(row + 1);
@@ -268,8 +290,10 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
     fn marker_lines(&self, markers: &Placed) -> Result<(), PlotError> {
         let Self { canvas, plot, .. } = *self;
         let color = |is_boundary| if is_boundary { canvas.palette.warning } else { canvas.palette.marker };
+        let opacity = if markers.lines.len() as i32 * CROWDED > plot.width() { 0.35 } else { 1.0 };
         for (x, is_boundary) in &markers.lines {
-            canvas.line(&[(*x, plot.top), (*x, plot.bottom)], color(*is_boundary), 1)?;
+            let ends = [(*x, plot.top), (*x, plot.bottom)];
+            canvas.translucent_line(&ends, color(*is_boundary), 1, opacity)?;
         }
         for name in &markers.names {
             let y = plot.top - MARKER_ROW * name.row as i32 - MARKER_ROW / 2;

@@ -1,20 +1,20 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::html::shortened;
-use crate::picture::{Largest, MapBlock, MapSegment, Moment, Profile, Series, outline};
+use crate::picture::{Largest, MapBlock, MapSegment, Marker, Moment, Profile, Series, outline};
 use crate::snapshot::{BlockState, PoolKind};
+use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
-/// Columns in which the extremes stay. More than a screen has are no use.
+/// How many columns keep their extremes. More than a screen has are of no use.
 const COLUMNS: u64 = 600;
-/// Of the rest, so many at most: the page must stay quick to open.
-const MOST_MARKERS: usize = 400;
+/// The most segments and blocks of a moment: the page has to open quickly.
 const MOST_SEGMENTS: usize = 2_000;
 const MOST_BLOCKS: usize = 6_000;
 
-/// What the scripts of the page draw. Names are numbers in `names`.
+/// The data that the scripts of the page draw. Names are indices into `names`.
 #[derive(Serialize)]
 struct Data {
     names: Vec<String>,
@@ -23,6 +23,7 @@ struct Data {
     timed: bool,
     sample: Samples,
     markers: Vec<(usize, u64, usize)>,
+    marker_count: usize,
     moments: Vec<MomentData>,
 }
 
@@ -47,13 +48,13 @@ struct MomentData {
     segments: Vec<SegmentData>,
 }
 
-/// The kind: 0 for the large pool, 1 for the small one, 2 for aliases; stream, address, blocks.
+/// The kind (0 for the large pool, 1 for the small one, 2 for aliases), the stream, the address, the blocks.
 type SegmentData = (u8, u64, String, Vec<BlockData>);
 
 /// Size, state, scope.
 type BlockData = (u64, u8, usize);
 
-/// As JSON that can stand in a script element.
+/// The data as JSON that can be in a script element.
 pub(super) fn json(profile: &Profile) -> String {
     let mut names = Names::default();
     let times = profile.times();
@@ -63,6 +64,7 @@ pub(super) fn json(profile: &Profile) -> String {
         timed: profile.has_times(),
         sample: samples(profile, &times, &mut names),
         markers: markers(profile, &times, &mut names),
+        marker_count: profile.markers.len(),
         moments: profile.moments.iter().map(|moment| moment_data(moment, &mut names)).collect(),
         names: names.texts,
     };
@@ -70,7 +72,7 @@ pub(super) fn json(profile: &Profile) -> String {
     serde_json::to_string(&data).unwrap_or_default().replace('<', "\\u003c")
 }
 
-/// Names, each once.
+/// Names. Each is stored once.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<Arc<str>, usize>,
@@ -106,11 +108,14 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     shown
 }
 
+/// The column of a position, where `last` is the last position.
+fn column(at: u64, last: u64) -> usize {
+    (u128::from(at) * u128::from(COLUMNS) / u128::from(last.max(1))) as usize
+}
+
 /// The samples that any of the curves needs, and the largest steps.
 fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     let count = profile.samples.len();
-    let column =
-        |at: u64, last: u64| (u128::from(at) * u128::from(COLUMNS) / u128::from(last.max(1))) as usize;
     let last_time = times.last().copied().unwrap_or(0);
     let by_call = |call: usize| column(call as u64, count as u64);
     let by_time = |call: usize| column(times[call], last_time);
@@ -126,12 +131,22 @@ fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     chosen
 }
 
+/// The first marker and the first boundary of forward and backward pass in each column, along calls and along time.
+/// These are all lines that can be told from each other.
 fn markers(profile: &Profile, times: &[u64], names: &mut Names) -> Vec<(usize, u64, usize)> {
-    let every = profile.markers.len().div_ceil(MOST_MARKERS).max(1);
-    let last = times.last().copied().unwrap_or(0);
-    let markers = profile.markers.iter().step_by(every);
-    let time = |call: usize| times.get(call).copied().unwrap_or(last);
-    markers.map(|marker| (marker.call, time(marker.call), names.number(&marker.name))).collect()
+    let last_time = times.last().copied().unwrap_or(0);
+    let mut taken = HashSet::new();
+    let mut shown = Vec::new();
+    for Marker { name, call } in &profile.markers {
+        let time = times.get(*call).copied().unwrap_or(last_time);
+        let is_boundary = &**name == FORWARD_BACKWARD_BOUNDARY;
+        let by_call = ("call", column(*call as u64, profile.samples.len() as u64), is_boundary);
+        let by_time = ("time", column(time, last_time), is_boundary);
+        if taken.insert(by_call) | taken.insert(by_time) {
+            shown.push((*call, time, names.number(name)));
+        }
+    }
+    shown
 }
 
 fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
@@ -166,10 +181,10 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     MomentData { name: names.number(&moment.name.as_str().into()), call: moment.call, more, segments }
 }
 
-/// Neighbours that are smaller than `least` become one, which is what the largest of them is.
+/// Merges neighbours that are smaller than `least` into one block, which has the properties of the largest of them.
 fn coarse(blocks: &[MapBlock], least: u64) -> Vec<MapBlock> {
     let mut coarse: Vec<MapBlock> = Vec::new();
-    let mut largest = u64::MAX; // of those that the last one is made of
+    let mut largest = u64::MAX; // the largest block that the last one was merged from
     for block in blocks {
         match coarse.last_mut().filter(|last| last.size < least && block.size < least) {
             Some(last) => {

@@ -1,6 +1,6 @@
 use crate::file;
 
-/// Names come from files: whatever is in them is text.
+/// Escapes text. Names come from files, so they may contain anything.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in shortened(text).chars() {
@@ -16,13 +16,13 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A name of modules and operators: lines may break between its parts.
+/// The name of a module or operator, in which lines may break between the parts.
 pub(super) fn breakable(name: &str) -> String {
     let parts: Vec<_> = shortened(name).split_inclusive(['.', '/', ':', '_']).map(escape).collect();
     parts.join("<wbr>").replace(":<wbr>:", "::")
 }
 
-/// A name that can be shown, and does not fill the page.
+/// A name that can be shown and does not fill the page.
 pub(super) fn shortened(name: &str) -> String {
     file::shortened(name, 300)
 }

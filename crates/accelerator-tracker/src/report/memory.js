@@ -17,7 +17,7 @@ function duration(microseconds) {
   if (microseconds < 1e6) return (microseconds / 1e3).toFixed(2) + noBreak + "ms";
   return (microseconds / 1e6).toFixed(3) + noBreak + "s";
 }
-/// Pairs of a label and a value, or texts; as text only, whatever is in them.
+/// Shows pairs of a label and a value, or texts. They may contain anything, and are shown as text.
 function tell(element, parts) {
   element.replaceChildren();
   for (const [label, value] of parts) {
@@ -61,7 +61,7 @@ function round(least, whole) {
     return text.slice(0, kept) + "…";
   }
 
-  /// Names of markers in up to three rows, from the right to the left: see the pictures of the library.
+  /// Places names of markers in up to `rowCount` rows, from right to left, as the pictures of the library do.
   function placed(markers, rightEnd, longest, rowCount) {
     const apart = 8, limits = Array(rowCount).fill(rightEnd + apart), names = [];
     for (const [x, name] of markers) {
@@ -81,7 +81,9 @@ function round(least, whole) {
 
   function draw() {
     const width = Math.max(280, chart.clientWidth), positions = sample[along];
-    const last = Math.max(1, positions[positions.length - 1] || 0);
+    if (!positions.length) return chart.replaceChildren("no operators were recorded");
+    const latest = positions[positions.length - 1];
+    const last = along === "call" ? data.calls : latest + Math.max(1, Math.ceil(latest / 100));
     let most = greatest([...shown].map((name) => peaks[name]));
     const withCapacity = data.capacity && data.capacity <= most * 1.6;
     most = Math.max(1, (withCapacity ? Math.max(most, data.capacity) : most) * 1.04);
@@ -95,26 +97,35 @@ function round(least, whole) {
     }
     const left = 12 + greatest(ticks.map(([, text]) => textWidth(text))), right = width - 14;
     const x = (value) => left + (Math.min(value, last) / last) * (right - left);
-    const at_marker = data.markers.map(([call, time, name]) => [x(along === "time" ? time : call), data.names[name]]);
+    const at_marker = data.markers.map(([call, time, name]) => {
+      return [x(call >= data.calls ? last : along === "time" ? time : call), data.names[name]];
+    });
     at_marker.sort((a, b) => b[0] - a[0]);
     let names;
     for (const longest of [160, 110, 75, 56]) {
       names = placed(at_marker, right + 12, longest, 3);
       if (names.length === at_marker.length) break;
     }
-    // Too many: some of them, in one row, and no lines without names where these would be a hatching.
+    // Not all names fit: some of them, in one row.
     if (names.length < at_marker.length) names = placed(at_marker, right + 12, 110, 1);
-    const crowd = at_marker.length > 40 && names.length < at_marker.length;
-    const named = new Set(names.map(({ x }) => x));
+    // One line for each pixel. Close lines are paler. Lines that would fill an area are left out.
+    const lines = new Map();
+    for (const [place, name] of at_marker) {
+      const pixel = Math.round(place);
+      lines.set(pixel, lines.get(pixel) || name === "fw_bw_boundary");
+    }
+    const tooClose = lines.size * 2 > right - left, opacity = lines.size * 8 > right - left ? 0.35 : 1;
+    if (tooClose) names = [];
     const rows = names.reduce((most, name) => Math.max(most, name.row + 1), 0);
-    const top = 8 + 17 * rows, bottom = top + Math.max(200, Math.min(330, width * 0.45)), height = bottom + 42;
+    const top = 8 + 17 * (tooClose ? 1 : rows), bottom = top + Math.max(200, Math.min(330, width * 0.45));
+    const height = bottom + 42;
     const y = (value) => bottom - (value / most) * (bottom - top);
     const svg = document.createElementNS(namespace, "svg");
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);
     svg.setAttribute("aria-hidden", "true");
-    const line = (x1, y1, x2, y2, color, width = 1) =>
-      add(svg, "line", { x1, y1, x2, y2, style: `stroke:var(--${color});stroke-width:${width}` });
+    const line = (x1, y1, x2, y2, color, opacity = 1) =>
+      add(svg, "line", { x1, y1, x2, y2, style: `stroke:var(--${color});opacity:${opacity}` });
 
     for (const [value, text] of ticks) {
       line(left, y(value), right, y(value), value ? "grid" : "quiet");
@@ -122,12 +133,13 @@ function round(least, whole) {
     }
     bottomAxis(svg, line, x, last, right - left, bottom);
     add(svg, "text", { x: right, y: bottom + 36, "text-anchor": "end" }, along === "time" ? "time" : "operator calls");
-    let drawn = Infinity;
-    for (const [place, name] of at_marker) {
-      const boundary = name === "fw_bw_boundary";
-      if (crowd ? !named.has(place) || drawn === place : drawn - place < 3 && !boundary) continue;
-      line(place, top, place, bottom, boundary ? "warning" : "marker");
-      drawn = place;
+    if (tooClose) {
+      const note = count(data.marker_count) + " markers, too close to be shown";
+      add(svg, "text", { x: left, y: top - 6 }, note);
+    } else {
+      for (const [place, boundary] of lines) {
+        line(place, top, place, bottom, boundary ? "warning" : "marker", opacity);
+      }
     }
     for (const { x, text, row, flipped, boundary } of names) {
       const middle = top - 17 * row - 8;
@@ -136,15 +148,14 @@ function round(least, whole) {
       add(svg, "text", { x: flipped ? x - 4 : x + 4, y: middle + 4, "text-anchor": flipped ? "end" : "start", style }, text);
     }
     for (const name of ["reserved", "active", "allocated"]) {
-      if (!shown.has(name) || !positions.length) continue;
+      if (!shown.has(name)) continue;
       let path = "";
       positions.forEach((position, index) => {
         const [px, py] = [x(position).toFixed(1), y(sample[name][index]).toFixed(1)];
         path += index ? `H${px}V${py}` : `M${px} ${py}`;
       });
-      if (positions.length === 1) path += `H${right}`;
+      path += `H${right}`;
       if (name === "allocated") {
-        const end = positions.length === 1 ? right : x(positions[positions.length - 1]);
         add(svg, "path", { d: `${path}V${bottom}H${x(positions[0])}Z`, style: `fill:var(--${name});opacity:.14` });
       }
       add(svg, "path", { d: path, style: `fill:none;stroke:var(--${name});stroke-width:1.6;stroke-linejoin:round` });
@@ -170,7 +181,7 @@ function round(least, whole) {
     }
   }
 
-  /// The sample under the cursor, in the figure and in words.
+  /// Shows the sample under the cursor, in the figure and in words.
   function show() {
     if (!frame || at < 0) return;
     const { cursor, x, y, top, bottom } = frame, place = x(sample[along][at]);
@@ -194,7 +205,7 @@ function round(least, whole) {
       const middle = (low + high) >> 1;
       if (positions[middle] < value) low = middle + 1; else high = middle;
     }
-    // Of those within a pixel, the one that allocates most is what the eye sees.
+    // Within a pixel, the eye sees the sample that allocates most.
     const reach = frame.last / (frame.right - frame.left);
     let best = low;
     if (low > 0 && value - positions[low - 1] < positions[low] - value) best = low - 1;
@@ -236,5 +247,4 @@ function round(least, whole) {
   }
   new ResizeObserver(() => { if (!frame || Math.max(280, chart.clientWidth) !== frame.width) draw(); }).observe(chart);
   draw();
-  if (!sample.call.length) tell(readout, [["no operators"]]);
 }

@@ -1,4 +1,4 @@
-//! A [`Profile`] as one HTML page, which needs nothing else: no network, and no scripts for its tables.
+//! A [`Profile`] as one HTML page that needs nothing else: no network, and no scripts for its tables.
 
 mod data;
 mod html;
@@ -12,7 +12,7 @@ use self::html::escape;
 use crate::file::{FileError, write_whole};
 use crate::picture::{Profile, Series};
 
-/// Writes the page to a file, which is whole or not there.
+/// Writes the page to a file, completely or not at all.
 ///
 /// # Errors
 /// [`FileError::Io`].
@@ -58,7 +58,7 @@ fn section(id: &str, title: &str, content: &str) -> String {
     )
 }
 
-/// The figures that are asked for first.
+/// The most important figures.
 fn tiles(profile: &Profile) -> String {
     let mut tiles: Vec<(String, String, String)> = Vec::new();
     for series in Series::ALL {
@@ -85,24 +85,27 @@ fn tiles(profile: &Profile) -> String {
 
 fn memory(profile: &Profile) -> String {
     let along = if profile.has_times() {
-        "<fieldset><legend>along</legend><label><input type=\"radio\" name=\"along\" value=\"call\" checked>calls</label>\
+        "<fieldset><legend>along</legend>\
+         <label><input type=\"radio\" name=\"along\" value=\"call\" checked>calls</label>\
          <label><input type=\"radio\" name=\"along\" value=\"time\">time</label></fieldset>"
     } else {
         ""
     };
     let series = Series::ALL.map(|series| {
         let name = series.name();
-        let equal = if series == Series::Active && profile.is_active_allocated() { " (as allocated)" } else { "" };
+        let equal =
+            if series == Series::Active && profile.is_active_allocated() { " (as allocated)" } else { "" };
         format!(
-            "<label class=\"{name}\"><input type=\"checkbox\" name=\"series\" value=\"{name}\" checked><i></i>{name}{equal}\
-             </label>"
+            "<label class=\"{name}\">\
+             <input type=\"checkbox\" name=\"series\" value=\"{name}\" checked><i></i>{name}{equal}</label>"
         )
     });
     format!(
         "<div class=\"controls needs-script\" hidden><fieldset><legend>show</legend>{}</fieldset>{along}\
          <button type=\"button\" id=\"peak\">go to the peak</button></div>\n\
          <div id=\"memory\" class=\"needs-script chart\" tabindex=\"0\" role=\"application\" hidden \
-         aria-label=\"Memory over operator calls. Arrow keys go from call to call.\" aria-describedby=\"at-call\"></div>\n\
+         aria-label=\"Memory over operator calls. Arrow keys go from call to call.\" \
+         aria-describedby=\"at-call\"></div>\n\
          <p id=\"at-call\" class=\"needs-script readout\" role=\"status\" hidden></p>\n{}",
         series.concat(),
         without_script(profile, Figure::Memory)
@@ -114,10 +117,11 @@ fn segments(profile: &Profile) -> String {
     let (last, peak) = (profile.moments.len() - 1, profile.moment_of_the_peak());
     format!(
         "<div class=\"controls needs-script\" hidden><label class=\"wide\">moment \
-         <input type=\"range\" id=\"moment\" min=\"0\" max=\"{last}\" value=\"{peak}\" aria-describedby=\"moment-name\"></label>\
+         <input type=\"range\" id=\"moment\" min=\"0\" max=\"{last}\" value=\"{peak}\" \
+         aria-describedby=\"moment-name\"></label>\
          <output id=\"moment-name\" for=\"moment\"></output>\
-         <label>colour by <select id=\"color-by\"><option>state</option><option>size</option><option>scope</option></select>\
-         </label></div>\n<ul id=\"legend\" class=\"needs-script legend\" hidden></ul>\n\
+         <label>colour by <select id=\"color-by\">\
+         <option>state</option><option>size</option><option>scope</option></select></label></div>\n<ul id=\"legend\" class=\"needs-script legend\" hidden></ul>\n\
          <div id=\"map\" class=\"needs-script\" tabindex=\"0\" role=\"application\" hidden \
          aria-label=\"Map of the segments. Arrow keys go from block to block.\" aria-describedby=\"at-block\"></div>\n\
          <p id=\"at-block\" class=\"needs-script readout\" role=\"status\" hidden></p>\n{}{}",
@@ -131,7 +135,7 @@ enum Figure {
     Segments,
 }
 
-/// What is there for readers without scripts.
+/// What readers without scripts see.
 #[cfg(feature = "plots")]
 fn without_script(profile: &Profile, figure: Figure) -> String {
     use crate::plot::{Along, ColorBy, Picture};

@@ -36,12 +36,12 @@ if (find("map")) {
     });
   }
 
-  /// What the colours of blocks are, and what they mean.
+  /// The colours of blocks and their meanings.
   function coloring(segments) {
     const blocks = segments.flatMap((segment) => segment[3]);
     const of = (state) => sum(blocks.filter((block) => block[1] === state).map(([size]) => size));
     const aliased = of(3), unknown = !aliased && segments.some(([kind]) => kind === 2);
-    // In a history only the end knows which memory of the segments aliases use.
+    // In a history, only the end knows which memory of the segments is used by aliases.
     const rest = [["free", unknown ? "free or used elsewhere" : states[2], of(2)]];
     if (aliased) rest.push(["aliased", states[3], aliased]);
     const live = blocks.filter(([, state]) => state < 2);

@@ -4,7 +4,7 @@ use super::html::{breakable, escape};
 use crate::picture::{MapSegment, Profile, grid, power, size_bins};
 use crate::snapshot::BlockState;
 
-/// Rows of the longest tables.
+/// The most rows of tables.
 const MOST_OPERATORS: usize = 30;
 const MOST_SEGMENTS: usize = 250;
 
@@ -12,11 +12,11 @@ pub(super) fn fact(name: &str, value: &str) -> String {
     format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value))
 }
 
-/// A table that scrolls by itself where the page is narrow.
+/// A table that scrolls by itself on a narrow page.
 fn table(class: &str, head: &str, rows: &str) -> String {
     format!(
-        "<div class=\"scroll\" tabindex=\"0\"><table class=\"{class}\"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>\
-         </table></div>\n"
+        "<div class=\"scroll\" tabindex=\"0\"><table class=\"{class}\">\
+         <thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
     )
 }
 
@@ -79,7 +79,7 @@ pub(super) fn sizes(profile: &Profile) -> String {
 pub(super) fn lifetimes(profile: &Profile) -> String {
     let grid = grid(&profile.spans);
     let columns = grid.cells.first().map_or(0, Vec::len);
-    // Sizes that no allocation has take no room.
+    // Sizes without allocations are left out.
     let used = |column: &usize| grid.cells.iter().any(|row| row[*column] > 0);
     let used: Vec<usize> = (0..columns).filter(used).collect();
     let most = grid.cells.iter().flatten().copied().max().unwrap_or(0);
@@ -116,7 +116,7 @@ fn cell(count: u64, most: u64) -> String {
 }
 
 pub(super) fn segments(segments: &[MapSegment]) -> String {
-    // Aliases are no memory of their own.
+    // Aliases are not memory of their own.
     let mut sorted: Vec<_> = segments.iter().filter(|segment| !segment.is_alias).collect();
     sorted.sort_by_key(|segment| (std::cmp::Reverse(segment.size()), segment.address));
     let shown = sorted.len().min(MOST_SEGMENTS);
@@ -125,8 +125,9 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
         .map(|segment| {
             let pool = segment.pool.name();
             format!(
-                "<tr><td class=\"number\">{:#x}</td><td>{pool}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+                "<tr><td class=\"number\">{:#x}</td><td>{pool}</td>\
+                 <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+                 <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
                 segment.address,
                 segment.stream,
                 Bytes(segment.size()),

@@ -61,7 +61,7 @@ fn names_are_text_and_nothing_else() {
 fn the_page_needs_nothing_else() {
     let page = html(&profile(200));
     for outside in ["http://", "https://", " src=", "@import", "url(", "<link", "<iframe"] {
-        // The names of XML's vocabularies look like addresses.
+        // The names of XML namespaces look like addresses.
         let page = page.replace("http://www.w3.org/2000/svg", "").replace("img src=", "");
         assert!(!page.contains(outside), "{outside}");
     }
@@ -94,7 +94,7 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
             profile.peak(series).map(|(_, peak)| peak as i64)
         );
     }
-    // The map has all bytes, whatever became one block.
+    // The map has all bytes, whichever blocks were merged.
     for (moment, shown) in profile.moments.iter().zip(data["moments"].as_array().unwrap()) {
         let blocks =
             shown["segments"].as_array().unwrap().iter().flat_map(|segment| segment[3].as_array().unwrap());
@@ -102,6 +102,18 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
         assert!(sizes.len() <= 6_000);
         assert_eq!(sizes.iter().sum::<u64>(), moment.segments.iter().map(MapSegment::size).sum::<u64>());
     }
+}
+
+#[test]
+fn the_page_has_every_marker_that_can_be_told_from_the_others() {
+    let mut profile = profile(4_500);
+    profile.markers = (0..450).map(|at| Marker { name: "step".into(), call: 10 * at }).collect();
+    assert_eq!(data(&html(&profile))["markers"].as_array().unwrap().len(), 450);
+    profile.markers = (0..4_500).map(|call| Marker { name: "step".into(), call }).collect();
+    let data = data(&html(&profile));
+    let shown = data["markers"].as_array().unwrap().len();
+    assert!((500..1_500).contains(&shown), "{shown}");
+    assert_eq!(data["marker_count"], 4_500);
 }
 
 #[test]
@@ -135,7 +147,7 @@ fn tables_say_what_the_pictures_show() {
         "<dd>75.0 %<small>at their peaks</small>",
         "<th scope=\"row\">a.<wbr>add_<wbr>0</th>",
         "<span class=\"value\">12.00 MiB</span>",
-        // Both have 512 bytes and more; one lived for three operators.
+        // Both have at least 512 bytes, and one lived for three operators.
         "<span class=\"value\">1.27 KiB</span>",
         "<th scope=\"row\">2–3</th><td class=\"level0\">1</td>",
         "<td class=\"number\">−7</td>",

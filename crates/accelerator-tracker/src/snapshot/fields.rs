@@ -2,22 +2,22 @@ use std::sync::Arc;
 
 use crate::pickle::{Value, View};
 
-/// Where and why a snapshot is not one.
+/// Where and why a snapshot is wrong.
 pub(super) struct Wrong {
     pub(super) offset: u64,
     pub(super) reason: String,
 }
 
-/// A dictionary of a snapshot: what is needed to say what is wrong with it.
+/// A dictionary of a snapshot, and what is needed to report an error in it.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    /// What it is, as `a block`.
+    /// What it is, such as `a block`.
     what: &'static str,
     offset: u64,
 }
 
 impl Fields {
-    /// `offset`: a byte near it, if it does not know where it begins.
+    /// `offset`: a byte near it, in case it does not know where it begins.
     pub(super) fn new(what: &'static str, view: View<'_>, offset: u64) -> Self {
         Self { what, offset: view.offset().unwrap_or(offset) }
     }
@@ -26,7 +26,7 @@ impl Fields {
         self.offset
     }
 
-    /// The keys and values; what has no text for a key is nothing that anybody knows.
+    /// The keys and values. Keys that are not texts are skipped, since none of them is known.
     pub(super) fn of<'a>(
         self,
         view: View<'a>,
@@ -36,7 +36,7 @@ impl Fields {
         Ok(pairs.filter_map(|(key, value)| Some((key.text()?, value))))
     }
 
-    /// As [`of`](Self::of), of a part that no other has: it is used up.
+    /// As [`of`](Self::of), for an object that no other contains.
     pub(super) fn of_own<'a>(
         self,
         view: View<'a>,
@@ -74,7 +74,7 @@ impl Fields {
         value.text().ok_or_else(|| self.unfit(key, value, "a str"))
     }
 
-    /// The elements of a list or tuple; none of `None`.
+    /// The elements of a list or tuple. `None` has none.
     pub(super) fn items(self, key: &str, value: View<'_>) -> Result<Vec<Value>, Wrong> {
         match value.items() {
             Some(items) => Ok(items.map(View::value).collect()),

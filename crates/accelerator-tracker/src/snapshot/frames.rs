@@ -5,13 +5,13 @@ use super::fields::{Fields, Wrong};
 use super::types::{Frame, Frames};
 use crate::pickle::{Halt, Heap, Value, View};
 
-/// PyTorch's frames have three fields, and more where its compiler had a part.
+/// PyTorch's frames have three fields, and a few more for frames of its compiler.
 const MOST_FIELDS: usize = 16;
 
-/// Bytes of a place in one of the tables, about.
+/// Roughly the bytes of an entry in one of the tables.
 const PLACE: usize = 64;
 
-/// The frames of a snapshot: equal ones are one, and so are equal lists of them.
+/// The frames of a snapshot. Equal frames are stored once, and so are equal lists of them.
 pub(super) struct FrameTable {
     none: Frames,
     /// By the number under which the pickle keeps them.
@@ -26,7 +26,7 @@ impl FrameTable {
         Self { none: Arc::from([]), lists, frames, nothing: Arc::from("") }
     }
 
-    /// The frames of a list in the pickle; `None`: none.
+    /// The frames of a list in the pickle. Without a list there are none.
     pub(super) fn list<S: From<Wrong>>(
         &mut self,
         heap: &mut Heap,
@@ -75,7 +75,7 @@ impl FrameTable {
             match &**key {
                 "name" => frame.name = Arc::clone(fields.text(key, value)?),
                 "filename" => frame.filename = Arc::clone(fields.text(key, value)?),
-                // Python says -1 or nothing where it does not know.
+                // Python has -1 or nothing for an unknown line.
                 "line" => frame.line = value.unsigned().and_then(|line| line.try_into().ok()).unwrap_or(0),
                 _ => {}
             }
@@ -88,7 +88,7 @@ fn stop<S: From<Wrong>>(wrong: Wrong) -> Halt<S> {
     Halt::Stop(wrong.into())
 }
 
-/// Whether a part of an element looks like a list of frames, which others share, be it in a field that nobody knows.
+/// Whether a part of an element looks like a list of frames, which other elements share. It may be in an unknown field.
 pub(super) fn is_shared(part: View<'_>) -> bool {
     let is_small = |view: View<'_>| view.pairs().is_some_and(|pairs| pairs.len() <= MOST_FIELDS);
     let is_frame = |view: View<'_>| is_small(view) && view.get("filename").is_some();

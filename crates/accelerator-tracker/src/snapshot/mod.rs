@@ -1,4 +1,4 @@
-//! Snapshots of the allocators of a process with their history, as `torch.cuda.memory._snapshot` has them.
+//! Snapshots of the allocators of a process with their history, as in `torch.cuda.memory._snapshot`.
 
 mod fields;
 mod frames;

@@ -1,4 +1,4 @@
-//! What PyTorch's file has no place for, under a key that PyTorch does not look at.
+//! Information for which PyTorch's file has no place, under a key that PyTorch ignores.
 
 use std::io::{self, Write};
 
@@ -7,12 +7,12 @@ use super::types::{DeviceNotes, Note, NoteKind};
 use crate::file::excerpt;
 use crate::pickle::{Heap, Value, View, Writer};
 
-/// The key in the snapshot. It comes first, so that who reads it has it ahead of all else.
+/// The key in the snapshot. It comes first, so that a reader has the notes before everything else.
 pub(super) const KEY: &str = "accelerator";
 
 const VERSION: u64 = 1;
 
-/// So many bytes there may be of texts and addresses: they are copied, and a file may refer to one a million times.
+/// The most bytes of texts and addresses: they are copied, and a file may refer to one a million times.
 const MOST: usize = 1 << 26;
 
 pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> io::Result<()> {
@@ -101,7 +101,7 @@ pub(super) fn read(heap: &mut Heap, value: Value) -> Result<Vec<DeviceNotes>, Wr
 
 struct Reading<'h> {
     heap: &'h mut Heap,
-    /// So many bytes may still be copied.
+    /// How many more bytes may be copied.
     bytes: usize,
 }
 

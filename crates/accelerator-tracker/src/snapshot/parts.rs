@@ -1,4 +1,4 @@
-//! Segments, entries and annotations, as a file has them.
+//! Segments, entries and annotations of a file.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::pickle::{Halt, Heap, Value, View};
 /// The largest segment of the small pool.
 const SMALL_SEGMENT: u64 = 2 << 20;
 
-/// Longer texts that nobody knows are left out: a file may refer to one text a million times, and whoever shows or writes
-/// what was read unfolds it.
+/// Longer texts under unknown keys are skipped: a file may refer to one text a million times, and code that shows or
+/// writes the result would repeat it as often.
 const LONGEST_OTHER: usize = 1 << 10;
 
-/// Makes the parts of a snapshot out of those of a pickle.
+/// Makes the parts of a snapshot from the objects of a pickle.
 pub(super) struct Parts {
     frames: FrameTable,
     nothing: Arc<str>,
-    /// What PyTorch writes where its compiler had no part.
+    /// What PyTorch writes where its compiler was not involved.
     no_context: Arc<str>,
 }
 
@@ -81,7 +81,7 @@ impl Parts {
         })
     }
 
-    /// `next`: where it starts, if it does not say.
+    /// `next`: where the block starts if the file does not say.
     fn block<S: From<Wrong>>(
         &mut self,
         heap: &mut Heap,
@@ -101,7 +101,7 @@ impl Parts {
                 "state" => state = Some(block_state(fields, key, value).map_err(stop)?),
                 ALIASED => aliased = fields.flag(key, value).map_err(stop)?,
                 "frames" => frames = Some(value.value()),
-                // PyTorch 1.13 and 2.0: what it served, the last one first.
+                // PyTorch 1.13 and 2.0: the requests that the block served, the last one first.
                 "history" => last_use = value.items().and_then(|mut uses| uses.next()),
                 _ => {}
             }

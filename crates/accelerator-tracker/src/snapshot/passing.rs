@@ -1,4 +1,4 @@
-//! A snapshot is passed on to a visitor while its pickle is read.
+//! Passes a snapshot on to a visitor while its pickle is read.
 
 use super::fields::{Fields, Wrong};
 use super::frames::is_shared;
@@ -12,7 +12,7 @@ use crate::pickle::{Halt, Heap, Place, Sink, Value, View};
 /// PyTorch has eleven.
 const MOST_SETTINGS: usize = 1000;
 
-/// Why it ends early.
+/// Why reading ends early.
 pub(super) enum End {
     Wrong(Wrong),
     Visitor(Stop),
@@ -37,17 +37,17 @@ enum Holds {
     Aliases,
     Entries(u32),
     Annotations,
-    /// Nothing that is known.
+    /// Nothing known.
     Other,
 }
 
 pub(super) struct Passing<'v> {
     visitor: &'v mut dyn SnapshotVisitor,
     parts: Parts,
-    /// Whether the notes were looked for, and found.
+    /// Whether the notes were looked for, and whether they were found.
     looked_for_notes: bool,
     noted: bool,
-    /// What was handed over while it was read.
+    /// Which lists were handed over while the pickle was read.
     segments: bool,
     aliases: bool,
     annotations: bool,
@@ -69,11 +69,11 @@ impl<'v> Passing<'v> {
         }
     }
 
-    /// Passes on what was not handed over while the pickle was read.
+    /// Passes on everything that was not handed over while the pickle was read.
     pub(super) fn rest(&mut self, heap: &mut Heap, root: Value) -> Result<(), Halt<End>> {
         let fields = Fields::new("the snapshot", View::new(heap, root), 0);
         if View::new(heap, root).pairs().is_none() {
-            // Segments alone: a list.
+            // A list has segments only.
             let is_list = View::new(heap, root).items().is_some();
             return match is_list {
                 true => self.all(heap, fields, "segments", root, Holds::Segments, false),
@@ -163,7 +163,7 @@ impl<'v> Passing<'v> {
         passed.map_err(stop)
     }
 
-    /// The notes, if they come ahead of the lists. `below`: the snapshot, and keys and values of it.
+    /// Passes on the notes, if they come before the lists. `below`: the snapshot, and its keys and values.
     fn notes_ahead(&mut self, heap: &mut Heap, below: &[Value]) -> Result<(), End> {
         if self.looked_for_notes {
             return Ok(());
@@ -195,7 +195,7 @@ impl Sink for Passing<'_> {
         let Some(holds) = holds(place) else { return Ok(false) };
         self.notes_ahead(heap, below)?;
         match holds {
-            // What is shared, or there twice, is left to the end.
+            // A list that is shared or repeated is left to the end.
             Holds::Segments if self.segments => return Ok(false),
             Holds::Aliases if self.aliases => return Ok(false),
             Holds::Annotations if self.annotations => return Ok(false),
@@ -227,7 +227,7 @@ impl Sink for Passing<'_> {
     }
 }
 
-/// `None`: the list stays.
+/// What a list holds. `None`: the list stays in memory.
 fn holds(place: &Place) -> Option<Holds> {
     match place {
         Place::Root => Some(Holds::Segments),

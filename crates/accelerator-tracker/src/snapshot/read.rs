@@ -11,16 +11,16 @@ use crate::limits::{Budget, LimitError, Limits};
 const BUFFER: usize = 1 << 18;
 
 impl MemorySnapshot {
-    /// Reads a file that PyTorch's `torch.cuda.memory._dump_snapshot` or [`write`](Self::write) has written, also one of
-    /// an older PyTorch. Nothing in it is run. It may take as much memory as the default [`Limits`] allow.
+    /// Reads a file written by PyTorch's `torch.cuda.memory._dump_snapshot`, also of an older PyTorch, or by
+    /// [`write`](Self::write). Nothing in it is run. It may take as much memory as the default [`Limits`] allow.
     ///
     /// # Errors
-    /// [`FileError`], for a file of another kind with what it seems to be.
+    /// [`FileError`]. For a file of another kind it says what the file seems to be.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, FileError> {
         Self::read_with(path, Limits::default())
     }
 
-    /// As [`read`](Self::read), up to other limits.
+    /// As [`read`](Self::read), with other limits.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -41,12 +41,12 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// One that has nothing yet.
+    /// A collector that has nothing yet.
     pub fn new(limits: Limits) -> Self {
         Self { snapshot: MemorySnapshot::default(), budget: Budget::new(limits.memory) }
     }
 
-    /// Counts a text, unless others have it too: then it was counted with the first of them.
+    /// Counts a text, unless other parts share it: it was counted with the first of them then.
     fn text(&mut self, text: &Arc<str>) -> Result<(), LimitError> {
         const OF_PICKLE_AND_PART: usize = 2;
         let is_first = Arc::strong_count(text) <= OF_PICKLE_AND_PART;

@@ -6,18 +6,18 @@ use crate::pickle::{View, Writer};
 /// PyTorch's largest table has 16 lines.
 const LINES: usize = 64;
 
-/// Longer names are none of settings. They are copied, and a file may refer to one text a million times.
+/// Settings have no longer names. Names are copied, and a file may refer to one text a million times.
 const LONGEST_NAME: usize = 1 << 10;
 
-/// Longer texts are no settings.
+/// Settings have no longer texts.
 const LONGEST: usize = 1 << 14;
 
-/// Whether a setting, or a line of a table, may be called so.
+/// Whether this may be the name of a setting, or of a line of a table.
 pub(super) fn is_name(text: &str) -> bool {
     text.len() <= LONGEST_NAME
 }
 
-/// A setting of a file; `None`: nothing that a setting can be.
+/// A setting of a file. `None`: a value that a setting cannot have.
 pub(super) fn of(value: View<'_>) -> Option<Setting> {
     plain(value, LONGEST).or_else(|| {
         let lines = value.pairs().filter(|lines| lines.len() <= LINES)?;
@@ -29,7 +29,7 @@ pub(super) fn of(value: View<'_>) -> Option<Setting> {
     })
 }
 
-/// A setting that is a value by itself; a text of so many bytes at most.
+/// A setting that is a simple value. A text may have at most `longest` bytes.
 pub(super) fn plain(value: View<'_>, longest: usize) -> Option<Setting> {
     let flag = value.flag().map(Setting::Flag);
     let integer = || value.integer().map(Setting::Integer);

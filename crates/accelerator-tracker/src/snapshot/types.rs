@@ -2,22 +2,23 @@ use std::sync::Arc;
 
 pub use accelerator_core::{BlockState, PoolKind, TraceAction};
 
-/// What the allocators of a process held at one moment, and what had happened in them before. PyTorch: the dictionary of
+/// The contents of the allocators of a process at one moment, and their history. PyTorch: the dictionary of
 /// `torch.cuda.memory._snapshot`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemorySnapshot {
     /// The segments of all devices.
     pub segments: Vec<Segment>,
-    /// Under the policy `compact`, addresses where memory of segments shows once more, each with its blocks that are not free:
-    /// their bytes are [`Aliased`](BlockState::Aliased) in the segments.
+    /// Alias ranges, under the policy `compact`: addresses at which memory of segments is mapped a second time. Each
+    /// has its blocks that are not free. Their bytes are [`Aliased`](BlockState::Aliased) in the segments.
     pub aliases: Vec<Segment>,
     /// The history of each device, by its number, the oldest entry first.
     pub device_traces: Vec<Vec<TraceEntry>>,
-    /// Settings of the allocators under PyTorch's names: `allocator_settings`. As they were at the end.
+    /// Settings of the allocators under PyTorch's names, as they were at the end: `allocator_settings`.
     pub settings: Vec<(String, Setting)>,
     /// Marked times: `external_annotations`.
     pub annotations: Vec<Annotation>,
-    /// What PyTorch's file has no place for, of the devices that were recorded here; empty in a file of PyTorch's.
+    /// Information for which PyTorch's file has no place, for the devices that were recorded here. Empty in a file of
+    /// PyTorch's.
     pub notes: Vec<DeviceNotes>,
 }
 
@@ -33,32 +34,32 @@ pub enum Setting {
     Table(Vec<(String, i64)>),
 }
 
-/// One driver allocation, or pages of an expandable segment that lie side by side. PyTorch: an element of `segments`.
+/// One driver allocation, or adjacent pages of an expandable segment. PyTorch: an element of `segments`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
     /// The number of its device.
     pub device: u32,
     /// Where it starts.
     pub address: u64,
-    /// Bytes from the driver.
+    /// Bytes reserved from the driver.
     pub total_size: u64,
     /// Bytes of allocated blocks.
     pub allocated_size: u64,
-    /// Bytes of blocks allocated or still in use by a stream.
+    /// Bytes of blocks that are allocated or still in use by a stream.
     pub active_size: u64,
-    /// Bytes that were asked for, of the active blocks.
+    /// Bytes that were requested, of the active blocks.
     pub requested_size: u64,
-    /// The stream that its blocks serve: a number here, PyTorch's is a handle.
+    /// The stream that its blocks serve: a number here, a handle in PyTorch.
     pub stream: u64,
     /// The pool that its blocks serve. PyTorch: `segment_type`.
     pub segment_type: PoolKind,
     /// The private pool that it belongs to; zeros: none.
     pub pool_id: PoolId,
-    /// Whether it is pages of an expandable segment.
+    /// Whether it consists of pages of an expandable segment.
     pub is_expandable: bool,
-    /// Where it was taken from the driver, innermost first.
+    /// Where it was reserved from the driver, innermost call first.
     pub frames: Frames,
-    /// Its blocks by address; together they are the segment.
+    /// Its blocks by address. Together they make up the segment.
     pub blocks: Vec<Block>,
 }
 
@@ -70,13 +71,13 @@ pub type PoolId = (u64, u64);
 pub struct Block {
     /// Where it starts.
     pub address: u64,
-    /// Bytes of it.
+    /// Its bytes.
     pub size: u64,
-    /// Bytes that were asked for; of a free block, what the last request that it served asked for.
+    /// Bytes that were requested; for a free block, by the last request that it served.
     pub requested_size: u64,
     /// Its state.
     pub state: BlockState,
-    /// Where it was allocated, innermost first.
+    /// Where it was allocated, innermost call first.
     pub frames: Frames,
 }
 
@@ -85,27 +86,28 @@ pub struct Block {
 pub struct TraceEntry {
     /// What happened.
     pub action: TraceAction,
-    /// The block or segment; of an [`TraceAction::OutOfMemory`] nothing.
+    /// The address of the block or segment. It has no meaning for a [`TraceAction::OutOfMemory`].
     pub address: u64,
-    /// Bytes: of a block those that were asked for, of a segment all.
+    /// Bytes: of a block those that were requested, of a segment all.
     pub size: u64,
     /// The stream, as in [`Segment::stream`].
     pub stream: u64,
-    /// Microseconds since 1970; 0: not known.
+    /// Microseconds since 1970; 0: unknown.
     pub time_us: i64,
-    /// Where it happened, innermost first; of a free, where the block was allocated, unless frees have frames too.
+    /// Where it happened, innermost call first. For a free, where the block was allocated, unless frees have frames
+    /// too.
     pub frames: Frames,
     /// The private pool.
     pub pool_id: PoolId,
-    /// Text of the user's.
+    /// The text of the user.
     pub user_metadata: Arc<str>,
-    /// PyTorch's compiler.
+    /// The text of PyTorch's compiler.
     pub compile_context: Arc<str>,
-    /// Keys of the file that are none of these, as far as they are plain values.
+    /// Other keys of the file, if their values are simple.
     pub other: Vec<(Arc<str>, Setting)>,
 }
 
-/// Calls on the way to one place, innermost first. Shared by all entries that have the same.
+/// The calls on a stack, innermost first. All entries with the same stack share them.
 pub type Frames = Arc<[Arc<Frame>]>;
 
 /// One call.
@@ -132,35 +134,35 @@ pub struct Annotation {
     pub time_us: i64,
 }
 
-/// What PyTorch's file has no place for, of one device: with it a history can be replayed exactly.
+/// Information on one device for which PyTorch's file has no place. With it a history can be replayed exactly.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceNotes {
     /// The device.
     pub device: u32,
-    /// Its kind, as `cuda`.
+    /// Its kind, such as `cuda`.
     pub kind: String,
     /// Its name.
     pub name: String,
     /// All its memory, in bytes.
     pub total_memory: u64,
-    /// The settings when the history starts, as in `PYTORCH_ALLOC_CONF`.
+    /// The settings at the start of the history, in the format of `PYTORCH_ALLOC_CONF`.
     pub settings: String,
-    /// The memory fraction when the history starts; 1: no limit.
+    /// The memory fraction at the start of the history; 1: no limit.
     pub memory_fraction: f64,
-    /// Entries that had to go, since a history keeps only so many.
+    /// How many entries were dropped, since a history keeps a limited number.
     pub dropped: u64,
-    /// The addresses of the segments in the order in which they were made.
+    /// The addresses of the segments, in the order in which they were created.
     pub segment_order: Vec<u64>,
     /// What else happened, in order.
     pub notes: Vec<Note>,
 }
 
-/// Something that PyTorch's histories do not have.
+/// An event that PyTorch's histories do not have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// It happened ahead of the entry of the history with this place, from 0.
+    /// The index of the history entry before which it happened, from 0.
     pub before: u64,
-    /// What it was.
+    /// What happened.
     pub kind: NoteKind,
 }
 

@@ -14,7 +14,7 @@ pub type Stop = Box<dyn std::error::Error + Send + Sync>;
 /// Takes the parts of a snapshot as they are read. Each method may stop the reading.
 #[expect(unused_variables, reason = "nothing is done with what is not asked for")]
 pub trait SnapshotVisitor {
-    /// What PyTorch has no place for, of one device. Where a snapshot has it, it comes ahead of everything else.
+    /// Information on one device for which PyTorch has no place. If a snapshot has it, it comes before everything else.
     ///
     /// # Errors
     /// To stop.
@@ -22,7 +22,7 @@ pub trait SnapshotVisitor {
         Ok(())
     }
 
-    /// A setting. They come last.
+    /// A setting. Settings come last.
     ///
     /// # Errors
     /// To stop.
@@ -46,7 +46,7 @@ pub trait SnapshotVisitor {
         Ok(())
     }
 
-    /// Addresses where memory of segments shows once more: an element of [`MemorySnapshot::aliases`].
+    /// Addresses at which memory of segments is mapped a second time: an element of [`MemorySnapshot::aliases`].
     ///
     /// [`MemorySnapshot::aliases`]: super::MemorySnapshot::aliases
     ///
@@ -56,7 +56,7 @@ pub trait SnapshotVisitor {
         Ok(())
     }
 
-    /// The history of a device begins, which may have no entries.
+    /// The history of a device begins. It may have no entries.
     ///
     /// # Errors
     /// To stop.
@@ -73,12 +73,12 @@ pub trait SnapshotVisitor {
     }
 }
 
-/// Reads a snapshot, and hands its parts to the visitor one by one. What is in memory meanwhile does not grow with the
-/// segments and entries, but for some bytes each: a file of eight gigabytes takes about what the default [`Limits`]
-/// allow. `name`: the file, for messages.
+/// Reads a snapshot, and hands its parts to the visitor one by one. The memory used meanwhile does not grow with the
+/// segments and entries, except for a few bytes for each: a file of eight gigabytes takes about as much as the default
+/// [`Limits`] allow. `name` is the file, for messages.
 ///
 /// # Errors
-/// [`FileError`], for a file of another kind with what it seems to be.
+/// [`FileError`]. For a file of another kind it says what the file seems to be.
 pub fn visit(
     reader: impl BufRead,
     name: impl AsRef<Path>,
@@ -87,7 +87,7 @@ pub fn visit(
     visit_with(reader, name, visitor, Limits::default())
 }
 
-/// As [`visit`], up to other limits.
+/// As [`visit`], with other limits.
 ///
 /// # Errors
 /// As [`visit`].

@@ -12,8 +12,8 @@ use crate::file::{FileError, write_whole};
 use crate::pickle::Writer;
 
 impl MemorySnapshot {
-    /// Writes it to a file that PyTorch's viewer and `torch.cuda._memory_viz` read, whole or not at all: a file that is there
-    /// already stays until then.
+    /// Writes the snapshot to a file that PyTorch's viewer and `torch.cuda._memory_viz` read, completely or not at all:
+    /// an existing file stays until the new one is complete.
     ///
     /// # Errors
     /// [`FileError`].
@@ -21,10 +21,10 @@ impl MemorySnapshot {
         write_whole(path.as_ref(), |out| self.write_to(out))
     }
 
-    /// Writes it as [`write`](Self::write) does.
+    /// Writes the snapshot to `out`, as [`write`](Self::write) does to a file.
     ///
     /// # Errors
-    /// What the writer fails with.
+    /// Those of the writer.
     pub fn write_to(&self, out: impl Write) -> io::Result<()> {
         let Self { segments, aliases, device_traces, settings, annotations, notes } = self;
         let (frames, lists, known) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -47,7 +47,7 @@ impl MemorySnapshot {
             settings::write(out, setting)
         })?;
         file.list("external_annotations", annotations, SnapshotWriter::annotation)?;
-        // Of pinned host memory there is no history here.
+        // There is no history of pinned host memory here.
         file.list("host_segments", &[], SnapshotWriter::segment)?;
         file.list("host_traces", &[], SnapshotWriter::entry)?;
         file.out.close_dict()?;
@@ -55,15 +55,15 @@ impl MemorySnapshot {
     }
 }
 
-/// The key of [`MemorySnapshot::aliases`], at which PyTorch's tools do not look.
+/// The key of [`MemorySnapshot::aliases`], which PyTorch's tools ignore.
 pub(super) const ALIASES: &str = "aliases";
-/// The key of a block that is [`BlockState::Aliased`], and for PyTorch's tools allocated.
+/// The key of a block that is [`BlockState::Aliased`]. For PyTorch's tools it is allocated.
 pub(super) const ALIASED: &str = "aliased";
 
-/// Writes the parts of a snapshot. Frames that were written are referred to, as PyTorch does.
+/// Writes the parts of a snapshot. Frames that were written before become references, as in PyTorch.
 struct SnapshotWriter<'s, W> {
     out: Writer<W>,
-    /// The places of frames in the memo, and those of lists of frames, by what they are and, faster, by where they lie.
+    /// The numbers of frames and of lists of frames in the memo: by their values, and faster by their addresses.
     frames: HashMap<&'s Frame, u32>,
     lists: HashMap<&'s [Arc<Frame>], u32>,
     known: HashMap<*const Arc<Frame>, u32>,
@@ -80,7 +80,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
         self.items(items, each)
     }
 
-    /// As [`Writer::list`], for what is written with what is known here.
+    /// As [`Writer::list`], where `each` also has the writer of the snapshot.
     fn items<T>(
         &mut self,
         items: &'s [T],
@@ -243,7 +243,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
     }
 }
 
-/// PyTorch's word for what happened; of what is not known here, the word that it had.
+/// PyTorch's word for what happened. For an unknown action, the word that it had.
 fn word(action: TraceAction, other: &[(Arc<str>, Setting)]) -> &str {
     let found = other.iter().find_map(|(key, value)| match value {
         Setting::Text(word) if &**key == "action" && action == TraceAction::Other => Some(&**word),

@@ -9,7 +9,8 @@ use crate::limits::Limits;
 use crate::pickle;
 
 impl TrackerStats {
-    /// Writes it to a file as lines of JSON, whole or not at all: a file that is there already stays until then.
+    /// Writes the statistics to a file as lines of JSON, completely or not at all: an existing file stays until the new
+    /// one is complete.
     ///
     /// # Errors
     /// [`FileError`].
@@ -17,12 +18,13 @@ impl TrackerStats {
         write_whole(path.as_ref(), |out| lines::write(self, out))
     }
 
-    /// Writes it to a file that PyTorch's `MemoryTracker.load` reads, whole or not at all. PyTorch:
+    /// Writes the statistics to a file that PyTorch's `MemoryTracker.load` reads, completely or not at all. PyTorch:
     /// `MemoryTracker.save_stats`.
     ///
-    /// PyTorch's summary of it is this [`summary`](Self::summary), text for text: what was in use at the start stands there as
-    /// a first operator `start_monitor`, which PyTorch counts from. It has no place for times, and of markers with one name
-    /// for the last only; operators of one name, which a tracker does not make, it would not add up.
+    /// PyTorch's summary of the file is this [`summary`](Self::summary), character for character: the memory at the
+    /// start is stored as a first operator `start_monitor`, from which PyTorch counts. The file has no place for times,
+    /// and keeps only the last marker of each name. PyTorch would not add up operators of one name, but a tracker does
+    /// not record such operators.
     ///
     /// # Errors
     /// [`FileError`].
@@ -30,17 +32,17 @@ impl TrackerStats {
         write_whole(path.as_ref(), |out| pytorch::write(self, out))
     }
 
-    /// Reads what [`save`](Self::save) or [`save_pytorch`](Self::save_pytorch) wrote, or PyTorch's
-    /// `MemoryTracker.save_stats`. What it is the file itself tells. Nothing in it is run. It may take as much memory
-    /// as the default [`Limits`] allow.
+    /// Reads a file written by [`save`](Self::save), [`save_pytorch`](Self::save_pytorch) or PyTorch's
+    /// `MemoryTracker.save_stats`. The format is detected from the contents. Nothing in the file is run. It may take as
+    /// much memory as the default [`Limits`] allow.
     ///
     /// # Errors
-    /// [`FileError`], for a file of another kind with what it seems to be.
+    /// [`FileError`]. For a file of another kind it says what the file seems to be.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, FileError> {
         Self::load_with(path, Limits::default())
     }
 
-    /// As [`load`](Self::load), up to other limits.
+    /// As [`load`](Self::load), with other limits.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -50,7 +52,7 @@ impl TrackerStats {
         Self::load_from(BufReader::new(file), path, limits)
     }
 
-    /// As [`load_with`](Self::load_with), from wherever the bytes come. `name`: the file, for messages.
+    /// As [`load_with`](Self::load_with), from any reader. `name` is the file, for messages.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -73,7 +75,7 @@ impl TrackerStats {
     }
 }
 
-/// What is wrong with a file that is none of a tracker.
+/// The message for a file that is not a tracker's.
 pub(super) fn foreign(is: &str) -> String {
     format!("not a memory tracker's file: {is}")
 }

@@ -6,17 +6,17 @@ use serde::de::DeserializeOwned;
 use crate::file::FileError;
 use crate::limits::{Budget, LimitError, Limits};
 
-/// The lines of a file, with where they are.
+/// The lines of a file, with their positions.
 pub(super) struct Lines<'a> {
     reader: &'a mut dyn BufRead,
     path: &'a Path,
     limits: Limits,
-    /// The memory of what is made of the lines.
+    /// The memory of everything made from the lines.
     budget: Budget,
     text: Vec<u8>,
     /// From 1.
     number: u64,
-    /// Where the line starts in the file.
+    /// The offset at which the line starts.
     start: u64,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Lines<'a> {
         Self { reader, path, limits, budget, text: Vec::new(), number: 0, start: 0 }
     }
 
-    /// Reads the next line. Whether there was one.
+    /// Reads the next line. Returns whether there was one.
     pub(super) fn advance(&mut self) -> Result<bool, FileError> {
         self.start += self.text.len() as u64;
         self.number += 1;
@@ -38,7 +38,7 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// Adds what a line says, with a name of so many bytes, to a list.
+    /// Appends an element made from a line to a list. `name`: the bytes of its name.
     pub(super) fn keep<T>(&mut self, list: &mut Vec<T>, element: T, name: usize) -> Result<(), FileError> {
         let counted = self.budget.charge(name as u64).and_then(|()| self.budget.push(list, element));
         counted.map_err(|limit| self.beyond(limit))
@@ -48,13 +48,13 @@ impl<'a> Lines<'a> {
         FileError::Limit { path: self.path.to_owned(), offset: self.start, line: self.number, source }
     }
 
-    /// What the line says.
+    /// The value on the line.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         serde_json::from_slice(&self.text).map_err(|error| {
             if !self.is_whole() {
                 return self.wrong("the file is truncated in this line");
             }
-            // The place is told by ours, which knows the line.
+            // Our message has the position, since serde_json sees only one line.
             let text = error.to_string();
             let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
             let column = error.column().saturating_sub(1) as u64;
@@ -62,7 +62,7 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// What is wrong with the line, or with the file at the place where one should be.
+    /// An error in the line, or at the place where one should be.
     pub(super) fn wrong(&self, what: impl AsRef<str>) -> FileError {
         FileError::content(self.path, self.start, format!("line {}: {}", self.number, what.as_ref()))
     }

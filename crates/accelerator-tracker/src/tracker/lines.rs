@@ -1,4 +1,4 @@
-//! A run as a file of our own: JSON, a value on each line, the first a header and the last an end.
+//! A run in our own format: JSON, one value on each line, with a header first and an end last.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -23,14 +23,14 @@ struct Header {
     start: Option<MemoryUse>,
 }
 
-/// What tells whether a line is a header at all, and one of ours.
+/// Tells whether a line is a header, and one of ours.
 #[derive(Deserialize)]
 struct Opening {
     format: Option<String>,
     version: Option<u64>,
 }
 
-/// A line behind the header.
+/// A line after the header.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Line {
@@ -52,7 +52,7 @@ enum Line {
         markers: usize,
         num_alloc_retries: u64,
     },
-    /// A kind that later programs may write.
+    /// A kind that newer programs may write.
     #[serde(other)]
     Unknown,
 }
@@ -137,7 +137,7 @@ fn possible(lines: &Lines<'_>, memory: MemoryUse) -> Result<MemoryUse, FileError
     if memory.is_possible() { Ok(memory) } else { Err(wrong()) }
 }
 
-/// Whether all lines are there, and the markers stand where operators are.
+/// Checks that all lines are there, and that each marker is within the operators.
 fn check(lines: &Lines<'_>, stats: &TrackerStats, operators: usize, markers: usize) -> Result<(), FileError> {
     let found = (stats.operators.len(), stats.markers.len());
     if (operators, markers) != found {
@@ -160,7 +160,7 @@ fn check(lines: &Lines<'_>, stats: &TrackerStats, operators: usize, markers: usi
 }
 
 fn nanoseconds(time: Option<Duration>) -> Option<u64> {
-    time.map(|time| time.as_nanos() as u64) // 584 years
+    time.map(|time| time.as_nanos() as u64) // enough for 584 years
 }
 
 fn duration(nanoseconds: Option<u64>) -> Option<Duration> {

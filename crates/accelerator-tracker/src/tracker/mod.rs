@@ -1,4 +1,4 @@
-//! A tracker of what is in use of a device's memory after each operator of a program, as PyTorch's `MemoryTracker`.
+//! A tracker of a device's memory after each operator of a program, like PyTorch's `MemoryTracker`.
 
 mod error;
 mod files;
@@ -19,7 +19,7 @@ pub use error::TrackerError;
 pub use monitor::{Feed, MemoryTracker};
 #[cfg(feature = "tracing")]
 pub(crate) use scope::{Opener, close, open};
-pub use scope::{Scope, current_scope, scope};
+pub use scope::{Scope, current_scope, scope, scope_absolute};
 pub use stats::{FORWARD_BACKWARD_BOUNDARY, FORWARD_START, Marker, MemoryUse, OperatorStats, TrackerStats};
 pub use summary::Summary;
 

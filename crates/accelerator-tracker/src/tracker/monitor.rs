@@ -8,22 +8,24 @@ use accelerator::{Accelerator, Backend, Device, DeviceArg, OperatorObserver, obs
 
 use super::error::TrackerError;
 use super::recording::Recording;
-use super::scope::{Scope, current_scope, scope};
+use super::scope::{Scope, current_scope, scope, scope_absolute};
 use super::source::Source;
 use super::stats::{FORWARD_BACKWARD_BOUNDARY, FORWARD_START, MemoryUse, TrackerStats};
 use super::summary::Summary;
 use crate::file::FileError;
 
-/// What was in use of a device's memory after each operator of a program. PyTorch:
+/// Records how much of a device's memory is in use after each operator of a program. PyTorch:
 /// `torch.distributed._tools.memory_tracker.MemoryTracker`.
 ///
-/// Three ways lead into it, which go together: [`scope`](Self::scope) and [`operator`](Self::operator) say what the program
-/// does; with [`Feed::Automatic`] what is submitted to the device is recorded by itself; and with the feature `tracing` spans
-/// of that crate are modules and operators. While it does not run it records nothing, and what says so costs a look at a flag,
-/// so it can stay in a program. Only modules, of calls or spans, belong to threads and not to a tracker: opening one costs
-/// making its path, also while none runs.
+/// It can be fed in three ways, which can be combined. [`scope`](Self::scope) and [`operator`](Self::operator) say what
+/// the program does. With [`Feed::Automatic`] it records everything that is submitted to the device. With the feature
+/// `tracing`, spans of that crate are modules and operators.
 ///
-/// A clone is the same tracker, for other threads. Dropped while it runs, it runs no more.
+/// While the tracker is not running it records nothing, and each call costs the check of a flag, so the calls can stay
+/// in a program. Only modules, from calls or spans, belong to threads and not to a tracker: entering one always costs
+/// making its path.
+///
+/// A clone is the same tracker, for other threads. Dropping the last clone ends a run.
 #[derive(Clone)]
 pub struct MemoryTracker(Arc<Shared>);
 
@@ -33,22 +35,22 @@ pub enum Feed {
     /// What the program says, by calls and spans.
     #[default]
     Explicit,
-    /// Also what is submitted to the device: operators `allocate`, `copy`, `fill` and `launch`, or what a launch is
-    /// [named](accelerator::Operator::named).
+    /// In addition, what is submitted to the device: the operators `allocate`, `copy`, `fill` and `launch`. A launch
+    /// may have a [name](accelerator::Operator::named) of its own.
     Automatic,
 }
 
 struct Shared {
     source: Box<dyn Source>,
-    /// Held while it is started and stopped. None: it does not run.
+    /// Locked during a start or a stop. `None`: the tracker is not running.
     run: Mutex<Option<Run>>,
-    /// As `recording` has it, for a look without its lock.
+    /// The same as in `run`, to be read without a lock.
     is_running: AtomicBool,
     recording: Mutex<Recording>,
 }
 
 struct Run {
-    /// None: nothing is recorded by itself.
+    /// `None`: nothing is recorded automatically.
     _observer: Option<OperatorObserver>,
 }
 
@@ -56,7 +58,7 @@ impl MemoryTracker {
     /// A tracker of this device, which is opened.
     ///
     /// # Errors
-    /// As [`DeviceArg`] says; what opening the device can fail with.
+    /// As [`DeviceArg`] says; errors of opening the device.
     pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> accelerator::Result<Self> {
         DeviceMemory::open(device).map(Self::with)
     }
@@ -77,12 +79,12 @@ impl MemoryTracker {
         self.0.source.device()
     }
 
-    /// Forgets what was recorded or loaded, gives the cached memory of the device back, and records from now on. PyTorch:
-    /// `MemoryTracker.start_monitor`, which takes the module whose parts it records.
+    /// Starts a run: forgets what was recorded or loaded, releases the cached memory of the device, and records from
+    /// now on. PyTorch: `MemoryTracker.start_monitor`, which takes the module whose submodules it records.
     ///
     /// # Errors
-    /// [`TrackerError::Running`]; [`TrackerError::Accelerator`] where the cache cannot be emptied: then it does not run, and
-    /// what it had is still there.
+    /// [`TrackerError::Running`]; [`TrackerError::Accelerator`] if the cache cannot be emptied. Nothing has changed
+    /// then.
     pub fn start_monitor(&self, feed: Feed) -> Result<(), TrackerError> {
         let mut run = lock(&self.0.run);
         if run.is_some() {
@@ -94,37 +96,43 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Records no more; what it has stays. PyTorch: `MemoryTracker.stop`.
+    /// Ends the run. What was recorded stays. PyTorch: `MemoryTracker.stop`.
     ///
     /// # Errors
-    /// [`TrackerError::NotRunning`] where it was stopped before: nothing changes.
+    /// [`TrackerError::NotRunning`] if no run was started, or it was stopped before. Nothing has changed then.
     pub fn stop(&self) -> Result<(), TrackerError> {
         let mut run = lock(&self.0.run);
         let ended = run.take().ok_or(TrackerError::NotRunning)?;
         self.0.end();
-        // Still under the lock: a run that begins beside has the only observer.
+        // Still under the lock, so that a run that another thread starts has the only observer.
         drop(ended);
         Ok(())
     }
 
-    /// Whether it records.
+    /// Whether a run is going on.
     pub fn is_running(&self) -> bool {
         self.0.is_running.load(Ordering::Relaxed)
     }
 
-    /// Opens a module on this thread, until the guard is dropped: [`scope`](scope()), for all trackers.
+    /// Enters a module on this thread until the guard is dropped, for all trackers. See [`scope`](scope()).
     pub fn scope(&self, name: &str) -> Scope {
         scope(name)
     }
 
-    /// Records an operator of this name, in the module that this thread is in. Call it after what the operator does.
+    /// Enters a module by its full name, such as `blocks.0.fc1.forward`, whatever module this thread is in. See
+    /// [`scope_absolute`](scope_absolute()).
+    pub fn scope_absolute(&self, name: &str) -> Scope {
+        scope_absolute(name)
+    }
+
+    /// Records an operator of this name, in the module that this thread is in. Call it after the operator's work.
     pub fn operator(&self, name: &str) {
         if self.is_running() {
             self.0.operator(current_scope(), name);
         }
     }
 
-    /// Marks this moment.
+    /// Sets a marker of this name at this moment.
     pub fn marker(&self, name: &str) {
         if self.is_running() {
             self.0.marker(name);
@@ -136,20 +144,24 @@ impl MemoryTracker {
         self.marker(FORWARD_START);
     }
 
-    /// Marks the end of the forward pass, and so the start of the backward pass: `fw_bw_boundary`.
+    /// Marks the end of the forward pass, which is the start of the backward pass: `fw_bw_boundary`.
     pub fn forward_backward_boundary(&self) {
         self.marker(FORWARD_BACKWARD_BOUNDARY);
     }
 
-    /// What was recorded or loaded: of the last run, also while it goes on.
+    /// What was recorded or loaded: the last run, also while it is going on.
     pub fn stats(&self) -> TrackerStats {
         self.0.stats()
     }
 
-    /// The operators that took the most memory, at most `top`. PyTorch: `MemoryTracker.summary`, where `top` is 20 if it is
-    /// not given.
-    pub fn summary(&self, top: usize) -> Summary {
-        self.stats().summary(top)
+    /// The 20 operators that took the most memory. PyTorch: `MemoryTracker.summary()`.
+    pub fn summary(&self) -> Summary {
+        self.stats().summary()
+    }
+
+    /// The [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
+    pub fn summary_top(&self, top: usize) -> Summary {
+        self.stats().summary_top(top)
     }
 
     /// Writes what was recorded to a file, as [`TrackerStats::save`] does. PyTorch: `MemoryTracker.save_stats`.
@@ -168,10 +180,11 @@ impl MemoryTracker {
         self.stats().save_pytorch(path)
     }
 
-    /// Takes what is in a file for what was recorded, as [`TrackerStats::load`] reads it. PyTorch: `MemoryTracker.load`.
+    /// Replaces what was recorded by the contents of a file, as [`TrackerStats::load`] reads it. PyTorch:
+    /// `MemoryTracker.load`.
     ///
     /// # Errors
-    /// [`TrackerError::Running`], [`TrackerError::File`]: what it had is still there.
+    /// [`TrackerError::Running`], [`TrackerError::File`]. Nothing has changed then.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<(), TrackerError> {
         let run = lock(&self.0.run);
         if run.is_some() {
@@ -182,7 +195,7 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Records an operator in a module that is not this thread's.
+    /// Records an operator in a module other than this thread's.
     #[cfg(feature = "tracing")]
     pub(crate) fn operator_in(&self, module: Option<Arc<str>>, name: &str) {
         if self.is_running() {
@@ -190,7 +203,7 @@ impl MemoryTracker {
         }
     }
 
-    /// Records what is submitted to the device. The observer does not keep the tracker.
+    /// Records what is submitted to the device. The observer does not keep the tracker alive.
     fn observe(&self) -> OperatorObserver {
         let (tracker, device) = (Arc::downgrade(&self.0), self.device());
         observe_operators(move |operator| {
@@ -226,7 +239,7 @@ impl Shared {
     fn operator(&self, module: Option<Arc<str>>, name: &str) {
         let mut recording = lock(&self.recording);
         if self.is_running.load(Ordering::Relaxed) {
-            // Under the lock, so that operators stand in the order of what they saw.
+            // Under the lock, so that the order of operators is that of their statistics.
             let memory = MemoryUse::from(&self.source.statistics());
             recording.operator(module, name, memory);
         }
@@ -256,7 +269,7 @@ impl fmt::Debug for MemoryTracker {
     }
 }
 
-/// Locks, also after a panic elsewhere: no user code runs under these locks.
+/// Locks, even after a panic elsewhere: no user code runs under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

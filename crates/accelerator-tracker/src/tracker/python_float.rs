@@ -1,11 +1,12 @@
 use std::fmt;
 
-/// A number as Python's `repr` shows it: the fewest digits that give it back, `16.0`, `1e-05`, `1e+16`.
+/// A number as Python's `repr` shows it, with the fewest digits that give it back: `16.0`, `1e-05`, `1e+16`.
 pub(super) struct PythonFloat(pub(super) f64);
 
 impl fmt::Display for PythonFloat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The digits and the limits for an exponent are Python's already; its exponents have a sign and two digits.
+        // Rust has Python's digits, and the same limits for using an exponent. Python's exponents have a sign and two
+        // digits.
         let text = format!("{:?}", self.0);
         match text.split_once('e') {
             None => f.write_str(&text),

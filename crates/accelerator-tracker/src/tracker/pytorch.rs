@@ -1,4 +1,4 @@
-//! A run as the file of PyTorch's `MemoryTracker`: a pickle of a dictionary, with amounts in MiB.
+//! A run in the format of PyTorch's `MemoryTracker`: a pickle of a dictionary, with amounts in MiB.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -18,17 +18,17 @@ const MARKERS: &str = "markers";
 const RETRIES: &str = "num_alloc_retries";
 const COUNT: &str = "op_index";
 
-/// What PyTorch has no place for, and passes over.
+/// The key of information for which PyTorch has no place. PyTorch ignores it.
 const OURS: &str = "accelerator";
 const VERSION: &str = "version";
 const DEVICE: &str = "device";
 const TOTAL_MEMORY: &str = "total_memory";
-/// Whether the first operator is none, but what was in use at the start.
+/// Whether the first entry is the memory at the start instead of an operator.
 const HAS_START: &str = "has_start";
-/// Its name. PyTorch's summary counts from the first operator on, and so leaves out none of ours.
+/// The name of that entry. PyTorch's summary counts from the first entry, and so leaves out none of our operators.
 const START: &str = "start_monitor";
 
-/// What of a device's memory a dictionary of the file is about.
+/// The amount of memory that a dictionary of the file is about.
 type Amount = fn(&MemoryUse) -> u64;
 
 pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()> {
@@ -82,7 +82,7 @@ pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()>
     pickle.finish()
 }
 
-/// Markers by name, as a dictionary of Python's keeps them: where the last was, in the order of the first ones.
+/// Markers by name, as a Python dictionary has them: the last position of each, in the order of the first ones.
 fn last_of_each(markers: &[Marker]) -> Vec<(&str, usize)> {
     let mut places = HashMap::new();
     let mut kept: Vec<(&str, usize)> = Vec::new();
@@ -122,7 +122,7 @@ pub(super) fn read(reader: &mut dyn Read, path: &Path, limits: Limits) -> Result
     Ok(with_ours(stats, file.root.get(OURS)))
 }
 
-/// With what our own files say beyond PyTorch's.
+/// Adds what our own files say beyond PyTorch's.
 fn with_ours(mut stats: TrackerStats, ours: Option<View<'_>>) -> TrackerStats {
     let part = |key| ours.and_then(|ours| ours.get(key));
     stats.device = part(DEVICE).and_then(View::text).map(|device| device.to_string());
@@ -137,11 +137,11 @@ fn with_ours(mut stats: TrackerStats, ours: Option<View<'_>>) -> TrackerStats {
 struct PyTorchFile<'a> {
     path: &'a Path,
     root: View<'a>,
-    /// The memory of the pickle, and of what is made of it: a file may refer to one part a million times.
+    /// The memory of the pickle, and of everything made from it: a file may refer to one part a million times.
     budget: Budget,
 }
 
-/// Name and bytes of each operator, by its index.
+/// The name and the bytes of each operator, by its index.
 type Amounts<'a> = HashMap<u64, (&'a str, u64)>;
 
 impl<'a> PyTorchFile<'a> {
@@ -185,7 +185,7 @@ impl<'a> PyTorchFile<'a> {
             .next()
             .and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
         match name.zip(amount) {
-            // What a device cannot have is infinite too.
+            // The range also excludes infinity and NaN.
             Some((name, mib)) if (0.0..MemoryUse::END as f64).contains(&(mib * BYTES_PER_MIB)) => {
                 Ok((index, (&**name, (mib * BYTES_PER_MIB).round() as u64)))
             }
@@ -212,7 +212,7 @@ impl<'a> PyTorchFile<'a> {
         self.budget.push(list, element).map_err(|limit| self.beyond(self.root, limit))
     }
 
-    /// `count`: of operators.
+    /// `count`: the number of operators.
     fn markers(&mut self, count: u64) -> Result<Vec<Marker>, FileError> {
         let part = self.part(MARKERS)?;
         let pairs = part
@@ -248,7 +248,7 @@ impl<'a> PyTorchFile<'a> {
         number.unsigned().ok_or_else(wrong)
     }
 
-    /// What is wrong with a part, which is told where it has a place of its own.
+    /// An error in a part, at its offset if it has one.
     fn wrong(&self, part: View<'a>, reason: String) -> FileError {
         FileError::content(self.path, part.offset().unwrap_or_default(), reason)
     }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
 
-/// What a tracker has of its last run. Names are put together when they are asked for, not while the program runs.
+/// The last run of a tracker. Names are put together when they are asked for, not while the program runs.
 pub(super) struct Recording {
-    /// What was loaded, or what was so at the start.
+    /// What was loaded, or the state at the start.
     pub(super) before: TrackerStats,
     started: Instant,
     retries_at_start: u64,
@@ -14,7 +14,7 @@ pub(super) struct Recording {
     operators: Vec<Recorded>,
 }
 
-/// A name, and how many operators of it there were.
+/// A name, and how many operators have had it.
 struct Known {
     name: Arc<str>,
     count: u64,
@@ -29,7 +29,7 @@ struct Recorded {
 }
 
 impl Recording {
-    /// One with nothing of its own but what was there before.
+    /// A recording with nothing besides what was there before.
     pub(super) fn new(before: TrackerStats, retries_at_start: u64) -> Self {
         let (names, operators) = (HashMap::new(), Vec::new());
         Self { before, started: Instant::now(), retries_at_start, names, operators }
@@ -47,9 +47,9 @@ impl Recording {
         self.before.markers.push(Marker { name: name.to_owned(), position, time });
     }
 
-    /// The run so far or until its end, when the allocator had tried again so often.
+    /// How often the allocator tried again during the run, given its total.
     pub(super) fn retries(&self, total: u64) -> u64 {
-        total.saturating_sub(self.retries_at_start) // less, where somebody reset the counter
+        total.saturating_sub(self.retries_at_start) // the total is less if the counter was reset
     }
 
     pub(super) fn stats(&self) -> TrackerStats {
@@ -58,7 +58,7 @@ impl Recording {
         stats
     }
 
-    /// The name, shared, and how many of it there were.
+    /// The shared name, and how many operators had it before.
     fn next_of(&mut self, name: &str) -> (Arc<str>, u64) {
         if let Some(known) = self.names.get_mut(name) {
             known.count += 1;

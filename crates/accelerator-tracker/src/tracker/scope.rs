@@ -3,10 +3,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Opens a module on this thread, until the guard is dropped: operators that are recorded in it carry its name in theirs.
+/// Enters a module on this thread until the guard is dropped. Operators recorded in it carry its name in theirs.
 ///
-/// Within another one it is a part of that: `scope("layers.3")` and in it `scope("forward")` are `layers.3.forward`.
-/// Modules belong to the thread, not to a tracker: every tracker sees them. PyTorch: the names of modules, and `.forward`.
+/// The name is relative to the module that the thread is in: `scope("layers.3")` and, inside it, `scope("forward")`
+/// give `layers.3.forward`. [`scope_absolute`] takes a full name instead. Modules belong to the thread and not to a
+/// tracker: all trackers see them. PyTorch: the names of modules, and `.forward`.
 ///
 /// ```
 /// use accelerator_tracker::tracker::{current_scope, scope};
@@ -19,27 +20,53 @@ use std::sync::Arc;
 /// # drop(layer);
 /// ```
 pub fn scope(name: &str) -> Scope {
-    let number = with(|modules| {
-        let number = modules.next;
-        modules.next += 1;
-        let path = modules.path_of(name);
-        modules.open.push((Opener::Scope(number), path));
-        number
-    });
-    Scope { number, _of_this_thread: PhantomData }
+    Scope::enter(|modules| modules.path_of(name))
 }
 
-/// The path of the module that this thread is in; `None`: it is in none.
+/// Enters a module by its full name, whatever module this thread is in, until the guard is dropped.
+///
+/// It gives a network whose modules call each other the names of PyTorch's tracker: the fully qualified name of the
+/// innermost module, and `.forward`. When the guard is dropped, the thread is back in the module around it. PyTorch's
+/// tracker keeps the name until another module is entered.
+///
+/// ```
+/// use accelerator_tracker::tracker::{current_scope, scope_absolute};
+///
+/// let block = scope_absolute("blocks.0.forward");
+/// let layer = scope_absolute("blocks.0.fc1.forward");
+/// assert_eq!(current_scope().as_deref(), Some("blocks.0.fc1.forward"));
+/// drop(layer);
+/// assert_eq!(current_scope().as_deref(), Some("blocks.0.forward"));
+/// # drop(block);
+/// ```
+pub fn scope_absolute(name: &str) -> Scope {
+    Scope::enter(|_| name.into())
+}
+
+/// The path of the module that this thread is in. `None`: it is in none.
 pub fn current_scope() -> Option<Arc<str>> {
     with(|modules| modules.current().map(Arc::clone)).flatten()
 }
 
-/// An open module of a thread.
+/// The guard of a module that a thread is in.
 #[must_use = "dropped, the module is closed"]
 pub struct Scope {
-    /// None: the thread is ending.
+    /// `None`: the thread is ending.
     number: Option<u64>,
     _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Scope {
+    fn enter(path: impl FnOnce(&Modules) -> Arc<str>) -> Self {
+        let number = with(|modules| {
+            let number = modules.next;
+            modules.next += 1;
+            let path = path(modules);
+            modules.open.push((Opener::Scope(number), path));
+            number
+        });
+        Self { number, _of_this_thread: PhantomData }
+    }
 }
 
 impl Drop for Scope {
@@ -56,7 +83,7 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// Who opened a module, and closes it: not always the last one first.
+/// What entered a module, and leaves it. The last one entered is not always left first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opener {
     Scope(u64),
@@ -64,7 +91,7 @@ pub(crate) enum Opener {
     Span(u64),
 }
 
-/// Opens a module whose path is known.
+/// Enters a module whose path is known.
 #[cfg(feature = "tracing")]
 pub(crate) fn open(opener: Opener, path: Arc<str>) {
     with(|modules| modules.open.push((opener, path)));
@@ -78,7 +105,7 @@ pub(crate) fn close(opener: Opener) {
     });
 }
 
-/// The open modules of a thread, the innermost last.
+/// The modules that a thread is in, the innermost last.
 #[derive(Default)]
 struct Modules {
     open: Vec<(Opener, Arc<str>)>,
@@ -100,7 +127,7 @@ impl Modules {
 
 thread_local!(static MODULES: RefCell<Modules> = RefCell::default());
 
-/// Does it with this thread's modules, unless the thread is ending.
+/// Calls `work` with the modules of this thread, unless the thread is ending.
 fn with<T>(work: impl FnOnce(&mut Modules) -> T) -> Option<T> {
     MODULES
         .try_with(|modules| modules.try_borrow_mut().ok().map(|mut modules| work(&mut modules)))

@@ -1,14 +1,14 @@
 use accelerator::memory::DeviceMemory;
 use accelerator::{Accelerator, Backend, Device, Result, Statistics};
 
-/// The memory that a tracker looks at.
+/// The memory that a tracker observes.
 pub(super) trait Source: Send + Sync {
     fn device(&self) -> Device;
     fn total_memory(&self) -> u64;
     fn statistics(&self) -> Statistics;
     fn empty_cache(&self) -> Result<()>;
 
-    /// How often cached memory was given back to try again, since the process started.
+    /// How often the allocator released cached memory to try again, since the process started.
     fn retries(&self) -> u64 {
         self.statistics().num_alloc_retries.unsigned_abs() // never negative
     }

@@ -5,23 +5,24 @@ use serde::{Deserialize, Serialize};
 
 use super::summary::Summary;
 
-/// What a tracker recorded, of one run. Bytes; only PyTorch's files have MiB.
+/// What a tracker recorded in one run, in bytes. Only PyTorch's files use MiB.
 ///
-/// Everything that pictures need is here: a point of a curve is an element of [`operators`](Self::operators), whose place
-/// is its position on PyTorch's axis "# Operator Calls", and a [`Marker`] stands before the operator at its place.
+/// It has everything that pictures need. A point of a curve is an element of [`operators`](Self::operators), whose
+/// index is its position on PyTorch's axis "# Operator Calls". A [`Marker`] is before the operator at its position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrackerStats {
-    /// The device, as `host:0`; `None`: the file does not say, as PyTorch's does not.
+    /// The device, such as `host:0`. `None`: the file does not say, like PyTorch's.
     pub device: Option<String>,
-    /// Memory of the device; `None`: the file does not say.
+    /// The memory of the device. `None`: the file does not say.
     pub total_memory: Option<u64>,
-    /// What was in use when the run started, which the first operator is counted against; `None`: the file does not say.
+    /// What was in use at the start of the run, which the first operator is counted against. `None`: the file does not
+    /// say.
     pub start: Option<MemoryUse>,
     /// The operators, in the order in which they were recorded.
     pub operators: Vec<OperatorStats>,
     /// The markers, in the order in which they were set.
     pub markers: Vec<Marker>,
-    /// How often the allocator gave cached memory back to try again, during the run. In PyTorch's files: since the
+    /// How often the allocator released cached memory to try again, during the run. In PyTorch's files: since the
     /// process started.
     pub num_alloc_retries: u64,
 }
@@ -29,54 +30,59 @@ pub struct TrackerStats {
 /// One operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorStats {
-    /// Its module, what it is called, and how many of that name came before it: `layers.3.forward.addmm_0`.
+    /// Its module, its name, and how many operators of that name came before it: `layers.3.forward.addmm_0`.
     pub name: String,
-    /// When it was recorded, after the start; `None`: the file does not say.
+    /// When it was recorded, from the start of the run. `None`: the file does not say.
     pub time: Option<Duration>,
     /// What was in use after it.
     pub memory: MemoryUse,
 }
 
-/// What of a device's memory was in use at one moment, in bytes.
+/// How much of a device's memory was in use at one moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
     /// In live allocations.
     pub allocated: u64,
-    /// In these, and in freed ones that streams still used.
+    /// In live allocations, and in freed ones that streams still used.
     pub active: u64,
-    /// Held from the device.
+    /// Reserved from the device.
     pub reserved: u64,
 }
 
 /// A moment with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// Its name. A tracker may set one several times; PyTorch's keeps the last.
+    /// Its name. A tracker may set one several times. PyTorch's keeps the last.
     pub name: String,
     /// How many operators came before it.
     pub position: usize,
-    /// When it was set, after the start; `None`: the file does not say.
+    /// When it was set, from the start of the run. `None`: the file does not say.
     pub time: Option<Duration>,
 }
 
-/// The marker at the start of the forward pass. PyTorch's name.
+/// The marker at the start of the forward pass, with PyTorch's name.
 pub const FORWARD_START: &str = "fw_start";
-/// The marker between the forward and the backward pass. PyTorch's name; its figures show it in red.
+/// The marker between the forward and the backward pass, with PyTorch's name. PyTorch's figures show it in red.
 pub const FORWARD_BACKWARD_BOUNDARY: &str = "fw_bw_boundary";
 
 impl TrackerStats {
-    /// The operators after which the most memory was allocated that was not before, and how many retries there were.
-    /// PyTorch: `MemoryTracker.summary`.
-    pub fn summary(&self, top: usize) -> Summary {
+    /// The 20 operators that took the most memory, and how often the allocator tried again. PyTorch:
+    /// `MemoryTracker.summary()`.
+    pub fn summary(&self) -> Summary {
+        self.summary_top(Summary::DEFAULT_TOP)
+    }
+
+    /// The [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
+    pub fn summary_top(&self, top: usize) -> Summary {
         Summary::new(self, top)
     }
 }
 
 impl MemoryUse {
-    /// Amounts of memory are less: so their differences fit into an `i64`.
+    /// Amounts of memory are below this, so their differences fit into an `i64`.
     pub(super) const END: u64 = 1 << 63;
 
-    /// Whether a device can have so much.
+    /// Whether a device can have this much memory.
     pub(super) fn is_possible(&self) -> bool {
         [self.allocated, self.active, self.reserved].iter().all(|&amount| amount < Self::END)
     }

@@ -6,16 +6,16 @@ use accelerator_core::printable;
 use super::python_float::PythonFloat;
 use super::stats::TrackerStats;
 
-/// The operators that took the most memory, largest first. Shown, it is what PyTorch's `MemoryTracker.summary` prints, without
-/// the last line's end, but for control characters in names, which are escaped.
+/// The operators that took the most memory, largest first. Its `Display` is what PyTorch's `MemoryTracker.summary`
+/// prints, without the last newline, and with control characters in names escaped.
 ///
-/// An operator's part is what was allocated after it less what was allocated after the one before it; of the first one less
-/// what was allocated at the start, where that is known. Parts of one name are added up, and equal ones stay in order.
+/// An operator's share is what was allocated after it, less what was allocated after the one before it. The first
+/// operator is counted against the start, if that is known. Shares of one name are added up. Equal ones stay in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// How often the allocator gave cached memory back to try again.
+    /// How often the allocator released cached memory to try again.
     pub num_alloc_retries: u64,
-    /// How many operators were asked for.
+    /// The most operators that were asked for.
     pub top: usize,
     /// How many operators were recorded.
     pub recorded: usize,
@@ -24,6 +24,9 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// How many operators a summary has unless another number is asked for. PyTorch's default.
+    pub const DEFAULT_TOP: usize = 20;
+
     pub(super) fn new(stats: &TrackerStats, top: usize) -> Self {
         let mut operators = parts(stats);
         operators.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
@@ -34,7 +37,7 @@ impl Summary {
     }
 }
 
-/// By name, in the order of their first operators.
+/// The share of each name, in the order of their first operators.
 fn parts(stats: &TrackerStats) -> Vec<(&str, i64)> {
     let mut parts: Vec<(&str, i64)> = Vec::new();
     let mut places = HashMap::new();
@@ -47,7 +50,7 @@ fn parts(stats: &TrackerStats) -> Vec<(&str, i64)> {
                 parts.push((&operator.name, 0));
             }
             let part = after.wrapping_sub(before) as i64; // both are below 2^63
-            // The parts of a file may add up to anything.
+            // The shares in a file may add up to anything.
             parts[place].1 = parts[place].1.saturating_add(part);
         }
     }

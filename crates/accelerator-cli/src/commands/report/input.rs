@@ -14,14 +14,14 @@ use crate::failure::Failure;
 use crate::replay::Setup;
 use crate::trace::Source;
 
-/// What an input is.
+/// The kinds of inputs.
 enum Input {
     Trace(Source),
     Snapshot(String, MemorySnapshot),
     Tracker(String, TrackerStats),
 }
 
-/// Reads whatever the input is; without one, the bundled trace.
+/// Reads an input of any kind, or without one the bundled trace.
 pub(super) fn profile(arguments: &Arguments) -> Result<Profile, Failure> {
     let input = Input::read(arguments.input.as_deref(), arguments.reading.limits())?;
     let name = input.name().to_owned();
@@ -61,7 +61,7 @@ impl Input {
         Ok(Self::Tracker(name, stats))
     }
 
-    /// A snapshot or, where nothing of one is in the pickle, what PyTorch's tracker saved.
+    /// A snapshot or, if the pickle is not part of one, the file of PyTorch's tracker.
     fn of_pickle(mut pickle: SnapshotFile) -> Result<Self, Failure> {
         let name = pickle.name();
         let mut collector = Collector::new(pickle.limits());
@@ -76,7 +76,7 @@ impl Input {
         let content = pickle.content().map_err(|error| Failure::Spool { name: name.clone(), error })?;
         match TrackerStats::load_from(content, &name, limits) {
             Ok(stats) => Ok(Self::Tracker(name, stats)),
-            // At byte 0 all of it is wrong, behind that a part of what is one.
+            // At byte 0 the whole file is of another kind; later, part of a snapshot is wrong.
             Err(error @ FileError::Content { offset: 1.., .. }) => Err(error.into()),
             Err(_) => Err(no_snapshot.into()),
         }
@@ -89,7 +89,7 @@ impl Input {
         }
     }
 
-    /// Refuses options that do nothing for such an input.
+    /// Refuses options that have no effect on this input.
     fn check(&self, arguments: &Arguments) -> Result<(), Failure> {
         let (kind, takes_device, takes_setup) = match self {
             Self::Trace(_) => ("a trace", false, true),

@@ -1,4 +1,4 @@
-//! `accel report`: a page, pictures and tables of where the memory went.
+//! `accel report`: a page, pictures and tables that show where the memory went.
 
 mod input;
 mod replayed;
@@ -23,11 +23,11 @@ use crate::failure::Failure;
 #[derive(Args)]
 #[command(group(ArgGroup::new("outputs").required(true).multiple(true).args(["output", "pictures", "perfetto"])))]
 pub struct Arguments {
-    /// A trace, a snapshot of PyTorch's or ours, or a file of a tracker, plain or compressed with gzip or zstd, or `-` for
-    /// standard input [default: the bundled training run of GPT-2]. All of a snapshot is held in memory, about ten times
-    /// the file: for a very large one record a shorter history, with `max_entries`
+    /// A trace, a snapshot from PyTorch or from here, or the file of a tracker, plain or compressed with gzip or zstd,
+    /// or `-` for standard input [default: the bundled training run of GPT-2]. The whole of a snapshot is held in
+    /// memory, about ten times the file: if it is too large, record a shorter history, with `max_entries`
     input: Option<PathBuf>,
-    /// A page, or with another ending one picture: report.html, memory.svg, memory.png; may be given several times
+    /// A page, or with another ending one picture: report.html, memory.svg, memory.png; may be repeated
     #[arg(short, long, value_name = "FILE", value_parser = output)]
     output: Vec<PathBuf>,
     /// All pictures, as SVG, in this folder
@@ -36,19 +36,19 @@ pub struct Arguments {
     /// A trace for ui.perfetto.dev and chrome://tracing
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
-    /// Which picture goes to a .svg or .png [default: memory]
+    /// Which picture is written to a .svg or .png [default: memory]
     #[arg(long, value_enum)]
     picture: Option<Choice>,
-    /// Dark, for PNG; the page and SVGs are as the reader's system is
+    /// Dark colours for PNG; the page and SVGs follow the theme of the reader's system
     #[arg(long)]
     dark: bool,
     /// The device of a snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
-    /// Memory of the simulated device that a trace is replayed on, before what the trace says [default: 16GiB]
+    /// Memory of the simulated device on which a trace is replayed; the trace may change it [default: 16GiB]
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
-    /// Allocator settings for a trace, as max_split_size_mb:64 [default: those of the environment]
+    /// Allocator settings for a trace, such as max_split_size_mb:64 [default: those of the environment]
     #[arg(long, value_parser = config)]
     conf: Option<AllocatorConfig>,
     #[command(flatten)]
@@ -62,7 +62,7 @@ enum Choice {
     Memory,
     /// The same over time
     MemoryOverTime,
-    /// All three, then each alone, as PyTorch's `show_traces`
+    /// All three, then each alone, like PyTorch's `show_traces`
     Traces,
     /// Allocated alone
     Allocated,
@@ -72,7 +72,7 @@ enum Choice {
     Reserved,
     /// The operators that allocate most
     Largest,
-    /// Segments when most is allocated, blocks by state
+    /// The segments at the peak of allocated memory, blocks by state
     Segments,
     /// The same, blocks by size
     SegmentsBySize,
@@ -122,7 +122,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 impl Arguments {
-    /// Refuses what no output makes use of.
+    /// Refuses options that no output uses.
     fn check_outputs(&self) -> Result<(), Failure> {
         let any =
             |endings: &[&str]| self.output.iter().any(|path| endings.contains(&extension(path).as_str()));
@@ -146,7 +146,7 @@ fn save(picture: Picture, profile: &Profile, path: &Path, theme: Theme) -> Resul
     })
 }
 
-/// Which file was written. Where that is no file, or is this output itself, there is nothing to tell.
+/// Says which file was written, unless it is not a file, or is this output itself.
 fn tell(path: &Path) -> Result<(), Failure> {
     let found = fs::metadata(path).map_err(|error| Failure::file(path, error))?;
     match found.is_file() && !is_standard_output(path) {

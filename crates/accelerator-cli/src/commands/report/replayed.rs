@@ -14,7 +14,7 @@ use crate::trace::{Line, Op, Source};
 /// Bytes of memory for a line, with its name, its sample and its span.
 const MEMORY_OF_LINE: u64 = 256;
 
-/// A trace, and what its comments tell.
+/// A trace, and the information in its comments.
 struct Trace {
     name: String,
     lines: Vec<Named>,
@@ -22,15 +22,15 @@ struct Trace {
     about: Option<String>,
 }
 
-/// A line, and what to call it.
+/// A line and its name.
 struct Named {
     line: Line,
     name: Arc<str>,
 }
 
-/// The memory of a simulated device under a trace.
+/// The memory of a simulated device during a trace.
 pub(super) fn profile(mut source: Source, mut setup: Setup) -> Result<Profile, Failure> {
-    // As much again for what a profile keeps of an allocation.
+    // Twice as much, since a profile keeps as much of an allocation.
     source.charge(MEMORY_OF_LINE, 2 * MEMORY_OF_ALLOCATION);
     let first = setup.take_from(&mut source)?;
     let trace = Trace::read(source, first)?;
@@ -53,7 +53,7 @@ pub(super) fn profile(mut source: Source, mut setup: Setup) -> Result<Profile, F
     Ok(profile)
 }
 
-/// Watches a replay.
+/// Observes a replay.
 trait Watcher {
     fn after(&mut self, call: usize, line: &Named, outcome: &Outcome, replayer: &Replayer<Sim>);
     fn end(&mut self, replayer: &Replayer<Sim>);
@@ -71,7 +71,7 @@ fn replay(trace: &Trace, setup: &Setup, watcher: &mut impl Watcher) -> Result<()
     Ok(())
 }
 
-/// Takes the curves.
+/// Records the curves.
 struct Sampler<'a> {
     profile: &'a mut Profile,
     live: HashMap<u64, usize>,
@@ -104,7 +104,7 @@ impl Watcher for Sampler<'_> {
     }
 }
 
-/// Takes the segments at the moments that are wanted.
+/// Records the segments at chosen moments.
 struct Mapper<'a> {
     profile: &'a mut Profile,
     wanted: Vec<(usize, String)>,
@@ -156,7 +156,7 @@ fn is_marked(comment: &str) -> bool {
     ["trace ", "scope ", "step "].iter().any(|start| comment.starts_with(start)) || comment.is_empty()
 }
 
-/// Names of operations, each text kept once.
+/// The names of operations. Each text is stored once.
 #[derive(Default)]
 struct Names {
     scope: Option<Arc<str>>,

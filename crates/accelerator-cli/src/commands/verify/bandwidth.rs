@@ -9,7 +9,7 @@ use crate::markdown::Table;
 
 const SIZES: [u64; 3] = [MIB, 16 * MIB, 256 * MIB];
 
-/// Copies between the host and the device and within the device, and whether the bytes arrive.
+/// Measures copies between the host and the device and within the device, and checks that the bytes arrive.
 pub(super) fn measure<B: Backend>(
     accelerator: &'static Accelerator<B>,
     quick: bool,
@@ -35,7 +35,7 @@ pub(super) fn measure<B: Backend>(
     for size in sizes.iter().copied().filter(|size| *size <= free / 4) {
         progress.at(Bytes(size).to_string());
         let mut rig = match Rig::new(accelerator, size) {
-            // Little can be pinned on some machines, which is no fault of the device.
+            // On some machines only little memory can be pinned, which is not the device's fault.
             Err(Error::HostOutOfMemory(_)) if size > SIZES[0] => {
                 table.add([Bytes(size).to_string(), "cannot be pinned".to_owned()]);
                 break;
@@ -56,7 +56,7 @@ pub(super) fn measure<B: Backend>(
     ))
 }
 
-/// What is copied between.
+/// The memory between which bytes are copied.
 struct Rig<B: Backend> {
     stream: Stream<B>,
     pageable: Vec<u8>,
@@ -77,7 +77,7 @@ impl<B: Backend> Rig<B> {
         })
     }
 
-    /// Whether bytes come back as they were, from ordinary memory and, turned over, from pinned memory.
+    /// Whether bytes come back unchanged from ordinary memory and, reversed, from pinned memory.
     fn bytes_arrive(&mut self) -> Result<bool> {
         let Self { stream, pageable, pinned, first, second } = self;
         let size = first.len();

@@ -4,7 +4,7 @@ use super::report::{Checked, Outcome, indented};
 use super::section::Progress;
 use crate::markdown::Table;
 
-/// Runs the suite's cases, each when it is asked for.
+/// Runs the cases of the suite, each when it is asked for.
 pub(super) fn check(cases: impl ExactSizeIterator<Item = CaseReport>, progress: &Progress) -> Checked {
     let (all, mut done) = (cases.len(), Vec::with_capacity(cases.len()));
     progress.at(format!("case 1 of {all}"));

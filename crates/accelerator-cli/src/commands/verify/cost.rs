@@ -13,7 +13,8 @@ use crate::markdown::Table;
 const RECORDS: u32 = 64;
 const SIZES: [u64; 4] = [4 * KIB, MIB, 32 * MIB, 256 * MIB];
 
-/// What the driver takes for memory, and what the cache takes for the same; what else the allocator calls often.
+/// Measures the time that the driver takes for memory, that the cache takes for the same, and that of other frequent
+/// calls.
 pub(super) fn measure<B: Backend>(
     accelerator: &'static Accelerator<B>,
     quick: bool,
@@ -61,7 +62,7 @@ fn driver_ns<B: Backend>(
     effort.median_ns(allocate_and_free).map_err(|source| Error::Driver { device, source })
 }
 
-/// The time, and how many driver allocations there were, which is none once the cache has the block.
+/// The time, and the number of driver allocations, which is 0 once the cache has the block.
 fn cached_ns<B: Backend>(
     accelerator: &'static Accelerator<B>,
     size: NonZeroU64,
@@ -78,7 +79,7 @@ fn cached_ns<B: Backend>(
     Ok((cached, allocator.statistics().num_device_alloc - before))
 }
 
-/// The time while the stream's queue has room, however slowly it is worked off.
+/// The time while the queue of the stream has room, however slowly the stream works.
 fn record_ns<B: Backend>(accelerator: &'static Accelerator<B>, effort: Effort) -> Result<f64> {
     let (event, stream) = (accelerator.event(EventFlags::default()), accelerator.default_stream());
     effort.median(|| {

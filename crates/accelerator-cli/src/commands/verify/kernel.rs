@@ -8,7 +8,7 @@ use crate::markdown::Table;
 const ELEMENTS: [usize; 4] = [1, 1000, (1 << 20) + 1, 1 << 24];
 const A: f32 = 3.0;
 
-/// Launches the kernel on buffers and streams of ours, and compares with the same on the host.
+/// Launches the kernel on buffers and streams of ours, and compares the result with the same on the host.
 pub(super) fn check<B: Backend>(accelerator: &'static Accelerator<B>, saxpy: Option<Saxpy<B>>) -> Checked {
     let Some(saxpy) = saxpy else {
         return Ok(Outcome::NotRun("this backend has no kernels".to_owned()));

@@ -26,16 +26,16 @@ use crate::backends::{Choice, Job, Offered};
 use crate::failure::Failure;
 use crate::kernels::Saxpy;
 
-/// What to verify, and where to tell it.
+/// What to verify, and where to report it.
 #[derive(Args)]
 pub struct Arguments {
     /// The backend to verify
     #[arg(long, value_enum)]
     backend: Choice,
-    /// Where the report goes [default: standard output]
+    /// The file of the report [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Measure less: for half a minute rather than minutes
+    /// Measure less: for half a minute instead of minutes
     #[arg(long)]
     quick: bool,
 }
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     arguments.backend.run(arguments)
 }
 
-/// What there is to verify.
+/// The parts of a verification.
 struct Subject {
     accelerator: &'static Accelerator<AnyBackend>,
     saxpy: Option<Saxpy<AnyBackend>>,
@@ -74,7 +74,7 @@ impl Arguments {
             write!(out, "{report}")
         };
         match &self.output {
-            // What cannot be written is told before the work, which takes minutes.
+            // If the file cannot be written, this fails before the work, which takes minutes.
             Some(path) => write_whole(path, work)?,
             None => work(&mut io::stdout())?,
         }

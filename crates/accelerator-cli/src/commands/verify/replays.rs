@@ -8,18 +8,18 @@ use crate::markdown::Table;
 use crate::replay::{Outcome as Told, Replayer};
 use crate::trace::{BUNDLED, Line};
 
-/// Enough for every bundled trace; a device with less runs out of memory where the simulated one does.
+/// Enough for every bundled trace. A device with less runs out of memory where the simulated one does.
 const ENOUGH: u64 = 16 * GIB;
-/// So many lines lie between two looks at the statistics.
+/// How many lines are replayed between two looks at the statistics.
 const STEP: usize = 1000;
 
-/// Replays the bundled traces on the device, opened anew for each with so much memory, and on the simulated device.
+/// Replays the bundled traces on the device, opened anew for each, and on the simulated device, both with equal memory.
 pub(super) fn check<B: Backend, R: Controls>(
     accelerator: &'static Accelerator<B>,
     open: fn(Option<u64>) -> Result<R>,
     progress: &Progress,
 ) -> Checked {
-    // Other programs may take some of what is free now.
+    // Other programs may take some of the memory that is free now.
     let capacity = (accelerator.memory_info()?.free / 4 * 3 / MIB * MIB).min(ENOUGH);
     let largest = accelerator.properties().largest_allocation;
     let mut table = Table::new(["trace", "calls", "ns per call", "out of memory", "statistics"]);
@@ -48,7 +48,7 @@ pub(super) fn check<B: Backend, R: Controls>(
     Ok(Outcome::of(format!("{table}\n{note}\n"), wrong))
 }
 
-/// What a replay comes to.
+/// The result of a replay.
 struct Ended {
     /// The lines whose requests did not fit.
     out_of_memory: Vec<u64>,

@@ -10,7 +10,7 @@ use crate::markdown::Table;
 /// What was found about a device.
 pub(super) struct Report {
     pub(super) device: Device,
-    /// As its driver tells it: a simulated one says so.
+    /// The name that its driver gives. A simulated one says that it is simulated.
     pub(super) name: String,
     /// What it is, on which machine, and when: names and values.
     pub(super) facts: Vec<(&'static str, String)>,
@@ -24,22 +24,22 @@ pub(super) struct Section {
     pub(super) outcome: Outcome,
 }
 
-/// What a section came to.
+/// The result of a section.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
     /// Everything was as it should be.
     Held(String),
-    /// Something was not: what was found, and each thing that was wrong.
+    /// Something was wrong: what was found, and each error.
     Failed(String, Vec<String>),
     /// It could not be tried, for this reason.
     NotRun(String),
 }
 
-/// What a section gives; an error is a failure like any other.
+/// The result of a section. An error is a failure like any other.
 pub(super) type Checked = Result<Outcome, Box<dyn Error + Send + Sync>>;
 
 impl Outcome {
-    /// Held where nothing was wrong.
+    /// `Held` if nothing was wrong.
     pub(super) fn of(text: String, wrong: Vec<String>) -> Self {
         match wrong.is_empty() {
             true => Self::Held(text),
@@ -103,7 +103,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// Text of several lines as one point of a list.
+/// Indents a text of several lines as one item of a list.
 pub(super) fn indented(text: &str) -> String {
     printable_lines(text.trim_end()).replace('\n', "\n  ")
 }

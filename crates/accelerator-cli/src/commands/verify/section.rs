@@ -1,4 +1,4 @@
-//! Runs sections so that one which fails, panics or hangs does not take the report with it.
+//! Runs sections so that the report survives one that fails, panics or hangs.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +10,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report::{Checked, Outcome, Section};
 
-/// No section takes as long, on slow devices either.
+/// No section takes this long, even on slow devices.
 const STUCK: Duration = Duration::from_secs(180);
 
-/// What is being done, for whoever waits at a terminal, and for the report if it does not end.
+/// What is being done, for a user at a terminal, and for the report if it does not end.
 #[derive(Clone)]
 pub(super) struct Progress(ProgressBar);
 
@@ -22,7 +22,7 @@ pub(super) struct Sections {
     progress: Progress,
     stuck: Duration,
     done: Vec<Section>,
-    /// The section that did not end; it may hold what others need.
+    /// The section that did not end. It may hold resources that others need.
     hanging: Option<&'static str>,
 }
 
@@ -33,7 +33,7 @@ impl Progress {
         Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner())))
     }
 
-    /// Tells what is done now.
+    /// Sets what is being done.
     pub(super) fn at(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
         self.0.tick();

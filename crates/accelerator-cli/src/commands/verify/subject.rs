@@ -4,7 +4,7 @@ use accelerator_core::{Accelerator, Backend, Bytes, MemoryInfo, MemoryInfoSource
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Variables that change what a run finds, told where they are set.
+/// Variables that influence a run. Those that are set are reported.
 const VARIABLES: [&str; 8] = [
     "CUDA_VISIBLE_DEVICES",
     "ZE_AFFINITY_MASK",
@@ -16,7 +16,7 @@ const VARIABLES: [&str; 8] = [
     "ACCELERATOR_HOST_CAPACITY",
 ];
 
-/// What is verified, where and when: names and values, as the driver tells them.
+/// What is verified, where and when: names and values, as the driver reports them.
 pub(super) fn facts<B: Backend>(accelerator: &Accelerator<B>) -> Vec<(&'static str, String)> {
     let properties = accelerator.properties();
     let memory = accelerator.memory_info().map_or_else(|error| error.to_string(), memory);
@@ -57,7 +57,8 @@ fn now() -> String {
     whole.format(&Rfc3339).unwrap_or_else(|error| error.to_string())
 }
 
-/// The driver's own version, which CUDA does not tell: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  …`.
+/// The driver's own version, which CUDA does not report: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15
+/// …`.
 fn nvidia_module() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let words = text.lines().next()?.trim_start_matches("NVRM version:").split_whitespace();

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-/// A batch takes so long at least, so that reading the clock does not count.
+/// The least duration of a batch, so that reading the clock does not matter.
 const BATCH: Duration = Duration::from_micros(50);
 const MOST_IN_BATCH: u32 = 4096;
 
@@ -19,10 +19,10 @@ impl Effort {
         }
     }
 
-    /// The median time of an operation, in nanoseconds, after one that is not counted.
+    /// The median time of an operation in nanoseconds, after one that is not counted.
     ///
     /// # Errors
-    /// The operation's.
+    /// Those of the operation.
     pub(super) fn median_ns<E>(self, mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
         operation()?;
         let mut batch = 1;
@@ -35,7 +35,7 @@ impl Effort {
     /// The median of samples.
     ///
     /// # Errors
-    /// The sample's.
+    /// Those of a sample.
     pub(super) fn median<E>(self, mut sample: impl FnMut() -> Result<f64, E>) -> Result<f64, E> {
         let started = Instant::now();
         let mut samples = vec![sample()?];
@@ -46,10 +46,10 @@ impl Effort {
         Ok(samples[samples.len() / 2])
     }
 
-    /// The least time of an operation, after one that is not counted.
+    /// The shortest time of an operation, after one that is not counted.
     ///
     /// # Errors
-    /// The operation's.
+    /// Those of the operation.
     pub(super) fn least<E>(self, mut operation: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
         operation()?;
         let (started, mut least) = (Instant::now(), Duration::MAX);

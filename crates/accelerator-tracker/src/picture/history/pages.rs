@@ -1,4 +1,4 @@
-//! Expandable segments on the way through a history: ranges of pages that grow, shrink and fall apart.
+//! Expandable segments in a history: ranges of pages that grow, shrink and split.
 
 use super::State;
 use crate::picture::MapSegment;
@@ -8,7 +8,7 @@ use crate::snapshot::{PoolKind, TraceEntry};
 const LARGEST_OF_SMALL: u64 = 10 << 20;
 
 impl State {
-    /// The pages are one range with those beside them.
+    /// Merges the pages with the adjacent ranges.
     pub(super) fn add_pages(&mut self, entry: &TraceEntry) {
         self.reserved += i128::from(entry.size);
         let (mut start, mut end) = (entry.address, entry.address.saturating_add(entry.size));
@@ -27,13 +27,13 @@ impl State {
         self.put_range(entry.stream, pool.unwrap_or(PoolKind::Large), start, end);
     }
 
-    /// What is left of a range on both sides are ranges.
+    /// What is left of a range on either side becomes a range.
     pub(super) fn remove_pages(&mut self, entry: &TraceEntry) {
         self.reserved -= i128::from(entry.size);
         let (start, end) = (entry.address, entry.address.saturating_add(entry.size));
         let around = self.segments.range(..=start).next_back();
         let around = around.map(|(at, range)| (*at, at.saturating_add(range.size())));
-        // What a file says need not fit together.
+        // The numbers of a file may be inconsistent.
         let Some((at, to)) = around.filter(|(at, to)| *to >= end && self.ranges.contains(at)) else { return };
         let pool = self.take_range(at).unwrap_or(PoolKind::Large);
         self.put_range(entry.stream, pool, at, start);

@@ -51,8 +51,8 @@ fn segment(address: u64, blocks: Vec<Block>) -> Segment {
     }
 }
 
-/// A block of 4 KiB is there at the start. One comes; the old one is freed, and comes free later; a segment comes and
-/// goes; a block comes and goes on its way.
+/// A block of 4 KiB is there at the start. Another one is allocated. The old one is freed, and completes later. A
+/// segment comes and goes. A block comes and goes meanwhile.
 fn snapshot() -> MemorySnapshot {
     let old = 0x1000;
     let mut made = entry(TraceAction::Alloc, 0x3000, 1_000, 20);
@@ -163,14 +163,14 @@ fn pytorchs_own_snapshot_agrees_with_its_statistics() {
     assert_eq!(last.memory.allocated, current("allocated_bytes"));
     assert_eq!(last.memory.active, current("active_bytes"));
     assert_eq!(last.memory.reserved, current("reserved_bytes"));
-    // Peaks are of requests rounded up; what a block was larger is not in a history.
+    // Peaks use requests that were rounded up. A history does not tell how much larger a block was.
     let peak = |name: &str| statistics[format!("{name}.all.peak")].as_u64().unwrap();
     let (_, allocated) = profile.peak(Series::Allocated).unwrap();
     assert!(allocated <= peak("allocated_bytes") && allocated > peak("allocated_bytes") * 98 / 100);
     assert_eq!(profile.peak(Series::Reserved).unwrap().1, peak("reserved_bytes"));
 }
 
-/// A segment grows by pages, loses one in its middle, which comes back, and another behind that.
+/// A segment grows by pages, loses one in its middle, which comes back, and another one after that.
 #[test]
 fn pages_of_expandable_segments_are_followed() {
     let start = 64 * MIB;
@@ -217,7 +217,8 @@ fn pages_of_expandable_segments_are_followed() {
     assert_eq!(ranges(&state), [(0, 8)]);
 }
 
-/// A block lies in an alias, goes, and comes again. Which bytes of segments it uses is known at the end alone, and count once.
+/// A block in an alias is freed and allocated again. Which bytes of segments it uses is known only at the end. They
+/// count once.
 #[test]
 fn blocks_of_aliases_count_once() {
     let (start, second) = (64 * MIB, 1 << 40);
