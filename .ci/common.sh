@@ -36,7 +36,7 @@ apt_is_fresh=
 install() {
   local package missing=()
   for package in "$@"; do
-    if ! dpkg-query --show --showformat='${db:Status-Status}\n' "$package" 2>/dev/null | grep --quiet '^installed$'; then
+    if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then
       missing+=("$package")
     fi
   done
@@ -46,8 +46,8 @@ install() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
 }
 
-# Finds or builds a tool of cargo: its name, its version, and further arguments of `cargo install`. A debug build takes a
-# third of the time, and the tools have little to do.
+# Builds a tool of cargo unless it is there: its name, its version, and further arguments of `cargo install`. A debug
+# build takes a third of the time, and the tools have little to do.
 cargo_tool() {
   local tools=${CARGO_TARGET_DIR:-$PWD/target}/tools
   PATH=$PATH:$tools/bin
@@ -56,8 +56,8 @@ cargo_tool() {
   fi
 }
 
-# Builds the programs, in release and once, and sets `built` to their folder. The features are those that all members of the
-# workspace ask for together, as in all tests, so that nothing is built twice.
+# Builds the programs, in release and once, and sets `built` to their folder. Their features are those that all members
+# of the workspace ask for together, as in all tests, so that nothing is built twice.
 built=
 programs() {
   if [ -n "$built" ]; then return; fi

@@ -38,7 +38,7 @@ properties() {
     cargo test --release --workspace --test pytorch_files --locked -- random::
 }
 
-step conformance 'conformance of `sim` and of the host, in release'
+step conformance 'conformance of the simulated device and of the host, in release'
 step_conformance() {
   programs
   "$built/accel" conformance --backend sim

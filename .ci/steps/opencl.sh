@@ -34,8 +34,9 @@ step_opencl-conformance() {
 
 step opencl-tests 'OpenCL: all tests that see a driver'
 step_opencl-tests() {
-  # What runs once more under the policy `compact` has run above, in release; what has nothing to do with devices, in all tests.
-  for_each_driver cargo test --workspace --test program --test conformance --test facade --test kernels --test opencl --locked -- \
+  # The step opencl-conformance has the cases under the policy `compact`, and the step tests what needs no device.
+  for_each_driver cargo test --workspace --locked \
+    --test program --test conformance --test facade --test kernels --test opencl -- \
     --skip compare:: --skip verify::the_report_of_the_host --skip ' (compact)'
 }
 

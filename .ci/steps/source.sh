@@ -23,9 +23,10 @@ step_documentation() { RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no
 # The core needs typed views, error messages, what they are built with, warnings, and one system call.
 step core-dependencies 'the core has the dependencies listed here, and no others'
 step_core-dependencies() {
-  diff <(cargo tree --package accelerator-core --edges normal --prefix none --format '{lib}' --no-dedupe --locked | sort -u) \
-    <(printf '%s\n' accelerator_core bytemuck libc once_cell pin_project_lite proc_macro2 quote syn thiserror thiserror_impl \
-      tracing tracing_core unicode_ident)
+  diff <(cargo tree --package accelerator-core --edges normal --prefix none --format '{lib}' --no-dedupe --locked |
+    sort --unique) \
+    <(printf '%s\n' accelerator_core bytemuck libc once_cell pin_project_lite proc_macro2 quote syn thiserror \
+      thiserror_impl tracing tracing_core unicode_ident)
 }
 
 # The feature that is left out is a client for git of its own: it then uses the program.
@@ -66,19 +67,17 @@ step_oldest-rust() {
 step package 'the packages for crates.io have their licence and README, and compile'
 step_package() {
   local packages=${CARGO_TARGET_DIR:-target}/package package
-  rm -f "$packages"/*.crate
-  # Takes all crates but those with `publish = false`, and sends nothing.
+  rm -rf "$packages"
+  # Takes all crates but those with `publish = false`, and sends nothing. The unpacked packages stay.
   cargo publish --workspace --dry-run --locked --allow-dirty --quiet
-  for package in "$packages"/*.crate; do
-    tar --list --gzip --file "$package" --wildcards '*/Cargo.toml' '*/README.md' '*/LICENSE-MIT'
-  done
+  for package in "$packages"/*-[0-9]*; do ls "$package"/{Cargo.toml,README.md,LICENSE-MIT}; done
 }
 
 step semver 'the version number fits the changes of the API since the last tag'
 step_semver() {
   local tag
   if tag=$(git describe --tags --abbrev=0 2>/dev/null); then
-    cargo_tool cargo-semver-checks 0.48.0
+    cargo_tool cargo-semver-checks 0.51.0
     cargo semver-checks --workspace --baseline-rev "$tag"
   else
     printf 'skipped: there is no tag yet to compare with\n'

@@ -14,7 +14,8 @@ step_pytorch-tools() {
   # The wheel for macOS has the same Python sources, in a quarter of the size.
   if "$scratch/python/bin/pip" download --quiet --no-deps --only-binary=:all: --dest "$scratch/torch" \
     --platform macosx_14_0_arm64 --python-version 3.11 torch==2.15.0; then
-    unzip -q "$scratch"/torch/*.whl torch/cuda/_memory_viz.py torch/distributed/_tools/memory_tracker.py -d "$scratch/sources"
+    unzip -q "$scratch"/torch/*.whl torch/cuda/_memory_viz.py torch/distributed/_tools/memory_tracker.py \
+      -d "$scratch/sources"
     rm -r "$scratch/torch"
     ACCELERATOR_PYTORCH_SOURCES=$scratch/sources ACCELERATOR_REQUIRE=python,pytorch \
       cargo test --workspace --test pytorch_code --locked

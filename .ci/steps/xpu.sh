@@ -67,7 +67,7 @@ step_xpu-newer-loader() {
     program=$(cargo test --workspace --test xpu --no-run --message-format=json --locked |
       sed -n 's/.*"executable":"\([^"]*\/xpu-[^"]*\)".*/\1/p')
     beside=$(dirname "$program")
-    for needed in "$program" "$beside/libze_sim.so" "$beside/libcuda_sim.so" "$beside/../../tmp" tests/data backends/xpu; do
+    for needed in "$program" "$beside"/{libze_sim.so,libcuda_sim.so,../../tmp} tests/data backends/xpu; do
       as_root cp --recursive --parents "$(realpath "$needed")" "$scratch/debian13"
     done
     in_debian13 "$program" simulated:: --skip parity
@@ -77,5 +77,6 @@ step_xpu-newer-loader() {
   fi
 }
 in_debian13() {
+  # shellcheck disable=SC2016 # the inner shell expands it
   as_root unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$@"' sh "$scratch/debian13" env "$@"
 }
