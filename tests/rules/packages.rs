@@ -3,12 +3,15 @@
 use super::source::Finding;
 
 /// All that lies at the top beside dotfiles and build output.
-const TOP_LEVEL: [&str; 12] = [
+const TOP_LEVEL: [&str; 15] = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",
+    "SECURITY.md",
     "backends",
     "benches",
     "crates",

@@ -22,7 +22,7 @@ impl Accounting {
     #[must_use]
     pub fn take(&self, len: u64) -> bool {
         let taken = |used: u64| used.checked_add(len).filter(|used| *used <= self.capacity);
-        self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
     }
 
     /// Returns `len` bytes that were taken.

@@ -98,7 +98,9 @@ impl<'a, 'b> Entries<'a, 'b> {
 
     pub(super) fn entry(&mut self, entry: &TraceEntry) -> io::Result<()> {
         self.annotate(entry.time_us)?;
-        while let Some(note) = self.notes.pop_front_if(|note| note.before <= self.place) {
+        while self.notes.front().is_some_and(|note| note.before <= self.place)
+            && let Some(note) = self.notes.pop_front()
+        {
             self.note(note.kind)?;
         }
         self.place += 1;
@@ -322,8 +324,8 @@ impl<'a, 'b> Entries<'a, 'b> {
 
     /// Writes the marked times up to this one.
     fn annotate(&mut self, time: i64) -> io::Result<()> {
-        while let Some(Annotation { stage, name, .. }) =
-            self.annotations.pop_front_if(|annotation| annotation.time_us <= time)
+        while self.annotations.front().is_some_and(|annotation| annotation.time_us <= time)
+            && let Some(Annotation { stage, name, .. }) = self.annotations.pop_front()
         {
             self.output.comment(&format!("{stage} {name}"))?;
         }

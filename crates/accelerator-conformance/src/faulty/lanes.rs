@@ -265,7 +265,9 @@ impl<B: Backend> Lanes<B> {
         let mut progress = true;
         while std::mem::take(&mut progress) {
             for lane in lanes.iter_mut().filter(|lane| !lane.held) {
-                while let Some(work) = lane.waiting.pop_front_if(|work| !work.must_wait()) {
+                while lane.waiting.front().is_some_and(|work| !work.must_wait())
+                    && let Some(work) = lane.waiting.pop_front()
+                {
                     lane.submit_late(inner, &work);
                     progress = true;
                 }

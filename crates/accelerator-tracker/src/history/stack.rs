@@ -78,9 +78,10 @@ fn is_library(filename: &str) -> bool {
 }
 
 /// Whether a source file belongs to the recording crates. Its folder is then that of a crate, or that with a version as
-/// in cargo's registry.
+/// in cargo's registry. The facade's folder is `accelerator` in the repository and `accelerator-rs-0.1.0` in a registry.
 fn is_ours(filename: &str) -> bool {
-    const CRATES: [&str; 4] = ["accelerator", "accelerator-core", "accelerator-tracker", "backtrace"];
+    const CRATES: [&str; 5] =
+        ["accelerator", "accelerator-rs", "accelerator-core", "accelerator-tracker", "backtrace"];
     let folders = || filename.split(['/', '\\']);
     folders().zip(folders().skip(1)).any(|(folder, inside)| {
         let version =
@@ -100,7 +101,7 @@ mod tests {
         for ours in [
             "/x/crates/accelerator-core/src/alloc/mod.rs",
             "/x/registry/src/index/backtrace-0.3.77/src/backtrace/mod.rs",
-            "C:\\x\\accelerator-0.1.0\\src\\buffer.rs",
+            "C:\\x\\accelerator-rs-0.1.0\\src\\buffer.rs",
         ] {
             assert!(is_ours(ours), "{ours}");
         }

@@ -41,7 +41,8 @@ impl<F: Face> Session<F> {
         // Its work may have been dropped meanwhile.
         let operation = lane.and_then(|lane| {
             lane.running = false;
-            lane.queue.pop_front_if(|(number, _)| *number == at.number)
+            let is_first = lane.queue.front().is_some_and(|(number, _)| *number == at.number);
+            if is_first { lane.queue.pop_front() } else { None }
         });
         self.finish(at, operation.map(|(_, operation)| operation), times);
         self.tell_others();

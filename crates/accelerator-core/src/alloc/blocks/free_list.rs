@@ -116,7 +116,7 @@ const fn bin_of(size: u64) -> usize {
 
 impl Default for Bins {
     fn default() -> Self {
-        Self { roots: Vec::new(), filled: [0; _], summary: 0 }
+        Self { roots: Vec::new(), filled: [0; BINS.div_ceil(64)], summary: 0 }
     }
 }
 

@@ -1,0 +1,34 @@
+# CUDA, on the simulated driver of the tests.
+# shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
+
+# Runs a program, not cargo, on the simulated driver.
+on_simulated_cuda() { env --unset CUDA_VISIBLE_DEVICES LD_PRELOAD="$built/libcuda_sim.so" "$@"; }
+
+step cuda-info 'simulated CUDA: the same program as in no-driver sees a device'
+step_cuda-info() {
+  programs
+  on_simulated_cuda "$built/accel" info --backend cuda | grep 'Simulated CUDA device 0'
+}
+
+step cuda-conformance 'simulated CUDA: conformance, more orders of work, each driver function failing in turn'
+step_cuda-conformance() {
+  programs
+  ACCELERATOR_REQUIRE=cuda on_simulated_cuda "$built/accel" conformance --backend cuda
+  # The first call of each function: by default the 1,000th, too, which is twice as long.
+  ACCELERATOR_FAILING_CALLS=1 cargo test --release --workspace --test cuda --locked -- --ignored
+}
+
+step cuda-verify 'simulated CUDA: verify, in short, and a pipeline of three streams'
+step_cuda-verify() {
+  programs
+  on_simulated_cuda "$built/accel" verify --backend cuda --quick
+  on_simulated_cuda "$built/examples/pipeline"
+}
+
+step cuda-old-driver 'simulated CUDA: a driver without virtual memory'
+step_cuda-old-driver() {
+  programs
+  cargo build --package cuda-sim --features old-driver --target-dir "$scratch/old-driver" --locked
+  LD_PRELOAD=$scratch/old-driver/debug/libcuda_sim.so env --unset CUDA_VISIBLE_DEVICES ACCELERATOR_REQUIRE=cuda \
+    "$built/accel" conformance --backend cuda
+}

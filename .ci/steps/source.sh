@@ -1,0 +1,85 @@
+# The sources: layout, lints, documents, dependencies, packages.
+# shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
+
+step format 'the sources have the layout of rustfmt'
+step_format() { cargo fmt --all --check; }
+
+step clippy 'no warning, with each set of features'
+step_clippy() {
+  cargo clippy --workspace --all-targets --locked -- --deny warnings
+  cargo clippy --locked -- --deny warnings
+  cargo clippy --package accelerator-rs --no-default-features --locked -- --deny warnings
+  cargo clippy --package accelerator-rs --no-default-features --features opencl --locked -- --deny warnings
+  cargo clippy --package accelerator-rs --no-default-features --features cuda --locked -- --deny warnings
+  cargo clippy --package accelerator-rs --no-default-features --features xpu --locked -- --deny warnings
+  cargo clippy --package accelerator-tracker --no-default-features --locked -- --deny warnings
+  cargo clippy --package level-zero-sys --all-targets --all-features --locked -- --deny warnings
+  cargo clippy --package accelerator-opencl --all-targets --all-features --locked -- --deny warnings
+}
+
+step documentation 'the documentation of all crates, without a warning'
+step_documentation() { RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --locked; }
+
+# The core needs typed views, error messages, what they are built with, warnings, and one system call.
+step core-dependencies 'the core has the dependencies listed here, and no others'
+step_core-dependencies() {
+  diff <(cargo tree --package accelerator-core --edges normal --prefix none --format '{lib}' --no-dedupe --locked |
+    sort --unique) \
+    <(printf '%s\n' accelerator_core bytemuck libc once_cell pin_project_lite proc_macro2 quote syn thiserror \
+      thiserror_impl tracing tracing_core unicode_ident)
+}
+
+# The feature that is left out is a client for git of its own: it then uses the program.
+step deny 'dependencies have licences and sources that deny.toml allows, and no known vulnerability'
+step_deny() {
+  cargo_tool cargo-deny 0.20.2 --no-default-features
+  cargo deny --locked check --hide-inclusion-graph licenses bans sources
+  if cargo deny fetch db 2>"$scratch/advisories"; then
+    cargo deny --locked check --hide-inclusion-graph --disable-fetch advisories
+  else
+    tail -3 "$scratch/advisories"
+    not_tested 'known vulnerabilities of dependencies were NOT LOOKED UP: the database of advisories cannot be fetched'
+  fi
+}
+
+step cuda-versions 'oldest and newest bindings of CUDA, and those that a user chooses'
+step_cuda-versions() {
+  local version
+  for version in cuda-11040 cuda-13040; do
+    cargo check --package accelerator-cuda --no-default-features --features "$version" --locked
+  done
+  cargo check --package accelerator-rs --features cuda-without-version,accelerator-cuda/cuda-12080 --locked
+}
+
+# Clippy already finds functions of the standard library that are newer.
+step oldest-rust 'the oldest supported Rust compiles everything, if it is installed'
+step_oldest-rust() {
+  local version toolchain
+  version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+  toolchain=$(rustup toolchain list 2>/dev/null | grep --max-count=1 --only-matching "^${version}[.-][^ ]*") || true
+  if [ -n "$toolchain" ]; then
+    cargo "+$toolchain" check --workspace --all-targets --locked --target-dir "$scratch/oldest-rust"
+  else
+    not_tested "Rust $version was NOT TESTED: it is not installed"
+  fi
+}
+
+step package 'the packages for crates.io have their licence and README, and compile'
+step_package() {
+  local packages=${CARGO_TARGET_DIR:-target}/package package
+  rm -rf "$packages"
+  # Takes all crates but those with `publish = false`, and sends nothing. The unpacked packages stay.
+  cargo publish --workspace --dry-run --locked --allow-dirty --quiet
+  for package in "$packages"/*-[0-9]*; do ls "$package"/{Cargo.toml,README.md,LICENSE-MIT}; done
+}
+
+step semver 'the version number fits the changes of the API since the last tag'
+step_semver() {
+  local tag
+  if tag=$(git describe --tags --abbrev=0 2>/dev/null); then
+    cargo_tool cargo-semver-checks 0.51.0
+    cargo semver-checks --workspace --baseline-rev "$tag"
+  else
+    printf 'skipped: there is no tag yet to compare with\n'
+  fi
+}

@@ -1,0 +1,37 @@
+# What other programs say of ours: valgrind, PyTorch's tools, Python, a browser.
+# shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
+
+step instructions 'counts of instructions are those of benches/instructions.txt'
+step_instructions() {
+  install valgrind
+  ACCELERATOR_REQUIRE=valgrind cargo bench --workspace --bench instructions --locked
+}
+
+step pytorch-tools "PyTorch's own tools read our files"
+step_pytorch-tools() {
+  install python3-venv unzip
+  python3 -m venv "$scratch/python"
+  # The wheel for macOS has the same Python sources, in a quarter of the size.
+  if "$scratch/python/bin/pip" download --quiet --no-deps --only-binary=:all: --dest "$scratch/torch" \
+    --platform macosx_14_0_arm64 --python-version 3.11 torch==2.15.0; then
+    unzip -q "$scratch"/torch/*.whl torch/cuda/_memory_viz.py torch/distributed/_tools/memory_tracker.py \
+      -d "$scratch/sources"
+    rm -r "$scratch/torch"
+    ACCELERATOR_PYTORCH_SOURCES=$scratch/sources ACCELERATOR_REQUIRE=python,pytorch \
+      cargo test --workspace --test pytorch_code --locked
+  else
+    not_tested "our files were NOT TESTED with PyTorch's own tools: PyPI does not give them"
+  fi
+}
+
+step side-by-side "side by side with PyTorch: the program's own tests"
+step_side-by-side() {
+  install python3
+  python3 -m unittest discover benches/pytorch
+}
+
+step browser 'the page of a report works in a browser'
+step_browser() {
+  install chromium
+  ACCELERATOR_REQUIRE=chromium cargo test --workspace --test browser --locked
+}

@@ -1,0 +1,82 @@
+# Level Zero: its loader, Intel's driver, and the simulated driver of the tests.
+# shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
+
+# Runs a program with Intel's driver, which has no device here and does nothing that it is given.
+without_hardware() {
+  env --chdir="$scratch" --unset ZE_ENABLE_ALT_DRIVERS NEOReadDebugKeys=1 SetCommandStreamReceiver=1 \
+    ProductFamilyOverride=tgllp AUBDumpSubCaptureMode=1 "$@"
+}
+# Runs a program with the simulated driver, under the loader's checks.
+on_simulated_ze() {
+  env ZE_ENABLE_ALT_DRIVERS="$built/libze_sim.so" ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1 \
+    ACCELERATOR_REQUIRE=xpu "$@"
+}
+
+step xpu-loader 'Level Zero: the real loader, and no driver'
+step_xpu-loader() {
+  install libze1
+  programs
+  env --unset ZE_ENABLE_ALT_DRIVERS "$built/accel" info --backend xpu |
+    grep "^xpu is not available: no driver of Level Zero finds a GPU"
+  env --unset ZE_ENABLE_ALT_DRIVERS "$built/accel" conformance --backend xpu
+}
+
+step xpu-tests "Level Zero: tests on Intel's driver without hardware and on the simulated one, with the loader's checks"
+step_xpu-tests() {
+  install libze1 intel-opencl-icd spirv-tools
+  ACCELERATOR_REQUIRE=xpu,spirv-tools \
+    cargo test --workspace --test ddi --test loader --test driver --test xpu --test kernels --locked
+}
+
+step xpu-compiler "Level Zero: Intel's driver without hardware takes a kernel, and nothing comes back"
+step_xpu-compiler() {
+  install libze1 intel-opencl-icd
+  programs
+  local status=0
+  without_hardware "$built/examples/saxpy-xpu" >"$scratch/saxpy" 2>&1 || status=$?
+  cat "$scratch/saxpy"
+  [ "$status" = 1 ]
+  grep 'launched the kernel' "$scratch/saxpy"
+  grep 'did not come back' "$scratch/saxpy"
+}
+
+step xpu-conformance 'simulated Level Zero: conformance, more orders of work, each driver function failing in turn'
+step_xpu-conformance() {
+  install libze1
+  programs
+  on_simulated_ze "$built/accel" conformance --backend xpu
+  ACCELERATOR_FAILING_CALLS=1 ACCELERATOR_REQUIRE=xpu cargo test --release --workspace --test xpu --locked -- --ignored
+}
+
+step xpu-verify 'simulated Level Zero: verify, in short, and a kernel'
+step_xpu-verify() {
+  install libze1
+  programs
+  on_simulated_ze "$built/accel" verify --backend xpu --quick
+  on_simulated_ze "$built/examples/saxpy-xpu"
+}
+
+step xpu-newer-loader 'simulated Level Zero: the newer loader of Debian 13'
+# With this loader streams keep their order by themselves, and it checks for leaks.
+step_xpu-newer-loader() {
+  install debootstrap
+  if as_root debootstrap --variant=minbase --include=libze1 trixie "$scratch/debian13" >"$scratch/debootstrap" 2>&1 &&
+    in_debian13 true; then
+    # The program of the trials, with what it reads, at the paths that it was built with.
+    local program beside needed
+    program=$(cargo test --workspace --test xpu --no-run --message-format=json --locked |
+      sed -n 's/.*"executable":"\([^"]*\/xpu-[^"]*\)".*/\1/p')
+    beside=$(dirname "$program")
+    for needed in "$program" "$beside"/{libze_sim.so,libcuda_sim.so,../../tmp} tests/data backends/xpu; do
+      as_root cp --recursive --parents "$(realpath "$needed")" "$scratch/debian13"
+    done
+    in_debian13 "$program" simulated:: --skip parity
+  else
+    tail -5 "$scratch/debootstrap"
+    not_tested 'a newer loader of Level Zero was NOT TESTED: Debian 13 cannot be unpacked here'
+  fi
+}
+in_debian13() {
+  # shellcheck disable=SC2016 # the inner shell expands it
+  as_root unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$@"' sh "$scratch/debian13" env "$@"
+}
