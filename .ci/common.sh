@@ -3,14 +3,14 @@
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# Runs when the script ends, however it ends: how long each step took, and whether all is well.
+# Runs when the script ends, however it ends: how long each step took, and whether all is well. The status would not do:
+# it is 0 after a signal that came between two commands.
 finish() {
-  local status=$?
   printf '\n%s' "$times"
-  if [ "$status" = 0 ]; then
+  if [ -n "$held" ]; then
     printf '%6d s  in all\n\n%s%s\n' "$SECONDS" "$closing" "$untested"
   else
-    printf '%6d s  %s: FAILED\n' $((SECONDS - began)) "$current"
+    printf '%6d s  %s: FAILED, or was stopped\n' $((SECONDS - began)) "$current"
   fi
   rm -rf "$scratch" 2>/dev/null || as_root rm -rf "$scratch"
 }
