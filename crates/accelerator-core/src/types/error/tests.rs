@@ -49,7 +49,10 @@ fn errors() -> [(Error, &'static str); 15] {
         (Error::Driver { device: CUDA, source: DRIVER }, "cuda:1: cuMemAlloc failed: CUDA_ERROR_UNKNOWN"),
         (Error::NoAccelerator { reasons: text("cuda: no driver") }, "no accelerator is available: cuda: no"),
         (Error::UnknownBackend { name: text("x"), given_by: "f", known: text("host") }, "`x`"),
-        (Error::InvalidDevice { kind: DeviceKind::new("host"), index: 7, count: 1 }, "host device 7 does not exist"),
+        (
+            Error::InvalidDevice { kind: DeviceKind::new("host"), index: 7, count: 1 },
+            "host device 7 does not exist",
+        ),
         (Error::InvalidDeviceName { text: text("a:b:c") }, "`a:b:c`"),
         (
             Error::DeviceKindMismatch { expected: DeviceKind::new("host"), found: text("cuda") },
