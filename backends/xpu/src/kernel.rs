@@ -40,8 +40,7 @@ pub struct ModuleError {
 
 impl fmt::Display for ModuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let log = if self.log.is_empty() { "the compiler gave no log" } else { &self.log };
-        write!(f, "{}: {log}", self.source)
+        write!(f, "{}: {}", self.source, if self.log.is_empty() { "there is no log" } else { &self.log })
     }
 }
 

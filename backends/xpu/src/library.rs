@@ -51,8 +51,7 @@ fn load() -> Result<Library, Unavailable> {
         })
     })?;
     let found = devices::find(&api, drivers);
-    let devices =
-        found.map_err(|error| unavailable(format!("Level Zero cannot list its devices: {error}")))?;
+    let devices = found.map_err(|error| unavailable(format!("Level Zero lists no devices: {error}")))?;
     if devices.is_empty() {
         return Err(unavailable(format!("Level Zero finds no GPU{}", masked())));
     }

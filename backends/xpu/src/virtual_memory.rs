@@ -79,13 +79,8 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
         let (device, anywhere, mut at) = (&self.device, ptr::null(), ptr::null_mut());
         // SAFETY: The call writes an address.
         unsafe { call!(device, zeVirtualMemReserve(device.context(), anywhere, bytes(len), &mut at)) }?;
-        let nowhere = || {
-            answer::refused(
-                "zeVirtualMemReserve",
-                DriverErrorKind::OutOfMemory,
-                "the driver returned no address",
-            )
-        };
+        let why = "the driver returned no address";
+        let nowhere = || answer::refused("zeVirtualMemReserve", DriverErrorKind::OutOfMemory, why);
         (!at.is_null()).then(|| XpuPtr::from_native(at)).ok_or_else(nowhere)
     }
 

@@ -228,9 +228,8 @@ unsafe impl Backend for Xpu {
         const CALL: &str = "zeMemAllocDevice";
         let beyond = len.get() > self.usual_limit;
         if len.get() > self.properties.largest_allocation {
-            let why = "the size exceeds maxMemAllocSize, and the driver lacks \
-                       ZE_experimental_relaxed_allocation_limits: update the driver, or allocate several smaller \
-                       parts";
+            let why = "the size exceeds maxMemAllocSize, and the driver lacks ZE_experimental_relaxed_allocation_limits: \
+                       update the driver, or allocate several smaller parts";
             return Err(answer::refused(CALL, DriverErrorKind::AllocationTooLarge, why));
         }
         let flags =
