@@ -53,7 +53,7 @@ impl XpuEvent {
 
     /// The event of Level Zero of its last record as a number; 0: it was never recorded, or behind no work.
     pub(crate) fn id(&self) -> u64 {
-        self.recorded().map_or(0, |record| record.signal.id())
+        self.recorded().map_or(0, |record| record.signal.event.addr() as u64)
     }
 
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {

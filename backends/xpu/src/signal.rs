@@ -17,7 +17,7 @@ use crate::device::{Device, give_back};
 /// for it, holds this until the command is done: then it is reset and used again.
 #[derive(Debug)]
 pub(crate) struct Signal {
-    event: ze_event_handle_t,
+    pub(crate) event: ze_event_handle_t,
     reached: AtomicBool,
     /// When the host took it for a command; only with timing.
     pub(crate) taken: Option<Instant>,
@@ -61,11 +61,6 @@ impl Signal {
             self.reached.store(true, Ordering::Release);
         }
         Ok(reached)
-    }
-
-    /// The driver's handle as a number.
-    pub(crate) fn id(&self) -> u64 {
-        self.event.addr() as u64
     }
 
     /// When it was signalled, in ticks of the device's clock.
