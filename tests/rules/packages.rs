@@ -3,7 +3,7 @@
 use super::source::Finding;
 
 /// All that lies at the top beside dotfiles and build output.
-const TOP_LEVEL: [&str; 15] = [
+const TOP_LEVEL: [&str; 16] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Cargo.lock",
@@ -14,6 +14,7 @@ const TOP_LEVEL: [&str; 15] = [
     "SECURITY.md",
     "backends",
     "benches",
+    "book.toml",
     "crates",
     "deny.toml",
     "docs",
