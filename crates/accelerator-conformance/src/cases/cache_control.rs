@@ -57,7 +57,7 @@ fn garbage_collection(context: &Context) -> Outcome {
     let sizes = [30 * MIB, 32 * MIB, 34 * MIB, 3 * MIB, 3 * MIB];
     let [old, middle, young, live, half] = sizes.map(|size| device.alloc(size));
     let (old, middle, young, live, half) = (old?, middle?, young?, live?, half?);
-    let [old_place, young_place] = [address(&old), address(&young)];
+    let young_place = address(&young);
     device.free_all([old, half])?;
     // The age of a free block is counted in requests.
     for _ in 0..10 {
@@ -73,9 +73,9 @@ fn garbage_collection(context: &Context) -> Outcome {
         "collected ahead of the driver, no wait"
     );
     let segments = device.allocator().snapshot().segments;
-    let is_there = |place: u64| segments.iter().any(|segment| segment.address == place);
-    assert!(!is_there(old_place), "the oldest went");
-    assert!(is_there(young_place), "the youngest stayed");
+    // By size: a driver may use the address again for the new segment.
+    assert!(!segments.iter().any(|segment| segment.total_size == 30 * MIB), "the oldest went");
+    assert!(segments.iter().any(|segment| segment.address == young_place), "the youngest stayed");
     let inactive = |segment: &accelerator_core::SegmentSnapshot| {
         segment.blocks.iter().filter(|block| block.state == BlockState::Inactive).count()
     };
