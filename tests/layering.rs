@@ -4,7 +4,7 @@
 mod rules;
 
 use rules::source::{Finding, files, report, root, sources};
-use rules::{layers, packages, table, text, uses};
+use rules::{layers, packages, settings, table, text, uses};
 
 const CORE: &str = "crates/accelerator-core/src";
 const FACADE: &str = "crates/accelerator/src";
@@ -94,6 +94,13 @@ fn an_example_uses_every_name_of_the_facades_tables() {
     let file = "crates/accelerator/README.md";
     let readme = std::fs::read_to_string(root().join(file)).unwrap();
     report(&table::unused(file, &readme, &sources("crates/accelerator/examples/every_name")));
+}
+
+#[test]
+fn the_site_lists_every_setting() {
+    let file = "docs/guide/settings.md";
+    let page = std::fs::read_to_string(root().join(file)).unwrap();
+    report(&settings::differences(file, &page, &sources(&format!("{CORE}/alloc/settings"))));
 }
 
 /// The names of the folders below `backends`.

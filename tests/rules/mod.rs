@@ -2,6 +2,7 @@
 
 pub(crate) mod layers;
 pub(crate) mod packages;
+pub(crate) mod settings;
 pub(crate) mod source;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -1,0 +1,52 @@
+//! The settings reference of the site, which lists the keys that the code reads.
+
+use super::source::{Finding, Source};
+
+/// The keys that the code reads: the first word of each row of a table of keys, which begins with a key as text in
+/// parentheses.
+fn keys(sources: &[Source]) -> Vec<String> {
+    let lines = sources.iter().flat_map(|source| &source.lines);
+    let keys = lines.filter_map(|line| {
+        let row = line.trim_start();
+        let row = row.strip_prefix("IgnoredKey::new(\"").or_else(|| row.strip_prefix("(\""))?;
+        let (key, rest) = row.split_once('"')?;
+        (rest.starts_with(", Field::") || rest.starts_with(", Expected::")).then(|| key.to_owned())
+    });
+    keys.collect()
+}
+
+/// The keys that the page lists, each with its line: headings in code, and what begins a row of its tables in code. Names
+/// in capitals are environment variables.
+fn listed(page: &str) -> Vec<(usize, &str)> {
+    let keys = page.lines().enumerate().filter_map(|(index, line)| {
+        let key = line.strip_prefix("### `").or_else(|| line.strip_prefix("| `"))?;
+        Some((index + 1, key.split_once('`')?.0))
+    });
+    keys.filter(|(_, key)| !key.starts_with(|first: char| first.is_ascii_uppercase())).collect()
+}
+
+/// Keys that the page lacks, has twice, or has although nothing reads them. Fails where the code has hardly any: they
+/// were not found.
+pub(crate) fn differences(file: &str, page: &str, sources: &[Source]) -> Vec<Finding> {
+    let (keys, listed) = (keys(sources), listed(page));
+    assert!(keys.len() > 20, "found only these keys in the code: {keys:?}");
+    let at = |line, what| Finding { file: file.to_owned(), line, what };
+    let is_listed = |key: &&String| listed.iter().any(|(_, other)| other == key);
+    let missing = keys.iter().filter(|key| !is_listed(key));
+    let missing = missing.map(|key| at(1, format!("lacks the setting `{key}`: describe it")));
+    let unknown = listed.iter().filter(|(_, key)| !keys.iter().any(|other| other == key));
+    let unknown =
+        unknown.map(|(line, key)| at(*line, format!("nothing reads the setting `{key}`: remove it")));
+    let twice =
+        listed.iter().enumerate().filter(|(n, (_, key))| listed[..*n].iter().any(|(_, other)| other == key));
+    let twice = twice.map(|(_, (line, key))| at(*line, format!("lists the setting `{key}` twice")));
+    missing.chain(unknown).chain(twice).collect()
+}
+
+#[test]
+fn keys_are_found_in_code_and_on_the_page() {
+    let code = "    (\"one\", Field::Number(&mut self.one)),\n    IgnoredKey::new(\"two\", Expected::Boolean),\n(\"no\", 1)";
+    assert_eq!(keys(&[Source::new("a.rs", code)]), ["one", "two"]);
+    let page = "`no`\n### `one`\n| key | values |\n|---|---|\n| `two` | `no` |\n| `TWO` | no |";
+    assert_eq!(listed(page), [(2, "one"), (5, "two")]);
+}
