@@ -8,8 +8,8 @@ step_site() {
   cargo run --quiet --locked --package accelerator-site -- check "$scratch/site"
 }
 
-step site-commands 'the commands of the getting-started page and of the cookbook work'
-step_site-commands() {
+step commands 'the commands of the getting-started page and of the cookbook work'
+step_commands() {
   programs
   mkdir "$scratch/commands"
   (
