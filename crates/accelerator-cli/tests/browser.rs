@@ -1,5 +1,5 @@
-//! The page of `accel report` in a browser: no texts overlap or stick out on a wide and on a narrow screen.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at what should not happen")]
+//! The page of `accel report` in a browser: on wide and narrow screens, no texts overlap or stick out.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at anything unexpected")]
 
 #[path = "program/accel.rs"]
 #[allow(dead_code, reason = "another target uses more of it")]
@@ -61,7 +61,7 @@ fn page(name: &str) -> PathBuf {
     folder("browser").join(name).with_extension("html")
 }
 
-/// A trial of a page, at all widths.
+/// Returns a trial that checks a page at all widths.
 fn trial(name: &str, page: impl Fn() -> PathBuf + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || {
         let Some(browser) = browser() else { return unavailable("chromium", "no `chromium` is in PATH") };
@@ -82,7 +82,7 @@ fn browser() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Opens the page in a frame of this width, since windows cannot be that narrow, and asks it for problems.
+/// Opens the page in a frame of this width, since windows cannot be that narrow, and collects problems.
 fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
     let text = fs::read_to_string(page).unwrap();
     let errors = "<head><script>window.problems = []; \
@@ -122,7 +122,7 @@ fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
             Ok(())
         }
         Some(told) => Err(format!("{} at {width}: {told}", page.display()).into()),
-        None => Err(format!("{} at {width}: nothing was told: {dom:.300}", page.display()).into()),
+        None => Err(format!("{} at {width}: no answer: {dom:.300}", page.display()).into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Comparisons as Markdown: for one trace a line for each setting, for several traces the settings side by side.
+//! Comparisons as Markdown: one trace has a line for each setting, several traces have the settings side by side.
 
 use accelerator_core::{Bytes, grouped};
 
@@ -8,7 +8,7 @@ use super::table::{LEGEND, Totals, cells, device, heading, recorded};
 use crate::markdown::Table;
 use crate::replay::percent;
 
-/// Comparisons under the same settings. One under more settings is shown by itself.
+/// Formats comparisons under the same settings. A single comparison may have more settings.
 pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> String {
     match comparisons {
         [one] => of_one(one),
@@ -61,7 +61,7 @@ fn of_several(comparisons: &[Comparison], settings: &[Setting]) -> String {
     )
 }
 
-/// A line for each trace, a column for each setting.
+/// Returns a table with a line for each trace and a column for each setting.
 fn matrix(
     comparisons: &[Comparison],
     settings: &[Setting],

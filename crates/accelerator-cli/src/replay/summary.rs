@@ -12,12 +12,12 @@ use crate::convert::Converted;
 #[derive(Debug, Default)]
 pub struct Summary {
     out_of_memory: u64,
-    /// Bytes reserved and allocated at the end, according to a snapshot.
+    /// Bytes reserved and allocated at the end of a recorded snapshot.
     recorded: Option<(u64, u64)>,
 }
 
 impl Summary {
-    /// A summary that is shown beside what was recorded.
+    /// Creates a summary that is compared with the recorded snapshot, if there is one.
     pub fn beside(recorded: Option<&Converted>) -> Self {
         let recorded = recorded.map(|converted| (converted.reserved, converted.allocated));
         Self { recorded, ..Self::default() }
@@ -28,7 +28,7 @@ impl Summary {
         self.out_of_memory += u64::from(matches!(outcome, Outcome::OutOfMemory(_)));
     }
 
-    /// The text at the end of the replay.
+    /// Returns the text at the end of the replay.
     pub fn of<B: Controls>(&self, trace: &str, replayer: &Replayer<B>) -> String {
         let accelerator = replayer.accelerator();
         let statistics = accelerator.allocator().statistics();

@@ -31,15 +31,15 @@ pub struct Bundled {
 }
 
 impl Bundled {
-    /// The bundled trace of this name.
+    /// Returns the bundled trace with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         BUNDLED.iter().find(|trace| trace.name == name)
     }
 
-    /// Its lines.
+    /// Returns its lines.
     ///
     /// # Errors
-    /// None, unless the program is damaged.
+    /// Fails only if the program file is damaged.
     pub fn source(&self) -> Result<Source, SourceError> {
         Source::from_bytes(&format!("{} (bundled)", self.name), self.file)
     }

@@ -13,11 +13,11 @@ pub enum Op {
     Free { id: u64 },
     /// Records that a stream uses an allocation.
     Record { id: u64, stream: u32 },
-    /// Holds a stream: its work waits.
+    /// Holds a stream, so that its work waits.
     Hold { stream: u32 },
     /// Releases a stream. A stream that is not held stays as it is.
     Release { stream: u32 },
-    /// Waits for the whole device.
+    /// Synchronizes the device.
     Sync,
     /// Empties the cache.
     EmptyCache,
@@ -31,7 +31,7 @@ pub enum Op {
     Snapshot,
     /// Prints free and total memory.
     MemInfo,
-    /// Prints the largest block that is available.
+    /// Prints the size of the largest available block.
     CacheInfo,
     /// Prints the driver calls so far.
     Calls,
@@ -45,7 +45,7 @@ pub enum Op {
     FailMallocs { count: u64 },
 }
 
-/// The line of a trace.
+/// Formats the operation as a line of a trace.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,10 +91,10 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Reads one line. `None`: it is empty or a comment.
+/// Parses a line. Returns `None` if it is empty or a comment.
 ///
 /// # Errors
-/// What was expected, and what was found.
+/// [`ParseError`] says what was expected and what was found.
 pub fn parse_line(line: &str) -> Result<Option<Op>, ParseError> {
     let code = line.split('#').next().unwrap_or_default();
     let mut words = Words(code.split_ascii_whitespace());

@@ -35,7 +35,7 @@ fn a_count_does_as_many_operations_as_it_says() {
 fn counted_operations_have_the_symbol_that_the_help_tells() {
     assert!(run(&["bench", "--help"]).out.contains("--toggle-collect='*bench::counted*'"));
     let program = std::fs::read(env!("CARGO_BIN_EXE_accel")).unwrap();
-    // Symbols write paths like this: each name after its length.
+    // Symbols contain paths in this form: the length of each name before the name.
     let symbol = "15accelerator_cli5bench7counted";
     assert!(String::from_utf8_lossy(&program).contains(symbol));
 }

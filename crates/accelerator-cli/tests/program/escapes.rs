@@ -1,4 +1,4 @@
-//! Text and names of files in the output of `accel`: nothing of them controls a terminal.
+//! Text and file names in the output of `accel` cannot control a terminal.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use accelerator_tracker::tracker::{Marker, MemoryUse, OperatorStats, TrackerStat
 
 use crate::accel::{accel, empty_folder, of_pytorch};
 
-/// Clears the screen, sets the title, changes colours, reverses, hides, and begins a line that looks like ours.
+/// A text that clears the screen, sets the title, changes colours, reverses and hides text, and begins a line that
+/// looks like ours.
 const HOSTILE: &str =
     "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200b}\r\nFORGED: </script>";
 
-/// The same on one line.
+/// Returns the same text on one line.
 fn on_one_line() -> String {
     HOSTILE.replace("\r\n", "\r")
 }
@@ -32,7 +33,7 @@ fn is_clean(text: &str, what: &str) {
     assert!(!text.lines().any(|line| line.starts_with("FORGED")), "{what}: {text}");
 }
 
-/// Runs the program, and checks everything that it prints and everything that it writes into the folder except PNGs.
+/// Runs the program. Checks everything that it prints, and all files that it writes except PNGs.
 fn said(arguments: &[&OsStr], written: &[PathBuf]) -> Output {
     let ended = accel(&[]).args(arguments).output().unwrap();
     is_clean(&String::from_utf8_lossy(&ended.stdout), &format!("standard output of {arguments:?}"));
@@ -88,7 +89,7 @@ fn tracker() -> TrackerStats {
     }
 }
 
-/// Files of all kinds that are full of it, valid and broken ones.
+/// Creates valid and broken files of all kinds that contain the hostile text.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let line = on_one_line();
     let text = |name: &str, text: String| {
@@ -154,7 +155,7 @@ fn escapes_in_files_reached_the_terminal() {
         said(&report, &outputs);
         said(&[OsStr::new("convert"), input, OsStr::new("-o"), trace.as_os_str()], &outputs);
     }
-    assert!(told > 20, "{told} messages show what was in the files");
+    assert!(told > 20, "only {told} messages show text from the files");
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn names_of_files_reached_the_terminal() {
         say(&[word("conformance"), word("--backend"), word("sim"), word(HOSTILE)]);
     }
     say(&[word("verify"), word("--backend"), word("host"), word("-o"), missing.join("x").as_os_str()]);
-    assert!(shown > 40, "{shown} messages have the name");
+    assert!(shown > 40, "only {shown} messages contain the name");
 }
 
 #[test]

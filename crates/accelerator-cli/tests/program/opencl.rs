@@ -1,17 +1,17 @@
-//! `accel` with OpenCL where there is no driver, or a broken one.
+//! `accel` with OpenCL if there is no driver, or a broken one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::accel::{CONFORMANCE, Ended, INFO, accel, file, folder, run};
 
-/// Whether the text tells why there is no driver: the loader found none, or there is no loader.
+/// Returns whether the text says why there is no driver: the loader found none, or there is no loader.
 fn tells_why(text: &str) -> bool {
     text.contains("the OpenCL loader found no platform: install a driver")
         || text.contains("there is no OpenCL loader")
 }
 
-/// What `accel info` prints if the loader looks for drivers in this folder.
+/// Returns the output of `accel info` if the loader looks for drivers in this folder.
 #[track_caller]
 fn info(arguments: &[&str], vendors: &Path) -> String {
     let started = Instant::now();
@@ -72,7 +72,7 @@ fn without_a_device_replay_fails_and_conformance_is_ignored() {
 }
 
 #[test]
-fn a_capacity_that_is_none_is_told() {
+fn an_invalid_capacity_is_reported() {
     let ended = Ended::of(accel(&INFO).env("ACCELERATOR_OPENCL_CAPACITY", "lots").output().unwrap());
     let text = "opencl is not available: ACCELERATOR_OPENCL_CAPACITY must be a size above 0, such as 16GiB, but \
                 is \"lots\"\n";

@@ -35,7 +35,7 @@ fn the_bundled_trace_as_page_pictures_and_events() {
         ended.out
     );
     let text = std::fs::read_to_string(&page).unwrap();
-    // What a replay prints, and the comments of the trace.
+    // The figures that a replay prints, and the comments of the trace.
     for part in
         ["<dd>7.02 GiB", "<dd>7.38 GiB", "<dd>19,178", "GPT-2 small, batch 8 seq 512", "step 3 batch 8"]
     {
@@ -104,10 +104,10 @@ fn files_of_pytorch_make_reports() {
         }
     }
     run(&["report", &of_pytorch("tiny_transformer.snapshot.pickle"), "-o", page, "--device", "9"])
-        .fails(1, "nothing recorded for device 9; it has 0");
+        .fails(1, "nothing was recorded for device 9; recorded devices: 0");
 }
 
-/// The text of a page without the name of its input.
+/// Returns the text of a page without the name of its input.
 fn page_of(input: &str, content: &[u8], more: &[&str]) -> String {
     let page = tempfile::Builder::new().suffix(".html").tempfile().unwrap();
     let path = page.path().to_str().unwrap();
@@ -139,17 +139,17 @@ fn a_report_is_the_same_from_wherever_its_input_comes() {
 }
 
 #[test]
-fn the_kind_of_a_pickle_is_told_by_all_its_keys() {
+fn all_keys_decide_the_kind_of_a_pickle() {
     let pickle = std::fs::read(of_pytorch("tiny_transformer.tracker.pickle")).unwrap();
     let (header, rest) = pickle.split_at(14);
     assert!(header.starts_with(b"\x80\x05\x95") && header.ends_with(b"}\x94("));
-    // Another key before it, of 600 letters, with the value 1.
+    // Another key of 600 letters before it, with the value 1.
     let other = [b"X\x58\x02\0\0".as_slice(), &[b'k'; 600], b"K\x01"].concat();
     let late = [b"\x80\x05}\x94(".as_slice(), &other, rest].concat();
     let late = page_of(file("late.pickle", &late).to_str().unwrap(), b"", &[]);
     assert!(late == page_of(&of_pytorch("tiny_transformer.tracker.pickle"), b"", &[]));
 
-    // {'a': 1}, and a tracker's file with one key only
+    // {'a': 1}, and a tracker file with only one key
     run_with_input(&["report", "-", "-o", "r.html"], b"\x80\x02}X\x01\0\0\0aK\x01s.")
         .fails(1, "standard input: at byte 2: not a snapshot, but another pickle: a dict without `segments`");
     run_with_input(&["report", "-", "-o", "r.html"], b"\x80\x02}X\x12\0\0\0memories_allocated}s.")
@@ -165,7 +165,7 @@ fn the_device_of_a_report_is_that_of_a_conversion() {
     let path = folder("report").join("two_devices.pickle");
     snapshot.write(&path).unwrap();
     let path = path.to_str().unwrap();
-    let warning = "warning: devices 0, 1 have histories: this is that of device 1; --device chooses another";
+    let warning = "warning: devices 0, 1 have histories; using that of device 1: --device chooses another";
     let page = folder("report").join("two_devices.html");
     let page = page.to_str().unwrap();
     for ended in [run(&["convert", path]), run(&["report", path, "-o", page])] {
@@ -183,9 +183,9 @@ fn options_that_do_nothing_are_refused() {
     for (input, options, kind) in [
         (&snapshot, &["--conf", "max_split_size_mb:64"], "a snapshot: `--conf`"),
         (&snapshot, &["--capacity", "8GiB"], "a snapshot: `--capacity`"),
-        (&tracker, &["--conf", "max_split_size_mb:64"], "the file of a tracker: `--conf`"),
-        (&tracker, &["--capacity", "8GiB"], "the file of a tracker: `--capacity`"),
-        (&tracker, &["--device", "5"], "the file of a tracker: `--device`"),
+        (&tracker, &["--conf", "max_split_size_mb:64"], "a tracker file: `--conf`"),
+        (&tracker, &["--capacity", "8GiB"], "a tracker file: `--capacity`"),
+        (&tracker, &["--device", "5"], "a tracker file: `--device`"),
     ] {
         run(&[&["report", input, "-o", "r.html"][..], options].concat())
             .fails(2, &format!("is {kind} has no effect on it"));
@@ -197,7 +197,7 @@ fn options_that_do_nothing_are_refused() {
 }
 
 #[test]
-fn what_has_nothing_to_show_is_refused() {
+fn input_with_nothing_to_show_is_refused() {
     let empty = file("empty.trace", b"");
     run(&["report", empty.to_str().unwrap(), "-o", "r.html"])
         .fails(1, "empty.trace: nothing to report: it has no operations");
@@ -205,7 +205,7 @@ fn what_has_nothing_to_show_is_refused() {
         .fails(1, "standard input: nothing to report: it has no operations");
     let tracker = of_pytorch("tiny_transformer.tracker.pickle");
     for (picture, lacks) in
-        [("segments", "segments"), ("sizes", "single allocations"), ("memory-over-time", "times")]
+        [("segments", "segments"), ("sizes", "individual allocations"), ("memory-over-time", "times")]
     {
         let path = folder("report").join("nothing.svg");
         run(&["report", &tracker, "-o", path.to_str().unwrap(), "--picture", picture])
@@ -228,11 +228,11 @@ fn settings_of_the_environment_are_those_of_traces() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_is_told() {
+fn files_that_cannot_be_read_or_written_are_reported() {
     run(&["report"]).fails(2, "required");
     run(&["report", "some.trace", "--device", "1"])
         .fails(2, "--output <FILE>|--pictures <FOLDER>|--perfetto");
-    run(&["report", "-o", "report.pdf"]).fails(2, "expected a file that ends in .html, .svg or .png");
+    run(&["report", "-o", "report.pdf"]).fails(2, "expected a file name that ends in .html, .svg or .png");
     run(&["report", "-o", "r.svg", "--picture", "sunset"]).fails(2, "possible values: memory");
     run(&["report", "/no/such/file", "-o", "r.html"]).fails(1, "/no/such/file: No such file");
     run(&["report", "-o", "/no/such/folder/r.html"]).fails(1, "/no/such/folder/r.html: cannot be written");
@@ -242,5 +242,5 @@ fn what_cannot_be_read_or_written_is_told() {
     let cut = file("cut.trace.zst", &BUNDLED[3].file[..9_000]);
     run(&["report", cut.to_str().unwrap(), "-o", "r.html"]).fails(1, "truncated or damaged");
     run_with_input(&["report", "-", "-o", "r.html"], b"alloc 1 5 0\nalloc 1 5 0\n")
-        .fails(1, "standard input:2: allocation 1 is live already");
+        .fails(1, "standard input:2: allocation 1 is already live");
 }

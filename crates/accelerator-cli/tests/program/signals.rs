@@ -1,4 +1,4 @@
-//! What is left when a signal ends `accel`.
+//! Files that remain when a signal ends `accel`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,10 +18,10 @@ const SNAPSHOT: &str = "tiny_transformer.snapshot.pickle";
 
 fn start(arguments: &[&str], temporary: &Path) -> Child {
     let mut command = accel(arguments);
-    // Background jobs of a script ignore some signals, and so do all their children.
+    // Background jobs of a script ignore some signals, and their children inherit that.
     let by_default = || {
         for signal in [SIGHUP, SIGINT, SIGTERM] {
-            // SAFETY: The default action has no handler whose code could be unsound.
+            // SAFETY: The default action installs no handler, so no code of ours runs in a signal context.
             unsafe { libc::signal(signal, SIG_DFL) };
         }
         Ok(())
@@ -32,7 +32,7 @@ fn start(arguments: &[&str], temporary: &Path) -> Child {
 }
 
 fn send(child: &Child, signal: c_int) {
-    // SAFETY: The process is a child that nobody has waited for, so the number still belongs to it.
+    // SAFETY: The process is a child that has not been waited for, so the number still belongs to it.
     unsafe { libc::kill(child.id().cast_signed(), signal) };
 }
 
@@ -46,14 +46,14 @@ fn names(folder: &Path) -> BTreeSet<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// A command with one output, in a folder of its own.
+/// A command with one output, in its own folder.
 struct Job {
     folder: PathBuf,
     arguments: Vec<String>,
     output: PathBuf,
     /// The complete output.
     whole: Vec<u8>,
-    /// How long it takes.
+    /// The duration of a run.
     time: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Job {
         start(&self.arguments.iter().map(String::as_str).collect::<Vec<_>>(), &self.folder)
     }
 
-    /// Sends the signal at `moments` moments, spread over the whole run. `old`: the contents of the output before.
+    /// Sends the signal at `moments` moments, spread over the whole run. `old` is the previous content of the output.
     fn interrupt(&self, signal: c_int, moments: u32, old: Option<&[u8]>) {
         let mut ended_early = 0;
         for moment in 0..moments {
@@ -114,7 +114,7 @@ fn an_interrupted_report_left_parts_of_its_page() {
     }
 }
 
-/// Files that nobody can clean up never have a name. This holds on Linux only.
+/// On Linux, temporary files have no name, so SIGKILL leaves nothing behind.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_killed_conversion_left_parts_of_its_output() {
@@ -159,7 +159,7 @@ fn an_unpacked_copy_had_a_name_in_the_temporary_folder() {
 }
 
 #[test]
-fn a_signal_that_is_ignored_stays_so() {
+fn an_ignored_signal_stays_ignored() {
     let bench = accel(&["bench", "stats", "--threads", "1", "--reps", "1", "--milliseconds", "600"]);
     let mut command = Command::new("sh");
     command

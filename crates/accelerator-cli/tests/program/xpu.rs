@@ -1,4 +1,4 @@
-//! `accel` with Level Zero where there is no driver.
+//! `accel` with Level Zero if there is no driver.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::accel::{Ended, accel, run};
 
 const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "xpu", "B17"];
 
-/// What the backend says wherever there is no loader, or no driver for it.
+/// Part of the backend's message if there is no loader, or no driver for it.
 const WHY: &str = "install the loader";
 
 #[test]
