@@ -1,4 +1,4 @@
-//! A [`Profile`] as a trace in Chrome's JSON format, which <https://ui.perfetto.dev> and `chrome://tracing` open.
+//! Writes a [`Profile`] as a trace in Chrome's JSON format, for <https://ui.perfetto.dev> and `chrome://tracing`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn save(profile: &Profile, path: &Path) -> Result<(), FileError> {
 /// microsecond.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut events = Events { out, first: true };
     events.out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
@@ -51,14 +51,14 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     events.out.write_all(b"\n]}\n")
 }
 
-/// One event. The names of the fields are those of the format.
+/// An event. The field names are those of the format.
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
     ph: &'static str,
     pid: u32,
     tid: u32,
-    /// Microseconds.
+    /// The time in microseconds.
     ts: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<u64>,
@@ -84,7 +84,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// When calls began and ended.
+/// The times at which calls began and ended.
 struct Clock {
     times: Vec<u64>,
     measured: bool,
@@ -101,7 +101,7 @@ impl Clock {
         Self { times, measured: profile.has_times() }
     }
 
-    /// A sample is taken when a call ends. The call began when the one before it ended.
+    /// Returns when a call began: when the previous one ended. Samples are taken at the ends of calls.
     fn start(&self, call: usize) -> u64 {
         match (self.measured, call) {
             (false, _) => call as u64,
@@ -135,7 +135,7 @@ impl Events<'_> {
         self.write(&Event { args: Some(Arguments::Name { name: &name }), ..Event::new("M", what, 0) })
     }
 
-    /// Writes consecutive calls of one module, and the module around them.
+    /// Writes consecutive calls of one module, enclosed by the module.
     fn run(&mut self, profile: &Profile, run: &[Sample], first: usize, clock: &Clock) -> io::Result<()> {
         let last = first + run.len() - 1;
         let module = run.first().map_or("", |sample| profile.module_and_operator(&sample.name).0);
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(of(&events, "X", "add")[0]["args"]["allocated"], 9);
         let marker = of(&events, "i", "fw_bw_boundary")[0];
         assert_eq!((marker["ts"].as_u64(), marker["s"].as_str()), (Some(30), Some("p")));
-        // Where it changed: calls 0, 1 and 3. The reserved memory at its first and its last call.
+        // Allocated changes at calls 0, 1 and 3. Reserved has only its first and last call.
         let counters = of(&events, "C", "allocated");
         let counters = counters.iter().map(|event| (event["ts"].as_u64(), event["args"]["bytes"].as_u64()));
         assert_eq!(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_a_snapshot_are_no_modules() {
+    fn the_places_of_a_snapshot_are_not_modules() {
         let frame = Frame { name: "convert".into(), filename: "torch/nn/module.py".into(), line: 1326 };
         let entry = |action| TraceEntry {
             action,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_event_has_what_the_format_asks_for() {
+    fn every_event_has_the_fields_that_the_format_requires() {
         let events = events(&profile(&[("\"quoted\".\u{202e}x\n", 1, 1), ("y", 0, 2)]));
         for event in &events {
             assert!(

@@ -84,7 +84,7 @@ fn a_window_of_gigabytes_has_its_own_message() {
     let far = file("far.zst", &zstd(0xa8, b"alloc 1 5 0\n", 0, 0));
     let far = far.to_str().unwrap();
     let expected = format!(
-        "{far}:1: decompressing it takes a window of 2.00 GiB, but at most 128.00 MiB is allowed{OPTION}"
+        "{far}:1: decompressing it needs a window of 2.00 GiB, but at most 128.00 MiB is allowed{OPTION}"
     );
     run(&["replay", far]).fails(1, &expected);
     let ended = run(&["replay", "--plain", "--no-limits", far]);

@@ -7,11 +7,11 @@ use crate::snapshot::Frame;
 /// The return addresses of a call stack, innermost first.
 pub(super) struct Stack(Box<[usize]>);
 
-/// Deeper stacks lose their outermost calls.
+/// The maximum depth. Deeper stacks lose their outermost calls.
 const DEEPEST: usize = 128;
 
 impl Stack {
-    /// The stack of the calling thread.
+    /// Captures the stack of the calling thread.
     #[inline(never)]
     pub(super) fn here() -> Self {
         let mut addresses = [0; DEEPEST];
@@ -25,17 +25,18 @@ impl Stack {
     }
 }
 
-/// Looks up the names of addresses, each once.
+/// Looks up the names of addresses, and caches them.
 #[derive(Default)]
 pub(super) struct Names {
-    /// More than one frame where calls were inlined.
+    /// The frames of an address, several if calls were inlined.
     frames: HashMap<usize, Vec<Arc<Frame>>>,
-    /// Each text once.
+    /// All texts, each stored once.
     texts: HashMap<String, Arc<str>>,
 }
 
 impl Names {
-    /// The calls of the program, without those inside this library, the standard library, and the start of a thread.
+    /// Returns the calls of the program, without calls inside this library and the standard library, and without the
+    /// start of the thread.
     pub(super) fn of(&mut self, stack: &Stack) -> Vec<Arc<Frame>> {
         let all = stack.0.iter().flat_map(|address| self.at(*address));
         let all: Vec<_> = all.take_while(|frame| !frame.name.contains(THREAD_START)).collect();
@@ -67,18 +68,20 @@ impl Names {
     }
 }
 
-/// The function with which the standard library calls the program.
+/// The function through which the standard library calls the program.
 const THREAD_START: &str = "__rust_begin_short_backtrace";
 
-// By source files: inlined calls have no path in their names unless debug information is complete.
+// Calls are classified by source file, because inlined calls have no path in their names unless debug information is
+// complete.
 
-/// Whether a source file belongs to the standard library.
+/// Returns whether a source file belongs to the standard library.
 fn is_library(filename: &str) -> bool {
     filename.starts_with("/rustc/") || filename.contains("/lib/rustlib/src/rust/")
 }
 
-/// Whether a source file belongs to the recording crates. Its folder is then that of a crate, or that with a version as
-/// in cargo's registry. The facade's folder is `accelerator` in the repository and `accelerator-rs-0.1.0` in a registry.
+/// Returns whether a source file belongs to the recording crates. Its folder is then the name of a crate, with a
+/// version in cargo's registry. The facade's folder is `accelerator` in the repository and `accelerator-rs-0.1.0` in a
+/// registry.
 fn is_ours(filename: &str) -> bool {
     const CRATES: [&str; 5] =
         ["accelerator", "accelerator-rs", "accelerator-core", "accelerator-tracker", "backtrace"];
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_files_of_ours_are_told_from_others() {
+    fn source_files_of_these_crates_are_recognized() {
         for ours in [
             "/x/crates/accelerator-core/src/alloc/mod.rs",
             "/x/registry/src/index/backtrace-0.3.77/src/backtrace/mod.rs",

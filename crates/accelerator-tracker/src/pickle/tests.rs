@@ -8,7 +8,7 @@ use super::stream::ReadError;
 use super::*;
 use crate::limits::Limits;
 
-/// The contents of a pickle, as Python would print them.
+/// Returns the contents of a pickle, as Python would print them.
 fn shown(bytes: &[u8]) -> Result<String, String> {
     match read(&mut &bytes[..], Path::new("file"), Limits::default()) {
         Ok(pickle) => Ok(show(pickle.root())),
@@ -32,8 +32,8 @@ fn show(view: View<'_>) -> String {
     text.or(number).or(unsigned).or(float).or(flag).unwrap_or(view.type_name().to_owned())
 }
 
-/// What Python 3.11 writes for `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and for a list that
-/// contains one list twice.
+/// Pickles that Python 3.11 writes for `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and for a
+/// list that contains one list twice.
 const OF_PYTHON: [&[u8]; 4] = [
     b"(dp0\nVa\np1\n(lp2\nI1\naI-300\naI70000\naL9223372036854775808L\naF1.5\naNaI01\naV\xe9\np3\nas(Vb\np4\nI2\ntp5\n(dp6\ns.",
     b"}q\x00(X\x01\x00\x00\x00aq\x01]q\x02(K\x01J\xd4\xfe\xff\xffJp\x11\x01\x00L9223372036854775808L\n\
@@ -57,7 +57,7 @@ fn every_protocol_is_read() {
 }
 
 #[test]
-fn what_is_cut_short_is_refused_where_it_ends() {
+fn a_truncated_pickle_is_refused_where_it_ends() {
     for bytes in OF_PYTHON {
         for length in 0..bytes.len() {
             let error = shown(&bytes[..length]).unwrap_err();
@@ -70,7 +70,7 @@ fn what_is_cut_short_is_refused_where_it_ends() {
 }
 
 #[test]
-fn what_follows_the_end_is_refused() {
+fn data_after_the_end_is_refused() {
     assert_eq!(
         shown(b"N.N.").unwrap_err(),
         "at byte 2: the pickle ends before this byte, but the file continues"
@@ -171,7 +171,7 @@ fn a_length_alone_takes_no_memory() {
 }
 
 #[test]
-fn what_is_in_itself_is_no_more_than_that() {
+fn an_object_that_contains_itself_is_read_once() {
     let pickle = read(&mut &b"\x80\x04]\x94(h\x00K\x01e."[..], Path::new("file"), Limits::default()).unwrap();
     let first = pickle.root().items().unwrap().next().unwrap();
     assert_eq!(first.items().unwrap().len(), 2);
@@ -215,7 +215,7 @@ fn parts_may_have_any_numbers() {
         shown(b"(K\x01p4000000000\nK\x02p1\nK\x03p0\ng4000000000\ng1\ng0\nt.").unwrap(),
         "[1, 2, 3, 1, 2, 3]"
     );
-    // `MEMOIZE` uses the count of the entries as the next number.
+    // `MEMOIZE` uses the number of entries as the next number.
     assert_eq!(shown(b"(K\x01q\x02K\x02\x94h\x01t.").unwrap(), "[1, 2, 2]");
 }
 

@@ -1,5 +1,5 @@
-/// The indices of the values that a picture shows: the first, the last, a least and a greatest one of each column.
-/// `column` must not decrease.
+/// Returns the indices of the values that a picture shows: the first, the last, and a minimum and a maximum of each
+/// column. `column` must not decrease.
 pub(crate) fn outline(
     count: usize,
     column: impl Fn(usize) -> usize,

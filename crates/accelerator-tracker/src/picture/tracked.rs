@@ -2,7 +2,7 @@ use super::profile::{Marker, Profile, Sample};
 use crate::tracker::{self, OperatorStats, TrackerStats};
 
 impl Profile {
-    /// The profile of what a tracker recorded.
+    /// Creates a profile from the data of a tracker.
     pub fn of_tracker(title: &str, stats: &TrackerStats) -> Self {
         let TrackerStats { device, total_memory, start, operators, markers, num_alloc_retries } = stats;
         let sample = |operator: &OperatorStats| Sample {
@@ -16,7 +16,7 @@ impl Profile {
             title: title.to_owned(),
             facts: device.iter().map(|device| ("device".to_owned(), device.clone())).collect(),
             capacity: *total_memory,
-            started_us: Some(0), // the times count from there
+            started_us: Some(0), // times are relative to the start
             has_modules: true,
             allocated_before: start.map(|start| start.allocated),
             samples: operators.iter().map(sample).collect(),

@@ -10,12 +10,13 @@ const ROW: i32 = 24;
 const HEAD: i32 = 108;
 const LEFT: i32 = 190;
 
-/// As high as its rows need.
+/// Returns the height that the rows need.
 pub(super) fn height(profile: &Profile) -> u32 {
     (HEAD + ROW * grid(&profile.spans).cells.len().max(2) as i32 + 50) as u32
 }
 
-/// A cell for each size and lifetime: the more allocations, the darker (on a dark background the lighter).
+/// Draws a cell for each size and lifetime. The more allocations, the darker the cell (the lighter on a dark
+/// background).
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,

@@ -3,8 +3,8 @@ use plotters::style::RGBColor;
 use super::Theme;
 use crate::picture::Series;
 
-/// The colours of Okabe and Ito, which people with any colour vision can tell apart. They are darkened or lightened to
-/// a contrast of at least three to one against the background.
+/// The colours of Okabe and Ito, which people with any kind of colour vision can distinguish. They are darkened or
+/// lightened to a contrast of at least 3:1 against the background.
 pub(super) struct Palette {
     pub(super) background: RGBColor,
     pub(super) text: RGBColor,
@@ -19,11 +19,11 @@ pub(super) struct Palette {
     pub(super) free: RGBColor,
     /// Memory that is in use at another address.
     pub(super) aliased: RGBColor,
-    /// From few to many.
+    /// The steps from few to many.
     pub(super) ramp: [RGBColor; 6],
-    /// Kinds without an order.
+    /// Categories without an order.
     pub(super) kinds: [RGBColor; 7],
-    /// All other kinds.
+    /// All other categories.
     pub(super) rest: RGBColor,
 }
 
@@ -98,7 +98,7 @@ impl Palette {
         }
     }
 
-    /// All colours, in the same order in each palette.
+    /// Returns all colours, in the same order in each palette.
     pub(super) fn colors(&self) -> Vec<RGBColor> {
         let Self {
             background,

@@ -6,7 +6,7 @@ use flate2::{Compression, Crc};
 /// Encodes a picture with three bytes per pixel as PNG.
 pub(super) fn encode(pixels: &[u8], width: u32, height: u32) -> io::Result<Vec<u8>> {
     const RGB_OF_8_BITS: [u8; 5] = [8, 2, 0, 0, 0];
-    const UP: u8 = 2; // each byte is the difference from the one above: charts are the same over many rows
+    const UP: u8 = 2; // each byte is the difference from the byte above, since many rows of a chart are equal
 
     let line = 3 * width as usize;
     let mut data = ZlibEncoder::new(Vec::new(), Compression::default());

@@ -7,7 +7,7 @@ pub(super) struct Group<'a> {
     /// Whether these are aliases, whose memory is in other groups.
     pub(super) is_alias: bool,
     pub(super) pool: PoolKind,
-    /// `None`: of several streams.
+    /// The stream, or `None` if there are several.
     pub(super) stream: Option<u64>,
     pub(super) segments: Vec<&'a MapSegment>,
     /// The bytes of a full row.
@@ -18,15 +18,16 @@ pub(super) struct Group<'a> {
 /// A segment in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
-    /// Bytes from the left end of the row.
+    /// The offset from the left end of the row, in bytes.
     pub(super) start: u64,
     pub(super) blocks: &'a [MapBlock],
 }
 
-/// The most groups with one pool and stream each. If there are more, the streams of a pool form one group.
+/// The maximum number of groups that each have one pool and stream. If there were more, the streams of a pool form one
+/// group.
 const MOST_GROUPS: usize = 6;
 
-/// Lays segments out in about `rows` rows: large pools first, and the largest segments first.
+/// Lays out segments in about `rows` rows: large pools first, and the largest segments first.
 pub(super) fn groups(segments: &[MapSegment], rows: u64) -> Vec<Group<'_>> {
     let mut all = by_pool(segments, |segment| Some(segment.stream).filter(|_| !segment.is_alias));
     if all.len() > MOST_GROUPS {
@@ -69,7 +70,7 @@ fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>)
 }
 
 impl Group<'_> {
-    /// Bytes reserved from the driver.
+    /// Returns the bytes reserved from the driver.
     pub(super) fn reserved(&self) -> u64 {
         self.segments.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.size()))
     }
@@ -78,7 +79,7 @@ impl Group<'_> {
         let largest = self.segments.iter().map(|segment| segment.size()).max().unwrap_or(0);
         self.row_bytes = largest.max(self.reserved().div_ceil(rows)).max(1);
         let mut filled: Vec<u64> = Vec::new();
-        let mut open = 0; // rows before this one take nothing more
+        let mut open = 0; // rows before this one are closed
         for segment in &self.segments {
             let size = segment.size();
             let fits = |row: &usize| self.row_bytes - filled[*row] >= size;
@@ -94,7 +95,7 @@ impl Group<'_> {
     }
 }
 
-/// How many rows are searched for room, so that many segments do not take quadratic time.
+/// The number of rows that are searched for room, so that many segments do not take quadratic time.
 const SEARCHED: usize = 64;
 
 #[cfg(test)]

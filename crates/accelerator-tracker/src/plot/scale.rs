@@ -1,24 +1,24 @@
 use accelerator_core::grouped;
 
-/// What an axis counts.
+/// The quantity on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
     Bytes,
     Calls,
-    /// Microseconds.
+    /// Time in microseconds.
     Time,
 }
 
-/// An axis from 0 to a greatest value: its unit and its ticks.
+/// An axis from 0 to a maximum: its unit and its ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) unit: &'static str,
-    /// Values, and their texts in the unit.
+    /// The values, and their texts in the unit.
     pub(super) ticks: Vec<(u64, String)>,
 }
 
 impl Scale {
-    /// At most about `wanted` ticks, at round values of the unit.
+    /// Creates a scale with at most about `wanted` ticks, at round values of the unit.
     pub(super) fn new(axis: Axis, greatest: u64, wanted: usize) -> Self {
         let (unit, size) = unit(axis, greatest);
         let whole = matches!(axis, Axis::Calls) || size == 1.0;
@@ -34,7 +34,7 @@ impl Scale {
     }
 }
 
-/// The unit for values up to this, and its size.
+/// Returns the unit for values up to this, and its size.
 fn unit(axis: Axis, greatest: u64) -> (&'static str, f64) {
     const BYTES: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     const TIMES: [(&str, f64); 5] = [("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9)];
@@ -53,7 +53,7 @@ fn unit(axis: Axis, greatest: u64) -> (&'static str, f64) {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, so that about `wanted` steps reach `greatest`.
+/// Returns 1, 2 or 5 times a power of ten, so that about `wanted` steps reach `greatest`.
 fn step(greatest: f64, wanted: usize, whole: bool) -> f64 {
     let least = (greatest / wanted.max(1) as f64).max(if whole { 1.0 } else { f64::MIN_POSITIVE });
     let power = 10f64.powf(least.log10().floor());

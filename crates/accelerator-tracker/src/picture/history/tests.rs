@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
 use std::path::Path;
 
@@ -51,8 +51,9 @@ fn segment(address: u64, blocks: Vec<Block>) -> Segment {
     }
 }
 
-/// A block of 4 KiB is there at the start. Another one is allocated. The old one is freed, and completes later. A
-/// segment comes and goes. A block comes and goes meanwhile.
+/// Returns a snapshot in which a block of 4 KiB exists at the start. Another block is allocated. The old block is
+/// freed, and its free completes later. A segment is created and released, and meanwhile a block is allocated and
+/// freed.
 fn snapshot() -> MemorySnapshot {
     let old = 0x1000;
     let mut made = entry(TraceAction::Alloc, 0x3000, 1_000, 20);
@@ -163,14 +164,14 @@ fn pytorchs_own_snapshot_agrees_with_its_statistics() {
     assert_eq!(last.memory.allocated, current("allocated_bytes"));
     assert_eq!(last.memory.active, current("active_bytes"));
     assert_eq!(last.memory.reserved, current("reserved_bytes"));
-    // Peaks use requests that were rounded up. A history does not tell how much larger a block was.
+    // Peaks use requests that were rounded up, since a history does not contain the sizes of blocks.
     let peak = |name: &str| statistics[format!("{name}.all.peak")].as_u64().unwrap();
     let (_, allocated) = profile.peak(Series::Allocated).unwrap();
     assert!(allocated <= peak("allocated_bytes") && allocated > peak("allocated_bytes") * 98 / 100);
     assert_eq!(profile.peak(Series::Reserved).unwrap().1, peak("reserved_bytes"));
 }
 
-/// A segment grows by pages, loses one in its middle, which comes back, and another one after that.
+/// A segment grows by pages, loses a page in its middle, which comes back, and later loses another page.
 #[test]
 fn pages_of_expandable_segments_are_followed() {
     let start = 64 * MIB;
@@ -196,7 +197,7 @@ fn pages_of_expandable_segments_are_followed() {
         MemorySnapshot { segments: vec![end], device_traces: vec![trace], ..MemorySnapshot::default() };
     let profile = Profile::of_snapshot("run", &snapshot, 0);
     let reserved: Vec<_> = profile.samples.iter().map(|sample| sample.memory.reserved / MIB).collect();
-    assert_eq!(reserved, [4, 10, 10, 10, 8, 8, 10, 10, 8], "the last page was there before");
+    assert_eq!(reserved, [4, 10, 10, 10, 8, 8, 10, 10, 8], "the last page existed before");
     let mut state = State::at_the_end(&snapshot.segments.iter().collect::<Vec<_>>(), &[]);
     let ranges = |state: &State| {
         let range = |range: MapSegment| ((range.address - start) / MIB, range.size() / MIB);
@@ -217,7 +218,7 @@ fn pages_of_expandable_segments_are_followed() {
     assert_eq!(ranges(&state), [(0, 8)]);
 }
 
-/// A block in an alias is freed and allocated again. Which bytes of segments it uses is known only at the end. They
+/// A block in an alias is freed and allocated again. Only at the end is it known which bytes of segments it uses. They
 /// count once.
 #[test]
 fn blocks_of_aliases_count_once() {
@@ -256,7 +257,7 @@ fn blocks_of_aliases_count_once() {
     assert_eq!(of_moment(7), [(start, false, vec![used, aliased, used, aliased]), alias.clone()]);
     assert_eq!(of_moment(3), [(start, false, vec![used, free, used, free]), alias]);
     assert_eq!(of_moment(5), [(start, false, vec![used, free, used, free])]);
-    assert_eq!(profile.spans.len(), 4, "the aliased bytes are no allocations");
+    assert_eq!(profile.spans.len(), 4, "the aliased bytes are not allocations");
     let at_peak = &profile.moments[profile.moment_of_the_peak()];
     let allocated = at_peak.segments.iter().map(|segment| segment.bytes(used));
     assert_eq!(allocated.sum::<u64>(), 4 * MIB);
