@@ -1,8 +1,8 @@
 use accelerator::{Buffer, Result};
 
-/// Points in the plane on three spirals, and the spiral of each.
+/// Points in the plane on three spirals, and the spiral of each point.
 pub(crate) struct Spirals {
-    /// Two coordinates each.
+    /// The two coordinates of each point.
     pub(crate) points: Buffer,
     pub(crate) labels: Buffer,
     pub(crate) count: usize,
@@ -27,7 +27,7 @@ impl Spirals {
     }
 }
 
-/// Numbers between -1 and 1 that look random and are the same in every run.
+/// Pseudorandom numbers between -1 and 1, the same in every run.
 pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {

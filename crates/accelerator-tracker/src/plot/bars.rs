@@ -66,9 +66,9 @@ pub(super) fn sizes<DB: DrawingBackend>(
     let legend = [
         (
             Some(canvas.palette.series(Series::Allocated)),
-            format!("how many, of {}", grouped(profile.spans.len() as u64)),
+            format!("count, {} in all", grouped(profile.spans.len() as u64)),
         ),
-        (Some(canvas.palette.series(Series::Active)), "their bytes together".to_owned()),
+        (Some(canvas.palette.series(Series::Active)), "total bytes".to_owned()),
     ];
     let top = top + canvas.legend(rect, top, &legend)? + 8;
     let middle = (top + rect.bottom - 44) / 2;
@@ -101,7 +101,7 @@ pub(super) fn sizes<DB: DrawingBackend>(
         let at = (edge(number), rect.bottom - 30);
         canvas.text(&power(bin.power), at, TEXT - 1, anchor, canvas.palette.quiet)?;
     }
-    let about = "each bar: from its left edge to twice as much";
+    let about = "each bar: sizes from its left edge to twice that";
     canvas.text(about, (left + width, rect.bottom - 11), TEXT - 2, Anchor::End, canvas.palette.quiet)
 }
 

@@ -91,6 +91,6 @@ pub(super) fn draw<DB: DrawingBackend>(
         let text = power(grid.least_size + column as u32);
         canvas.text(&text, (edge(column), bottom + 15), TEXT - 1, anchor, canvas.palette.quiet)?;
     }
-    let about = "each column: sizes from its left edge to twice as much; rows: operators until it was freed";
+    let about = "columns: sizes from the left edge to twice that; rows: operators until the free";
     canvas.text(about, (right, bottom + 36), TEXT - 2, Anchor::End, canvas.palette.quiet)
 }

@@ -1,4 +1,4 @@
-//! A [`Profile`] as one HTML page that needs nothing else: no network, and no scripts for its tables.
+//! Writes a [`Profile`] as a self-contained HTML page. It needs no network, and no scripts for its tables.
 
 mod data;
 mod html;
@@ -20,7 +20,7 @@ pub fn save(profile: &Profile, path: &Path) -> Result<(), FileError> {
     write_whole(path, |file| file.write_all(html(profile).as_bytes()))
 }
 
-/// The page.
+/// Returns the page.
 pub fn html(profile: &Profile) -> String {
     let title = escape(&profile.title);
     let facts: String = profile.facts.iter().map(|(name, value)| tables::fact(name, value)).collect();
@@ -58,7 +58,7 @@ fn section(id: &str, title: &str, content: &str) -> String {
     )
 }
 
-/// The most important figures.
+/// Returns the most important figures.
 fn tiles(profile: &Profile) -> String {
     let mut tiles: Vec<(String, String, String)> = Vec::new();
     for series in Series::ALL {
@@ -135,7 +135,7 @@ enum Figure {
     Segments,
 }
 
-/// What readers without scripts see.
+/// Returns the content for readers without scripts.
 #[cfg(feature = "plots")]
 fn without_script(profile: &Profile, figure: Figure) -> String {
     use crate::plot::{Along, ColorBy, Picture};
@@ -156,7 +156,7 @@ fn without_script(_: &Profile, figure: Figure) -> String {
         Figure::Memory => "curves",
         Figure::Segments => "map",
     };
-    format!("<noscript><p>The {what} can be seen with scripts turned on.</p></noscript>\n")
+    format!("<noscript><p>Turn on scripts to see the {what}.</p></noscript>\n")
 }
 
 #[cfg(test)]

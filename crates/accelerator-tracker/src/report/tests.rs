@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
 use serde_json::Value;
 
@@ -50,10 +50,10 @@ fn data(page: &str) -> Value {
 #[test]
 fn names_are_text_and_nothing_else() {
     let page = html(&profile(200));
-    // Ours: the data and the program.
+    // The only scripts are ours: the data and the program.
     assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2));
     assert!(!page.contains("<img") && !page.contains("<!--") && !page.contains('\u{202e}'));
-    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"), "shown as what it is");
+    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"), "shown as text");
     assert_eq!(data(&page)["names"][0], format!("{}0", HOSTILE.replace('\u{202e}', "\\u{202e}")));
 }
 
@@ -61,7 +61,7 @@ fn names_are_text_and_nothing_else() {
 fn the_page_needs_nothing_else() {
     let page = html(&profile(200));
     for outside in ["http://", "https://", " src=", "@import", "url(", "<link", "<iframe"] {
-        // The names of XML namespaces look like addresses.
+        // XML namespaces look like addresses.
         let page = page.replace("http://www.w3.org/2000/svg", "").replace("img src=", "");
         assert!(!page.contains(outside), "{outside}");
     }
@@ -94,7 +94,7 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
             profile.peak(series).map(|(_, peak)| peak as i64)
         );
     }
-    // The map has all bytes, whichever blocks were merged.
+    // The map contains all bytes, whichever blocks were merged.
     for (moment, shown) in profile.moments.iter().zip(data["moments"].as_array().unwrap()) {
         let blocks =
             shown["segments"].as_array().unwrap().iter().flat_map(|segment| segment[3].as_array().unwrap());
@@ -105,7 +105,7 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
 }
 
 #[test]
-fn the_page_has_every_marker_that_can_be_told_from_the_others() {
+fn the_page_has_every_marker_that_can_be_distinguished() {
     let mut profile = profile(4_500);
     profile.markers = (0..450).map(|at| Marker { name: "step".into(), call: 10 * at }).collect();
     assert_eq!(data(&html(&profile))["markers"].as_array().unwrap().len(), 450);
@@ -147,7 +147,7 @@ fn tables_say_what_the_pictures_show() {
         "<dd>75.0 %<small>at their peaks</small>",
         "<th scope=\"row\">a.<wbr>add_<wbr>0</th>",
         "<span class=\"value\">12.00 MiB</span>",
-        // Both have at least 512 bytes, and one lived for three operators.
+        // Two allocations of at least 512 bytes. One lived for three operators.
         "<span class=\"value\">1.27 KiB</span>",
         "<th scope=\"row\">2–3</th><td class=\"level0\">1</td>",
         "<td class=\"number\">−7</td>",

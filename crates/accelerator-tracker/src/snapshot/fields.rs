@@ -2,22 +2,22 @@ use std::sync::Arc;
 
 use crate::pickle::{Value, View};
 
-/// Where and why a snapshot is wrong.
+/// The position of an error in a snapshot, and the reason.
 pub(super) struct Wrong {
     pub(super) offset: u64,
     pub(super) reason: String,
 }
 
-/// A dictionary of a snapshot, and what is needed to report an error in it.
+/// The description of a dictionary in a snapshot, to report errors in it.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    /// What it is, such as `a block`.
+    /// What the dictionary describes, such as `a block`.
     what: &'static str,
     offset: u64,
 }
 
 impl Fields {
-    /// `offset`: a byte near it, in case it does not know where it begins.
+    /// Creates the description of `view`. `offset` is a byte near it, in case its own position is unknown.
     pub(super) fn new(what: &'static str, view: View<'_>, offset: u64) -> Self {
         Self { what, offset: view.offset().unwrap_or(offset) }
     }
@@ -26,7 +26,7 @@ impl Fields {
         self.offset
     }
 
-    /// The keys and values. Keys that are not texts are skipped, since none of them is known.
+    /// Returns the keys and values. Keys that are not texts are skipped, since no such key is known.
     pub(super) fn of<'a>(
         self,
         view: View<'a>,
@@ -36,7 +36,7 @@ impl Fields {
         Ok(pairs.filter_map(|(key, value)| Some((key.text()?, value))))
     }
 
-    /// As [`of`](Self::of), for an object that no other contains.
+    /// Like [`of`](Self::of), for an object that no other object may contain.
     pub(super) fn of_own<'a>(
         self,
         view: View<'a>,
@@ -74,7 +74,7 @@ impl Fields {
         value.text().ok_or_else(|| self.unfit(key, value, "a str"))
     }
 
-    /// The elements of a list or tuple. `None` has none.
+    /// Returns the elements of a list or tuple. Python's `None` has no elements.
     pub(super) fn items(self, key: &str, value: View<'_>) -> Result<Vec<Value>, Wrong> {
         match value.items() {
             Some(items) => Ok(items.map(View::value).collect()),
@@ -83,7 +83,7 @@ impl Fields {
         }
     }
 
-    /// A pair of whole numbers.
+    /// Returns a pair of integers.
     pub(super) fn pair(self, key: &str, value: View<'_>) -> Result<(u64, u64), Wrong> {
         let mut numbers = value.items().into_iter().flatten().map(View::unsigned);
         match (numbers.next(), numbers.next(), numbers.next()) {
