@@ -1,4 +1,4 @@
-//! A device of whichever backend, and its allocators.
+//! A device of any backend, and its allocators.
 
 use accelerator_core::{
     AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo,
@@ -7,9 +7,10 @@ use accelerator_core::{
 
 use crate::backends::{AnyDevice, AnyEvent, AnyPinned, dispatch};
 
-// The callers of these are generic over how a device is named. So that they stay small, the `match` is here.
+// The callers of these methods are generic over the type of their device argument. The `match` is here to keep them
+// small.
 impl AnyDevice {
-    /// Tells device instances apart.
+    /// Returns an address that identifies the device instance.
     pub(crate) fn address(self) -> usize {
         dispatch!(AnyDevice, self, device => std::ptr::from_ref(device).addr())
     }

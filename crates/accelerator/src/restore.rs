@@ -1,8 +1,8 @@
-//! What guards restore when they are dropped, in whatever order that happens.
+//! Restores the state that guards have saved, in whatever order the guards are dropped.
 //!
-//! A guard that is dropped before a later guard of the same selection must not restore: that would undo what the later
-//! one switched to, and the later one would then bring back what the first had switched to. Instead it hands what it
-//! saved to the later one.
+//! If a guard is dropped before a later guard of the same selection, it must not restore. That would undo the later
+//! guard's change, and the later guard would then restore the earlier guard's change. Instead the earlier guard passes
+//! its saved state to the later one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,11 +12,11 @@ use crate::selection;
 use crate::stream::Stream;
 
 thread_local! {
-    /// What this thread's living guards have saved, in the order in which the guards were made.
+    /// The state saved by the living guards of this thread, in the order in which the guards were created.
     static LIVING: RefCell<Vec<Rc<Cell<Saved>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A selection as it was.
+/// A saved selection.
 #[derive(Clone, Copy, Debug)]
 enum Saved {
     /// The current device of a backend.
@@ -42,12 +42,12 @@ impl Restore {
 
     fn new(saved: Saved) -> Self {
         let saved = Rc::new(Cell::new(saved));
-        // In a thread that is ending there may be neither guards nor selections any more.
+        // In a thread that is ending, guards and selections may already be gone.
         let _ = LIVING.try_with(|living| living.borrow_mut().push(Rc::clone(&saved)));
         Self(saved)
     }
 
-    /// Takes this guard off the list. Returns the next later one of the same selection.
+    /// Removes this guard from the list. Returns the next later guard of the same selection.
     fn leave(&self) -> Option<Rc<Cell<Saved>>> {
         LIVING
             .try_with(|living| {

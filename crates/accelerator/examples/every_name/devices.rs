@@ -56,7 +56,7 @@ fn current_devices() -> Result<()> {
     set_device_index(-1)?; // does nothing
     assert!(matches!(set_device_index(None), Err(Error::DeviceIndexRequired { .. })));
     assert_eq!(current_device_index()?, 0);
-    #[expect(deprecated, reason = "PyTorch has the old names, too")]
+    #[expect(deprecated, reason = "PyTorch also has the old names")]
     let index = accelerator::set_device_idx(0).and_then(|()| accelerator::current_device_idx())?;
     assert_eq!(index, 0);
     let last = device_count() - 1;

@@ -1,8 +1,9 @@
-//! Memory of the current accelerator: statistics, cache, limits. PyTorch: `torch.accelerator.memory`, and from
-//! `torch.cuda.memory` what PyTorch has there alone.
+//! Memory of the current accelerator: statistics, cache, limits. PyTorch: `torch.accelerator.memory`, and functions
+//! that exist only in `torch.cuda.memory`.
 //!
-//! A device is in use once its allocator was asked for memory. Before that its statistics are empty and 0, and emptying
-//! and resetting do nothing. Functions open a device only where they say so. Sizes are in bytes.
+//! A device is in use after the first request to its allocator. Before that, its statistics are empty or 0, and
+//! emptying the cache and resetting statistics do nothing. Functions open a device only if their documentation says so.
+//! Sizes are in bytes.
 
 mod cache;
 mod device;
