@@ -1,6 +1,5 @@
-//! What programs call through the facade, on each backend that finds a device: streams, guards, buffers, events, statistics,
-//! copies.
-#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
+//! Calls through the facade, on each backend that finds a device: streams, guards, buffers, events, statistics, copies.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 use std::hint::black_box;
 
@@ -53,7 +52,7 @@ fn on(criterion: &mut Criterion, backend: &str) -> Result<()> {
 fn events(group: &mut Group, stream: &Stream) -> Result<()> {
     let [start, end] = [(); 2].map(|()| Event::with_flags(accelerator::EventFlags::TIMING));
     group.bench_function("event/record", |bencher| {
-        // No more than so many are pending: the stream may be slower than the calls.
+        // Limits the number of pending records, since the stream may be slower than the calls.
         let caught_up = || stream.synchronize().expect("the stream");
         let record = |()| start.record(Some(stream)).expect("its own device");
         bencher.iter_batched(caught_up, record, BatchSize::NumIterations(256));
@@ -66,7 +65,7 @@ fn events(group: &mut Group, stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// Each until the bytes are there.
+/// Measures each copy until the bytes have arrived.
 fn copies(group: &mut Group, size: &str, bytes: usize) -> Result<()> {
     let (mut host, stream) = (vec![1u8; bytes], current_stream(None)?);
     let (mut first, mut second) = (Buffer::from_slice(&host, None)?, Buffer::from_slice(&host, None)?);
@@ -79,7 +78,7 @@ fn copies(group: &mut Group, size: &str, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A call, with the drop of what it gives.
+/// Measures a call, including the drop of its result.
 fn call<T>(group: &mut Group, name: &str, mut call: impl FnMut() -> Result<T>) {
     group.bench_function(name, |bencher| bencher.iter(|| drop(black_box(call().expect("no failure")))));
 }
