@@ -82,7 +82,7 @@ pub(super) struct Start {
     pub(super) warnings: Vec<String>,
 }
 
-/// The unit of block sizes.
+/// All block sizes are multiples of this.
 pub(super) const GRAIN: u64 = 512;
 
 impl DeviceSurvey {
