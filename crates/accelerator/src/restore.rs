@@ -35,14 +35,18 @@ pub(crate) struct Restore {
 }
 
 impl Restore {
-    /// Saves the current device of a backend.
-    pub(crate) fn device(backend: BuiltIn) -> Self {
-        Self::new(Saved::Device { backend, index: selection::index(backend) })
+    /// Makes a device of a backend current, which must exist, and saves the one that was.
+    pub(crate) fn device(backend: BuiltIn, index: u32) -> Self {
+        Self::new(Saved::Device { backend, index: selection::exchange_index(backend, index) })
     }
 
-    /// Saves the current stream of a device.
-    pub(crate) fn stream(backend: BuiltIn, index: u32) -> Self {
-        Self::new(Saved::Stream { backend, index, stream: selection::stream(backend, index) })
+    /// Makes a stream of a device of a backend current and saves the one that was.
+    pub(crate) fn stream(backend: BuiltIn, index: u32, stream: Stream) -> Self {
+        Self::new(Saved::Stream {
+            backend,
+            index,
+            stream: selection::exchange_stream(backend, index, Some(stream)),
+        })
     }
 
     fn new(saved: Saved) -> Self {
@@ -98,7 +102,7 @@ impl Saved {
     fn restore(self) {
         match self {
             Self::Device { backend, index } => _ = selection::exchange_index(backend, index),
-            Self::Stream { backend, index, stream } => selection::set_stream(backend, index, stream),
+            Self::Stream { backend, index, stream } => _ = selection::exchange_stream(backend, index, stream),
         }
     }
 }
