@@ -8,7 +8,7 @@
 //! | [`blocks`] | segments and the blocks that they are split into |
 //! | [`history`] | the recorded history, while recording is on |
 //! | [`stats`] | the counters of a stream, and the sums of a device |
-//! | [`arena`] | the counters and free blocks of one stream |
+//! | [`arena`] | the counters, blocks and free lists of one stream |
 //! | [`driver`] | the driver, with its types erased |
 //! | [`arenas`] | all arenas of a device, and its statistics |
 //! | [`source`] | where memory comes from, and where it goes back to |
