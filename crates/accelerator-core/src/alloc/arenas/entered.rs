@@ -76,7 +76,7 @@ impl<'a> Entered<'a> {
 
     pub(crate) fn parts(&mut self) -> (&mut Arena, &mut DeviceStatistics) {
         let (Some(arena), Some(statistics)) = (&mut self.arena, &mut self.statistics) else {
-            unreachable!("both are held but while settling begins")
+            unreachable!("both are held except while settling begins")
         };
         (arena, statistics)
     }

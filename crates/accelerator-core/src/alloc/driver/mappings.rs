@@ -116,7 +116,7 @@ impl Mappings {
         driver: &dyn AddressSpace,
         place @ (segment, offset): (SegmentId, u64),
     ) -> DriverResult<()> {
-        let Some(pages) = self.chunks.remove(&place) else { unreachable!("what is given back was made") };
+        let Some(pages) = self.chunks.remove(&place) else { unreachable!("only existing chunks go back") };
         // SAFETY: The chunk is one whole mapping. The caller has removed all of it from the arena, or has never added
         // it; has waited for all work submitted before; and has unmapped it from all alias ranges.
         match unsafe { driver.unmap(self.range(segment).at, offset, pages.len) } {
@@ -138,7 +138,7 @@ impl Mappings {
         chunks: &[(SegmentId, u64)],
     ) -> (Option<(Base, NonZeroU64)>, usize, DriverResult<()>) {
         let pages: Option<Vec<&Pages>> = chunks.iter().map(|chunk| self.chunks.get(chunk)).collect();
-        let Some(pages) = pages else { unreachable!("the chunks were found") };
+        let Some(pages) = pages else { unreachable!("an alias maps existing chunks") };
         let len: u64 = pages.iter().map(|pages| pages.len.get()).sum();
         let len = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
         let at = match driver.reserve(len) {
@@ -185,7 +185,7 @@ impl Mappings {
 
     fn range(&self, segment: SegmentId) -> &Range {
         let range = self.ranges.iter().find(|range| range.segment == segment);
-        let Some(range) = range else { unreachable!("segments of virtual memory have addresses") };
+        let Some(range) = range else { unreachable!("virtual memory segments have a range") };
         range
     }
 }

@@ -166,7 +166,7 @@ impl Compact {
 
     /// Returns the number of a stream that has requested memory here.
     pub(super) fn owner(&self, stream: StreamId) -> Owner {
-        let Some(owner) = self.owners.number(stream) else { unreachable!("the stream has asked") };
+        let Some(owner) = self.owners.number(stream) else { unreachable!("the stream has a number") };
         owner
     }
 }

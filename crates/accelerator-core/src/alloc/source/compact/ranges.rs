@@ -36,7 +36,7 @@ impl Compact {
         let segments = self.ranges.iter().map(|range| range.segment);
         let mut offsets = segments.map(|id| (id, chunk.wrapping_sub(self.store.blocks.segment(id).position)));
         let place = offsets.find(|(id, offset)| *offset < self.store.blocks.segment(*id).size);
-        let Some(place) = place else { unreachable!("chunks lie in ranges") };
+        let Some(place) = place else { unreachable!("chunks are in ranges") };
         place
     }
 
@@ -117,7 +117,7 @@ impl Compact {
                 Some(whole) => self.store.blocks.merge_next(whole, part),
             }
         }
-        let Some(whole) = whole else { unreachable!("requests are for some bytes") };
+        let Some(whole) = whole else { unreachable!("requests are not empty") };
         whole
     }
 
