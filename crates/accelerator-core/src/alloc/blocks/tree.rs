@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_every_so_many_th_block_is_flat() {
+    fn a_tree_of_every_nth_block_is_flat() {
         let mut blocks = Blocks::default();
         let ids: Vec<BlockId> = (0..300_000).map(|number| blocks.add_free(512, 512 * number)).collect();
         // Steps for which a single multiplication would give monotonic priorities.

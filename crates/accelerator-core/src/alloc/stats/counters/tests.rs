@@ -28,7 +28,7 @@ fn counters(pool: Amounts, all: Amounts) -> StreamCounters {
 }
 
 #[test]
-fn what_just_fits_is_counted() {
+fn an_exact_fit_is_counted() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);
     assert!(counters.given_out(BLOCK).is_ok());
     assert_eq!(counters.current().large, OF_BLOCK);
@@ -38,7 +38,7 @@ fn what_just_fits_is_counted() {
 }
 
 #[test]
-fn what_lacks_one_of_anything_is_refused_and_changes_nothing() {
+fn any_lack_of_headroom_is_refused_and_changes_nothing() {
     for quantity in 0..8 {
         let less = without_one(OF_BLOCK, quantity);
         for mut counters in [counters(less, OF_BLOCK), counters(OF_BLOCK, less)] {
@@ -50,7 +50,7 @@ fn what_lacks_one_of_anything_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_free_that_splits_more_than_may_be_is_refused_and_changes_nothing() {
+fn a_free_without_headroom_for_its_split_is_refused_and_changes_nothing() {
     let enough = OF_BLOCK + OF_BLOCK;
     for split in [6, 7] {
         let less = without_one(enough, split);
@@ -69,7 +69,7 @@ fn a_free_that_splits_more_than_may_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn peaks_are_moved_by_what_is_over_them() {
+fn additions_beyond_the_headroom_move_the_peaks() {
     let twice = OF_BLOCK + OF_BLOCK;
     let mut counters = counters(Amounts::default(), OF_BLOCK);
     for there in [OF_BLOCK, twice] {
@@ -115,7 +115,7 @@ fn a_pending_block_makes_room_where_more_may_be_active_than_allocated() {
 }
 
 #[test]
-fn what_is_freed_may_be_given_out_again() {
+fn freed_blocks_return_their_headroom() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);
     let back = Counted { split: Pair([-1, -512]), ..BLOCK };
     for _ in 0..3 {
