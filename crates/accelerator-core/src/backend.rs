@@ -87,7 +87,6 @@ impl EventFlags {
 ///
 /// *For allocator authors.* Callers of the unsafe methods uphold the conditions that each method lists. The allocator
 /// holds no lock across these calls, apart from the exceptions in docs/architecture/decisions.md.
-/// held across any of these calls.
 #[allow(unsafe_code)] // the contract above is what makes the trait unsafe to implement
 pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// The kind of these devices, and thereby their name.
