@@ -29,7 +29,7 @@ pub(super) enum Abilities {
         granularity: u64,
         /// Whether the same memory can be mapped at several addresses.
         maps_twice: bool,
-        /// Whether the stream may wait: not during capture, and only once for each request.
+        /// Whether waiting is possible: not during capture, and only once for each request.
         waits: bool,
     },
     /// It returns segments, wherever it places them.

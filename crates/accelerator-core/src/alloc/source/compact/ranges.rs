@@ -172,8 +172,8 @@ impl Compact {
         (lead - chunk, end - trail)
     }
 
-    /// Returns the length and position of the shortest row of adjacent usable free blocks with enough bytes, whoever
-    /// owns them.
+    /// Returns the length and position of the shortest row of adjacent free blocks that the owner can use and that have
+    /// enough bytes. The blocks may have different owners.
     pub(super) fn row_in_ranges(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut last: Option<(SegmentId, u64)> = None;

@@ -28,8 +28,8 @@ impl Mapper<'_> {
     /// Memory freed by a stream that is being captured stays, because that stream cannot be waited for.
     pub(super) fn release(&mut self, pool: PoolKind) -> Result<()> {
         if self.context.driver.address_space().is_none() {
-            // Segments go back in any case, because the driver waits itself. After our wait, any stream may use the
-            // rest.
+            // Segments go back even if this wait fails, because their driver waits itself. After the wait, any stream
+            // may use the memory that remains.
             let waited = self.wait_for_epochs(None);
             self.give_back_segments(|segment| segment.pool == pool);
             return waited.map_err(|error| self.context.error(error));
