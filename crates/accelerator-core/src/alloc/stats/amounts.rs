@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_and_what_is_left_are_the_whole() {
+    fn halves_and_remainders_add_up_to_the_whole() {
         let amounts = |first: i64| {
             let pair = |place: i64| Pair::new(first + 7 * place, first + 7 * (place + 1));
             Amounts { allocated: pair(0), active: pair(2), requested: pair(4), split: pair(6) }

@@ -204,7 +204,7 @@ impl Walk {
 }
 
 #[test]
-fn statistics_are_those_of_one_plain_count() {
+fn statistics_equal_a_naive_count() {
     for seed in 0..12 {
         let mut walk = Walk::new(seed);
         for phase in 0..60 {

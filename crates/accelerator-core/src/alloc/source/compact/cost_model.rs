@@ -227,7 +227,7 @@ mod tests {
     const PAGE: u64 = 2 * MIB;
 
     #[test]
-    fn chunks_are_all_of_the_length_and_none_is_long() {
+    fn chunks_have_the_requested_total_and_none_is_too_long() {
         for reserved in [0, 1 << 30, 50 << 30] {
             let costs = CostModel { reserved, ..COSTS };
             for pages in (1..2000).step_by(7) {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_by_a_share_of_what_there_is_and_not_far_beyond_the_peak() {
+    fn memory_grows_by_a_share_of_the_reserved_and_little_beyond_the_peak() {
         let length = |reserved, peak, size| {
             let costs = CostModel { reserved, peak, ..COSTS };
             costs.length(PAGE, size, PoolKind::Large, 0, PAGE)

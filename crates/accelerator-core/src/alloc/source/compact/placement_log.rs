@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     /// Logs each size at its own position. Returns how many positions were predicted correctly.
-    fn foretold(log: &mut PlacementLog, sizes: &[u64]) -> usize {
+    fn predicted_right(log: &mut PlacementLog, sizes: &[u64]) -> usize {
         let mut right = 0;
         for (position, size) in (1000..).zip(sizes) {
             right += usize::from(log.predicted(*size) == Some(position));
@@ -82,33 +82,33 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_comes_again_is_foretold() {
+    fn a_repeated_round_is_predicted() {
         let mut log = PlacementLog::default();
         let round: Vec<u64> = (0..1000).map(|number| 512 * (1 + number * number * number % 9973)).collect();
-        foretold(&mut log, &round);
+        predicted_right(&mut log, &round);
         for _ in 0..100 {
-            assert!(foretold(&mut log, &round) >= round.len() - CONTEXT);
+            assert!(predicted_right(&mut log, &round) >= round.len() - CONTEXT);
         }
     }
 
     #[test]
-    fn after_something_else_a_round_is_found_again() {
+    fn a_round_is_found_again_after_other_requests() {
         let mut log = PlacementLog::default();
         let round: Vec<u64> = (1..500).map(|number| 512 * number).collect();
-        foretold(&mut log, &round);
+        predicted_right(&mut log, &round);
         for odd in 0..20 {
             log.note(7 + odd, 0);
-            assert!(foretold(&mut log, &round) >= round.len() - CONTEXT);
+            assert!(predicted_right(&mut log, &round) >= round.len() - CONTEXT);
         }
     }
 
     #[test]
-    fn as_many_as_are_kept_are_foretold_and_no_more() {
+    fn rounds_are_predicted_only_if_the_log_holds_them() {
         for (len, expected) in [(KEPT - CONTEXT, KEPT - 4 * CONTEXT), (KEPT + 1, 0)] {
             let mut log = PlacementLog::default();
             let round: Vec<u64> = (0..len as u64).collect();
-            assert_eq!(foretold(&mut log, &round), 0);
-            let right = foretold(&mut log, &round);
+            assert_eq!(predicted_right(&mut log, &round), 0);
+            let right = predicted_right(&mut log, &round);
             // Contexts that share a slot are lost unless the entry is expected.
             assert!(if expected == 0 { right == 0 } else { right >= expected }, "{right} of {len}");
             assert!(log.entries.len() <= KEPT);
