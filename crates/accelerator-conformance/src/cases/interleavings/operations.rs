@@ -1,4 +1,4 @@
-//! What is stopped, and what runs meanwhile.
+//! The operations that are stopped, and those that run meanwhile.
 
 use accelerator_core::{DriverErrorKind, MIB, Result};
 
@@ -7,20 +7,20 @@ use super::stage::{Blocks, Scene};
 use crate::calls::Call;
 use crate::controls::Controls;
 
-/// Takes the blocks to free from the list, and puts what it allocates there.
+/// Takes the blocks to free from the list and adds those that it allocates.
 pub(super) type Act = fn(Scene, &mut Blocks) -> Result<()>;
 
-/// An operation to be stopped.
+/// An operation that is stopped.
 pub(super) struct Stopped {
     pub(super) name: &'static str,
     pub(super) settings: &'static str,
     pub(super) prepare: fn(Scene) -> Result<()>,
     pub(super) act: Act,
-    /// It fails for lack of memory.
+    /// Whether it fails for lack of memory.
     pub(super) fails: bool,
-    /// It takes memory, so that there may be too little for another.
+    /// Whether it takes memory, so that there may be too little for another operation.
     pub(super) takes: bool,
-    /// The calls during which it holds the right to take events, or is about to add some.
+    /// The calls during which it has the right to take events or is about to add events.
     pub(super) holding_events: &'static [Call],
 }
 
@@ -28,18 +28,18 @@ pub(super) struct Stopped {
 pub(super) struct Meanwhile {
     pub(super) name: &'static str,
     pub(super) act: Act,
-    /// It waits for events, and so for who takes them.
+    /// Whether it waits for events, and so for the thread that takes them.
     pub(super) waits_for_events: bool,
-    /// It gives everything back to the driver that is not in use.
+    /// Whether it returns all unused memory to the driver.
     pub(super) empties: bool,
-    /// It takes so much memory that there may be too little for it and another.
+    /// Whether it takes so much memory that there may be too little for it and another operation.
     pub(super) takes: bool,
-    /// It may need new memory, or gives some back. Under the policy `compact` it waits for who does the like.
+    /// Whether it may obtain new memory or return some. Under `compact` it then waits for others that do the same.
     pub(super) maps: bool,
 }
 
 impl Stopped {
-    /// It succeeds, and is the holder of that right while it asks for events or waits for them.
+    /// Makes an operation that succeeds and has the right to take events while it queries or waits for events.
     fn new(name: &'static str, settings: &'static str, act: Act) -> Self {
         let holding_events = &[Call::IsCapturing, Call::IsComplete, Call::WaitHost, Call::Wait];
         Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events }
@@ -165,12 +165,12 @@ pub(super) fn meanwhile() -> Vec<Meanwhile> {
     ]
 }
 
-/// More than there is without what is cached and what other streams use.
+/// Needs more memory than there is without the cached blocks and those that other streams use.
 fn need_all(scene: Scene, blocks: &mut Blocks) -> Result<()> {
     scene.alloc(scene.own, 100 * MIB, blocks)
 }
 
-/// A freed block with a use that no event could be recorded for.
+/// Leaves a freed block with a use for which no event could be recorded.
 fn unrecorded_use(scene: Scene) -> Result<()> {
     let used = scene.device.alloc(512)?;
     scene.device.allocator().record_use(&used, scene.slow)?;
@@ -178,7 +178,7 @@ fn unrecorded_use(scene: Scene) -> Result<()> {
     scene.device.free(used)
 }
 
-/// Lets the next use ask the driver for a new event.
+/// Empties the event pool, so that the next use asks the driver for a new event.
 fn empty_event_pool(scene: Scene) -> Result<()> {
     let made = scene.device.calls(Call::Event);
     while scene.device.calls(Call::Event) == made {
