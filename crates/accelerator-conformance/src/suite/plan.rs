@@ -64,7 +64,7 @@ impl Plan {
             .map(|(case, listing)| trial(case, listing, Arc::clone(&shared), Arc::clone(&results)))
             .collect();
         for number in unknown {
-            let fail = move || Err(Failed::from(format!("case {number} is listed but does not exist")));
+            let fail = move || Err(Failed::from(format!("case {number} is listed, but does not exist")));
             trials.push(Trial::test(format!("{}::unknown_case_{number}", shared.name), fail));
         }
         Self { trials, results: vec![results] }
@@ -204,7 +204,7 @@ impl Shared {
         let left = context.finish(outcome.is_ok());
         match (outcome.and(left), listing) {
             (Ok(()), Listing::ExpectedFailure(reason)) => Verdict::Failed(format!(
-                "passes although it is listed as an expected failure ({reason}): remove it from the list"
+                "passes, though it is listed as an expected failure ({reason}): remove it from the list"
             )),
             (Err(_), Listing::ExpectedFailure(reason)) => Verdict::ExpectedFailure(reason.clone()),
             (Ok(()), _) => lacking.map_or(Verdict::Passed, Verdict::Skipped),
