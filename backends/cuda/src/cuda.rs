@@ -154,7 +154,7 @@ unsafe impl Backend for Cuda {
             }
             (Place::Host(to), Place::Host(from)) => {
                 let [to, from] = [to, from].map(|at| at.as_ptr().expose_provenance() as CUdeviceptr);
-                // SAFETY: See above. The driver tells from an address where it points.
+                // SAFETY: See above. The driver detects which memory an address belongs to.
                 unsafe { call!(cuMemcpyAsync(to, from, len, stream)) }
             }
         })

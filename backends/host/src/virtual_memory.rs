@@ -142,7 +142,7 @@ impl Pager {
     }
 }
 
-// SAFETY: The system gives each reservation addresses of its own. A range of the file belongs to one memory until that
+// SAFETY: The system gives each reservation its own addresses. A range of the file belongs to one memory until that
 // is destroyed, and a shared mapping of it is valid until another one replaces it. Memory may have two addresses. Work
 // may be under way at one of them, on any stream, when it is handed out at the other. `Access` keeps work on the same
 // range of the file apart.

@@ -40,8 +40,7 @@ macro_rules! functions {
             _library: Library,
         }
 
-        /// The functions. The documentation of its pointer type says what each one does and what its caller must
-        /// ensure.
+        /// The functions. What each one does, and what its caller must ensure, is documented at its pointer type.
         impl LevelZero {
             /// Looks up all functions.
             ///

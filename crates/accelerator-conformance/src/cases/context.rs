@@ -146,9 +146,10 @@ fn nothing_left(device: Device) -> Outcome {
         return Err(format!("{host} driver allocations of host memory were left behind").into());
     }
     if misuses > 0 {
-        return Err(
-            format!("{misuses} driver calls released memory that was not live or still in use").into()
-        );
+        return Err(format!(
+            "{misuses} driver calls freed, mapped or unmapped memory that was not live, or was still in use"
+        )
+        .into());
     }
     let snapshot = device.allocator().snapshot();
     match snapshot.segments.is_empty() {

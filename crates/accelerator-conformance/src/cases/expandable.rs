@@ -111,7 +111,7 @@ fn grows_in_place(context: &Context) -> Outcome {
     assert_eq!(
         (start(&whole), figures(device)),
         (from, [5 * large, 0, 3, 0]),
-        "the segment must grow, no new one be made"
+        "the segment must grow in place"
     );
     assert_holds(context, device, &[(&whole, 3)]);
     let calls = [Call::Alloc, Call::Reserve, Call::Create, Call::Map, Call::Unmap];
@@ -277,7 +277,7 @@ fn max_split_and_garbage_collection(context: &Context) -> Outcome {
     device.check_consistency();
     device.free_all([front, tail, kept])?;
 
-    // Beside them, segments of fixed size are collected, and are split however large they are.
+    // Segments of fixed size are still collected beside them, and are split however large they are.
     let device = context.device_with(20 * page, rest)?;
     let oversize = device.alloc(3 * page)?;
     let place = address(&oversize);

@@ -42,7 +42,7 @@ impl<B: Backend> fmt::Debug for FaultyEvent<B> {
 }
 
 impl<B: Backend> Faulty<B> {
-    /// Starts every call.
+    /// Counts and logs a call, and waits at its gate.
     pub(super) fn enter(&self, call: Call) {
         self.calls.count(call);
         if let Some(log) = self.log().as_mut() {
@@ -51,7 +51,7 @@ impl<B: Backend> Faulty<B> {
         self.gates.pass(call);
     }
 
-    /// Starts every call that can fail.
+    /// Like `enter`, for a call that can fail: returns an injected failure.
     pub(super) fn begin(&self, call: Call) -> DriverResult<()> {
         self.enter(call);
         self.failures.check(call)
@@ -242,7 +242,7 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
 }
 
 impl<B: Backend> Faulty<B> {
-    /// Puts freed memory into quarantine, after the work that uses it. Returns whether there is a quarantine.
+    /// Puts freed memory into quarantine, after the work that uses it. Returns whether it is there.
     fn quarantined(&self, ptr: B::Ptr, len: NonZeroU64) -> bool {
         if !self.quarantine.is_on() {
             return false;

@@ -212,7 +212,7 @@ impl Shared {
         }
     }
 
-    /// Returns why the backend lacks what a case needs, or `None` if it does not.
+    /// Returns why the backend lacks a capability that a case needs, or `None` if it has it.
     fn lacks(&self, backend: &AnyBackend, needed: Capability) -> Option<String> {
         let says = || {
             let memory = backend.virtual_memory();

@@ -51,32 +51,40 @@ pub(super) fn stopped() -> Vec<Stopped> {
     const COLLECTED: &str = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.3";
     vec![
         Stopped::new("an allocation from the cache", "", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
-        Stopped::new("one that grows", "", |scene, blocks| scene.alloc(scene.slow, 20 * MIB, blocks)),
-        Stopped::new("one that the driver refuses at first", "", need_all),
-        Stopped::new("one that the limit refuses at first", LIMITED, need_all),
+        Stopped::new("an allocation that grows", "", |scene, blocks| {
+            scene.alloc(scene.slow, 20 * MIB, blocks)
+        }),
+        Stopped::new("an allocation that the driver refuses at first", "", need_all),
+        Stopped::new("an allocation that the limit refuses at first", LIMITED, need_all),
         Stopped {
             fails: true,
-            ..Stopped::new("one that fails", "", |scene, blocks| scene.alloc(scene.own, 300 * MIB, blocks))
+            ..Stopped::new("an allocation that fails", "", |scene, blocks| {
+                scene.alloc(scene.own, 300 * MIB, blocks)
+            })
         },
-        Stopped::new("one that collects garbage", COLLECTED, |scene, blocks| {
+        Stopped::new("an allocation that collects garbage", COLLECTED, |scene, blocks| {
             scene.alloc(scene.own, 40 * MIB, blocks)
         }),
-        Stopped::new("one that gives oversize blocks back", "max_split_size_mb:22", |scene, blocks| {
-            scene.alloc(scene.own, 40 * MIB, blocks)
-        }),
-        Stopped::new("one behind a wait on the device", "device_side_reuse:True", |scene, blocks| {
-            scene.alloc(scene.own, 28 * MIB, blocks)
-        }),
+        Stopped::new(
+            "an allocation that releases oversize blocks",
+            "max_split_size_mb:22",
+            |scene, blocks| scene.alloc(scene.own, 40 * MIB, blocks),
+        ),
+        Stopped::new(
+            "an allocation behind a wait on the device",
+            "device_side_reuse:True",
+            |scene, blocks| scene.alloc(scene.own, 28 * MIB, blocks),
+        ),
         Stopped {
             prepare: unrecorded_use,
             holding_events: &[Call::IsCapturing, Call::Event, Call::Record, Call::IsComplete],
-            ..Stopped::new("one that records an event again", "", |scene, blocks| {
+            ..Stopped::new("an allocation that records an event again", "", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
         Stopped {
             holding_events: &[Call::IsCapturing, Call::IsComplete, Call::Dealloc],
-            ..Stopped::new("one without a cache", "caching:False", |scene, blocks| {
+            ..Stopped::new("an allocation without a cache", "caching:False", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
@@ -110,17 +118,21 @@ impl Meanwhile {
 pub(super) fn meanwhile() -> Vec<Meanwhile> {
     vec![
         Meanwhile::new("an allocation from the cache", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
-        Meanwhile::new("one of a whole segment", |scene, blocks| scene.alloc(scene.own, 24 * MIB, blocks))
-            .mapping(),
-        Meanwhile::new("two of parts of a segment", |scene, blocks| {
+        Meanwhile::new("an allocation of a whole segment", |scene, blocks| {
+            scene.alloc(scene.own, 24 * MIB, blocks)
+        })
+        .mapping(),
+        Meanwhile::new("two allocations of parts of a segment", |scene, blocks| {
             scene.alloc(scene.own, 13 * MIB, blocks)?;
             scene.alloc(scene.own, 11 * MIB, blocks)?;
             scene.free(blocks.len() - 2, blocks)
         })
         .mapping(),
-        Meanwhile::new("one on another stream", |scene, blocks| scene.alloc(scene.other, 512, blocks)),
+        Meanwhile::new("an allocation on another stream", |scene, blocks| {
+            scene.alloc(scene.other, 512, blocks)
+        }),
         Meanwhile::new("a free", |scene, blocks| scene.free(0, blocks)),
-        Meanwhile::new("a free that other streams used", |scene, blocks| scene.free(1, blocks)),
+        Meanwhile::new("a free of a block that other streams used", |scene, blocks| scene.free(1, blocks)),
         Meanwhile::new("a free of a whole segment", |scene, blocks| scene.free(2, blocks)),
         Meanwhile::new("a use by another stream", |scene, blocks| {
             scene.device.allocator().record_use(&blocks[0], scene.slow)
@@ -130,12 +142,12 @@ pub(super) fn meanwhile() -> Vec<Meanwhile> {
             scene.device.backend().settle();
             scene.alloc(scene.own, 512, blocks)
         }),
-        Meanwhile::new("a look", |scene, _| {
+        Meanwhile::new("statistics and a snapshot", |scene, _| {
             check_statistics(&scene.device.statistics());
             scene.device.allocator().snapshot();
             Ok(())
         }),
-        Meanwhile::new("resets", |scene, _| {
+        Meanwhile::new("resets of the statistics", |scene, _| {
             scene.device.allocator().reset_peak_statistics();
             scene.device.allocator().reset_accumulated_statistics();
             Ok(())
@@ -158,7 +170,7 @@ pub(super) fn meanwhile() -> Vec<Meanwhile> {
             waits_for_events: true,
             takes: true,
             maps: true,
-            ..Meanwhile::new("one that needs much", |scene, blocks| {
+            ..Meanwhile::new("an allocation that needs much memory", |scene, blocks| {
                 scene.alloc(scene.other, 100 * MIB, blocks)
             })
         },
