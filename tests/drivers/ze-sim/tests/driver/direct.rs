@@ -190,7 +190,7 @@ fn forked() {
         unsafe { libc::_exit(exit) };
     }
     let mut status = -1;
-    // SAFETY: the place is there.
+    // SAFETY: the place is valid.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     program.device_memory(1).unwrap();
