@@ -1,4 +1,4 @@
-//! Histories: ours equal PyTorch's, and what their replay leaves is what the snapshot shows.
+//! Histories: ours equal PyTorch's, and replaying one gives the recorded snapshot.
 #![allow(
     clippy::expect_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! The host backend beyond conformance: kernels, and memory that is given back while they run.
+//! The host backend beyond conformance: kernels, and memory freed while they run.
 #![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
 #[cfg(target_os = "linux")]

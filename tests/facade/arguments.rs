@@ -1,4 +1,4 @@
-//! Device arguments, good and bad.
+//! Valid and invalid device arguments.
 
 use accelerator::host::Host;
 use accelerator::{

@@ -1,4 +1,4 @@
-//! Once the cache serves all requests, nothing asks the host for memory.
+//! Once the cache serves all requests, nothing requests host memory.
 
 use std::num::NonZeroU64;
 
