@@ -1,4 +1,4 @@
-//! Bugs that were found once, a file each.
+//! Fixed bugs, one file each.
 #![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
 #[path = "regression/careless_hooks.rs"]
