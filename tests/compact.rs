@@ -1,6 +1,6 @@
 //! The policy `compact` on recorded jobs: how much it reserves beyond what they request, and how often it calls the
 //! driver.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what should not happen")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a failing test panics")]
 
 #[path = "compact/jobs.rs"]
 mod jobs;

@@ -3,7 +3,7 @@
 //! The current accelerator, the opened devices and the environment belong to the process. Each test therefore runs in
 //! its own process, in which the host has three devices and the other backends have none. Tests on OpenCL run where the
 //! machine has a device.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test panics")]
 
 #[path = "facade/arguments.rs"]
 mod arguments;

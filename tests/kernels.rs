@@ -72,7 +72,7 @@ fn computes() -> Result<Completion, Failed> {
             check(saxpy, accelerator, elements, group)?;
         }
     }
-    // SAFETY: no launch of it is running, and it is not used again.
+    // SAFETY: No launch of it is running, and it is not used again.
     called(unsafe { kernel::release_kernel(saxpy) })?;
     Ok(Completion::Completed)
 }
@@ -82,7 +82,7 @@ fn compile(backend: &OpenCl) -> Result<cl_kernel, Failed> {
     let program = called(program::create_program_with_il(context, &fs::read(example("saxpy.spv"))?))?;
     called(program::build_program(program, &[device], c"", None, ptr::null_mut()))?;
     let saxpy = called(kernel::create_kernel(program, c"saxpy"))?;
-    // SAFETY: it is a program, which the kernel keeps alive.
+    // SAFETY: It is a program, which the kernel keeps alive.
     called(unsafe { program::release_program(program) })?;
     Ok(saxpy)
 }
@@ -108,11 +108,11 @@ fn check(
         set(saxpy, 2, &arguments.0.native())?;
         set(saxpy, 3, &arguments.1.native())?;
         let (queue, none) = (stream.native().native(), ptr::null());
-        // SAFETY: the arguments are set and kept alive until here, and both have as many elements as there are threads.
+        // SAFETY: The arguments are set and kept alive until here, and both have as many elements as there are threads.
         let launched = unsafe {
             command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &threads, &group, 0, ptr::null())
         };
-        // SAFETY: the call returned a reference that we own.
+        // SAFETY: The call returned a reference that we own.
         called(unsafe { event::release_event(called(launched)?) })?;
     }
     let result: Vec<f32> = of_y.slice()?.to_vec(stream)?;
@@ -125,7 +125,7 @@ fn check(
 
 fn set<T>(kernel: cl_kernel, place: u32, value: &T) -> Result<(), Failed> {
     let at = ptr::from_ref(value).cast();
-    // SAFETY: the call copies the value and compares its size with the parameter's.
+    // SAFETY: The call copies the value and compares its size with the parameter's.
     called(unsafe { kernel::set_kernel_arg(kernel, place, size_of::<T>(), at) })
 }
 

@@ -1,5 +1,5 @@
 //! Statistics through the `metrics` facade: a Prometheus exporter reports the same values as `memory_stats`.
-#![allow(clippy::unwrap_used, reason = "in a test a failure is a panic")]
+#![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Parity with PyTorch: for each trace, our allocator's output equals PyTorch's own, line for line.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what should not happen")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a failing test panics")]
 
 #[path = "parity/pinned.rs"]
 mod pinned;

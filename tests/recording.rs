@@ -1,6 +1,6 @@
 //! The history recorder: which entries have a context, the order of entries, and that user code never runs under a
 //! lock.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failure is a panic")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing test panics")]
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};

@@ -22,18 +22,18 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Captures a new stream of this kind while `work` runs. Nothing in `work` may break the capture.
 fn under_capture(flag: Flag, work: impl FnOnce() -> Outcome) -> Outcome {
     let mut stream: CUstream = ptr::null_mut();
-    // SAFETY: the call writes a handle.
+    // SAFETY: The call writes a handle.
     assert_eq!(unsafe { sys::cuStreamCreate(&mut stream, flag as u32) }, Code::CUDA_SUCCESS);
     let mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: the stream is live.
+    // SAFETY: The stream is live.
     assert_eq!(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) }, Code::CUDA_SUCCESS);
     work()?;
     let mut graph = ptr::null_mut();
-    // SAFETY: the stream is live, and the call writes a handle.
+    // SAFETY: The stream is live, and the call writes a handle.
     assert_eq!(unsafe { sys::cuStreamEndCapture(stream, &mut graph) }, Code::CUDA_SUCCESS);
-    // SAFETY: the graph was just created, and nothing uses it.
+    // SAFETY: The graph was just created, and nothing uses it.
     assert_eq!(unsafe { sys::cuGraphDestroy(graph) }, Code::CUDA_SUCCESS);
-    // SAFETY: nothing uses it any more.
+    // SAFETY: Nothing uses it any more.
     assert_eq!(unsafe { sys::cuStreamDestroy_v2(stream) }, Code::CUDA_SUCCESS);
     Ok(())
 }
@@ -74,7 +74,7 @@ fn gives_memory_back() -> Outcome {
 /// Sets the thread's mode and returns the previous one.
 fn exchanged(mode: Mode) -> Mode {
     let mut mode = mode;
-    // SAFETY: the call reads and writes a mode.
+    // SAFETY: The call reads and writes a mode.
     assert_eq!(unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }, Code::CUDA_SUCCESS);
     mode
 }

@@ -22,7 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn begin(stream: Stream<Cuda>) {
     let mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: the stream is live.
+    // SAFETY: The stream is live.
     let begun = unsafe { sys::cuStreamBeginCapture_v2(stream.native().native(), mode) };
     assert_eq!(begun, CUresult::CUDA_SUCCESS);
 }
@@ -30,10 +30,10 @@ fn begin(stream: Stream<Cuda>) {
 /// Ends the capture, which must be intact.
 fn end(stream: Stream<Cuda>) {
     let mut graph = ptr::null_mut();
-    // SAFETY: the stream is live, and the call writes a handle.
+    // SAFETY: The stream is live, and the call writes a handle.
     let ended = unsafe { sys::cuStreamEndCapture(stream.native().native(), &mut graph) };
     assert_eq!(ended, CUresult::CUDA_SUCCESS);
-    // SAFETY: the graph was just created, and nothing uses it.
+    // SAFETY: The graph was just created, and nothing uses it.
     unsafe { sys::cuGraphDestroy(graph) };
 }
 

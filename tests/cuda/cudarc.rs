@@ -41,7 +41,7 @@ fn doubled(kernel: &CudaFunction, buffer: &mut Buffer<Cuda>, stream: Stream<Cuda
     let (elements, factor) = (1000_u32, 2.0_f32);
     let mut launch = on.launch_builder(kernel);
     launch.arg(&elements).arg(&factor).arg(&mut x);
-    // SAFETY: the arguments match the kernel, and the buffer has that many elements.
+    // SAFETY: The arguments match the kernel, and the buffer has that many elements.
     unsafe { launch.launch(LaunchConfig::for_num_elems(elements)) }?;
     Ok(())
 }
@@ -111,11 +111,11 @@ fn memory_of_cudarc() -> Outcome {
     let from = accelerator_core::Place::Device(CudaPtr::from_native(address));
     let len = std::num::NonZeroU64::new(100).unwrap();
     let backend = device.backend();
-    // SAFETY: both are 100 bytes, and the copy is waited for.
+    // SAFETY: Both are 100 bytes, and the copy is waited for.
     unsafe { accelerator_core::Backend::copy(backend, to, from, len, stream.native()) }?;
     stream.synchronize()?;
     assert_eq!(read, [9; 100]);
-    // SAFETY: the slice was leaked here, and nothing uses it.
+    // SAFETY: The slice was leaked here, and nothing uses it.
     drop(unsafe { cudarc_stream(stream)?.upgrade_device_ptr::<u8>(address, 100) });
     Ok(())
 }
@@ -123,9 +123,9 @@ fn memory_of_cudarc() -> Outcome {
 fn adopted_stream() -> Outcome {
     let device = device()?;
     let theirs = device.backend().cudarc()?.new_stream()?;
-    // SAFETY: the stream is never destroyed.
+    // SAFETY: The stream is never destroyed.
     let native = unsafe { device.backend().adopt(theirs.cu_stream()) };
-    // SAFETY: it is a stream of this device.
+    // SAFETY: It is a stream of this device.
     let adopted = unsafe { device.external_stream(native) };
     let mut buffer = device.allocate(10, adopted)?;
     buffer.write(0, &[5; 10], adopted)?;

@@ -39,7 +39,7 @@ fn identities() -> Outcome {
         assert_eq!(properties.pci_address, Some(address));
         let mut text = [0_u8; 32];
         let raw = device.backend().native().0;
-        // SAFETY: the call writes at most that many bytes.
+        // SAFETY: The call writes at most that many bytes.
         let told = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, raw) };
         assert_eq!(told, Code::CUDA_SUCCESS);
         let text = std::ffi::CStr::from_bytes_until_nul(&text)?.to_str()?;
@@ -51,9 +51,9 @@ fn identities() -> Outcome {
 /// Returns the stream's priority and flags according to the driver.
 fn made_with(stream: CUstream) -> (i32, u32) {
     let (mut priority, mut flags) = (i32::MAX, u32::MAX);
-    // SAFETY: the stream is live, and the call writes a number.
+    // SAFETY: The stream is live, and the call writes a number.
     assert_eq!(unsafe { sys::cuStreamGetPriority(stream, &mut priority) }, Code::CUDA_SUCCESS);
-    // SAFETY: as above.
+    // SAFETY: As above.
     assert_eq!(unsafe { sys::cuStreamGetFlags(stream, &mut flags) }, Code::CUDA_SUCCESS);
     (priority, flags)
 }
@@ -94,7 +94,7 @@ fn destroyed_streams() -> Outcome {
     let before = rig::live_streams();
     let own = backend.stream(StreamKind::Side { priority: 0 })?;
     assert_eq!(rig::live_streams(), before + 1);
-    // SAFETY: the stream outlives the adopted one.
+    // SAFETY: The stream outlives the adopted one.
     drop(unsafe { backend.adopt(own.native()) });
     assert_eq!(rig::live_streams(), before + 1);
     drop(own);
@@ -160,7 +160,7 @@ fn elapsed_time() -> Outcome {
     let on = accelerator_cuda::cudarc_stream(stream)?;
     let [start, end] = [0; 2].map(|_| device.event(EventFlags::TIMING));
     start.record(stream)?;
-    // SAFETY: the kernel has no arguments and touches nothing.
+    // SAFETY: The kernel has no arguments and touches nothing.
     unsafe { on.launch_builder(&kernel).launch(LaunchConfig::for_num_elems(1)) }?;
     end.record(stream)?;
     stream.synchronize()?;
@@ -176,7 +176,7 @@ fn pinned_memory() -> Outcome {
     let device = device()?;
     let pinned = device.allocate_host(1000)?;
     let (mut flags, at) = (u32::MAX, pinned.ptr().map_or(std::ptr::null_mut(), |at| at.as_ptr().cast()));
-    // SAFETY: the memory is live, and the call writes a number.
+    // SAFETY: The memory is live, and the call writes a number.
     assert_eq!(unsafe { sys::cuMemHostGetFlags(&mut flags, at) }, Code::CUDA_SUCCESS);
     assert_eq!(flags, sys::CU_MEMHOSTALLOC_PORTABLE);
     drop(pinned);

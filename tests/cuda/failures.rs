@@ -58,9 +58,9 @@ fn ladder() -> Outcome {
 fn lose(device: &Cuda, stream: &<Cuda as Backend>::Stream) -> Result<(), Failed> {
     let len = std::num::NonZeroU64::new(MIB).unwrap();
     let freed = device.alloc(len)?;
-    // SAFETY: it was just allocated, and no work uses it.
+    // SAFETY: It was just allocated, and no work uses it.
     unsafe { device.dealloc(freed, len) };
-    // SAFETY: the memory is not valid, which is intended: this driver checks.
+    // SAFETY: The memory is not valid, which is intended: this driver checks.
     let submitted = unsafe { device.fill(freed, 0, len, stream) };
     let _ = submitted; // reported now or later
     Ok(())

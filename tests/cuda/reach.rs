@@ -40,7 +40,7 @@ fn kernels() -> Outcome {
     let on = near.stream().clone();
     let mut launch = on.launch_builder(&kernel);
     launch.arg(&elements).arg(&factor).arg(&far).arg(&mut near);
-    // SAFETY: the arguments match the kernel, and the buffers have that many elements and outlive it.
+    // SAFETY: The arguments match the kernel, and the buffers have that many elements and outlive it.
     unsafe { launch.launch(LaunchConfig::for_num_elems(elements)) }?;
     let result: Vec<f32> = y.slice()?.to_vec(here.default_stream())?;
     assert_eq!(result, [9.0; 100]);

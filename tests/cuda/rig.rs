@@ -54,7 +54,7 @@ fn in_a_process(
 
 /// Whether this machine has its own driver.
 pub(crate) fn machine_has_a_driver() -> bool {
-    // SAFETY: loading a driver runs only its own start-up code.
+    // SAFETY: Loading a driver runs only its own start-up code.
     env::var_os(process::CHILD).is_none()
         && unsafe { accelerator_cuda::cudarc::driver::sys::is_culib_present() }
 }
@@ -112,7 +112,7 @@ pub(crate) fn calls_of(name: &str) -> u64 {
 /// Fails if the simulated driver is loaded and has recorded violations.
 fn no_violations() -> Outcome {
     let library = controls();
-    // SAFETY: the simulated driver documents this type.
+    // SAFETY: The simulated driver documents this type.
     let simulated = unsafe { library.get::<unsafe extern "C" fn() -> u64>(b"cuda_sim_violations") }.is_ok();
     match simulated && env::var_os(VIOLATES).is_none() && violations() > 0 {
         true => Err("the simulated driver recorded a violation".into()),

@@ -19,17 +19,17 @@ fn device(settings: &str) -> &'static Accelerator<Host> {
 
 /// Returns the wait status of a forked child that runs `child` and exits with its result.
 fn forked(child: impl FnOnce() -> i32) -> libc::c_int {
-    // SAFETY: the child allocates, prints and exits. The parent's other threads only wait for this one or for work.
+    // SAFETY: The child allocates, prints and exits. The parent's other threads only wait for this one or for work.
     let process = unsafe { libc::fork() };
     if process == 0 {
-        // SAFETY: terminates the child if it hangs.
+        // SAFETY: Terminates the child if it hangs.
         unsafe { libc::alarm(20) };
         let code = child();
-        // SAFETY: exits the child without running the parent's destructors.
+        // SAFETY: Exits the child without running the parent's destructors.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;
-    // SAFETY: the call writes a number.
+    // SAFETY: The call writes a number.
     unsafe { libc::waitpid(process, &mut status, 0) };
     status
 }
@@ -104,7 +104,7 @@ processes! { on_host:
             stream.synchronize().unwrap();
             let at = buffer.ptr().unwrap().as_ptr();
             let status = forked(|| {
-                // SAFETY: there is no memory here, which is what terminates the child.
+                // SAFETY: There is no memory here, which is what terminates the child.
                 unsafe { at.write_bytes(9, 16) };
                 0
             });
@@ -138,12 +138,12 @@ processes! { on_host:
         let status = forked(|| {
             let (access, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
-            // SAFETY: nothing is mapped there any more in the child.
+            // SAFETY: Nothing is mapped there any more in the child.
             let own = unsafe { libc::mmap(at.cast(), 64 << 20, access, flags, -1, 0) }.cast::<u8>();
-            // SAFETY: it was just mapped.
+            // SAFETY: It was just mapped.
             unsafe { own.write(3) };
             drop(host);
-            // SAFETY: it is still mapped, or the child is terminated here.
+            // SAFETY: It is still mapped, or the child is terminated here.
             i32::from(unsafe { own.read() } != 3)
         });
         assert_eq!(status, 0);

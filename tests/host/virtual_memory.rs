@@ -76,7 +76,7 @@ fn open_files() -> impl Iterator<Item = fs::Metadata> {
 /// Fills mapped memory and waits.
 fn fill(host: &Host, at: HostPtr, value: u8, len: NonZeroU64) {
     let stream = host.stream(StreamKind::Default).unwrap();
-    // SAFETY: the test guarantees that it is mapped.
+    // SAFETY: The test guarantees that it is mapped.
     unsafe { host.fill(at, value, len, &stream) }.unwrap();
     host.synchronize(&stream).unwrap();
 }
@@ -86,7 +86,7 @@ fn read<const N: usize>(host: &Host, at: HostPtr) -> [u8; N] {
     let stream = host.stream(StreamKind::Default).unwrap();
     let mut bytes = [0; N];
     let (to, len) = (Place::Host(NonNull::from(&mut bytes).cast()), NonZeroU64::new(N as u64).unwrap());
-    // SAFETY: the test guarantees that it is mapped, and waits for the bytes.
+    // SAFETY: The test guarantees that it is mapped, and waits for the bytes.
     unsafe { host.copy(to, Place::Device(at), len, &stream) }.unwrap();
     host.synchronize(&stream).unwrap();
     bytes
@@ -100,7 +100,7 @@ fn one_memory_shows_the_same_bytes_at_two_addresses() {
     assert!(is_reserved(start));
     let other = start.offset(pages(2).get());
     let created = memory.create(pages(2)).unwrap();
-    // SAFETY: two halves of a reservation, with the same memory. All work is over when it is unmapped.
+    // SAFETY: Two halves of a reservation, with the same memory. All work is over when it is unmapped.
     unsafe {
         memory.map(start, &created).unwrap();
         memory.map(other, &created).unwrap();
@@ -125,7 +125,7 @@ fn memory_comes_and_goes_at_addresses_that_stay() {
     let places = [0, 1, 2].map(|place| start.offset(place * PAGE.get()));
     let permissions = |at| mapping(at).0;
     assert_eq!(permissions(places[1]), "---p");
-    // SAFETY: parts of one reservation, each mapped once. All work is over when they are unmapped.
+    // SAFETY: Parts of one reservation, each mapped once. All work is over when they are unmapped.
     unsafe {
         let mut mapped = places.map(|at| {
             let created = memory.create(PAGE).unwrap();
@@ -159,7 +159,7 @@ fn destroyed_memory_goes_back_to_the_system() {
     let start = memory.reserve(RESERVED).unwrap();
     let (low, high) = (memory.create(pages(4)).unwrap(), memory.create(pages(3)).unwrap());
     let upper = start.offset(pages(4).get());
-    // SAFETY: two parts of one reservation, each mapped once. All work is over when they are unmapped.
+    // SAFETY: Two parts of one reservation, each mapped once. All work is over when they are unmapped.
     unsafe {
         memory.map(start, &low).unwrap();
         memory.map(upper, &high).unwrap();
@@ -195,7 +195,7 @@ fn what_there_is_not_is_told() {
     assert_eq!(free(&host), MIB);
     let refused = memory.create(PAGE).unwrap_err();
     assert_eq!((refused.kind, refused), (DriverErrorKind::OutOfMemory, host.alloc(PAGE).unwrap_err()));
-    // SAFETY: each was created above and never used.
+    // SAFETY: Each was created above and never used.
     unsafe {
         memory.destroy(created);
         memory.destroy(memory.create(pages(4)).unwrap());
@@ -221,7 +221,7 @@ fn nothing_is_left_when_the_device_goes() {
     let memory = pager(&host);
     let start = memory.reserve(RESERVED).unwrap();
     let created = memory.create(PAGE).unwrap();
-    // SAFETY: a part of the reservation.
+    // SAFETY: A part of the reservation.
     unsafe { memory.map(start, &created) }.unwrap();
     fill(&host, start, 1, PAGE);
     let (_, file) = mapping(start);

@@ -49,23 +49,23 @@ impl Counting {
     }
 }
 
-// SAFETY: everything is forwarded to the system's allocator. Counting does not allocate.
+// SAFETY: Everything is forwarded to the system's allocator. Counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::add(layout.size());
-        // SAFETY: as the caller guarantees.
+        // SAFETY: As the caller guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::add(layout.size());
-        // SAFETY: as the caller guarantees.
+        // SAFETY: As the caller guarantees.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         Self::remove(layout.size());
-        // SAFETY: as the caller guarantees.
+        // SAFETY: As the caller guarantees.
         unsafe { System.dealloc(pointer, layout) };
     }
 
@@ -73,7 +73,7 @@ unsafe impl GlobalAlloc for Counting {
         // Counted as if both existed for a moment, which may be the case.
         Self::add(size);
         Self::remove(layout.size());
-        // SAFETY: as the caller guarantees.
+        // SAFETY: As the caller guarantees.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -151,7 +151,7 @@ fn raw_copies() -> Outcome {
     assert!(places[0].native().0 == places[2].native().0 && places[0].native().0 != places[3].native().0);
     let mut model = places.map(|at| Modelled { at, bytes: vec![0; LEN as usize] });
     for Modelled { at, .. } in &model {
-        // SAFETY: each has at least that many bytes.
+        // SAFETY: Each has at least that many bytes.
         unsafe { backend.fill(*at, 0, bytes(LEN), stream.native()) }?;
     }
     let mut random = Rng::with_seed(2);
@@ -179,7 +179,7 @@ fn raw_copies() -> Outcome {
             }
             _ => (Place::Host(NonNull::from(part).cast()), Place::Device(device_from)),
         };
-        // SAFETY: both ranges are inside their memory and do not overlap. The host does not touch its range until it
+        // SAFETY: Both ranges are inside their memory and do not overlap. The host does not touch its range until it
         // synchronizes.
         unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }?;
         if kind > 0 {
@@ -206,7 +206,7 @@ fn overlap() -> Outcome {
     let at = buffer.ptr().unwrap();
     let copy = |to, from, len| {
         let ends = (Place::Device(at.offset(to)), Place::Device(at.offset(from)));
-        // SAFETY: both are in the buffer. Some overlap on purpose, which the backend detects.
+        // SAFETY: Both are in the buffer. Some overlap on purpose, which the backend detects.
         unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }
     };
     for (to, from, len) in
@@ -273,7 +273,7 @@ fn pinned_memory_is_zero() -> Outcome {
             let pinned = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len as usize) };
             assert!(pinned.iter().all(|byte| *byte == 0));
             pinned.fill(1);
-            // SAFETY: freed once, and no work has used it.
+            // SAFETY: Freed once, and no work has used it.
             unsafe { backend.dealloc_host(start, bytes(len)) };
         }
     }

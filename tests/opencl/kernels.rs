@@ -226,7 +226,7 @@ impl Kernel {
         let program = called(program::create_program_with_source(context, &[source]))?;
         called(program::build_program(program, &[id], c"", None, ptr::null_mut()))?;
         let made = called(kernel::create_kernel(program, name));
-        // SAFETY: releases the reference from its creation; the kernel has its own.
+        // SAFETY: Releases the reference from its creation; the kernel has its own.
         called(unsafe { program::release_program(program) })?;
         made.map(Self)
     }
@@ -235,11 +235,11 @@ impl Kernel {
     pub(crate) fn launch(&self, arguments: &[cl_mem], items: usize, stream: Stream<OpenCl>) -> Outcome {
         for (place, argument) in (0 as cl_uint..).zip(arguments) {
             let value = (&raw const *argument).cast();
-            // SAFETY: the kernel has such a parameter.
+            // SAFETY: The kernel has such a parameter.
             called(unsafe { kernel::set_kernel_arg(self.0, place, size_of::<cl_mem>(), value) })?;
         }
         let (queue, none) = (stream.native().native(), ptr::null());
-        // SAFETY: all arguments are set, and have as many elements as there are work items.
+        // SAFETY: All arguments are set, and have as many elements as there are work items.
         let launched = unsafe {
             command_queue::enqueue_nd_range_kernel(queue, self.0, 1, none, &items, none, 0, NO_EVENTS)
         };
@@ -249,7 +249,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // SAFETY: releases the reference from its creation.
+        // SAFETY: Releases the reference from its creation.
         let _ = unsafe { kernel::release_kernel(self.0) };
     }
 }

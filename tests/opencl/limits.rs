@@ -82,7 +82,7 @@ fn driver_budget() -> Outcome {
 
 #[allow(unsafe_code)]
 fn give_back(backend: &OpenCl, ptr: accelerator_opencl::OpenClPtr, len: u64) {
-    // SAFETY: every caller passes its own allocation with its length, once.
+    // SAFETY: Every caller passes its own allocation with its length, once.
     unsafe { backend.dealloc(ptr, bytes(len)) };
 }
 

@@ -49,15 +49,15 @@ impl Elsewhere {
 
     /// Creates a backend for the context.
     fn backend(&self) -> Result<OpenCl, Failed> {
-        // SAFETY: the context is live, and the device belongs to it.
+        // SAFETY: The context is live, and the device belongs to it.
         Ok(unsafe { OpenCl::from_native(self.context, self.device, Some(100 * MIB)) }?)
     }
 
     /// Adopts the queue as a stream of a device in the context.
     fn adopted_by(&self, device: &'static Accelerator<OpenCl>) -> Result<Stream<OpenCl>, Failed> {
-        // SAFETY: the queue is live, belongs to this context and device, and is in order with profiling.
+        // SAFETY: The queue is live, belongs to this context and device, and is in order with profiling.
         let stream = unsafe { device.backend().adopt(self.queue) }?;
-        // SAFETY: it is a stream of this backend.
+        // SAFETY: It is a stream of this backend.
         Ok(unsafe { device.external_stream(stream) })
     }
 
@@ -69,9 +69,9 @@ impl Elsewhere {
 
     /// Releases both. Remaining users have their own references.
     fn let_go(self) -> Outcome {
-        // SAFETY: releases the reference from its creation.
+        // SAFETY: Releases the reference from its creation.
         called(unsafe { command_queue::release_command_queue(self.queue) })?;
-        // SAFETY: as above.
+        // SAFETY: As above.
         called(unsafe { context::release_context(self.context) })
     }
 }
@@ -82,7 +82,7 @@ fn queue(
     properties: cl_command_queue_properties,
 ) -> Result<cl_command_queue, cl_int> {
     #[allow(deprecated, reason = "the call that drivers of every version have")]
-    // SAFETY: every caller passes a device of the context.
+    // SAFETY: Every caller passes a device of the context.
     unsafe {
         command_queue::create_command_queue(context, device, properties)
     }
@@ -92,7 +92,7 @@ fn queue(
 fn write(queue: cl_command_queue, to: &Buffer<OpenCl>, data: &[u8]) -> Outcome {
     let (buffer, offset) = to.ptr().unwrap().native();
     let from = data.as_ptr().cast();
-    // SAFETY: the buffer has that many bytes, and the call returns when it has read the host's.
+    // SAFETY: The buffer has that many bytes, and the call returns when it has read the host's.
     let written = unsafe {
         command_queue::enqueue_write_buffer(
             queue,
@@ -112,7 +112,7 @@ fn write(queue: cl_command_queue, to: &Buffer<OpenCl>, data: &[u8]) -> Outcome {
 fn read(queue: cl_command_queue, from: cl_mem, offset: usize, len: usize) -> Result<Vec<u8>, Failed> {
     let mut data = vec![0; len];
     let to = data.as_mut_ptr().cast();
-    // SAFETY: the buffer object has that many bytes, and the call returns when it has written the host's.
+    // SAFETY: The buffer object has that many bytes, and the call returns when it has written the host's.
     let read = unsafe {
         command_queue::enqueue_read_buffer(queue, from, CL_BLOCKING, offset, len, to, 0, NO_EVENTS)
     };
@@ -187,7 +187,7 @@ fn queue_made_elsewhere() -> Outcome {
     // A dropped stream releases its reference.
     let before = elsewhere.references()?;
     for _ in 0..100 {
-        // SAFETY: the queue is live.
+        // SAFETY: The queue is live.
         drop(unsafe { device.backend().adopt(elsewhere.queue) }?);
     }
     assert_eq!(elsewhere.references()?, before);
@@ -198,7 +198,7 @@ fn queue_made_elsewhere() -> Outcome {
 fn refused_queues() -> Outcome {
     let (elsewhere, backend) = (Elsewhere::new()?, OpenCl::with_capacity(0, None)?);
     let refused = |queue| {
-        // SAFETY: every queue below is live. The backend detects that it is unsuitable.
+        // SAFETY: Every queue below is live. The backend detects that it is unsuitable.
         let error = unsafe { backend.adopt(queue) }.unwrap_err();
         assert_eq!(error.kind, DriverErrorKind::InvalidArgument);
         error.name
@@ -208,7 +208,7 @@ fn refused_queues() -> Outcome {
     // Not all drivers support such queues.
     if let Ok(queue) = queue(context, device, command_queue::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) {
         assert_eq!(refused(queue), "CL_INVALID_QUEUE_PROPERTIES");
-        // SAFETY: releases the reference from its creation.
+        // SAFETY: Releases the reference from its creation.
         called(unsafe { command_queue::release_command_queue(queue) })?;
     }
     elsewhere.let_go()
@@ -220,21 +220,21 @@ fn buffer_made_elsewhere() -> Outcome {
     let (backend, stream) = (device.backend(), device.stream(0)?);
     let flags = memory::CL_MEM_READ_WRITE | memory::CL_MEM_COPY_HOST_PTR;
     let mut data: Vec<u8> = (0..LEN).map(|n| (n % 253) as u8).collect();
-    // SAFETY: the context is live, and the driver copies exactly the bytes that are there.
+    // SAFETY: The context is live, and the driver copies exactly the bytes that are there.
     let made = unsafe { memory::create_buffer(backend.native().0, flags, LEN, data.as_mut_ptr().cast()) };
     let theirs = called(made)?;
     let ours = device.allocate(20_000, stream)?;
     let at = ours.ptr().unwrap();
     let copy = |to, from, len| {
         let ends = (Place::Device(to), Place::Device(from));
-        // SAFETY: every call below stays inside 10,000 bytes of theirs and 20,000 of ours. The backend detects
+        // SAFETY: Every call below stays inside 10,000 bytes of theirs and 20,000 of ours. The backend detects
         // overlapping ranges.
         unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }
     };
     // Copies everything to our buffer and a part of it back to another place, and fills a range.
     copy(at.offset(5_000), OpenClPtr::from_native(theirs, 0), 10_000)?;
     copy(OpenClPtr::from_native(theirs, 9_000), at.offset(5_000), 1_000)?;
-    // SAFETY: it has that many bytes.
+    // SAFETY: It has that many bytes.
     unsafe { backend.fill(OpenClPtr::from_native(theirs, 100), 0xEE, bytes(50), stream.native()) }?;
     let mut found = vec![0; LEN];
     ours.read(5_000, &mut found, stream)?;
@@ -253,7 +253,7 @@ fn buffer_made_elsewhere() -> Outcome {
     let references =
         || called(memory::get_mem_object_info(theirs, memory::CL_MEM_REFERENCE_COUNT).map(u32::from));
     becomes_true(|| Ok(references()? == 1))?;
-    // SAFETY: releases the reference from its creation.
+    // SAFETY: Releases the reference from its creation.
     called(unsafe { memory::release_mem_object(theirs) })
 }
 
@@ -308,7 +308,7 @@ fn opened_twice() -> Outcome {
     let target = other.allocate(5_000, other.default_stream())?;
     let (to, from) = (Place::Device(target.ptr().unwrap()), Place::Device(source.ptr().unwrap()));
     let stream = other.default_stream();
-    // SAFETY: both have that many bytes, and stay alive until the read below is done.
+    // SAFETY: Both have that many bytes, and stay alive until the read below is done.
     unsafe { other.backend().copy(to, from, bytes(5_000), stream.native()) }?;
     assert_eq!(target.slice::<u8>()?.to_vec(stream)?, [4; 5_000]);
     assert_eq!(one.allocator().statistics().allocation.all.current, 1);

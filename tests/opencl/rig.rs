@@ -90,7 +90,7 @@ pub(crate) fn read_raw(
 ) -> Result<Vec<u8>, Failed> {
     let mut host = vec![0; len as usize];
     let to = Place::Host(NonNull::from(host.as_mut_slice()).cast());
-    // SAFETY: every caller passes an address with that many bytes. Those of the host stay alive until the
+    // SAFETY: Every caller passes an address with that many bytes. Those of the host stay alive until the
     // synchronization.
     let copied = unsafe { backend.copy(to, Place::Device(from), bytes(len), stream) };
     copied.and_then(|()| backend.synchronize(stream))?;
@@ -114,7 +114,7 @@ impl UserEvent {
     pub(crate) fn ahead_of(backend: &OpenCl, stream: &OpenClStream) -> Result<(Self, Pending), Failed> {
         let own = Self::new(backend.native().0)?;
         let queue = stream.native();
-        // SAFETY: queue and event are live, and the list has one entry.
+        // SAFETY: Queue and event are live, and the list has one entry.
         let barrier = unsafe { command_queue::enqueue_barrier_with_wait_list(queue, 1, &own.native) };
         let barrier = Pending(called(barrier)?);
         called(command_queue::flush(queue))?;
@@ -143,7 +143,7 @@ impl Drop for UserEvent {
             // An error here is ignored, because the trial has already failed.
             let _ = event::set_user_event_status(self.native, event::CL_COMPLETE);
         }
-        // SAFETY: releases the reference from its creation.
+        // SAFETY: Releases the reference from its creation.
         let _ = unsafe { event::release_event(self.native) };
     }
 }
@@ -161,7 +161,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // SAFETY: releases the reference from enqueueing it.
+        // SAFETY: Releases the reference from enqueueing it.
         let _ = unsafe { event::release_event(self.0) };
     }
 }

@@ -31,10 +31,10 @@ pub(crate) fn after_fork<B: Simulated>() -> Outcome {
     B::hold(stream);
     buffer.fill(1, stream)?;
     event.record(stream)?;
-    // SAFETY: the child makes only our calls, `eprintln`, `alarm` and `_exit`, in a process that had one busy thread.
+    // SAFETY: The child makes only our calls, `eprintln`, `alarm` and `_exit`, in a process that had one busy thread.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: terminates the child if it hangs.
+        // SAFETY: Terminates the child if it hangs.
         unsafe { libc::alarm(20) };
         let answers = [
             device.synchronize().map_err(told),
@@ -58,11 +58,11 @@ pub(crate) fn after_fork<B: Simulated>() -> Outcome {
         let clear = |answer: &Result<(), String>| answer.as_ref().is_err_and(|text| text.contains("forked"));
         let unclear = answers.iter().enumerate().filter(|(_, answer)| !clear(answer));
         let count = unclear.inspect(|(place, answer)| eprintln!("{place}: {answer:?}")).count();
-        // SAFETY: exits the child without running the parent's destructors.
+        // SAFETY: Exits the child without running the parent's destructors.
         unsafe { libc::_exit(i32::from(count > 0)) };
     }
     let mut status = 0;
-    // SAFETY: the call writes a number.
+    // SAFETY: The call writes a number.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(status, 0, "the forked process got an unclear error");
     drop((buffer, pinned, event));

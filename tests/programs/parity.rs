@@ -43,7 +43,7 @@ fn replay<B: Backend>(trace: String) -> Result<String, Failed> {
 fn next_address<B: Backend>(device: &B) -> Result<u64, Failed> {
     let len = NonZeroU64::new(2 * MIB).ok_or("no length")?;
     let at = device.alloc(len)?;
-    // SAFETY: it was just allocated, and nothing uses it.
+    // SAFETY: It was just allocated, and nothing uses it.
     #[allow(unsafe_code)]
     unsafe {
         device.dealloc(at, len);

@@ -35,7 +35,7 @@ const SURROUNDINGS: [&str; 9] = [
 pub(crate) fn is_of(trial: &str) -> bool {
     let is_of = env::var_os(CHILD).is_some_and(|running| running == *trial);
     if is_of {
-        // SAFETY: without a handler the signal terminates the process.
+        // SAFETY: Without a handler the signal terminates the process.
         unsafe { libc::alarm(600) };
     }
     is_of

@@ -37,9 +37,9 @@ macro_rules! controls {
             pub(crate) fn $name($($argument: $kind),*) $(-> $result)? {
                 type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
                 let library = &$library;
-                // SAFETY: the simulated driver documents this type.
+                // SAFETY: The simulated driver documents this type.
                 let function = unsafe { library.get::<Function>($symbol) }.unwrap();
-                // SAFETY: it requires no more than its types state, and the texts passed are live.
+                // SAFETY: It requires no more than its types state, and the texts passed are live.
                 unsafe { function($($argument),*) }
             }
         )*

@@ -22,7 +22,7 @@ pub(crate) fn pager<B: Backend>(device: &B) -> &dyn VirtualMemory<B::Ptr> {
 /// Fills mapped memory with a byte.
 fn fill<B: Backend>(device: &B, at: B::Ptr, value: u8, len: NonZeroU64) -> Result {
     let stream = device.stream(StreamKind::Default)?;
-    // SAFETY: the program guarantees that it is mapped.
+    // SAFETY: The program guarantees that it is mapped.
     unsafe { device.fill(at, value, len, &stream) }?;
     device.synchronize(&stream)
 }
@@ -32,7 +32,7 @@ fn byte<B: Backend>(device: &B, at: B::Ptr) -> Result<u8> {
     let stream = device.stream(StreamKind::Default)?;
     let mut byte = 0;
     let to = Place::Host(NonNull::from(&mut byte));
-    // SAFETY: the program guarantees that it is mapped, and waits for the byte.
+    // SAFETY: The program guarantees that it is mapped, and waits for the byte.
     unsafe { device.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }?;
     device.synchronize(&stream)?;
     Ok(byte)
@@ -43,7 +43,7 @@ pub(crate) fn two_addresses<B: Simulated>() -> Outcome {
     let memory = pager(device);
     let len = memory.granularity();
     let (one, other, pages) = (memory.reserve(len)?, memory.reserve(len)?, memory.create(len)?);
-    // SAFETY: each range is a separate reservation, and nothing uses it when it is released.
+    // SAFETY: Each range is a separate reservation, and nothing uses it when it is released.
     unsafe {
         memory.map(one, &pages)?;
         memory.map(other, &pages)?;
@@ -69,14 +69,14 @@ pub(crate) fn grows_in_place<B: Simulated>() -> Outcome {
     let mut mapped = Vec::new();
     for number in 0..8 {
         let (at, pages) = (start.offset(number * step.get()), memory.create(step)?);
-        // SAFETY: the range is in the reservation, after what is mapped.
+        // SAFETY: The range is in the reservation, after what is mapped.
         unsafe { memory.map(at, &pages) }?;
         mapped.push(pages);
         fill(device, start, number as u8, NonZeroU64::new((number + 1) * step.get()).unwrap())?;
         assert_eq!(byte(device, at)?, number as u8);
     }
     assert_eq!(before - device.memory_info()?.free, 8 * step.get());
-    // SAFETY: eight whole mappings, which nothing uses, then their memory and the address space.
+    // SAFETY: Eight whole mappings, which nothing uses, then their memory and the address space.
     unsafe {
         for (number, pages) in mapped.into_iter().enumerate() {
             memory.unmap(start.offset(number as u64 * step.get()), step)?;
@@ -95,7 +95,7 @@ pub(crate) fn out_of_memory<B: Simulated>(call: &str) -> Outcome {
     let whole = memory.create(NonZeroU64::new(GIB).unwrap())?;
     let error = memory.create(memory.granularity()).unwrap_err();
     assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, call));
-    // SAFETY: it was created here, and is not mapped.
+    // SAFETY: It was created here, and is not mapped.
     unsafe { memory.destroy(whole) };
     check_nothing_mapped::<B>()
 }
@@ -107,10 +107,10 @@ pub(crate) fn failed_map<B: Simulated>(call: &str) -> Outcome {
     let len = memory.granularity();
     let (at, pages) = (memory.reserve(len)?, memory.create(len)?);
     B::fail(call, 1, B::REFUSED);
-    // SAFETY: the range is a separate reservation.
+    // SAFETY: The range is a separate reservation.
     let refused = unsafe { memory.map(at, &pages) }.unwrap_err();
     assert_eq!(refused.call, call);
-    // SAFETY: as above, and nothing is mapped there.
+    // SAFETY: As above, and nothing is mapped there.
     unsafe {
         memory.map(at, &pages)?;
         memory.unmap(at, len)?;

@@ -150,7 +150,7 @@ fn a_stream_made_elsewhere_is_one_of_the_device() {
     let own = device.stream(0).unwrap();
     let native = backend.stream(StreamKind::Side { priority: -1 }).unwrap();
     let made = backend.calls().of(Call::Stream);
-    // SAFETY: a stream of this backend, with the properties that a backend guarantees for streams.
+    // SAFETY: A stream of this backend, with the properties that a backend guarantees for streams.
     let adopted = unsafe { device.external_stream(native) };
     assert_eq!(backend.calls().of(Call::Stream), made, "none was made");
     assert_eq!((adopted.device(), adopted.priority()), (device.device(), 0));

@@ -14,7 +14,7 @@ static SIM: LazyLock<Sim> = LazyLock::new(Sim::default);
 
 struct Fieldless;
 
-// SAFETY: all calls go to one simulated device.
+// SAFETY: All calls go to one simulated device.
 unsafe impl Backend for Fieldless {
     const KIND: DeviceKind = DeviceKind::new("fieldless");
     type Ptr = SimPtr;
@@ -74,7 +74,7 @@ unsafe impl Backend for Fieldless {
     }
 
     unsafe fn dealloc(&self, ptr: SimPtr, len: NonZeroU64) {
-        // SAFETY: the caller guarantees the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.dealloc(ptr, len) }
     }
 
@@ -85,12 +85,12 @@ unsafe impl Backend for Fieldless {
         len: NonZeroU64,
         on: &SimStream,
     ) -> DriverResult<()> {
-        // SAFETY: the caller guarantees the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.copy(to, from, len, on) }
     }
 
     unsafe fn fill(&self, dst: SimPtr, value: u8, len: NonZeroU64, stream: &SimStream) -> DriverResult<()> {
-        // SAFETY: the caller guarantees the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.fill(dst, value, len, stream) }
     }
 }

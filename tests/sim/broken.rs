@@ -54,7 +54,7 @@ fn refused(kind: DriverErrorKind, name: &'static str) -> DriverError {
     DriverError { kind, call: "broken", code: -1, name }
 }
 
-// SAFETY: this is the host's driver, with faults that do not affect memory safety. The misaligned memory starts one
+// SAFETY: This is the host's driver, with faults that do not affect memory safety. The misaligned memory starts one
 // byte later, but has one byte more.
 unsafe impl Backend for Broken {
     const KIND: DeviceKind = DeviceKind::new("broken");
@@ -142,7 +142,7 @@ unsafe impl Backend for Broken {
 
     unsafe fn dealloc(&self, ptr: HostPtr, len: NonZeroU64) {
         if fault() != Some(Fault::Misaligned) {
-            // SAFETY: the caller guarantees the same.
+            // SAFETY: The caller guarantees the same.
             unsafe { self.0.dealloc(ptr, len) };
         }
     }
@@ -156,7 +156,7 @@ unsafe impl Backend for Broken {
     ) -> DriverResult<()> {
         let shorter = NonZeroU64::new(len.get() - u64::from(fault() == Some(Fault::ShortCopy)));
         match shorter {
-            // SAFETY: the caller guarantees the same, for at least as many bytes.
+            // SAFETY: The caller guarantees the same, for at least as many bytes.
             Some(len) => unsafe { self.0.copy(dst, src, len, stream) },
             None => Ok(()),
         }
@@ -165,7 +165,7 @@ unsafe impl Backend for Broken {
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
         match fault() {
             Some(Fault::NoFill) => Ok(()),
-            // SAFETY: the caller guarantees the same.
+            // SAFETY: The caller guarantees the same.
             _ => unsafe { self.0.fill(dst, value, len, stream) },
         }
     }

@@ -53,7 +53,7 @@ impl Rig {
     }
 
     fn fill(&self, value: u8, stream: &FaultyStream<Host>) -> DriverResult<()> {
-        // SAFETY: the memory is `LEN` bytes long.
+        // SAFETY: The memory is `LEN` bytes long.
         unsafe { self.driver.fill(self.ptr, value, len(), stream) }
     }
 
@@ -64,7 +64,7 @@ impl Rig {
         inner.synchronize(self.one.inner())?;
         inner.synchronize(self.two.inner())?;
         let to = Place::Host(NonNull::from(&mut byte));
-        // SAFETY: one byte from memory of `LEN` bytes to the stack, which outlives the synchronization.
+        // SAFETY: One byte from memory of `LEN` bytes to the stack, which outlives the synchronization.
         unsafe { inner.copy(to, Place::Device(self.ptr), NonZeroU64::MIN, self.one.inner()) }?;
         inner.synchronize(self.one.inner())?;
         Ok(byte)
@@ -73,7 +73,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // SAFETY: the rig's memory is not used any more.
+        // SAFETY: The rig's memory is not used any more.
         unsafe { self.driver.reclaim() };
     }
 }
@@ -218,7 +218,7 @@ fn late_failure() -> Result<(), Failed> {
     let driver = Faulty::new(Sim::new(MIB));
     let stream = driver.stream(StreamKind::Default)?;
     let ptr = driver.alloc(len())?;
-    // SAFETY: the memory is `LEN` bytes long.
+    // SAFETY: The memory is `LEN` bytes long.
     let fill = || unsafe { driver.fill(ptr, 1, len(), &stream) };
     assert!(fill().is_err());
     driver.hold(&stream);
@@ -240,14 +240,14 @@ fn memory() -> Result<(), Failed> {
     assert_eq!((driver.live_allocations(), driver.used()), (1, 6 * MIB));
     driver.set_capacity(12 * MIB);
     let second = driver.alloc(bytes(5 * MIB))?;
-    // SAFETY: violated on purpose: the length is wrong, which the faulty driver detects and does not pass on.
+    // SAFETY: Violated on purpose: the length is wrong, which the faulty driver detects and does not pass on.
     unsafe { driver.dealloc(first, bytes(MIB)) };
     assert_eq!((driver.misuses(), driver.live_allocations()), (1, 2));
     for (ptr, len) in [(first, 6 * MIB), (second, 5 * MIB)] {
-        // SAFETY: allocated above with this length.
+        // SAFETY: Allocated above with this length.
         unsafe { driver.dealloc(ptr, bytes(len)) };
     }
-    // SAFETY: violated on purpose: freed twice, which the faulty driver detects and does not pass on.
+    // SAFETY: Violated on purpose: freed twice, which the faulty driver detects and does not pass on.
     unsafe { driver.dealloc(first, bytes(6 * MIB)) };
     assert_eq!((driver.misuses(), driver.used()), (2, 0));
     Ok(())
@@ -258,9 +258,9 @@ fn dealloc_after_late_work() -> Result<(), Failed> {
     let other = rig.driver.alloc(len())?;
     rig.driver.hold(&rig.one);
     rig.fill(5, &rig.one)?;
-    // SAFETY: two allocations of `LEN` bytes.
+    // SAFETY: Two allocations of `LEN` bytes.
     unsafe { rig.driver.copy(Place::Device(other), Place::Device(rig.ptr), len(), &rig.one) }?;
-    // SAFETY: allocated above, and the work that uses it was submitted earlier.
+    // SAFETY: Allocated above, and the work that uses it was submitted earlier.
     unsafe { rig.driver.dealloc(other, len()) };
     assert_eq!(rig.now()?, 5, "the work was done before its memory was freed");
     Ok(())
@@ -289,12 +289,12 @@ fn quarantine() -> Result<(), Failed> {
     let rig = Rig::new()?;
     let ptr = rig.driver.alloc(len())?;
     rig.driver.start_quarantine();
-    // SAFETY: allocated above, and nothing uses it.
+    // SAFETY: Allocated above, and nothing uses it.
     unsafe { rig.driver.dealloc(ptr, len()) };
     assert_eq!(rig.driver.check_quarantine()?, []);
     let at = ptr.offset(1_000);
     for value in [POISON, 0] {
-        // SAFETY: the memory is in quarantine, so it still exists.
+        // SAFETY: The memory is in quarantine, so it still exists.
         unsafe { rig.driver.fill(at, value, NonZeroU64::MIN, &rig.two) }?;
         rig.driver.synchronize(&rig.two)?;
         let found: Vec<_> = rig.driver.check_quarantine()?.iter().map(|found| found.address).collect();
@@ -314,13 +314,13 @@ fn host_memory() -> Result<(), Failed> {
     assert_eq!((driver.live_host_allocations(), driver.host_used()), (2, 2 * LEN));
     assert_eq!(driver.used(), 0, "host memory does not count as device memory");
     driver.start_quarantine();
-    // SAFETY: allocated above with this length, and nothing uses it.
+    // SAFETY: Allocated above with this length, and nothing uses it.
     unsafe { driver.dealloc_host(first, len()) };
-    // SAFETY: violated on purpose: freed twice, which the faulty driver detects and does not pass on.
+    // SAFETY: Violated on purpose: freed twice, which the faulty driver detects and does not pass on.
     unsafe { driver.dealloc_host(first, len()) };
     assert_eq!((driver.misuses(), driver.host_used()), (1, LEN));
     assert_eq!(driver.check_quarantine()?, []);
-    // SAFETY: the memory is in quarantine, so it still exists.
+    // SAFETY: The memory is in quarantine, so it still exists.
     let place = unsafe { first.add(7) };
     // SAFETY: As above.
     unsafe { place.write(0) };
@@ -330,7 +330,7 @@ fn host_memory() -> Result<(), Failed> {
     driver.fail_next(Call::AllocHost, DriverErrorKind::Other);
     assert_eq!(driver.alloc_host(len()).unwrap_err().kind, DriverErrorKind::Other);
     assert_eq!(driver.calls().of(Call::AllocHost), 4);
-    // SAFETY: allocated above with this length, and nothing uses it.
+    // SAFETY: Allocated above with this length, and nothing uses it.
     unsafe { driver.dealloc_host(second, len()) };
     assert_eq!((driver.live_host_allocations(), driver.host_used()), (0, 0));
     Ok(())
@@ -340,11 +340,11 @@ fn host_memory_in_use() -> Result<(), Failed> {
     let rig = Rig::new()?;
     let host = rig.driver.alloc_host(len())?;
     rig.driver.hold(&rig.one);
-    // SAFETY: the last byte of `LEN`.
+    // SAFETY: The last byte of `LEN`.
     let last = Place::Host(unsafe { host.add(LEN as usize - 1) });
-    // SAFETY: one byte each, which the driver keeps until the copy is done.
+    // SAFETY: One byte each, which the driver keeps until the copy is done.
     unsafe { rig.driver.copy(Place::Device(rig.ptr), last, NonZeroU64::MIN, &rig.one) }?;
-    // SAFETY: violated on purpose: the copy has not run yet. The faulty driver detects that and runs it first.
+    // SAFETY: Violated on purpose: the copy has not run yet. The faulty driver detects that and runs it first.
     unsafe { rig.driver.dealloc_host(host, len()) };
     assert_eq!(rig.driver.misuses(), 1);
     assert!(rig.driver.is_idle(&rig.one)?, "it is done");

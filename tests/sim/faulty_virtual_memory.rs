@@ -44,7 +44,7 @@ impl<B: Backend> Rig<B> {
         let memory = driver.virtual_memory().unwrap();
         let (start, created) = (memory.reserve(pages(4))?, memory.create(PAGE)?);
         let at = start.offset(PAGE.get());
-        // SAFETY: inside the reservation.
+        // SAFETY: Inside the reservation.
         unsafe { memory.map(at, &created) }?;
         Ok((Self { driver, start, at }, created))
     }
@@ -55,11 +55,11 @@ impl<B: Backend> Rig<B> {
 
     /// Undoes what `new` did.
     fn end(self, created: Pages) -> DriverResult<()> {
-        // SAFETY: the only mapping of this memory, which no work uses.
+        // SAFETY: The only mapping of this memory, which no work uses.
         unsafe { self.memory().unmap(self.at, PAGE) }?;
-        // SAFETY: it is not mapped any more.
+        // SAFETY: It is not mapped any more.
         unsafe { self.memory().destroy(created) };
-        // SAFETY: nothing is mapped there any more.
+        // SAFETY: Nothing is mapped there any more.
         unsafe { self.memory().release(self.start, pages(4)) };
         assert_eq!((self.driver.live_allocations(), self.driver.live_reservations()), (0, 0));
         assert_eq!((self.driver.used(), self.driver.misuses()), (0, 0));
@@ -71,7 +71,7 @@ impl Rig<Host> {
     fn read(&self, at: HostPtr) -> DriverResult<u8> {
         let (mut byte, stream) = (0, self.driver.stream(StreamKind::Default)?);
         let to = Place::Host(std::ptr::NonNull::from(&mut byte));
-        // SAFETY: it is mapped, as the trial guarantees, and the byte is waited for.
+        // SAFETY: It is mapped, as the trial guarantees, and the byte is waited for.
         unsafe { self.driver.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }?;
         self.driver.synchronize(&stream)?;
         Ok(byte)
@@ -82,13 +82,13 @@ fn passed_on() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Host::open(0)?)?;
     assert_eq!(rig.memory().granularity(), rig.driver.inner().virtual_memory().unwrap().granularity());
     let stream = rig.driver.stream(StreamKind::Default)?;
-    // SAFETY: a second place, still free, and the bytes of the first, where the memory is mapped.
+    // SAFETY: A second place, still free, and the bytes of the first, where the memory is mapped.
     unsafe { rig.memory().map(rig.start, &created) }?;
     // SAFETY: As above.
     unsafe { rig.driver.fill(rig.at, 5, PAGE, &stream) }?;
     rig.driver.synchronize(&stream)?;
     assert_eq!(rig.read(rig.start.offset(77))?, 5);
-    // SAFETY: a whole mapping, which no work uses.
+    // SAFETY: A whole mapping, which no work uses.
     unsafe { rig.memory().unmap(rig.start, PAGE) }?;
     for (call, times) in [(Call::Reserve, 1), (Call::Create, 1), (Call::Map, 2), (Call::Unmap, 1)] {
         assert_eq!(rig.driver.calls().of(call), times, "{call:?}");
@@ -123,16 +123,16 @@ fn each_fails() -> Result<(), Failed> {
         (4 * MIB, 4 * MIB),
         "failed calls allocate nothing"
     );
-    // SAFETY: a separate reservation, mapped once. The failed calls mapped nothing, or the second would have been
+    // SAFETY: A separate reservation, mapped once. The failed calls mapped nothing, or the second would have been
     // refused.
     refused(driver, Call::Map, || unsafe { memory.map(at, &second) })?;
-    // SAFETY: a whole mapping. The failed calls left it, or the second would have been refused.
+    // SAFETY: A whole mapping. The failed calls left it, or the second would have been refused.
     refused(driver, Call::Unmap, || unsafe { memory.unmap(at, PAGE) })?;
     driver.set_lost(true);
     assert_eq!(memory.reserve(PAGE).unwrap_err().kind, DriverErrorKind::DeviceLost);
-    // SAFETY: it is not mapped any more.
+    // SAFETY: It is not mapped any more.
     unsafe { memory.destroy(second) };
-    // SAFETY: nothing is mapped there any more.
+    // SAFETY: Nothing is mapped there any more.
     unsafe { memory.release(at, PAGE) };
     driver.set_lost(false);
     Ok(rig.end(created)?)
@@ -142,7 +142,7 @@ fn nth_fails() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Sim::new(GIB))?;
     rig.driver.fail_call(3, DriverErrorKind::Other);
     let at = rig.memory().reserve(PAGE)?;
-    // SAFETY: just reserved, with nothing mapped. The call cannot fail, and is not counted.
+    // SAFETY: Just reserved, with nothing mapped. The call cannot fail, and is not counted.
     unsafe { rig.memory().release(at, PAGE) };
     rig.driver.memory_info()?;
     assert_eq!(rig.memory().create(PAGE).unwrap_err().call, "create");
@@ -157,7 +157,7 @@ fn limited() -> Result<(), Failed> {
     assert_eq!((refused.kind, refused.call), (DriverErrorKind::OutOfMemory, "create"));
     assert!(driver.alloc(pages(2)).is_err());
     assert_eq!((driver.live_allocations(), driver.used(), driver.memory_info()?.free), (2, 8 * MIB, 2 * MIB));
-    // SAFETY: it was never mapped.
+    // SAFETY: It was never mapped.
     unsafe { memory.destroy(second) };
     assert_eq!((driver.live_allocations(), driver.used()), (1, 2 * MIB));
     Ok(rig.end(created)?)
@@ -167,7 +167,7 @@ fn misuse() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Sim::new(GIB))?; // the device itself would panic
     let (driver, memory) = (&rig.driver, rig.memory());
     let twice = || Pages { handle: created.handle, len: created.len };
-    // SAFETY: violated on purpose, here and below. The faulty driver detects it and does not pass it on.
+    // SAFETY: Violated on purpose, here and below. The faulty driver detects it and does not pass it on.
     let map = |at| unsafe { memory.map(at, &created) };
     // SAFETY: As above.
     let unmap = |at, len| unsafe { memory.unmap(at, len) };
@@ -181,13 +181,13 @@ fn misuse() -> Result<(), Failed> {
     // SAFETY: As above.
     unsafe { memory.release(rig.start, pages(4)) };
     assert_eq!((driver.misuses(), driver.used(), driver.live_reservations()), (6, 2 * MIB, 1));
-    // SAFETY: the only mapping.
+    // SAFETY: The only mapping.
     unsafe { memory.unmap(rig.at, PAGE) }?;
-    // SAFETY: it is not mapped any more.
+    // SAFETY: It is not mapped any more.
     unsafe { memory.destroy(twice()) };
-    // SAFETY: violated on purpose, as above.
+    // SAFETY: Violated on purpose, as above.
     unsafe { memory.destroy(created) };
-    // SAFETY: nothing is mapped there any more.
+    // SAFETY: Nothing is mapped there any more.
     unsafe { memory.release(rig.start, pages(4)) };
     assert_eq!((driver.misuses(), driver.used(), driver.live_reservations()), (7, 0, 0));
     Ok(())
@@ -196,12 +196,12 @@ fn misuse() -> Result<(), Failed> {
 fn unmapped_in_use() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Host::open(0)?)?;
     let stream = rig.driver.stream(StreamKind::Default)?;
-    // SAFETY: a second place, still free.
+    // SAFETY: A second place, still free.
     unsafe { rig.memory().map(rig.start, &created) }?;
     rig.driver.hold(&stream);
-    // SAFETY: the memory is mapped there.
+    // SAFETY: The memory is mapped there.
     unsafe { rig.driver.fill(rig.start.offset(PAGE.get() - 1), 9, NonZeroU64::MIN, &stream) }?;
-    // SAFETY: violated on purpose: held work is to use it. The driver runs that first, as the bytes show.
+    // SAFETY: Violated on purpose: held work is to use it. The driver runs that first, as the bytes show.
     unsafe { rig.memory().unmap(rig.start, PAGE) }?;
     assert_eq!(rig.driver.misuses(), 1);
     Controls::release(&rig.driver, &stream);
@@ -209,14 +209,14 @@ fn unmapped_in_use() -> Result<(), Failed> {
     // SAFETY: As above.
     unsafe { rig.memory().map(rig.start, &created) }?;
     rig.driver.hold(&stream);
-    // SAFETY: the memory is also mapped there, at addresses that start where the others end.
+    // SAFETY: The memory is also mapped there, at addresses that start where the others end.
     unsafe { rig.driver.fill(rig.at, 9, PAGE, &stream) }?;
-    // SAFETY: a whole mapping, whose addresses no work uses.
+    // SAFETY: A whole mapping, whose addresses no work uses.
     unsafe { rig.memory().unmap(rig.start, PAGE) }?;
     assert_eq!(rig.driver.misuses(), 1);
     Controls::release(&rig.driver, &stream);
     rig.driver.settle();
-    // SAFETY: the rig's memory is not used any more.
+    // SAFETY: The rig's memory is not used any more.
     unsafe { rig.driver.reclaim() };
     Ok(())
 }
@@ -224,7 +224,7 @@ fn unmapped_in_use() -> Result<(), Failed> {
 fn reclaimed() -> Result<(), Failed> {
     let (rig, _kept) = Rig::new(Sim::new(GIB))?;
     rig.memory().create(PAGE)?;
-    // SAFETY: the rig's memory is not used any more.
+    // SAFETY: The rig's memory is not used any more.
     unsafe { rig.driver.reclaim() };
     let driver = &rig.driver;
     assert_eq!((driver.live_allocations(), driver.live_reservations(), driver.used()), (0, 0, 0));
@@ -251,7 +251,7 @@ fn gates() -> Result<(), Failed> {
         );
         gate.open();
         let second = creating.join().unwrap().unwrap();
-        // SAFETY: it was never mapped.
+        // SAFETY: It was never mapped.
         unsafe { rig.memory().destroy(second) };
     });
     Ok(rig.end(created)?)

@@ -29,7 +29,7 @@ fn addresses() -> Result<(), Failed> {
         assert!(ptr.trace_address().is_multiple_of(2 * MIB) && ptr.trace_address() > last);
         last = ptr.trace_address() + len - 1;
         assert_eq!(ptr.offset(len - 1).trace_address(), last);
-        // SAFETY: just allocated with this length, and never used.
+        // SAFETY: Just allocated with this length, and never used.
         unsafe { sim.dealloc(ptr, bytes(len)) };
     }
     assert_eq!(sim.used(), 0);
@@ -48,7 +48,7 @@ fn capacity() -> Result<(), Failed> {
     assert_eq!(sim.properties().total_memory, 10 * MIB, "properties are constant");
     sim.set_capacity(20 * MIB);
     sim.alloc(bytes(14 * MIB))?;
-    // SAFETY: allocated above with this length, and never used.
+    // SAFETY: Allocated above with this length, and never used.
     unsafe { sim.dealloc(first, bytes(6 * MIB)) };
     assert_eq!(sim.used(), 14 * MIB);
     Ok(())
@@ -108,9 +108,9 @@ fn bytes_are_refused() -> Result<(), Failed> {
     let sim = Sim::new(GIB);
     let stream = sim.stream(StreamKind::Default)?;
     let ptr = sim.alloc(bytes(512))?;
-    // SAFETY: allocated above with this length.
+    // SAFETY: Allocated above with this length.
     let filled = unsafe { sim.fill(ptr, 1, bytes(512), &stream) };
-    // SAFETY: both halves of what was allocated above.
+    // SAFETY: Both halves of what was allocated above.
     let copied = unsafe { sim.copy(Place::Device(ptr), Place::Device(ptr.offset(256)), bytes(256), &stream) };
     for refused in [filled, copied] {
         assert_eq!(refused.unwrap_err().kind, DriverErrorKind::Unsupported);

@@ -1,4 +1,4 @@
-//! What is submitted to a device is recorded by itself.
+//! Work submitted to a device is recorded automatically.
 
 use std::thread;
 

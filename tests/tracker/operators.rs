@@ -1,4 +1,4 @@
-//! The core's observers of operators.
+//! The core's operator observers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ trials! {
 
 type Seen = Arc<Mutex<Vec<Operator>>>;
 
-/// What is submitted to this device.
+/// Observes what is submitted to this device.
 fn observed(device: Device) -> (Seen, OperatorObserver) {
     let seen = Seen::default();
     let list = Arc::clone(&seen);
@@ -105,7 +105,7 @@ fn what_fails_or_has_no_bytes_is_none() {
     empty.fill(0, stream).unwrap();
     empty.write(0, &[], stream).unwrap();
     let mut buffer = sim.allocate(MIB, stream).unwrap();
-    assert!(buffer.fill(0, stream).is_err(), "a device of addresses only refuses");
+    assert!(buffer.fill(0, stream).is_err(), "a device without bytes refuses");
     assert!(buffer.write(0, &[1], stream).is_err());
     assert!(buffer.read(MIB, &mut [1], stream).is_err());
     assert_eq!(kinds(&seen), [(OperatorKind::Allocate, MIB)]);
@@ -151,7 +151,7 @@ fn an_observer_that_panics_loses_no_memory() {
         }
     });
     assert!(catch_unwind(AssertUnwindSafe(|| sim.allocate(MIB, stream))).is_err());
-    assert!(catch_unwind(AssertUnwindSafe(|| sim.allocate(MIB, stream))).is_err(), "it is told again");
+    assert!(catch_unwind(AssertUnwindSafe(|| sim.allocate(MIB, stream))).is_err(), "it is called again");
     drop(observer);
     assert_eq!(sim.allocator().statistics().allocated_bytes.all.current, 0);
 }

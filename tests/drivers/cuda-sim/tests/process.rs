@@ -1,6 +1,6 @@
 //! What concerns a whole process: its environment, its first calls, its forked children. Each test runs in its own
 //! process.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! The tables that the loader requests. Each is filled exactly as far as the requested version defines it.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 use std::ffi::c_void;
 

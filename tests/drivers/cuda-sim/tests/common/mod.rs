@@ -1,6 +1,6 @@
 //! Wrappers around the driver's functions for tests: results are returned, codes become errors.
 #![allow(dead_code, reason = "each test file uses only a part")]
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;

@@ -1,6 +1,6 @@
 //! The smallest face, and a fresh driver of it for each test.
 #![allow(dead_code, reason = "each test file uses only a part")]
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
