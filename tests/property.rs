@@ -208,7 +208,7 @@ fn a_wait_that_fails_both_ways_loses_no_block() {
 /// A stream waits on the device for the second of another stream's two uses. A wait for the first stream then covers
 /// both uses, although the other stream is held, so the first block is free, too.
 #[test]
-fn who_waits_for_a_stream_has_waited_for_what_it_waits_for() {
+fn waiting_for_a_stream_includes_what_it_waits_for() {
     let allocate = |mebibytes| Op::Allocate { bytes: mebibytes * MIB, stream: 0 };
     let reuse = Settings { device_side_reuse: Some(true), ..Settings::default() };
     let mut machine: Machine<_> = faulty(&Program { capacity: 64 * MIB, ops: Vec::new() });

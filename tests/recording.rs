@@ -226,7 +226,7 @@ fn entries_of_threads_stand_in_the_order_of_the_statistics() {
 }
 
 #[test]
-fn and_so_do_those_of_expandable_segments() {
+fn entries_of_expandable_segments_stand_in_the_order_of_the_statistics() {
     let history = entries_of_threads_stand_in_order(device_with("expandable_segments:True"));
     let count = |action| history.entries.iter().filter(|entry| entry.action == Trace(action)).count();
     assert!(count(TraceAction::SegmentMap) > 3 && count(TraceAction::SegmentUnmap) > 3);

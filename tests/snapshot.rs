@@ -74,7 +74,7 @@ fn entries_and_blocks_tell_where_the_program_allocated() {
 }
 
 #[test]
-fn without_stacks_there_are_scopes_alone() {
+fn without_stacks_there_are_only_scopes() {
     let _one = host();
     record_memory_history(options(ContextsOf::Alloc, Stacks::None), None).unwrap();
     let module = scope("embed");

@@ -71,7 +71,7 @@ processes! { on_host:
         }
     }
 
-    fn what_sets_a_device_wants_its_index() {
+    fn setting_a_device_requires_an_index() {
         set_device_index(2)?;
         let kind = DeviceArg::from(HOST);
         for (given, device) in [("None", DeviceArg::Current), ("host", "host".into()), ("host", kind)] {

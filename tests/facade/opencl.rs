@@ -160,7 +160,7 @@ processes! { on_opencl:
         drop(held);
     }
 
-    fn a_capacity_that_is_none_is_told(ACCELERATOR_OPENCL_CAPACITY = "lots") {
+    fn an_invalid_capacity_is_reported(ACCELERATOR_OPENCL_CAPACITY = "lots") {
         refuses("ACCELERATOR_OPENCL_CAPACITY must be a size above 0, such as 16GiB, but is \"lots\"")?;
     }
 

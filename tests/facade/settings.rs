@@ -68,7 +68,7 @@ processes! { on_host:
         assert_eq!(large_segment()?, 31 * MIB);
     }
 
-    fn of_pytorch_s_variables_that_for_cuda_comes_first(
+    fn the_variable_for_cuda_comes_first_among_pytorch_s(
         PYTORCH_CUDA_ALLOC_CONF = "large_segment_size_mb:32",
         PYTORCH_HIP_ALLOC_CONF = "large_segment_size_mb:33",
         PYTORCH_ALLOC_CONF = "large_segment_size_mb:34"
@@ -76,14 +76,14 @@ processes! { on_host:
         assert_eq!(large_segment()?, 32 * MIB);
     }
 
-    fn that_for_hip_comes_next(
+    fn the_variable_for_hip_comes_next(
         PYTORCH_HIP_ALLOC_CONF = "large_segment_size_mb:33",
         PYTORCH_ALLOC_CONF = "large_segment_size_mb:34"
     ) {
         assert_eq!(large_segment()?, 33 * MIB);
     }
 
-    fn that_for_all_accelerators_comes_last(PYTORCH_ALLOC_CONF = "large_segment_size_mb:34") {
+    fn the_variable_for_all_accelerators_comes_last(PYTORCH_ALLOC_CONF = "large_segment_size_mb:34") {
         assert_eq!(large_segment()?, 34 * MIB);
     }
 

@@ -91,7 +91,7 @@ fn on(compact: bool) -> Op {
 
 /// The unused rest of one stream's memory serves another stream, although nothing was freed.
 #[test]
-fn what_nobody_has_used_is_there_for_everybody() {
+fn unused_memory_serves_every_stream() {
     let mut machine = Machine::new(Sim::new(64 * MIB), 64 * MIB, true);
     machine.run(&[on(true), allocate(8, 0), allocate(40, 1), allocate(4, 1), allocate(7, 1)]);
     assert_eq!(machine.expected.live.len(), 4, "8 + 40 + 4 + 7 are less than 64");

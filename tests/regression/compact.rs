@@ -5,7 +5,7 @@ use accelerator_core::{Accelerator, AllocatorConfig, GIB, MIB};
 
 /// Chunks of several streams are merged before they are released. Free memory after them may still be in use.
 #[test]
-fn what_work_goes_on_with_is_not_taken_for_what_is_joined_beside_it() {
+fn memory_in_use_is_not_released_with_merged_chunks() {
     let settings = AllocatorConfig::default().updated("policy:compact").unwrap();
     let device = Accelerator::new(Faulty::new(Sim::new(GIB)), 0, settings).unwrap();
     let [first, second] = [device.default_stream(), device.stream(0).unwrap()];

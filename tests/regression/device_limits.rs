@@ -117,7 +117,7 @@ fn a_request_over_the_largest_allocation_is_told_so_and_costs_no_cache() {
 }
 
 #[test]
-fn it_costs_no_cache_under_a_memory_fraction_either() {
+fn a_too_large_request_costs_no_cache_under_a_memory_fraction_either() {
     let device = limited(16 * MIB, "garbage_collection_threshold:0.1");
     let (allocator, stream) = (device.allocator(), device.default_stream());
     let total = device.properties().total_memory;

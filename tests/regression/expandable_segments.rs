@@ -24,7 +24,7 @@ fn device<B: Backend>(backend: B, text: &str) -> &'static Accelerator<B> {
 }
 
 #[test]
-fn statistics_are_summed_after_a_refused_request_has_put_accounts_to_sleep() {
+fn statistics_are_summed_after_a_refused_request_made_counters_idle() {
     let device = device(Sim::new(90 * MIB), EXPANDABLE);
     let streams = [device.default_stream(), device.stream(0).unwrap(), device.stream(0).unwrap()];
     let blocks = [(4_756_997, 2), (20 * MIB, 0), (20 * MIB, 2), (19 * MIB, 0)]
@@ -104,7 +104,7 @@ fn the_history_tells_that_pages_stayed() {
 }
 
 #[test]
-fn of_two_that_want_most_of_the_memory_one_has_it() {
+fn of_two_threads_that_request_most_of_the_memory_one_gets_it() {
     let device = device(Faulty::new(Sim::new(4 * GIB)), EXPANDABLE);
     let streams = [device.default_stream(), device.stream(0).unwrap()];
     for _ in 0..300 {
@@ -127,7 +127,7 @@ fn of_two_that_want_most_of_the_memory_one_has_it() {
 }
 
 #[test]
-fn nobody_waits_on_the_device_for_blocks_that_are_not_to_be_taken() {
+fn blocks_that_may_not_be_used_cause_no_waits_on_the_device() {
     let device = device(Faulty::new(Sim::new(GIB)), "expandable_segments:True,device_side_reuse:True");
     let [own, user] = [device.default_stream(), device.stream(0).unwrap()];
     let blocks = [(); 8].map(|()| device.allocate(20 * MIB, own).unwrap());
@@ -173,7 +173,7 @@ impl Subscriber for Asking {
 }
 
 #[test]
-fn that_there_is_no_virtual_memory_is_told_once_and_under_no_lock() {
+fn missing_virtual_memory_is_reported_once_and_outside_locks() {
     static TOLD: AtomicU64 = AtomicU64::new(0);
     let device = device(Sim::new(GIB).without_virtual_memory(), "");
     subscriber::with_default(Asking { device, told: &TOLD }, || {

@@ -5,7 +5,7 @@ use accelerator::{Buffer, current_stream, memory};
 use accelerator_core::{Accelerator, AllocatorConfig, GIB};
 
 #[test]
-fn it_does_not_become_the_device_of_the_thread() {
+fn a_foreign_device_does_not_become_current_on_a_thread() {
     accelerator::set_accelerator("host").unwrap();
     let own = Accelerator::new(Host::new(0, GIB), 0, AllocatorConfig::default()).unwrap();
     let mut inner = own.allocate(4096, own.default_stream()).unwrap();

@@ -95,7 +95,7 @@ fn told(output: &Output, trial: &str) -> Result<String, Failed> {
     let mut lines = output.text.lines().map(str::trim);
     let told = lines.find(|line| line.starts_with(trial) && line.contains(": "));
     told.map(str::to_owned)
-        .ok_or_else(|| Failed::from(format!("`{trial}` is not told of in {}", output.text)))
+        .ok_or_else(|| Failed::from(format!("`{trial}` is not in the table: {}", output.text)))
 }
 
 fn finds(name: &str, case: &str) -> Result<(), Failed> {

@@ -19,7 +19,7 @@ trials! {
     modules_close_in_any_order_and_after_a_panic
     markers_stand_where_they_are_set
     retries_are_those_of_the_run
-    a_start_forgets_and_empties_the_cache
+    a_start_clears_the_records_and_empties_the_cache
     without_a_run_nothing_is_recorded
     a_second_start_and_a_second_stop_are_refused
     threads_record_together
@@ -180,7 +180,7 @@ fn retries_are_those_of_the_run() {
     assert_eq!(tracker.stats().num_alloc_retries, 2);
 }
 
-fn a_start_forgets_and_empties_the_cache() {
+fn a_start_clears_the_records_and_empties_the_cache() {
     let sim = sim(GIB);
     let tracker = MemoryTracker::of(sim);
     tracker.start_monitor(Feed::Explicit).unwrap();

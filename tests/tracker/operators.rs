@@ -15,7 +15,7 @@ trials! {
     each_is_told_once_in_order
     copies_between_devices_are_told_once
     copies_of_pinned_memory_are_told
-    what_fails_or_has_no_bytes_is_none
+    failed_and_empty_operations_are_not_operators
     observers_that_were_dropped_are_told_no_more
     what_an_observer_submits_is_not_told
     an_observer_that_panics_loses_no_memory
@@ -96,7 +96,7 @@ fn copies_of_pinned_memory_are_told() {
     assert_eq!(kinds(&seen), [(OperatorKind::CopyToDevice, 600), (OperatorKind::CopyToHost, 500)]);
 }
 
-fn what_fails_or_has_no_bytes_is_none() {
+fn failed_and_empty_operations_are_not_operators() {
     let sim = sim(20 * MIB);
     let stream = sim.default_stream();
     let (seen, _observer) = observed(sim.device());

@@ -8,7 +8,7 @@ use crate::rig::{run, trials};
 trials! {
     the_four_figures_are_drawn
     a_picture_of_nothing_is_one
-    a_name_of_no_picture_is_refused
+    a_file_name_of_an_unknown_format_is_refused
 }
 
 fn the_four_figures_are_drawn() {
@@ -38,7 +38,7 @@ fn a_picture_of_nothing_is_one() {
     assert!(std::fs::read_to_string(&file).unwrap().contains("</svg>"));
 }
 
-fn a_name_of_no_picture_is_refused() {
+fn a_file_name_of_an_unknown_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["traces", "traces.pdf"] {
         let refused = run(None, &[]).show_traces(folder.path().join(name)).unwrap_err();

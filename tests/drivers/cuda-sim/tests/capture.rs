@@ -85,7 +85,7 @@ fn what_is_unsafe_fails_and_spoils_the_capture() {
 }
 
 #[test]
-fn the_modes_of_threads_say_who_may() {
+fn thread_modes_determine_what_is_permitted() {
     let _driver = Exclusive::new();
     let context = retain(0).unwrap();
     let own = stream(NON_BLOCKING).unwrap();

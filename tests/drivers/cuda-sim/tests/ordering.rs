@@ -43,7 +43,7 @@ fn seen(producer: Handle, consumer: Handle, waits: bool) -> BTreeSet<u8> {
 }
 
 #[test]
-fn who_waits_sees_the_new_and_who_does_not_sees_either() {
+fn a_waiting_stream_sees_the_new_bytes_and_another_sees_either() {
     let driver = Exclusive::new();
     let [one, two] = [NON_BLOCKING; 2].map(|flags| stream(flags).unwrap());
     assert_eq!(seen(one, two, true), BTreeSet::from([1]));
@@ -100,7 +100,7 @@ fn one_seed_is_one_order() {
 }
 
 #[test]
-fn asking_gets_there_and_a_held_stream_does_not() {
+fn queries_make_progress_except_on_a_held_stream() {
     let _driver = Exclusive::new();
     let own = stream(NON_BLOCKING).unwrap();
     let (a, end) = (alloc(1).unwrap(), event(0).unwrap());

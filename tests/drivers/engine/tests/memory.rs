@@ -79,7 +79,7 @@ fn owners_and_flags_are_kept() {
 }
 
 #[test]
-fn copies_take_and_give_the_bytes_of_their_turn() {
+fn copies_read_and_write_in_their_turn() {
     let mut driver = Exclusive::new(0);
     let memory = driver.allocate(DEVICE, 8);
     let mut source = *b"abcdefgh";

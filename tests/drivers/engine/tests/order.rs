@@ -177,7 +177,7 @@ fn a_spread_runs_in_any_order_between_its_barriers() {
 }
 
 #[test]
-fn what_follows_a_gate_waits_for_it_and_it_for_nothing() {
+fn later_work_waits_for_a_gate_which_waits_for_nothing() {
     let mut orders = BTreeSet::new();
     for seed in 0..200 {
         let mut driver = Exclusive::new(seed);
