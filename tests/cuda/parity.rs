@@ -16,5 +16,5 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// More than any trace asks for: how much there is, the replay says.
+/// More than any trace needs. The replay sets the actual capacity.
 const ROOM: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "1024G")];

@@ -1,4 +1,4 @@
-//! Programs that are the same on every simulated driver, and what runs them.
+//! Programs that are the same on every simulated driver, and the code that runs them.
 
 pub(crate) mod availability;
 pub(crate) mod bytes;
