@@ -4,7 +4,7 @@
 use accelerator_cuda::Cuda;
 use libtest_mimic::Trial;
 
-use crate::programs::suite;
+use crate::programs::{long, suite};
 use crate::rig::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -17,7 +17,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     let faults = calls().map(|call| {
         trial(format!("suite::with_a_failing::{call}"), &[], || suite::each_in_turn::<Cuda>(&[]))
     });
-    let long = |trial: Trial| trial.with_kind("long, runs with --ignored").with_ignored_flag(true);
     [one].into_iter().chain(more.into_iter().chain(faults).map(long)).collect()
 }
 

@@ -10,7 +10,7 @@ use accelerator_conformance::Arguments;
 use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
-use crate::programs::suite;
+use crate::programs::{long, suite};
 use crate::rig::{Outcome, simulated, unchecked};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -33,7 +33,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into_iter()
         .filter(|call| !BEYOND.contains(&call.as_str()))
         .map(|call| simulated(format!("suite::with_a_failing::{call}"), &[], each_in_turn));
-    let long = |trial: Trial| trial.with_kind("long, runs with --ignored").with_ignored_flag(true);
     short.into_iter().chain(more.into_iter().chain(faults).map(long)).collect()
 }
 
