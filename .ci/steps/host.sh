@@ -45,9 +45,10 @@ step_conformance() {
   "$built/accel" conformance --backend host
 }
 
-step verify 'accel verify --quick on the host'
+step verify 'accel verify --quick on the host, and its report'
 step_verify() {
   programs
+  cargo test --workspace --test program --locked -- --ignored
   "$built/accel" verify --backend host --quick
 }
 

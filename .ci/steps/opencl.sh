@@ -38,7 +38,7 @@ step_opencl-tests() {
   # needs no device.
   for_each_driver cargo test --workspace --locked \
     --test program --test conformance --test facade --test kernels --test opencl -- \
-    --skip compare:: --skip verify::the_report_of_the_host --skip ' (compact)'
+    --skip compare:: --skip ' (compact)'
 }
 
 step opencl-saxpy 'OpenCL: saxpy'
