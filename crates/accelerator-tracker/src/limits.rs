@@ -186,19 +186,14 @@ impl Budget {
     }
 
     /// Makes room in a table for one more, as [`reserve`](Self::reserve).
-    pub(crate) fn reserve_in_table<K: Eq + Hash, V>(
-        &mut self,
-        table: &mut HashMap<K, V>,
-    ) -> Result<(), LimitError> {
+    pub(crate) fn reserve_in_table<K: Eq + Hash, V>(&mut self, table: &mut HashMap<K, V>) -> Result<(), LimitError> {
         if table.len() < table.capacity() {
             return Ok(());
         }
         // An eighth of the places stays free, and each place has one more byte of its own.
         let bytes = |capacity: usize| match capacity {
             0 => 0,
-            capacity => {
-                ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64
-            }
+            capacity => ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64,
         };
         let before = table.capacity();
         self.charge(bytes((before + 1).max(3)))?;

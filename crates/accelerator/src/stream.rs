@@ -147,10 +147,7 @@ impl Stream {
 }
 
 /// The stream with this number, which came from the device itself, so that the device has it.
-pub(crate) fn numbered<B: Backend>(
-    accelerator: &Accelerator<B>,
-    stream: StreamId,
-) -> accelerator_core::Stream<B> {
+pub(crate) fn numbered<B: Backend>(accelerator: &Accelerator<B>, stream: StreamId) -> accelerator_core::Stream<B> {
     accelerator.stream_by_id(stream).unwrap_or(accelerator.default_stream())
 }
 

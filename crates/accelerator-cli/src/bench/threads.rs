@@ -92,11 +92,7 @@ fn runs(results: &[Receiver<Result<Run>>]) -> Result<Vec<Run>> {
 }
 
 /// Works until the receiver is gone, which means that another thread has failed.
-fn work(
-    worker: &mut Worker,
-    line: &StartLine,
-    results: &Sender<Result<Run>>,
-) -> Result<(), SendError<Result<Run>>> {
+fn work(worker: &mut Worker, line: &StartLine, results: &Sender<Result<Run>>) -> Result<(), SendError<Result<Run>>> {
     results.send(timed(|| worker.warm_up()))?;
     for lap in 1.. {
         let Some(ops) = line.wait(lap) else { break };

@@ -6,10 +6,7 @@ use std::path::Path;
 use crate::failure::Failure;
 
 /// Refuses to replace the input, whatever names the two have. `input`: `-` is standard input; `None` is not a file.
-pub(super) fn check<'a>(
-    outputs: impl IntoIterator<Item = &'a Path>,
-    input: Option<&Path>,
-) -> Result<(), Failure> {
+pub(super) fn check<'a>(outputs: impl IntoIterator<Item = &'a Path>, input: Option<&Path>) -> Result<(), Failure> {
     let Some(input) = input else { return Ok(()) };
     let file = if input.as_os_str() == "-" { Path::new("/dev/stdin") } else { input };
     match outputs.into_iter().find(|output| is_same_file(output, file)) {

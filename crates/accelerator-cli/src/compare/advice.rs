@@ -73,10 +73,7 @@ impl fmt::Display for Advice<'_> {
         write!(f, "{}\n{}\n{}", wrapped(&self.verdict()), self.numbers(), wrapped(&self.reason()))?;
         if let Some(best) = self.best {
             let texts = [how(&best.setting), self.elsewhere(best)];
-            texts
-                .iter()
-                .filter(|text| !text.is_empty())
-                .try_for_each(|text| write!(f, "\n{}", wrapped(text)))?;
+            texts.iter().filter(|text| !text.is_empty()).try_for_each(|text| write!(f, "\n{}", wrapped(text)))?;
         }
         Ok(())
     }
@@ -86,9 +83,7 @@ impl Advice<'_> {
     fn verdict(&self) -> String {
         let job = &self.comparison.name;
         if self.comparison.rows.iter().all(|row| row.smallest.is_none()) {
-            return format!(
-                "No setting helps: {job} runs out of memory under each, however large the device."
-            );
+            return format!("No setting helps: {job} runs out of memory under each, however large the device.");
         }
         let Some(best) = self.best else {
             let keep = match self.now.setting.name.as_str() {

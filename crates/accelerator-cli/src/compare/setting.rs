@@ -27,10 +27,7 @@ const COMPARED: [(&str, &str); 6] = [
         "expandable_segments:True",
         "lets segments grow in place, so that what comes free beside each other serves larger requests",
     ),
-    (
-        "policy:compact",
-        "puts free memory together wherever it lies, and remembers what a repeated step needs",
-    ),
+    ("policy:compact", "puts free memory together wherever it lies, and remembers what a repeated step needs"),
     (
         "policy:compact, no mapping",
         "takes large segments for requests of nearly all sizes, gives idle ones back before it takes more, and remembers what a \
@@ -40,10 +37,7 @@ const COMPARED: [(&str, &str); 6] = [
         "roundup_power2_divisions:8",
         "rounds sizes up to an eighth of a power of two, so that freed memory fits later requests",
     ),
-    (
-        "max_split_size_mb:128",
-        "does not cut blocks of 128 MiB and more, so that large requests find them whole",
-    ),
+    ("max_split_size_mb:128", "does not cut blocks of 128 MiB and more, so that large requests find them whole"),
 ];
 
 impl Setting {

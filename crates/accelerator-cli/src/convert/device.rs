@@ -6,10 +6,7 @@ use super::ConvertError;
 
 /// The device that was asked for, or otherwise the one with the most entries in its history, with a warning if others
 /// have entries too. `entries`: the number of entries of each device of the snapshot.
-pub(crate) fn chosen(
-    entries: &BTreeMap<u32, u64>,
-    wanted: Option<u32>,
-) -> Result<(u32, Option<String>), ConvertError> {
+pub(crate) fn chosen(entries: &BTreeMap<u32, u64>, wanted: Option<u32>) -> Result<(u32, Option<String>), ConvertError> {
     if let Some(device) = wanted {
         let known = || entries.keys().copied().collect();
         return match entries.contains_key(&device) {

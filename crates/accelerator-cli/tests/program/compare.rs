@@ -33,9 +33,7 @@ fn shares_and_calls_are_those_of_pytorchs_own_allocator() {
         assert_eq!((cells[0], &cells[1..3]), (requested, &expected[..]), "{shares}");
     }
     // sqrt(1 / 0.861 / 0.587) = 1.41 and 1 / 0.587 = 1.70; sqrt(1 / 0.968 / 0.843) = 1.11 and 1 / 0.843 = 1.19
-    for (setting, mean, worst, calls) in
-        [("default", "1.4", "1.70", "197"), (EXPANDABLE, "1.1", "1.18", "201")]
-    {
+    for (setting, mean, worst, calls) in [("default", "1.4", "1.70", "197"), (EXPANDABLE, "1.1", "1.18", "201")] {
         let cells = cells(totals, setting);
         assert!(cells[0].starts_with(mean) && cells[1].starts_with(worst), "{totals}");
         assert_eq!((cells[2], cells[3]), ("maskrcnn_train", calls), "{totals}");
@@ -80,11 +78,7 @@ fn what_tells_of_the_device_and_the_settings_is_left_out() {
     );
     let ended = run_with_input(&["replay", "--compare", "--markdown", "-"], lines.as_bytes());
     assert_eq!(ended.status, Some(0), "{}", ended.error);
-    assert!(
-        ended.error.contains("warning: -: lines that change") && ended.error.contains("(3)"),
-        "{}",
-        ended.error
-    );
+    assert!(ended.error.contains("warning: -: lines that change") && ended.error.contains("(3)"), "{}", ended.error);
     for name in ["default", EXPANDABLE] {
         assert_eq!(cells_of(&ended, name), cells_of(&bare, name));
     }
@@ -144,10 +138,7 @@ fn advice_is_what_saves_most_or_to_change_nothing() {
     assert!(never.starts_with("No setting helps: standard input runs out of memory under each"), "{never}");
     // 128 MiB for 105, and the defaults reserve no more than that.
     let large = advise("conf roundup_power2_divisions:2\nalloc 1 110100480 0\n");
-    assert!(
-        large.starts_with("Leave the settings out: standard input then reserves 17 % less memory"),
-        "{large}"
-    );
+    assert!(large.starts_with("Leave the settings out: standard input then reserves 17 % less memory"), "{large}");
     assert!(large.contains("How: leave ACCELERATOR_ALLOC_CONF"), "{large}");
 }
 

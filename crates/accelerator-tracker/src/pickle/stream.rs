@@ -15,13 +15,7 @@ pub(crate) trait Sink {
     fn takes(&mut self, heap: &mut Heap, place: &Place, below: &[Value]) -> Result<bool, Self::Stop>;
 
     /// Takes an element. `offset`: the byte up to which the pickle was read.
-    fn element(
-        &mut self,
-        heap: &mut Heap,
-        place: &Place,
-        element: Value,
-        offset: u64,
-    ) -> Result<(), Halt<Self::Stop>>;
+    fn element(&mut self, heap: &mut Heap, place: &Place, element: Value, offset: u64) -> Result<(), Halt<Self::Stop>>;
 
     /// Whether later elements may refer to this part of an element. It is kept then.
     fn shares(&self, part: View<'_>) -> bool;

@@ -15,11 +15,7 @@ const SIZES: [u64; 4] = [4 * KIB, MIB, 32 * MIB, 256 * MIB];
 
 /// Measures the time that the driver takes for memory, that the cache takes for the same, and that of other frequent
 /// calls.
-pub(super) fn measure<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    quick: bool,
-    progress: &Progress,
-) -> Checked {
+pub(super) fn measure<B: Backend>(accelerator: &'static Accelerator<B>, quick: bool, progress: &Progress) -> Checked {
     let effort = Effort::new(quick);
     let free = accelerator.memory_info()?.free;
     let mut memory = Table::new(["allocate and free", "driver, ns", "cached, ns", "driver / cached"]);
@@ -29,10 +25,7 @@ pub(super) fn measure<B: Backend>(
         let driver = driver_ns(accelerator, size, effort)?;
         let (cached, driver_calls) = cached_ns(accelerator, size, effort)?;
         if driver_calls > 0 {
-            wrong.push(format!(
-                "{}: {driver_calls} driver allocations despite a warm cache",
-                Bytes(size.get())
-            ));
+            wrong.push(format!("{}: {driver_calls} driver allocations despite a warm cache", Bytes(size.get())));
         }
         let ratio = format!("{:.1}", driver / cached);
         memory.add([Bytes(size.get()).to_string(), whole(driver), whole(cached), ratio]);
@@ -47,11 +40,7 @@ pub(super) fn measure<B: Backend>(
     Ok(Outcome::of(format!("{memory}\n{calls}\nMedians of the host's time, on one thread.\n"), wrong))
 }
 
-fn driver_ns<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    size: NonZeroU64,
-    effort: Effort,
-) -> Result<f64> {
+fn driver_ns<B: Backend>(accelerator: &'static Accelerator<B>, size: NonZeroU64, effort: Effort) -> Result<f64> {
     let (backend, device) = (accelerator.backend(), accelerator.device());
     let allocate_and_free = || -> DriverResult<()> {
         let ptr = backend.alloc(size)?;
@@ -63,11 +52,7 @@ fn driver_ns<B: Backend>(
 }
 
 /// The time, and the number of driver allocations, which is 0 once the cache has the block.
-fn cached_ns<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    size: NonZeroU64,
-    effort: Effort,
-) -> Result<(f64, i64)> {
+fn cached_ns<B: Backend>(accelerator: &'static Accelerator<B>, size: NonZeroU64, effort: Effort) -> Result<(f64, i64)> {
     let (allocator, stream) = (accelerator.allocator(), accelerator.default_stream());
     let allocate_and_free = || -> Result<()> {
         let allocation = allocator.allocate(size, stream)?;
