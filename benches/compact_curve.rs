@@ -54,9 +54,7 @@ fn main() -> Result<()> {
 }
 
 fn all_lines() -> Result<()> {
-    println!(
-        "| longest chunk | joint from | 9: mean | worst | runs | calls | 15: mean | worst | runs | calls |"
-    );
+    println!("| longest chunk | joint from | 9: mean | worst | runs | calls | 15: mean | worst | runs | calls |");
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     let numbers = (0..LENGTHS.len()).map(|number| number.to_string());
     for argument in ["expandable".to_owned()].into_iter().chain(numbers) {
@@ -94,10 +92,8 @@ fn jobs(set: &str) -> Result<Vec<(String, PathBuf)>> {
 fn columns(jobs: &[(String, PathBuf)], settings: &str) -> Result<String> {
     let (mut means, mut worsts, mut worst_of_all, mut runs, mut calls) = (0.0, 0.0, 0.0_f64, 0, 0);
     for ahead in AHEAD {
-        let replayed: Vec<_> = jobs
-            .iter()
-            .map(|(name, path)| replay(name, path, settings, ahead * MIB))
-            .collect::<Result<_>>()?;
+        let replayed: Vec<_> =
+            jobs.iter().map(|(name, path)| replay(name, path, settings, ahead * MIB)).collect::<Result<_>>()?;
         let logarithms: f64 = replayed.iter().map(|job| job.overhead.ln()).sum();
         let worst = replayed.iter().map(|job| job.overhead).fold(0.0, f64::max);
         means += (logarithms / jobs.len() as f64).exp();
@@ -107,7 +103,7 @@ fn columns(jobs: &[(String, PathBuf)], settings: &str) -> Result<String> {
         calls += replayed.iter().map(|job| job.calls).sum::<u64>();
     }
     let of = AHEAD.len() as f64;
-    let count = |sum: f64| accelerator_core::grouped((sum / of).round() as u64);
+    let count = |sum: f64| accelerator_tracker::grouped((sum / of).round() as u64);
     let (runs, calls) = (count(runs as f64), count(calls as f64));
     Ok(format!("{:.3} | {:.3} ({worst_of_all:.3}) | {runs} | {calls}", means / of, worsts / of))
 }

@@ -4,8 +4,8 @@
 use std::hint::black_box;
 
 use accelerator::{
-    BackendStatus, Buffer, DeviceIndexGuard, Event, Result, Stream, StreamGuard, backends, current_stream,
-    memory, set_accelerator,
+    BackendStatus, Buffer, DeviceIndexGuard, Event, Result, Stream, StreamGuard, backends, current_stream, memory,
+    set_accelerator,
 };
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
@@ -31,9 +31,7 @@ fn on(criterion: &mut Criterion, backend: &str) -> Result<()> {
     call(&mut group, "stream guard", || StreamGuard::new(black_box(&side)));
     for (size, bytes) in [("512 B", 512), ("4 MiB", 4 << 20)] {
         let host = vec![1u8; bytes];
-        call(&mut group, &format!("allocate, drop/{size}"), || {
-            Buffer::allocate(black_box(bytes as u64), None)
-        });
+        call(&mut group, &format!("allocate, drop/{size}"), || Buffer::allocate(black_box(bytes as u64), None));
         call(&mut group, &format!("create from bytes, drop/{size}"), || Buffer::from_slice(&host, None));
     }
     events(&mut group, &side)?;

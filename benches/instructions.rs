@@ -69,8 +69,8 @@ fn write() -> Result<()> {
 }
 
 fn trials() -> Vec<Trial> {
-    let of_operations = operations::names()
-        .map(|operation| Trial::ignorable_test(operation.clone(), move || compare(&operation)));
+    let of_operations =
+        operations::names().map(|operation| Trial::ignorable_test(operation.clone(), move || compare(&operation)));
     [
         Trial::test("the_file_names_these_operations", the_file_names_these_operations),
         Trial::test("over_5_percent_either_way_fail", written::over_5_percent_either_way_fail),
@@ -93,8 +93,6 @@ fn the_file_names_these_operations() -> Result<(), Failed> {
     let (listed, known): (Vec<_>, Vec<_>) = (Written::read()?.names(), operations::names().collect());
     match listed == known {
         true => Ok(()),
-        false => {
-            Err(format!("{} has {listed:?} instead of {known:?}: {}", written::FILE, written::ADVICE).into())
-        }
+        false => Err(format!("{} has {listed:?} instead of {known:?}: {}", written::FILE, written::ADVICE).into()),
     }
 }

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use accelerator_conformance::Sim;
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, CachingAllocator, ContextsOf, MIB, Recording, Stream, grouped,
+    Accelerator, Allocation, AllocatorConfig, CachingAllocator, ContextsOf, MIB, Recording, Stream,
 };
+use accelerator_tracker::grouped;
 
 use sizes::Sizes;
 
@@ -37,8 +38,7 @@ fn main() -> ExitCode {
 
 /// Creates a device with practically unlimited memory.
 fn device() -> (&'static CachingAllocator<Sim>, [Stream<Sim>; 2]) {
-    let accelerator =
-        Accelerator::new(Sim::new(1 << 50), 0, AllocatorConfig::default()).expect("a simulated device");
+    let accelerator = Accelerator::new(Sim::new(1 << 50), 0, AllocatorConfig::default()).expect("a simulated device");
     let streams = [(); 2].map(|()| accelerator.dedicated_stream(0).expect("a stream"));
     (accelerator.allocator(), streams)
 }
@@ -70,11 +70,7 @@ struct Column {
 fn growth(counts: &[usize]) -> Vec<(&'static str, f64, f64)> {
     const COLUMNS: [Column; 3] = [
         Column { what: "replace one of random size", cost: replacements, most: usize::MAX },
-        Column {
-            what: "free and allocate, all of one size in random order",
-            cost: equal_blocks,
-            most: usize::MAX,
-        },
+        Column { what: "free and allocate, all of one size in random order", cost: equal_blocks, most: usize::MAX },
         Column { what: "`empty_cache`, for each segment", cost: segments_given_back, most: MANY },
     ];
     println!("| blocks |{}", COLUMNS.map(|column| format!(" {} |", column.what)).concat());
@@ -105,8 +101,7 @@ fn growth(counts: &[usize]) -> Vec<(&'static str, f64, f64)> {
 fn replacements(count: usize) -> f64 {
     const OPERATIONS: usize = 20_000;
     let ((allocator, [stream, _]), mut sizes) = (device(), Sizes::new());
-    let mut blocks: Blocks =
-        (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
+    let mut blocks: Blocks = (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
     let mut replace = |operations: usize| {
         for _ in 0..operations {
             let slot = &mut blocks[sizes.below(count)];
@@ -128,9 +123,7 @@ fn equal_blocks(count: usize) -> f64 {
     (1..order.len()).rev().for_each(|last| order.swap(last, sizes.below(last + 1)));
     let lap = || {
         timed(|| order.iter().for_each(|index| free(allocator, blocks[*index].take())))
-            + timed(|| {
-                order.iter().for_each(|index| blocks[*index] = Some(allocate(allocator, size, stream)))
-            })
+            + timed(|| order.iter().for_each(|index| blocks[*index] = Some(allocate(allocator, size, stream))))
     };
     let laps = (200_000 / count).clamp(4, 50);
     least(std::iter::repeat_with(lap).take(laps)) / order.len() as f64
@@ -182,8 +175,7 @@ fn row(
 /// Makes blocks of random sizes. Every tenth is free, the others are allocated.
 fn allocated(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>, count: usize) {
     let mut sizes = Sizes::new();
-    let mut blocks: Blocks =
-        (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
+    let mut blocks: Blocks = (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
     blocks.iter_mut().step_by(10).for_each(|block| free(allocator, block.take()));
 }
 
@@ -203,11 +195,7 @@ fn free_segments(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>,
 
 /// Runs an operation while another thread allocates and frees on its stream. Returns the duration of the operation and
 /// of the other thread's longest pair, in nanoseconds.
-fn beside(
-    allocator: &'static CachingAllocator<Sim>,
-    stream: Stream<Sim>,
-    operation: impl FnOnce(),
-) -> (f64, f64) {
+fn beside(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>, operation: impl FnOnce()) -> (f64, f64) {
     let (stop, longest, pairs) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {

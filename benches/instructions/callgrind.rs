@@ -17,9 +17,7 @@ pub(crate) fn missing() -> Option<String> {
         return Some("the counts are for a build by `cargo bench`".to_owned());
     }
     let started = Command::new("valgrind").arg("--version").output();
-    started
-        .err()
-        .map(|error| format!("valgrind does not start: {error}; on Debian: apt-get install valgrind"))
+    started.err().map(|error| format!("valgrind does not start: {error}; on Debian: apt-get install valgrind"))
 }
 
 /// Returns the number of instructions of an operation.
@@ -29,10 +27,7 @@ pub(crate) fn count(operation: &str) -> Result<f64> {
     let said = String::from_utf8_lossy(&stderr);
     match collected(&said) {
         Some(instructions) if status.success() && instructions > 0 => Ok(instructions as f64 / times as f64),
-        _ => Err(format!(
-            "callgrind on {operation}: {status}, no instructions counted in {COUNTED:?}:\n{said}"
-        )
-        .into()),
+        _ => Err(format!("callgrind on {operation}: {status}, no instructions counted in {COUNTED:?}:\n{said}").into()),
     }
 }
 

@@ -38,8 +38,7 @@ impl Written {
             Some((name.to_owned(), count.trim().parse().ok()?))
         };
         let entries = lines.map(|line| {
-            entry(line)
-                .ok_or_else(|| format!("{FILE}: `{line}` is not an operation and its count: {ADVICE}").into())
+            entry(line).ok_or_else(|| format!("{FILE}: `{line}` is not an operation and its count: {ADVICE}").into())
         });
         entries.collect::<Result<_>>().map(Self)
     }
@@ -98,8 +97,7 @@ pub(crate) fn over_5_percent_either_way_fail() -> Result<(), Failed> {
 }
 
 pub(crate) fn the_file_reads_as_it_was_written() -> Result<(), Failed> {
-    let written =
-        Written(vec![("bench/small".to_owned(), 605.0), ("facade/memory_stats".to_owned(), 12_345.6)]);
+    let written = Written(vec![("bench/small".to_owned(), 605.0), ("facade/memory_stats".to_owned(), 12_345.6)]);
     assert_eq!(Written::parsed(&written.to_string())?, written);
     for wrong in ["small", "small many", "small 1 2", "small 1\n\nlarge 2"] {
         assert!(Written::parsed(wrong).is_err(), "{wrong:?}");

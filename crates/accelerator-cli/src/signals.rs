@@ -30,8 +30,7 @@ mod unix {
     /// Removes temporary files before a signal ends the program. The parent process still sees that the signal ended
     /// it. A signal that was ignored when the program started, as with `nohup`, stays ignored.
     pub(crate) fn watch() {
-        let signals: Vec<_> =
-            [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+        let signals: Vec<_> = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)).collect();
         let (ready, is_ready) = mpsc::channel();
         let watcher = move || {
             let Ok(mut signals) = Signals::new(signals) else { return };

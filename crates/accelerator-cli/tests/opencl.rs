@@ -83,9 +83,7 @@ fn report(devices: &str) -> Completion {
     let told = Ended::of(accel_with_drivers(&["verify", "--backend", "opencl", "--quick"]).output().unwrap());
     assert_eq!(told.status, Some(0), "{}{}", told.error, told.out);
     let title = told.out.lines().next().unwrap();
-    let name = title
-        .strip_prefix("# accel verify on opencl:0 (")
-        .and_then(|rest| rest.strip_suffix("): all passed"));
+    let name = title.strip_prefix("# accel verify on opencl:0 (").and_then(|rest| rest.strip_suffix("): all passed"));
     assert!(name.is_some_and(|name| devices.contains(name)), "{title}\n{devices}");
     assert_eq!(told.out.matches("\n## ").count(), told.out.matches(": passed\n").count(), "{}", told.out);
     Completion::Completed

@@ -62,9 +62,7 @@ fn wrong_usage_ends_with_2() {
 fn a_setting_without_effect_causes_a_warning() {
     let ended = run(&["replay", "--plain", "--conf", "backend:native,release_lock_on_cudamalloc:True"]);
     let warning = |key| {
-        format!(
-            "accel: warning: the allocator setting `{key}` has no effect: only PyTorch's CUDA allocator uses it"
-        )
+        format!("accel: warning: the allocator setting `{key}` has no effect: only PyTorch's CUDA allocator uses it")
     };
     let expected = ["backend", "release_lock_on_cudamalloc"].map(warning);
     assert_eq!(ended.error.lines().collect::<Vec<_>>(), expected);
@@ -81,14 +79,8 @@ fn a_failed_run_ends_with_1_and_says_where() {
         ("\nfree 9\n", "standard input:2: allocation 9 is not live"),
         ("alloc 1 5 0\nfree 1\nfree 1\n", "standard input:3: allocation 1 is not live"),
         ("record 3 1\n", "standard input:1: allocation 3 is not live"),
-        (
-            "stats\nfraction 1.5\n",
-            "standard input:2: the memory fraction must be between 0 and 1, but is 1.5",
-        ),
-        (
-            "stats\nfraction NaN\n",
-            "standard input:2: the memory fraction must be between 0 and 1, but is NaN",
-        ),
+        ("stats\nfraction 1.5\n", "standard input:2: the memory fraction must be between 0 and 1, but is 1.5"),
+        ("stats\nfraction NaN\n", "standard input:2: the memory fraction must be between 0 and 1, but is NaN"),
         ("conf max_split_size_mb:5\n", "standard input:1: allocator settings `max_split_size_mb:5`"),
     ] {
         for extra in [&["--plain"][..], &[]] {
@@ -159,8 +151,7 @@ fn settings_of_the_environment_count_and_are_checked() {
 
 #[test]
 fn plain_output_is_that_of_the_format() {
-    let trace =
-        "capacity 4194304\nalloc 1 1000 0\nalloc 2 0 0\nalloc 3 9000000 3\nfree 3\nsnapshot\nmeminfo\n";
+    let trace = "capacity 4194304\nalloc 1 1000 0\nalloc 2 0 0\nalloc 3 9000000 3\nfree 3\nsnapshot\nmeminfo\n";
     let ended = run_with_input(&["replay", "--plain", "--placements", "--time", "-"], trace.as_bytes());
     assert_eq!(ended.status, Some(0));
     let expected = "at 1 0x0\nnull 2\noom 3\n@6 snapshot\n\

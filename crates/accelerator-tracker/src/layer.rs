@@ -51,9 +51,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TrackerLayer {
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        let path = context
-            .span(id)
-            .and_then(|span| span.extensions().get::<Module>().map(|module| Arc::clone(&module.path)));
+        let path =
+            context.span(id).and_then(|span| span.extensions().get::<Module>().map(|module| Arc::clone(&module.path)));
         if let Some(path) = path {
             open(Opener::Span(id.into_u64()), path);
         }
@@ -91,9 +90,8 @@ impl Module {
     /// thread.
     fn of<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Self {
         let parent = span.parent();
-        let around = parent
-            .as_ref()
-            .and_then(|parent| parent.extensions().get::<Self>().map(|module| Arc::clone(&module.path)));
+        let around =
+            parent.as_ref().and_then(|parent| parent.extensions().get::<Self>().map(|module| Arc::clone(&module.path)));
         match around.or_else(current_scope) {
             Some(around) => {
                 let path = format!("{around}.{}", span.name()).into();

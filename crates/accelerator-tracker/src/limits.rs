@@ -190,19 +190,14 @@ impl Budget {
     }
 
     /// Reserves room in a table for one more entry, like [`reserve`](Self::reserve).
-    pub(crate) fn reserve_in_table<K: Eq + Hash, V>(
-        &mut self,
-        table: &mut HashMap<K, V>,
-    ) -> Result<(), LimitError> {
+    pub(crate) fn reserve_in_table<K: Eq + Hash, V>(&mut self, table: &mut HashMap<K, V>) -> Result<(), LimitError> {
         if table.len() < table.capacity() {
             return Ok(());
         }
         // An eighth of the slots stays free, and each slot needs one additional byte.
         let bytes = |capacity: usize| match capacity {
             0 => 0,
-            capacity => {
-                ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64
-            }
+            capacity => ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64,
         };
         let before = table.capacity();
         self.charge(bytes((before + 1).max(3)))?;

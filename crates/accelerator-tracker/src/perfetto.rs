@@ -33,9 +33,8 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     events.named("thread_name", "operators")?;
     let clock = Clock::of(profile);
     let mut calls = 0;
-    let same_module = |a: &Sample, b: &Sample| {
-        profile.module_and_operator(&a.name).0 == profile.module_and_operator(&b.name).0
-    };
+    let same_module =
+        |a: &Sample, b: &Sample| profile.module_and_operator(&a.name).0 == profile.module_and_operator(&b.name).0;
     for run in profile.samples.chunk_by(same_module) {
         events.run(profile, run, calls, &clock)?;
         calls += run.len();
@@ -209,10 +208,8 @@ mod tests {
 
     #[test]
     fn modules_are_around_their_operators() {
-        let mut profile =
-            profile(&[("a.b.mm", 100, 5), ("a.b.add", 130, 9), ("c.mm", 170, 9), ("free", 200, 0)]);
-        profile.markers =
-            ["fw_bw_boundary", "\u{202e}x"].map(|name| Marker { name: name.into(), call: 2 }).into();
+        let mut profile = profile(&[("a.b.mm", 100, 5), ("a.b.add", 130, 9), ("c.mm", 170, 9), ("free", 200, 0)]);
+        profile.markers = ["fw_bw_boundary", "\u{202e}x"].map(|name| Marker { name: name.into(), call: 2 }).into();
         let events = events(&profile);
         assert_eq!(of(&events, "i", "\\u{202e}x").len(), 1);
         let slice = |name| {
@@ -227,10 +224,7 @@ mod tests {
         // Allocated changes at calls 0, 1 and 3. Reserved has only its first and last call.
         let counters = of(&events, "C", "allocated");
         let counters = counters.iter().map(|event| (event["ts"].as_u64(), event["args"]["bytes"].as_u64()));
-        assert_eq!(
-            counters.collect::<Vec<_>>(),
-            [(Some(0), Some(5)), (Some(30), Some(9)), (Some(100), Some(0))]
-        );
+        assert_eq!(counters.collect::<Vec<_>>(), [(Some(0), Some(5)), (Some(30), Some(9)), (Some(100), Some(0))]);
         assert_eq!(of(&events, "C", "reserved").len(), 2);
     }
 
@@ -238,9 +232,7 @@ mod tests {
         let number = |value: &Value| value.as_u64().unwrap();
         let slices = events(profile).into_iter().filter(|event| event["ph"] == "X");
         slices
-            .map(|slice| {
-                (slice["name"].as_str().unwrap().into(), number(&slice["ts"]), number(&slice["dur"]))
-            })
+            .map(|slice| (slice["name"].as_str().unwrap().into(), number(&slice["ts"]), number(&slice["dur"])))
             .collect()
     }
 
@@ -291,12 +283,7 @@ mod tests {
     fn every_event_has_the_fields_that_the_format_requires() {
         let events = events(&profile(&[("\"quoted\".\u{202e}x\n", 1, 1), ("y", 0, 2)]));
         for event in &events {
-            assert!(
-                event["ph"].is_string()
-                    && event["pid"].is_u64()
-                    && event["tid"].is_u64()
-                    && event["ts"].is_u64()
-            );
+            assert!(event["ph"].is_string() && event["pid"].is_u64() && event["tid"].is_u64() && event["ts"].is_u64());
             assert_eq!(event["ph"] == "X", event["dur"].is_u64());
         }
         assert!(!events.is_empty() && self::events(&Profile::default()).len() == 2);

@@ -135,12 +135,7 @@ impl Buffer {
     ///
     /// # Errors
     /// As for [`copy_from_pinned`](Self::copy_from_pinned).
-    pub fn copy_to_pinned(
-        &self,
-        range: Range<u64>,
-        destination: &mut PinnedBuffer,
-        offset: u64,
-    ) -> Result<()> {
+    pub fn copy_to_pinned(&self, range: Range<u64>, destination: &mut PinnedBuffer, offset: u64) -> Result<()> {
         let stream = self.current_stream();
         let mismatch = destination.mismatch(self.device());
         dispatch!(AnyBuffer, self.any, ref buffer => {

@@ -1,8 +1,8 @@
 //! A device of any backend, and its allocators.
 
 use accelerator_core::{
-    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo,
-    OutOfMemory, Recording, Result, Snapshot, Statistics, Stream, StreamId,
+    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo, OutOfMemory,
+    Recording, Result, Snapshot, Statistics, Stream, StreamId,
 };
 
 use crate::backends::{AnyDevice, AnyEvent, AnyPinned, dispatch};
@@ -95,10 +95,7 @@ impl AnyDevice {
         dispatch!(AnyDevice, self, device => device.allocator().add_free_memory_callback(callback))
     }
 
-    pub(crate) fn add_out_of_memory_observer(
-        self,
-        observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>,
-    ) -> HookId {
+    pub(crate) fn add_out_of_memory_observer(self, observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>) -> HookId {
         dispatch!(AnyDevice, self, device => device.allocator().add_out_of_memory_observer(observer))
     }
 

@@ -42,11 +42,7 @@ impl Restore {
 
     /// Makes a stream of a device of a backend current and saves the one that was.
     pub(crate) fn stream(backend: BuiltIn, index: u32, stream: Stream) -> Self {
-        Self::new(Saved::Stream {
-            backend,
-            index,
-            stream: selection::exchange_stream(backend, index, Some(stream)),
-        })
+        Self::new(Saved::Stream { backend, index, stream: selection::exchange_stream(backend, index, Some(stream)) })
     }
 
     fn new(saved: Saved) -> Self {
@@ -91,10 +87,9 @@ impl Saved {
     fn is_same_selection(self, other: Self) -> bool {
         match (self, other) {
             (Self::Device { backend, .. }, Self::Device { backend: other, .. }) => backend == other,
-            (
-                Self::Stream { backend, index, .. },
-                Self::Stream { backend: other_backend, index: other_index, .. },
-            ) => (backend, index) == (other_backend, other_index),
+            (Self::Stream { backend, index, .. }, Self::Stream { backend: other_backend, index: other_index, .. }) => {
+                (backend, index) == (other_backend, other_index)
+            }
             _ => false,
         }
     }

@@ -148,10 +148,7 @@ impl Stream {
 }
 
 /// Returns the stream with this number. The number must come from the device, so that the stream exists.
-pub(crate) fn numbered<B: Backend>(
-    accelerator: &Accelerator<B>,
-    stream: StreamId,
-) -> accelerator_core::Stream<B> {
+pub(crate) fn numbered<B: Backend>(accelerator: &Accelerator<B>, stream: StreamId) -> accelerator_core::Stream<B> {
     accelerator.stream_by_id(stream).unwrap_or(accelerator.default_stream())
 }
 

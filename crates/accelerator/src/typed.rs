@@ -27,12 +27,10 @@ impl Stream {
     /// # Errors
     /// [`Error::DeviceMismatch`] if the stream belongs to another backend.
     pub fn typed<B: Backend>(&self) -> Result<accelerator_core::Stream<B>> {
-        downcast::<B>(self.accelerator())
-            .and_then(|accelerator| accelerator.stream_by_id(self.id()))
-            .ok_or_else(|| {
-                let found = self.device();
-                Error::DeviceMismatch { what: "the stream", expected: alike::<B>(found), found }
-            })
+        downcast::<B>(self.accelerator()).and_then(|accelerator| accelerator.stream_by_id(self.id())).ok_or_else(|| {
+            let found = self.device();
+            Error::DeviceMismatch { what: "the stream", expected: alike::<B>(found), found }
+        })
     }
 }
 

@@ -45,10 +45,7 @@ impl fmt::Display for Figures {
         let Spread { least, median, most } = wall;
         let cpu = cpu.as_ref().map_or("-".to_owned(), |cpu| format!("{:.1}", cpu.median));
         let of_thread = median * *threads as f64;
-        write!(
-            f,
-            "{scenario:<8} {threads} {median:9.1}  {least:9.1} {most:9.1}  {cpu:>9} {of_thread:9.1}  "
-        )?;
+        write!(f, "{scenario:<8} {threads} {median:9.1}  {least:9.1} {most:9.1}  {cpu:>9} {of_thread:9.1}  ")?;
         write!(f, "{device_allocs} {ops}")
     }
 }

@@ -40,12 +40,7 @@ impl Bench {
     ///
     /// # Errors
     /// Errors of the allocator; [`Failure::Usage`] for more threads than the system can start.
-    pub(crate) fn measure(
-        &mut self,
-        scenario: Scenario,
-        threads: usize,
-        effort: Effort,
-    ) -> Result<Figures, Failure> {
+    pub(crate) fn measure(&mut self, scenario: Scenario, threads: usize, effort: Effort) -> Result<Figures, Failure> {
         let mut workers = self.workers(scenario, threads)?;
         let figures = measure::measure(scenario, &mut workers, effort, self.accelerator.backend())?;
         self.accelerator.allocator().empty_cache()?;
@@ -127,9 +122,8 @@ mod tests {
         for (scenario, threads) in [(Scenario::Random, 1), (Scenario::Small, 3)] {
             let mut measure = || bench.measure(scenario, threads, SHORT).unwrap();
             // If the machine pauses while the number of operations is being determined, the number is too low.
-            let takes_so_long = |figures: &Figures| {
-                figures.wall.most * figures.ops as f64 > SHORT.length.as_nanos() as f64 / 5.0
-            };
+            let takes_so_long =
+                |figures: &Figures| figures.wall.most * figures.ops as f64 > SHORT.length.as_nanos() as f64 / 5.0;
             let figures = (0..50).map(|_| measure()).find(takes_so_long).expect("takes so long");
             assert_eq!((figures.threads, figures.ops % (64 * threads as u64)), (threads, 0));
             assert!(figures.wall.least > 0.0 && figures.wall.least <= figures.wall.median);

@@ -94,11 +94,7 @@ fn runs(results: &[Receiver<Result<Run>>]) -> Result<Vec<Run>> {
 }
 
 /// Works until the last lap, or until the receiver is gone because another thread failed.
-fn work(
-    worker: &mut Worker,
-    line: &StartLine,
-    results: &Sender<Result<Run>>,
-) -> Result<(), SendError<Result<Run>>> {
+fn work(worker: &mut Worker, line: &StartLine, results: &Sender<Result<Run>>) -> Result<(), SendError<Result<Run>>> {
     results.send(timed(|| worker.warm_up()))?;
     for lap in 1.. {
         let Some(ops) = line.wait(lap) else { break };

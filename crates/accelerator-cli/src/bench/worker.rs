@@ -166,9 +166,7 @@ mod tests {
         let mut expected = sizes(&worker);
         assert_eq!(expected[..64], first.iter().map(|draw| draw.size_of_16).collect::<Vec<_>>());
         for step in later.chunks_exact(2) {
-            let [Draw { value, .. }, Draw { size_of_16, .. }] = *step else {
-                unreachable!("two draws a step")
-            };
+            let [Draw { value, .. }, Draw { size_of_16, .. }] = *step else { unreachable!("two draws a step") };
             worker.run(1).unwrap();
             expected[(value >> 32) as usize % 4096] = size_of_16;
             assert!(sizes(&worker) == expected, "slot {} must have {size_of_16} bytes", (value >> 32) % 4096);

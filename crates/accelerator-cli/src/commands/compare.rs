@@ -30,10 +30,7 @@ pub(super) fn run(
         progress.set_message(trace.name.clone());
         let mut own = settings.clone();
         own.extend(
-            trace
-                .recorded
-                .clone()
-                .filter(|recorded| settings.iter().all(|setting| setting.config != recorded.config)),
+            trace.recorded.clone().filter(|recorded| settings.iter().all(|setting| setting.config != recorded.config)),
         );
         let comparison = Comparison::of(&trace, &own, capacity, &progress)?;
         if !as_markdown {

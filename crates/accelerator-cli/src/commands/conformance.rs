@@ -37,8 +37,7 @@ impl Job for &Arguments {
 impl Arguments {
     fn run(&self, all: Vec<PlannedCase>, opener: Opener) -> Result<ExitCode, Failure> {
         let filter = self.filter.as_deref().unwrap_or_default();
-        let (chosen, others): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|case| case.trial().contains(filter));
+        let (chosen, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|case| case.trial().contains(filter));
         if chosen.is_empty() {
             return Err(Failure::NoCase(filter.to_owned()));
         }

@@ -90,8 +90,7 @@ pub(super) fn written<W: Write>(
         Written::Operation(op) => writeln!(out, "{op}"),
         Written::Comment(text) => writeln!(out, "# {text}"),
     };
-    let converted =
-        convert(snapshot, options, &mut write).map_err(|error| Failure::in_snapshot(&name, error))?;
+    let converted = convert(snapshot, options, &mut write).map_err(|error| Failure::in_snapshot(&name, error))?;
     let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     Ok((converted, out))
 }

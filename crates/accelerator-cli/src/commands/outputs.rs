@@ -7,10 +7,7 @@ use crate::failure::Failure;
 
 /// Refuses outputs that would replace the input, even under another name. As `input`, `-` is standard input, and `None`
 /// means that the input is not a file.
-pub(super) fn check<'a>(
-    outputs: impl IntoIterator<Item = &'a Path>,
-    input: Option<&Path>,
-) -> Result<(), Failure> {
+pub(super) fn check<'a>(outputs: impl IntoIterator<Item = &'a Path>, input: Option<&Path>) -> Result<(), Failure> {
     let Some(input) = input else { return Ok(()) };
     let file = if input.as_os_str() == "-" { Path::new("/dev/stdin") } else { input };
     match outputs.into_iter().find(|output| is_same_file(output, file)) {

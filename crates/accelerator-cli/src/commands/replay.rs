@@ -80,9 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     if traces.len() > 1 || conf.len() > 1 {
         let several = if traces.len() > 1 { "traces" } else { "settings" };
-        return Err(Failure::Usage(format!(
-            "several {several} need `--compare`: give only one, or add that option"
-        )));
+        return Err(Failure::Usage(format!("several {several} need `--compare`: give only one, or add that option")));
     }
     let default = if arguments.plain { Choice::Sim } else { Choice::Host };
     outputs::check(arguments.snapshot.as_deref(), traces.first().map(PathBuf::as_path))?;
@@ -112,11 +110,8 @@ fn replay<R: Controls>(
     open: fn(Option<u64>) -> accelerator_core::Result<R>,
 ) -> Result<ExitCode, Failure> {
     let conf = arguments.conf.first();
-    let options = Options {
-        device: arguments.device,
-        settings: conf.is_none(),
-        refusals: arguments.capacity.is_none(),
-    };
+    let options =
+        Options { device: arguments.device, settings: conf.is_none(), refusals: arguments.capacity.is_none() };
     let (mut lines, recorded) =
         input(arguments.traces.first().map(PathBuf::as_path), &options, arguments.reading.limits())?;
     lines.charge(arguments.memory_of_line(recorded.is_some()), MEMORY_OF_ALLOCATION);

@@ -73,10 +73,7 @@ impl fmt::Display for Advice<'_> {
         write!(f, "{}\n{}\n{}", wrapped(&self.verdict()), self.numbers(), wrapped(&self.reason()))?;
         if let Some(best) = self.best {
             let texts = [how(&best.setting), self.elsewhere(best)];
-            texts
-                .iter()
-                .filter(|text| !text.is_empty())
-                .try_for_each(|text| write!(f, "\n{}", wrapped(text)))?;
+            texts.iter().filter(|text| !text.is_empty()).try_for_each(|text| write!(f, "\n{}", wrapped(text)))?;
         }
         Ok(())
     }

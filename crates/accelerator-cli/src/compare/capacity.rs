@@ -43,12 +43,7 @@ pub(super) fn smallest(
 }
 
 /// Returns whether no request runs out of memory.
-fn completes(
-    trace: &Trace,
-    setting: &Setting,
-    capacity: u64,
-    progress: &ProgressBar,
-) -> Result<bool, Failure> {
+fn completes(trace: &Trace, setting: &Setting, capacity: u64, progress: &ProgressBar) -> Result<bool, Failure> {
     let mut replayer = trace.replayer(setting, capacity, false)?;
     let mut completes = true;
     for line in &trace.lines {

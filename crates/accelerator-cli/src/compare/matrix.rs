@@ -1,6 +1,7 @@
 //! Comparisons as Markdown: one trace has a line for each setting, several traces have the settings side by side.
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
+use accelerator_tracker::grouped;
 
 use super::comparison::{Comparison, Row};
 use super::setting::Setting;
@@ -17,15 +18,8 @@ pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> Stri
 }
 
 fn of_one(comparison: &Comparison) -> String {
-    let header = [
-        "setting",
-        "peak requested",
-        "peak reserved",
-        "share used",
-        "device calls",
-        "smallest device",
-        "host ns",
-    ];
+    let header =
+        ["setting", "peak requested", "peak reserved", "share used", "device calls", "smallest device", "host ns"];
     let mut table = Table::new(header);
     for row in &comparison.rows {
         table.add([row.setting.name.clone()].into_iter().chain(cells(row, comparison.capacity)));
@@ -62,11 +56,7 @@ fn of_several(comparisons: &[Comparison], settings: &[Setting]) -> String {
 }
 
 /// Returns a table with a line for each trace and a column for each setting.
-fn matrix(
-    comparisons: &[Comparison],
-    settings: &[Setting],
-    cell: impl Fn(&Row, &Row, Option<u64>) -> String,
-) -> Table {
+fn matrix(comparisons: &[Comparison], settings: &[Setting], cell: impl Fn(&Row, &Row, Option<u64>) -> String) -> Table {
     let before = ["trace", "peak requested"].map(str::to_owned).into_iter();
     let mut table = Table::new(before.chain(settings.iter().map(|setting| setting.name.clone())));
     for comparison in comparisons {

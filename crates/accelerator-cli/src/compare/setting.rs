@@ -23,14 +23,8 @@ pub(crate) const DEFAULT: &str = "default";
 /// a memory fraction it has no effect, and with one the result depends on the fraction.
 const COMPARED: [(&str, &str); 6] = [
     ("", "keeps memory from the device in segments of fixed size, split into blocks"),
-    (
-        "expandable_segments:True",
-        "lets segments grow in place, so that adjacent free memory can serve larger requests",
-    ),
-    (
-        "policy:compact",
-        "combines free memory from different places, and remembers what a repeated step needs",
-    ),
+    ("expandable_segments:True", "lets segments grow in place, so that adjacent free memory can serve larger requests"),
+    ("policy:compact", "combines free memory from different places, and remembers what a repeated step needs"),
     (
         "policy:compact, no mapping",
         "uses large segments for requests of nearly all sizes, gives back unused ones before it allocates more, and \
@@ -40,10 +34,7 @@ const COMPARED: [(&str, &str); 6] = [
         "roundup_power2_divisions:8",
         "rounds sizes up to an eighth of a power of two, so that freed memory fits later requests",
     ),
-    (
-        "max_split_size_mb:128",
-        "does not split blocks of 128 MiB and more, so that large requests find them whole",
-    ),
+    ("max_split_size_mb:128", "does not split blocks of 128 MiB and more, so that large requests find them whole"),
 ];
 
 impl Setting {

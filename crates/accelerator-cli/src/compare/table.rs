@@ -1,6 +1,7 @@
 //! Comparisons as tables for a terminal of 80 columns.
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
+use accelerator_tracker::grouped;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::comparison::{Comparison, ENDLESS, Row};
@@ -47,8 +48,7 @@ pub(crate) fn summary(comparisons: &[Comparison], settings: &[Setting]) -> Strin
     let rows = totals.iter().map(|total| {
         let Totals { setting, mean, worst, worst_of, calls, device } = total;
         let (mean, worst) = (format!("{mean:.3}"), format!("{worst:.3}"));
-        [(*setting).to_owned(), mean, worst, (*worst_of).to_owned(), grouped(*calls), format!("{device:.3}")]
-            .to_vec()
+        [(*setting).to_owned(), mean, worst, (*worst_of).to_owned(), grouped(*calls), format!("{device:.3}")].to_vec()
     });
     let table = table(header.map(str::to_owned).to_vec(), rows);
     format!("{}\n\n{table}\n", heading(comparisons))
@@ -83,8 +83,7 @@ impl<'a> Totals<'a> {
     }
 
     fn of(comparisons: &'a [Comparison], setting: &'a Setting) -> Self {
-        let mut totals =
-            Self { setting: &setting.name, mean: 0.0, worst: 0.0, worst_of: "-", calls: 0, device: 0.0 };
+        let mut totals = Self { setting: &setting.name, mean: 0.0, worst: 0.0, worst_of: "-", calls: 0, device: 0.0 };
         let mut count = 0.0;
         for comparison in complete(comparisons) {
             let (Some(row), Some(first)) = (comparison.row(setting), comparison.rows.first()) else {

@@ -37,16 +37,14 @@ impl Trace {
     pub(crate) fn read(mut source: Source) -> Result<Self, Failure> {
         source.charge(MEMORY_OF_LINE, REPLAYS * MEMORY_OF_ALLOCATION);
         let name = source.name().to_owned();
-        let mut trace =
-            Self { name: short(&name), source: name, lines: Vec::new(), recorded: None, left_out: 0 };
+        let mut trace = Self { name: short(&name), source: name, lines: Vec::new(), recorded: None, left_out: 0 };
         let mut recorded: Option<AllocatorConfig> = None;
         for line in source {
             let line = line?;
             match &line.op {
                 Op::Conf { settings } => {
                     let updated = recorded.unwrap_or_default().updated(settings);
-                    let updated =
-                        updated.map_err(|error| Failure::in_line(&trace.source, line.number, error))?;
+                    let updated = updated.map_err(|error| Failure::in_line(&trace.source, line.number, error))?;
                     match trace.lines.is_empty() {
                         true => recorded = Some(updated),
                         false => trace.left_out += 1,
@@ -90,12 +88,7 @@ impl Trace {
     ///
     /// # Errors
     /// Errors of the library.
-    pub(super) fn replayer(
-        &self,
-        setting: &Setting,
-        capacity: u64,
-        timed: bool,
-    ) -> Result<Replayer<Sim>, Failure> {
+    pub(super) fn replayer(&self, setting: &Setting, capacity: u64, timed: bool) -> Result<Replayer<Sim>, Failure> {
         let device = Sim::new(capacity);
         let device = if setting.maps { device } else { device.without_virtual_memory() };
         Ok(Replayer::new(Accelerator::new(device, 0, setting.config)?, timed))

@@ -19,8 +19,7 @@ impl<'a> Rebuild<'a, '_> {
             for block in blocks {
                 self.fill_gap(block.address.saturating_sub(end), stream)?;
                 self.block(block, block.requested)?;
-                let size =
-                    block.size.unwrap_or_else(|| self.recorded.rounded(block.requested.min(range.size)));
+                let size = block.size.unwrap_or_else(|| self.recorded.rounded(block.requested.min(range.size)));
                 end = block.address.saturating_add(size);
             }
             self.fill_gap(range.address.saturating_add(range.size).saturating_sub(end), stream)?;

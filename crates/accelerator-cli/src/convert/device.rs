@@ -6,10 +6,7 @@ use super::ConvertError;
 
 /// Returns the requested device, or otherwise the one with the most entries in its history, with a warning if other
 /// devices have entries too. `entries` has the number of entries for each device in the snapshot.
-pub(crate) fn chosen(
-    entries: &BTreeMap<u32, u64>,
-    wanted: Option<u32>,
-) -> Result<(u32, Option<String>), ConvertError> {
+pub(crate) fn chosen(entries: &BTreeMap<u32, u64>, wanted: Option<u32>) -> Result<(u32, Option<String>), ConvertError> {
     if let Some(device) = wanted {
         let known = || entries.keys().copied().collect();
         return match entries.contains_key(&device) {

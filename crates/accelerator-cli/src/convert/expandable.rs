@@ -79,9 +79,7 @@ impl<'a> Expandable<'a> {
 
     fn starts_with_small_gap(&self) -> bool {
         let Some((range, blocks)) = self.ranges.first() else { return false };
-        blocks
-            .first()
-            .is_some_and(|block| !self.small && (1..=SMALL).contains(&(block.address - range.address)))
+        blocks.first().is_some_and(|block| !self.small && (1..=SMALL).contains(&(block.address - range.address)))
     }
 }
 
@@ -110,10 +108,8 @@ impl<'a> Rebuild<'a, '_> {
         for (range, blocks) in &expandable.ranges {
             let stream = self.start.streams.of(range.stream);
             // Each block is as large as its request. The rest of its place becomes a gap unless it is too small.
-            let size_of =
-                |block: &EarlyBlock, room: u64| self.recorded.rounded(block.requested.min(room)).min(room);
-            let (mut pieces, outside) =
-                pieces(range, blocks, small, size_of, |size| small == (size <= SMALL));
+            let size_of = |block: &EarlyBlock, room: u64| self.recorded.rounded(block.requested.min(room)).min(room);
+            let (mut pieces, outside) = pieces(range, blocks, small, size_of, |size| small == (size <= SMALL));
             let mut hole = if expandable.has_holes { range.address.saturating_sub(end) } else { 0 };
             if hole > 0
                 && let Some(Piece { size, block: None }) = pieces.first().copied()

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use accelerator_core::AllocatorConfig;
 use accelerator_tracker::limits::{Budget, LimitError};
-use accelerator_tracker::snapshot::{
-    Annotation, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry,
-};
+use accelerator_tracker::snapshot::{Annotation, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry};
 
 use super::device::chosen;
 use super::survey::{DeviceSurvey, Start};
@@ -146,8 +144,7 @@ mod tests {
             let address = (address as u64 * 512).to_le_bytes();
             [&b"}(h\x01h\x02h\x03\x8a\x08"[..], &address, b"h\x04K\x01u"].concat()
         };
-        let words =
-            b"\x80\x04\x8c\x06actionq\x010\x8c\x0efree_completedq\x020\x8c\x04addrq\x030\x8c\x04sizeq\x040";
+        let words = b"\x80\x04\x8c\x06actionq\x010\x8c\x0efree_completedq\x020\x8c\x04addrq\x030\x8c\x04sizeq\x040";
         let before = b"}(\x8c\x08segments]\x8c\x0ddevice_traces](](";
         let frees: Vec<_> = (0..frees).flat_map(free).collect();
         let pickle = [&words[..], before, &frees, b"eeu."].concat();

@@ -22,11 +22,7 @@ pub(super) const SMALL: u64 = MIB;
 pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
 
 /// Rebuilds the memory. Returns the blocks by address.
-pub(super) fn rebuild(
-    start: &Start,
-    options: &Options,
-    output: &mut Output<'_>,
-) -> io::Result<BTreeMap<u64, Live>> {
+pub(super) fn rebuild(start: &Start, options: &Options, output: &mut Output<'_>) -> io::Result<BTreeMap<u64, Live>> {
     let plain = plain(&start.config);
     let recorded = if options.settings { start.config } else { plain };
     let mut rebuild = Rebuild {
@@ -143,9 +139,8 @@ impl<'a> Rebuild<'a, '_> {
             self.output.comment(&format!("{} of them are not exactly where they were", self.inexact))?;
         }
         if !self.start.ordered {
-            self.output.comment(
-                "the order in which their segments were created is unknown: they are sorted by address",
-            )?;
+            self.output
+                .comment("the order in which their segments were created is unknown: they are sorted by address")?;
         }
         self.output.write(Op::ResetPeak)?;
         self.output.write(Op::ResetAccumulated)?;
@@ -194,9 +189,7 @@ impl<'a> Rebuild<'a, '_> {
         let size_of = |block: &EarlyBlock, room| self.size_of(block, room, small);
         let (pieces, outside) = pieces(segment, blocks, small, size_of, |size| small || size > SMALL);
         let first = pieces.first().map_or(segment.size, |piece| match piece.block {
-            Some(block) if self.is_cut(block, piece.size, segment.size - piece.size, small) => {
-                block.requested
-            }
+            Some(block) if self.is_cut(block, piece.size, segment.size - piece.size, small) => block.requested,
             _ if small => piece.size.min(SMALL),
             _ => piece.size,
         });
@@ -211,9 +204,7 @@ impl<'a> Rebuild<'a, '_> {
         for piece in pieces {
             left -= piece.size;
             match piece.block {
-                Some(block) if self.is_cut(block, piece.size, left, small) => {
-                    self.block(block, block.requested)?
-                }
+                Some(block) if self.is_cut(block, piece.size, left, small) => self.block(block, block.requested)?,
                 // Allocate a placeholder now, and request the block when nothing else is free.
                 Some(block) if is_whole(&self.plain, block.requested, piece.size, small) => {
                     smaller.push((self.output.allocate(piece.size, stream)?, block));

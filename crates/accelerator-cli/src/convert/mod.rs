@@ -95,11 +95,7 @@ pub enum ConvertError {
 ///
 /// # Errors
 /// [`ConvertError`].
-pub fn convert(
-    snapshot: &mut dyn Passes,
-    options: &Options,
-    sink: Sink<'_>,
-) -> Result<Converted, ConvertError> {
+pub fn convert(snapshot: &mut dyn Passes, options: &Options, sink: Sink<'_>) -> Result<Converted, ConvertError> {
     let mut survey = Survey::new(snapshot.memory());
     snapshot.pass(&mut survey)?;
     let start = survey.start(options.device)?;

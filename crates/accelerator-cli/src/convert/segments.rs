@@ -114,10 +114,7 @@ mod tests {
                 _ => drop(segments.left(place)),
             }
             let idle: Vec<_> = segments.all.iter().filter(|(_, segment)| segment.used == 0).collect();
-            assert_eq!(
-                segments.has_idle_beside(Some(place)),
-                idle.iter().any(|(address, _)| **address != place)
-            );
+            assert_eq!(segments.has_idle_beside(Some(place)), idle.iter().any(|(address, _)| **address != place));
             assert_eq!(segments.has_idle_beside(None), !idle.is_empty());
             assert_eq!(segments.has_large_idle(), idle.iter().any(|(_, segment)| segment.size > 2 * MIB));
         }

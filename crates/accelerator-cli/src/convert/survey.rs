@@ -97,13 +97,7 @@ impl DeviceSurvey {
         self.entries += 1;
         self.private_pools |= entry.pool_id != (0, 0);
         let address = entry.address;
-        let early = |pending| EarlyBlock {
-            address,
-            size: None,
-            requested: entry.size,
-            stream: entry.stream,
-            pending,
-        };
+        let early = |pending| EarlyBlock { address, size: None, requested: entry.size, stream: entry.stream, pending };
         let bytes = i64::try_from(entry.size).unwrap_or(i64::MAX);
         match entry.action {
             TraceAction::Alloc => {
@@ -180,8 +174,7 @@ impl DeviceSurvey {
         if self.private_pools {
             warnings.push("private pools are not supported: their requests use the common pool".to_owned());
         }
-        let at_start: u64 =
-            self.early_segments.iter().map(|segment| segment.size).fold(0, u64::saturating_add);
+        let at_start: u64 = self.early_segments.iter().map(|segment| segment.size).fold(0, u64::saturating_add);
         let most = at_start.saturating_add_signed(self.largest_growth);
         let told = self.capacity_beyond.map(|beyond| at_start.saturating_add_signed(beyond).max(most));
         let capacity = match &notes {
@@ -211,8 +204,7 @@ impl DeviceSurvey {
         let ordered = self.sort_segments(notes.as_ref());
         self.early_blocks.sort_by_key(|block| block.address);
         let segments = || self.segments.iter().chain(&self.aliases);
-        let waiting =
-            |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::PendingFree);
+        let waiting = |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::PendingFree);
         // A history may have been recorded without some kinds of entries.
         let completes = notes.is_some() || self.completions > 0 || segments().any(waiting);
         let sum = |bytes: fn(&Segment) -> u64| segments().map(bytes).fold(0, u64::saturating_add);
@@ -274,8 +266,7 @@ impl DeviceSurvey {
             std::mem::take(&mut self.early_segments).into_iter().partition(|early| early.is_expandable);
         pages.sort_by_key(|range| range.address);
         pages.dedup_by(|range, before| {
-            let joins =
-                before.stream == range.stream && before.address.saturating_add(before.size) == range.address;
+            let joins = before.stream == range.stream && before.address.saturating_add(before.size) == range.address;
             before.size += if joins { range.size } else { 0 };
             joins
         });
@@ -286,8 +277,7 @@ impl DeviceSurvey {
     /// Sorts the segments. Returns whether the order in which they were created is known.
     fn sort_segments(&mut self, notes: Option<&DeviceNotes>) -> bool {
         let order: &[u64] = notes.map(|notes| notes.segment_order.as_slice()).unwrap_or_default();
-        let places: HashMap<_, _> =
-            order.iter().enumerate().map(|(place, address)| (*address, place)).collect();
+        let places: HashMap<_, _> = order.iter().enumerate().map(|(place, address)| (*address, place)).collect();
         // A segment that was released in the meantime has no place in the order. It was older than most others.
         self.early_segments.sort_by_key(|segment| (places.get(&segment.address).copied(), segment.address));
         let classic = self.early_segments.iter().filter(|segment| !segment.is_expandable);

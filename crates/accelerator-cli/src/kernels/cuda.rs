@@ -51,8 +51,7 @@ unsafe fn launch(
     // SAFETY: The caller guarantees that the module is loaded.
     let kernel = unsafe { result::module::get_function(module, c"saxpy".to_owned()) }?;
     let (blocks, none) = ((count.div_ceil(THREADS), 1, 1), 0);
-    let mut parameters =
-        [(&raw mut count).cast(), (&raw mut a).cast(), (&raw mut x).cast(), (&raw mut y).cast()];
+    let mut parameters = [(&raw mut count).cast(), (&raw mut a).cast(), (&raw mut x).cast(), (&raw mut y).cast()];
     // SAFETY: The kernel has these four parameters, and ignores threads beyond `count`.
     unsafe { result::launch_kernel(kernel, blocks, (THREADS, 1, 1), none, stream, &mut parameters) }
 }

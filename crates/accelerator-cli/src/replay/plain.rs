@@ -61,13 +61,7 @@ impl<W: Write> PlainOutput<W> {
         writeln!(self.out, "end")
     }
 
-    fn snapshot(
-        &mut self,
-        line: usize,
-        snapshot: &Snapshot,
-        streams: &HashMap<u32, u32>,
-        base: u64,
-    ) -> io::Result<()> {
+    fn snapshot(&mut self, line: usize, snapshot: &Snapshot, streams: &HashMap<u32, u32>, base: u64) -> io::Result<()> {
         writeln!(self.out, "@{line} snapshot")?;
         for (number, segment) in snapshot.segments.iter().enumerate() {
             let pool = segment.pool.name();

@@ -3,9 +3,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use accelerator_conformance::Controls;
-use accelerator_core::{
-    Accelerator, Allocation, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics, Stream,
-};
+use accelerator_core::{Accelerator, Allocation, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics, Stream};
 
 use crate::trace::{Line, Op};
 
@@ -227,9 +225,7 @@ impl<B: Controls> Replayer<B> {
         self.shared = true;
         let allocator = self.accelerator.allocator();
         match self.live.get(&id).ok_or(ReplayError::NotLive(id))? {
-            Live::Allocated(allocation) => {
-                Ok(self.stopwatch.time(|| allocator.record_use(allocation, stream))?)
-            }
+            Live::Allocated(allocation) => Ok(self.stopwatch.time(|| allocator.record_use(allocation, stream))?),
             Live::Nothing => Ok(()),
         }
     }

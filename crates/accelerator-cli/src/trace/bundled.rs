@@ -2,11 +2,7 @@ use super::source::{Source, SourceError};
 
 macro_rules! bundled {
     ($name:literal, $about:literal) => {
-        Bundled {
-            name: $name,
-            about: $about,
-            file: include_bytes!(concat!("../../traces/", $name, ".trace.zst")),
-        }
+        Bundled { name: $name, about: $about, file: include_bytes!(concat!("../../traces/", $name, ".trace.zst")) }
     };
 }
 

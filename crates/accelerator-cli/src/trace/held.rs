@@ -29,10 +29,7 @@ impl Held {
         if self.allocation == 0 {
             return Ok(()); // the trace is not replayed
         }
-        if let Op::Alloc { stream, .. }
-        | Op::Record { stream, .. }
-        | Op::Hold { stream }
-        | Op::Release { stream } = op
+        if let Op::Alloc { stream, .. } | Op::Record { stream, .. } | Op::Hold { stream } | Op::Release { stream } = op
             && self.streams.insert(*stream)
         {
             self.budget.charge(MEMORY_OF_STREAM)?;

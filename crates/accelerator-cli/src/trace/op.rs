@@ -115,18 +115,14 @@ pub fn parse_line(line: &str) -> Result<Option<Op>, ParseError> {
         "cacheinfo" => Op::CacheInfo,
         "calls" => Op::Calls,
         "capacity" => Op::Capacity { bytes: words.bytes()? },
-        "conf" => {
-            Op::Conf { settings: std::mem::replace(&mut words.0, "".split_ascii_whitespace()).collect() }
-        }
+        "conf" => Op::Conf { settings: std::mem::replace(&mut words.0, "".split_ascii_whitespace()).collect() },
         "fraction" => Op::Fraction { fraction: words.next("a memory fraction")? },
         "fail_mallocs" => Op::FailMallocs { count: words.next("a number of driver allocations")? },
         _ => return Err(ParseError { expected: "an operation".to_owned(), found: Some(op.to_owned()) }),
     };
     match words.0.next() {
         None => Ok(Some(op)),
-        Some(more) => {
-            Err(ParseError { expected: "the end of the line".to_owned(), found: Some(more.to_owned()) })
-        }
+        Some(more) => Err(ParseError { expected: "the end of the line".to_owned(), found: Some(more.to_owned()) }),
     }
 }
 
@@ -147,10 +143,7 @@ impl Words<'_> {
 
     fn next<T: FromStr>(&mut self, expected: &str) -> Result<T, ParseError> {
         let word = self.0.next();
-        let error = |found: Option<&str>| ParseError {
-            expected: expected.to_owned(),
-            found: found.map(str::to_owned),
-        };
+        let error = |found: Option<&str>| ParseError { expected: expected.to_owned(), found: found.map(str::to_owned) };
         word.ok_or_else(|| error(None))?.parse().map_err(|_| error(word))
     }
 }
@@ -203,10 +196,7 @@ mod tests {
             ("allocate 1", "expected an operation, but found `allocate`"),
             ("alloc", "expected the number of an allocation, but the line ends"),
             ("alloc 1 -5 0", "expected a number of bytes, but found `-5`"),
-            (
-                "alloc 1 18446744073709551616 0",
-                "expected a number of bytes, but found `18446744073709551616`",
-            ),
+            ("alloc 1 18446744073709551616 0", "expected a number of bytes, but found `18446744073709551616`"),
             ("alloc 1 5", "expected the number of a stream, but the line ends"),
             ("free 1 2", "expected the end of the line, but found `2`"),
             ("fraction half", "expected a memory fraction, but found `half`"),

@@ -42,8 +42,7 @@ pub(crate) fn run(arguments: &[&str]) -> Ended {
 
 pub(crate) fn run_with_input(arguments: &[&str], input: &[u8]) -> Ended {
     let mut command = accel(arguments);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
     Ended::of(child.wait_with_output().unwrap())
 }

@@ -51,10 +51,7 @@ fn wrong_usage_says_what_is_expected() {
         (&["--threads", "1,x"], "invalid value 'x' for '--threads <THREADS>': expected numbers of threads"),
         (&["--threads", "1,"], "expected numbers of threads"),
         (&["--reps", "0"], "invalid value '0' for '--reps <REPS>': expected a whole number of at least 1"),
-        (
-            &["--milliseconds", "0"],
-            "'0' for '--milliseconds <MILLISECONDS>': expected a whole number of at least 1",
-        ),
+        (&["--milliseconds", "0"], "'0' for '--milliseconds <MILLISECONDS>': expected a whole number of at least 1"),
         (&["--milliseconds", "-1"], "'-1'"),
         (&["-c", "small"], "2 values required for '--count <SCENARIO> <OPS>'"),
         (&["-c", "medium", "10"], all),

@@ -33,9 +33,7 @@ fn shares_and_calls_are_those_of_pytorchs_own_allocator() {
         assert_eq!((cells[0], &cells[1..3]), (requested, &expected[..]), "{shares}");
     }
     // sqrt(1 / 0.861 / 0.587) = 1.41 and 1 / 0.587 = 1.70; sqrt(1 / 0.968 / 0.843) = 1.11 and 1 / 0.843 = 1.19
-    for (setting, mean, worst, calls) in
-        [("default", "1.4", "1.70", "197"), (EXPANDABLE, "1.1", "1.18", "201")]
-    {
+    for (setting, mean, worst, calls) in [("default", "1.4", "1.70", "197"), (EXPANDABLE, "1.1", "1.18", "201")] {
         let cells = cells(totals, setting);
         assert!(cells[0].starts_with(mean) && cells[1].starts_with(worst), "{totals}");
         assert_eq!((cells[2], cells[3]), ("maskrcnn_train", calls), "{totals}");
@@ -138,16 +136,10 @@ fn advice_is_what_saves_most_or_to_change_nothing() {
     let done = advise(&format!("conf {EXPANDABLE}\n{}", growing()));
     assert!(done.starts_with("Keep expandable_segments:True: nothing else"), "{done}");
     let never = advise("fraction 0\nalloc 1 5 0\n");
-    assert!(
-        never.starts_with("No setting helps: standard input runs out of memory under every setting"),
-        "{never}"
-    );
+    assert!(never.starts_with("No setting helps: standard input runs out of memory under every setting"), "{never}");
     // These settings reserve 128 MiB for 105 MiB, and the defaults reserve only 105 MiB.
     let large = advise("conf roundup_power2_divisions:2\nalloc 1 110100480 0\n");
-    assert!(
-        large.starts_with("Use the default settings: standard input then reserves 17 % less memory"),
-        "{large}"
-    );
+    assert!(large.starts_with("Use the default settings: standard input then reserves 17 % less memory"), "{large}");
     assert!(large.contains("How: leave ACCELERATOR_ALLOC_CONF"), "{large}");
 }
 

@@ -83,9 +83,8 @@ fn a_file_that_is_not_a_snapshot_was_unpacked_to_its_end() {
 fn a_window_of_gigabytes_has_its_own_message() {
     let far = file("far.zst", &zstd(0xa8, b"alloc 1 5 0\n", 0, 0));
     let far = far.to_str().unwrap();
-    let expected = format!(
-        "{far}:1: decompressing it needs a window of 2.00 GiB, but at most 128.00 MiB is allowed{OPTION}"
-    );
+    let expected =
+        format!("{far}:1: decompressing it needs a window of 2.00 GiB, but at most 128.00 MiB is allowed{OPTION}");
     run(&["replay", far]).fails(1, &expected);
     let ended = run(&["replay", "--plain", "--no-limits", far]);
     assert_eq!((ended.status, &*ended.error), (Some(0), ""));
@@ -109,13 +108,10 @@ fn a_trackers_line_without_end_is_reported_with_its_place() {
     let line = [b"{\"format\":\"", &vec![b'a'; 2 * MIB][..]].concat();
     let path = file("line.jsonl", &line);
     let packed = file("line.jsonl.gz", &gzip(&line));
-    for (command, path) in [
-        (&["tracker"][..], &path),
-        (&["report", "-o", "a.html"], &path),
-        (&["report", "-o", "a.html"], &packed),
-    ] {
-        let told =
-            format!("{}: at byte 0: line 1: the line is longer than 1048576 bytes{OPTION}", path.display());
+    for (command, path) in
+        [(&["tracker"][..], &path), (&["report", "-o", "a.html"], &path), (&["report", "-o", "a.html"], &packed)]
+    {
+        let told = format!("{}: at byte 0: line 1: the line is longer than 1048576 bytes{OPTION}", path.display());
         run(&[command, &[path.to_str().unwrap()]].concat()).fails(1, &told);
     }
     let told = "not a memory tracker's file";

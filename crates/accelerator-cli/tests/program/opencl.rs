@@ -7,8 +7,7 @@ use crate::accel::{CONFORMANCE, Ended, INFO, accel, file, folder, run};
 
 /// Returns whether the text says why there is no driver: the loader found none, or there is no loader.
 fn tells_why(text: &str) -> bool {
-    text.contains("the OpenCL loader found no platform: install a driver")
-        || text.contains("there is no OpenCL loader")
+    text.contains("the OpenCL loader found no platform: install a driver") || text.contains("there is no OpenCL loader")
 }
 
 /// Returns the output of `accel info` if the loader looks for drivers in this folder.
@@ -59,11 +58,7 @@ fn without_a_device_replay_fails_and_conformance_is_ignored() {
 
     let ignored = run(&CONFORMANCE);
     assert_eq!(ignored.status, Some(0), "{}", ignored.error);
-    assert!(
-        ignored.out.contains("0 passed; 0 failed; 1 ignored") && tells_why(&ignored.out),
-        "{}",
-        ignored.out
-    );
+    assert!(ignored.out.contains("0 passed; 0 failed; 1 ignored") && tells_why(&ignored.out), "{}", ignored.out);
 
     let required = Ended::of(accel(&CONFORMANCE).env("ACCELERATOR_REQUIRE", "host,opencl").output().unwrap());
     assert_eq!(required.status, Some(101), "{}", required.out);

@@ -78,11 +78,7 @@ fn a_private_file_became_public_when_it_was_replaced() {
             write(&arguments);
             let new = fs::metadata(&output).unwrap();
             assert!(new.len() > 1000 && new.ino() != old.ino(), "{arguments:?}");
-            assert_eq!(
-                (new.mode(), new.uid(), new.gid()),
-                (old.mode(), old.uid(), old.gid()),
-                "{arguments:?}"
-            );
+            assert_eq!((new.mode(), new.uid(), new.gid()), (old.mode(), old.uid(), old.gid()), "{arguments:?}");
         }
     }
 }
@@ -130,8 +126,7 @@ fn a_missing_folder_had_no_name() {
     let folder = empty_folder("missing");
     let output = folder.join("no/such/out.html");
     let missing = folder.join("no/such");
-    let message =
-        format!("{}: cannot be written: the folder {} does not exist\n", output.display(), missing.display());
+    let message = format!("{}: cannot be written: the folder {} does not exist\n", output.display(), missing.display());
     for arguments in writers(&output) {
         run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).fails(1, &message);
     }
@@ -140,7 +135,6 @@ fn a_missing_folder_had_no_name() {
 
     let mut command = accel(&["convert", "-"]);
     command.env("TMPDIR", &missing).stdin(File::open(of_pytorch(SNAPSHOT)).unwrap());
-    let message =
-        format!("standard input: cannot be saved to a temporary file in {}: No such file", missing.display());
+    let message = format!("standard input: cannot be saved to a temporary file in {}: No such file", missing.display());
     Ended::of(command.output().unwrap()).fails(1, &message);
 }

@@ -14,39 +14,19 @@ fn the_bundled_trace_as_page_pictures_and_events() {
     let folder = folder("report");
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (page, picture, events, all) = (path("r.html"), path("traces.png"), path("events.json"), path("all"));
-    let arguments = [
-        "report",
-        "-o",
-        &page,
-        "-o",
-        &picture,
-        "--picture",
-        "traces",
-        "--perfetto",
-        &events,
-        "--pictures",
-        &all,
-    ];
+    let arguments =
+        ["report", "-o", &page, "-o", &picture, "--picture", "traces", "--perfetto", &events, "--pictures", &all];
     let ended = run(&arguments);
     assert_eq!(ended.status, Some(0), "{}", ended.error);
-    assert!(
-        ended.out.starts_with(&format!("{page}: ")) && ended.out.contains(&format!("{events}: ")),
-        "{}",
-        ended.out
-    );
+    assert!(ended.out.starts_with(&format!("{page}: ")) && ended.out.contains(&format!("{events}: ")), "{}", ended.out);
     let text = std::fs::read_to_string(&page).unwrap();
     // The figures that a replay prints, and the comments of the trace.
-    for part in
-        ["<dd>7.02 GiB", "<dd>7.38 GiB", "<dd>19,178", "GPT-2 small, batch 8 seq 512", "step 3 batch 8"]
-    {
+    for part in ["<dd>7.02 GiB", "<dd>7.38 GiB", "<dd>19,178", "GPT-2 small, batch 8 seq 512", "step 3 batch 8"] {
         assert!(text.contains(part), "{part}");
     }
     assert!(std::fs::read(picture).unwrap().starts_with(b"\x89PNG"));
-    assert!(
-        std::fs::read_to_string(events).unwrap().starts_with("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")
-    );
-    let mut pictures: Vec<_> =
-        std::fs::read_dir(all).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert!(std::fs::read_to_string(events).unwrap().starts_with("{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
+    let mut pictures: Vec<_> = std::fs::read_dir(all).unwrap().map(|file| file.unwrap().file_name()).collect();
     pictures.sort();
     assert_eq!(
         pictures,
@@ -66,8 +46,7 @@ fn the_bundled_trace_as_page_pictures_and_events() {
 #[test]
 fn scopes_steps_and_settings_of_a_trace_count() {
     let page = folder("report").join("scoped.html");
-    let trace =
-        b"# scope h.0 / aten::gelu\nalloc 1 3145728 0\n# step 2\nrecord 1 1\nfree 1\nalloc 2 1048576 1\n";
+    let trace = b"# scope h.0 / aten::gelu\nalloc 1 3145728 0\n# step 2\nrecord 1 1\nfree 1\nalloc 2 1048576 1\n";
     let arguments = ["report", "-", "-o", page.to_str().unwrap(), "--conf", "large_segment_size_mb:32"];
     let ended = run_with_input(&arguments, trace);
     assert_eq!(ended.status, Some(0), "{}", ended.error);
@@ -87,14 +66,8 @@ fn files_of_pytorch_make_reports() {
     let page = folder("report").join("pytorch.html");
     let page = page.to_str().unwrap();
     for (name, parts) in [
-        (
-            "tiny_transformer.snapshot.pickle",
-            ["peak reserved</dt><dd>232.00 MiB", "id=\"map\"", "value=\"time\""],
-        ),
-        (
-            "tiny_transformer.tracker.pickle",
-            ["peak reserved</dt><dd>232.00 MiB", "fw_bw_boundary", "_foreach_sqrt"],
-        ),
+        ("tiny_transformer.snapshot.pickle", ["peak reserved</dt><dd>232.00 MiB", "id=\"map\"", "value=\"time\""]),
+        ("tiny_transformer.tracker.pickle", ["peak reserved</dt><dd>232.00 MiB", "fw_bw_boundary", "_foreach_sqrt"]),
     ] {
         let ended = run(&["report", &of_pytorch(name), "-o", page]);
         assert_eq!(ended.status, Some(0), "{}", ended.error);
@@ -124,9 +97,7 @@ fn a_report_is_the_same_from_wherever_its_input_comes() {
     let lines = folder("report").join("lines.jsonl");
     stats.save(&lines).unwrap();
     let lines = lines.to_str().unwrap().to_owned();
-    for path in
-        [of_pytorch("tiny_transformer.snapshot.pickle"), of_pytorch("tiny_transformer.tracker.pickle"), lines]
-    {
+    for path in [of_pytorch("tiny_transformer.snapshot.pickle"), of_pytorch("tiny_transformer.tracker.pickle"), lines] {
         let content = std::fs::read(&path).unwrap();
         let plain = page_of(&path, b"", &[]);
         assert!(plain.contains("232.00 MiB"), "{path}");
@@ -192,8 +163,7 @@ fn options_that_do_nothing_are_refused() {
     }
     run(&["report", "-o", "r.html", "--device", "3"]).fails(2, "is a trace: `--device` has no effect on it");
     run(&["report", "-o", "r.html", "--dark"]).fails(2, "`--dark` needs a PNG output");
-    run(&["report", "-o", "r.html", "--picture", "sizes"])
-        .fails(2, "`--picture` needs a .svg or .png output");
+    run(&["report", "-o", "r.html", "--picture", "sizes"]).fails(2, "`--picture` needs a .svg or .png output");
 }
 
 #[test]
@@ -230,8 +200,7 @@ fn settings_of_the_environment_are_those_of_traces() {
 #[test]
 fn files_that_cannot_be_read_or_written_are_reported() {
     run(&["report"]).fails(2, "required");
-    run(&["report", "some.trace", "--device", "1"])
-        .fails(2, "--output <FILE>|--pictures <FOLDER>|--perfetto");
+    run(&["report", "some.trace", "--device", "1"]).fails(2, "--output <FILE>|--pictures <FOLDER>|--perfetto");
     run(&["report", "-o", "report.pdf"]).fails(2, "expected a file name that ends in .html, .svg or .png");
     run(&["report", "-o", "r.svg", "--picture", "sunset"]).fails(2, "possible values: memory");
     run(&["report", "/no/such/file", "-o", "r.html"]).fails(1, "/no/such/file: No such file");

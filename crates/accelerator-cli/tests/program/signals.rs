@@ -126,10 +126,8 @@ fn an_interrupted_verification_replaced_the_old_report() {
     let folder = empty_folder("interrupted_verification");
     let path = folder.join("report.md");
     fs::write(&path, "old").unwrap();
-    let child = start(
-        &["verify", "--backend", "sim", "--quick", "-o", path.to_str().unwrap()],
-        &empty_folder("verify_tmp"),
-    );
+    let child =
+        start(&["verify", "--backend", "sim", "--quick", "-o", path.to_str().unwrap()], &empty_folder("verify_tmp"));
     let status = ended_by(child, SIGINT, Duration::from_millis(300));
     assert_eq!(status.signal(), Some(SIGINT));
     assert_eq!(names(&folder), BTreeSet::from(["report.md".to_owned()]));
@@ -145,8 +143,7 @@ fn an_unpacked_copy_had_a_name_in_the_temporary_folder() {
     let plain = folder.join("run.jsonl");
     stats.save(&plain).unwrap();
     let packed = folder.join("run.jsonl.gz");
-    let mut encoder =
-        flate2::write::GzEncoder::new(fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    let mut encoder = flate2::write::GzEncoder::new(fs::File::create(&packed).unwrap(), flate2::Compression::fast());
     encoder.write_all(&fs::read(&plain).unwrap()).unwrap();
     encoder.finish().unwrap();
     let (input, page) = (packed.to_str().unwrap(), folder.join("page.html"));
@@ -162,10 +159,7 @@ fn an_unpacked_copy_had_a_name_in_the_temporary_folder() {
 fn an_ignored_signal_stays_ignored() {
     let bench = accel(&["bench", "stats", "--threads", "1", "--reps", "1", "--milliseconds", "600"]);
     let mut command = Command::new("sh");
-    command
-        .args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""])
-        .arg(bench.get_program())
-        .args(bench.get_args());
+    command.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""]).arg(bench.get_program()).args(bench.get_args());
     for signal in [SIGHUP, SIGINT] {
         let child = command.stdout(Stdio::null()).spawn().unwrap();
         let status = ended_by(child, signal, Duration::from_millis(300));

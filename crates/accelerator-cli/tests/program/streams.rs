@@ -92,8 +92,7 @@ fn standard_output_by_its_name_lost_what_was_in_it() {
     let path = file("appended.trace", b"# ahead\n");
     let out = File::options().append(true).open(&path).unwrap();
     let snapshot = of_pytorch("tiny_transformer.snapshot.pickle");
-    let status =
-        accel(&["convert", &snapshot, "-o", "/dev/stdout"]).stdout(out).stderr(Stdio::null()).status();
+    let status = accel(&["convert", &snapshot, "-o", "/dev/stdout"]).stdout(out).stderr(Stdio::null()).status();
     assert!(status.unwrap().success());
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.starts_with("# ahead\n# device 0 of a snapshot"), "{text:.80}");

@@ -115,10 +115,7 @@ fn measurements(report: &str) {
     let cost = rows(section(report, "Cost of calls"));
     for size in ["4.00 KiB", "1.00 MiB", "32.00 MiB", "256.00 MiB"] {
         let [driver, cached, ratio] = numbers(&cost[size])[..] else { panic!("{report}") };
-        assert!(
-            driver > 0.0 && cached > 0.0 && (ratio - driver / cached).abs() < 0.1 + ratio / 50.0,
-            "{report}"
-        );
+        assert!(driver > 0.0 && cached > 0.0 && (ratio - driver / cached).abs() < 0.1 + ratio / 50.0, "{report}");
     }
     for call in ["record an event", "synchronize an idle stream"] {
         assert!(numbers(&cost[call])[0] > 0.0, "{report}");
@@ -129,8 +126,7 @@ fn measurements(report: &str) {
 fn a_file_that_cannot_be_written_is_reported_before_the_work() {
     let started = Instant::now();
     let path = "/no/such/folder/report.md";
-    run(&["verify", "--backend", "host", "--output", path])
-        .fails(1, &format!("accel: {path}: cannot be written: "));
+    run(&["verify", "--backend", "host", "--output", path]).fails(1, &format!("accel: {path}: cannot be written: "));
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 

@@ -28,11 +28,7 @@ fn without_a_device_replay_fails_and_conformance_is_ignored() {
 
     let ignored = run(&CONFORMANCE);
     assert_eq!(ignored.status, Some(0), "{}", ignored.error);
-    assert!(
-        ignored.out.contains("0 passed; 0 failed; 1 ignored") && ignored.out.contains(WHY),
-        "{}",
-        ignored.out
-    );
+    assert!(ignored.out.contains("0 passed; 0 failed; 1 ignored") && ignored.out.contains(WHY), "{}", ignored.out);
 
     let required = Ended::of(accel(&CONFORMANCE).env("ACCELERATOR_REQUIRE", "xpu").output().unwrap());
     assert_eq!(required.status, Some(101), "{}", required.out);

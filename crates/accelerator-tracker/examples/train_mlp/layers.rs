@@ -40,12 +40,7 @@ impl Linear {
     }
 
     /// Returns the gradients of the parameters. `gradient` is the gradient of the result.
-    pub(crate) fn backward(
-        &self,
-        operators: &Operators<'_>,
-        x: &Buffer,
-        gradient: &Buffer,
-    ) -> Result<Gradients> {
+    pub(crate) fn backward(&self, operators: &Operators<'_>, x: &Buffer, gradient: &Buffer) -> Result<Gradients> {
         let _module = scope_absolute(&format!("{}.backward", self.name));
         let weights = operators.weight_gradient(x, gradient, self.inputs, self.outputs)?;
         let bias = operators.bias_gradient(gradient, self.outputs)?;
@@ -58,12 +53,7 @@ impl Linear {
         operators.input_gradient(gradient, &self.weights.value, self.inputs)
     }
 
-    pub(crate) fn update(
-        &mut self,
-        operators: &Operators<'_>,
-        gradients: &Gradients,
-        step: i32,
-    ) -> Result<()> {
+    pub(crate) fn update(&mut self, operators: &Operators<'_>, gradients: &Gradients, step: i32) -> Result<()> {
         self.weights.update(operators, &gradients.weights, step)?;
         self.bias.update(operators, &gradients.bias, step)
     }

@@ -44,11 +44,7 @@ impl Network {
     }
 
     /// Returns the scores of all points, and the activations that the backward pass needs.
-    pub(crate) fn forward(
-        &self,
-        operators: &Operators<'_>,
-        points: &Buffer,
-    ) -> Result<(Buffer, Activations)> {
+    pub(crate) fn forward(&self, operators: &Operators<'_>, points: &Buffer) -> Result<(Buffer, Activations)> {
         let mut x = self.stem.forward(operators, points)?;
         let mut blocks = Vec::new();
         for block in &self.blocks {

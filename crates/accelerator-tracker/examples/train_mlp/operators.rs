@@ -81,12 +81,7 @@ impl<'a> Operators<'a> {
     }
 
     /// Computes the gradient of the inputs of an [`addmm`](Self::addmm): `gradient · weightsᵀ`.
-    pub(crate) fn input_gradient(
-        &self,
-        gradient: &Buffer,
-        weights: &Buffer,
-        inputs: usize,
-    ) -> Result<Buffer> {
+    pub(crate) fn input_gradient(&self, gradient: &Buffer, weights: &Buffer, inputs: usize) -> Result<Buffer> {
         let outputs = floats(weights) / inputs;
         let mut result = buffer(floats(gradient) / outputs * inputs)?;
         let args = (slice(gradient)?, slice(weights)?, slice_mut(&mut result)?);
@@ -109,21 +104,14 @@ impl<'a> Operators<'a> {
         outputs: usize,
     ) -> Result<Buffer> {
         let mut result = buffer(inputs * outputs)?;
-        self.launch(
-            "mm",
-            (slice(x)?, slice(gradient)?, slice_mut(&mut result)?),
-            move |(x, gradient, result)| {
-                result.fill(0.0);
-                for (x, gradient) in x.chunks_exact(inputs).zip(gradient.chunks_exact(outputs)) {
-                    for (x, result) in x.iter().zip(result.chunks_exact_mut(outputs)) {
-                        result
-                            .iter_mut()
-                            .zip(gradient)
-                            .for_each(|(result, gradient)| *result += x * gradient);
-                    }
+        self.launch("mm", (slice(x)?, slice(gradient)?, slice_mut(&mut result)?), move |(x, gradient, result)| {
+            result.fill(0.0);
+            for (x, gradient) in x.chunks_exact(inputs).zip(gradient.chunks_exact(outputs)) {
+                for (x, result) in x.iter().zip(result.chunks_exact_mut(outputs)) {
+                    result.iter_mut().zip(gradient).for_each(|(result, gradient)| *result += x * gradient);
                 }
-            },
-        )?;
+            }
+        })?;
         Ok(result)
     }
 

@@ -17,8 +17,7 @@ impl Spirals {
         for number in 0..count {
             let spiral = number % SPIRALS;
             let radius = 0.05 + 0.95 * (number / SPIRALS) as f32 / (count / SPIRALS) as f32;
-            let angle =
-                4.0 * radius + spiral as f32 * std::f32::consts::TAU / SPIRALS as f32 + 0.1 * noise.next();
+            let angle = 4.0 * radius + spiral as f32 * std::f32::consts::TAU / SPIRALS as f32 + 0.1 * noise.next();
             points.extend([radius * angle.cos(), radius * angle.sin()]);
             labels.push(spiral as u32);
         }

@@ -140,8 +140,7 @@ fn unnamed(folder: &Path, is_private: bool) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
 
     let mode = Mode::from_raw_mode(mode(is_private));
-    let file =
-        File::from(rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok()?);
+    let file = File::from(rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok()?);
     handle(&file).exists().then_some(file)
 }
 
@@ -226,8 +225,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();
-        let ordinary =
-            File::create(folder.path().join("ordinary")).unwrap().metadata().unwrap().permissions();
+        let ordinary = File::create(folder.path().join("ordinary")).unwrap().metadata().unwrap().permissions();
         for make in [Temporary::new, Temporary::named] {
             let mode = |is_private| {
                 let temporary = make(folder.path(), is_private).unwrap();

@@ -16,10 +16,7 @@ use super::temporary::{Temporary, folder_of};
 ///
 /// # Errors
 /// [`FileError::Io`], also for an error of `write`.
-pub fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), FileError> {
+pub fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
     let written = destination(path).and_then(|destination| match destination {
         Destination::Stream(mut stream) => write_to(&mut *stream, write),
         Destination::File { path, replaced } => put(&path, replaced.as_ref(), write),

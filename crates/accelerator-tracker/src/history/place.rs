@@ -38,9 +38,7 @@ pub(super) fn without_stack() -> Option<HistoryContext> {
     let place = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
         match &*last {
-            Some(place) if same(&place.scope, &scope) && same(&place.metadata, &metadata) => {
-                Arc::clone(place)
-            }
+            Some(place) if same(&place.scope, &scope) && same(&place.metadata, &metadata) => Arc::clone(place),
             _ => Arc::clone(last.insert(Arc::new(Place { stack: None, scope, metadata }))),
         }
     });

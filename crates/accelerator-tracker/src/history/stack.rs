@@ -40,8 +40,7 @@ impl Names {
     pub(super) fn of(&mut self, stack: &Stack) -> Vec<Arc<Frame>> {
         let all = stack.0.iter().flat_map(|address| self.at(*address));
         let all: Vec<_> = all.take_while(|frame| !frame.name.contains(THREAD_START)).collect();
-        let inside =
-            all.iter().take_while(|frame| is_library(&frame.filename) || is_ours(&frame.filename)).count();
+        let inside = all.iter().take_while(|frame| is_library(&frame.filename) || is_ours(&frame.filename)).count();
         let program: Vec<_> =
             all[inside..].iter().filter(|frame| !is_library(&frame.filename)).map(Arc::clone).collect();
         if program.is_empty() { all } else { program }
@@ -54,8 +53,7 @@ impl Names {
         let mut frames = Vec::new();
         backtrace::resolve(address as *mut c_void, |symbol| {
             let name = symbol.name().map_or_else(|| "??".to_owned(), |name| format!("{name:#}"));
-            let filename =
-                symbol.filename().map_or_else(|| "??".into(), |file| file.to_string_lossy().into_owned());
+            let filename = symbol.filename().map_or_else(|| "??".into(), |file| file.to_string_lossy().into_owned());
             let line = symbol.lineno().unwrap_or(0);
             frames.push(Arc::new(Frame { name: self.text(name), filename: self.text(filename), line }));
         });
@@ -83,14 +81,11 @@ fn is_library(filename: &str) -> bool {
 /// version in cargo's registry. The facade's folder is `accelerator` in the repository and `accelerator-rs-0.1.0` in a
 /// registry.
 fn is_ours(filename: &str) -> bool {
-    const CRATES: [&str; 5] =
-        ["accelerator", "accelerator-rs", "accelerator-core", "accelerator-tracker", "backtrace"];
+    const CRATES: [&str; 5] = ["accelerator", "accelerator-rs", "accelerator-core", "accelerator-tracker", "backtrace"];
     let folders = || filename.split(['/', '\\']);
     folders().zip(folders().skip(1)).any(|(folder, inside)| {
-        let version =
-            |rest: &str| rest.strip_prefix('-').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
-        let is =
-            |name: &&str| folder.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || version(rest));
+        let version = |rest: &str| rest.strip_prefix('-').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
+        let is = |name: &&str| folder.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || version(rest));
         inside == "src" && CRATES.iter().any(is)
     })
 }

@@ -15,13 +15,7 @@ pub(crate) trait Sink {
     fn takes(&mut self, heap: &mut Heap, place: &Place, below: &[Value]) -> Result<bool, Self::Stop>;
 
     /// Receives an element. `offset` is the number of bytes of the pickle that were read.
-    fn element(
-        &mut self,
-        heap: &mut Heap,
-        place: &Place,
-        element: Value,
-        offset: u64,
-    ) -> Result<(), Halt<Self::Stop>>;
+    fn element(&mut self, heap: &mut Heap, place: &Place, element: Value, offset: u64) -> Result<(), Halt<Self::Stop>>;
 
     /// Returns whether later elements may refer to this part of an element. If so, it is kept.
     fn shares(&self, part: View<'_>) -> bool;

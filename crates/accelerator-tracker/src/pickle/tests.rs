@@ -61,20 +61,14 @@ fn a_truncated_pickle_is_refused_where_it_ends() {
     for bytes in OF_PYTHON {
         for length in 0..bytes.len() {
             let error = shown(&bytes[..length]).unwrap_err();
-            assert!(
-                error.starts_with(&format!("at byte {length}: the pickle ends in the middle of")),
-                "{error}"
-            );
+            assert!(error.starts_with(&format!("at byte {length}: the pickle ends in the middle of")), "{error}");
         }
     }
 }
 
 #[test]
 fn data_after_the_end_is_refused() {
-    assert_eq!(
-        shown(b"N.N.").unwrap_err(),
-        "at byte 2: the pickle ends before this byte, but the file continues"
-    );
+    assert_eq!(shown(b"N.N.").unwrap_err(), "at byte 2: the pickle ends before this byte, but the file continues");
 }
 
 #[test]
@@ -100,10 +94,7 @@ fn dictionaries_of_known_classes_are_dictionaries() {
 #[test]
 fn code_is_refused_by_name_and_place() {
     for (bytes, expected) in [
-        (
-            &b"cos\nsystem\n(S'id'\ntR."[..],
-            "at byte 0: refused GLOBAL of `os.system`: a pickle may only hold data",
-        ),
+        (&b"cos\nsystem\n(S'id'\ntR."[..], "at byte 0: refused GLOBAL of `os.system`: a pickle may only hold data"),
         (b"\x80\x04N0\x8c\x02os\x8c\x06system\x93.", "at byte 16: refused STACK_GLOBAL of `os.system`"),
         (b"(S'id'\nios\nsystem\n.", "at byte 7: refused INST of `os.system`"),
         (b"Pfile\n.", "at byte 0: refused PERSID of `persistent object file`"),
@@ -118,10 +109,7 @@ fn code_is_refused_by_name_and_place() {
         (b"\x97.", "at byte 0: refused NEXT_BUFFER of `a buffer outside the file`"),
         (b"cbuiltins\neval\n.", "at byte 0: refused GLOBAL of `builtins.eval`"),
         (b"ccollections\nCounter\n.", "at byte 0: refused GLOBAL of `collections.Counter`"),
-        (
-            b"ccollections\ndefaultdict\n(cbuiltins\nint\n(NtR.",
-            "at byte 43: REDUCE cannot be applied to None",
-        ),
+        (b"ccollections\ndefaultdict\n(cbuiltins\nint\n(NtR.", "at byte 43: REDUCE cannot be applied to None"),
         (b"cbuiltins\nint\n)R.", "at byte 15: REDUCE cannot be applied to a class"),
         (b"N)R.", "at byte 2: REDUCE cannot be applied to None"),
     ] {
@@ -183,16 +171,13 @@ fn an_object_that_contains_itself_is_read_once() {
 
 #[test]
 fn memory_is_limited() {
-    let limited = |mut bytes: &[u8]| match Machine::new(
-        &mut bytes,
-        &mut Whole,
-        Limits { memory: 1 << 20, ..Limits::default() },
-    )
-    .run()
-    {
-        Ok(_) => panic!("it fits"),
-        Err(ReadError::Pickle(error)) => error.fault.to_string(),
-    };
+    let limited =
+        |mut bytes: &[u8]| match Machine::new(&mut bytes, &mut Whole, Limits { memory: 1 << 20, ..Limits::default() })
+            .run()
+        {
+            Ok(_) => panic!("it fits"),
+            Err(ReadError::Pickle(error)) => error.fault.to_string(),
+        };
     for opcodes in ["}", "]", "N", ")", "(lN", "]N\x61", "}NN\x73", "\u{5d}2\u{61}"] {
         let many = opcodes.repeat(100_000);
         assert!(limited(many.as_bytes()).contains("more than 1.00 MiB of memory"), "{opcodes}");
@@ -211,10 +196,7 @@ fn memory_is_limited() {
 #[test]
 fn parts_may_have_any_numbers() {
     assert_eq!(shown(b"(K\x01q\x07Nq\x03h\x07h\x03t.").unwrap(), "[1, None, 1, None]");
-    assert_eq!(
-        shown(b"(K\x01p4000000000\nK\x02p1\nK\x03p0\ng4000000000\ng1\ng0\nt.").unwrap(),
-        "[1, 2, 3, 1, 2, 3]"
-    );
+    assert_eq!(shown(b"(K\x01p4000000000\nK\x02p1\nK\x03p0\ng4000000000\ng1\ng0\nt.").unwrap(), "[1, 2, 3, 1, 2, 3]");
     // `MEMOIZE` uses the number of entries as the next number.
     assert_eq!(shown(b"(K\x01q\x02K\x02\x94h\x01t.").unwrap(), "[1, 2, 2]");
 }
@@ -223,8 +205,7 @@ fn parts_may_have_any_numbers() {
 fn what_is_written_is_read() {
     let mut bytes = Vec::new();
     let mut out = Writer::new(&mut bytes).unwrap();
-    let numbers =
-        [0, -1, 255, 256, 65536, -65536, i128::from(i64::MIN), i128::from(u64::MAX), 1 << 31, 1 << 39];
+    let numbers = [0, -1, 255, 256, 65536, -65536, i128::from(i64::MIN), i128::from(u64::MAX), 1 << 31, 1 << 39];
     out.open_dict().unwrap();
     out.text("numbers").unwrap();
     out.list(numbers, |out, number| out.integer(number)).unwrap();
@@ -237,8 +218,7 @@ fn what_is_written_is_read() {
     let pickle = read(&mut &*bytes, Path::new("file"), Limits::default()).unwrap();
     let read: Vec<_> = pickle.root().pairs().unwrap().collect();
     let integers = read[0].1.items().unwrap();
-    let integers =
-        integers.map(|item| item.integer().map_or_else(|| item.unsigned().unwrap().into(), i128::from));
+    let integers = integers.map(|item| item.integer().map_or_else(|| item.unsigned().unwrap().into(), i128::from));
     assert_eq!(integers.collect::<Vec<_>>(), numbers);
     assert_eq!(read[1].0.text().unwrap().len(), 300);
     let same = read[1].1.items().unwrap();

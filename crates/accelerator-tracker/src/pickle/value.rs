@@ -90,9 +90,7 @@ impl Body {
             // Includes the reference count.
             Self::Text(text) => text.len() + ALLOCATION as usize,
             Self::Bytes(bytes) => bytes.len() + ALLOCATION as usize,
-            Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => {
-                items.capacity() * size_of::<Value>()
-            }
+            Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => items.capacity() * size_of::<Value>(),
             Self::Dict { pairs, .. } => pairs.capacity() * size_of::<(Value, Value)>(),
         };
         // An empty one also counts an allocation, so that its growth counts only the elements.

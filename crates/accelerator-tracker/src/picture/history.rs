@@ -32,8 +32,7 @@ impl Profile {
         profile.markers = markers(snapshot, device, &profile);
         profile.moments = moments(&profile, state, entries);
         let at_the_end = segments.into_iter().map(|segment| MapSegment::new(segment, false));
-        let at_the_end =
-            at_the_end.chain(aliases.into_iter().map(|alias| MapSegment::new(alias, true))).collect();
+        let at_the_end = at_the_end.chain(aliases.into_iter().map(|alias| MapSegment::new(alias, true))).collect();
         let call = entries.len().saturating_sub(1);
         profile.moments.push(Moment { name: "the end".to_owned(), call, segments: at_the_end });
         if let Some(notes) = snapshot.notes.iter().find(|notes| notes.device == device) {
@@ -77,10 +76,9 @@ impl State {
                 }
                 address = address.saturating_add(block.size);
             }
-            state.segments.insert(
-                segment.address,
-                MapSegment { blocks: Vec::new(), ..MapSegment::new(segment, false) },
-            );
+            state
+                .segments
+                .insert(segment.address, MapSegment { blocks: Vec::new(), ..MapSegment::new(segment, false) });
             if segment.is_expandable {
                 state.ranges.insert(segment.address);
             }
@@ -143,9 +141,7 @@ impl State {
 
     fn apply(&mut self, entry: &TraceEntry) {
         match entry.action {
-            TraceAction::Alloc => {
-                self.put(entry.address, rounded(entry), BlockState::Allocated, scope(&entry.frames))
-            }
+            TraceAction::Alloc => self.put(entry.address, rounded(entry), BlockState::Allocated, scope(&entry.frames)),
             TraceAction::FreeRequested => self.turn(entry, BlockState::PendingFree),
             TraceAction::FreeCompleted => drop(self.take(entry.address)),
             TraceAction::SegmentAlloc => self.add_segment(entry),
@@ -203,8 +199,7 @@ impl State {
             let before = self.segments.range(..=address).next_back();
             before.is_some_and(|(start, segment)| address - start < segment.size())
         };
-        let blocks =
-            self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_in_segment(**address));
+        let blocks = self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_in_segment(**address));
         blocks.map(|(address, block)| MapSegment {
             pool: PoolKind::Large,
             stream: 0, // unknown and not shown
@@ -275,11 +270,7 @@ impl Names {
             TraceAction::Other => return self.once("other".to_owned()),
         };
         let size = Bytes(entry.size);
-        self.once(if scope.is_empty() {
-            format!("{action} {size}")
-        } else {
-            format!("{action} {size}, {scope}")
-        })
+        self.once(if scope.is_empty() { format!("{action} {size}") } else { format!("{action} {size}, {scope}") })
     }
 
     fn once(&mut self, name: String) -> Arc<str> {
@@ -305,8 +296,7 @@ fn spans<'s>(entries: &[TraceEntry], segments: impl Iterator<Item = &'s &'s Segm
         }
     }
     let blocks = segments.flat_map(|segment| &segment.blocks);
-    let older =
-        blocks.filter(|block| block.state == BlockState::Allocated && !live.contains_key(&block.address));
+    let older = blocks.filter(|block| block.state == BlockState::Allocated && !live.contains_key(&block.address));
     spans.extend(older.map(|block| Span { bytes: block.requested_size, start: None, end: None }));
     spans
 }
@@ -316,10 +306,8 @@ fn markers(snapshot: &MemorySnapshot, device: u32, profile: &Profile) -> Vec<Mar
     if !profile.has_times() {
         return Vec::new();
     }
-    let starts = snapshot
-        .annotations
-        .iter()
-        .filter(|annotation| annotation.device == device && &*annotation.stage == "START");
+    let starts =
+        snapshot.annotations.iter().filter(|annotation| annotation.device == device && &*annotation.stage == "START");
     let call = |time: i64| profile.samples.partition_point(|sample| sample.time_us < time);
     let mut markers: Vec<_> =
         starts.map(|start| Marker { name: start.name.clone(), call: call(start.time_us) }).collect();

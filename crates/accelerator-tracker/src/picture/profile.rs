@@ -239,8 +239,7 @@ mod tests {
     fn the_first_operator_and_repeated_names_count() {
         let mut profile = profile(&[("a", 0, 10), ("b", 0, 14), ("a", 0, 20), ("c", 0, 3), ("b", 0, 10)]);
         profile.allocated_before = Some(0);
-        let largest =
-            |name: &str, bytes, call, calls, total| Largest { name: name.into(), bytes, call, calls, total };
+        let largest = |name: &str, bytes, call, calls, total| Largest { name: name.into(), bytes, call, calls, total };
         assert_eq!(profile.largest(9), [largest("a", 10, 0, 2, 16), largest("b", 7, 4, 2, 11)]);
         assert_eq!(profile.largest(1).len(), 1);
         assert_eq!(profile.peak(Series::Allocated), Some((2, 20)));

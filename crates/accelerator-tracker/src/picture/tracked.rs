@@ -10,8 +10,7 @@ impl Profile {
             time_us: operator.time.map_or(0, |time| time.as_micros().try_into().unwrap_or(i64::MAX)),
             memory: operator.memory,
         };
-        let marker =
-            |marker: &tracker::Marker| Marker { name: marker.name.as_str().into(), call: marker.position };
+        let marker = |marker: &tracker::Marker| Marker { name: marker.name.as_str().into(), call: marker.position };
         Self {
             title: title.to_owned(),
             facts: device.iter().map(|device| ("device".to_owned(), device.clone())).collect(),
@@ -21,10 +20,7 @@ impl Profile {
             allocated_before: start.map(|start| start.allocated),
             samples: operators.iter().map(sample).collect(),
             markers: markers.iter().map(marker).collect(),
-            statistics: vec![(
-                "num_alloc_retries".to_owned(),
-                i64::try_from(*num_alloc_retries).unwrap_or(i64::MAX),
-            )],
+            statistics: vec![("num_alloc_retries".to_owned(), i64::try_from(*num_alloc_retries).unwrap_or(i64::MAX))],
             ..Self::default()
         }
     }

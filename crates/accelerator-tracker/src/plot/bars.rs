@@ -1,8 +1,9 @@
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
+use crate::grouped;
 use crate::picture::{Largest, Profile, Series, power, size_bins};
 
 const BAR: i32 = 24;

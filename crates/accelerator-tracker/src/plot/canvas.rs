@@ -70,13 +70,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     }
 
     /// Like [`line`](Self::line), with an opacity from 0 to 1.
-    pub(super) fn translucent_line(
-        &self,
-        points: &[(i32, i32)],
-        color: RGBColor,
-        width: u32,
-        opacity: f64,
-    ) -> Drawn {
+    pub(super) fn translucent_line(&self, points: &[(i32, i32)], color: RGBColor, width: u32, opacity: f64) -> Drawn {
         let color = color.mix(opacity);
         if self.is_bitmap() {
             return points.windows(2).try_for_each(|ends| self.bar(ends[0], ends[1], color, width as i32));
@@ -107,14 +101,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.area.draw(&Rectangle::new([from, to], color.filled())).map_err(PlotError::drawing)
     }
 
-    pub(super) fn text(
-        &self,
-        text: &str,
-        at: (i32, i32),
-        size: i32,
-        anchor: Anchor,
-        color: RGBColor,
-    ) -> Drawn {
+    pub(super) fn text(&self, text: &str, at: (i32, i32), size: i32, anchor: Anchor, color: RGBColor) -> Drawn {
         let position = match anchor {
             Anchor::Start => HPos::Left,
             Anchor::Middle => HPos::Center,

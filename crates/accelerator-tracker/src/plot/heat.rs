@@ -1,4 +1,4 @@
-use accelerator_core::grouped;
+use crate::grouped;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
@@ -31,9 +31,8 @@ pub(super) fn draw<DB: DrawingBackend>(
     }
     // The steps of the ramp are logarithmic, so that few allocations are visible beside many.
     let ramp = canvas.palette.ramp;
-    let bounds: Vec<u64> = (1..=ramp.len())
-        .map(|step| (most as f64).powf(step as f64 / ramp.len() as f64).round() as u64)
-        .collect();
+    let bounds: Vec<u64> =
+        (1..=ramp.len()).map(|step| (most as f64).powf(step as f64 / ramp.len() as f64).round() as u64).collect();
     let level = |count: u64| bounds.iter().position(|bound| count <= *bound).unwrap_or(ramp.len() - 1);
     let mut legend = vec![(None, "allocations:".to_owned())];
     let mut from = 1;
@@ -61,25 +60,14 @@ pub(super) fn draw<DB: DrawingBackend>(
         };
         canvas.text(&name, (LEFT - 10, middle), TEXT - 1, Anchor::End, canvas.palette.quiet)?;
         for (column, count) in row.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let cell = Rect {
-                left: edge(column) + 1,
-                top: top + 1,
-                right: edge(column + 1) - 1,
-                bottom: top + ROW - 1,
-            };
+            let cell =
+                Rect { left: edge(column) + 1, top: top + 1, right: edge(column + 1) - 1, bottom: top + ROW - 1 };
             let level = level(*count);
             canvas.rect(cell, ramp[level])?;
             let text = compact(*count);
             if canvas.width(&text, TEXT - 2)? < cell.width() {
-                let color =
-                    if level < ramp.len() / 2 { canvas.palette.text } else { canvas.palette.background };
-                canvas.text(
-                    &text,
-                    ((cell.left + cell.right) / 2, middle),
-                    TEXT - 2,
-                    Anchor::Middle,
-                    color,
-                )?;
+                let color = if level < ramp.len() / 2 { canvas.palette.text } else { canvas.palette.background };
+                canvas.text(&text, ((cell.left + cell.right) / 2, middle), TEXT - 2, Anchor::Middle, color)?;
             }
         }
     }

@@ -195,9 +195,7 @@ impl Picture {
         canvas.background()?;
         let title = self.title(profile);
         match self {
-            Self::Memory(along) => {
-                timeline::draw(&canvas, canvas.whole(), profile, &title, &Series::ALL, along)?
-            }
+            Self::Memory(along) => timeline::draw(&canvas, canvas.whole(), profile, &title, &Series::ALL, along)?,
             Self::Series(series, along) => {
                 timeline::draw(&canvas, canvas.whole(), profile, &title, &[series], along)?;
             }

@@ -45,15 +45,7 @@ const LIGHT: Palette = Palette {
     free: rgb(0xd3d9df),
     aliased: rgb(0x8fb8d4),
     ramp: [rgb(0xcfe3f3), rgb(0x9fc8e6), rgb(0x63a6d4), rgb(0x2f82bd), rgb(0x0f5c97), rgb(0x073763)],
-    kinds: [
-        rgb(0x0173b3),
-        rgb(0xd98200),
-        rgb(0x01815d),
-        rgb(0xb8508c),
-        rgb(0x3f9fd4),
-        rgb(0xb84700),
-        rgb(0x8a7d00),
-    ],
+    kinds: [rgb(0x0173b3), rgb(0xd98200), rgb(0x01815d), rgb(0xb8508c), rgb(0x3f9fd4), rgb(0xb84700), rgb(0x8a7d00)],
     rest: rgb(0x9aa4ae),
 };
 
@@ -70,15 +62,7 @@ const DARK: Palette = Palette {
     free: rgb(0x3a424c),
     aliased: rgb(0x35617d),
     ramp: [rgb(0x12314b), rgb(0x174f7c), rgb(0x1a669c), rgb(0x459bd6), rgb(0x86c2ea), rgb(0xcfe8f9)],
-    kinds: [
-        rgb(0x57b5ea),
-        rgb(0xf1a131),
-        rgb(0x36c89c),
-        rgb(0xe08cbc),
-        rgb(0x2b7bb0),
-        rgb(0xe0622a),
-        rgb(0xe8dc50),
-    ],
+    kinds: [rgb(0x57b5ea), rgb(0xf1a131), rgb(0x36c89c), rgb(0xe08cbc), rgb(0x2b7bb0), rgb(0xe0622a), rgb(0xe8dc50)],
     rest: rgb(0x6c7682),
 };
 
@@ -116,9 +100,7 @@ impl Palette {
             kinds,
             rest,
         } = self;
-        let single = [
-            background, text, quiet, grid, allocated, active, reserved, warning, marker, free, aliased, rest,
-        ];
+        let single = [background, text, quiet, grid, allocated, active, reserved, warning, marker, free, aliased, rest];
         single.into_iter().chain(ramp).chain(kinds).copied().collect()
     }
 }

@@ -13,8 +13,7 @@ pub(super) fn encode(pixels: &[u8], width: u32, height: u32) -> io::Result<Vec<u
     let mut above = vec![0; line];
     for row in pixels.chunks_exact(line.max(1)) {
         data.write_all(&[UP])?;
-        let differences: Vec<_> =
-            row.iter().zip(&above).map(|(byte, above)| byte.wrapping_sub(*above)).collect();
+        let differences: Vec<_> = row.iter().zip(&above).map(|(byte, above)| byte.wrapping_sub(*above)).collect();
         data.write_all(&differences)?;
         above.copy_from_slice(row);
     }

@@ -57,14 +57,7 @@ fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>)
     let mut groups = Vec::new();
     for chunk in sorted.chunk_by(same) {
         let Some((is_alias, pool, stream)) = chunk.first().map(|first| kind(first)) else { continue };
-        groups.push(Group {
-            is_alias,
-            pool,
-            stream,
-            segments: chunk.to_vec(),
-            row_bytes: 0,
-            rows: Vec::new(),
-        });
+        groups.push(Group { is_alias, pool, stream, segments: chunk.to_vec(), row_bytes: 0, rows: Vec::new() });
     }
     groups
 }
@@ -117,8 +110,7 @@ mod tests {
         let groups = groups(&segments, 3);
         assert_eq!(groups.len(), 1);
         assert_eq!((groups[0].row_bytes, groups[0].reserved()), (10, 30));
-        let rows =
-            groups[0].rows.iter().map(|row| row.iter().map(|piece| piece.blocks[0].size).collect::<Vec<_>>());
+        let rows = groups[0].rows.iter().map(|row| row.iter().map(|piece| piece.blocks[0].size).collect::<Vec<_>>());
         assert_eq!(rows.collect::<Vec<_>>(), [vec![9, 1], vec![7, 3], vec![5, 3, 2]]);
         assert_eq!(groups[0].rows[2][2].start, 8);
     }
@@ -128,10 +120,7 @@ mod tests {
         let some = [(PoolKind::Small, 0), (PoolKind::Large, 1), (PoolKind::Large, 0)];
         let some: Vec<_> = some.iter().map(|(pool, stream)| segment(*pool, *stream, 4)).collect();
         let order = groups(&some, 4).iter().map(|group| (group.pool, group.stream)).collect::<Vec<_>>();
-        assert_eq!(
-            order,
-            [(PoolKind::Large, Some(0)), (PoolKind::Large, Some(1)), (PoolKind::Small, Some(0))]
-        );
+        assert_eq!(order, [(PoolKind::Large, Some(0)), (PoolKind::Large, Some(1)), (PoolKind::Small, Some(0))]);
         let many: Vec<_> = (0..50).map(|stream| segment(PoolKind::Large, stream, 4)).collect();
         assert_eq!(groups(&many, 4).len(), 1);
         assert!(groups(&[], 4).is_empty());

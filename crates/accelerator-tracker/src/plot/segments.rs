@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 
@@ -8,6 +8,7 @@ use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::palette::Palette;
 use super::rows::{Group, Piece, groups};
 use super::{ColorBy, PlotError};
+use crate::grouped;
 use crate::picture::{MapBlock, MapSegment, Profile, Series};
 use crate::snapshot::{BlockState, PoolKind};
 
@@ -73,9 +74,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         let text = canvas.shortened(&headline(group), TEXT, right - left)?;
         canvas.text(&text, (left, top + GROUP_HEAD / 2 + 2), TEXT, Anchor::Start, canvas.palette.text)?;
         top += GROUP_HEAD;
-        let x = |bytes: u64| {
-            left + (bytes as f64 / group.row_bytes as f64 * f64::from(right - left)).round() as i32
-        };
+        let x = |bytes: u64| left + (bytes as f64 / group.row_bytes as f64 * f64::from(right - left)).round() as i32;
         for row in &group.rows {
             for piece in row {
                 draw_segment(canvas, piece, top, &x, &coloring)?;
@@ -171,14 +170,11 @@ struct Coloring<'a> {
 
 impl<'a> Coloring<'a> {
     fn new(segments: &'a [MapSegment], by: ColorBy, palette: &'static Palette) -> Self {
-        let blocks =
-            || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.state.is_active());
+        let blocks = || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.state.is_active());
         let largest = blocks().map(|block| block.size).max().unwrap_or(1);
-        let mut coloring =
-            Self { by, palette, scopes: HashMap::new(), largest, legend: Vec::new(), apart: true };
+        let mut coloring = Self { by, palette, scopes: HashMap::new(), largest, legend: Vec::new(), apart: true };
         let total = |state| segments.iter().map(|segment| segment.bytes(state)).fold(0, u64::saturating_add);
-        let state =
-            |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
+        let state = |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
         let aliased = state(BlockState::Aliased, ALIASED);
         let free = match is_aliased_known(segments) {
             true => state(BlockState::Inactive, "free"),
@@ -196,8 +192,7 @@ impl<'a> Coloring<'a> {
             ColorBy::Size => {
                 let bound = |step: usize| Bytes(coloring.bound(step));
                 let steps = palette.ramp.iter().enumerate();
-                let steps =
-                    steps.map(|(step, color)| (Some(*color), format!("to {}", bound(step)))).collect();
+                let steps = steps.map(|(step, color)| (Some(*color), format!("to {}", bound(step)))).collect();
                 coloring.legend = steps;
                 coloring.legend.push(free);
             }

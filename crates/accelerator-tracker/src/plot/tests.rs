@@ -43,11 +43,8 @@ fn profile(count: usize, markers: usize) -> Profile {
         is_alias: false,
         blocks: (1..1 + count as u64 % 300).map(|size| block(size * (1 + number as u64))).collect(),
     };
-    let span = |at: usize| Span {
-        bytes: value(at),
-        start: Some(at),
-        end: (!at.is_multiple_of(7)).then_some(at + at % 613),
-    };
+    let span =
+        |at: usize| Span { bytes: value(at), start: Some(at), end: (!at.is_multiple_of(7)).then_some(at + at % 613) };
     Profile {
         title: NAMES[1].repeat(9),
         capacity: Some(12 << 30),
@@ -71,9 +68,7 @@ fn profile(count: usize, markers: usize) -> Profile {
 fn pictures(profile: &Profile) -> Vec<(String, Picture, String)> {
     let mut all = Picture::all(profile);
     all.extend(Series::ALL.map(|series| (series.name(), Picture::Series(series, Along::Time))));
-    all.into_iter()
-        .map(|(name, picture)| (name.to_owned(), picture, picture.to_svg(profile).unwrap()))
-        .collect()
+    all.into_iter().map(|(name, picture)| (name.to_owned(), picture, picture.to_svg(profile).unwrap())).collect()
 }
 
 #[derive(Debug)]
@@ -96,8 +91,7 @@ fn texts(svg: &str) -> Vec<Text> {
             .replace("&quot;", "\"")
             .replace("&apos;", "'")
             .replace("&amp;", "&");
-        let attribute =
-            |name: &str| tag.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0;
+        let attribute = |name: &str| tag.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0;
         let number = |name| attribute(name).parse::<f64>().unwrap();
         let (x, y, em) = (number("x"), number("y"), number("font-size"));
         // In plotters, the size of a font is its ascent plus descent, not an em.
@@ -234,8 +228,7 @@ fn every_color_has_its_dark_counterpart() {
         }
     }
     for theme in [Theme::Light, Theme::Dark] {
-        let mut colors: Vec<_> =
-            Palette::of(theme).colors().iter().map(|RGBColor(r, g, b)| (*r, *g, *b)).collect();
+        let mut colors: Vec<_> = Palette::of(theme).colors().iter().map(|RGBColor(r, g, b)| (*r, *g, *b)).collect();
         let count = colors.len();
         colors.sort_unstable();
         colors.dedup();
@@ -358,8 +351,7 @@ fn a_file_is_named_after_its_format() {
     let error = save("a.jpeg").unwrap_err().to_string();
     assert!(error.ends_with("a.jpeg: the file name must end in .svg or .png"), "{error}");
     assert!(save("none/a.png").unwrap_err().to_string().contains("cannot be written"));
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
     files.sort();
     assert_eq!(files, ["a.SVG", "a.png"]);
 }

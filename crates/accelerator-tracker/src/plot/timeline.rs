@@ -1,9 +1,10 @@
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 use plotters::prelude::DrawingBackend;
 
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::scale::{Axis, Scale};
 use super::{Along, PlotError};
+use crate::grouped;
 use crate::picture::{Marker, Profile, Series, outline};
 use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
@@ -23,10 +24,7 @@ const CROWDED: i32 = 8;
 const TOO_CLOSE: i32 = 2;
 
 /// Draws all series in one figure, then each on its own.
-pub(super) fn draw_four<DB: DrawingBackend>(
-    canvas: &Canvas<'_, DB>,
-    profile: &Profile,
-) -> Result<(), PlotError> {
+pub(super) fn draw_four<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, profile: &Profile) -> Result<(), PlotError> {
     let Rect { right, bottom, .. } = canvas.whole();
     let figures = [&Series::ALL[..], &[Series::Allocated], &[Series::Active], &[Series::Reserved]];
     let titles = ["All", "Allocated", "Active", "Reserved"];
@@ -53,8 +51,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     if profile.samples.is_empty() {
         return canvas.nothing(rect, "no operators were recorded");
     }
-    let highest =
-        series.iter().filter_map(|series| profile.peak(*series)).map(|(_, peak)| peak).max().unwrap_or(0);
+    let highest = series.iter().filter_map(|series| profile.peak(*series)).map(|(_, peak)| peak).max().unwrap_or(0);
     let capacity = profile.capacity.filter(|capacity| *capacity as f64 <= highest as f64 * CAPACITY_WITHIN);
     let top_value = (highest.max(capacity.unwrap_or(0)) as f64 * 1.04) as u64;
 
@@ -167,13 +164,11 @@ struct PlacedName {
 
 impl<DB: DrawingBackend> Frame<'_, '_, DB> {
     fn x(&self, position: u64) -> i32 {
-        self.plot.left
-            + (position.min(self.end) as f64 / self.end as f64 * f64::from(self.plot.width())).round() as i32
+        self.plot.left + (position.min(self.end) as f64 / self.end as f64 * f64::from(self.plot.width())).round() as i32
     }
 
     fn y(&self, value: u64) -> i32 {
-        self.plot.bottom
-            - (value as f64 / self.top_value as f64 * f64::from(self.plot.height())).round() as i32
+        self.plot.bottom - (value as f64 / self.top_value as f64 * f64::from(self.plot.height())).round() as i32
     }
 
     fn grid(&self, scale: &Scale) -> Result<(), PlotError> {

@@ -94,9 +94,8 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     let mut shown = Samples::default();
     for call in chosen(profile, times) {
         let sample = &profile.samples[call];
-        let before = call
-            .checked_sub(1)
-            .map_or(profile.allocated_before(), |call| profile.samples[call].memory.allocated);
+        let before =
+            call.checked_sub(1).map_or(profile.allocated_before(), |call| profile.samples[call].memory.allocated);
         shown.call.push(call);
         shown.time.push(times[call]);
         shown.name.push(names.number(&sample.name));
@@ -119,8 +118,7 @@ fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     let last_time = times.last().copied().unwrap_or(0);
     let by_call = |call: usize| column(call as u64, count as u64);
     let by_time = |call: usize| column(times[call], last_time);
-    let mut chosen: BTreeSet<usize> =
-        profile.largest(30).into_iter().map(|Largest { call, .. }| call).collect();
+    let mut chosen: BTreeSet<usize> = profile.largest(30).into_iter().map(|Largest { call, .. }| call).collect();
     for series in Series::ALL {
         let value = |call: usize| series.of(&profile.samples[call]);
         chosen.extend(outline(count, by_call, value));

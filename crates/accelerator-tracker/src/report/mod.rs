@@ -6,10 +6,11 @@ mod tables;
 
 use std::path::Path;
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 
 use self::html::escape;
 use crate::file::{FileError, write_whole};
+use crate::grouped;
 use crate::picture::{Profile, Series};
 
 /// Writes the page to a file, completely or not at all.
@@ -53,9 +54,7 @@ fn section(id: &str, title: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
     }
-    format!(
-        "<section aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{content}</section>\n"
-    )
+    format!("<section aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{content}</section>\n")
 }
 
 /// Returns the most important figures.
@@ -93,8 +92,7 @@ fn memory(profile: &Profile) -> String {
     };
     let series = Series::ALL.map(|series| {
         let name = series.name();
-        let equal =
-            if series == Series::Active && profile.is_active_allocated() { " (as allocated)" } else { "" };
+        let equal = if series == Series::Active && profile.is_active_allocated() { " (as allocated)" } else { "" };
         format!(
             "<label class=\"{name}\">\
              <input type=\"checkbox\" name=\"series\" value=\"{name}\" checked><i></i>{name}{equal}</label>"
@@ -144,10 +142,7 @@ fn without_script(profile: &Profile, figure: Figure) -> String {
         Figure::Segments => Picture::Segments(profile.moment_of_the_peak(), ColorBy::State),
     };
     let picture = picture.to_svg(profile);
-    picture.map_or_else(
-        |_| String::new(),
-        |svg| format!("<noscript><div class=\"scroll\">{svg}</div></noscript>\n"),
-    )
+    picture.map_or_else(|_| String::new(), |svg| format!("<noscript><div class=\"scroll\">{svg}</div></noscript>\n"))
 }
 
 #[cfg(not(feature = "plots"))]

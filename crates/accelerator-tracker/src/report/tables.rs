@@ -1,6 +1,7 @@
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 
 use super::html::{breakable, escape};
+use crate::grouped;
 use crate::picture::{MapSegment, Profile, grid, power, size_bins};
 use crate::snapshot::BlockState;
 
@@ -47,9 +48,7 @@ pub(super) fn largest(profile: &Profile) -> String {
 /// Returns a bar and its value.
 fn bar(value: u64, most: u64, text: &str, class: &str) -> String {
     let share = 100.0 * value as f64 / most.max(1) as f64;
-    format!(
-        "<span class=\"bar {class}\" style=\"--share:{share:.1}%\"></span><span class=\"value\">{text}</span>"
-    )
+    format!("<span class=\"bar {class}\" style=\"--share:{share:.1}%\"></span><span class=\"value\">{text}</span>")
 }
 
 pub(super) fn sizes(profile: &Profile) -> String {
@@ -87,8 +86,7 @@ pub(super) fn lifetimes(profile: &Profile) -> String {
         return String::new();
     }
     let column_name = |column: usize| power(grid.least_size + column as u32);
-    let head: String =
-        used.iter().map(|column| format!("<th scope=\"col\">{}</th>", column_name(*column))).collect();
+    let head: String = used.iter().map(|column| format!("<th scope=\"col\">{}</th>", column_name(*column))).collect();
     let last = grid.cells.len() - 1;
     let row = |(number, row): (usize, &Vec<u64>)| {
         let name = match number {
@@ -147,10 +145,7 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
         all if all > shown => format!("the {shown} largest of {} segments", grouped(all as u64)),
         all => format!("{} segments", grouped(all as u64)),
     };
-    format!(
-        "<details><summary>Table of {which} at the end</summary>{}</details>\n",
-        table("", &head.concat(), &rows)
-    )
+    format!("<details><summary>Table of {which} at the end</summary>{}</details>\n", table("", &head.concat(), &rows))
 }
 
 pub(super) fn statistics(profile: &Profile) -> String {

@@ -28,8 +28,7 @@ fn profile(count: usize) -> Profile {
         is_alias: false,
         blocks: (0..count / 50).map(block).collect(),
     };
-    let moment =
-        |call| Moment { name: HOSTILE.to_owned(), call, segments: (0..count.min(50)).map(segment).collect() };
+    let moment = |call| Moment { name: HOSTILE.to_owned(), call, segments: (0..count.min(50)).map(segment).collect() };
     Profile {
         title: HOSTILE.to_owned(),
         facts: vec![(HOSTILE.to_owned(), HOSTILE.to_owned())],
@@ -89,15 +88,11 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
     );
     assert!(calls.is_sorted_by(|a, b| a < b) && calls[0] == 0 && *calls.last().unwrap() == 99_999);
     for series in Series::ALL {
-        assert_eq!(
-            numbers(series.name()).into_iter().max(),
-            profile.peak(series).map(|(_, peak)| peak as i64)
-        );
+        assert_eq!(numbers(series.name()).into_iter().max(), profile.peak(series).map(|(_, peak)| peak as i64));
     }
     // The map contains all bytes, whichever blocks were merged.
     for (moment, shown) in profile.moments.iter().zip(data["moments"].as_array().unwrap()) {
-        let blocks =
-            shown["segments"].as_array().unwrap().iter().flat_map(|segment| segment[3].as_array().unwrap());
+        let blocks = shown["segments"].as_array().unwrap().iter().flat_map(|segment| segment[3].as_array().unwrap());
         let sizes: Vec<_> = blocks.map(|block| block[0].as_u64().unwrap()).collect();
         assert!(sizes.len() <= 6_000);
         assert_eq!(sizes.iter().sum::<u64>(), moment.segments.iter().map(MapSegment::size).sum::<u64>());
@@ -137,10 +132,8 @@ fn tables_say_what_the_pictures_show() {
     };
     profile.allocated_before = Some(0);
     profile.samples = vec![sample("a.mm_0", 3 << 20), sample("a.add_0", 15 << 20), sample("free", 1 << 20)];
-    profile.spans = vec![
-        Span { bytes: 700, start: Some(0), end: Some(3) },
-        Span { bytes: 600, start: Some(1), end: None },
-    ];
+    profile.spans =
+        vec![Span { bytes: 700, start: Some(0), end: Some(3) }, Span { bytes: 600, start: Some(1), end: None }];
     let page = html(&profile);
     for part in [
         "<dt>peak allocated</dt><dd>15.00 MiB<small>at call 1</small>",

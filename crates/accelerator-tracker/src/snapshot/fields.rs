@@ -27,20 +27,14 @@ impl Fields {
     }
 
     /// Returns the keys and values. Keys that are not texts are skipped, since no such key is known.
-    pub(super) fn of<'a>(
-        self,
-        view: View<'a>,
-    ) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
+    pub(super) fn of<'a>(self, view: View<'a>) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
         let found = || format!("{} is {}, but should be a dict", self.what, view.type_name());
         let pairs = view.pairs().ok_or_else(|| self.wrong(found()))?;
         Ok(pairs.filter_map(|(key, value)| Some((key.text()?, value))))
     }
 
     /// Like [`of`](Self::of), for an object that no other object may contain.
-    pub(super) fn of_own<'a>(
-        self,
-        view: View<'a>,
-    ) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
+    pub(super) fn of_own<'a>(self, view: View<'a>) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
         let pairs = self.of(view)?;
         if view.is_kept() {
             Err(self.wrong(format!("{} is also part of another object", self.what)))

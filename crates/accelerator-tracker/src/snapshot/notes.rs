@@ -26,17 +26,8 @@ pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> i
 }
 
 fn write_device<W: Write>(out: &mut Writer<W>, device: &DeviceNotes) -> io::Result<()> {
-    let DeviceNotes {
-        device,
-        kind,
-        name,
-        total_memory,
-        settings,
-        memory_fraction,
-        dropped,
-        segment_order,
-        notes,
-    } = device;
+    let DeviceNotes { device, kind, name, total_memory, settings, memory_fraction, dropped, segment_order, notes } =
+        device;
     out.open_dict()?;
     out.text("device")?;
     out.integer(*device)?;
@@ -138,8 +129,7 @@ impl Reading<'_> {
         if let Some(notes) = notes {
             let items = fields.items("notes", View::new(self.heap, notes))?;
             self.heap.hand(notes);
-            read.notes =
-                items.into_iter().map(|item| self.note(item, fields.offset())).collect::<Result<_, _>>()?;
+            read.notes = items.into_iter().map(|item| self.note(item, fields.offset())).collect::<Result<_, _>>()?;
         }
         Ok(read)
     }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::fields::{Fields, Wrong};
 use super::frames::FrameTable;
 use super::settings;
-use super::types::{
-    Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceAction, TraceEntry,
-};
+use super::types::{Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceAction, TraceEntry};
 use super::write::ALIASED;
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Value, View};
@@ -260,9 +258,7 @@ impl EntryFields {
             "pool_id" => self.pool_id = fields.pair(key, value)?,
             "user_metadata" => self.user_metadata = Some(Arc::clone(fields.text(key, value)?)),
             "compile_context" => self.compile_context = Some(Arc::clone(fields.text(key, value)?)),
-            _ => {
-                self.other.extend(settings::plain(value, LONGEST_OTHER).map(|value| (Arc::clone(key), value)))
-            }
+            _ => self.other.extend(settings::plain(value, LONGEST_OTHER).map(|value| (Arc::clone(key), value))),
         }
         Ok(())
     }

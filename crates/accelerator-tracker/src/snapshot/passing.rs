@@ -133,13 +133,7 @@ impl<'v> Passing<'v> {
         items.into_iter().try_for_each(|item| self.pass_on(heap, holds, item, fields.offset()))
     }
 
-    fn pass_on(
-        &mut self,
-        heap: &mut Heap,
-        holds: Holds,
-        element: Value,
-        offset: u64,
-    ) -> Result<(), Halt<End>> {
+    fn pass_on(&mut self, heap: &mut Heap, holds: Holds, element: Value, offset: u64) -> Result<(), Halt<End>> {
         let passed = match holds {
             Holds::Segments => {
                 let segment = self.parts.segment(heap, element, offset)?;
@@ -213,13 +207,7 @@ impl Sink for Passing<'_> {
         Ok(true)
     }
 
-    fn element(
-        &mut self,
-        heap: &mut Heap,
-        place: &Place,
-        element: Value,
-        offset: u64,
-    ) -> Result<(), Halt<End>> {
+    fn element(&mut self, heap: &mut Heap, place: &Place, element: Value, offset: u64) -> Result<(), Halt<End>> {
         holds(place).map_or(Ok(()), |holds| self.pass_on(heap, holds, element, offset))
     }
 
@@ -239,9 +227,7 @@ fn holds(place: &Place) -> Option<Holds> {
             "device_traces" => None,
             _ => Some(Holds::Other),
         },
-        Place::Index(key, device) if &**key == "device_traces" => {
-            u32::try_from(*device).ok().map(Holds::Entries)
-        }
+        Place::Index(key, device) if &**key == "device_traces" => u32::try_from(*device).ok().map(Holds::Entries),
         Place::Index(..) => None,
     }
 }

@@ -81,11 +81,7 @@ pub trait SnapshotVisitor {
 ///
 /// # Errors
 /// [`FileError`]. For another kind of file, the message says what the file seems to be.
-pub fn visit(
-    reader: impl BufRead,
-    name: impl AsRef<Path>,
-    visitor: &mut dyn SnapshotVisitor,
-) -> Result<(), FileError> {
+pub fn visit(reader: impl BufRead, name: impl AsRef<Path>, visitor: &mut dyn SnapshotVisitor) -> Result<(), FileError> {
     visit_with(reader, name, visitor, Limits::default())
 }
 
@@ -113,11 +109,7 @@ fn visit_all(
         return Err(FileError::content(path, 0, format!("not a snapshot: the file seems to be {what}")));
     }
     if !pickle::begins(start) {
-        return Err(FileError::content(
-            path,
-            0,
-            "not a snapshot: the file is not a pickle of a dict or list",
-        ));
+        return Err(FileError::content(path, 0, "not a snapshot: the file is not a pickle of a dict or list"));
     }
     let mut passing = Passing::new(visitor);
     let ended = match pickle::stream(&mut reader, &mut passing, limits) {
@@ -127,9 +119,7 @@ fn visit_all(
     };
     match ended {
         Ok(()) => Ok(()),
-        Err(Halt::Stop(End::Wrong(Wrong { offset, reason }))) => {
-            Err(FileError::content(path, offset, reason))
-        }
+        Err(Halt::Stop(End::Wrong(Wrong { offset, reason }))) => Err(FileError::content(path, offset, reason)),
         Err(Halt::Stop(End::Visitor(source))) => Err(FileError::Stopped { path: path.to_owned(), source }),
         Err(Halt::Fault(fault)) => {
             let source = PickleError { offset: 0, fault };

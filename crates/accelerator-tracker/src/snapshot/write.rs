@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::types::{
-    Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, Setting, TraceAction,
-    TraceEntry,
+    Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, Setting, TraceAction, TraceEntry,
 };
 use super::{notes, settings};
 use crate::file::{FileError, write_whole};
@@ -38,9 +37,7 @@ impl MemorySnapshot {
         if !aliases.is_empty() {
             file.list(ALIASES, aliases, SnapshotWriter::segment)?;
         }
-        file.list("device_traces", device_traces, |file, entries| {
-            file.items(entries, SnapshotWriter::entry)
-        })?;
+        file.list("device_traces", device_traces, |file, entries| file.items(entries, SnapshotWriter::entry))?;
         file.out.text("allocator_settings")?;
         file.out.dict(settings, |out, (name, setting)| {
             out.text(name)?;
@@ -81,11 +78,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
     }
 
     /// Like [`Writer::list`], but `each` also receives the writer of the snapshot.
-    fn items<T>(
-        &mut self,
-        items: &'s [T],
-        mut each: impl FnMut(&mut Self, &'s T) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn items<T>(&mut self, items: &'s [T], mut each: impl FnMut(&mut Self, &'s T) -> io::Result<()>) -> io::Result<()> {
         self.out.open_list()?;
         for batch in items.chunks(Writer::<W>::BATCH) {
             self.out.open_batch()?;

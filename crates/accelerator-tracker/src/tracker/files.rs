@@ -56,11 +56,7 @@ impl TrackerStats {
     ///
     /// # Errors
     /// As for [`load`](Self::load).
-    pub fn load_from(
-        mut reader: impl BufRead,
-        name: impl AsRef<Path>,
-        limits: Limits,
-    ) -> Result<Self, FileError> {
+    pub fn load_from(mut reader: impl BufRead, name: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         Self::load_all(&mut reader, name.as_ref(), limits)
     }
 

@@ -99,11 +99,7 @@ pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Res
             Line::End { operators, markers, num_alloc_retries } => {
                 stats.num_alloc_retries = num_alloc_retries;
                 check(&lines, &stats, operators, markers)?;
-                return if lines.advance()? {
-                    Err(lines.wrong("there is data after the end"))
-                } else {
-                    Ok(stats)
-                };
+                return if lines.advance()? { Err(lines.wrong("there is data after the end")) } else { Ok(stats) };
             }
             Line::Unknown => {}
         }
@@ -112,8 +108,7 @@ pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Res
 }
 
 fn read_header(lines: &mut Lines<'_>) -> Result<TrackerStats, FileError> {
-    const FOREIGN: &str =
-        "not a memory tracker's file: it does not start with {\"format\":\"accelerator-tracker\",…}";
+    const FOREIGN: &str = "not a memory tracker's file: it does not start with {\"format\":\"accelerator-tracker\",…}";
     if !lines.advance()? {
         return Err(lines.wrong("the file is empty"));
     }

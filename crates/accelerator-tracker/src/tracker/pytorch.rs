@@ -159,9 +159,8 @@ impl<'a> PyTorchFile<'a> {
 
     fn amounts(&mut self, key: &str) -> Result<Amounts<'a>, FileError> {
         let part = self.part(key)?;
-        let pairs = part
-            .pairs()
-            .ok_or_else(|| self.wrong(part, format!("`{key}` is {}, not a dict", part.type_name())))?;
+        let pairs =
+            part.pairs().ok_or_else(|| self.wrong(part, format!("`{key}` is {}, not a dict", part.type_name())))?;
         let mut amounts = Amounts::new();
         for (index, value) in pairs {
             let (index, amount) = self.amount(key, index, value)?;
@@ -172,27 +171,18 @@ impl<'a> PyTorchFile<'a> {
         Ok(amounts)
     }
 
-    fn amount(
-        &self,
-        key: &str,
-        index: View<'a>,
-        value: View<'a>,
-    ) -> Result<(u64, (&'a str, u64)), FileError> {
+    fn amount(&self, key: &str, index: View<'a>, value: View<'a>) -> Result<(u64, (&'a str, u64)), FileError> {
         let index = self.number(index, key)?;
         let mut items = value.items().into_iter().flatten();
         let name = items.next().and_then(View::text);
-        let amount = items
-            .next()
-            .and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
+        let amount =
+            items.next().and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
         match name.zip(amount) {
             // The range also excludes infinity and NaN.
             Some((name, mib)) if (0.0..MemoryUse::END as f64).contains(&(mib * BYTES_PER_MIB)) => {
                 Ok((index, (&**name, (mib * BYTES_PER_MIB).round() as u64)))
             }
-            _ => {
-                Err(self
-                    .wrong(value, format!("`{key}` has no name and amount of memory for operator {index}")))
-            }
+            _ => Err(self.wrong(value, format!("`{key}` has no name and amount of memory for operator {index}"))),
         }
     }
 
@@ -215,14 +205,12 @@ impl<'a> PyTorchFile<'a> {
     /// Returns the markers. `count` is the number of operators.
     fn markers(&mut self, count: u64) -> Result<Vec<Marker>, FileError> {
         let part = self.part(MARKERS)?;
-        let pairs = part
-            .pairs()
-            .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, not a dict", part.type_name())))?;
+        let pairs =
+            part.pairs().ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, not a dict", part.type_name())))?;
         let mut markers = Vec::new();
         for (name, position) in pairs {
-            let name = name
-                .text()
-                .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is not a str")))?;
+            let name =
+                name.text().ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is not a str")))?;
             let position = self.number(position, MARKERS)?;
             if position > count {
                 let name = excerpt(name);
@@ -243,8 +231,7 @@ impl<'a> PyTorchFile<'a> {
     }
 
     fn number(&self, number: View<'a>, key: &str) -> Result<u64, FileError> {
-        let wrong =
-            || self.wrong(number, format!("`{key}` has {} where a count should be", number.type_name()));
+        let wrong = || self.wrong(number, format!("`{key}` has {} where a count should be", number.type_name()));
         number.unsigned().ok_or_else(wrong)
     }
 

@@ -129,8 +129,5 @@ thread_local!(static MODULES: RefCell<Modules> = RefCell::default());
 
 /// Calls `work` with the modules of this thread, unless the thread is ending.
 fn with<T>(work: impl FnOnce(&mut Modules) -> T) -> Option<T> {
-    MODULES
-        .try_with(|modules| modules.try_borrow_mut().ok().map(|mut modules| work(&mut modules)))
-        .ok()
-        .flatten()
+    MODULES.try_with(|modules| modules.try_borrow_mut().ok().map(|mut modules| work(&mut modules))).ok().flatten()
 }

@@ -2,9 +2,8 @@
 
 use accelerator::{
     Device, DeviceArg, DeviceIndexGuard, DeviceKind, Error, Result, backends, current_accelerator,
-    current_device_index, current_stream, device_count, device_index, exchange_device_index,
-    get_device_capability, get_device_properties, is_available, set_accelerator, set_device_index,
-    set_stream, synchronize,
+    current_device_index, current_stream, device_count, device_index, exchange_device_index, get_device_capability,
+    get_device_properties, is_available, set_accelerator, set_device_index, set_stream, synchronize,
 };
 
 pub(crate) fn run() -> Result<()> {

@@ -4,8 +4,8 @@
 use std::num::NonZeroU64;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverResult, EventFlags, MemoryInfo, Place,
-    StreamKind, Unavailable,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
+    Unavailable,
 };
 use accelerator_core::{DriverError, DriverErrorKind};
 

@@ -126,8 +126,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 impl Arguments {
     /// Refuses options that no output uses.
     fn check_outputs(&self) -> Result<(), Failure> {
-        let any =
-            |endings: &[&str]| self.output.iter().any(|path| endings.contains(&extension(path).as_str()));
+        let any = |endings: &[&str]| self.output.iter().any(|path| endings.contains(&extension(path).as_str()));
         let unused = |text: &str| Err(Failure::Usage(text.to_owned()));
         if self.dark && !any(&["png"]) {
             return unused(

@@ -131,8 +131,7 @@ impl Watcher for Mapper<'_> {
 
 impl Trace {
     fn read(mut source: Source, first: Option<Line>) -> Result<Self, Failure> {
-        let mut trace =
-            Self { name: source.name().to_owned(), lines: Vec::new(), markers: Vec::new(), about: None };
+        let mut trace = Self { name: source.name().to_owned(), lines: Vec::new(), markers: Vec::new(), about: None };
         let mut names = Names::default();
         trace.about = source.comments().iter().find(|comment| !is_marked(comment)).cloned();
         let mut next = first;

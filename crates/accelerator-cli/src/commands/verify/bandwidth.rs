@@ -10,11 +10,7 @@ use crate::markdown::Table;
 const SIZES: [u64; 3] = [MIB, 16 * MIB, 256 * MIB];
 
 /// Measures copies between the host and the device and within the device, and checks that the bytes arrive.
-pub(super) fn measure<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    quick: bool,
-    progress: &Progress,
-) -> Checked {
+pub(super) fn measure<B: Backend>(accelerator: &'static Accelerator<B>, quick: bool, progress: &Progress) -> Checked {
     match Rig::new(accelerator, 1).and_then(|mut rig| rig.bytes_arrive()) {
         Err(Error::Driver { source, .. }) if source.kind == DriverErrorKind::Unsupported => {
             return Ok(Outcome::NotRun(format!("copies are not supported: {source}")));
@@ -23,14 +19,8 @@ pub(super) fn measure<B: Backend>(
     };
     let free = accelerator.memory_info()?.free;
     let sizes = if quick { &SIZES[..2] } else { &SIZES };
-    let mut table = Table::new([
-        "GB/s",
-        "host to device",
-        "from pinned",
-        "device to host",
-        "to pinned",
-        "device to device",
-    ]);
+    let mut table =
+        Table::new(["GB/s", "host to device", "from pinned", "device to host", "to pinned", "device to device"]);
     let mut wrong = Vec::new();
     for size in sizes.iter().copied().filter(|size| *size <= free / 4) {
         progress.at(Bytes(size).to_string());
@@ -51,9 +41,7 @@ pub(super) fn measure<B: Backend>(
     let emptied = accelerator.allocator().empty_cache().and(accelerator.host_allocator().empty_cache());
     wrong.extend(emptied.err().map(|error| error.to_string()));
     Ok(Outcome::of(
-        format!(
-            "{table}\nThe best of several copies, timed on the host until complete. 1 GB is 10⁹ bytes.\n"
-        ),
+        format!("{table}\nThe best of several copies, timed on the host until complete. 1 GB is 10⁹ bytes.\n"),
         wrong,
     ))
 }

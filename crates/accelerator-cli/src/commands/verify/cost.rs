@@ -14,11 +14,7 @@ const RECORDS: u32 = 64;
 const SIZES: [u64; 4] = [4 * KIB, MIB, 32 * MIB, 256 * MIB];
 
 /// Measures the time of memory allocation by the driver and by the cache, and of other frequent calls.
-pub(super) fn measure<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    quick: bool,
-    progress: &Progress,
-) -> Checked {
+pub(super) fn measure<B: Backend>(accelerator: &'static Accelerator<B>, quick: bool, progress: &Progress) -> Checked {
     let effort = Effort::new(quick);
     let free = accelerator.memory_info()?.free;
     let mut memory = Table::new(["allocate and free", "driver, ns", "cached, ns", "driver / cached"]);
@@ -28,10 +24,7 @@ pub(super) fn measure<B: Backend>(
         let driver = driver_ns(accelerator, size, effort)?;
         let (cached, driver_calls) = cached_ns(accelerator, size, effort)?;
         if driver_calls > 0 {
-            wrong.push(format!(
-                "{}: {driver_calls} driver allocations despite a warm cache",
-                Bytes(size.get())
-            ));
+            wrong.push(format!("{}: {driver_calls} driver allocations despite a warm cache", Bytes(size.get())));
         }
         let ratio = format!("{:.1}", driver / cached);
         memory.add([Bytes(size.get()).to_string(), whole(driver), whole(cached), ratio]);
@@ -46,11 +39,7 @@ pub(super) fn measure<B: Backend>(
     Ok(Outcome::of(format!("{memory}\n{calls}\nMedians of the host time, on one thread.\n"), wrong))
 }
 
-fn driver_ns<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    size: NonZeroU64,
-    effort: Effort,
-) -> Result<f64> {
+fn driver_ns<B: Backend>(accelerator: &'static Accelerator<B>, size: NonZeroU64, effort: Effort) -> Result<f64> {
     let (backend, device) = (accelerator.backend(), accelerator.device());
     let allocate_and_free = || -> DriverResult<()> {
         let ptr = backend.alloc(size)?;
@@ -62,11 +51,7 @@ fn driver_ns<B: Backend>(
 }
 
 /// Returns the time and the number of driver allocations, which must be 0 once the cache has the block.
-fn cached_ns<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    size: NonZeroU64,
-    effort: Effort,
-) -> Result<(f64, i64)> {
+fn cached_ns<B: Backend>(accelerator: &'static Accelerator<B>, size: NonZeroU64, effort: Effort) -> Result<(f64, i64)> {
     let (allocator, stream) = (accelerator.allocator(), accelerator.default_stream());
     let allocate_and_free = || -> Result<()> {
         let allocation = allocator.allocate(size, stream)?;

@@ -13,8 +13,7 @@ pub(super) fn check<B: Backend>(accelerator: &'static Accelerator<B>, saxpy: Opt
     let Some(saxpy) = saxpy else {
         return Ok(Outcome::NotRun("this backend has no kernels".to_owned()));
     };
-    let streams =
-        [("the default stream", accelerator.default_stream()), ("a second stream", accelerator.stream(0)?)];
+    let streams = [("the default stream", accelerator.default_stream()), ("a second stream", accelerator.stream(0)?)];
     let mut table = Table::new(["saxpy, floats", "wrong on the default stream", "wrong on a second stream"]);
     let mut wrong = Vec::new();
     for elements in ELEMENTS {
@@ -65,8 +64,7 @@ mod tests {
     use crate::kernels::host_saxpy;
 
     fn check_with(saxpy: Saxpy<AnyBackend>) -> Outcome {
-        let host =
-            Accelerator::new(AnyBackend::new(Host::new(0, GIB)), 0, AllocatorConfig::default()).unwrap();
+        let host = Accelerator::new(AnyBackend::new(Host::new(0, GIB)), 0, AllocatorConfig::default()).unwrap();
         check(host, Some(saxpy)).unwrap()
     }
 
@@ -76,9 +74,7 @@ mod tests {
         let Outcome::Failed(_, wrong) = check_with(|_, _, _, _| Ok(())) else { panic!("it did nothing") };
         assert_eq!(wrong.len(), 6, "x is 0 where there is one element: {wrong:?}");
         assert_eq!(wrong[0], "999 of 1000 elements are wrong on the default stream");
-        let Outcome::Failed(_, wrong) = check_with(|_, _, _, _| Err("no".into())) else {
-            panic!("it refused")
-        };
+        let Outcome::Failed(_, wrong) = check_with(|_, _, _, _| Err("no".into())) else { panic!("it refused") };
         assert_eq!((wrong.len(), wrong[0].as_str()), (8, "1 elements on the default stream: no"));
     }
     #[test]

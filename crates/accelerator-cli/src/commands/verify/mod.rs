@@ -95,8 +95,7 @@ fn report(subject: Subject, quick: bool) -> Report {
     let Subject { accelerator, saxpy, cases, replays } = subject;
     let facts = subject::facts(accelerator);
     let mut sections = Sections::new();
-    sections
-        .run("Conformance", |progress| conformance::check(cases.into_iter().map(PlannedCase::run), progress));
+    sections.run("Conformance", |progress| conformance::check(cases.into_iter().map(PlannedCase::run), progress));
     sections.run("Kernel", move |_| kernel::check(accelerator, saxpy));
     sections.run("Replays", move |progress| replays(accelerator, progress));
     sections.run("Bandwidth", move |progress| bandwidth::measure(accelerator, quick, progress));

@@ -89,9 +89,8 @@ impl Ended {
                 ));
             }
         }
-        (self.out_of_memory != simulated.out_of_memory).then(|| {
-            "the requests that ran out of memory differ from those on the simulated device".to_owned()
-        })
+        (self.out_of_memory != simulated.out_of_memory)
+            .then(|| "the requests that ran out of memory differ from those on the simulated device".to_owned())
     }
 }
 
@@ -109,11 +108,7 @@ mod tests {
         let Outcome::Passed(text) = on_sim_opened_by(|capacity| Ok(Sim::new(capacity.unwrap()))) else {
             panic!("they are the same");
         };
-        assert_eq!(
-            text.matches("| equal").count() + text.matches("      equal |").count(),
-            BUNDLED.len(),
-            "{text}"
-        );
+        assert_eq!(text.matches("| equal").count() + text.matches("      equal |").count(), BUNDLED.len(), "{text}");
         assert!(text.contains("12288 MiB"), "three quarters of 16 GiB: {text}");
     }
 

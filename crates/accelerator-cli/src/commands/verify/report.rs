@@ -116,8 +116,7 @@ mod tests {
 
     fn report(outcomes: Vec<Outcome>) -> Report {
         let titles = ["One", "Two", "Three"].into_iter();
-        let sections =
-            titles.zip(outcomes).map(|(title, outcome)| Section { title, outcome }).collect::<Vec<_>>();
+        let sections = titles.zip(outcomes).map(|(title, outcome)| Section { title, outcome }).collect::<Vec<_>>();
         let device = Device { kind: DeviceKind::new("abacus"), index: 0 };
         Report {
             device,

@@ -45,16 +45,12 @@ impl Sections {
         Self { progress: Progress::new(), stuck: STUCK, done: Vec::new(), hanging: None }
     }
 
-    pub(super) fn run(
-        &mut self,
-        title: &'static str,
-        check: impl FnOnce(&Progress) -> Checked + Send + 'static,
-    ) {
+    pub(super) fn run(&mut self, title: &'static str, check: impl FnOnce(&Progress) -> Checked + Send + 'static) {
         let outcome = match self.hanging {
             None => self.outcome(title, check),
-            Some(section) => Outcome::NotRun(format!(
-                "`{section}` did not end and may hold resources that this section needs"
-            )),
+            Some(section) => {
+                Outcome::NotRun(format!("`{section}` did not end and may hold resources that this section needs"))
+            }
         };
         self.done.push(Section { title, outcome });
     }
@@ -64,11 +60,7 @@ impl Sections {
         self.done
     }
 
-    fn outcome(
-        &mut self,
-        title: &'static str,
-        check: impl FnOnce(&Progress) -> Checked + Send + 'static,
-    ) -> Outcome {
+    fn outcome(&mut self, title: &'static str, check: impl FnOnce(&Progress) -> Checked + Send + 'static) -> Outcome {
         self.progress.0.set_prefix(title);
         self.progress.at("");
         let (sender, receiver) = mpsc::channel();

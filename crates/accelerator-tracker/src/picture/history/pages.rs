@@ -52,8 +52,7 @@ impl State {
     fn put_range(&mut self, stream: u64, pool: PoolKind, address: u64, end: u64) {
         if end > address {
             self.ranges.insert(address);
-            self.segments
-                .insert(address, MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() });
+            self.segments.insert(address, MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() });
             self.resize(address, end - address);
         }
     }

@@ -29,11 +29,7 @@ fn block(address: u64, size: u64, state: BlockState) -> Block {
 
 fn segment(address: u64, blocks: Vec<Block>) -> Segment {
     let total = |state: Option<BlockState>| {
-        blocks
-            .iter()
-            .filter(|block| state.is_none_or(|state| block.state == state))
-            .map(|block| block.size)
-            .sum()
+        blocks.iter().filter(|block| state.is_none_or(|state| block.state == state)).map(|block| block.size).sum()
     };
     Segment {
         device: 0,
@@ -75,8 +71,7 @@ fn snapshot() -> MemorySnapshot {
         block(0x3000, 1_024, BlockState::Allocated),
         block(0x3400, 2 * MIB - 0x2400, BlockState::Inactive),
     ];
-    let mark =
-        |stage: &str, time_us| Annotation { stage: stage.into(), name: "step".into(), device: 0, time_us };
+    let mark = |stage: &str, time_us| Annotation { stage: stage.into(), name: "step".into(), device: 0, time_us };
     MemorySnapshot {
         segments: vec![segment(old, blocks), Segment { device: 1, ..segment(0x900_0000, vec![]) }],
         device_traces: vec![trace],
@@ -101,10 +96,7 @@ fn counts_are_reckoned_back_from_the_end() {
     let (one, two) = (2 * MIB, 4 * MIB);
     assert_eq!(of(Series::Reserved), [one, one, two, two, two, two, one, one, one]);
     let names: Vec<_> = profile.samples.iter().map(|sample| &*sample.name).collect();
-    assert_eq!(
-        (names[0], names[1], names[8]),
-        ("forward, model.py:7", "free 3.99 KiB", "out of memory 1.00 TiB")
-    );
+    assert_eq!((names[0], names[1], names[8]), ("forward, model.py:7", "free 3.99 KiB", "out of memory 1.00 TiB"));
     assert_eq!(profile.capacity, Some(16 << 30));
     let facts: Vec<_> = profile.facts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(facts, [("device", "Sim"), ("older entries dropped", "3")]);
@@ -113,12 +105,9 @@ fn counts_are_reckoned_back_from_the_end() {
 
 #[test]
 fn the_scope_of_a_tracker_comes_before_calls() {
-    let frame = |name: &str, filename: &str| {
-        Arc::new(Frame { name: name.into(), filename: filename.into(), line: 0 })
-    };
+    let frame = |name: &str, filename: &str| Arc::new(Frame { name: name.into(), filename: filename.into(), line: 0 });
     let mut snapshot = snapshot();
-    snapshot.device_traces[0][0].frames =
-        [frame("allocate", "buffer.rs"), frame("layers.0.forward", "scope")].into();
+    snapshot.device_traces[0][0].frames = [frame("allocate", "buffer.rs"), frame("layers.0.forward", "scope")].into();
     assert_eq!(&*Profile::of_snapshot("run", &snapshot, 0).samples[0].name, "layers.0.forward");
 }
 
@@ -132,8 +121,7 @@ fn allocations_live_from_call_to_call() {
 #[test]
 fn maps_are_those_of_their_moments() {
     let profile = Profile::of_snapshot("run", &snapshot(), 0);
-    let bytes =
-        |moment: &Moment, state| moment.segments.iter().map(|segment| segment.bytes(state)).sum::<u64>();
+    let bytes = |moment: &Moment, state| moment.segments.iter().map(|segment| segment.bytes(state)).sum::<u64>();
     assert!(profile.moments.len() > 5 && profile.moments.is_sorted_by_key(|moment| moment.call));
     for moment in &profile.moments {
         let sample = &profile.samples[moment.call];
@@ -188,13 +176,11 @@ fn pages_of_expandable_segments_are_followed() {
         page(TraceAction::SegmentUnmap, 7, 9),
     ];
     let blocks = [(0, 3), (3, 1), (4, 2), (6, 1)];
-    let mut blocks: Vec<_> =
-        blocks.map(|(at, size)| block(start + at * MIB, size * MIB, BlockState::Allocated)).into();
+    let mut blocks: Vec<_> = blocks.map(|(at, size)| block(start + at * MIB, size * MIB, BlockState::Allocated)).into();
     blocks.push(block(start + 7 * MIB, MIB, BlockState::Inactive));
     let end = Segment { is_expandable: true, ..segment(start, blocks) };
     let entries = trace.len();
-    let snapshot =
-        MemorySnapshot { segments: vec![end], device_traces: vec![trace], ..MemorySnapshot::default() };
+    let snapshot = MemorySnapshot { segments: vec![end], device_traces: vec![trace], ..MemorySnapshot::default() };
     let profile = Profile::of_snapshot("run", &snapshot, 0);
     let reserved: Vec<_> = profile.samples.iter().map(|sample| sample.memory.reserved / MIB).collect();
     assert_eq!(reserved, [4, 10, 10, 10, 8, 8, 10, 10, 8], "the last page existed before");
@@ -240,8 +226,7 @@ fn blocks_of_aliases_count_once() {
     ];
     let snapshot = MemorySnapshot { segments, aliases, device_traces: vec![trace], ..Default::default() };
     let profile = Profile::of_snapshot("run", &snapshot, 0);
-    let of =
-        |series: Series| profile.samples.iter().map(|sample| series.of(sample) / MIB).collect::<Vec<_>>();
+    let of = |series: Series| profile.samples.iter().map(|sample| series.of(sample) / MIB).collect::<Vec<_>>();
     assert_eq!(of(Series::Allocated), [0, 1, 2, 4, 2, 2, 4, 4]);
     assert_eq!(of(Series::Reserved), [4; 8]);
     let of_moment = |call: usize| {
