@@ -1,5 +1,5 @@
-//! Histories of devices of the facade as snapshots: where a program allocated, in which scope, and the file of it.
-#![allow(clippy::unwrap_used, reason = "in a test a failure is a panic")]
+//! Histories of the facade's devices as snapshots: where a program allocated, in which scope, and the file.
+#![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use accelerator_tracker::history::{
 use accelerator_tracker::snapshot::{BlockState, MemorySnapshot, Setting, TraceAction, TraceEntry};
 use accelerator_tracker::tracker::scope;
 
-/// One test at a time: there is one device.
+/// Takes a lock for one test at a time, because there is only one device.
 fn host() -> MutexGuard<'static, ()> {
     static HOST: Mutex<()> = Mutex::new(());
     let guard = HOST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ fn entries_and_blocks_tell_where_the_program_allocated() {
 }
 
 #[test]
-fn without_stacks_there_are_scopes_alone() {
+fn without_stacks_there_are_only_scopes() {
     let _one = host();
     record_memory_history(options(ContextsOf::Alloc, Stacks::None), None).unwrap();
     let module = scope("embed");
@@ -82,15 +82,14 @@ fn without_stacks_there_are_scopes_alone() {
     drop(module);
     let second = allocates_a_page();
     drop(first);
-    let names =
-        |entry: &TraceEntry| entry.frames.iter().map(|frame| frame.name.to_string()).collect::<Vec<_>>();
+    let names = |entry: &TraceEntry| entry.frames.iter().map(|frame| frame.name.to_string()).collect::<Vec<_>>();
     let told: Vec<_> = trace().iter().map(|entry| (entry.action, names(entry))).collect();
     let embed = || vec!["embed".to_owned()];
     let expected = [
         (TraceAction::SegmentAlloc, embed()),
         (TraceAction::Alloc, embed()),
         (TraceAction::Alloc, vec![]),
-        (TraceAction::FreeRequested, embed()), // that of its allocation
+        (TraceAction::FreeRequested, embed()), // the context of its allocation
         (TraceAction::FreeCompleted, embed()),
     ];
     assert_eq!(told, expected);
@@ -100,8 +99,7 @@ fn without_stacks_there_are_scopes_alone() {
 #[test]
 fn a_snapshot_holds_what_the_allocator_does_and_its_file_reads_back() {
     let _one = host();
-    memory::set_allocator_settings("max_split_size_mb:200,roundup_power2_divisions:[256:8,512:4,>:2]")
-        .unwrap();
+    memory::set_allocator_settings("max_split_size_mb:200,roundup_power2_divisions:[256:8,512:4,>:2]").unwrap();
     record_memory_history(HistoryOptions::default(), None).unwrap();
     let held: Vec<_> = [100, 3 * MIB, 700_000].map(|bytes| Buffer::allocate(bytes, None).unwrap()).into();
     drop(Buffer::allocate(30 * MIB, None).unwrap());
@@ -127,8 +125,7 @@ fn a_snapshot_holds_what_the_allocator_does_and_its_file_reads_back() {
     assert_eq!(shape, expected);
     assert_eq!(shape.len(), 3);
 
-    let setting =
-        |key: &str| taken.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
+    let setting = |key: &str| taken.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
     assert_eq!(setting("max_split_size"), Some(Setting::Integer(200 << 20)));
     let Some(Setting::Table(divisions)) = setting("roundup_power2_divisions") else { panic!() };
     let of = |mebibytes: &str| divisions.iter().find(|(from, _)| from == mebibytes).unwrap().1;
@@ -138,7 +135,7 @@ fn a_snapshot_holds_what_the_allocator_does_and_its_file_reads_back() {
     let file = folder.path().join("host.pickle");
     dump_snapshot(&file).unwrap();
     let read = MemorySnapshot::read(&file).unwrap();
-    // The look of `memory_snapshot` is an entry, that of `snapshot` is none.
+    // `memory_snapshot` adds an entry to the history, `snapshot` does not.
     assert_eq!(read, taken);
     let missing = dump_snapshot(folder.path().join("no/such/folder")).unwrap_err().to_string();
     assert!(missing.contains("no/such/folder"), "{missing}");

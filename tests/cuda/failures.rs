@@ -1,5 +1,5 @@
-//! Out of memory, lost devices, and what they leave behind.
-#![allow(unsafe_code)] // a device is lost by what must not be done
+//! Out of memory, lost devices, and their aftermath.
+#![allow(unsafe_code)] // invalid accesses lose the device
 
 use accelerator_core::{Backend, DriverErrorKind, Error, GIB, MIB};
 use accelerator_cuda::Cuda;
@@ -13,20 +13,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("failures::out_of_memory", &[("CUDA_SIM_MEMORY", "1G")], out_of_memory),
         trial("failures::the_ladder_frees_the_cache", &[("CUDA_SIM_MEMORY", "1G")], ladder),
-        trial(
-            "failures::out_of_host_memory",
-            &[("CUDA_SIM_HOST_MEMORY", "64M")],
-            failures::out_of_host_memory::<Cuda>,
-        ),
+        trial("failures::out_of_host_memory", &[("CUDA_SIM_HOST_MEMORY", "64M")], failures::out_of_host_memory::<Cuda>),
         trial("failures::lost_device", &[(VIOLATES, "1")], lost_device),
-        trial(
-            "failures::another_device_stays_usable",
-            &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")],
-            another,
-        ),
-        trial("failures::code_without_a_name", &[], || {
-            failures::code_without_a_name::<Cuda>("cuMemsetD8Async")
-        }),
+        trial("failures::another_device_stays_usable", &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")], another),
+        trial("failures::code_without_a_name", &[], || failures::code_without_a_name::<Cuda>("cuMemsetD8Async")),
         trial("failures::a_wait_that_fails_has_waited", &[], failed_wait),
         trial("failures::a_copy_that_nobody_knows_of", &[], unknown_copy),
     ]
@@ -40,7 +30,7 @@ fn out_of_memory() -> Outcome {
     assert!(error.to_string().contains("cuda:0"), "{error}");
     assert_eq!(told.requested, 2 * GIB);
     assert_eq!(device.allocator().statistics().num_ooms, 1);
-    let _ = device.allocate(GIB / 2, stream)?; // and the device is usable
+    let _ = device.allocate(GIB / 2, stream)?; // the device is still usable
     check_all_gone(device)
 }
 
@@ -54,15 +44,15 @@ fn ladder() -> Outcome {
     check_all_gone(device)
 }
 
-/// Makes the device touch memory that is not there.
+/// Makes the device access freed memory.
 fn lose(device: &Cuda, stream: &<Cuda as Backend>::Stream) -> Result<(), Failed> {
     let len = std::num::NonZeroU64::new(MIB).unwrap();
     let freed = device.alloc(len)?;
-    // SAFETY: It was just taken, and no work uses it.
+    // SAFETY: It was just allocated, and no work uses it.
     unsafe { device.dealloc(freed, len) };
-    // SAFETY: It is not valid, which is the point: this driver checks.
+    // SAFETY: The memory is not valid, which is intended: this driver checks.
     let submitted = unsafe { device.fill(freed, 0, len, stream) };
-    let _ = submitted; // told now or later
+    let _ = submitted; // reported now or later
     Ok(())
 }
 
@@ -92,7 +82,7 @@ fn lost_device() -> Outcome {
     drop((buffer, pinned, event));
     let _ = device.allocator().empty_cache();
     let _ = device.host_allocator().empty_cache();
-    assert_eq!(rig::calls(), calls, "later calls fail at once: the driver is not asked again");
+    assert_eq!(rig::calls(), calls, "later calls fail at once: the driver is not called again");
     Ok(())
 }
 
@@ -107,7 +97,7 @@ fn another() -> Outcome {
 }
 
 fn failed_wait() -> Outcome {
-    // The copy, and then the wait, set the context; the wait alone makes the other calls.
+    // The copy sets the context, and then the wait does. Only the wait makes the other calls.
     failures::failed_wait::<Cuda>(&[
         ("cuStreamSynchronize", 1..=1),
         ("cuCtxSetCurrent", 2..=2),
@@ -115,7 +105,7 @@ fn failed_wait() -> Outcome {
     ])
 }
 
-/// Neither its end can be recorded, nor can it be waited for: then its memory waits.
+/// The end of a copy can neither be recorded nor waited for. Its memory must then not be reused early.
 fn unknown_copy() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;

@@ -1,10 +1,10 @@
-//! Device arguments, good and bad.
+//! Valid and invalid device arguments.
 
 use accelerator::host::Host;
 use accelerator::{
     Accelerator, Buffer, Device, DeviceArg, DeviceIndexGuard, DeviceKind, Error, Stream, current_accelerator,
-    current_device_index, current_stream, device_index, exchange_device_index, memory_allocated,
-    memory_stats, set_accelerator, set_device_index, synchronize,
+    current_device_index, current_stream, device_index, exchange_device_index, memory_allocated, memory_stats,
+    set_accelerator, set_device_index, synchronize,
 };
 use accelerator_conformance::Sim;
 
@@ -71,7 +71,7 @@ processes! { on_host:
         }
     }
 
-    fn what_sets_a_device_wants_its_index() {
+    fn setting_a_device_requires_an_index() {
         set_device_index(2)?;
         let kind = DeviceArg::from(HOST);
         for (given, device) in [("None", DeviceArg::Current), ("host", "host".into()), ("host", kind)] {

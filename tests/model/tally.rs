@@ -1,18 +1,13 @@
-//! What the statistics must say.
+//! The expected statistics.
 
 use accelerator_core::{PoolStat, Stat, Statistics};
 
-/// Those that the model counts; the others stay zero.
+/// The statistics that the model counts. The others stay zero.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(pub(crate) Statistics);
 
 impl Tally {
-    pub(crate) fn change(
-        &mut self,
-        quantity: fn(&mut Statistics) -> &mut PoolStat,
-        small: bool,
-        amount: i64,
-    ) {
+    pub(crate) fn change(&mut self, quantity: fn(&mut Statistics) -> &mut PoolStat, small: bool, amount: i64) {
         let PoolStat { all, small_pool, large_pool } = quantity(&mut self.0);
         change(all, amount);
         change(if small { small_pool } else { large_pool }, amount);

@@ -1,4 +1,4 @@
-//! Python, where the machine has it.
+//! Python, if the machine has it.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed};
 
-/// Runs a program with these arguments: what it printed.
+/// Runs a program with these arguments and returns its output.
 pub(crate) fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failed> {
     let mut python = Command::new("python3");
     python.arg("-").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -20,11 +20,8 @@ pub(crate) fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Stri
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The trial on it, or an excuse where there is none, which is a failure where this requirement is made.
-pub(crate) fn with_python(
-    requirement: &str,
-    trial: impl FnOnce() -> Result<(), Failed>,
-) -> Result<Completion, Failed> {
+/// Runs a trial with Python. Without Python the trial is skipped, or fails if this requirement is listed.
+pub(crate) fn with_python(requirement: &str, trial: impl FnOnce() -> Result<(), Failed>) -> Result<Completion, Failed> {
     match Command::new("python3").arg("--version").output() {
         Ok(output) if output.status.success() => trial().map(|()| Completion::Completed),
         Ok(output) => unavailable(requirement, &String::from_utf8_lossy(&output.stderr)),

@@ -1,4 +1,4 @@
-//! The files that PyTorch itself wrote.
+//! Files that PyTorch itself wrote.
 
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,11 @@ fn sums() -> Result<(), Failed> {
     let statistics = std::fs::read_to_string(data("tiny_transformer.memory_stats.json"))?;
     let statistic = |name: &str| -> u64 {
         let line = statistics.lines().find(|line| line.contains(&format!("\"{name}\"")));
-        let digits: String =
-            line.unwrap().split(':').next_back().unwrap().matches(char::is_numeric).collect();
+        let digits: String = line.unwrap().split(':').next_back().unwrap().matches(char::is_numeric).collect();
         digits.parse().unwrap()
     };
     let segments = &snapshot.segments;
-    let sum =
-        |size: fn(&accelerator_tracker::snapshot::Segment) -> u64| segments.iter().map(size).sum::<u64>();
+    let sum = |size: fn(&accelerator_tracker::snapshot::Segment) -> u64| segments.iter().map(size).sum::<u64>();
     assert_eq!(sum(|segment| segment.total_size), statistic("reserved_bytes.all.current"));
     assert_eq!(sum(|segment| segment.allocated_size), statistic("allocated_bytes.all.current"));
     assert_eq!(sum(|segment| segment.active_size), statistic("active_bytes.all.current"));
@@ -41,7 +39,7 @@ fn sums() -> Result<(), Failed> {
     }
     assert_eq!(snapshot.device_traces.len(), 1);
     let count = |action| snapshot.device_traces[0].iter().filter(|entry| entry.action == action).count();
-    // Counted by Python.
+    // Counted with Python.
     assert_eq!(count(TraceAction::Alloc), 1077);
     assert_eq!(count(TraceAction::FreeRequested), 924);
     assert_eq!(count(TraceAction::FreeCompleted), 924);
@@ -53,7 +51,7 @@ fn sums() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Written by PyTorch, read and written by us, read by Python: equal to the last key, but for our own.
+/// A file that PyTorch wrote, which we read and wrote, and Python reads: equal in every key except our own.
 fn read_back() -> Result<Completion, Failed> {
     with_python("python", || {
         let file = data("tiny_transformer.snapshot.pickle");
@@ -65,7 +63,7 @@ fn read_back() -> Result<Completion, Failed> {
         let (theirs, own) = (file.to_str().unwrap(), ours.to_str().unwrap());
         let printed = run(include_str!("same.py"), &[theirs, own])?;
         assert_eq!(printed, "equal\n");
-        // Frames are shared, as PyTorch shares them.
+        // Frames are shared, as in PyTorch's file.
         assert!(ours.metadata()?.len() < file.metadata()?.len());
         Ok(())
     })

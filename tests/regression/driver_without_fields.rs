@@ -1,4 +1,4 @@
-//! All values of a type without fields may lie at one address: a driver's address does not tell its instances apart.
+//! All values of a zero-sized type may have the same address, so a driver's address does not identify its instance.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroU64;
@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use accelerator_conformance::{Sim, SimEvent, SimPtr, SimStream};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, DeviceKind, DeviceProperties, DriverResult, Error, EventFlags,
-    MemoryInfo, Place, StreamKind, Unavailable,
+    Accelerator, AllocatorConfig, Backend, DeviceKind, DeviceProperties, DriverResult, Error, EventFlags, MemoryInfo,
+    Place, StreamKind, Unavailable,
 };
 
 static SIM: LazyLock<Sim> = LazyLock::new(Sim::default);
@@ -74,31 +74,24 @@ unsafe impl Backend for Fieldless {
     }
 
     unsafe fn dealloc(&self, ptr: SimPtr, len: NonZeroU64) {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.dealloc(ptr, len) }
     }
 
-    unsafe fn copy(
-        &self,
-        to: Place<SimPtr>,
-        from: Place<SimPtr>,
-        len: NonZeroU64,
-        on: &SimStream,
-    ) -> DriverResult<()> {
-        // SAFETY: The caller's promise is the same.
+    unsafe fn copy(&self, to: Place<SimPtr>, from: Place<SimPtr>, len: NonZeroU64, on: &SimStream) -> DriverResult<()> {
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.copy(to, from, len, on) }
     }
 
     unsafe fn fill(&self, dst: SimPtr, value: u8, len: NonZeroU64, stream: &SimStream) -> DriverResult<()> {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.fill(dst, value, len, stream) }
     }
 }
 
 #[test]
 fn its_instances_are_told_apart() {
-    let [one, other] =
-        [0, 1].map(|index| Accelerator::new(Fieldless, index, AllocatorConfig::default()).unwrap());
+    let [one, other] = [0, 1].map(|index| Accelerator::new(Fieldless, index, AllocatorConfig::default()).unwrap());
     let bytes = NonZeroU64::new(4096).unwrap();
     let mismatch = |error: &Error| matches!(error, Error::DeviceMismatch { .. });
     assert!(mismatch(&one.allocator().allocate(bytes, other.default_stream()).unwrap_err()));

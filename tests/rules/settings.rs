@@ -2,17 +2,15 @@
 
 use super::source::{Finding, Source};
 
-/// The keys that the code reads: the first word of each row of a table of keys, which begins with a key as text in
-/// parentheses.
+/// The keys that the code reads: `("key", Field::…)` and `IgnoredKey::new("key", …)`, each at the start of a line.
 fn keys(sources: &[Source]) -> Vec<String> {
-    let lines = sources.iter().flat_map(|source| &source.lines);
-    let keys = lines.filter_map(|line| {
-        let row = line.trim_start();
-        let row = row.strip_prefix("IgnoredKey::new(\"").or_else(|| row.strip_prefix("(\""))?;
-        let (key, rest) = row.split_once('"')?;
-        (rest.starts_with(", Field::") || rest.starts_with(", Expected::")).then(|| key.to_owned())
-    });
-    keys.collect()
+    let key = |line: &str| {
+        let line = line.trim_start();
+        let ignored = line.strip_prefix("IgnoredKey::new(\"").and_then(|rest| rest.split_once('"'));
+        let field = line.strip_prefix("(\"").and_then(|rest| rest.split_once("\", Field::"));
+        ignored.or(field).map(|(key, _)| key.to_owned())
+    };
+    sources.iter().flat_map(|source| &source.lines).filter_map(|line| key(line)).collect()
 }
 
 /// The keys that the page lists, each with its line: headings in code, and what begins a row of its tables in code. Names
@@ -35,17 +33,16 @@ pub(crate) fn differences(file: &str, page: &str, sources: &[Source]) -> Vec<Fin
     let missing = keys.iter().filter(|key| !is_listed(key));
     let missing = missing.map(|key| at(1, format!("lacks the setting `{key}`: describe it")));
     let unknown = listed.iter().filter(|(_, key)| !keys.iter().any(|other| other == key));
-    let unknown =
-        unknown.map(|(line, key)| at(*line, format!("nothing reads the setting `{key}`: remove it")));
-    let twice =
-        listed.iter().enumerate().filter(|(n, (_, key))| listed[..*n].iter().any(|(_, other)| other == key));
+    let unknown = unknown.map(|(line, key)| at(*line, format!("nothing reads the setting `{key}`: remove it")));
+    let twice = listed.iter().enumerate().filter(|(n, (_, key))| listed[..*n].iter().any(|(_, other)| other == key));
     let twice = twice.map(|(_, (line, key))| at(*line, format!("lists the setting `{key}` twice")));
     missing.chain(unknown).chain(twice).collect()
 }
 
 #[test]
 fn keys_are_found_in_code_and_on_the_page() {
-    let code = "    (\"one\", Field::Number(&mut self.one)),\n    IgnoredKey::new(\"two\", Expected::Boolean),\n(\"no\", 1)";
+    let code =
+        "    (\"one\", Field::Number(&mut self.one)),\n    IgnoredKey::new(\"two\", |key, value| {,\n(\"no\", 1)";
     assert_eq!(keys(&[Source::new("a.rs", code)]), ["one", "two"]);
     let page = "`no`\n### `one`\n| key | values |\n|---|---|\n| `two` | `no` |\n| `TWO` | no |";
     assert_eq!(listed(page), [(2, "one"), (5, "two")]);

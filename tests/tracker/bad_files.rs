@@ -1,4 +1,4 @@
-//! Files that are not what they should be: each is told with its place, and what it seems to be.
+//! Invalid files. Each error names the place, and what the file seems to be.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ trials! {
     a_line_without_end
 }
 
-/// Why this is not loaded, without the file's name.
+/// Returns why this is refused, without the file's name.
 pub(crate) fn refused(bytes: &[u8]) -> String {
     let folder = folder();
     let path = folder.path().join("file");
@@ -51,10 +51,7 @@ fn files_of_other_kinds() {
              writes",
         ),
         (b"\xff\xff", "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle"),
-        (
-            b"alloc 1 2 3\n",
-            "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle",
-        ),
+        (b"alloc 1 2 3\n", "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle"),
     ] {
         assert_eq!(refused(bytes), message);
     }
@@ -116,11 +113,7 @@ fn lines_that_are_wrong() {
             "\"operators\":3",
             "lines are missing: the end counts 3 operators and 0 markers, but the file has 2 and 0".into(),
         ),
-        (
-            "\"num_alloc_retries\":0}\n",
-            "\"num_alloc_retries\":0}\n{}\n",
-            "line 5: there is data after the end".into(),
-        ),
+        ("\"num_alloc_retries\":0}\n", "\"num_alloc_retries\":0}\n{}\n", "line 5: there is data after the end".into()),
         (
             "{\"kind\":\"end\",\"operators\":2,\"markers\":0",
             "{\"kind\":\"marker\",\"name\":\"m\",\"position\":3}\n{\"kind\":\"end\",\"operators\":2,\"markers\":1",
@@ -129,7 +122,7 @@ fn lines_that_are_wrong() {
     ] {
         assert!(text.contains(from), "{from} in {text}");
         let told = refused(text.replace(from, to).as_bytes());
-        assert!(told.contains(&message), "{told}, and not {message}");
+        assert!(told.contains(&message), "{told}, expected {message}");
     }
     let deep = format!("{}\n{}\n", text.lines().next().unwrap(), "[".repeat(500_000));
     assert!(refused(deep.as_bytes()).contains("line 2: "));

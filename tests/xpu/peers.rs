@@ -20,9 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("peers::do_not_reach", APART, do_not_reach),
         simulated("peers::wrong_stream", SEED_1, peers::wrong_stream::<Xpu>),
         simulated("peers::every_call_in_turn", SEED_1, || peers::every_call_in_turn::<Xpu>(29)),
-        simulated("peers::every_call_in_turn_through_the_host", APART, || {
-            peers::every_call_in_turn::<Xpu>(29)
-        }),
+        simulated("peers::every_call_in_turn_through_the_host", APART, || peers::every_call_in_turn::<Xpu>(29)),
     ]
 }
 
@@ -31,7 +29,7 @@ const SEED_2: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "2")]
 const SEED_3: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "3")];
 const APART: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_PEERS", "0")];
 
-/// One command, and no wait of the host.
+/// A direct copy is one command, and the host does not wait.
 fn direct() -> Outcome {
     let (here, there) = peers::two::<Xpu>()?;
     let (mut source, mut destination) =
@@ -60,10 +58,9 @@ fn do_not_reach() -> Outcome {
     let (here, there) = peers::two::<Xpu>()?;
     assert!(!here.backend().can_access_peer(there.backend())?);
     assert!(here.backend().can_access_peer(here.backend())?);
-    let (len, peers) =
-        (std::num::NonZeroU64::MIN, here.backend().peer_copies().ok_or("it has no peer copies")?);
+    let (len, peers) = (std::num::NonZeroU64::MIN, here.backend().peer_copies().ok_or("it has no peer copies")?);
     let [to, from] = [here, there].map(|device| device.backend().alloc(len).unwrap());
-    // SAFETY: Both are as long; the call refuses anyway.
+    // SAFETY: Both are that long, and the call is refused anyway.
     #[allow(unsafe_code)]
     let refused = unsafe { peers.copy_from(to, there.backend(), from, len, here.default_stream().native()) };
     let refused = refused.unwrap_err();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelerator_core::DriverError;
 
-/// A call of the backend trait, or of its virtual memory.
+/// A call of the backend trait or of its virtual memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 pub enum Call {
@@ -119,10 +119,6 @@ impl Calls {
 }
 
 /// The error of a call that was made to fail.
-pub(crate) fn failure(
-    call: Call,
-    kind: accelerator_core::DriverErrorKind,
-    name: &'static str,
-) -> DriverError {
+pub(crate) fn failure(call: Call, kind: accelerator_core::DriverErrorKind, name: &'static str) -> DriverError {
     DriverError { kind, call: call.name(), code: -1, name }
 }

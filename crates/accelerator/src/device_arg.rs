@@ -1,4 +1,4 @@
-//! Which device an argument names.
+//! Device arguments.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +8,8 @@ use accelerator_core::{Device, DeviceKind, Error, Result};
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::{choice, memory, selection};
 
-/// A device of the current accelerator as an argument: nothing, an index, text, a [`Device`] or a [`DeviceKind`].
-/// PyTorch: the parameter `device` of the functions of `torch.accelerator`.
+/// An argument that names a device of the current accelerator: `None`, an index, text, a [`Device`] or a
+/// [`DeviceKind`]. PyTorch: the parameter `device` of the functions of `torch.accelerator`.
 ///
 /// ```
 /// use accelerator::{Device, DeviceArg, current_accelerator, memory_stats};
@@ -23,23 +23,23 @@ use crate::{choice, memory, selection};
 /// let device: Device = "host:0".parse()?;
 /// memory_stats(device)?;
 /// let kind = current_accelerator().expect("the host is there");
-/// memory_stats(kind)?; // as "host"
+/// memory_stats(kind)?; // like "host"
 ///
 /// let index: Option<u32> = Some(0);
 /// memory_stats(index)?;
 /// let name: Option<String> = None;
-/// memory_stats(DeviceArg::or_current(name))?; // an option of anything else that names a device
+/// memory_stats(DeviceArg::or_current(name))?; // an option of any other type that names a device
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
-/// A function that takes a device fails with
+/// A function with a device argument fails with
 /// * [`Error::InvalidDeviceName`] for text that does not name a device,
-/// * [`Error::DeviceKindMismatch`] for a device of another kind than the current accelerator,
+/// * [`Error::DeviceKindMismatch`] for a device whose kind is not that of the current accelerator,
 /// * [`Error::InvalidDevice`] for an index that is out of range,
-/// * [`Error::NoAccelerator`] where there is no device at all, and
-/// * [`Error::UnknownBackend`] where `ACCELERATOR_BACKEND` names a backend that this build does not have.
+/// * [`Error::NoAccelerator`] if there is no device at all, and
+/// * [`Error::UnknownBackend`] if `ACCELERATOR_BACKEND` names a backend that this build does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceArg<'a> {
@@ -57,14 +57,15 @@ pub enum DeviceArg<'a> {
 }
 
 impl DeviceArg<'_> {
-    /// The device given, or the current device for `None`. An `Option<u32>` converts by itself.
+    /// Returns the given device, or the current device for `None`. An `Option<u32>` converts directly.
     pub fn or_current(device: Option<impl Into<Self>>) -> Self {
         device.map_or(Self::Current, Into::into)
     }
 }
 
-// The only one for an option: with another, `None` alone would be ambiguous.
+// This is the only conversion from an option. With a second one, a plain `None` would be ambiguous.
 impl From<Option<u32>> for DeviceArg<'_> {
+    #[inline]
     fn from(index: Option<u32>) -> Self {
         Self::or_current(index)
     }
@@ -109,8 +110,9 @@ impl From<&Device> for DeviceArg<'_> {
 macro_rules! from_integers {
     ($($integer:ty)+) => {$(
         impl From<$integer> for DeviceArg<'_> {
+            #[inline]
             fn from(index: $integer) -> Self {
-                Self::Index(i64::try_from(index).unwrap_or(i64::MAX)) // out of range all the same
+                Self::Index(i64::try_from(index).unwrap_or(i64::MAX)) // also out of range
             }
         }
     )+};
@@ -118,7 +120,7 @@ macro_rules! from_integers {
 
 from_integers! { u8 u16 u32 u64 usize i8 i16 i32 i64 isize }
 
-/// A device of the current accelerator, opened or not.
+/// A device of the current accelerator, whether open or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) backend: BuiltIn,
@@ -126,26 +128,27 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The device, opened if need be.
+    /// Returns the device. Opens it if necessary.
     pub(crate) fn open(self) -> Result<AnyDevice> {
         memory::open(self.backend, self.index)
     }
 
-    /// The device if it was opened before.
+    /// Returns the device if it is open.
     pub(crate) fn opened(self) -> Option<AnyDevice> {
         self.backend.opened(self.index)
     }
 }
 
 impl DeviceArg<'_> {
-    /// The device that is meant: the current one where there is no index.
+    /// Returns the named device, or the current one if there is no index.
     pub(crate) fn resolve(self) -> Result<Target> {
         let backend = choice::current()?;
-        let index = self.index(backend)?.unwrap_or_else(|| selection::index(backend));
+        let given = if matches!(self, Self::Current) { None } else { self.index(backend)? };
+        let index = given.unwrap_or_else(|| selection::index(backend));
         Ok(Target { backend, index })
     }
 
-    /// The device that is meant, which must be given with its index.
+    /// Returns the named device. The argument must have an index.
     pub(crate) fn resolve_index(self) -> Result<Target> {
         let backend = choice::current()?;
         match self.index(backend)? {
@@ -154,25 +157,31 @@ impl DeviceArg<'_> {
         }
     }
 
-    /// The index of a device that exists; `None` where none was given.
+    /// Returns the index, after a check that the device exists, or `None` if there is no index.
     fn index(&self, backend: BuiltIn) -> Result<Option<u32>> {
         match self {
             Self::Current => Ok(None),
             Self::Index(index) => existing(backend, *index).map(Some),
-            Self::Kind(kind) if *kind == backend.kind() => Ok(None),
-            Self::Name(name) if name.contains(':') => Self::Device(name.parse()?).index(backend),
-            Self::Name(name) => Self::Kind(name.parse()?).index(backend),
-            Self::Device(Device { kind, index }) if *kind == backend.kind() => {
-                existing(backend, (*index).into()).map(Some)
+            Self::Kind(kind) => self.index_of(backend, *kind, None),
+            Self::Device(Device { kind, index }) => self.index_of(backend, *kind, Some(*index)),
+            Self::Name(name) if name.contains(':') => {
+                let Device { kind, index } = name.parse()?;
+                self.index_of(backend, kind, Some(index))
             }
-            Self::Kind(_) | Self::Device(_) => {
-                Err(Error::DeviceKindMismatch { expected: backend.kind(), found: self.to_string() })
-            }
+            Self::Name(name) => self.index_of(backend, name.parse()?, None),
         }
+    }
+
+    /// The index of a device of this kind.
+    fn index_of(&self, backend: BuiltIn, kind: DeviceKind, index: Option<u32>) -> Result<Option<u32>> {
+        if kind != backend.kind() {
+            return Err(Error::DeviceKindMismatch { expected: backend.kind(), found: self.to_string() });
+        }
+        index.map(|index| existing(backend, index.into())).transpose()
     }
 }
 
-/// As it was given, with `None` for the current device.
+/// Formats the argument as it was given, with `None` for the current device.
 impl fmt::Display for DeviceArg<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -187,9 +196,8 @@ impl fmt::Display for DeviceArg<'_> {
 
 fn existing(backend: BuiltIn, index: i64) -> Result<u32> {
     let number = u32::try_from(index).ok();
-    // A device that is open exists. Drivers are asked only about others, since asking takes time.
-    if let Some(open) = number.filter(|index| backend.opened(*index).is_some()) {
-        return Ok(open);
+    if let Some(known) = number.filter(|index| *index < backend.known_count()) {
+        return Ok(known);
     }
     let count = choice::count(backend)?;
     let existing = number.filter(|index| *index < count);

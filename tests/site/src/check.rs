@@ -56,8 +56,7 @@ fn leads_somewhere(folder: &Path, pages: &BTreeMap<String, String>, page: &str, 
     }
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
     let file = file.split('?').next().unwrap_or_default();
-    let target =
-        if file.is_empty() { Some(page.to_owned()) } else { path::resolve(path::folder(page), file) };
+    let target = if file.is_empty() { Some(page.to_owned()) } else { path::resolve(path::folder(page), file) };
     let Some(mut target) = target else { return false };
     if folder.join(&target).is_dir() {
         target = format!("{target}/index.html").trim_start_matches('/').to_owned();

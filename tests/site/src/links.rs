@@ -70,9 +70,7 @@ fn code(rest: &str) -> Taken {
 fn link(rest: &str, out: &mut String, replace: &mut impl FnMut(&Link<'_>) -> Option<String>) -> Taken {
     let Some(end) = end_of_text(rest) else { return Taken::Copied(1) };
     let (text, after) = (&rest[1..end], &rest[end + 1..]);
-    if let Some(target) =
-        after.strip_prefix('(').and_then(|after| after.split_once(')')).map(|(target, _)| target)
-    {
+    if let Some(target) = after.strip_prefix('(').and_then(|after| after.split_once(')')).map(|(target, _)| target) {
         let length = end + 1 + target.len() + 2;
         return match replace(&Link { text, target }) {
             Some(replacement) => {

@@ -91,9 +91,8 @@ impl Site<'_> {
         if target.contains("::") {
             return Some((*text).to_owned()); // an item of Rust
         }
-        let (file, anchor) = target
-            .split_once('#')
-            .map_or((*target, String::new()), |(file, anchor)| (file, format!("#{anchor}")));
+        let (file, anchor) =
+            target.split_once('#').map_or((*target, String::new()), |(file, anchor)| (file, format!("#{anchor}")));
         let file = path::resolve(path::folder(from), file)?;
         if !self.root.join(&file).exists() {
             return None;
@@ -133,23 +132,14 @@ mod tests {
     fn links_lead_to_pages_or_to_the_repository() {
         assert_eq!(link(None, "../README.md#d").as_deref(), Some("[t](../index.md#d)"));
         assert_eq!(link(None, "../../tests/site/src/main.rs").as_deref(), Some("[t](b.md)"));
-        assert_eq!(
-            link(None, "../pictures/train_mlp.png").as_deref(),
-            Some("[t](../pictures/train_mlp.png)")
-        );
+        assert_eq!(link(None, "../pictures/train_mlp.png").as_deref(), Some("[t](../pictures/train_mlp.png)"));
         assert_eq!(link(None, "../../tests/site").as_deref(), Some("t (`tests/site`)"));
-        assert_eq!(
-            link(Some("https://e.org/"), "../../tests").as_deref(),
-            Some("[t](https://e.org/blob/main/tests)")
-        );
+        assert_eq!(link(Some("https://e.org/"), "../../tests").as_deref(), Some("[t](https://e.org/blob/main/tests)"));
     }
 
     #[test]
     fn other_links_stay_or_become_text() {
-        assert_eq!(
-            (link(None, "#a"), link(None, "https://e.org"), link(None, "none.md")),
-            (None, None, None)
-        );
+        assert_eq!((link(None, "#a"), link(None, "https://e.org"), link(None, "none.md")), (None, None, None));
         assert_eq!(link(None, "crate::a::b").as_deref(), Some("t"));
     }
 }

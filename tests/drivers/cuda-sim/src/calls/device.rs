@@ -1,4 +1,4 @@
-//! Devices and what they can do.
+//! Devices and their properties.
 
 use std::ffi::c_char;
 
@@ -10,26 +10,26 @@ use crate::gate::{exports, required};
 use crate::state::{Driver, Session};
 
 exports! {
-    /// How many devices the process sees.
+    /// Returns the number of devices that the process sees.
     fn cuDeviceGetCount(count: Out<'_, i32>) [Init] => safe count;
-    /// A device by its place among them.
+    /// Returns a device by its index among them.
     fn cuDeviceGet(device: Out<'_, i32>, ordinal: i32) [Init] => safe get;
-    /// `Simulated CUDA device N`.
+    /// Returns the name, `Simulated CUDA device N`.
     fn cuDeviceGetName(name: *mut c_char, length: i32, device: i32) [Init] => raw name;
-    /// An identifier that stays the same whatever devices the process sees.
+    /// Returns an identifier that does not depend on which devices the process sees.
     fn cuDeviceGetUuid(uuid: Out<'_, [u8; 16]>, device: i32) [Init] => safe uuid;
-    /// `domain:bus:device.function`.
+    /// Returns `domain:bus:device.function`.
     fn cuDeviceGetPCIBusId(text: *mut c_char, length: i32, device: i32) [Init] => raw pci_address;
-    /// Bytes of memory.
+    /// Returns the total bytes of memory.
     fn cuDeviceTotalMem_v2(bytes: Out<'_, usize>, device: i32) [Init] => safe total_memory;
-    /// A number that describes the device.
+    /// Returns an attribute of the device.
     fn cuDeviceGetAttribute(value: Out<'_, i32>, attribute: i32, device: i32) [Init] => safe attribute;
-    /// Whether kernels of a device may be let into the memory of another: always.
+    /// Whether kernels of a device may be given access to another device's memory: always true.
     fn cuDeviceCanAccessPeer(can: Out<'_, i32>, device: i32, peer: i32) [Init] => safe can_access_peer;
 }
 
 exports! { newer:
-    /// As `cuDeviceGetUuid`; differs for parts of a device, which the simulated ones do not have.
+    /// Like `cuDeviceGetUuid`. The two differ only for partitions of a device, which are not simulated.
     fn cuDeviceGetUuid_v2(uuid: Out<'_, [u8; 16]>, device: i32) [Init] => safe uuid;
 }
 
@@ -65,7 +65,7 @@ unsafe fn pci_address(driver: &mut Session, place: *mut c_char, length: i32, dev
     unsafe { put_text(place, length, &text) }
 }
 
-/// Writes as much of a text as there is room for, and a zero behind it.
+/// Writes as much of a text as fits, followed by a zero byte.
 ///
 /// # Safety
 /// * `place` is null, or has room for `length` bytes.
@@ -98,7 +98,7 @@ fn can_access_peer(driver: &mut Session, can: Out<'_, i32>, device: i32, peer: i
     Ok(())
 }
 
-/// The highest number of an attribute that is known to the driver.
+/// The highest attribute number that the driver knows.
 const LAST_ATTRIBUTE: i32 = 150;
 
 fn attribute(driver: &mut Session, value: Out<'_, i32>, attribute: i32, device: i32) -> Outcome {
@@ -119,20 +119,20 @@ fn attribute(driver: &mut Session, value: Out<'_, i32>, attribute: i32, device: 
         12 | 82 => 64 << 10,           // MAX_REGISTERS_PER_BLOCK, _PER_MULTIPROCESSOR
         13 | 36 => 1_000_000,          // CLOCK_RATE, MEMORY_CLOCK_RATE
         14 => 512,                     // TEXTURE_ALIGNMENT
-        15 | 19 | 31 | 41 => 1, // GPU_OVERLAP, CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, UNIFIED_ADDRESSING
-        16 => 16,               // MULTIPROCESSOR_COUNT
+        15 | 19 | 31 | 41 => 1,        // GPU_OVERLAP, CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, UNIFIED_ADDRESSING
+        16 => 16,                      // MULTIPROCESSOR_COUNT
         33 => device::pci_bus(number), // PCI_BUS_ID
-        34 => device::PCI_DEVICE, // PCI_DEVICE_ID
-        37 => 512,              // GLOBAL_MEMORY_BUS_WIDTH
-        38 => 4 << 20,          // L2_CACHE_SIZE
-        39 => 2048,             // MAX_THREADS_PER_MULTIPROCESSOR
-        40 => 3,                // ASYNC_ENGINE_COUNT
-        50 => device::PCI_DOMAIN, // PCI_DOMAIN_ID
-        75 => settings.capability.0, // COMPUTE_CAPABILITY_MAJOR
-        76 => settings.capability.1, // COMPUTE_CAPABILITY_MINOR
-        78 | 91 => 1,           // STREAM_PRIORITIES_SUPPORTED, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-        102 => since(10_020),   // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        115 => since(11_020),   // MEMORY_POOLS_SUPPORTED
+        34 => device::PCI_DEVICE,      // PCI_DEVICE_ID
+        37 => 512,                     // GLOBAL_MEMORY_BUS_WIDTH
+        38 => 4 << 20,                 // L2_CACHE_SIZE
+        39 => 2048,                    // MAX_THREADS_PER_MULTIPROCESSOR
+        40 => 3,                       // ASYNC_ENGINE_COUNT
+        50 => device::PCI_DOMAIN,      // PCI_DOMAIN_ID
+        75 => settings.capability.0,   // COMPUTE_CAPABILITY_MAJOR
+        76 => settings.capability.1,   // COMPUTE_CAPABILITY_MINOR
+        78 | 91 => 1,                  // STREAM_PRIORITIES_SUPPORTED, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+        102 => since(10_020),          // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        115 => since(11_020),          // MEMORY_POOLS_SUPPORTED
         known if (1..=LAST_ATTRIBUTE).contains(&known) => 0,
         _ => return Err(Code::INVALID_VALUE),
     });

@@ -1,4 +1,4 @@
-//! What the driver and its devices say about themselves, and system management.
+//! Properties of the driver and its devices, and system management.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -19,29 +19,23 @@ pub(crate) fn trials() -> Vec<Alone> {
         valid("devices::of_a_context_are_those_that_it_was_made_for", THREE, contexts),
         valid("devices::are_counted_as_every_list_is", THREE, counts),
         valid("devices::tell_their_version", &[("ZE_SIM_API_VERSION", "1.3")], version),
-        valid(
-            "devices::have_free_memory",
-            &[("ZES_ENABLE_SYSMAN", "1"), ("ZE_SIM_MEMORY", "3M")],
-            free_memory,
-        ),
+        valid("devices::have_free_memory", &[("ZES_ENABLE_SYSMAN", "1"), ("ZE_SIM_MEMORY", "3M")], free_memory),
         bare("devices::have_free_memory_by_zes_init", &[("ZE_SIM_MEMORY", "3M")], zes_init),
-        valid(
-            "devices::have_usable_memory",
-            &[("ZE_SIM_QUIRKS", "usable-memory"), ("ZE_SIM_MEMORY", "3M")],
-            || usable_memory(Some([2 << 20, 1 << 20])),
-        ),
+        valid("devices::have_usable_memory", &[("ZE_SIM_QUIRKS", "usable-memory"), ("ZE_SIM_MEMORY", "3M")], || {
+            usable_memory(Some([2 << 20, 1 << 20]))
+        }),
         valid("devices::do_not_tell_what_is_usable", &[("ZE_SIM_MEMORY", "3M")], || usable_memory(None)),
         valid("devices::have_no_sysman_unless_it_is_started", &[], not_started),
         bare("devices::are_started_by_type", &[], init_drivers),
     ]
 }
 
-/// What the extension tells before and after 1 MiB was taken; `None`: it is not offered, and its structure left alone.
+/// Checks the usable memory before and after 1 MiB is allocated. With `None`, the extension is missing and its
+/// structure stays untouched.
 fn usable_memory(expected: Option<[u64; 2]>) {
     let program = Program::start();
     let told = || {
-        let mut usable =
-            ze_device_usablemem_size_ext_properties_t { currUsableMemSize: 7, ..Default::default() };
+        let mut usable = ze_device_usablemem_size_ext_properties_t { currUsableMemSize: 7, ..Default::default() };
         let mut properties = ze_device_properties_t { pNext: (&raw mut usable).cast(), ..Default::default() };
         done(ze!(program, zeDeviceGetProperties(program.devices[0], &raw mut properties))).unwrap();
         assert_eq!(properties.pNext, (&raw mut usable).cast());
@@ -53,7 +47,7 @@ fn usable_memory(expected: Option<[u64; 2]>) {
 }
 
 fn text(array: &[std::ffi::c_char]) -> String {
-    // SAFETY: arrays of the API end with a zero, and these are zeroed.
+    // SAFETY: the API's arrays are zero-terminated, and these start zeroed.
     unsafe { CStr::from_ptr(array.as_ptr()) }.to_str().unwrap().to_owned()
 }
 
@@ -79,7 +73,7 @@ fn properties() {
         assert_eq!((own.type_, own.vendorId, own.flags), (ze_device_type_t::ZE_DEVICE_TYPE_GPU, 0x8086, 0));
         assert_eq!(own.maxMemAllocSize, 3 << 20, "no more than there is");
     }
-    // The other structure counts the same ticks by the second.
+    // The newer structure gives the same clock in ticks per second.
     let mut newer = ze_device_properties_t {
         stype: ze_structure_type_t::ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
         ..Default::default()
@@ -110,14 +104,13 @@ fn contexts() {
     let mut chosen = [program.devices[2], program.devices[0]];
     let (driver, devices) = (program.driver, chosen.as_mut_ptr());
     program.context =
-        made(|context| ze!(program, zeContextCreateEx(driver, &raw const desc, 2, devices, context)))
-            .unwrap();
+        made(|context| ze!(program, zeContextCreateEx(driver, &raw const desc, 2, devices, context))).unwrap();
     for (device, works) in [true, false, true].into_iter().enumerate() {
         let memory = program.device_memory_with(&Default::default(), 8, 0, device);
         let list = program.list_on(device, 0, 0);
         assert_eq!((memory.is_ok(), list.is_ok()), (works, works), "{device}");
     }
-    control::expect_violations(0, &["device 1 is none of context"; 2]);
+    control::expect_violations(0, &["device 1 is not in context"; 2]);
 }
 
 fn groups() {
@@ -152,7 +145,7 @@ fn version() {
     assert_eq!(version, Ok(ze_api_version_t(0x1_0003)));
 }
 
-/// Free and all bytes of the first device.
+/// Returns the free and the total bytes of the first device.
 fn memory_state(program: &Program, device: zes_device_handle_t) -> Outcome<(u64, u64)> {
     let mut count = 1;
     let mut memory = ptr::null_mut();
@@ -167,7 +160,7 @@ fn memory_state(program: &Program, device: zes_device_handle_t) -> Outcome<(u64,
 
 fn free_memory() {
     let program = Program::start();
-    // Handles of devices serve both.
+    // Device handles work for both APIs.
     let device = program.devices[0].cast();
     assert_eq!(memory_state(&program, device), Ok((3 << 20, 3 << 20)));
     let a = program.device_memory(MIB).unwrap();
@@ -210,7 +203,7 @@ fn init_drivers() {
     };
     let mut desc = ze_init_driver_type_desc_t { flags: 1, ..Default::default() };
     let (mut count, mut driver) = (0, ptr::null_mut());
-    // SAFETY: all places are there, and none where it is asked for the count.
+    // SAFETY: all places are valid; the driver array is null where only the count is requested.
     done(unsafe { init(&raw mut count, ptr::null_mut(), &raw mut desc) }).unwrap();
     assert_eq!(count, 1);
     // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Failures that a test asks for, and what real drivers were seen to do.
+//! Failures that a test requests, and behaviour observed in real drivers.
 
 use std::ptr;
 
@@ -9,28 +9,20 @@ use crate::control;
 use crate::program::*;
 
 pub(crate) fn trials() -> Vec<Alone> {
-    const PLANNED: &[(&str, &str)] =
-        &[("ZE_SIM_FAIL", "zeMemAllocDevice@2=0x70000003, zeEventCreate@*=0x70000002")];
+    const PLANNED: &[(&str, &str)] = &[("ZE_SIM_FAIL", "zeMemAllocDevice@2=0x70000003, zeEventCreate@*=0x70000002")];
     const QUIRKS: &str = "ZE_SIM_QUIRKS";
     vec![
         valid("faults::are_planned_in_the_environment", PLANNED, planned),
         valid("faults::are_planned_by_tests", &[], by_tests),
         valid("faults::come_before_any_effect", &[], before_any_effect),
         valid("faults::that_lose_a_device_lose_it_for_good", &[("ZE_SIM_DEVICES", "2")], lost),
-        valid(
-            "faults::that_lose_a_device_leave_events_to_others",
-            &[("ZE_SIM_DEVICES", "2")],
-            events_of_others,
-        ),
+        valid("faults::that_lose_a_device_leave_events_to_others", &[("ZE_SIM_DEVICES", "2")], events_of_others),
         bare("faults::a_setting_that_cannot_be_read_stops_the_start", &[("ZE_SIM_DEVICES", "x")], mistake),
         bare("faults::no_devices_no_driver", &[("ZE_SIM_DEVICES", "0")], no_devices),
         valid("faults::calls_are_logged", &[], logged),
         valid("faults::ignored_alignment", &[(QUIRKS, "ignore-alignment")], ignored_alignment),
         valid("faults::null_and_success", &[(QUIRKS, "null-success")], null_success),
-        Alone {
-            aborts: true,
-            ..bare("faults::size_zero_aborts", &[(QUIRKS, "size-zero-aborts")], size_zero)
-        },
+        Alone { aborts: true, ..bare("faults::size_zero_aborts", &[(QUIRKS, "size-zero-aborts")], size_zero) },
         valid("faults::no_sysman", &[(QUIRKS, "no-sysman"), ("ZES_ENABLE_SYSMAN", "1")], no_sysman),
         valid(
             "faults::no_relaxed_limits",
@@ -90,21 +82,20 @@ fn lost() {
     program.fill(list, a, 1, 8).unwrap();
     control::fail("zeCommandListAppendMemoryFill", 1, LOST);
     assert_eq!(program.fill(list, a, 2, 8), Err(LOST));
-    assert_eq!(program.fill(list, a, 2, 8), Err(LOST), "from then on");
+    assert_eq!(program.fill(list, a, 2, 8), Err(LOST), "permanently");
     assert_eq!([program.free(a), program.destroy_list(list)], [Err(LOST); 2]);
-    // The other device goes on.
+    // The other device is not affected.
     program.fill(other, b, 3, 8).unwrap();
     let pool = {
         let desc = ze_event_pool_desc_t { flags: HOST_VISIBLE, count: 1, ..Default::default() };
         let (context, mut device) = (program.context, program.devices[1]);
-        made(|pool| ze!(program, zeEventPoolCreate(context, &raw const desc, 1, &raw mut device, pool)))
-            .unwrap()
+        made(|pool| ze!(program, zeEventPoolCreate(context, &raw const desc, 1, &raw mut device, pool))).unwrap()
     };
     let end = program.event(pool, 0).unwrap();
     program.barrier(other, end, &mut []).unwrap();
     program.wait_for(end, FOR_EVER).unwrap();
     control::reset_lost();
-    assert_ne!(program.read(list, a, 8), [1; 8], "its work was dropped");
+    assert_ne!(program.read(list, a, 8), [1; 8], "the lost device's work was dropped");
     control::expect_violations(0, &[]);
 }
 
@@ -118,7 +109,7 @@ fn no_devices() {
 
 fn logged() {
     let path = std::env::temp_dir().join(format!("ze-sim-log-{}", std::process::id()));
-    // SAFETY: the driver reads it at its first call, and no other thread is there yet.
+    // SAFETY: the driver reads the variable at its first call, and there is no other thread yet.
     unsafe { std::env::set_var("ZE_SIM_LOG", &path) };
     let program = Program::start();
     control::fail("zeMemFree", 1, ze_result_t::ZE_RESULT_ERROR_UNKNOWN);
@@ -127,13 +118,10 @@ fn logged() {
     std::fs::remove_file(&path).unwrap();
     let last = log.lines().last().unwrap();
     assert!(log.contains(" zeInit(0,) = 0x0 ZE_RESULT_SUCCESS"), "{log}");
-    assert!(
-        last.contains(" zeMemFree(") && last.ends_with(", 0x7) = 0x7ffffffe ZE_RESULT_ERROR_UNKNOWN"),
-        "{log}"
-    );
+    assert!(last.contains(" zeMemFree(") && last.ends_with(", 0x7) = 0x7ffffffe ZE_RESULT_ERROR_UNKNOWN"), "{log}");
 }
 
-/// A pool is for both devices: its events go on with the one that is left, but nobody waits for what the other was to signal.
+/// A pool for both devices keeps working on the remaining one, but waits for the lost device's signals fail.
 fn events_of_others() {
     let program = Program::start();
     let pool = program.pool(HOST_VISIBLE, 3);
@@ -190,8 +178,7 @@ fn no_sysman() {
 
 fn extensions(program: &Program) -> usize {
     let mut count = 0;
-    done(ze!(program, zeDriverGetExtensionProperties(program.driver, &raw mut count, ptr::null_mut())))
-        .unwrap();
+    done(ze!(program, zeDriverGetExtensionProperties(program.driver, &raw mut count, ptr::null_mut()))).unwrap();
     count as usize
 }
 

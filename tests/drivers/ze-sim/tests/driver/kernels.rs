@@ -20,7 +20,7 @@ pub(crate) fn trials() -> Vec<Alone> {
     ]
 }
 
-/// A module with entry points of these names, and nothing behind them.
+/// Returns a module whose entry points have these names and no code.
 fn spirv(names: &[&str]) -> Vec<u8> {
     let mut words = vec![0x0723_0203_u32, 0x1_0000, 0, 8, 0];
     for (index, name) in names.iter().enumerate() {
@@ -28,9 +28,7 @@ fn spirv(names: &[&str]) -> Vec<u8> {
         text.resize(text.len() / 4 * 4 + 4, 0);
         let operation = ((3 + text.len() / 4) as u32) << 16 | 15;
         words.extend([operation, 6, index as u32 + 1]);
-        words.extend(
-            text.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])),
-        );
+        words.extend(text.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
     }
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -60,10 +58,7 @@ impl Program {
     fn launch(&self, list: List, kernel: ze_kernel_handle_t, groups: u32) -> Outcome {
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let none = ptr::null_mut();
-        done(ze!(
-            self,
-            zeCommandListAppendLaunchKernel(list, kernel, &raw const count, none, 0, ptr::null_mut())
-        ))
+        done(ze!(self, zeCommandListAppendLaunchKernel(list, kernel, &raw const count, none, 0, ptr::null_mut())))
     }
 
     fn upload(&self, list: List, to: u64, values: &[f32]) {
@@ -92,7 +87,7 @@ fn compute() {
     program.argument(saxpy, 2, x).unwrap();
     program.argument(saxpy, 3, y).unwrap();
     done(ze!(program, zeKernelSetGroupSize(saxpy, 8, 4, 1))).unwrap();
-    // Two groups are fewer threads than elements, three are more.
+    // Two groups have fewer threads than there are elements, three have more.
     for (groups, elements) in [(2, 64), (3, 70)] {
         program.upload(list, y, &values);
         program.launch(list, saxpy, groups).unwrap();
@@ -135,7 +130,7 @@ fn arguments() {
     }
     program.argument(scale, 1, 100.0_f32).unwrap();
     assert_eq!(program.floats(list, x, 1), [15.0]);
-    // An address of nothing that lives.
+    // The address of freed memory.
     program.free(x).unwrap();
     program.launch(list, scale, 1).unwrap();
     assert_eq!(program.finish(list), Err(LOST));
@@ -147,14 +142,14 @@ fn names() {
     let module = program.module(&spirv(&["other", "saxpy"]), ptr::null_mut()).unwrap();
     let unknown = Err(ze_result_t::ZE_RESULT_ERROR_INVALID_KERNEL_NAME);
     let found = ["scale", "other", "sax"].map(|name| program.kernel(module, name).map(drop));
-    assert_eq!(found, [unknown; 3], "not of the module, or not known");
+    assert_eq!(found, [unknown; 3], "not in the module, or unknown");
     let saxpy = program.kernel(module, "saxpy").unwrap();
     let mut text = [0 as c_char; 6];
     let mut bytes = 0;
     done(ze!(program, zeKernelGetName(saxpy, &raw mut bytes, ptr::null_mut()))).unwrap();
     assert_eq!(bytes, 6);
     done(ze!(program, zeKernelGetName(saxpy, &raw mut bytes, text.as_mut_ptr()))).unwrap();
-    // SAFETY: the call ends it with a zero.
+    // SAFETY: the call writes a final zero.
     assert_eq!(unsafe { CStr::from_ptr(text.as_ptr()) }, c"saxpy");
     let mut count = 2;
     let mut names = [ptr::null(); 2];
@@ -202,8 +197,7 @@ fn too_early() {
 
 fn refusals() {
     let program = Program::start();
-    let (copies, module) =
-        (program.list_on(0, 0, 1).unwrap(), program.module(&spirv(&["scale"]), ptr::null_mut()));
+    let (copies, module) = (program.list_on(0, 0, 1).unwrap(), program.module(&spirv(&["scale"]), ptr::null_mut()));
     let scale = program.kernel(module.unwrap(), "scale").unwrap();
     use ze_result_t as Result;
     assert_eq!(program.argument(scale, 3, 1_u32), Err(Result::ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX));

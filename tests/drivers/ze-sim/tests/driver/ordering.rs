@@ -1,4 +1,4 @@
-//! The order of work: what lists, barriers and events promise, and nothing more.
+//! The order of work: exactly what lists, barriers and events guarantee.
 
 use std::collections::BTreeSet;
 use std::ptr;
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Alone> {
     ]
 }
 
-/// What a list leaves in a byte, for many seeds: `work` is done on a fresh list with two bytes that are 0.
+/// Returns the values of the second byte over many seeds. Each time `work` gets a fresh list and two bytes that are 0.
 fn seen(program: &Program, flags: u32, work: impl Fn(List, u64, u64)) -> BTreeSet<u8> {
     let list = program.list(flags);
     let (a, b) = (program.device_memory(1).unwrap(), program.device_memory(1).unwrap());
@@ -75,14 +75,12 @@ fn recorded() {
     let program = Program::start();
     let (context, device) = (program.context, program.devices[0]);
     let desc = ze_command_queue_desc_t::default();
-    let queue =
-        made(|queue| ze!(program, zeCommandQueueCreate(context, device, &raw const desc, queue))).unwrap();
+    let queue = made(|queue| ze!(program, zeCommandQueueCreate(context, device, &raw const desc, queue))).unwrap();
     let (a, b) = (program.device_memory(1).unwrap(), program.device_memory(1).unwrap());
     let list = program.list(0);
     let run = |flags: u32| {
         let desc = ze_command_list_desc_t { flags, ..Default::default() };
-        let own =
-            made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
+        let own = made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
         write_and_copy(&program, own, a, b);
         done(ze!(program, zeCommandListClose(own))).unwrap();
         let mut seen = BTreeSet::new();
@@ -94,8 +92,7 @@ fn recorded() {
             program.finish(list).unwrap();
             let mut lists = [own];
             let none = ptr::null_mut();
-            done(ze!(program, zeCommandQueueExecuteCommandLists(queue, 1, lists.as_mut_ptr(), none)))
-                .unwrap();
+            done(ze!(program, zeCommandQueueExecuteCommandLists(queue, 1, lists.as_mut_ptr(), none))).unwrap();
             done(ze!(program, zeCommandQueueSynchronize(queue, FOR_EVER))).unwrap();
             seen.insert(program.read(list, b, 1)[0]);
         }
@@ -143,7 +140,7 @@ fn what_follows_a_wait() {
     let other = program.list(0);
     let found = seen(&program, 0, |list, a, b| {
         program.reset(written).unwrap();
-        // The wait comes before the command that signals, even.
+        // The wait is submitted even before the command that signals.
         program.wait_in(list, &mut [written]).unwrap();
         program.copy(list, b, a, 1).unwrap();
         program.fill_with(other, a, &[1], 1, written, &mut []).unwrap();
@@ -169,7 +166,7 @@ fn one_seed() {
     let program = Program::start();
     let list = program.list(0);
     let a = program.device_memory(1).unwrap();
-    // The order of the fills is in who was last.
+    // The last writer reveals the order of the fills.
     let run = |seed: u64| {
         control::seed(seed);
         let mut last = Vec::new();

@@ -21,17 +21,14 @@ pub(crate) fn trials() -> Vec<Alone> {
 
 const PAGE: usize = 2 * MIB;
 const NONE: ze_memory_access_attribute_t = ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_NONE;
-const READ_WRITE: ze_memory_access_attribute_t =
-    ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
-const READ_ONLY: ze_memory_access_attribute_t =
-    ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY;
+const READ_WRITE: ze_memory_access_attribute_t = ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
+const READ_ONLY: ze_memory_access_attribute_t = ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY;
 
 impl Program {
     fn reserve(&self, bytes: usize) -> Outcome<u64> {
-        // Null is permitted, but the validation layer of old loaders refuses it.
+        // Null is permitted, but old loaders' validation layer refuses it.
         let wish = ptr::without_provenance(1 << 40);
-        let address: *mut c_void =
-            made(|address| ze!(self, zeVirtualMemReserve(self.context, wish, bytes, address)))?;
+        let address: *mut c_void = made(|address| ze!(self, zeVirtualMemReserve(self.context, wish, bytes, address)))?;
         Ok(address as u64)
     }
 
@@ -69,7 +66,7 @@ impl Program {
         done(ze!(self, zeVirtualMemSetAccessAttribute(self.context, address, bytes, access)))
     }
 
-    /// What may be done at an address, and for how long that holds.
+    /// Returns the access at an address and the length for which it applies.
     fn access(&self, address: u64, bytes: usize) -> Outcome<(ze_memory_access_attribute_t, usize)> {
         let mut length = 0;
         let address = address as *const c_void;
@@ -92,10 +89,10 @@ fn whole_life() {
     assert!(program.map(address, PAGE, parts[0], READ_WRITE).is_err(), "something is mapped in the range");
     assert_eq!(program.access(address, 4 * PAGE), Ok((READ_WRITE, PAGE)));
     program.set_access(address, 3 * PAGE, READ_WRITE).unwrap();
-    // Across both.
+    // Writes across both mappings.
     program.fill(list, address + PAGE as u64 - 8, 6, 16).unwrap();
     assert_eq!(program.read(list, address + PAGE as u64 - 8, 16), [6; 16]);
-    // Bytes are those of the physical memory.
+    // The contents belong to the physical memory.
     program.unmap(address + PAGE as u64, 2 * PAGE).unwrap();
     program.map(address + 2 * PAGE as u64, 2 * PAGE, parts[1], READ_WRITE).unwrap();
     assert_eq!(program.read(list, address + 2 * PAGE as u64, 8), [6; 8]);
@@ -103,7 +100,7 @@ fn whole_life() {
     for expected in [("reservations", 1), ("physical", 2), ("mappings", 2)] {
         assert!(live.contains(&expected), "{live:?}");
     }
-    // What is mapped goes with the addresses.
+    // Freeing the addresses removes the mappings.
     program.unreserve(address, 4 * PAGE).unwrap();
     for physical in parts {
         program.destroy_physical(physical).unwrap();
@@ -164,20 +161,11 @@ fn pages() {
     let (context, device) = (program.context, program.devices[0]);
     let page = |bytes| made(|page| ze!(program, zeVirtualMemQueryPageSize(context, device, bytes, page)));
     let small = 64 << 10;
-    assert_eq!(
-        [page(1), page(PAGE - 1), page(PAGE), page(1 << 30)],
-        [Ok(small), Ok(small), Ok(PAGE), Ok(PAGE)]
-    );
+    assert_eq!([page(1), page(PAGE - 1), page(PAGE), page(1 << 30)], [Ok(small), Ok(small), Ok(PAGE), Ok(PAGE)]);
     let refused = ze_result_t::ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     assert_eq!(page(0), Err(refused));
-    assert_eq!(
-        [program.reserve(0), program.reserve(small + 1), program.reserve(PAGE + small)],
-        [Err(refused); 3]
-    );
-    assert_eq!(
-        [program.physical(0), program.physical(PAGE + small)].map(|made| made.map(drop)),
-        [Err(refused); 2]
-    );
+    assert_eq!([program.reserve(0), program.reserve(small + 1), program.reserve(PAGE + small)], [Err(refused); 3]);
+    assert_eq!([program.physical(0), program.physical(PAGE + small)].map(|made| made.map(drop)), [Err(refused); 2]);
     let address = program.reserve(2 * PAGE).unwrap();
     let physical = program.physical(PAGE).unwrap();
     let misaligned = Err(ze_result_t::ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
@@ -187,8 +175,8 @@ fn pages() {
     assert!(program.unreserve(address, PAGE).is_err(), "a reservation is given up whole");
     control::expect_violations(0, &[]);
     assert!(program.map(address + 2 * PAGE as u64, PAGE, physical, READ_WRITE).is_err());
-    control::expect_violations(0, &["taken for reserved, which they are not"]);
-    // Small ones have small pages.
+    control::expect_violations(0, &["used as reserved addresses, but are not reserved"]);
+    // Small allocations have small pages.
     let address = program.reserve(3 * small).unwrap();
     let physical = program.physical(small).unwrap();
     program.map(address + small as u64, small, physical, READ_WRITE).unwrap();
