@@ -4,7 +4,7 @@
 mod rules;
 
 use rules::source::{Finding, files, report, root, sources};
-use rules::{layers, packages, table, text, uses};
+use rules::{figures, layers, packages, table, text, uses};
 
 const CORE: &str = "crates/accelerator-core/src";
 const FACADE: &str = "crates/accelerator/src";
@@ -109,6 +109,21 @@ fn no_text_holds_a_path_of_one_machine() {
         if let Ok(text) = std::fs::read_to_string(root().join(&file)) {
             findings.extend(text::machine_paths(&file, &text));
         }
+    }
+    report(&findings);
+}
+
+#[test]
+fn documents_quote_measured_figures() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let (counts, measured) = (read(figures::COUNTS), read(figures::MEASURED));
+    let counts = figures::counts(&counts);
+    assert!(counts.len() > 10, "{} has only {} counts", figures::COUNTS, counts.len());
+    let mut findings = Vec::new();
+    for file in files("").iter().filter(|file| file.ends_with(".md") && *file != figures::MEASURED) {
+        let text = read(file);
+        findings.extend(figures::wrong_instructions(file, &text, &counts));
+        findings.extend(figures::wrong_quotes(file, &text, &measured));
     }
     report(&findings);
 }

@@ -1,5 +1,6 @@
 //! The rules, each a function from text to findings.
 
+pub(crate) mod figures;
 pub(crate) mod layers;
 pub(crate) mod packages;
 pub(crate) mod source;
