@@ -37,8 +37,8 @@ def complain(what):
 def parser():
     parser = argparse.ArgumentParser(
         prog="benches/pytorch/run",
-        description="Measures PyTorch's own C++ allocator and ours in turn on a simulated device, and writes the tables "
-                    "into docs/BENCHMARKS.md. The first run downloads PyTorch (540 MB).",
+        description="Measures PyTorch's own C++ allocator and ours in turn on a simulated device, and writes the "
+                    "tables into docs/BENCHMARKS.md. The first run downloads PyTorch (540 MB).",
         epilog="TORCH_WHEEL=FILE uses that wheel, and the two wheels with CUDA's headers next to it. Nothing is "
                "downloaded then.")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements, so rough figures")
@@ -85,8 +85,8 @@ def notes(counting, effort=None, quick=False):
     """What a reader of the tables must know about the run. `effort` is given if times were measured."""
     yield f"PyTorch {fetch.TORCH.version} and this repository at {machine.commit(ROOT)}; {machine.description(ROOT)}."
     if effort:
-        yield f"{effort.rounds} rounds of both sides in turn. In each round, the median of {effort.repetitions} repetitions of "\
-              f"{effort.milliseconds} ms for an operation, one replay for a trace."
+        yield f"{effort.rounds} rounds of both sides in turn. In each round, the median of {effort.repetitions} "\
+              f"repetitions of {effort.milliseconds} ms for an operation, one replay for a trace."
     yield "A simulated device, so only times of the host: *not run on hardware*."
     if quick:
         yield "A quick run, so rough figures."

@@ -51,8 +51,8 @@ class Part(NamedTuple):
 
 def operations(benches, counts, replays):
     """The cost of an operation on one thread. An argument is empty if that was not measured."""
-    lines = table("| operation | PyTorch ns | our ns | faster | at least | PyTorch instructions | our instructions | at most "
-                  "| result |")
+    lines = table("| operation | PyTorch ns | our ns | faster | at least "
+                  "| PyTorch instructions | our instructions | at most | result |")
     verdicts = []
     for scenario, row in ROWS.items():
         medians = [[line.ns for line in lines] for lines in benches[scenario, 1]] if benches else [[], []]
@@ -89,7 +89,8 @@ def threads(benches):
 def scaled(alone, together):
     """Returns the throughput, the cells of its row, and whether it counts."""
     least = min(line.ns for line in alone)
-    busiest = max(together, key=lambda line: line.busy_cores)  # not the fastest: that may be one in which threads took turns
+    # Not the fastest round: in that one, the threads may have taken turns.
+    busiest = max(together, key=lambda line: line.busy_cores)
     throughput = least / busiest.ns
     cells = f"{ns(least)} | {ns(busiest.ns)} | {down(busiest.busy_cores, 2)} | {down(throughput, 2)}"
     return throughput, cells, busiest.busy_cores >= BUSY_CORES

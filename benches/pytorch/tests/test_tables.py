@@ -41,7 +41,8 @@ class Operations(unittest.TestCase):
 
     def test_what_was_not_measured_is_a_dash(self):
         part = tables.operations(one_thread([453], [37]), {}, {})
-        self.assertEqual(row(part, "small ")[1:], ["453", "37.0", "12.2×", "12×", "–", "–", "260", "met as far as measured"])
+        self.assertEqual(row(part, "small ")[1:],
+                         ["453", "37.0", "12.2×", "12×", "–", "–", "260", "met as far as measured"])
         part = tables.operations({}, self.counts, {})
         self.assertEqual(row(part, "small ")[1:7], ["–", "–", "–", "12×", "4100", "260"])
         self.assertEqual((part.met, part.limits), (7, 7))
