@@ -24,14 +24,21 @@ const UNITS: [&str; 8] = ["ns", "µs", "ms", "MiB/s", "GiB/s", "GB/s", "×", "ti
 /// The benches of `benches/instructions.txt` with their counts.
 pub(crate) fn counts(text: &str) -> Vec<(&str, f64)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let count = |line: &'_ str| -> Option<f64> { line.split_whitespace().nth(1)?.parse().ok() };
-    lines.filter_map(|line| Some((line.split_whitespace().next()?, count(line)?))).collect()
+    let entries = lines.filter_map(|line| line.split_once(' '));
+    entries.filter_map(|(bench, count)| Some((bench, count.trim().parse().ok()?))).collect()
 }
 
-/// Instruction counts that name no bench, or that are not the count of the bench that they name.
+/// Instruction counts that name no bench, or that are not the count of the bench that they name. In tables they have no
+/// room for a name.
 pub(crate) fn wrong_instructions(file: &str, text: &str, counts: &[(&str, f64)]) -> Vec<Finding> {
     let text = &without_code(text);
-    let mut findings = Vec::new();
+    let is_count = |cell: &Cell| [&cell.row, &cell.column].iter().any(|name| name.contains("instruction"));
+    let in_tables = cells(text).into_iter().filter(is_count).map(|cell| Finding {
+        file: file.to_owned(),
+        line: cell.line,
+        what: format!("instruction counts in a table: move it to {MEASURED} and link there"),
+    });
+    let mut findings: Vec<_> = in_tables.collect();
     for (at, _) in text.match_indices("instruction") {
         let before = text[..at].trim_end();
         let start = before.trim_end_matches(is_figure).len();
@@ -70,7 +77,7 @@ fn bench_ahead(text: &str) -> Option<&str> {
 }
 
 /// `bench/small` may be called `small`.
-fn short<'a>(name: &'a str) -> Option<&'a str> {
+fn short(name: &str) -> Option<&str> {
     name.split_once('/').map(|(_, short)| short)
 }
 
@@ -285,7 +292,7 @@ mod tests {
 
     /// The lines with findings, and what they advise to write.
     fn advice(findings: &[Finding]) -> Vec<(usize, &str)> {
-        let last = |what: &'_ str| what.rfind("write ").map_or(0, |at| at + "write ".len());
+        let last = |what: &str| what.rfind("write ").map_or(0, |at| at + "write ".len());
         findings.iter().map(|finding| (finding.line, &finding.what[last(&finding.what)..])).collect()
     }
 
@@ -311,6 +318,8 @@ mod tests {
         );
         assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(found[0].what.contains("names no bench") && found[1].what.contains("no bench `smaller`"));
+        let table = "| bench | instructions |\n|---|---|\n| small | 596 |\n| stats | many |\n";
+        assert_eq!(instructions(table).iter().map(|finding| finding.line).collect::<Vec<_>>(), [3]);
     }
 
     const TABLES: &str = "# All\n\n| x | y |\n|---|---|\n| a | 7 ns |\n\n## One, and two\n\n| setting | mean | `worst` |\n\
