@@ -1,5 +1,6 @@
-//! The policy `compact` on recorded jobs: how much it reserves beyond what they ask for, and how often it calls the driver.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what should not happen")]
+//! The policy `compact` on recorded jobs: how much it reserves beyond what they request, and how often it calls the
+//! driver.
+#![allow(clippy::expect_used, clippy::panic, reason = "a failing test panics")]
 
 #[path = "compact/jobs.rs"]
 mod jobs;
@@ -15,24 +16,24 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use jobs::Job;
 use replayed::Device;
 
-/// What is allowed on a device.
+/// The limits for a device.
 #[derive(Clone, Copy)]
 struct Bounds {
     device: Device,
-    /// Peak of what is reserved over peak of what is asked for: the geometric mean of the jobs, and the worst of them.
+    /// Peak reserved bytes over peak requested bytes: the geometric mean over all jobs, and the worst job.
     mean: f64,
     worst: f64,
-    /// Device calls over those of PyTorch's expandable segments.
+    /// Device calls relative to PyTorch's expandable segments.
     calls: Option<u64>,
 }
 
 const BOUNDS: [Bounds; 3] = [
     Bounds { device: Device::Maps, mean: 1.02, worst: 1.035, calls: Some(2) },
     Bounds { device: Device::MapsOnce, mean: 1.04, worst: 1.085, calls: None },
-    // Expandable segments need virtual memory, too.
+    // PyTorch's expandable segments are no comparison here, because they need virtual memory.
     Bounds { device: Device::Plain, mean: 1.15, worst: 1.5, calls: None },
 ];
-/// Jobs whose steps are alike, and how many of them are as the one before, at least.
+/// Jobs with uniform steps, and the minimum number of steps that repeat the previous one.
 const REPEATING: [(&str, usize); 5] = [
     ("gpt2_train", 3),
     ("gpt2_ddp_buckets", 2),
@@ -64,7 +65,7 @@ fn trials_of(set: &str, jobs: &[Arc<Job>], bounds: Bounds) -> Vec<Trial> {
     each.chain([all]).collect()
 }
 
-/// What is reserved at the peak over what PyTorch's allocator was asked for at it.
+/// Returns the peak of reserved memory over what was requested from PyTorch's allocator at its peak.
 fn overhead(job: &Job, device: Device) -> Result<f64, Failed> {
     Ok(job.replayed(device)?.reserved as f64 / job.pytorch.requested as f64)
 }
@@ -72,7 +73,7 @@ fn overhead(job: &Job, device: Device) -> Result<f64, Failed> {
 fn reserves_little(job: &Job, Bounds { device, worst, .. }: Bounds) -> Result<(), Failed> {
     match overhead(job, device)? {
         overhead if (1.0..=worst).contains(&overhead) => Ok(()),
-        overhead => Err(format!("reserved over requested is {overhead:.4}, and {worst} is allowed").into()),
+        overhead => Err(format!("reserved over requested is {overhead:.4}; the limit is {worst}").into()),
     }
 }
 
@@ -83,7 +84,7 @@ fn all_reserve_little(jobs: &[Arc<Job>], bounds: Bounds) -> Result<(), Failed> {
     let allowed = bounds.mean;
     match mean <= allowed {
         true => Ok(()),
-        false => Err(format!("reserved over requested is {mean:.4}, and {allowed} is allowed").into()),
+        false => Err(format!("reserved over requested is {mean:.4}; the limit is {allowed}").into()),
     }
 }
 
@@ -91,20 +92,20 @@ fn makes_few_calls(job: &Job, Bounds { device, calls, .. }: Bounds) -> Result<()
     let (ours, theirs) = (job.replayed(device)?.device_calls, job.pytorch.device_calls);
     match calls.is_none_or(|calls| ours <= calls * theirs) {
         true => Ok(()),
-        false => Err(format!("{ours} device calls, with PyTorch's expandable segments {theirs}").into()),
+        false => Err(format!("{ours} device calls; PyTorch's expandable segments make {theirs}").into()),
     }
 }
 
 fn makes_no_calls_in_repeated_steps(job: &Job, bounds: Bounds) -> Result<(), Failed> {
     let repeated = &job.replayed(bounds.device)?.repeated_steps;
-    // Segments stay where they are, so one such step may look for its places still.
+    // Segments cannot be remapped on this device, so one repeated step may still search for placements.
     let looking = usize::from(bounds.device == Device::Plain);
     if let Some((step, calls)) = repeated.iter().filter(|(_, calls)| *calls > 0).nth(looking) {
-        return Err(format!("{step} is as the one before, and calls the driver {calls} times").into());
+        return Err(format!("{step} repeats the previous step but calls the driver {calls} times").into());
     }
     match REPEATING.iter().find(|(name, _)| *name == job.name) {
         Some((_, least)) if repeated.len() < *least => {
-            Err(format!("{} steps are as the one before, and should be {least}", repeated.len()).into())
+            Err(format!("{} steps repeat the previous one, expected {least}", repeated.len()).into())
         }
         _ => Ok(()),
     }

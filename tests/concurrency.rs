@@ -1,5 +1,5 @@
-//! Threads on one allocator: what each holds is its own, and every reader sees statistics that agree.
-#![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
+//! Threads on one allocator: each owns its blocks exclusively, and every reader sees consistent statistics.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers, too, which clippy does not treat as tests
 
 #[path = "concurrency/moments.rs"]
 mod moments;
@@ -40,7 +40,7 @@ const THREADS: u64 = 6;
 const ROUNDS: u64 = 30_000;
 const CAPACITY: u64 = 512 * MIB;
 
-/// The blocks that live, of all threads, by their start.
+/// The live blocks of all threads, by their start.
 #[derive(Default)]
 struct Live(Mutex<BTreeMap<u64, u64>>);
 
@@ -54,7 +54,7 @@ impl Live {
         live.insert(start, end);
     }
 
-    /// Ahead of the free: from then on others may have the memory.
+    /// Called before the free, because other threads may get the memory immediately afterwards.
     fn leave(&self, allocation: &Allocation<Sim>) {
         assert!(self.0.lock().unwrap().remove(&allocation.ptr().trace_address()).is_some());
     }
@@ -64,7 +64,7 @@ fn device() -> &'static Accelerator<Sim> {
     Accelerator::new(Sim::new(CAPACITY), 0, AllocatorConfig::default()).unwrap()
 }
 
-/// One thread: allocates on its own stream and on the shared one, frees and uses blocks elsewhere.
+/// The body of a thread: allocates on its own stream and on the shared one, and frees and uses blocks on other streams.
 fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live, seed: u64) -> i64 {
     let allocator = accelerator.allocator();
     let own = accelerator.dedicated_stream(0).unwrap();
@@ -123,14 +123,14 @@ fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live
     served
 }
 
-/// After all is freed, and the cache emptied, everything is exact again.
+/// Checks that everything is exact again once all blocks are freed and the cache is emptied.
 fn check_empty<B: Backend>(accelerator: &'static Accelerator<B>, served: Option<i64>) {
     check_nothing_is_left(accelerator, served);
     let statistics = accelerator.allocator().statistics();
     assert_eq!(statistics.num_device_alloc, statistics.num_device_free);
 }
 
-/// As that, whatever the driver was asked for on the way.
+/// Like [`check_empty`], without comparing the driver's calls.
 fn check_nothing_is_left<B: Backend>(accelerator: &'static Accelerator<B>, served: Option<i64>) {
     let allocator = accelerator.allocator();
     allocator.empty_cache().unwrap();
@@ -155,7 +155,7 @@ fn check_nothing_is_left<B: Backend>(accelerator: &'static Accelerator<B>, serve
     assert!(served.is_none_or(|served| statistics.allocation.all.allocated == served));
     assert_eq!(allocator.snapshot(), Snapshot::default());
     let MemoryInfo { free, total, .. } = accelerator.memory_info().unwrap();
-    assert_eq!(free, total, "the driver's own count");
+    assert_eq!(free, total, "the driver's own statistics");
 }
 
 #[test]
@@ -182,11 +182,14 @@ fn threads_share_an_allocator() {
     assert!(live.0.lock().unwrap().is_empty());
     let statistics = accelerator.allocator().statistics();
     let Statistics { num_alloc_retries, num_ooms, num_device_free, .. } = statistics;
-    assert!(num_alloc_retries > 0 && num_ooms > 0 && num_device_free > 0, "too tame: {statistics:?}");
+    assert!(
+        num_alloc_retries > 0 && num_ooms > 0 && num_device_free > 0,
+        "the workload was too light: {statistics:?}"
+    );
     check_empty(accelerator, Some(served.into_inner()));
 }
 
-/// Streams are made, looked up and used while others do the same.
+/// Threads create, look up and use streams concurrently.
 #[test]
 fn threads_make_streams_at_once() {
     let accelerator = device();
@@ -206,7 +209,7 @@ fn threads_make_streams_at_once() {
     check_empty(accelerator, Some(THREADS as i64 * 39));
 }
 
-/// A buffer may be dropped anywhere; its memory goes to its stream, behind the uses of others.
+/// A buffer may be dropped on any thread. Its memory returns to its stream after uses by other streams.
 #[test]
 fn buffers_are_freed_on_another_thread() {
     let accelerator = device();
@@ -226,7 +229,7 @@ fn buffers_are_freed_on_another_thread() {
     });
     assert_eq!(allocator.statistics().allocation.all.current, 0);
 
-    // Dropped elsewhere, a buffer that another stream uses still waits for it.
+    // A buffer dropped on another thread still waits for a stream that uses it.
     accelerator.backend().hold(user.native());
     let buffer = accelerator.allocate(MIB, stream).unwrap();
     let first = buffer.ptr();
@@ -239,13 +242,13 @@ fn buffers_are_freed_on_another_thread() {
     assert_eq!(
         allocator.statistics().active.all.current,
         1,
-        "what was released is free at the next allocation"
+        "released memory is free at the next allocation"
     );
     drop(second);
     check_empty(accelerator, None);
 }
 
-/// A thread that is out of memory waits for what another is giving back, and finds it.
+/// A thread that runs out of memory waits for another thread's release, and gets that memory.
 #[test]
 fn two_threads_out_of_memory_at_once_both_get_what_fits() {
     let device = Accelerator::new(Sim::new(1024 * MIB), 0, AllocatorConfig::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The conformance suite, for every backend of the workspace.
+//! The conformance suite for every backend of the workspace.
 
 use std::process::ExitCode;
 

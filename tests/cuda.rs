@@ -1,5 +1,5 @@
-//! The CUDA backend beyond conformance, on the simulated driver: each trial in a process of its own, which loads that
-//! driver whatever the machine has.
+//! Trials of the CUDA backend beyond conformance, on the simulated driver. Each runs in its own process, which loads
+//! that driver regardless of the machine's own.
 #![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]
 
 #[path = "cuda/availability.rs"]

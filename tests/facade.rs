@@ -1,8 +1,9 @@
-//! The facade against what PyTorch documents for `torch.accelerator`.
+//! The facade against PyTorch's documentation of `torch.accelerator`.
 //!
-//! The current accelerator, what is opened and the environment belong to the process, so each test runs in a process of
-//! its own, in which the host has three devices and the others none. Those on OpenCL run where the machine has a device.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test stops at what should not happen")]
+//! The current accelerator, the opened devices and the environment belong to the process. Each test therefore runs in
+//! its own process, in which the host has three devices and the other backends have none. Tests on OpenCL run where the
+//! machine has a device.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test panics")]
 
 #[path = "facade/arguments.rs"]
 mod arguments;

@@ -1,10 +1,5 @@
-//! Histories: ours equal PyTorch's, and what their replay leaves is what the snapshot shows.
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test stops at what should not happen"
-)]
+//! Histories: ours equal PyTorch's, and replaying one gives the recorded snapshot.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a failing test panics")]
 
 #[path = "history/lines.rs"]
 mod lines;

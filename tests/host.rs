@@ -1,5 +1,5 @@
-//! The host backend beyond conformance: kernels, and memory that is given back while they run.
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+//! The host backend beyond conformance: kernels, and memory freed while they run.
+#![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 #[cfg(target_os = "linux")]
 #[path = "host/compact.rs"]

@@ -1,5 +1,6 @@
-//! The SPIR-V of the XPU backend's example, which is also that of `accel verify`: assembled from its text, the same in both places,
-//! and executed, by a driver of OpenCL that takes SPIR-V, since the backend has not run on hardware.
+//! The SPIR-V of the XPU backend's example, which `accel verify` uses too. It must match its assembly text, be the same
+//! in both places, and compute the right result on an OpenCL driver that accepts SPIR-V, because the backend has not
+//! run on hardware.
 #![allow(unsafe_code)] // calls the driver
 
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../backends/xpu/examples").join(name)
 }
 
-/// Ignored without the assembler, which is a failure where `ACCELERATOR_REQUIRE` lists `spirv-tools`.
+/// Ignored without the assembler, or failed if `ACCELERATOR_REQUIRE` lists `spirv-tools`.
 fn assembled() -> Result<Completion, Failed> {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("saxpy.spv");
     let mut command = Command::new("spirv-as");
@@ -47,11 +48,11 @@ fn assembled() -> Result<Completion, Failed> {
 fn the_same() -> Result<(), Failed> {
     let of_program =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/accelerator-cli/src/kernels/saxpy.spv");
-    assert!(fs::read(of_program)? == fs::read(example("saxpy.spv"))?, "copy that of the example");
+    assert!(fs::read(of_program)? == fs::read(example("saxpy.spv"))?, "copy the example's file");
     Ok(())
 }
 
-/// Ignored where the first device takes no SPIR-V, as PoCL's takes none in many builds.
+/// Ignored if the first device does not accept SPIR-V, like PoCL's in many builds.
 fn computes() -> Result<Completion, Failed> {
     if let Err(why) = OpenCl::probe() {
         return unavailable(OpenCl::KIND.name(), &why.reason);
@@ -60,7 +61,10 @@ fn computes() -> Result<Completion, Failed> {
     let (_, id) = accelerator.backend().native();
     let languages = device::get_device_info(id, device::CL_DEVICE_IL_VERSION).map(String::from);
     if !languages.unwrap_or_default().contains("SPIR-V") {
-        return Ok(Completion::ignored_with(format!("{} takes no SPIR-V", accelerator.properties().name)));
+        return Ok(Completion::ignored_with(format!(
+            "{} does not accept SPIR-V",
+            accelerator.properties().name
+        )));
     }
     let saxpy = compile(accelerator.backend())?;
     for elements in [1, 63, 64, 1000, 65_537] {
@@ -68,7 +72,7 @@ fn computes() -> Result<Completion, Failed> {
             check(saxpy, accelerator, elements, group)?;
         }
     }
-    // SAFETY: Nothing of it is running, and it is not used again.
+    // SAFETY: No launch of it is running, and it is not used again.
     called(unsafe { kernel::release_kernel(saxpy) })?;
     Ok(Completion::Completed)
 }
@@ -78,12 +82,12 @@ fn compile(backend: &OpenCl) -> Result<cl_kernel, Failed> {
     let program = called(program::create_program_with_il(context, &fs::read(example("saxpy.spv"))?))?;
     called(program::build_program(program, &[device], c"", None, ptr::null_mut()))?;
     let saxpy = called(kernel::create_kernel(program, c"saxpy"))?;
-    // SAFETY: It is a program, which the kernel keeps.
+    // SAFETY: It is a program, which the kernel keeps alive.
     called(unsafe { program::release_program(program) })?;
     Ok(saxpy)
 }
 
-/// Launches more threads than there are elements, and looks at what lies behind them.
+/// Launches more threads than there are elements, and checks the memory after the last element.
 fn check(
     saxpy: cl_kernel,
     accelerator: &'static Accelerator<OpenCl>,
@@ -104,11 +108,11 @@ fn check(
         set(saxpy, 2, &arguments.0.native())?;
         set(saxpy, 3, &arguments.1.native())?;
         let (queue, none) = (stream.native().native(), ptr::null());
-        // SAFETY: The arguments are set and kept until here, and both have as many elements as there are threads.
+        // SAFETY: The arguments are set and kept alive until here, and both have as many elements as there are threads.
         let launched = unsafe {
             command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &threads, &group, 0, ptr::null())
         };
-        // SAFETY: The call gave a reference that is ours.
+        // SAFETY: The call returned a reference that we own.
         called(unsafe { event::release_event(called(launched)?) })?;
     }
     let result: Vec<f32> = of_y.slice()?.to_vec(stream)?;
@@ -121,7 +125,7 @@ fn check(
 
 fn set<T>(kernel: cl_kernel, place: u32, value: &T) -> Result<(), Failed> {
     let at = ptr::from_ref(value).cast();
-    // SAFETY: The value is copied by the call, which compares its size with that of the parameter.
+    // SAFETY: The call copies the value and compares its size with the parameter's.
     called(unsafe { kernel::set_kernel_arg(kernel, place, size_of::<T>(), at) })
 }
 

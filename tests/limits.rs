@@ -1,5 +1,5 @@
-//! What the allocator may cost the host: no memory on the warm path, and little for a block that lives. Counted by the
-//! allocator of this program.
+//! Limits on the allocator's use of host memory: none on the warm path, and little per live block. This program's
+//! global allocator counts it.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 #[path = "limits/counting.rs"]

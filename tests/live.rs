@@ -1,5 +1,5 @@
-//! Statistics through the `metrics` facade: what an exporter of Prometheus answers is what `memory_stats` says.
-#![allow(clippy::unwrap_used, reason = "in a test a failure is a panic")]
+//! Statistics through the `metrics` facade: a Prometheus exporter reports the same values as `memory_stats`.
+#![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn an_exporter_shows_every_statistic() {
     let kept = Buffer::allocate(3 * MIB, None).unwrap();
     drop(Buffer::allocate(5000, None).unwrap());
 
-    // While it runs: the large allocation shows up by itself.
+    // While the publisher runs, the large allocation shows up without further calls.
     let large = "accelerator_memory_allocated_bytes{device=\"host:0\",pool=\"large_pool\"}";
     let shown = || scraped(&exporter.render()).get(large).copied();
     let mut tries = 0;
@@ -30,7 +30,7 @@ fn an_exporter_shows_every_statistic() {
 
     let scraped = scraped(&exporter.render());
     let mut statistics = memory_stats(None).unwrap();
-    statistics.retain(|key, _| !key.starts_with("allocated.")); // PyTorch's second name of allocation.*
+    statistics.retain(|key, _| !key.starts_with("allocated.")); // PyTorch's alias of allocation.*
     let expected: BTreeMap<String, f64> =
         statistics.into_iter().map(|(key, value)| (exported_name(&key), value as f64)).collect();
     assert!(expected.len() > 100, "{}", expected.len());
@@ -38,7 +38,7 @@ fn an_exporter_shows_every_statistic() {
     drop(kept);
 }
 
-/// The name that the documentation promises.
+/// Returns the documented name of a metric.
 fn exported_name(key: &str) -> String {
     let (path, metric) = key.rsplit_once('.').unwrap_or((key, "current"));
     let (name, pool) = path.split_once('.').map_or((path, None), |(name, pool)| (name, Some(pool)));
@@ -53,7 +53,7 @@ fn exported_name(key: &str) -> String {
     format!("accelerator_memory_{name}{suffix}{{device=\"host:0\"{pool}}}")
 }
 
-/// The samples of an exporter's text, by name and labels.
+/// Parses the samples of an exporter's text, by name and labels.
 fn scraped(text: &str) -> BTreeMap<String, f64> {
     let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
     samples.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()

@@ -1,5 +1,5 @@
-//! The OpenCL backend beyond conformance, on the first device there is: bytes, kernels, native handles,
-//! failures, and traces of real models.
+//! The OpenCL backend beyond conformance, on the first device: data, kernels, native handles, failures, and traces of
+//! real models.
 #![expect(clippy::unwrap_used, reason = "a trial that panics has failed")]
 
 #[path = "opencl/bytes.rs"]

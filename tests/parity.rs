@@ -1,5 +1,5 @@
-//! Parity with PyTorch: what our allocator prints for a trace equals, line for line, what PyTorch's own printed.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what should not happen")]
+//! Parity with PyTorch: for each trace, our allocator's output equals PyTorch's own, line for line.
+#![allow(clippy::expect_used, clippy::panic, reason = "a failing test panics")]
 
 #[path = "parity/pinned.rs"]
 mod pinned;

@@ -1,15 +1,15 @@
 //! Random programs on the caching allocator, compared with a naive model after every step.
 //!
-//! The environment variables in `cases/mod.rs` say how many there are, from which seed, and where one that fails is
-//! written. Memory of an allocator itself is never given back, so very many programs need several processes, each with
-//! a seed of its own:
+//! The environment variables in `cases/mod.rs` set the number of programs and their seed, and where a failing one is
+//! written. An allocator's own memory is never freed, so a very large number of programs needs several processes, each
+//! with a different seed:
 //!
 //! ```text
 //! for seed in $(seq 100); do
 //!   PROPTEST_RNG_SEED=$seed PROPTEST_CASES=1000 cargo test --release -p accelerator-tests --test property NAME
 //! done
 //! ```
-#![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers, too, which clippy does not treat as tests
 
 mod cases;
 #[path = "property/compact.rs"]
@@ -33,18 +33,18 @@ use model::machine::{Driver, Machine};
 use model::program::{Op, Program, programs};
 use model::settings::Settings;
 
-/// Runs a property under the name of the test, which is that of the thread that it runs on.
+/// Runs a property under the name of the test, which is the name of the current thread.
 fn check<S: Strategy>(cases: u32, inputs: S, property: impl Fn(&S::Value)) {
     cases::check(std::thread::current().name().unwrap(), cases, inputs, property);
 }
 
-/// Without the failing allocations of the program: there they would count as faults.
+/// Removes the program's failing allocations, which would count as faults.
 fn without_failing_allocations(mut program: Program) -> Program {
     program.ops.retain(|op| !matches!(op, Op::FailAllocs(_)));
     program
 }
 
-/// What runs programs.
+/// Runs programs.
 trait Subject<B: Driver> {
     fn new(driver: B, program: &Program) -> Self;
 
@@ -71,7 +71,7 @@ fn faulty<S: Subject<Faulty<Sim>>>(program: &Program) -> S {
     S::new(Faulty::new(Sim::new(program.capacity)), program)
 }
 
-/// Runs the program once for each driver call that it makes, and with that call failing, for either reason.
+/// Runs the program once for each of its driver calls, with that call failing, for each kind of error.
 fn each_call_fails_on<S: Subject<Faulty<Sim>>>(device: impl Fn() -> Sim, program: &Program, finish: fn(S)) {
     let calls = calls_of::<S>(&device, program);
     for kind in REASONS {
@@ -81,7 +81,7 @@ fn each_call_fails_on<S: Subject<Faulty<Sim>>>(device: impl Fn() -> Sim, program
     }
 }
 
-/// Random programs, each with one of its calls that fails. That only one fails lets many programs run in little time.
+/// Runs random programs with one failing call each. With a single failure, many programs run in little time.
 fn one_call_fails<S: Subject<Faulty<Sim>>>(
     cases: u32,
     programs: impl Strategy<Value = Program>,
@@ -99,7 +99,7 @@ fn one_call_fails<S: Subject<Faulty<Sim>>>(
 
 const REASONS: [DriverErrorKind; 2] = [DriverErrorKind::Other, DriverErrorKind::OutOfMemory];
 
-/// How many calls the program makes that may fail.
+/// Returns how many of the program's calls may fail.
 fn calls_of<S: Subject<Faulty<Sim>>>(device: &impl Fn() -> Sim, program: &Program) -> u64 {
     let mut subject = S::new(Faulty::new(device()), program);
     let before = fallible_calls(subject.driver());
@@ -107,7 +107,7 @@ fn calls_of<S: Subject<Faulty<Sim>>>(device: &impl Fn() -> Sim, program: &Progra
     fallible_calls(subject.driver()) - before
 }
 
-/// Runs the program with this call of it failing for this reason.
+/// Runs the program with this call failing for this reason.
 fn call_fails<S: Subject<Faulty<Sim>>>(
     device: &impl Fn() -> Sim,
     program: &Program,
@@ -122,7 +122,7 @@ fn call_fails<S: Subject<Faulty<Sim>>>(
     finish(subject);
 }
 
-/// Random programs, in each of which the next calls of one of the pairs fail from some step on.
+/// Runs random programs. In each, the next calls of one of the pairs fail from some step on.
 fn a_pair_fails<S: Subject<Faulty<Sim>>>(
     cases: u32,
     programs: impl Strategy<Value = Program>,
@@ -171,7 +171,7 @@ fn any_single_failing_call_leaks_nothing_and_drifts_no_statistic() {
     one_call_fails(500, programs(36), Machine::<Faulty<Sim>>::finish);
 }
 
-/// Two calls fail, so that what is done about the first fails too.
+/// Two calls fail, so that the reaction to the first failure fails too.
 #[test]
 fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
     const PAIRS: [[Call; 2]; 6] = [
@@ -185,7 +185,7 @@ fn failing_twice_leaks_nothing_and_drifts_no_statistic() {
     a_pair_fails(180, programs(60), &PAIRS, Machine::<Faulty<Sim>>::finish);
 }
 
-/// A pending block is to be reused behind a wait, and neither the stream nor the host can wait: it stays pending.
+/// A pending block is to be reused after a wait, but neither the stream nor the host can wait. It stays pending.
 #[test]
 fn a_wait_that_fails_both_ways_loses_no_block() {
     for failing in [&[Call::Wait][..], &[Call::Wait, Call::WaitHost]] {
@@ -200,15 +200,15 @@ fn a_wait_that_fails_both_ways_loses_no_block() {
         machine.run(&[allocate.clone(), Op::Free { nth: 0 }]);
         assert_eq!(driver.injected(), failing.len() as u64);
         machine.run(&[allocate]);
-        assert_eq!(driver.calls().of(Call::Alloc), 1, "the pending block was to be had");
+        assert_eq!(driver.calls().of(Call::Alloc), 1, "the pending block was available");
         machine.finish();
     }
 }
 
-/// A stream waits on the device for the second of two uses by another. Whoever waits for that stream finds both over,
-/// though the other is held: the first block is free, too.
+/// A stream waits on the device for the second of another stream's two uses. A wait for the first stream then covers
+/// both uses, although the other stream is held, so the first block is free, too.
 #[test]
-fn who_waits_for_a_stream_has_waited_for_what_it_waits_for() {
+fn waiting_for_a_stream_includes_what_it_waits_for() {
     let allocate = |mebibytes| Op::Allocate { bytes: mebibytes * MIB, stream: 0 };
     let reuse = Settings { device_side_reuse: Some(true), ..Settings::default() };
     let mut machine: Machine<_> = faulty(&Program { capacity: 64 * MIB, ops: Vec::new() });
@@ -216,15 +216,15 @@ fn who_waits_for_a_stream_has_waited_for_what_it_waits_for() {
     machine.run(&[0, 1].map(|nth| Op::RecordUse { nth, stream: 1 }));
     machine.run(&[Op::Free { nth: 0 }, Op::Free { nth: 0 }, allocate(22)]);
     let driver = machine.accelerator().backend();
-    assert_eq!(driver.calls().of(Call::Wait), 1, "the second block is reused behind a wait");
+    assert_eq!(driver.calls().of(Call::Wait), 1, "the second block is reused after a wait");
     machine.run(&[Op::Synchronize(0), allocate(12)]);
     assert_eq!(driver.calls().of(Call::Wait), 1, "the first was free already");
     assert_eq!(driver.calls().of(Call::Alloc), 2, "and is reused");
     machine.finish();
 }
 
-/// The event of a use cannot be recorded at first. Recorded on a stream that is held by then, it is late, and so is what
-/// another stream does behind a wait for it.
+/// The event of a use cannot be recorded at first. It is recorded later, on a stream that is held by then, so it delays
+/// what another stream does after a wait for it.
 #[test]
 fn an_event_that_is_recorded_late_keeps_later_work_waiting() {
     let allocate = |mebibytes, stream| Op::Allocate { bytes: mebibytes * MIB, stream };
@@ -234,7 +234,7 @@ fn an_event_that_is_recorded_late_keeps_later_work_waiting() {
     let driver = machine.accelerator().backend();
     driver.fail_next(Call::Record, DriverErrorKind::Other);
     machine.run(&[Op::Free { nth: 0 }, Op::Hold(1), allocate(12, 0)]);
-    assert_eq!(driver.calls().of(Call::Wait), 1, "behind a wait for the held stream");
+    assert_eq!(driver.calls().of(Call::Wait), 1, "after a wait for the held stream");
     machine.run(&[
         allocate(22, 2),
         Op::RecordUse { nth: 1, stream: 0 },
@@ -245,7 +245,8 @@ fn an_event_that_is_recorded_late_keeps_later_work_waiting() {
     machine.finish();
 }
 
-/// Ties are rare in random programs: the second block of the older segment against the first of the newer one.
+/// Ties are rare in random programs. Here, the second block of the older segment competes with the first of the newer
+/// one.
 #[test]
 fn a_tie_goes_to_the_older_segment() {
     let allocate = Op::Allocate { bytes: MIB, stream: 0 };

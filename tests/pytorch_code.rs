@@ -1,5 +1,5 @@
-//! PyTorch's own Python code on files of ours. The environment variable `ACCELERATOR_PYTORCH_SOURCES` names the folder in which a
-//! wheel of it was unpacked, or as much of one as is needed: `torch/cuda/_memory_viz.py` and
+//! PyTorch's own Python code on our files. The environment variable `ACCELERATOR_PYTORCH_SOURCES` names the folder of
+//! an unpacked wheel, or of the parts that are needed: `torch/cuda/_memory_viz.py` and
 //! `torch/distributed/_tools/memory_tracker.py`.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]

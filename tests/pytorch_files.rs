@@ -1,4 +1,4 @@
-//! Snapshots as PyTorch writes and reads them: its own files, others of all ages, damaged ones, hostile ones, huge ones.
+//! Snapshots as PyTorch writes and reads them: its own files, and old, damaged, hostile and huge ones.
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]
 

@@ -1,6 +1,6 @@
-//! The recorder of an allocator's history: which entries have a context, in which order entries stand, and that nothing of the
-//! user's runs under a lock.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "in a test a failure is a panic")]
+//! The history recorder: which entries have a context, the order of entries, and that user code never runs under a
+//! lock.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing test panics")]
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -41,7 +41,7 @@ fn record(device: Device, max_entries: usize, contexts: ContextsOf) {
 
 thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
 
-/// A context that is the number of the call.
+/// Returns a context with the number of the call.
 fn number() -> Option<HistoryContext> {
     NUMBER.set(NUMBER.get() + 1);
     Some(Arc::new(NUMBER.get()))
@@ -70,9 +70,9 @@ fn each_level_keeps_its_contexts() {
         NUMBER.set(0);
         let device = device();
         record(device, usize::MAX, contexts);
-        let first = allocate(device, 1000); // with its segment
+        let first = allocate(device, 1000); // and its segment
         let kept = allocate(device, 3000);
-        free(device, first); // asked only where frees have a context of their own
+        free(device, first); // a context is requested only if frees have their own
         assert_eq!(NUMBER.get(), if contexts == ContextsOf::All { 3 } else { 2 });
         let history = device.allocator().history();
         let second = if contexts == ContextsOf::State { None } else { Some(2) };
@@ -109,7 +109,7 @@ fn the_newest_entries_are_kept_and_the_others_counted() {
     let history = device.allocator().history();
     assert_eq!(history.entries.len(), 4);
     assert_eq!(history.dropped, 2 + 1 + 9 - 4, "two changes, a segment, three entries each time");
-    // What the entries that went had changed is where the rest begins.
+    // The changes from the dropped entries are in the initial state.
     assert_eq!((history.settings, history.memory_fraction), (changed, 0.25));
 
     record(device, 2, ContextsOf::All);
@@ -134,7 +134,7 @@ fn what_pytorch_does_not_tell_stands_where_it_happened() {
     free(device, used);
     device.backend().release(side.native());
     device.backend().fail_allocs(1);
-    let next = allocate(device, 40 * MIB); // refused, so that the first goes back
+    let next = allocate(device, 40 * MIB); // refused at first, so that the first block's segment is released
     allocator.empty_cache().unwrap();
     assert!(allocator.allocate(NonZeroU64::new(50 * MIB).unwrap(), device.default_stream()).is_err());
     let _ = allocator.snapshot();
@@ -143,7 +143,7 @@ fn what_pytorch_does_not_tell_stands_where_it_happened() {
         Trace(TraceAction::SegmentAlloc),
         Trace(TraceAction::Alloc),
         Trace(TraceAction::FreeRequested),
-        Trace(TraceAction::FreeCompleted), // seen by the next allocation
+        Trace(TraceAction::FreeCompleted), // noticed by the next allocation
         Refused,
         Trace(TraceAction::SegmentFree),
         Trace(TraceAction::SegmentAlloc),
@@ -158,8 +158,8 @@ fn what_pytorch_does_not_tell_stands_where_it_happened() {
     free(device, next);
 }
 
-/// Looks at the allocator and empties its cache when it is dropped, and counts that: under a lock of the allocator, or in a step
-/// that it waits for, it would wait for ever.
+/// Reads the allocator's state and empties its cache when dropped, and counts that. If it were dropped under a lock of
+/// the allocator, or in a step that the allocator waits for, it would deadlock.
 struct Looks(Device, Arc<AtomicU64>);
 
 impl Drop for Looks {
@@ -188,7 +188,7 @@ fn contexts_are_captured_and_dropped_under_no_lock() {
         LOOKING.set(Some((device, dropped)));
         let allocator = device.allocator();
         let looking = |max_entries, contexts| Recording { max_entries, contexts, capture: Some(looks) };
-        // Blocks that another stream uses: freed, polled, and waited for.
+        // Freed blocks that another stream uses, which are polled and waited for.
         let side = device.dedicated_stream(0).unwrap();
         allocator.record_history(Some(looking(usize::MAX, ContextsOf::State)));
         for round in 0..4 {
@@ -216,8 +216,8 @@ fn contexts_are_captured_and_dropped_under_no_lock() {
         done.send((before, dropped.load(Ordering::Relaxed))).unwrap();
     });
     let (before, after) = ended.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
-    assert!(before > 8, "{before} contexts went while others came");
-    assert!(after > before, "the rest went with the history");
+    assert!(before > 8, "{before} contexts were dropped while others were added");
+    assert!(after > before, "the rest were dropped with the history");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn entries_of_threads_stand_in_the_order_of_the_statistics() {
 }
 
 #[test]
-fn and_so_do_those_of_expandable_segments() {
+fn entries_of_expandable_segments_stand_in_the_order_of_the_statistics() {
     let history = entries_of_threads_stand_in_order(device_with("expandable_segments:True"));
     let count = |action| history.entries.iter().filter(|entry| entry.action == Trace(action)).count();
     assert!(count(TraceAction::SegmentMap) > 3 && count(TraceAction::SegmentUnmap) > 3);
@@ -275,10 +275,10 @@ fn entries_of_threads_stand_in_order(device: Device) -> History {
     history
 }
 
-/// Follows the entries with a model of what is alive, and fails where one cannot follow on those before it. Blocks left, and
-/// bytes of segments and pages.
+/// Replays the entries on a model of what is live, and fails on an entry that cannot follow the previous ones. Returns
+/// the remaining blocks, and the bytes of segments and pages.
 fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
-    const PAGE: u64 = 2 * MIB; // all pages are whole numbers of it
+    const PAGE: u64 = 2 * MIB; // every page size is a multiple of this
     let mut blocks: HashMap<u64, (u64, bool)> = HashMap::new();
     let mut segments: HashMap<u64, u64> = HashMap::new();
     let mut pages: BTreeSet<u64> = BTreeSet::new();
@@ -291,7 +291,7 @@ fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
             TraceAction::SegmentFree => {
                 assert_eq!(segments.remove(address), Some(*size), "{what}");
                 let inside = blocks.keys().any(|block| (*address..address + size).contains(block));
-                assert!(!inside, "{what}: blocks of it are alive");
+                assert!(!inside, "{what}: it has live blocks");
             }
             TraceAction::SegmentMap => {
                 assert!(range.all(|page| pages.insert(page)), "{what}: mapped twice");
@@ -300,13 +300,13 @@ fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
                 assert!(range.all(|page| pages.remove(&page)), "{what}: not mapped");
                 let inside =
                     |(at, (len, _)): (&u64, &(u64, bool))| *at < address + size && at + len > *address;
-                assert!(!blocks.iter().any(inside), "{what}: blocks of it are alive");
+                assert!(!blocks.iter().any(inside), "{what}: it has live blocks");
             }
             TraceAction::Alloc => {
                 let paged = (address / PAGE..(address + size).div_ceil(PAGE))
                     .all(|page| pages.contains(&(page * PAGE)));
                 let within = paged || segments.iter().any(|(at, len)| (*at..at + len).contains(address));
-                assert!(within, "{what}: in no segment");
+                assert!(within, "{what}: not in a segment");
                 assert_eq!(blocks.insert(*address, (*size, false)), None, "{what}");
             }
             TraceAction::FreeRequested => {
@@ -335,7 +335,7 @@ fn a_history_that_begins_and_ends_beside_threads_is_whole_while_it_lasts() {
                     if round % 2 == 0 {
                         allocator.record_use(&block, other).unwrap();
                     }
-                    // What one thread allocates another frees.
+                    // One thread frees what another has allocated.
                     let mut handed = handed.lock().unwrap();
                     handed.push(block);
                     let oldest = (handed.len() > 16).then(|| handed.remove(0));
@@ -358,7 +358,8 @@ fn a_history_that_begins_and_ends_beside_threads_is_whole_while_it_lasts() {
     handed.into_inner().unwrap().into_iter().for_each(|block| allocator.free(block).unwrap());
 }
 
-/// Undoes a history from its end: each entry must be about what is there then, and what is there at last is the start.
+/// Undoes a history from its end. Each entry must match the state at that point, and the final result must be the
+/// initial state.
 fn follows(history: &History) {
     let blocks = history.snapshot.segments.iter().flat_map(|segment| &segment.blocks);
     let active = blocks.filter(|block| block.state != BlockState::Inactive);

@@ -1,5 +1,5 @@
-//! Bugs that were found once, a file each.
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+//! Fixed bugs, one file each.
+#![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 #[path = "regression/careless_hooks.rs"]
 mod careless_hooks;

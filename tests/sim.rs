@@ -1,4 +1,4 @@
-//! The simulated device, the faulty driver, and the suite itself: does it find what is wrong with a backend?
+//! The simulated device, the faulty driver, and the suite itself: does it detect faults in a backend?
 
 #![expect(clippy::unwrap_used, reason = "a trial that panics has failed")]
 

@@ -1,5 +1,5 @@
-//! Histories of devices of the facade as snapshots: where a program allocated, in which scope, and the file of it.
-#![allow(clippy::unwrap_used, reason = "in a test a failure is a panic")]
+//! Histories of the facade's devices as snapshots: where a program allocated, in which scope, and the file.
+#![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use accelerator_tracker::history::{
 use accelerator_tracker::snapshot::{BlockState, MemorySnapshot, Setting, TraceAction, TraceEntry};
 use accelerator_tracker::tracker::scope;
 
-/// One test at a time: there is one device.
+/// Takes a lock for one test at a time, because there is only one device.
 fn host() -> MutexGuard<'static, ()> {
     static HOST: Mutex<()> = Mutex::new(());
     let guard = HOST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ fn entries_and_blocks_tell_where_the_program_allocated() {
 }
 
 #[test]
-fn without_stacks_there_are_scopes_alone() {
+fn without_stacks_there_are_only_scopes() {
     let _one = host();
     record_memory_history(options(ContextsOf::Alloc, Stacks::None), None).unwrap();
     let module = scope("embed");
@@ -90,7 +90,7 @@ fn without_stacks_there_are_scopes_alone() {
         (TraceAction::SegmentAlloc, embed()),
         (TraceAction::Alloc, embed()),
         (TraceAction::Alloc, vec![]),
-        (TraceAction::FreeRequested, embed()), // that of its allocation
+        (TraceAction::FreeRequested, embed()), // the context of its allocation
         (TraceAction::FreeCompleted, embed()),
     ];
     assert_eq!(told, expected);
@@ -138,7 +138,7 @@ fn a_snapshot_holds_what_the_allocator_does_and_its_file_reads_back() {
     let file = folder.path().join("host.pickle");
     dump_snapshot(&file).unwrap();
     let read = MemorySnapshot::read(&file).unwrap();
-    // The look of `memory_snapshot` is an entry, that of `snapshot` is none.
+    // `memory_snapshot` adds an entry to the history, `snapshot` does not.
     assert_eq!(read, taken);
     let missing = dump_snapshot(folder.path().join("no/such/folder")).unwrap_err().to_string();
     assert!(missing.contains("no/such/folder"), "{missing}");

@@ -1,4 +1,4 @@
-//! A snapshot larger than memory should need: what is in use while it is read, counted by the allocator of this program.
+//! Reading snapshots larger than the memory needed for it. This program's global allocator counts the memory in use.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -16,7 +16,7 @@ use endless::Endless;
 
 const MIB: usize = 1 << 20;
 
-/// Counts what is in use.
+/// Counts the memory in use.
 struct Counting;
 
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -28,25 +28,25 @@ impl Counting {
     }
 }
 
-// SAFETY: All is the system's allocator; counting allocates nothing.
+// SAFETY: Everything is forwarded to the system's allocator. Counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::add(layout.size());
-        // SAFETY: As the caller promises.
+        // SAFETY: As the caller guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         USED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: As the caller promises.
+        // SAFETY: As the caller guarantees.
         unsafe { System.dealloc(pointer, layout) };
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // As if both were there for a moment, which they may be.
+        // Counted as if both existed for a moment, which may be the case.
         Self::add(size);
         USED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: As the caller promises.
+        // SAFETY: As the caller guarantees.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
@@ -76,13 +76,13 @@ impl SnapshotVisitor for Tally {
     }
 }
 
-/// What is counted belongs to the whole program: one test at a time.
+/// Takes a lock for one test at a time, because the count covers the whole program.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The most that was in use meanwhile, in bytes.
+/// Returns the peak of the memory in use during a run, in bytes.
 fn most_in_use(run: impl FnOnce()) -> usize {
     let before = USED.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
@@ -90,7 +90,7 @@ fn most_in_use(run: impl FnOnce()) -> usize {
     MOST.load(Ordering::Relaxed) - before
 }
 
-/// Reads a snapshot of about so many bytes: the bytes that it had, and the most that were in use.
+/// Reads a snapshot of about this many bytes. Returns its actual size, and the peak of the memory in use.
 fn read(bytes: u64) -> (u64, usize) {
     let mut file = Endless::new(bytes);
     let mut tally = Tally::default();
@@ -102,7 +102,8 @@ fn read(bytes: u64) -> (u64, usize) {
     (file.written, most)
 }
 
-/// The memo has four bytes for each thing that a pickle may refer to, so about an eighth of the file, and while it grows twice that.
+/// Returns the limit for a file. The memo has four bytes for each object that a pickle may refer to, which is about an
+/// eighth of the file, and twice that while the memo grows.
 fn bound(file: u64) -> usize {
     4 * MIB + file as usize / 4
 }
@@ -116,18 +117,18 @@ fn memory_grows_with_the_memo_alone() {
     }
 }
 
-/// A pickle that asks for much memory gets what its reader may take, to the byte: whichever of its parts it grows.
+/// A pickle that requests much memory gets exactly what its reader may use, whichever part it makes grow.
 #[test]
 fn a_hostile_pickle_takes_what_it_may_and_no_more() {
     const LIMIT: usize = MIB;
-    /// The reader's own tables, and the error.
+    /// For the reader's own tables, and the error.
     const BESIDE: usize = 64 << 10;
     let _alone = alone();
     let long = [&b"V"[..], &vec![0xe9; LIMIT], b"\n"].concat();
     let text = [&b"X\xff\xff\xff\x7f"[..], &vec![b'a'; 2 * LIMIT]].concat();
     let falling: Vec<_> =
         (0..300_000_u32).rev().flat_map(|number| [&b"r"[..], &number.to_le_bytes()].concat()).collect();
-    // A list whose elements are handed over, with lists of frames that are kept: each of its own.
+    // A list whose elements are passed on, each with its own list of frames, which is kept.
     let frames = (0..100_000_u32).flat_map(|line| {
         let line = line.to_le_bytes();
         [
@@ -160,7 +161,7 @@ fn a_hostile_pickle_takes_what_it_may_and_no_more() {
         b"\x8a\x00",
     ] {
         hostile.push([&b"N"[..], &many(operations)].concat());
-        // All in one list, too.
+        // The same, all in one list.
         hostile.push([&b"](N"[..], &many(operations), b"e"].concat());
     }
     for operations in hostile {
@@ -177,7 +178,7 @@ fn a_hostile_pickle_takes_what_it_may_and_no_more() {
     }
 }
 
-/// As large as `ACCELERATOR_SNAPSHOT_MIB` says, else two gigabytes.
+/// The file size is `ACCELERATOR_SNAPSHOT_MIB`, by default two gigabytes.
 #[test]
 #[ignore = "takes a minute with optimisation, many without"]
 fn two_gigabytes() {

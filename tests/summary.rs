@@ -1,4 +1,5 @@
-//! Keys and table against files that PyTorch 2.15 wrote: `torch.cuda.memory_stats()` and `memory_summary()` of one moment.
+//! Keys and table compared with files that PyTorch 2.15 wrote: `torch.cuda.memory_stats()` and `memory_summary()` at
+//! the same moment.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use accelerator_core::{Device, DeviceKind, PoolStat, Stat, Statistics};
 const STATS: &str = include_str!("data/pytorch/tiny_transformer.memory_stats.json");
 const SUMMARY: &str = include_str!("data/pytorch/tiny_transformer.memory_summary.txt");
 
-/// The numbers of the file by key.
+/// Returns the numbers of the file by key.
 fn pytorch_stats() -> BTreeMap<&'static str, i64> {
     let entries = STATS.split([',', '{', '}']).filter_map(|entry| {
         let (key, value) = entry.trim().split_once("\": ")?;
@@ -84,11 +85,12 @@ fn the_table_shows_the_numbers_of_pytorch() {
     let line = own.remove(own.len() - 2);
     assert!(line.contains("expandable segments in use") && line.len() == ours[0].len(), "{line}");
     assert_eq!(own.remove(own.len() - 2), ours[1], "a rule");
-    assert_eq!(own, ours, "all else is as it was");
+    assert_eq!(own, ours, "everything else is unchanged");
 }
 
-/// `torch.xpu.memory_stats` documents these, each for all memory and for the two pools, as it is now, at its most, and what came
-/// and went. They stand as `core` and `pool` in its documentation: `"allocated_bytes.{all,large_pool,small_pool}.{current,…}"`.
+/// The keys that `torch.xpu.memory_stats` documents, each for all memory and for the two pools, with current, peak, and
+/// cumulative values. `core` and `pool` are its documentation's names for the parts of a key such as
+/// `"allocated_bytes.{all,large_pool,small_pool}.{current,…}"`.
 #[test]
 fn every_documented_key_of_xpu_is_ours() {
     let ours = statistics(&pytorch_stats()).entries();

@@ -1,4 +1,4 @@
-//! The memory tracker: what it records by each of its three ways, its summary, and its files.
+//! The memory tracker: the three ways of recording, its summary, and its files.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]
 
 #[path = "tracker/automatic.rs"]

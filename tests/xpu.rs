@@ -1,5 +1,5 @@
-//! The XPU backend beyond conformance: on Intel's own driver without hardware, and on the simulated one under the loader's checks.
-//! Each trial in a process of its own, since drivers are chosen when a process begins.
+//! The XPU backend beyond conformance: on Intel's own driver without hardware, and on the simulated driver under the
+//! loader's checks. Each trial runs in its own process, because drivers are selected when a process starts.
 #![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]
 
 #[path = "xpu/availability.rs"]

@@ -45,9 +45,10 @@ step_conformance() {
   "$built/accel" conformance --backend host
 }
 
-step verify 'accel verify on the host, in short'
+step verify 'accel verify on the host, in short, and its report'
 step_verify() {
   programs
+  cargo test --workspace --test program --locked -- --ignored
   "$built/accel" verify --backend host --quick
 }
 

@@ -37,7 +37,7 @@ step_opencl-tests() {
   # The step opencl-conformance has the cases under the policy `compact`, and the step tests what needs no device.
   for_each_driver cargo test --workspace --locked \
     --test program --test conformance --test facade --test kernels --test opencl -- \
-    --skip compare:: --skip verify::the_report_of_the_host --skip ' (compact)'
+    --skip compare:: --skip ' (compact)'
 }
 
 step opencl-saxpy 'OpenCL: saxpy'

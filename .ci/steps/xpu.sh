@@ -17,7 +17,7 @@ step_xpu-loader() {
   install libze1
   programs
   env --unset ZE_ENABLE_ALT_DRIVERS "$built/accel" info --backend xpu |
-    grep "^xpu is not available: no driver of Level Zero finds a GPU"
+    grep "^xpu is not available: no Level Zero driver finds a GPU"
   env --unset ZE_ENABLE_ALT_DRIVERS "$built/accel" conformance --backend xpu
 }
 

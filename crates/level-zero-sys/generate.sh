@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the generated files of this crate: src/bindings.rs, src/ddi.rs and src/lists.rs.
-# Without an argument from the headers in Debian's package, which it downloads; with one from those in that folder.
-# Needs bindgen with libclang; BINDGEN names another bindgen than that on the path. For the package also curl and dpkg-deb.
+# Without an argument, downloads Debian's package and uses its headers; with one, uses the headers in that folder.
+# Needs bindgen with libclang; set BINDGEN to use another bindgen than the one on the path. The download also needs curl
+# and dpkg-deb.
 set -euo pipefail
 export LC_ALL=C
 
@@ -10,13 +11,13 @@ checksum=46683fdb7a9c619941a5e665b424e8dca69d9870e4f49424a73ddc18653f1111
 bindgen=${BINDGEN:-bindgen}
 expected='bindgen 0.73.2'
 
-# Of the interface for system management, which has hundreds of functions.
+# The wanted functions of the system management interface, which has hundreds.
 sysman='(Init|DriverGet|DeviceGet|DeviceGetProperties|DeviceEnumMemoryModules|MemoryGetProperties|MemoryGetState)'
 sysman_tables='(global|driver|device|memory)'
 get_sysman_tables='Get(Global|Driver|Device|Memory)ProcAddrTable'
 
-# Types lose the underscore of their tags, and Doxygen's marks become Markdown. Left out: callbacks and their parameters, which
-# belong to the tracing layer.
+# Removes the underscore from the tags of types, and converts Doxygen commands to Markdown. Drops callbacks and their
+# parameters, which belong to the tracing layer.
 tidy() {
   sed -E '
     /^#pragma region callbacks$/,/^#pragma endregion$/ d
@@ -53,7 +54,7 @@ tidy() {
   '
 }
 
-# Each function becomes the type of a pointer to it, with the documentation and the names of its parameters.
+# Turns each function into the type of a pointer to it, with its documentation and the names of its parameters.
 functions_to_pointers() {
   awk -v wanted="$1" '
     /^ZE_(API|DLL)EXPORT ze_[a-z_]+ ZE_APICALL$/ {
@@ -87,7 +88,7 @@ functions_to_pointers() {
   '
 }
 
-# Pointers to functions that are not wanted lose their parameters, and with them the need for the types of these.
+# Removes the parameters from pointers to functions that are not wanted, so that the types of these are not needed.
 strip_pointers() {
   awk -v wanted="$1" '
     /^typedef ze_result_t \(ZE_APICALL \*[A-Za-z0-9_]+\)\($/ {
@@ -103,7 +104,8 @@ strip_pointers() {
   '
 }
 
-# Comments as blocks become comments as lines; those behind what they explain stand above it. Layouts are those of 64 bits.
+# Turns block comments into line comments, and moves trailing comments above the code. Limits checks of layouts to 64
+# bits.
 finish() {
   sed '/^#\[allow(clippy::unnecessary_operation, clippy::identity_op)\]$/ i #[cfg(target_pointer_width = "64")]' "$1" | awk '
     /^ *\/\*\*/ && !inside {
@@ -143,7 +145,8 @@ run_bindgen() {
     --generate-cstr --disable-header-comment --formatter prettyplease "$@" -- -I"$scratch"
 }
 
-# Structures that say their type, each with the value for it: the header names the structure beside the value.
+# Lists the structures that state their type, each with the value for it. The header names the structure beside the
+# value.
 typed_structures() {
   awk '
     FNR == 1 { file++ }
@@ -165,7 +168,8 @@ functions() {
   sed -nE 's/^typedef ze_\w+ \(ZE_APICALL \*(zes?)_pfn(\w+)_t\)\($/\1\2: \1_pfn\2_t/p' "$scratch/ze_api.h" "$scratch/zes_api.h"
 }
 
-# Where bindgen cannot derive the default, it writes it out: the crate does that once for all.
+# Lists the structures for which bindgen cannot derive the default and would write it out; the crate has one macro for
+# all.
 structures() {
   local name type
   sed -nE 's/^impl Default for (\w+) \{$/\1/p' "$scratch/bindings.rs"
@@ -234,7 +238,7 @@ run_bindgen ddi --generate types --no-recursive-allowlist \
 } >src/ddi.rs
 {
   header | sed '$ d'
-  functions | list function 'The functions, each with the type of a pointer to it.'
-  structures | list structure 'Structures whose default is all zeroes but for their type, if they say it.'
-  results | list result 'What functions return.'
+  functions | list function 'The functions, each with its pointer type.'
+  structures | list structure 'Structures whose default is all zeros, except their type if they state one.'
+  results | list result 'The results of functions.'
 } >src/lists.rs

@@ -1,12 +1,12 @@
-//! Runs a property on random inputs. An input that fails is shrunk and written in full to a file: in the output of the
-//! test it is hard to find behind that of all the attempts at shrinking it, and may be cut.
+//! Runs a property on random inputs. A failing input is shrunk and written in full to a file: in the test's output it
+//! would be hard to find after all the shrinking attempts, and might be truncated.
 //!
 //! | environment variable | meaning |
 //! |---|---|
 //! | `ACCELERATOR_PROPERTY_FACTOR` | multiplies the number of inputs of each property |
 //! | `PROPTEST_CASES` | the number of inputs of each property, whatever the factor |
-//! | `PROPTEST_RNG_SEED` | the seed that inputs are made from |
-//! | `ACCELERATOR_PROPERTY_FAILURES` | the folder for inputs that fail, instead of `target/property-failures` |
+//! | `PROPTEST_RNG_SEED` | the seed for generating inputs |
+//! | `ACCELERATOR_PROPERTY_FAILURES` | the folder for failing inputs, instead of `target/property-failures` |
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -18,17 +18,17 @@ use proptest::prelude::Rng;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 
-/// Runs the property on `cases` random inputs, unless an environment variable asks for another number.
+/// Runs the property on `cases` random inputs, unless an environment variable sets another number.
 ///
 /// # Panics
-/// If the property panics for one of them. The message says where the input is.
+/// If the property panics for an input. The message names the file with the input.
 pub(crate) fn check<S: Strategy>(name: &str, cases: u32, inputs: S, property: impl Fn(&S::Value)) {
     let default = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("property-failures");
     let folder = std::env::var_os("ACCELERATOR_PROPERTY_FAILURES").map_or_else(default, PathBuf::from);
     check_in(&folder, name, cases, inputs, property);
 }
 
-/// The same with another folder for an input that fails. One from an earlier run is removed.
+/// Like [`check`], with another folder for a failing input. A file from an earlier run is removed.
 pub(crate) fn check_in<S: Strategy>(
     folder: &Path,
     name: &str,
@@ -37,10 +37,10 @@ pub(crate) fn check_in<S: Strategy>(
     property: impl Fn(&S::Value),
 ) {
     let file = folder.join(format!("{}.txt", name.replace("::", ".")));
-    let _ = std::fs::remove_file(&file); // mostly there is none
+    let _ = std::fs::remove_file(&file); // usually there is none
     let config = config(cases);
     let again = format!("PROPTEST_RNG_SEED={} PROPTEST_CASES={}", config.rng_seed, config.cases);
-    // Where shrinking takes too long, the runner may end at an input that does not fail.
+    // When the shrinking budget runs out, the runner may stop at an input that does not fail.
     let last_failing = RefCell::new(String::new());
     let result = TestRunner::new(config).run(&inputs, |input| {
         catch_unwind(AssertUnwindSafe(|| property(&input))).unwrap_or_else(|panic| {
@@ -66,10 +66,10 @@ fn config(cases: u32) -> Config {
     Config {
         cases: variable("PROPTEST_CASES").unwrap_or(cases * factor),
         rng_seed: RngSeed::Fixed(seed),
-        // It keeps seeds in files among the sources. A seed means something else after the next change of a strategy,
-        // so an input that has failed becomes a test of its own instead.
+        // Proptest would store seeds in files among the sources. A seed changes meaning with every change of a
+        // strategy, so a failing input becomes a separate test instead.
         failure_persistence: None,
-        // The default of four for each case is too few for slow properties, which have few cases.
+        // The default of four per case is too few for slow properties, which have few cases.
         max_shrink_iters: 20_000,
         max_shrink_time: 60_000, // milliseconds
         ..Config::default()

@@ -1,4 +1,4 @@
-//! Recorded jobs, each with what PyTorch's allocator makes of it. The data and the script that makes it are in `data/`.
+//! Recorded jobs with PyTorch's results for them. The data and the script that generates it are in `data/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,26 @@ use crate::replayed::{self, Device, Replayed};
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) pytorch: PyTorch,
-    /// `None`: `accel` brings the trace along.
+    /// The trace's file, or `None` if `accel` bundles the trace.
     trace: Option<PathBuf>,
-    /// On each kind of device.
+    /// The result on each kind of device.
     replayed: [OnceLock<Result<Replayed, String>>; 3],
 }
 
-/// What PyTorch's own allocator says at the end, with expandable segments and room for all.
+/// Final statistics of PyTorch's own allocator, with expandable segments and unlimited memory.
 #[derive(Clone, Copy)]
 pub(crate) struct PyTorch {
-    /// Bytes, at their peak.
+    /// Peak bytes.
     pub(crate) requested: u64,
     pub(crate) device_calls: u64,
 }
 
-/// Those that the rest of the tests has too.
+/// Returns the jobs that other tests use, too.
 pub(crate) fn models() -> Vec<Job> {
     of("models")
 }
 
-/// Those that are for this alone.
+/// Returns the jobs that only this test uses.
 pub(crate) fn jobs() -> Vec<Job> {
     of("jobs")
 }
@@ -63,7 +63,7 @@ fn of(set: &str) -> Vec<Job> {
 }
 
 impl Job {
-    /// What our allocator makes of it, found once.
+    /// Returns our allocator's result, computed once.
     pub(crate) fn replayed(&self, device: Device) -> Result<&Replayed, Failed> {
         let replayed = self.replayed[device as usize].get_or_init(|| {
             let replayed =

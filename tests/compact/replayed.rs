@@ -1,4 +1,4 @@
-//! A job on a simulated device with room for all, under the policy `compact`.
+//! Replays a job on a simulated device with unlimited memory, under the policy `compact`.
 
 use accelerator_cli::replay::{Outcome, Replayer};
 use accelerator_cli::trace::Source;
@@ -13,9 +13,9 @@ use crate::steps::Steps;
 pub(crate) enum Device {
     /// With virtual memory.
     Maps,
-    /// With virtual memory that is at one address at a time.
+    /// With virtual memory that can be mapped at only one address at a time.
     MapsOnce,
-    /// Without.
+    /// Without virtual memory.
     Plain,
 }
 
@@ -29,17 +29,17 @@ impl Device {
     }
 }
 
-/// What became of it.
+/// The result of a replay.
 pub(crate) struct Replayed {
-    /// Bytes, at their peak.
+    /// Peak bytes.
     pub(crate) reserved: u64,
-    /// As the statistics count them.
+    /// Device calls, as the statistics count them.
     pub(crate) device_calls: u64,
-    /// The steps that ask for the same as the one before, each with the driver calls in it, as the driver counts them.
+    /// The steps that repeat the previous one, each with the number of its driver calls, as the driver counts them.
     pub(crate) repeated_steps: Vec<(String, u64)>,
 }
 
-/// The driver's calls for memory.
+/// The driver calls that concern memory.
 const FOR_MEMORY: [Call; 8] = [
     Call::Alloc,
     Call::Dealloc,

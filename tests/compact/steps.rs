@@ -1,14 +1,14 @@
-//! Which steps of a job ask for the same as the one before.
+//! Finds the steps of a job that make the same requests as the previous step.
 
 use std::collections::HashMap;
 
 use accelerator_cli::trace::Op;
 
-/// The steps of a trace, while it is read.
+/// The steps of a trace that is being read.
 #[derive(Default)]
 pub(crate) struct Steps {
     number: usize,
-    /// What is not freed, by its name in the trace.
+    /// Live allocations, by their name in the trace.
     live: HashMap<u64, Made>,
     allocations: usize,
     asked: Vec<Asked>,
@@ -18,12 +18,12 @@ pub(crate) struct Steps {
 #[derive(Clone, Copy)]
 struct Made {
     step: usize,
-    /// Among the allocations of the step.
+    /// Its index among the allocations of the step.
     place: usize,
     bytes: u64,
 }
 
-/// An operation, with names for allocations that are the same in every step.
+/// An operation. Allocations are named so that the names are the same in every step.
 #[derive(PartialEq)]
 enum Asked {
     Alloc { bytes: u64, stream: u32 },
@@ -40,7 +40,7 @@ struct Name {
 }
 
 impl Steps {
-    /// Notes an operation of this step.
+    /// Records an operation of this step.
     pub(crate) fn ask(&mut self, op: &Op) {
         let asked = match *op {
             Op::Alloc { id, bytes, stream } => {
@@ -59,7 +59,7 @@ impl Steps {
         self.asked.push(asked);
     }
 
-    /// Ends the step. Whether it asked for the same as the one before, in the same order.
+    /// Ends the step. Returns whether it made the same requests as the previous step, in the same order.
     pub(crate) fn end(&mut self) -> bool {
         let is_repeated = !self.asked.is_empty() && self.asked == self.asked_before;
         self.asked_before = std::mem::take(&mut self.asked);

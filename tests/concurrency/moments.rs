@@ -1,4 +1,4 @@
-//! What is read is of one moment, over all streams.
+//! A reading is of a single moment across all streams.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,13 @@ use accelerator_core::{Accelerator, Allocation, BlockState, Stream};
 
 use super::device;
 
-/// A block that goes to and fro between the first stream and the last is on one of them at each moment, or for a moment on
-/// both. Who looks at one stream after the other finds it on neither when it goes from the last to the first meanwhile.
+/// A block that alternates between the first and the last stream is always on one of them, and briefly on both. A
+/// reader that visits one stream after another would find it on neither if it moved from the last to the first
+/// meanwhile.
 #[test]
 fn a_block_that_goes_to_and_fro_is_always_seen() {
     const STREAMS: usize = 8;
-    /// So that a look at each takes a while.
+    /// Extra blocks, so that reading a stream takes some time.
     const BESIDE: usize = 200;
     let accelerator: &Accelerator<Sim> = device();
     let allocator = accelerator.allocator();
@@ -51,11 +52,11 @@ fn a_block_that_goes_to_and_fro_is_always_seen() {
     for blocks in snapshots.into_iter().chain(statistics.iter().map(|stat| stat.current)) {
         assert!(
             (at_least..=at_least + 1).contains(&blocks),
-            "{blocks} blocks, and there are {at_least} or one more"
+            "{blocks} blocks, expected {at_least} or one more"
         );
     }
     let peak = allocator.statistics().allocation.all.peak;
     assert_eq!(peak, at_least + 1);
-    assert!(statistics.iter().any(|stat| stat.allocated > at_least + 1), "too tame: it went nowhere");
+    assert!(statistics.iter().any(|stat| stat.allocated > at_least + 1), "the block never moved");
     beside.into_iter().chain([block]).for_each(|block| allocator.free(block).unwrap());
 }

@@ -1,5 +1,5 @@
-//! Peaks are those of the sums over all threads. Where barriers order what threads do, one model with one counter of each
-//! quantity knows them exactly.
+//! Peaks are peaks of the sum over all threads. Where barriers order the threads' operations, a model with a single
+//! counter per quantity gives them exactly.
 
 use std::num::NonZeroU64;
 use std::sync::{Barrier, Mutex};
@@ -13,17 +13,17 @@ use fastrand::Rng;
 
 use super::relations::check_relations;
 
-/// Allocated blocks, their bytes, active blocks, their bytes, and what of those was asked for.
+/// Allocated blocks and their bytes, active blocks and their bytes, and the requested bytes of active blocks.
 type Amounts = [i64; 5];
 
-/// What a call did to the amounts of one pool.
+/// The change that a call makes to the amounts of one pool.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     small: bool,
     amounts: Amounts,
 }
 
-/// Of both pools, of the small one, of the large one.
+/// The amounts of both pools, of the small pool and of the large pool.
 #[derive(Debug, Default)]
 struct Model {
     now: [Amounts; 3],
@@ -49,13 +49,13 @@ impl Model {
             let pools = |stat: &PoolStat| [&stat.all, &stat.small_pool, &stat.large_pool].map(value);
             [0, 1, 2].map(|pool| stats.map(|stat| pools(stat)[pool]))
         };
-        assert_eq!(of(|stat| stat.current), self.now, "what there is, after {step}");
-        assert_eq!(of(|stat| stat.peak), self.peak, "the peaks, after {step}");
+        assert_eq!(of(|stat| stat.current), self.now, "current amounts after {step}");
+        assert_eq!(of(|stat| stat.peak), self.peak, "peaks after {step}");
         check_relations(statistics);
     }
 }
 
-/// One thread: its stream and its blocks. Another stream, which is held, has used some of those that are freed.
+/// A thread with its stream and its blocks. Some freed blocks were used by another stream, which is held.
 struct Worker {
     accelerator: &'static Accelerator<Sim>,
     stream: Stream<Sim>,
@@ -79,7 +79,7 @@ impl Worker {
         Change { small: bytes.get() <= MIB, amounts: [1, size, 1, size, requested] }
     }
 
-    /// Frees a block, which stays active if it was used. What that takes away now, and what later.
+    /// Frees a block, which stays active if it was used. Returns the immediate change and the later one.
     fn free(&mut self, used: bool) -> Option<(Change, Option<Change>)> {
         let chosen = self.random.usize(..self.blocks.len().max(1));
         let block = (chosen < self.blocks.len()).then(|| self.blocks.swap_remove(chosen))?;
@@ -106,7 +106,7 @@ fn device() -> (&'static Accelerator<Sim>, Stream<Sim>) {
     (accelerator, user)
 }
 
-/// Each thread on a stream of its own, and at the barrier both have all their blocks.
+/// Each thread has its own stream. At the barrier, both threads have all their blocks.
 #[test]
 fn the_peak_of_two_threads_is_the_sum_of_both() {
     const BLOCKS: usize = 300;
@@ -128,7 +128,7 @@ fn the_peak_of_two_threads_is_the_sum_of_both() {
             }
             all_there.wait();
             let statistics = accelerator.allocator().statistics();
-            // So that a wrong answer does not leave the others at the barrier.
+            // Reached before the check, so that a failure does not leave the other threads at the barrier.
             looked.wait();
             sums.lock().unwrap().check(&statistics, &format!("round {round}"));
         });
@@ -139,14 +139,14 @@ fn the_peak_of_two_threads_is_the_sum_of_both() {
     }
 }
 
-/// What all threads do between two barriers. Peaks are determined by it: either all only allocate or all only free, or one
-/// does both and the others rest.
+/// What all threads do between two barriers. Each step determines the peaks: either all threads only allocate, all only
+/// free, or one thread does both while the others are idle.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     AllAllocate(u64),
     AllFree(u64),
     One(u64),
-    /// What was used is used no more.
+    /// The held stream finishes all uses.
     Drain,
     ResetPeaks,
 }
@@ -163,7 +163,7 @@ impl Step {
     }
 }
 
-/// The model, and what is yet to be taken from it when the blocks in use are free.
+/// The model, and the changes due when the blocks in use become free.
 #[derive(Default)]
 struct Shared {
     model: Model,
@@ -171,7 +171,8 @@ struct Shared {
 }
 
 impl Worker {
-    /// Its part of a step, entered into the model at the end: threads are not to meet in between.
+    /// Executes this thread's part of a step. The model is updated at the end, so that threads do not synchronize
+    /// earlier.
     fn take_part(&mut self, number: u64, step: Step, shared: &Mutex<Shared>) {
         let (mut changes, mut later) = (Vec::new(), Vec::new());
         let mut free = |worker: &mut Self| {
@@ -235,11 +236,11 @@ fn peaks_are_exact_wherever_barriers_order_what_threads_do() {
         }
         for (number, step) in steps.iter().enumerate() {
             done.wait();
-            // Not behind each: reading the statistics is itself an occasion to find a peak that was missed.
+            // Not after every step, because reading the statistics could itself reveal a missed peak.
             if random.u64(..8) == 0 {
                 let statistics = accelerator.allocator().statistics();
                 let Model { now, peak } = shared.lock().unwrap().model;
-                // Compared at the end: a panic here would leave the others at the barrier.
+                // Compared at the end, because a panic here would leave the other threads at the barrier.
                 looked.push((number, *step, statistics, Model { now, peak }));
             }
             go_on.wait();

@@ -1,4 +1,4 @@
-//! Threads on pinned host memory: bytes go round through the device and other threads, and none is lost on the way.
+//! Threads on pinned host memory. Bytes travel through the device and other threads, and none get lost.
 
 use std::sync::{Barrier, mpsc};
 use std::thread;
@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 const ROUNDS: u64 = 1_500;
 
-/// Makes a buffer whose bytes tell its length and a number.
+/// Creates a buffer whose bytes encode its length and a number.
 fn filled(device: &Accelerator<Host>, len: u64, number: u64) -> PinnedBuffer<Host> {
     let mut pinned = device.allocate_host(len).unwrap();
     pinned.bytes_mut().unwrap().fill((len ^ number) as u8);
@@ -19,10 +19,11 @@ fn filled(device: &Accelerator<Host>, len: u64, number: u64) -> PinnedBuffer<Hos
 
 fn check(pinned: &PinnedBuffer<Host>, number: u64) {
     let expected = (pinned.len() ^ number) as u8;
-    assert!(pinned.bytes().unwrap().iter().all(|byte| *byte == expected), "the bytes of somebody else");
+    assert!(pinned.bytes().unwrap().iter().all(|byte| *byte == expected), "another buffer's bytes");
 }
 
-/// Copies to the device and back, drops what is under way, and hands the rest to the next thread, which checks it.
+/// Copies to the device and back, drops some copies in flight, and passes the rest to the next thread, which checks
+/// them.
 fn work(
     device: &'static Accelerator<Host>,
     seed: u64,
@@ -41,7 +42,7 @@ fn work(
         match random.u64(..4) {
             0 => drop(copy),
             1 => check(&copy, number),
-            _ => drop(next.try_send((copy, number))), // to a thread that may be full, or gone
+            _ => drop(next.try_send((copy, number))), // the receiving thread may be full or gone
         }
         if let Ok((pinned, number)) = own.try_recv() {
             check(&pinned, number);
@@ -71,7 +72,7 @@ fn threads_hand_pinned_memory_around(settings: &str) {
     for stat in [statistics.active_requests, statistics.allocations, statistics.allocated_bytes] {
         assert_eq!((stat.current, stat.allocated), (0, stat.freed), "{statistics:?}");
     }
-    // A buffer of 0 bytes is none; each other round makes two.
+    // A buffer of 0 bytes does not count. Every other round creates two.
     assert_eq!(statistics.active_requests.allocated as u64, 2 * ROUNDS * THREADS);
 }
 
@@ -90,7 +91,7 @@ fn threads_hand_pinned_memory_around_without_a_cache() {
     threads_hand_pinned_memory_around("pinned_max_cached_size_mb:0");
 }
 
-/// A thread that is out of host memory waits for what another is giving back, and finds it.
+/// A thread that runs out of host memory waits for another thread's release, and gets that memory.
 #[test]
 fn two_threads_out_of_host_memory_at_once_both_get_what_fits() {
     let device = Accelerator::new(Faulty::new(Sim::default()), 0, AllocatorConfig::default()).unwrap();

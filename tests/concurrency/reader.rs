@@ -1,4 +1,4 @@
-//! Readers beside the threads that allocate: what they see must agree in itself.
+//! Readers that run beside the allocating threads. What they see must be consistent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,19 +10,19 @@ use accelerator_core::{
 
 use super::relations::check_relations;
 
-/// What a reader saw.
+/// What a reader has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) reads: u64,
-    /// Snapshots between two equal statistics: of one moment, so their sums were compared, too.
+    /// Snapshots between two equal statistics. They are of the same moment, so their sums were compared as well.
     pub(crate) of_one_moment: u64,
-    /// Snapshots in which memory showed twice.
+    /// Snapshots with memory visible at two addresses.
     pub(crate) of_aliases: u64,
-    /// The most blocks and bytes that were allocated at once.
+    /// The maximum number of blocks and bytes allocated at once.
     pub(crate) most: [i64; 2],
 }
 
-/// Reads all that can be read until told to stop.
+/// Reads everything readable until it is told to stop.
 pub(crate) fn read<B: Backend>(allocator: &CachingAllocator<B>, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {
@@ -31,7 +31,7 @@ pub(crate) fn read<B: Backend>(allocator: &CachingAllocator<B>, stop: &AtomicBoo
         let after = allocator.statistics();
         check_relations(&before);
         check_snapshot(&snapshot, OnTheWay::Perhaps);
-        // The accumulated values only ever grow, so nothing has happened in between.
+        // The cumulative values never decrease, so nothing has happened in between.
         if before == after {
             check_sums(&snapshot, &before, OnTheWay::Perhaps);
             seen.of_one_moment += 1;
@@ -40,12 +40,13 @@ pub(crate) fn read<B: Backend>(allocator: &CachingAllocator<B>, stop: &AtomicBoo
         seen.most = [0, 1].map(|index| seen.most[index].max(current[index]));
         seen.of_aliases += u64::from(!snapshot.aliases.is_empty());
         seen.reads += 1;
-        thread::sleep(Duration::from_millis(1)); // so that those who allocate do so, too
+        thread::sleep(Duration::from_millis(1)); // so that the allocating threads make progress
     }
     seen
 }
 
-/// Blocks tile their segments, and free ones of one stream are merged; where memory shows twice it is marked.
+/// Checks that blocks tile their segments, that adjacent free blocks of a stream are merged, and that aliased memory is
+/// marked.
 pub(crate) fn check_snapshot(snapshot: &Snapshot, on_the_way: OnTheWay) {
     let mut end_of_last = 0;
     for segment in &snapshot.segments {
@@ -73,7 +74,7 @@ pub(crate) fn check_snapshot(snapshot: &Snapshot, on_the_way: OnTheWay) {
     }
     let marked = snapshot.segments.iter().map(|segment| bytes(segment, &[BlockState::Aliased])).sum::<u64>();
     let shown = snapshot.aliases.iter().map(|alias| alias.active_size).sum();
-    // Bytes are marked while the driver maps them or unmaps them.
+    // Bytes are marked while the driver is mapping or unmapping them.
     assert!(marked == shown || (marked > shown && on_the_way == OnTheWay::Perhaps), "{snapshot:?}");
 }
 
@@ -88,14 +89,15 @@ fn bytes(segment: &SegmentSnapshot, states: &[BlockState]) -> u64 {
     segment.blocks.iter().filter(|block| states.contains(&block.state)).map(|block| block.size).sum()
 }
 
-/// Whether memory may be between the statistics and the driver: segments that are counted and in no snapshot, bytes that are held.
+/// Whether memory may be in transit between the allocator and the driver: counted segments and reserved bytes that the
+/// snapshot does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnTheWay {
     Perhaps,
     None,
 }
 
-/// The sums over a snapshot are the statistics of its moment.
+/// Checks that the sums over a snapshot equal the statistics of the same moment.
 pub(crate) fn check_sums(snapshot: &Snapshot, statistics: &Statistics, on_the_way: OnTheWay) {
     let mut sums = [[0; 9]; 2];
     let aliases = snapshot.aliases.iter().map(|alias| (alias, 0));

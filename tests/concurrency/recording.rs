@@ -1,4 +1,4 @@
-//! From the moment at which a recording begins, all of it is told.
+//! A recording is complete from the moment it starts.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU64;
@@ -15,7 +15,7 @@ use fastrand::Rng;
 
 use super::device;
 
-/// Threads climb to new peaks, and so wait for each other, while recordings begin.
+/// Recordings start while threads reach new peaks and therefore wait for each other.
 #[test]
 fn what_is_allocated_while_a_recording_begins_is_told_from_then_on() {
     let accelerator: &Accelerator<Sim> = device();
@@ -59,7 +59,7 @@ fn allocate_and_free(allocator: &CachingAllocator<Sim>, stream: Stream<Sim>, see
     live.into_iter().for_each(|block| allocator.free(block).unwrap());
 }
 
-/// Blocks that were allocated between the two, which no entry tells.
+/// Counts blocks allocated between the two histories without an entry.
 fn untold_allocations(first: &History, last: &History) -> usize {
     let allocated = |history: &History| -> BTreeSet<u64> {
         let blocks = history.snapshot.segments.iter().flat_map(|segment| &segment.blocks);

@@ -1,8 +1,8 @@
-//! Eight threads do everything that can be done at once, in rounds. Between two rounds all rests, and then the statistics
-//! must be exactly what the threads counted themselves, the snapshot exactly the blocks that they hold, and peaks between
-//! what can be proved.
+//! Eight threads do concurrently whatever the allocator supports, in rounds. Between two rounds all threads are idle.
+//! Then the statistics must equal the threads' own counts, the snapshot must contain exactly their blocks, and peaks
+//! must lie between provable bounds.
 //!
-//! `ACCELERATOR_STRESS_SECONDS` says for how long, on each device; by itself two seconds.
+//! `ACCELERATOR_STRESS_SECONDS` sets the duration on each device. The default is two seconds.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ use super::{check_empty, check_nothing_is_left};
 
 const WORKERS: usize = 8;
 const READERS: usize = 2;
-/// Little enough to run out of it now and then.
+/// Small enough to run out of memory occasionally.
 const CAPACITY: u64 = 2 * GIB;
 
 #[test]
@@ -42,19 +42,19 @@ fn everything_at_once_on_the_host() {
 fn everything_at_once_under_compact_on_the_simulated_device() {
     let (accelerator, seen) = stress(Sim::new(CAPACITY), COMPACT);
     assert_eq!(accelerator.backend().used(), 0);
-    assert!(seen.of_aliases > 0, "too tame: no memory showed twice");
+    assert!(seen.of_aliases > 0, "no memory was ever aliased");
 }
 
 #[test]
 fn everything_at_once_under_compact_on_the_host() {
     let (_, seen) = stress(Host::new(0, CAPACITY), COMPACT);
-    assert!(seen.of_aliases > 0, "too tame: no memory showed twice");
+    assert!(seen.of_aliases > 0, "no memory was ever aliased");
 }
 
 fn stress<B: Late>(backend: B, settings: SettingsList) -> (&'static Accelerator<B>, Seen) {
     let config = AllocatorConfig::default().updated(settings[0]).unwrap();
     let accelerator = Accelerator::new(backend, 0, config).unwrap();
-    // The policies draw the line between the pools at different sizes.
+    // The two policies put the boundary between the pools at different sizes.
     let pools = if settings == PYTORCH { 3 } else { 1 };
     let length = length();
     let _watchdog = Watchdog::new(length + Duration::from_secs(60));
@@ -65,7 +65,7 @@ fn stress<B: Late>(backend: B, settings: SettingsList) -> (&'static Accelerator<
     check_rest(accelerator, &workers, &mailboxes, pools, None);
 
     let (start, mut rounds, mut seen) = (Instant::now(), 0, Seen::default());
-    // A busy machine may need longer to run out of memory.
+    // On a busy machine it may take longer to run out of memory.
     let longest = length + Duration::from_secs(30);
     while start.elapsed() < length || (totals(&workers).failed == 0 && start.elapsed() < longest) {
         let until = Instant::now() + (length / 4).min(Duration::from_millis(500));
@@ -91,7 +91,7 @@ fn stress<B: Late>(backend: B, settings: SettingsList) -> (&'static Accelerator<
         seen.reads,
         seen.of_one_moment
     );
-    assert!(totals.failed > 0, "too tame: memory never ran out");
+    assert!(totals.failed > 0, "memory never ran out");
 
     workers.into_iter().for_each(Worker::finish);
     mailboxes.into_iter().for_each(|mailbox| mailbox.into_inner().unwrap().finish(accelerator));
@@ -99,7 +99,7 @@ fn stress<B: Late>(backend: B, settings: SettingsList) -> (&'static Accelerator<
     (accelerator, seen)
 }
 
-/// One round, on threads of its own. What the readers saw at most, together.
+/// Runs one round on new threads. Returns the combined maximum that the readers saw.
 fn run<B: Late>(
     accelerator: &'static Accelerator<B>,
     workers: &mut [Worker<B>],
@@ -125,7 +125,8 @@ fn run<B: Late>(
     })
 }
 
-/// Nobody does anything now, and nothing is pending. Compares so many of all, the small pool and the large one.
+/// Checks the idle state: no thread runs and nothing is pending. Compares the first `pools` of: all, the small pool,
+/// the large pool.
 fn check_rest<B: Late>(
     accelerator: &'static Accelerator<B>,
     workers: &[Worker<B>],
@@ -164,15 +165,18 @@ fn check_rest<B: Late>(
         .map(|block| Held { address: block.address, size: block.size, requested: block.requested_size })
         .collect();
     in_snapshot.sort_unstable();
-    assert!(held == in_snapshot, "the snapshot has other blocks than the threads: {held:?}, {in_snapshot:?}");
+    assert!(
+        held == in_snapshot,
+        "the blocks of the snapshot differ from the threads': {held:?}, {in_snapshot:?}"
+    );
 
     let Some((round, seen)) = after else { return };
     let peaks = allocated(&statistics, |stat| stat.peak);
     for (peaks, sums) in peaks.iter().zip(&together.peak).take(pools) {
-        // What was asked for counts until streams are done with it, which no holder sees.
+        // Requested bytes count until all streams are done with them, which the holders do not see.
         let ([blocks, bytes, _], [most_blocks, most_bytes, _]) = (peaks, sums);
         let below = blocks <= most_blocks && bytes <= most_bytes;
-        assert!(below, "peaks of {peaks:?}, and the holders of all had {sums:?} together at most");
+        assert!(below, "peaks of {peaks:?}, but the holders' own peaks add up to {sums:?}");
     }
     if round.resets_peaks {
         return;
@@ -181,7 +185,7 @@ fn check_rest<B: Late>(
         assert_eq!(
             each(peaks, had, i64::max)[..pools],
             peaks[..pools],
-            "peaks of less than holders had at one moment"
+            "peaks below what holders had at one moment"
         );
     }
     assert!(peaks[0][0] >= seen.most[0] && peaks[0][1] >= seen.most[1], "{peaks:?} is less than {seen:?}");
@@ -209,16 +213,16 @@ fn length() -> Duration {
     Duration::from_secs(seconds.unwrap_or_else(|_| panic!("{VARIABLE} must be a number of seconds")))
 }
 
-/// Ends the program when a deadlock would keep it for ever: threads that wait for each other cannot be ended otherwise.
-struct Watchdog(#[expect(dead_code, reason = "dropping it calls the dog off")] Sender<()>);
+/// Aborts the program on a deadlock. Threads that wait for each other cannot be terminated otherwise.
+struct Watchdog(#[expect(dead_code, reason = "dropping it stops the watchdog")] Sender<()>);
 
 impl Watchdog {
     fn new(limit: Duration) -> Self {
         let (sender, receiver) = channel();
         thread::spawn(move || {
             if receiver.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                // Not by a macro, which the harness would keep to itself.
-                let message = format!("no end after {limit:?}: a deadlock\n");
+                // Written directly, because the test harness captures the output of macros.
+                let message = format!("not finished after {limit:?}: deadlock\n");
                 let _ = std::io::stderr().write_all(message.as_bytes());
                 std::process::exit(1);
             }

@@ -1,18 +1,18 @@
-//! What the threads count themselves, to compare with the allocator's statistics.
+//! The threads' own counts, for comparison with the allocator's statistics.
 
 use accelerator_core::{Allocation, Backend, MIB, PoolStat, Stat, Statistics};
 
-/// Blocks, their bytes, and what of those was asked for.
+/// Blocks, their bytes, and their requested bytes.
 pub(crate) type Amounts = [i64; 3];
 
-/// What one holder of blocks has, and had at most: of both pools, of the small one, of the large one.
+/// The current and the peak amounts of one holder: of both pools, of the small pool and of the large pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holding {
     pub(crate) current: [Amounts; 3],
     pub(crate) peak: [Amounts; 3],
 }
 
-/// What was allocated and freed altogether, by pool as a [`Holding`].
+/// Total allocated and freed amounts, by pool as in [`Holding`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) allocated: [Amounts; 3],
@@ -20,7 +20,7 @@ pub(crate) struct Totals {
     pub(crate) failed: i64,
 }
 
-/// A block as its holder sees it.
+/// A block as its holder knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Held {
     pub(crate) address: u64,
@@ -58,7 +58,7 @@ impl Holding {
         self.peak = self.current;
     }
 
-    /// Of two holders together; their peaks need not have been at one time.
+    /// Combines two holders. Their peaks need not have been simultaneous.
     pub(crate) fn and(self, other: Self) -> Self {
         let current = each(self.current, other.current, |one, other| one + other);
         Self { current, peak: each(self.peak, other.peak, |one, other| one + other) }
@@ -83,7 +83,7 @@ impl Totals {
     }
 }
 
-/// The statistics of what is allocated, as amounts by pool.
+/// Returns the allocation statistics as amounts by pool.
 pub(crate) fn allocated(statistics: &Statistics, value: fn(&Stat) -> i64) -> [Amounts; 3] {
     let of = |pools: &PoolStat| [&pools.all, &pools.small_pool, &pools.large_pool].map(value);
     let stats = [&statistics.allocation, &statistics.allocated_bytes, &statistics.requested_bytes].map(of);

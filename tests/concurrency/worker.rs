@@ -1,4 +1,4 @@
-//! One of the threads of the stress test: what it holds, and what it does.
+//! A thread of the stress test: its blocks and its operations.
 
 use std::num::NonZeroU64;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use fastrand::Rng;
 
 use super::tally::{Held, Holding, Totals};
 
-/// A stream whose work can be made to come late, so that what it used waits for it.
+/// A backend whose streams can be made to run late, so that freed memory waits for them.
 pub(crate) trait Late: Backend {
     fn delay(scratch: &mut Buffer<Self>);
     fn resume(scratch: &mut Buffer<Self>);
@@ -43,7 +43,7 @@ pub(crate) struct Round {
     pub(crate) resets_peaks: bool,
 }
 
-/// Blocks on their way to another thread. They count for the mailbox, which so has peaks as a thread has.
+/// Blocks on their way to another thread. The mailbox is a holder with its own peaks, like a thread.
 pub(crate) struct Mailbox<B: Backend> {
     blocks: Vec<Allocation<B>>,
     pub(crate) holding: Holding,
@@ -65,14 +65,14 @@ impl<B: Backend> Mailbox<B> {
     }
 }
 
-/// Settings that a thread sets in between.
+/// Settings that a thread switches between.
 pub(crate) type SettingsList = &'static [&'static str];
 
 /// PyTorch's policy.
 pub(crate) const PYTORCH: SettingsList =
     &["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True", "caching:False"];
 
-/// The policy `compact` most of the time.
+/// Mostly the policy `compact`.
 pub(crate) const COMPACT: SettingsList = &[
     "policy:compact",
     "policy:compact,roundup_power2_divisions:4",
@@ -83,12 +83,12 @@ pub(crate) const COMPACT: SettingsList = &[
     "policy:pytorch,expandable_segments:True",
 ];
 
-/// What stays of a thread from round to round.
+/// The state of a thread that persists across rounds.
 pub(crate) struct Worker<B: Backend> {
     accelerator: &'static Accelerator<B>,
     number: usize,
     settings: SettingsList,
-    /// Its own, and those of all.
+    /// The thread's own stream, and the shared ones.
     streams: [Stream<B>; 3],
     random: Rng,
     blocks: Vec<Allocation<B>>,
@@ -125,7 +125,7 @@ impl<B: Late> Worker<B> {
         worker
     }
 
-    /// What it holds.
+    /// Returns its blocks.
     pub(crate) fn held(&self) -> Vec<Held> {
         self.blocks.iter().map(Held::of).chain([self.scratch_held()]).collect()
     }
@@ -197,7 +197,7 @@ impl<B: Late> Worker<B> {
         }
     }
 
-    /// Each block always counts for one of the two at least, and for both for a moment.
+    /// Hands a block over. It always counts for at least one of the two holders, and briefly for both.
     fn hand_over(&mut self, mailbox: &Mutex<Mailbox<B>>) {
         let mut mailbox = mailbox.lock().unwrap();
         if mailbox.blocks.len() == 64 {

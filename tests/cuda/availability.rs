@@ -1,4 +1,4 @@
-//! Which devices there are, and why there is none.
+//! Which devices exist, and the reason when there are none.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::rig::{self, Outcome, device, trial, trial_without_driver};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        // Not hidden by the rig, since it cannot be: the machine's own driver is wherever the loader finds it.
+        // The rig cannot hide the machine's own driver, because the loader finds it wherever it is installed.
         match rig::machine_has_a_driver() {
             true => Trial::ignorable_test("availability::no_driver", || {
                 Ok(Completion::ignored_with("this machine has a driver"))

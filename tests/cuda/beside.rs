@@ -1,5 +1,5 @@
-//! Captures of other libraries' streams, which the backend leaves as they are.
-#![allow(unsafe_code)] // captures are CUDA's own
+//! Captures of other libraries' streams, which the backend must not disturb.
+#![allow(unsafe_code)] // uses CUDA's capture functions directly
 
 use std::ptr;
 
@@ -19,26 +19,26 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Captures a new stream of this kind while `work` is done; nothing of which may break the capture.
+/// Captures a new stream of this kind while `work` runs. Nothing in `work` may break the capture.
 fn under_capture(flag: Flag, work: impl FnOnce() -> Outcome) -> Outcome {
     let mut stream: CUstream = ptr::null_mut();
     // SAFETY: The call writes a handle.
     assert_eq!(unsafe { sys::cuStreamCreate(&mut stream, flag as u32) }, Code::CUDA_SUCCESS);
     let mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: The stream lives.
+    // SAFETY: The stream is live.
     assert_eq!(unsafe { sys::cuStreamBeginCapture_v2(stream, mode) }, Code::CUDA_SUCCESS);
     work()?;
     let mut graph = ptr::null_mut();
-    // SAFETY: The stream lives, and the call writes a handle.
+    // SAFETY: The stream is live, and the call writes a handle.
     assert_eq!(unsafe { sys::cuStreamEndCapture(stream, &mut graph) }, Code::CUDA_SUCCESS);
-    // SAFETY: The graph was just made, and is used by nobody.
+    // SAFETY: The graph was just created, and nothing uses it.
     assert_eq!(unsafe { sys::cuGraphDestroy(graph) }, Code::CUDA_SUCCESS);
     // SAFETY: Nothing uses it any more.
     assert_eq!(unsafe { sys::cuStreamDestroy_v2(stream) }, Code::CUDA_SUCCESS);
     Ok(())
 }
 
-/// The legacy stream, to which a capturing stream of the old kind is bound, counts as capturing as well.
+/// The legacy stream is tied to capturing blocking streams, so it counts as capturing as well.
 fn blocking_stream() -> Outcome {
     let device = device()?;
     let capturing = || device.backend().is_capturing(device.default_stream().native());
@@ -71,7 +71,7 @@ fn gives_memory_back() -> Outcome {
     check_all_gone(device)
 }
 
-/// Sets the thread's mode; what it was.
+/// Sets the thread's mode and returns the previous one.
 fn exchanged(mode: Mode) -> Mode {
     let mut mode = mode;
     // SAFETY: The call reads and writes a mode.
@@ -79,7 +79,7 @@ fn exchanged(mode: Mode) -> Mode {
     mode
 }
 
-/// What else the program does on the thread is allowed as before, whether the backend's calls succeed or not.
+/// The rest of the program on this thread keeps its capture mode, whether the backend's calls succeed or not.
 fn mode_stays() -> Outcome {
     let device = device()?;
     let modes = [Mode::CU_STREAM_CAPTURE_MODE_GLOBAL, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL];

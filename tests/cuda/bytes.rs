@@ -1,4 +1,4 @@
-//! What is written is read back, whatever order the driver chooses for what may run in any.
+//! Written bytes are read back, whatever order the driver chooses for unordered work.
 
 use accelerator_cuda::Cuda;
 use libtest_mimic::Trial;

@@ -1,5 +1,5 @@
-//! Work that is captured into a graph.
-#![allow(unsafe_code)] // captures are CUDA's own
+//! Work captured into a graph.
+#![allow(unsafe_code)] // uses CUDA's capture functions directly
 
 use std::ptr;
 
@@ -22,18 +22,18 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn begin(stream: Stream<Cuda>) {
     let mode = Mode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // SAFETY: The stream lives.
+    // SAFETY: The stream is live.
     let begun = unsafe { sys::cuStreamBeginCapture_v2(stream.native().native(), mode) };
     assert_eq!(begun, CUresult::CUDA_SUCCESS);
 }
 
-/// Ends the capture, which nothing must have broken.
+/// Ends the capture, which must be intact.
 fn end(stream: Stream<Cuda>) {
     let mut graph = ptr::null_mut();
-    // SAFETY: The stream lives, and the call writes a handle.
+    // SAFETY: The stream is live, and the call writes a handle.
     let ended = unsafe { sys::cuStreamEndCapture(stream.native().native(), &mut graph) };
     assert_eq!(ended, CUresult::CUDA_SUCCESS);
-    // SAFETY: The graph was just made, and is used by nobody.
+    // SAFETY: The graph was just created, and nothing uses it.
     unsafe { sys::cuGraphDestroy(graph) };
 }
 
@@ -55,14 +55,14 @@ fn is_seen() -> Outcome {
     Ok(())
 }
 
-/// A block that a capturing stream used comes back after the capture, and nobody asks about events meanwhile.
+/// A block used by a capturing stream is reused after the capture. No events are queried meanwhile.
 fn asks_about_no_event() -> Outcome {
     let device = device()?;
     let (own, capturing) = (device.stream(0)?, device.stream(0)?);
     let waiting = device.allocate(4 * MIB, own)?;
     let mut before = device.allocate(4 * MIB, own)?;
     before.fill(1, capturing)?;
-    drop(before); // an event is recorded, and not asked about yet
+    drop(before); // records an event, which is not queried yet
 
     begin(capturing);
     waiting.record_use(capturing)?;
@@ -83,7 +83,7 @@ fn asks_about_no_event() -> Outcome {
     check_all_gone(device)
 }
 
-/// Taking memory from the driver breaks no capture of another stream, as it would by itself.
+/// Allocating from the driver breaks no capture of another stream, although the driver call alone would.
 fn allocates_beside_it() -> Outcome {
     let device = device()?;
     let (capturing, other) = (device.stream(0)?, device.stream(0)?);
@@ -97,7 +97,7 @@ fn allocates_beside_it() -> Outcome {
     check_all_gone(device)
 }
 
-/// Nor does asking about other streams and their events, or waiting for them.
+/// Querying other streams and their events, or waiting for them, breaks no capture either.
 fn asks_beside_it() -> Outcome {
     let device = device()?;
     let [capturing, own, user] = [0; 3].map(|priority| device.stream(priority).unwrap());
@@ -125,7 +125,7 @@ fn asks_beside_it() -> Outcome {
     check_all_gone(device)
 }
 
-/// Copies that the host waits for are done when it has them back.
+/// A copy that the host waits for is complete when the call returns.
 fn copied_and_waited_for(pinned: &mut PinnedBuffer<Cuda>, device: Device, stream: Stream<Cuda>) -> Outcome {
     let mut buffer = device.allocate(pinned.len(), stream)?;
     buffer.write(0, pinned.bytes()?, stream)?;
@@ -136,7 +136,7 @@ fn copied_and_waited_for(pinned: &mut PinnedBuffer<Cuda>, device: Device, stream
     Ok(())
 }
 
-/// Copies of pinned memory would be done when the graph is launched, by nobody knows whom.
+/// A captured copy of pinned memory would run when the graph is launched, at a time that the backend cannot know.
 fn no_pinned_copies() -> Outcome {
     let device = device()?;
     let (capturing, other) = (device.stream(0)?, device.stream(0)?);

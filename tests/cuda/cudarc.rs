@@ -1,5 +1,5 @@
-//! Our memory and streams in cudarc's hands, and the other way round.
-#![allow(unsafe_code)] // launches
+//! Sharing memory and streams with cudarc in both directions.
+#![allow(unsafe_code)] // launches kernels
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The simulated driver knows its kernels by name.
+/// The simulated driver knows this kernel by name.
 const SCALE: &str = ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry scale(.param .u32 n, .param .f32 a, \
                      .param .u64 x)\n{\n    ret;\n}\n";
 
@@ -41,7 +41,7 @@ fn doubled(kernel: &CudaFunction, buffer: &mut Buffer<Cuda>, stream: Stream<Cuda
     let (elements, factor) = (1000_u32, 2.0_f32);
     let mut launch = on.launch_builder(kernel);
     launch.arg(&elements).arg(&factor).arg(&mut x);
-    // SAFETY: The arguments are those of the kernel, for a buffer of so many elements.
+    // SAFETY: The arguments match the kernel, and the buffer has that many elements.
     unsafe { launch.launch(LaunchConfig::for_num_elems(elements)) }?;
     Ok(())
 }
@@ -62,7 +62,7 @@ fn launch() -> Outcome {
         assert_eq!(result, vec![2.0 * round as f32; 1000]);
 
         doubled(&kernel, &mut buffer, other)?;
-        drop(buffer); // and its memory is not given to `own` again while the kernel runs on it
+        drop(buffer); // its memory is not reused on `own` while the kernel runs on it
         device.allocate(4000, own)?.fill(0, own)?;
     }
     drop(kernel);
@@ -111,7 +111,7 @@ fn memory_of_cudarc() -> Outcome {
     let from = accelerator_core::Place::Device(CudaPtr::from_native(address));
     let len = std::num::NonZeroU64::new(100).unwrap();
     let backend = device.backend();
-    // SAFETY: Both are 100 bytes, and waited for.
+    // SAFETY: Both are 100 bytes, and the copy is waited for.
     unsafe { accelerator_core::Backend::copy(backend, to, from, len, stream.native()) }?;
     stream.synchronize()?;
     assert_eq!(read, [9; 100]);
@@ -125,7 +125,7 @@ fn adopted_stream() -> Outcome {
     let theirs = device.backend().cudarc()?.new_stream()?;
     // SAFETY: The stream is never destroyed.
     let native = unsafe { device.backend().adopt(theirs.cu_stream()) };
-    // SAFETY: It is one of this device.
+    // SAFETY: It is a stream of this device.
     let adopted = unsafe { device.external_stream(native) };
     let mut buffer = device.allocate(10, adopted)?;
     buffer.write(0, &[5; 10], adopted)?;
@@ -149,7 +149,7 @@ fn wrong_arguments() -> Outcome {
     Ok(())
 }
 
-/// Work through a view on another stream comes behind that on the stream that was noted.
+/// Work through a view on another stream runs after the work on the noted stream.
 fn view_elsewhere() -> Outcome {
     let device = device()?;
     let (noted, other) = (device.stream(0)?, device.stream(0)?);
@@ -162,7 +162,7 @@ fn view_elsewhere() -> Outcome {
     check_all_gone(device)
 }
 
-/// A slice of cudarc's own that is dropped under work on our stream: safe code, so cudarc must wait for that work.
+/// Safe code drops one of cudarc's own slices while our stream uses it, so cudarc must wait for that work.
 fn slices() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;

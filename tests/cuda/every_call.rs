@@ -1,4 +1,5 @@
-//! Each driver call of a program in turn fails: the error is typed and names it, and nothing is lost.
+//! Makes each driver call of a program fail in turn. The error must be typed and name the call, and nothing may be
+//! lost.
 
 use accelerator_core::{Backend, Error};
 use accelerator_cuda::Cuda;
@@ -22,9 +23,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const MEMORY: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "256M"), ("CUDA_SIM_HOST_MEMORY", "8M")];
 
-/// The calls that the program makes when none fails.
+/// Returns the number of calls that the program makes when none fail.
 fn calls_of_all_work() -> Result<u64, Failed> {
-    assert_eq!(Cuda::probe()?, 1); // once a process, and not part of this
+    assert_eq!(Cuda::probe()?, 1); // once per process, and not counted here
     let before = rig::calls();
     let (worked, device) = opened_and_worked(something_of_everything::<Cuda>)?;
     worked?;
@@ -50,11 +51,11 @@ fn in_turn(code: i32) -> Outcome {
         };
         told += u64::from(error.inspect(|error| check_names_the_call(call, error)).is_some());
     }
-    assert!(told > 20, "only {told} of {whole} failures were told");
+    assert!(told > 20, "only {told} of {whole} failures were reported");
     Ok(())
 }
 
-/// A lost device is lost for the process: each turn needs one of its own.
+/// A lost device is lost for the whole process, so each turn needs its own.
 fn loses_the_device() -> Outcome {
     const TURN: &str = "ACCELERATOR_TURN";
     if let Ok(turn) = std::env::var(TURN) {
@@ -62,14 +63,14 @@ fn loses_the_device() -> Outcome {
         rig::fail_at(turn.parse()?, LAUNCH_FAILED);
         let worked = opened_and_worked(something_of_everything::<Cuda>).and_then(|(result, device)| {
             result?;
-            device.synchronize() // of a device that was lost without anybody's notice
+            device.synchronize() // finds a device that was lost without an error
         });
         assert_eq!(rig::clear_faults(), 0, "the call was never made");
-        // Asked for what nobody must have: the name of an error, the UUID, virtual memory.
+        // Some early calls are optional: error names, the UUID, virtual memory.
         let without = std::env::var(TURN).is_ok_and(|turn| turn.parse().is_ok_and(|turn: u64| turn < 30));
         match worked {
             Err(error) => check_names_the_call(0, &error),
-            Ok(()) => assert!(without, "a lost device was not told of"),
+            Ok(()) => assert!(without, "a lost device was not reported"),
         }
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! What the backend asks of the driver and says about the device, to the number: read back past the backend.
-#![allow(unsafe_code)] // questions to the driver itself
+//! The exact driver calls and device properties, checked against the driver directly.
+#![allow(unsafe_code)] // calls the driver directly
 
 use accelerator_core::{
     Accelerator, Backend, DriverError, DriverErrorKind, Error, EventFlags, MIB, PciAddress, StreamKind, Uuid,
@@ -39,7 +39,7 @@ fn identities() -> Outcome {
         assert_eq!(properties.pci_address, Some(address));
         let mut text = [0_u8; 32];
         let raw = device.backend().native().0;
-        // SAFETY: The call writes at most so many bytes.
+        // SAFETY: The call writes at most that many bytes.
         let told = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, raw) };
         assert_eq!(told, Code::CUDA_SUCCESS);
         let text = std::ffi::CStr::from_bytes_until_nul(&text)?.to_str()?;
@@ -48,10 +48,10 @@ fn identities() -> Outcome {
     Ok(())
 }
 
-/// Its priority and its flags, as the driver has them.
+/// Returns the stream's priority and flags according to the driver.
 fn made_with(stream: CUstream) -> (i32, u32) {
     let (mut priority, mut flags) = (i32::MAX, u32::MAX);
-    // SAFETY: The stream lives, and the call writes a number.
+    // SAFETY: The stream is live, and the call writes a number.
     assert_eq!(unsafe { sys::cuStreamGetPriority(stream, &mut priority) }, Code::CUDA_SUCCESS);
     // SAFETY: As above.
     assert_eq!(unsafe { sys::cuStreamGetFlags(stream, &mut flags) }, Code::CUDA_SUCCESS);
@@ -67,11 +67,11 @@ fn streams() -> Outcome {
         }
     }
     let default = device.default_stream().native().native();
-    assert!(default.is_null(), "the legacy stream, which other libraries use unasked");
+    assert!(default.is_null(), "the legacy stream, which other libraries use by default");
     Ok(())
 }
 
-/// Work on a side stream is done while that of the default stream is not.
+/// Work on a side stream completes while the default stream's work does not.
 fn side_streams() -> Outcome {
     let device = device()?;
     let (default, side) = (device.default_stream(), device.stream(0)?);
@@ -80,21 +80,21 @@ fn side_streams() -> Outcome {
     slow.fill(1, default)?;
     quick.fill(2, side)?;
     side.synchronize()?;
-    assert!(!default.is_idle()?, "the side stream made the default stream go on");
+    assert!(!default.is_idle()?, "the side stream made the default stream advance");
     default.synchronize()?;
     assert!(default.is_idle()?);
     drop((slow, quick));
     check_all_gone(device)
 }
 
-/// Those of the backend when they are dropped; those of others never.
+/// The backend's own streams are destroyed when they are dropped; adopted ones never are.
 fn destroyed_streams() -> Outcome {
     let device = device()?;
     let backend = device.backend();
     let before = rig::live_streams();
     let own = backend.stream(StreamKind::Side { priority: 0 })?;
     assert_eq!(rig::live_streams(), before + 1);
-    // SAFETY: The stream outlives what is adopted here.
+    // SAFETY: The stream outlives the adopted one.
     drop(unsafe { backend.adopt(own.native()) });
     assert_eq!(rig::live_streams(), before + 1);
     drop(own);
@@ -104,7 +104,7 @@ fn destroyed_streams() -> Outcome {
     Ok(())
 }
 
-/// Each flag reaches the driver, which itself refuses an interprocess event with timing.
+/// Each flag reaches the driver, which itself refuses interprocess events with timing.
 fn event_flags() -> Outcome {
     let device = device()?;
     let backend = device.backend();
@@ -126,7 +126,7 @@ fn event_flags() -> Outcome {
     Ok(())
 }
 
-/// The events that the allocator keeps and uses again are plain, whatever events a program makes.
+/// The allocator's reusable events have default flags, whatever events a program creates.
 fn events_of_the_facade() -> Outcome {
     use accelerator::{Buffer, Event, Stream, current_stream};
 
@@ -140,9 +140,9 @@ fn events_of_the_facade() -> Outcome {
     let side = Stream::new(None)?;
     let buffer = Buffer::allocate(MIB, None)?;
     buffer.record_stream(&side)?;
-    drop(buffer); // records an event of the allocator's own
+    drop(buffer); // records one of the allocator's events
     current_stream(None)?.record_event()?;
-    assert_eq!(rig::event_flags(native.expose_provenance()), u32::MAX, "it is destroyed, and not kept");
+    assert_eq!(rig::event_flags(native.expose_provenance()), u32::MAX, "it is destroyed, not pooled");
 
     let with_timing = Event::with_flags(EventFlags { enable_timing: true, ..interprocess });
     let Err(Error::Driver { source, .. }) = with_timing.record(None) else { panic!("CUDA refuses it") };
@@ -152,7 +152,7 @@ fn events_of_the_facade() -> Outcome {
 
 const SPIN: &str = ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry spin() { ret; }\n";
 
-/// The simulated kernel takes ten milliseconds of virtual time, the record behind it at most a microsecond.
+/// The simulated kernel takes ten milliseconds of virtual time, the following record at most a microsecond.
 fn elapsed_time() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -160,7 +160,7 @@ fn elapsed_time() -> Outcome {
     let on = accelerator_cuda::cudarc_stream(stream)?;
     let [start, end] = [0; 2].map(|_| device.event(EventFlags::TIMING));
     start.record(stream)?;
-    // SAFETY: The kernel has no arguments, and touches nothing.
+    // SAFETY: The kernel has no arguments and touches nothing.
     unsafe { on.launch_builder(&kernel).launch(LaunchConfig::for_num_elems(1)) }?;
     end.record(stream)?;
     stream.synchronize()?;
@@ -171,7 +171,7 @@ fn elapsed_time() -> Outcome {
     Ok(())
 }
 
-/// Pinned for every context, and quick to read.
+/// Pinned memory is portable to every context, and not write-combined.
 fn pinned_memory() -> Outcome {
     let device = device()?;
     let pinned = device.allocate_host(1000)?;
@@ -183,7 +183,7 @@ fn pinned_memory() -> Outcome {
     check_all_gone(device)
 }
 
-/// What a fill says for which the driver gives this code.
+/// Returns the error of a fill for which the driver returns this code.
 fn refused_fill(device: &'static Accelerator<Cuda>, code: i32) -> DriverError {
     let stream = device.default_stream();
     let mut buffer = device.allocate(100, stream).unwrap();
@@ -194,7 +194,7 @@ fn refused_fill(device: &'static Accelerator<Cuda>, code: i32) -> DriverError {
     }
 }
 
-/// After these CUDA documents that the context, or the process, must end.
+/// Codes after which CUDA documents that the context or the process must end.
 const STICKY: [Code; 15] = [
     Code::CUDA_ERROR_DEINITIALIZED,
     Code::CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -213,30 +213,30 @@ const STICKY: [Code; 15] = [
     Code::CUDA_ERROR_EXTERNAL_DEVICE,
 ];
 
-/// And these, which older bindings lack.
+/// More such codes, which older bindings lack.
 const LATER_STICKY: [(i32, &str); 2] =
     [(226, "CUDA_ERROR_CONTAINED"), (721, "CUDA_ERROR_TENSOR_MEMORY_LEAK")];
 
-/// Each loses the device: the driver is asked nothing more.
+/// Each of these codes loses the device: the driver is not called again.
 fn sticky_errors() -> Outcome {
     let named = STICKY.map(|code| (code as i32, format!("{code:?}")));
     let later = LATER_STICKY.map(|(code, name)| (code, name.to_owned()));
     for (code, name) in named.into_iter().chain(later) {
-        let device = device()?; // opened anew
+        let device = device()?; // opened again
         let told = refused_fill(device, code);
         assert_eq!((told.kind, told.code, told.name), (DriverErrorKind::DeviceLost, code.into(), &*name));
         let calls = rig::calls();
         assert_eq!(device.backend().memory_info().err(), Some(told));
-        assert_eq!(rig::calls(), calls, "{name}: the driver is asked again");
+        assert_eq!(rig::calls(), calls, "{name}: the driver is called again");
         rig::reset_sticky();
     }
     Ok(())
 }
 
-/// Refused at once, whether the context for cudarc was made before or not.
+/// A lost device is refused immediately, whether or not the context for cudarc was created before.
 fn lost_for_cudarc() -> Outcome {
     for asked_before in [true, false] {
-        let device = device()?; // opened anew
+        let device = device()?; // opened again
         if asked_before {
             device.backend().cudarc()?;
         }
@@ -245,13 +245,13 @@ fn lost_for_cudarc() -> Outcome {
         assert_eq!(device.backend().cudarc().err(), Some(told));
         let stream = accelerator_cuda::cudarc_stream(device.default_stream());
         assert_eq!(stream.err(), Some(told));
-        assert_eq!(rig::calls(), calls, "the driver is asked again");
+        assert_eq!(rig::calls(), calls, "the driver is called again");
         rig::reset_sticky();
     }
     Ok(())
 }
 
-/// Errors of one call lose nothing, and are told by CUDA's names.
+/// Errors that affect only one call lose nothing, and are reported with CUDA's names.
 fn other_errors() -> Outcome {
     use DriverErrorKind as Kind;
 
@@ -263,7 +263,7 @@ fn other_errors() -> Outcome {
         (Code::CUDA_ERROR_INVALID_CONTEXT, Kind::InvalidArgument),
         (Code::CUDA_ERROR_INVALID_HANDLE, Kind::InvalidArgument),
         (Code::CUDA_ERROR_TOO_MANY_PEERS, Kind::Other),
-        (Code::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, Kind::Other), // amid sticky ones
+        (Code::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, Kind::Other), // between sticky codes
         (Code::CUDA_ERROR_NOT_PERMITTED, Kind::Other),
         (Code::CUDA_ERROR_NOT_SUPPORTED, Kind::Unsupported),
         (Code::CUDA_ERROR_SYSTEM_NOT_READY, Kind::Other),

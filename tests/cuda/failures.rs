@@ -1,5 +1,5 @@
-//! Out of memory, lost devices, and what they leave behind.
-#![allow(unsafe_code)] // a device is lost by what must not be done
+//! Out of memory, lost devices, and their aftermath.
+#![allow(unsafe_code)] // invalid accesses lose the device
 
 use accelerator_core::{Backend, DriverErrorKind, Error, GIB, MIB};
 use accelerator_cuda::Cuda;
@@ -40,7 +40,7 @@ fn out_of_memory() -> Outcome {
     assert!(error.to_string().contains("cuda:0"), "{error}");
     assert_eq!(told.requested, 2 * GIB);
     assert_eq!(device.allocator().statistics().num_ooms, 1);
-    let _ = device.allocate(GIB / 2, stream)?; // and the device is usable
+    let _ = device.allocate(GIB / 2, stream)?; // the device is still usable
     check_all_gone(device)
 }
 
@@ -54,15 +54,15 @@ fn ladder() -> Outcome {
     check_all_gone(device)
 }
 
-/// Makes the device touch memory that is not there.
+/// Makes the device access freed memory.
 fn lose(device: &Cuda, stream: &<Cuda as Backend>::Stream) -> Result<(), Failed> {
     let len = std::num::NonZeroU64::new(MIB).unwrap();
     let freed = device.alloc(len)?;
-    // SAFETY: It was just taken, and no work uses it.
+    // SAFETY: It was just allocated, and no work uses it.
     unsafe { device.dealloc(freed, len) };
-    // SAFETY: It is not valid, which is the point: this driver checks.
+    // SAFETY: The memory is not valid, which is intended: this driver checks.
     let submitted = unsafe { device.fill(freed, 0, len, stream) };
-    let _ = submitted; // told now or later
+    let _ = submitted; // reported now or later
     Ok(())
 }
 
@@ -92,7 +92,7 @@ fn lost_device() -> Outcome {
     drop((buffer, pinned, event));
     let _ = device.allocator().empty_cache();
     let _ = device.host_allocator().empty_cache();
-    assert_eq!(rig::calls(), calls, "later calls fail at once: the driver is not asked again");
+    assert_eq!(rig::calls(), calls, "later calls fail at once: the driver is not called again");
     Ok(())
 }
 
@@ -107,7 +107,7 @@ fn another() -> Outcome {
 }
 
 fn failed_wait() -> Outcome {
-    // The copy, and then the wait, set the context; the wait alone makes the other calls.
+    // The copy sets the context, and then the wait does. Only the wait makes the other calls.
     failures::failed_wait::<Cuda>(&[
         ("cuStreamSynchronize", 1..=1),
         ("cuCtxSetCurrent", 2..=2),
@@ -115,7 +115,7 @@ fn failed_wait() -> Outcome {
     ])
 }
 
-/// Neither its end can be recorded, nor can it be waited for: then its memory waits.
+/// The end of a copy can neither be recorded nor waited for. Its memory must then not be reused early.
 fn unknown_copy() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;

@@ -3,7 +3,7 @@
 use accelerator_cuda::Cuda;
 use libtest_mimic::Trial;
 
-use crate::programs::parity;
+use crate::programs::{long, parity};
 use crate::recorded;
 use crate::rig::trial;
 
@@ -11,10 +11,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("parity::oracle", ROOM, || parity::all::<Cuda>(recorded::whole("oracle"))),
         trial("parity::settings", ROOM, || parity::all::<Cuda>(recorded::whole("settings"))),
-        trial("parity::models", ROOM, || parity::all::<Cuda>(recorded::models())),
-        trial("parity::expandable", ROOM, || parity::all::<Cuda>(parity::expandable())),
+        long(trial("parity::models", ROOM, || parity::all::<Cuda>(recorded::models()))),
+        long(trial("parity::expandable", ROOM, || parity::all::<Cuda>(parity::expandable()))),
     ]
 }
 
-/// More than any trace asks for: how much there is, the replay says.
+/// More than any trace needs. The replay sets the actual capacity.
 const ROOM: &[(&str, &str)] = &[("CUDA_SIM_MEMORY", "1024G")];

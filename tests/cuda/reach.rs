@@ -1,5 +1,5 @@
-//! How far one device reaches into the memory of others.
-#![allow(unsafe_code)] // launches
+//! Access of one device to the memory of others.
+#![allow(unsafe_code)] // launches kernels
 
 use accelerator_core::Buffer;
 use accelerator_cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
@@ -17,7 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The simulated driver knows its kernels by name: y = a x + y.
+/// The simulated driver knows this kernel by name: y = a x + y.
 const SAXPY: &str = ".version 6.4\n.target sm_52\n.address_size 64\n.visible .entry saxpy(.param .u32 n, \
                      .param .f32 a, .param .u64 x, .param .u64 y)\n{\n    ret;\n}\n";
 
@@ -29,7 +29,7 @@ fn of(device: Device, elements: &[f32]) -> Buffer<Cuda> {
     buffer
 }
 
-/// A kernel reads what lies on the other device, which without peer access is an illegal address.
+/// A kernel reads memory of the other device, which without peer access is an illegal address.
 fn kernels() -> Outcome {
     let (here, there) = (device_numbered(0)?, device_numbered(1)?);
     let kernel = here.backend().cudarc()?.load_module(Ptx::from_src(SAXPY))?.load_function("saxpy")?;
@@ -40,7 +40,7 @@ fn kernels() -> Outcome {
     let on = near.stream().clone();
     let mut launch = on.launch_builder(&kernel);
     launch.arg(&elements).arg(&factor).arg(&far).arg(&mut near);
-    // SAFETY: The arguments are those of the kernel, for buffers of so many elements, which outlive it.
+    // SAFETY: The arguments match the kernel, and the buffers have that many elements and outlive it.
     unsafe { launch.launch(LaunchConfig::for_num_elems(elements)) }?;
     let result: Vec<f32> = y.slice()?.to_vec(here.default_stream())?;
     assert_eq!(result, [9.0; 100]);
@@ -57,7 +57,7 @@ fn copied(to: Device, from: Device, value: f32) -> Outcome {
     Ok(())
 }
 
-/// Either way, without being asked for.
+/// Copies are direct in both directions without an explicit request.
 fn direct_copies() -> Outcome {
     let (here, there) = (device_numbered(0)?, device_numbered(1)?);
     copied(here, there, 1.0)?;
@@ -67,7 +67,7 @@ fn direct_copies() -> Outcome {
     check_all_gone(there)
 }
 
-/// Beyond what the device has room for, copies still work, by way of the host, and the rest stays direct.
+/// Beyond the maximum number of peers, copies still work through the host, and the others stay direct.
 fn too_many_peers() -> Outcome {
     let [here, first, second, third] = [0, 1, 2, 3].map(|ordinal| device_numbered(ordinal).unwrap());
     assert!(here.backend().enable_peer_access(first.backend())?);

@@ -1,5 +1,5 @@
-//! What the trials share: processes with the simulated driver in them, and its controls.
-#![allow(unsafe_code)] // functions of the simulated driver, and of CUDA
+//! Shared by the trials: processes that load the simulated driver, and its control functions.
+#![allow(unsafe_code)] // calls the simulated driver and CUDA
 
 use std::env;
 use std::ffi::{CString, c_char, c_int};
@@ -19,7 +19,7 @@ pub(crate) use crate::programs::simulated::{check_all_gone, give_back};
 
 pub(crate) type Device = &'static Accelerator<Cuda>;
 
-/// A trial that runs in a process of its own, with the simulated driver loaded ahead of any other, and these variables.
+/// Creates a trial in its own process, which has these variables and loads the simulated driver before any other.
 pub(crate) fn trial(name: impl Into<String>, variables: Variables, run: fn() -> Outcome) -> Trial {
     let prepare = |command: &mut Command| {
         command.env("LD_PRELOAD", simulated_driver()).envs(variables.iter().copied());
@@ -27,7 +27,7 @@ pub(crate) fn trial(name: impl Into<String>, variables: Variables, run: fn() -> 
     in_a_process(name, prepare, run)
 }
 
-/// A trial that runs in a process of its own without any driver: where it looks for one, there is none.
+/// Creates a trial in its own process without any driver: there is none where it searches.
 pub(crate) fn trial_without_driver(name: impl Into<String>, run: fn() -> Outcome) -> Trial {
     let prepare = |command: &mut Command| {
         command.env_remove("LD_PRELOAD");
@@ -52,9 +52,9 @@ fn in_a_process(
     })
 }
 
-/// Whether this machine has a driver of its own.
+/// Whether this machine has its own driver.
 pub(crate) fn machine_has_a_driver() -> bool {
-    // SAFETY: Loading a driver runs its own start-up code only.
+    // SAFETY: Loading a driver runs only its own start-up code.
     env::var_os(process::CHILD).is_none()
         && unsafe { accelerator_cuda::cudarc::driver::sys::is_culib_present() }
 }
@@ -63,39 +63,39 @@ pub(crate) fn simulated_driver() -> PathBuf {
     process::beside("cuda_sim")
 }
 
-/// The functions of the driver that this process has loaded.
+/// Returns the functions of the driver that this process has loaded.
 fn controls() -> Library {
     libloading::os::unix::Library::this().into()
 }
 
 controls! {
     of controls();
-    /// Driver calls so far.
+    /// Returns the number of driver calls so far.
     calls = b"cuda_sim_calls" () -> u64;
     /// Makes the `n`-th call from now fail with this code.
     fail_at = b"cuda_sim_fail_at" (n: u64, code: c_int);
     fail_named = b"cuda_sim_fail" (name: *const c_char, n: u64, code: c_int);
     calls_named = b"cuda_sim_calls_of" (name: *const c_char) -> u64;
-    /// Takes back the failures that have not happened yet; how many there were.
+    /// Cancels the failures that have not happened yet, and returns how many there were.
     clear_faults = b"cuda_sim_clear_faults" () -> u64;
-    /// Uses of memory that is not there, and the like.
+    /// Returns the number of violations, such as accesses to freed memory.
     violations = b"cuda_sim_violations" () -> u64;
-    /// Keeps the work of a stream from being done until something waits for it.
+    /// Keeps a stream's work from running until something waits for it.
     hold = b"cuda_sim_hold" (stream: usize) -> c_int;
-    /// Whether this device ever had a context made.
+    /// Returns how often this device's context was created.
     contexts_made = b"cuda_sim_contexts_made" (device: c_int) -> u64;
-    /// The flags that a live event was made with.
+    /// Returns the flags that a live event was created with.
     event_flags = b"cuda_sim_event_flags" (event: usize) -> u32;
     live_allocations = b"cuda_sim_live_allocations" () -> u64;
     live_reservations = b"cuda_sim_live_reservations" () -> u64;
     live_pages = b"cuda_sim_live_physical" () -> u64;
     live_mappings = b"cuda_sim_live_mappings" () -> u64;
     live_pinned = b"cuda_sim_live_pinned" () -> u64;
-    /// Streams that were made and not destroyed, the default ones not counted.
+    /// Returns the number of streams that were created and not destroyed, without the default ones.
     live_streams = b"cuda_sim_live_streams" () -> u64;
-    /// Copies between devices that went through the host.
+    /// Returns the number of copies between devices that went through the host.
     staged_copies = b"cuda_sim_staged_copies" () -> u64;
-    /// Makes lost devices answer again.
+    /// Makes lost devices usable again.
     reset_sticky = b"cuda_sim_reset_sticky" ();
 }
 
@@ -104,18 +104,18 @@ pub(crate) fn fail(name: &str, n: u64, code: c_int) {
     fail_named(CString::new(name).unwrap().as_ptr(), n, code);
 }
 
-/// Calls of this name so far.
+/// Returns the number of calls of this name so far.
 pub(crate) fn calls_of(name: &str) -> u64 {
     calls_named(CString::new(name).unwrap().as_ptr())
 }
 
-/// Fails where the simulated driver, if it is there, saw memory used that is not there.
+/// Fails if the simulated driver is loaded and has recorded violations.
 fn no_violations() -> Outcome {
     let library = controls();
     // SAFETY: The simulated driver documents this type.
     let simulated = unsafe { library.get::<unsafe extern "C" fn() -> u64>(b"cuda_sim_violations") }.is_ok();
     match simulated && env::var_os(VIOLATES).is_none() && violations() > 0 {
-        true => Err("the simulated driver saw memory used that is not there".into()),
+        true => Err("the simulated driver recorded a violation".into()),
         false => Ok(()),
     }
 }
@@ -153,7 +153,7 @@ impl Simulated for Cuda {
     }
 }
 
-/// The first device, opened anew.
+/// Opens the first device again.
 pub(crate) fn device() -> Result<Device, Failed> {
     simulated::device()
 }

@@ -1,15 +1,15 @@
-//! The whole conformance suite on the simulated driver: under several orders of its work, and with each driver call
+//! The whole conformance suite on the simulated driver: with several orders of its work, and with each driver call
 //! failing in turn.
 
 use accelerator_cuda::Cuda;
 use libtest_mimic::Trial;
 
-use crate::programs::suite;
+use crate::programs::{long, suite};
 use crate::rig::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let one = trial("suite::seed_1", &[("CUDA_SIM_SEED", "1")], suite::passes_without_compact::<Cuda>);
-    // Several minutes, even in release.
+    // These take several minutes, even in release builds.
     let more = [
         trial("suite::seed_2", &[("CUDA_SIM_SEED", "2")], suite::passes::<Cuda>),
         trial("suite::seed_3", &[("CUDA_SIM_SEED", "3")], suite::passes::<Cuda>),
@@ -17,11 +17,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     let faults = calls().map(|call| {
         trial(format!("suite::with_a_failing::{call}"), &[], || suite::each_in_turn::<Cuda>(&[]))
     });
-    let long = |trial: Trial| trial.with_kind("long, runs with --ignored").with_ignored_flag(true);
     [one].into_iter().chain(more.into_iter().chain(faults).map(long)).collect()
 }
 
-/// The driver's functions that the backend calls, from its own table.
+/// Returns the driver functions that the backend calls, from the backend's own table.
 fn calls() -> impl Iterator<Item = &'static str> {
     let table = include_str!("../../backends/cuda/src/calls.rs");
     let entries = table.lines().filter_map(|line| line.trim().split_once(" \""));
@@ -32,7 +31,7 @@ fn calls() -> impl Iterator<Item = &'static str> {
     symbols.filter(|symbol| !BEYOND.contains(symbol))
 }
 
-/// What the suite has no case for: names of errors, and capabilities of CUDA that have trials of their own.
+/// Calls that no case of the suite reaches: error names, and CUDA's own capabilities, which have separate trials.
 const BEYOND: [&str; 9] = [
     "cuCtxEnablePeerAccess",
     "cuDeviceCanAccessPeer",

@@ -1,4 +1,4 @@
-//! Address space and memory apart.
+//! Address space separate from memory.
 
 use accelerator_core::Backend;
 use accelerator_cuda::Cuda;

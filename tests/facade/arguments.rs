@@ -1,4 +1,4 @@
-//! Device arguments, good and bad.
+//! Valid and invalid device arguments.
 
 use accelerator::host::Host;
 use accelerator::{
@@ -71,7 +71,7 @@ processes! { on_host:
         }
     }
 
-    fn what_sets_a_device_wants_its_index() {
+    fn setting_a_device_requires_an_index() {
         set_device_index(2)?;
         let kind = DeviceArg::from(HOST);
         for (given, device) in [("None", DeviceArg::Current), ("host", "host".into()), ("host", kind)] {

@@ -26,7 +26,7 @@ processes! { on_host:
 
     fn a3_set_stream_switches_the_device() {
         let stream = Stream::new(1)?;
-        assert_eq!(current_device_index()?, 0, "making a stream switches nothing");
+        assert_eq!(current_device_index()?, 0, "creating a stream switches nothing");
         set_stream(&stream)?;
         assert_eq!(current_device_index()?, 1);
         assert_eq!(current_stream(None)?, stream);

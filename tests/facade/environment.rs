@@ -1,4 +1,4 @@
-//! What the environment says.
+//! Environment variables.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ processes! { on_host:
             while streams < 3000 {
                 match host.stream(StreamKind::Default) {
                     Ok(_) => streams += 1,
-                    // Threads of the device before are ending.
+                    // Threads of the previous device are still exiting.
                     Err(_) => assert!(started.elapsed() < Duration::from_secs(60)),
                 }
             }
@@ -105,7 +105,7 @@ processes! { on_host:
 
     fn without_a_device_nothing_panics(ACCELERATOR_HOST_DEVICES = "0", ACCELERATOR_BACKEND = "host") {
         assert_eq!((device_count(), is_available()), (0, false));
-        assert_eq!(current_accelerator(), Some(HOST), "it is in the build");
+        assert_eq!(current_accelerator(), Some(HOST), "the backend is in the build");
         assert_eq!(current_accelerator().filter(|_| is_available()), None);
         set_device_index(-1)?;
         assert!(memory_stats(None)?.is_empty());
@@ -161,7 +161,7 @@ processes! { on_host:
         assert!(memory_stats(None)?.is_empty());
         let error = Buffer::allocate(1, None).unwrap_err();
         assert!(matches!(error, Error::NoAccelerator { .. }), "{error:?}");
-        // Whether or not the machine has a loader.
+        // This applies whether or not the machine has a loader.
         assert!(error.to_string().contains("install the loader"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
 

@@ -1,4 +1,4 @@
-//! A forked child has none of the device's threads, and none of its memory.
+//! A forked child has neither the device's threads nor its memory.
 #![allow(unsafe_code)] // `fork`
 
 use std::num::NonZeroU64;
@@ -9,7 +9,7 @@ use accelerator::{AllocatorConfig, Backend, MIB};
 
 use crate::process::processes;
 
-/// One where all memory has one address, and two where it is mapped from a file.
+/// One setting with plain memory, and two with memory mapped from a file.
 const SETTINGS: [&str; 3] = ["", "expandable_segments:True", "policy:compact"];
 
 fn device(settings: &str) -> &'static Accelerator<Host> {
@@ -17,19 +17,19 @@ fn device(settings: &str) -> &'static Accelerator<Host> {
     Accelerator::new(Host::new(0, 200 * MIB), 0, config).unwrap()
 }
 
-/// The status with which a child ends that does this, and then exits with what it says.
+/// Returns the wait status of a forked child that runs `child` and exits with its result.
 fn forked(child: impl FnOnce() -> i32) -> libc::c_int {
-    // SAFETY: The child allocates and prints, of a process whose other threads wait for this one or for work, and ends.
+    // SAFETY: The child allocates, prints and exits. The parent's other threads only wait for this one or for work.
     let process = unsafe { libc::fork() };
     if process == 0 {
-        // SAFETY: Ends the child if it hangs.
+        // SAFETY: Terminates the child if it hangs.
         unsafe { libc::alarm(20) };
         let code = child();
-        // SAFETY: Ends the child, without the parent's destructors.
+        // SAFETY: Exits the child without running the parent's destructors.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;
-    // SAFETY: Writes a number.
+    // SAFETY: The call writes a number.
     unsafe { libc::waitpid(process, &mut status, 0) };
     status
 }
@@ -62,7 +62,7 @@ processes! { on_host:
                     device.memory_info().map(drop).map_err(told),
                     device.dedicated_stream(0).map(drop).map_err(told),
                     device.allocate(64 * MIB, stream).map(drop).map_err(told),
-                    // What the cache serves makes no call, and its first use does.
+                    // An allocation from the cache makes no call, but its first use does.
                     device.allocate(512, stream).and_then(|mut cached| cached.fill(1, stream)).map_err(told),
                 ];
                 drop((buffer, pinned, event));
@@ -75,7 +75,7 @@ processes! { on_host:
         }
     }
 
-    // What the child does to its copy of the allocator reaches neither the parent's file nor its memory.
+    // Whatever the child does to its copy of the allocator affects neither the parent's file nor its memory.
     fn a_forked_child_gives_none_of_its_parents_memory_back() {
         for settings in SETTINGS {
             let device = device(settings);
@@ -104,7 +104,7 @@ processes! { on_host:
             stream.synchronize().unwrap();
             let at = buffer.ptr().unwrap().as_ptr();
             let status = forked(|| {
-                // SAFETY: There is no memory here, which is what ends the child.
+                // SAFETY: There is no memory here, which is what terminates the child.
                 unsafe { at.write_bytes(9, 16) };
                 0
             });
@@ -130,7 +130,7 @@ processes! { on_host:
         parents.synchronize().unwrap();
     }
 
-    // Where the parent's memory was, the child may have memory of its own by then.
+    // By then the child may have mapped its own memory where the parent's was.
     fn a_device_that_goes_in_a_forked_child_unmaps_nothing() {
         let host = Host::new(0, 200 * MIB);
         let len = NonZeroU64::new(64 * MIB).unwrap();
@@ -138,12 +138,12 @@ processes! { on_host:
         let status = forked(|| {
             let (access, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
-            // SAFETY: Nothing is there any more in the child.
+            // SAFETY: Nothing is mapped there any more in the child.
             let own = unsafe { libc::mmap(at.cast(), 64 << 20, access, flags, -1, 0) }.cast::<u8>();
-            // SAFETY: Mapped just now.
+            // SAFETY: It was just mapped.
             unsafe { own.write(3) };
             drop(host);
-            // SAFETY: It is still there, or the child ends here.
+            // SAFETY: It is still mapped, or the child is terminated here.
             i32::from(unsafe { own.read() } != 3)
         });
         assert_eq!(status, 0);

@@ -28,7 +28,7 @@ processes! { on_host:
         let nothing = DeviceIndexGuard::new(None)?;
         set_device_index(2)?;
         drop(nothing);
-        assert_eq!(current_device_index()?, 2, "without a device it restores nothing");
+        assert_eq!(current_device_index()?, 2, "a guard without a device restores nothing");
     }
 
     fn nested_stream_guards() {
@@ -47,7 +47,7 @@ processes! { on_host:
     fn the_outer_of_two_device_guards_is_dropped_first() {
         let (outer, inner) = (device_index(1)?, device_index(2)?);
         drop(outer);
-        assert_eq!(current_device_index()?, 2, "the later guard still holds");
+        assert_eq!(current_device_index()?, 2, "the later guard is still in effect");
         drop(inner);
         assert_eq!(current_device_index()?, 0);
     }
@@ -56,12 +56,12 @@ processes! { on_host:
         let (first, second) = (Stream::new(0)?, Stream::new(0)?);
         let (outer, inner) = (StreamGuard::new(&first)?, StreamGuard::new(&second)?);
         drop(outer);
-        assert_eq!(current_stream(None)?, second, "the later guard still holds");
+        assert_eq!(current_stream(None)?, second, "the later guard is still in effect");
         drop(inner);
         assert_eq!(current_stream(None)?.id(), StreamId::DEFAULT);
     }
 
-    // All orders in which four guards can be dropped, some of which share a device, a stream or neither.
+    // Drops four guards in every order. Some of them share a device or a stream.
     fn device_and_stream_guards_are_dropped_in_every_order() {
         let (on_1, also_on_1, on_2) = (Stream::new(1)?, Stream::new(1)?, Stream::new(2)?);
         let before_1 = Stream::new(1)?;
@@ -76,7 +76,7 @@ processes! { on_host:
             ];
             for (dropped, guard) in order.iter().enumerate() {
                 guards[*guard] = None;
-                // The latest guard of those left that has switched it decides.
+                // The latest remaining guard that switched it decides.
                 let alive = |guard: usize| guards[guard].is_some();
                 let device = [(3, 2), (2, 1), (1, 0), (0, 1)].into_iter().find(|(guard, _)| alive(*guard));
                 let stream = [(2, also_on_1), (0, on_1)].into_iter().find(|(guard, _)| alive(*guard));
@@ -96,7 +96,7 @@ processes! { on_host:
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let device = device_index(2).unwrap();
             let _stream = StreamGuard::new(&side).unwrap();
-            let _moved_behind = device; // dropped before the guard of the stream, which was made later
+            let _moved_behind = device; // dropped before the stream guard, which was created later
             assert_eq!(current_device_index().unwrap(), 0);
             panic!("on purpose");
         }));
@@ -131,7 +131,7 @@ processes! { on_host:
         }
         thread_local!(static AT_THE_END: std::cell::OnceCell<AtTheEnd> = const { std::cell::OnceCell::new() });
 
-        // Destructors run in the order in which their values were first used, on some systems in the reverse.
+        // Destructors of thread locals run in the order of first use, on some systems in reverse.
         for selected_first in [false, true] {
             let (sender, receiver) = mpsc::channel();
             let thread = thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Statistics, cache, limits, observers.
+//! Statistics, cache, limits and observers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ processes! { on_host:
             assert_eq!(memory_reserved(device)?, 0);
             memory::reset_accumulated_memory_stats(device)?;
             memory::reset_peak_memory_stats(device)?;
-            assert!(!memory_stats(device)?.is_empty(), "used remains used");
+            assert!(!memory_stats(device)?.is_empty(), "a used device stays used");
         }
     }
 
@@ -116,13 +116,13 @@ processes! { on_host:
     }
 
     fn settings_in_force_are_told(ACCELERATOR_ALLOC_CONF = "large_segment_size_mb:30") {
-        assert_eq!(memory::get_allocator_settings()?.large_segment_size, 30 * MIB, "of the environment");
+        assert_eq!(memory::get_allocator_settings()?.large_segment_size, 30 * MIB, "set by the environment");
         memory::set_allocator_settings("max_split_size_mb:64")?;
         let settings = memory::get_allocator_settings()?;
         assert_eq!((settings.max_split_size, settings.large_segment_size), (64 * MIB, 30 * MIB));
         assert!(settings.to_string().contains("max_split_size_mb:64"), "{settings}");
         let opened = accelerator::typed::<Host>(0)?.allocator().config();
-        assert_eq!(opened, settings, "they are those of a device that is opened now");
+        assert_eq!(opened, settings, "a device opened now has the same settings");
         assert!(memory::set_allocator_settings("no_such_key:1").is_err());
         assert_eq!(memory::get_allocator_settings()?, settings);
     }
@@ -149,7 +149,7 @@ processes! { on_host:
         assert!(matches!(Buffer::allocate(100 * MIB, 1), Err(Error::OutOfMemory(_))));
         assert_eq!(counts(), (1, 1));
         assert_eq!(memory_stats(1)?["num_ooms"], 1);
-        drop(Buffer::allocate(MIB, 1)?); // the device is usable afterwards
+        drop(Buffer::allocate(MIB, 1)?); // the device stays usable
         assert!(memory::remove_hook(observer) && memory::remove_hook(callback));
         assert!(!memory::remove_hook(observer));
         let before = counts();

@@ -73,9 +73,9 @@ processes! { on_opencl:
         assert!(Buffer::allocate(0, None)?.to_vec::<u64>()?.is_empty());
     }
 
-    // The last variable gives PoCL two devices; with other drivers it may be one device.
+    // The last variable gives PoCL two devices. With other drivers there may be only one.
     fn a_copy_reaches_the_last_device(ACCELERATOR_BACKEND = "opencl", POCL_DEVICES = "basic pthread") {
-        let numbers: Vec<u64> = (0..3_000_000).collect(); // more than one staging of 16 MiB
+        let numbers: Vec<u64> = (0..3_000_000).collect(); // more than one 16 MiB staging chunk
         let source = Buffer::from_slice(&numbers, 0)?;
         let mut other = Buffer::allocate(source.len() + 8, device_count() - 1)?;
         other.fill(0xff)?;
@@ -146,7 +146,7 @@ processes! { on_opencl:
         let (_, id) = typed::<OpenCl>(0)?.backend().native();
         let extensions = device::get_device_info(id, device::CL_DEVICE_EXTENSIONS).map(String::from).unwrap();
         if !extensions.contains("cl_amd_device_attribute_query") {
-            assert_eq!(before.source, MemoryInfoSource::Accounting, "no other driver tells what is free");
+            assert_eq!(before.source, MemoryInfoSource::Accounting, "no other driver reports free memory");
         }
         match after.source {
             MemoryInfoSource::Accounting => assert_eq!((before.free, after.free), (64 * MIB, 54 * MIB)),
@@ -160,11 +160,11 @@ processes! { on_opencl:
         drop(held);
     }
 
-    fn a_capacity_that_is_none_is_told(ACCELERATOR_OPENCL_CAPACITY = "lots") {
+    fn an_invalid_capacity_is_reported(ACCELERATOR_OPENCL_CAPACITY = "lots") {
         refuses("ACCELERATOR_OPENCL_CAPACITY must be a size above 0, such as 16GiB, but is \"lots\"")?;
     }
 
-    // The last variable gives PoCL two devices, of which the list wants the second first.
+    // The last variable gives PoCL two devices, and the list puts the second first.
     fn a_list_of_devices_chooses_and_orders(
         ACCELERATOR_OPENCL_DEVICES = "PThread, cpu,GPU,accelerator", POCL_DEVICES = "basic pthread"
     ) {
@@ -175,7 +175,7 @@ processes! { on_opencl:
             device::CL_DEVICE_TYPE_ACCELERATOR,
         ] {
             for platform in platform::get_platform_ids().unwrap() {
-                // A platform without such a device answers with an error.
+                // A platform without such a device returns an error.
                 for id in device::get_device_ids(platform, kind).unwrap_or_default() {
                     expected.push(device::get_device_info(id, device::CL_DEVICE_NAME).map(String::from).unwrap());
                 }
@@ -192,7 +192,7 @@ processes! { on_opencl:
     }
 }
 
-/// The statistics after some allocations, and when their memory was given back.
+/// Returns the statistics after some allocations, and after their memory is freed.
 fn some_allocations() -> Result<[BTreeMap<String, i64>; 2]> {
     let kept = [Buffer::allocate(1024, None)?, Buffer::allocate(6 * MIB, None)?];
     for len in [1, 600, 40 * KIB, 3 * MIB, 30 * MIB] {
@@ -204,7 +204,7 @@ fn some_allocations() -> Result<[BTreeMap<String, i64>; 2]> {
     Ok([stats, memory_stats(None)?])
 }
 
-/// OpenCL is refused with this reason, and the host is there instead.
+/// Checks that OpenCL is unavailable for this reason and the host is used instead.
 fn refuses(reason: &str) -> Result<()> {
     assert_eq!(current_accelerator(), Some(HOST));
     let error = set_accelerator("opencl").unwrap_err();

@@ -19,9 +19,9 @@ processes! { on_host:
         assert!((0..3).all(|index| Accelerator::<Host>::opened(index).is_none()), "none of this opens a device");
 
         drop(Buffer::allocate(1, 1)?);
-        assert!(host_memory_stats(1)?.is_empty(), "the two allocators are apart");
+        assert!(host_memory_stats(1)?.is_empty(), "the two allocators are separate");
         drop(PinnedBuffer::allocate(0, 1)?);
-        assert!(host_memory_stats(1)?.is_empty(), "0 bytes are no memory");
+        assert!(host_memory_stats(1)?.is_empty(), "0 bytes need no memory");
         drop(PinnedBuffer::allocate(1, 1)?);
         assert!(!host_memory_stats(1)?.is_empty() && host_memory_stats(0)?.is_empty());
     }
@@ -96,12 +96,12 @@ processes! { on_host:
 
     fn settings_reach_pinned_memory(ACCELERATOR_ALLOC_CONF = "pinned_max_round_threshold_mb:1") {
         let odd = MIB + 8;
-        assert_eq!(PinnedBuffer::allocate(odd, None)?.block_size(), odd, "of the environment");
+        assert_eq!(PinnedBuffer::allocate(odd, None)?.block_size(), odd, "set by the environment");
         memory::set_allocator_settings("pinned_max_cached_size_mb:0")?;
         for device in 0..2 {
             drop(PinnedBuffer::allocate(9, device)?);
             let stats = host_memory_stats(device)?;
-            assert_eq!(stats["num_host_free"], 1, "opened before or not, it keeps nothing");
+            assert_eq!(stats["num_host_free"], 1, "nothing is cached, whether the device was opened before or not");
         }
         memory::empty_host_cache()?;
         assert_eq!(host_memory_stats(0)?["allocated_bytes.current"], 0);

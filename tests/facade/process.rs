@@ -1,4 +1,4 @@
-//! Trials that each run in a process of their own.
+//! Trials that each run in their own process.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,10 +9,10 @@ use accelerator::{Backend, Device, DeviceKind, Result};
 use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed, Trial};
 
-/// Set to the test's name in the process of a test.
+/// Set to the test's name in the test's process.
 const CHILD: &str = "ACCELERATOR_FACADE_TEST";
 
-/// Ours. Nothing of the surroundings reaches a test, except which OpenCL devices a test on them is to use.
+/// Our own variables. Nothing else from the environment reaches a test, except which OpenCL devices to use.
 const VARIABLES: [&str; 7] = [
     "ACCELERATOR_BACKEND",
     "ACCELERATOR_ALLOC_CONF",
@@ -23,7 +23,7 @@ const VARIABLES: [&str; 7] = [
     "ACCELERATOR_OPENCL_CAPACITY",
 ];
 
-/// Makes each body a trial that runs `on_host` or `on_opencl`, and with the variables that it names.
+/// Turns each body into a trial that runs `on_host` or `on_opencl` with the variables that it names.
 macro_rules! processes {
     ($place:ident: $( fn $name:ident($($variable:ident = $value:literal),*) $body:block )*) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
@@ -41,27 +41,28 @@ macro_rules! processes {
 
 pub(crate) use processes;
 
-/// A trial with this path that runs the body in a process of its own, in which the host has three devices and no driver
-/// is found, whatever the machine has.
+/// Creates a trial with this path. It runs the body in its own process, in which the host has three devices and no
+/// driver is found, whatever the machine has.
 pub(crate) fn on_host(
     path: &'static str,
     variables: &'static [(&str, &str)],
     body: fn() -> Result<()>,
 ) -> Trial {
     trial(path, body, |command| {
-        // Where OpenCL loaders look for drivers: that is faster than to load drivers and leave their devices out.
+        // The folder where OpenCL loaders look for drivers. This is faster than loading drivers and ignoring their
+        // devices.
         let nothing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-opencl-drivers");
         fs::create_dir_all(&nothing)?;
         command.env("OCL_ICD_VENDORS", nothing).env_remove("OCL_ICD_FILENAMES");
-        // For loaders that do not ask for it.
+        // For loaders that ignore that folder.
         command.env("ACCELERATOR_OPENCL_DEVICES", ",").env("ACCELERATOR_HOST_DEVICES", "3");
         command.envs(variables.iter().copied());
         Ok(Completion::Completed)
     })
 }
 
-/// A trial with this path that runs the body in a process of its own, which finds the machine's OpenCL devices and a host
-/// device. Ignored without an OpenCL device, which is a failure where `ACCELERATOR_REQUIRE` lists `opencl`.
+/// Creates a trial with this path. It runs the body in its own process with the machine's OpenCL devices and a host
+/// device. The trial is ignored without an OpenCL device, or fails if `ACCELERATOR_REQUIRE` lists `opencl`.
 pub(crate) fn on_opencl(
     path: &'static str,
     variables: &'static [(&str, &str)],
@@ -76,7 +77,7 @@ pub(crate) fn on_opencl(
     })
 }
 
-/// Runs the body if this is the process of the trial, or else starts such a process, unless `prepare` ignores it.
+/// Runs the body if this is the trial's process. Otherwise starts such a process, unless `prepare` ignores the trial.
 fn trial(
     path: &'static str,
     body: fn() -> Result<()>,
@@ -89,7 +90,7 @@ fn trial(
         }
         let mut command = Command::new(env::current_exe()?);
         command.args(["--exact", name, "--nocapture"]).env(CHILD, name).env("CUDA_VISIBLE_DEVICES", "");
-        // The only driver that Level Zero's loader is to open. An empty name crashes old loaders.
+        // The only driver that Level Zero's loader may open. An empty name crashes old loaders.
         command.env("ZE_ENABLE_ALT_DRIVERS", "/no/such/driver");
         for variable in VARIABLES {
             command.env_remove(variable);
@@ -101,7 +102,7 @@ fn trial(
         let output = command.output()?;
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        // That one passed shows that the name is right.
+        // The count confirms that the name is right.
         match output.status.success() && stdout.contains("1 passed") {
             true => Ok(Completion::Completed),
             false => Err(format!("{stdout}{stderr}").into()),

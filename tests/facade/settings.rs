@@ -1,4 +1,4 @@
-//! Settings of the allocators, from the environment and at run time.
+//! Allocator settings, from the environment and at run time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -13,12 +13,12 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use crate::process::processes;
 
-/// The size of large segments that a device is opened with.
+/// Returns the large segment size that a device is opened with.
 fn large_segment() -> accelerator::Result<u64> {
     Ok(accelerator::typed::<Host>(0)?.allocator().config().large_segment_size)
 }
 
-/// The messages of events. While it notes one, it asks the library for something, as a subscriber may.
+/// Collects the messages of events. While recording one it calls the library, as a subscriber may.
 #[derive(Clone, Default)]
 struct Messages(Arc<Mutex<Vec<String>>>);
 
@@ -45,7 +45,7 @@ processes! { on_host:
     fn settings_reach_open_and_later_devices(ACCELERATOR_ALLOC_CONF = "large_segment_size_mb:30") {
         let config = |index| accelerator::typed::<Host>(index).map(|device| device.allocator().config());
         let before = config(0)?;
-        assert_eq!(before.large_segment_size, 30 * MIB, "of the environment");
+        assert_eq!(before.large_segment_size, 30 * MIB, "set by the environment");
         for bad in ["garbage_collection_threshold:2", "no_such_key:1", "max_split_size_mb"] {
             let error = memory::set_allocator_settings(bad).unwrap_err();
             assert!(matches!(&error, Error::InvalidSetting { settings, .. } if settings == bad), "{error:?}");
@@ -53,7 +53,7 @@ processes! { on_host:
         assert_eq!(config(0)?, before);
         memory::set_allocator_settings("max_split_size_mb:64,per_process_memory_fraction:0.5")?;
         assert_eq!(config(0)?.max_split_size, 64 * MIB);
-        assert_eq!(config(1)?, config(0)?, "opened afterwards");
+        assert_eq!(config(1)?, config(0)?, "a device opened afterwards");
         assert_eq!(config(1)?.large_segment_size, 30 * MIB);
         assert_eq!(memory::get_per_process_memory_fraction(0)?, 1.0);
         assert_eq!(memory::get_per_process_memory_fraction(1)?, 0.5);
@@ -68,7 +68,7 @@ processes! { on_host:
         assert_eq!(large_segment()?, 31 * MIB);
     }
 
-    fn of_pytorch_s_variables_that_for_cuda_comes_first(
+    fn the_variable_for_cuda_comes_first_among_pytorch_s(
         PYTORCH_CUDA_ALLOC_CONF = "large_segment_size_mb:32",
         PYTORCH_HIP_ALLOC_CONF = "large_segment_size_mb:33",
         PYTORCH_ALLOC_CONF = "large_segment_size_mb:34"
@@ -76,14 +76,14 @@ processes! { on_host:
         assert_eq!(large_segment()?, 32 * MIB);
     }
 
-    fn that_for_hip_comes_next(
+    fn the_variable_for_hip_comes_next(
         PYTORCH_HIP_ALLOC_CONF = "large_segment_size_mb:33",
         PYTORCH_ALLOC_CONF = "large_segment_size_mb:34"
     ) {
         assert_eq!(large_segment()?, 33 * MIB);
     }
 
-    fn that_for_all_accelerators_comes_last(PYTORCH_ALLOC_CONF = "large_segment_size_mb:34") {
+    fn the_variable_for_all_accelerators_comes_last(PYTORCH_ALLOC_CONF = "large_segment_size_mb:34") {
         assert_eq!(large_segment()?, 34 * MIB);
     }
 
@@ -121,6 +121,6 @@ processes! { on_host:
         })?;
         let keys = ["backend", "pinned_free_catch_all"];
         assert_eq!(*messages.0.lock().unwrap(), keys.map(has_no_effect));
-        assert_eq!(large_segment()?, 30 * MIB, "the keys beside them count");
+        assert_eq!(large_segment()?, 30 * MIB, "the other keys take effect");
     }
 }

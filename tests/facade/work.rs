@@ -53,7 +53,7 @@ processes! { on_host:
     }
 
     fn a_copy_between_devices_goes_through_the_host() {
-        let numbers: Vec<u64> = (0..5_000_000).collect(); // more than one staging of 16 MiB
+        let numbers: Vec<u64> = (0..5_000_000).collect(); // more than one 16 MiB staging chunk
         let source = Buffer::from_slice(&numbers, 1)?;
         let mut same = Buffer::allocate(source.len(), 1)?;
         same.copy_from(&source)?;
@@ -104,7 +104,7 @@ processes! { on_host:
         host::launch(away.typed()?, buffer.typed_mut::<Host>()?.slice_mut::<u8>()?, slow)?;
         event.record(Some(&away))?;
         assert_eq!(event.device(), Some(host(1)));
-        event.wait(None)?; // the current stream of device 0
+        event.wait(None)?; // on the current stream of device 0
         assert!(event.query()?, "for a stream of another device the host waits");
         let error = event.record(None).unwrap_err();
         assert!(matches!(error, Error::DeviceMismatch { .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! Histories as lines that do not depend on how streams are numbered.
+//! Histories as lines that do not depend on stream numbering.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use accelerator_cli::convert::{Options, Written, convert};
 use accelerator_tracker::snapshot::MemorySnapshot;
 use libtest_mimic::Failed;
 
-/// The trace that a snapshot becomes.
+/// Converts a snapshot to a trace.
 pub(crate) fn trace_of(mut snapshot: &MemorySnapshot, options: &Options) -> Result<String, Failed> {
     let mut trace = String::new();
     convert(&mut snapshot, options, &mut |written| {
@@ -19,7 +19,7 @@ pub(crate) fn trace_of(mut snapshot: &MemorySnapshot, options: &Options) -> Resu
     Ok(trace)
 }
 
-/// Numbers streams by their first appearance, and leaves out where somebody looked.
+/// Numbers streams by first appearance, and removes snapshot entries.
 pub(crate) fn canonical(lines: &[String]) -> Vec<String> {
     let mut numbers = HashMap::from([("0".to_owned(), 0)]);
     let mut number = |stream: &str| {
@@ -41,7 +41,7 @@ pub(crate) fn canonical(lines: &[String]) -> Vec<String> {
     lines.iter().filter_map(renumbered).collect()
 }
 
-/// What the program called for, of such lines: each with the number of its allocation for its place.
+/// Extracts the program's own calls from such lines. Each has an allocation number in place of an address.
 pub(crate) fn calls(lines: &[String]) -> Vec<String> {
     let mut numbers = HashMap::new();
     let mut calls = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn calls(lines: &[String]) -> Vec<String> {
     calls
 }
 
-/// Of such lines those of segments and blocks.
+/// Extracts the lines of segments and blocks.
 pub(crate) fn layout(lines: &[String]) -> &[String] {
     let start = lines.iter().position(|line| line.starts_with("segment ")).unwrap_or(lines.len());
     &lines[start..]
@@ -77,7 +77,7 @@ pub(crate) fn same(expected: &[String], found: &[String]) -> Result<(), Failed> 
     }
 }
 
-/// Without what free blocks last served.
+/// Removes the request that free blocks last served.
 pub(crate) fn without_stale(lines: &[String]) -> Vec<String> {
     let without = |line: &String| match line.split_once(" requested ") {
         Some((block, _)) if line.ends_with(" inactive") => format!("{block} inactive"),
@@ -86,7 +86,7 @@ pub(crate) fn without_stale(lines: &[String]) -> Vec<String> {
     lines.iter().map(without).collect()
 }
 
-/// The segments without their places, sorted.
+/// Returns the segments without addresses, sorted.
 pub(crate) fn segments(lines: &[String]) -> Vec<String> {
     let mut segments: Vec<String> = Vec::new();
     for line in without_stale(layout(lines)) {
@@ -94,7 +94,7 @@ pub(crate) fn segments(lines: &[String]) -> Vec<String> {
             Some((_, rest)) if line.starts_with("segment") => {
                 segments.push(rest.split(" counter").next().unwrap_or_default().to_owned());
             }
-            _ => segments.last_mut().expect("a segment ahead of its blocks").push_str(&format!("\n{line}")),
+            _ => segments.last_mut().expect("a segment before its blocks").push_str(&format!("\n{line}")),
         }
     }
     segments.sort();

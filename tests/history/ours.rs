@@ -1,4 +1,4 @@
-//! Replays with the history on, on the simulated device.
+//! Replays with history recording on the simulated device.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use accelerator_core::{
 };
 use libtest_mimic::Failed;
 
-/// What a replay left.
+/// The result of a replay.
 pub(crate) struct Replayed {
     pub(crate) history: History,
-    /// The trace's number of each stream.
+    /// The trace's number for each stream.
     pub(crate) numbers: HashMap<u32, u32>,
     pub(crate) device: Device,
     pub(crate) properties: DeviceProperties,
 }
 
-/// Replays the trace with so many entries of history.
+/// Replays the trace with at most this many history entries.
 pub(crate) fn replay(trace: String, max_entries: usize) -> Result<Replayed, Failed> {
     let mut lines = Source::from_bytes("the trace", trace)?;
     let mut setup = Setup::default();
@@ -42,14 +42,14 @@ pub(crate) fn replay(trace: String, max_entries: usize) -> Result<Replayed, Fail
     Ok(Replayed { history, numbers, device, properties })
 }
 
-/// The history and the segments as PyTorch's are recorded in `data/history`.
+/// Formats the history and the segments like PyTorch's in `data/history`.
 pub(crate) fn lines(replayed: &Replayed) -> Vec<String> {
     let Replayed { history, numbers, .. } = replayed;
     let entries = history.entries.iter().filter_map(|entry| line(entry, numbers)).collect();
     let mut lines = sorted_completions(entries);
     let mut output = PlainOutput::new(Vec::new(), false);
     let outcome = Outcome::Snapshot(history.snapshot.clone(), numbers.clone(), Sim::BASE);
-    output.write(0, &outcome).expect("a string takes all");
+    output.write(0, &outcome).expect("a string accepts everything");
     let text = String::from_utf8(output.finish().expect("a string takes all")).expect("ASCII");
     lines.extend(text.lines().filter(|line| !line.starts_with('@') && *line != "end").map(str::to_owned));
     lines
@@ -67,12 +67,12 @@ fn line(entry: &HistoryEntry, numbers: &HashMap<u32, u32>) -> Option<String> {
     Some(format!("{} {place:#x} {size} {}", action.name(), numbers[&stream.get()]))
 }
 
-/// What is completed in one go comes in an order that PyTorch leaves to a hash table: it is sorted there as here, but for what
-/// follows its own `free_requested` at once.
+/// Sorts completions. PyTorch completes several at once in the order of a hash table; the recorded lines are sorted as
+/// here, except completions directly after their own `free_requested`.
 fn sorted_completions(lines: Vec<String>) -> Vec<String> {
     const COMPLETED: &str = "free_completed ";
     let mut sorted: Vec<String> = Vec::with_capacity(lines.len());
-    let mut run = 0; // so many of the last lines
+    let mut run = 0; // how many of the last lines form a run
     for line in lines {
         let block = line.strip_prefix(COMPLETED);
         let requested = sorted.last().and_then(|last| last.strip_prefix("free_requested "));

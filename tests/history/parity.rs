@@ -1,4 +1,4 @@
-//! The history of our allocator is, entry for entry, what PyTorch's own noted for the same trace.
+//! The history of our allocator equals PyTorch's own, entry for entry, for the same trace.
 
 use libtest_mimic::{Failed, Trial};
 
@@ -12,7 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     recorded::all().into_iter().map(trial).collect()
 }
 
-/// Line by line where PyTorch's lines are kept, and by their hash.
+/// Compares line by line where PyTorch's lines are stored, and by hash otherwise.
 fn compare(recorded: &Recorded) -> Result<(), Failed> {
     let ours = ours::lines(&ours::replay(recorded.trace(), usize::MAX)?);
     if let Some(whole) = recorded.whole() {
@@ -21,7 +21,7 @@ fn compare(recorded: &Recorded) -> Result<(), Failed> {
     }
     match (ours.len() == recorded.lines, recorded::hash(&ours) == recorded.hash) {
         (false, _) => Err(format!("{} lines, PyTorch has {}", ours.len(), recorded.lines).into()),
-        (true, false) => Err("as many lines as PyTorch's, but others".into()),
+        (true, false) => Err("as many lines as PyTorch, but different ones".into()),
         (true, true) => Ok(()),
     }
 }

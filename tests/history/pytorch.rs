@@ -1,5 +1,5 @@
-//! Histories of PyTorch's own allocator, which say less than ours: not when the driver refused memory, nor when the program
-//! emptied the cache or changed settings.
+//! Histories of PyTorch's own allocator, which contain less than ours: neither when the driver refused memory, nor when
+//! the program emptied the cache or changed settings.
 
 use std::path::Path;
 
@@ -13,11 +13,12 @@ use crate::lines::{canonical, layout, same, trace_of, without_stale};
 use crate::ours;
 use crate::recorded;
 
-/// Where the simulated device of the recordings starts.
+/// The base address of the recordings' simulated device.
 const BASE: u64 = 0x7f00_0000_0000;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    // Settings that change at run time are told for the end alone: when segments became expandable, and when no longer, is not.
+    // A snapshot has only the final settings. When segments became expandable, and when they stopped being so, is not
+    // recorded.
     let recorded = recorded::all().into_iter().filter(|recorded| !recorded.name.starts_with("expandable::"));
     let whole = recorded.filter_map(|recorded| Some((recorded.name.clone(), recorded.whole()?)));
     let trial = |(name, text): (String, String)| {
@@ -36,7 +37,7 @@ fn whole_history(text: &str) -> Result<(), Failed> {
     same(&without_stale(layout(&canonical(&lines))), &without_stale(layout(&again)))
 }
 
-/// What PyTorch keeps with fewer `max_entries`.
+/// Keeps what PyTorch would with a smaller `max_entries`.
 fn later_half(text: &str) -> Result<(), Failed> {
     let all = snapshot(text);
     let entries = &all.device_traces[0];
@@ -47,13 +48,13 @@ fn later_half(text: &str) -> Result<(), Failed> {
     ends_alike(&later)
 }
 
-/// A file that a training program of PyTorch's wrote, on the way through the reader of files.
+/// A file that a PyTorch training program wrote, read with the file reader.
 fn real_program() -> Result<(), Failed> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/pytorch/tiny_transformer.snapshot.pickle");
     ends_alike(&MemorySnapshot::read(file)?)
 }
 
-/// The replay has as many bytes reserved and allocated in the end.
+/// Checks that the replay ends with the same reserved and allocated bytes.
 fn ends_alike(snapshot: &MemorySnapshot) -> Result<(), Failed> {
     let again = ours::replay(trace_of(snapshot, &Options::default())?, usize::MAX)?.history.snapshot.segments;
     let recorded = snapshot.segments.iter();
@@ -65,7 +66,7 @@ fn ends_alike(snapshot: &MemorySnapshot) -> Result<(), Failed> {
     }
 }
 
-/// The recorded lines as the snapshot that PyTorch writes.
+/// Converts the recorded lines to the snapshot that PyTorch writes.
 fn snapshot(text: &str) -> MemorySnapshot {
     let mut snapshot = MemorySnapshot { device_traces: vec![Vec::new()], ..MemorySnapshot::default() };
     for line in text.lines() {
@@ -111,7 +112,7 @@ fn snapshot(text: &str) -> MemorySnapshot {
                 });
             }
             ["block", offset, "size", size, "requested", requested, state] => {
-                let segment = snapshot.segments.last_mut().expect("a segment ahead of its blocks");
+                let segment = snapshot.segments.last_mut().expect("a segment before its blocks");
                 segment.blocks.push(Block {
                     address: segment.address + number(offset.trim_start_matches('+')),
                     size: number(size),
@@ -180,7 +181,7 @@ fn setting(key: &str, values: &[&str]) -> Setting {
     }
 }
 
-/// PyTorch tells streams by their handles.
+/// Returns the handle by which PyTorch identifies a stream.
 fn handle(stream: &str) -> u64 {
     match number(stream) {
         0 => 0,

@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 
 use accelerator_cli::trace::Bundled;
 
-/// A trace and what is known of its history.
+/// A trace with a digest of its history.
 pub(crate) struct Recorded {
-    /// `FOLDER::NAME`, with `::expandable` behind it where settings ahead of the trace ask for expandable segments.
+    /// `FOLDER::NAME`, followed by `::expandable` where the trace is preceded by settings that enable expandable
+    /// segments.
     pub(crate) name: String,
-    /// Lines of the history and the segments.
+    /// The number of lines of the history and the segments.
     pub(crate) lines: usize,
-    /// Their [`hash`].
+    /// The [`hash`] of these lines.
     pub(crate) hash: u64,
 }
 
-/// All of them.
+/// Returns all recordings.
 pub(crate) fn all() -> Vec<Recorded> {
     let digests =
         fs::read_to_string(data().join("history/digests.txt")).expect("tests/data/history/digests.txt");
@@ -30,7 +31,7 @@ pub(crate) fn all() -> Vec<Recorded> {
 }
 
 impl Recorded {
-    /// The trace.
+    /// Returns the trace.
     pub(crate) fn trace(&self) -> String {
         match self.name.strip_suffix("::expandable") {
             Some(name) => format!("conf expandable_segments:True\n{}", trace(name)),
@@ -38,7 +39,7 @@ impl Recorded {
         }
     }
 
-    /// All lines that PyTorch recorded, settings too, of those traces of which they are kept.
+    /// Returns all lines that PyTorch recorded, including settings, for the traces whose lines are stored.
     pub(crate) fn whole(&self) -> Option<String> {
         let file = format!("{}.txt.zst", self.name.replace("::expandable", ".expandable").replace("::", "/"));
         let path = data().join("history").join(file);
@@ -55,7 +56,7 @@ fn trace(name: &str) -> String {
     decompressed(Bundled::named(name).expect("a bundled trace").file)
 }
 
-/// FNV-1a of 64 bits, each line with its end.
+/// Returns the 64-bit FNV-1a hash of the lines, each with its line end.
 pub(crate) fn hash(lines: &[String]) -> u64 {
     let bytes = lines.iter().flat_map(|line| line.bytes().chain([b'\n']));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,4 +1,4 @@
-//! Our own histories: the replay of a history has the same history.
+//! Our own histories: replaying a history produces the same history.
 
 use accelerator_cli::convert::Options;
 use accelerator_core::Snapshot;
@@ -9,15 +9,15 @@ use crate::lines::{calls, canonical, layout, same, segments, trace_of, without_s
 use crate::ours::{self, Replayed};
 use crate::recorded::{self, Recorded};
 
-/// Free blocks of these do not tell the same request as the one that they last served: that depends on the order in which
-/// neighbours came free, which a history of several streams leaves open.
+/// In these, free blocks may report a different last request. That depends on the order in which neighbours became
+/// free, which a history of several streams does not determine.
 const OTHER_NEIGHBOURS: [&str; 3] =
     ["models::gpt2_fsdp_emulated", "expandable::rand_28", "expandable::rand_48"];
 
-/// Under the policy `compact` these have the same places.
+/// Under the policy `compact`, these are placed identically.
 const IN_PLACE: [&str; 1] = ["models::maskrcnn_train"];
 
-/// The traces of real models that are tried, those with several streams: all nine would take a minute.
+/// The real models that are tested: those with several streams. All nine would take a minute.
 const MODELS: [&str; 3] =
     ["models::gpt2_ddp_buckets", "models::gpt2_fsdp_emulated", "models::maskrcnn_train"];
 
@@ -34,7 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let compact = |recorded: Recorded| {
         Trial::test(format!("compact::{}", recorded.name), move || under_compact(&recorded))
     };
-    // Most other settings change nothing there.
+    // Most other settings have no effect under `compact`.
     let is_compact = |recorded: &Recorded| {
         let is_other = recorded.name.starts_with("settings::") || recorded.name.ends_with("::expandable");
         is_tried(recorded) && !is_other
@@ -53,8 +53,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         .collect()
 }
 
-/// What our notes tell is found out without them, as of PyTorch's files: what made room on a device that is too small, and the
-/// memory fraction behind garbage collection.
+/// Information from our notes is reconstructed without them, as for PyTorch's files: what made room on a device that is
+/// too small, and the memory fraction used by garbage collection.
 fn without_notes(recorded: &Recorded) -> Result<(), Failed> {
     let settings = [
         "conf max_split_size_mb:64",
@@ -71,10 +71,10 @@ fn without_notes(recorded: &Recorded) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Histories with so many entries at most go through a file: those of models would take too long.
+/// The largest number of entries for which a history is also written to a file. Those of models would take too long.
 const MOST_WRITTEN: usize = 10_000;
 
-/// The whole history. How many entries it has.
+/// Checks the whole history and returns its number of entries.
 fn whole(recorded: &Recorded) -> Result<usize, Failed> {
     let original = ours::replay(recorded.trace(), usize::MAX)?;
     let entries = original.history.entries.len();
@@ -93,8 +93,9 @@ fn whole(recorded: &Recorded) -> Result<usize, Failed> {
     Ok(entries)
 }
 
-/// Under the policy `compact`, the whole history and one that starts late, when some blocks lie in aliases already. Where
-/// the program lets streams wait, which no history tells, the policy may choose other places: then the calls are the same.
+/// Under the policy `compact`, checks the whole history and one that starts late, when some blocks are in aliases
+/// already. Where the program makes streams wait, which no history records, the policy may choose other placements;
+/// then only the calls are compared.
 fn under_compact(recorded: &Recorded) -> Result<(), Failed> {
     let trace = format!("conf policy:compact\n{}", recorded.trace());
     let original = ours::replay(trace.clone(), usize::MAX)?;
@@ -103,7 +104,7 @@ fn under_compact(recorded: &Recorded) -> Result<(), Failed> {
     if IN_PLACE.contains(&recorded.name.as_str()) {
         same(&lines, &found)?;
     } else if lines.iter().any(|line| line.starts_with("oom ")) {
-        return Ok(()); // what fails on a device that is full depends on places
+        return Ok(()); // which requests fail on a full device depends on placements
     }
     same(&calls(&lines), &calls(&found))?;
     let late = ours::replay(trace, original.history.entries.len() / 2)?;
@@ -111,12 +112,13 @@ fn under_compact(recorded: &Recorded) -> Result<(), Failed> {
     as_much_is_served(&late, &again)
 }
 
-/// Four blocks between four others leave, and one as large as all of them lies in an alias.
+/// Four of eight blocks, every other one, are freed. A block as large as all four is then placed in an alias.
 const ALIASED: &str = "conf policy:compact\nalloc 1 20971520 0\nalloc 2 20971520 0\nalloc 3 20971520 0
 alloc 4 20971520 0\nalloc 5 20971520 0\nalloc 6 20971520 0\nalloc 7 20971520 0\nalloc 8 20971520 0
 free 2\nfree 4\nfree 6\nfree 8\nalloc 9 83886080 0\nfree 1\nalloc 10 4194304 0\nfree 10\n";
 
-/// A block of an alias is in the file, and lies there again when its history is replayed, also one that begins later.
+/// A block in an alias is written to the file and is in an alias again when its history is replayed, even one that
+/// starts later.
 fn aliased() -> Result<(), Failed> {
     let original = ours::replay(ALIASED.to_owned(), usize::MAX)?;
     let told = snapshot(&original);
@@ -130,10 +132,10 @@ fn aliased() -> Result<(), Failed> {
     let last =
         |action| told.device_traces[0].iter().rfind(|entry| entry.action == action && entry.size == 80 << 20);
     assert_eq!(last(TraceAction::Alloc).map(|entry| entry.address), Some(aliases[0].address));
-    assert!(through_a_file(&told)? == told, "another snapshot was read than was written");
+    assert!(through_a_file(&told)? == told, "the snapshot read differs from the one written");
     let again = ours::replay(trace_of(&told, &Options::default())?, usize::MAX)?;
     same(&canonical(&ours::lines(&original)), &canonical(&ours::lines(&again)))?;
-    assert!(again.history.snapshot == original.history.snapshot, "other segments");
+    assert!(again.history.snapshot == original.history.snapshot, "different segments");
     let late = ours::replay(ALIASED.to_owned(), 4)?;
     let trace = trace_of(&snapshot(&late), &Options::default())?;
     let sizes: Vec<_> = trace.lines().filter(|line| line.starts_with("alloc")).map(str::to_owned).collect();
@@ -149,7 +151,7 @@ fn aliased() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A history that was cut short: what was there before its first entry is rebuilt.
+/// A truncated history: the state before its first entry is reconstructed.
 fn later_half(recorded: &Recorded, entries: usize) -> Result<(), Failed> {
     let original = ours::replay(recorded.trace(), entries / 2)?;
     let trace = trace_of(&snapshot(&original), &Options::default())?;
@@ -157,12 +159,12 @@ fn later_half(recorded: &Recorded, entries: usize) -> Result<(), Failed> {
     if recorded.name.starts_with("expandable::") {
         return as_much_is_served(&original, &again);
     }
-    // The trace numbers streams as they appear in the history, which begins with what was there before.
+    // The trace numbers streams as they appear in the history, which starts with the state before.
     same(&segments(&canonical(&ours::lines(&original))), &segments(&ours::lines(&again)))
 }
 
-/// About as many bytes are there. Where expandable segments were switched on and off, and the size of their pages changed,
-/// before the history starts, the layout is not known; on a device that was full, some requests fail then.
+/// Checks that about the same bytes are requested. The layout is unknown where expandable segments were switched on and
+/// off and their page size changed before the history starts; on a full device, some requests then fail.
 fn as_much_is_served(original: &Replayed, again: &Replayed) -> Result<(), Failed> {
     let requested = |replayed: &Replayed| -> u64 {
         let snapshot = &replayed.history.snapshot;

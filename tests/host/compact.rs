@@ -1,4 +1,5 @@
-//! The policy `compact` with bytes: memory shows at several addresses, and whoever has it finds what was written there.
+//! The policy `compact` with real bytes. Memory is visible at several addresses, and each owner finds what was written
+//! there.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +12,10 @@ use accelerator_core::{Accelerator, AllocatorConfig, Backend, Buffer, Error, MIB
 use accelerator_host::{Host, launch};
 use fastrand::Rng;
 
-/// So little that memory must be put together, and runs out now and then.
+/// Small enough that memory must be aliased, and runs out occasionally.
 const CAPACITY: u64 = 160 * MIB;
 
-/// A multiple of 512, and few of them, so that requests come again.
+/// Returns a multiple of 512. There are few different sizes, so requests repeat.
 fn bytes(random: &mut Rng) -> u64 {
     match random.u8(..4) {
         0 => 512 * random.u64(1..=100),
@@ -33,7 +34,7 @@ fn device<B: Backend>(backend: B) -> &'static Accelerator<B> {
     Accelerator::new(backend, 0, config).unwrap()
 }
 
-/// Allocates; out of memory, gives back half of what there is.
+/// Allocates. When out of memory, frees half of the buffers first.
 fn allocate<B: Backend, T>(
     device: &'static Accelerator<B>,
     bytes: u64,
@@ -54,7 +55,7 @@ fn shows_twice<B: Backend>(device: &Accelerator<B>) -> u64 {
     u64::from(!device.allocator().snapshot().aliases.is_empty())
 }
 
-/// A buffer whose words say whose they are: one in each 512 bytes, which are the smallest block.
+/// A buffer stamped with its owner: one word in every 512 bytes, the smallest block size.
 struct Stamped {
     buffer: Buffer<Host>,
     stamp: u64,
@@ -69,7 +70,7 @@ impl Stamped {
         Self { buffer, stamp }
     }
 
-    /// On this stream, behind the one that wrote it.
+    /// Checks the stamps on this stream, after the kernel that wrote them.
     fn check(&self, stream: Stream<Host>, wrong: &Arc<AtomicU64>) {
         let (stamp, wrong) = (self.stamp, Arc::clone(wrong));
         stream.wait_stream(self.buffer.stream()).unwrap();
@@ -83,7 +84,7 @@ impl Stamped {
     }
 }
 
-/// Kernels run on threads of their streams, and nothing waits for them but what the allocator waits for.
+/// Kernels run on their streams' threads and are waited for only where the allocator does.
 #[test]
 fn compact_memory_keeps_what_was_written_under_kernels() {
     let host = device(Host::new(0, CAPACITY));
@@ -98,7 +99,7 @@ fn compact_memory_keeps_what_was_written_under_kernels() {
                 held.extend(buffer.map(|buffer| Stamped::new(buffer, stamp << 32)));
             }
             9..16 => {
-                // Given back at once, behind the kernel that reads it.
+                // Freed immediately, after the kernel that reads it.
                 let freed = take(&mut random, &mut held);
                 freed.iter().for_each(|stamped| stamped.check(stamped.buffer.stream(), &wrong));
             }
@@ -121,13 +122,13 @@ fn compact_memory_keeps_what_was_written_under_kernels() {
     held.iter().for_each(|stamped| stamped.check(streams[0], &wrong));
     host.synchronize().unwrap();
     assert_eq!(wrong.load(Ordering::SeqCst), 0);
-    assert!(twice > 40, "too tame: blocks were in alias ranges after {twice} steps");
+    assert!(twice > 40, "only {twice} steps left blocks in alias ranges");
     drop(held);
     host.allocator().empty_cache().unwrap();
     assert_eq!(host.memory_info().unwrap().free, CAPACITY);
 }
 
-/// What a held stream was given is truly done later: over memory that was given to others before, it would be seen.
+/// Work on a held stream really runs later. If its memory had been given to another stream before, that would show.
 #[test]
 fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
     let host = device(Faulty::new(Host::new(0, CAPACITY)));
@@ -147,7 +148,7 @@ fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
             }
             9..16 => {
                 let Some((buffer, number, value)) = take(&mut random, &mut held) else { continue };
-                // To read would have the late work done.
+                // Reading would make the late work run.
                 if !is_held[number] {
                     let mut bytes = vec![0; buffer.len() as usize];
                     buffer.read(0, &mut bytes, streams[number]).unwrap();
@@ -174,13 +175,13 @@ fn compact_memory_is_given_to_no_other_stream_before_late_work_is_done() {
     host.backend().release_all();
     drop(held);
     host.allocator().empty_cache().unwrap();
-    assert!(twice > 40 && read > 100, "too tame: alias ranges after {twice} steps, {read} buffers were read");
+    assert!(twice > 40 && read > 100, "only {twice} steps with alias ranges, {read} buffers read");
     assert_eq!((host.backend().misuses(), host.backend().used()), (0, 0));
     assert_eq!((host.backend().live_allocations(), host.backend().live_reservations()), (0, 0));
 }
 
-/// A kernel still has a buffer mutably that was dropped, when its bytes are another buffer's, at another address and on
-/// another stream, for which the program forgot to wait.
+/// A kernel still uses a dropped buffer mutably when its bytes become part of another buffer, at another address and on
+/// another stream. The program forgot to make that stream wait.
 #[test]
 fn two_kernels_never_have_the_same_bytes_at_two_addresses() {
     let host = device(Host::new(0, 320 * MIB));
@@ -191,7 +192,7 @@ fn two_kernels_never_have_the_same_bytes_at_two_addresses() {
     launch(stream, parts[0].slice_mut::<u64>().unwrap(), move |words| {
         words.fill(1);
         started.wait();
-        thread::sleep(Duration::from_millis(200)); // as long as the other kernel takes, if nothing keeps it
+        thread::sleep(Duration::from_millis(200)); // as long as the other kernel runs, if nothing holds it
         let changed = black_box(words).iter().filter(|word| **word != 1).count();
         counted.store(changed as u64, Ordering::SeqCst);
     })
@@ -202,5 +203,5 @@ fn two_kernels_never_have_the_same_bytes_at_two_addresses() {
     assert_eq!(shows_twice(host), 1);
     launch(careless, long.slice_mut::<u64>().unwrap(), |words| words.fill(2)).unwrap();
     host.synchronize().unwrap();
-    assert_eq!(changed.load(Ordering::SeqCst), 0, "words changed under a kernel that had them mutably");
+    assert_eq!(changed.load(Ordering::SeqCst), 0, "words changed under a kernel with mutable access");
 }

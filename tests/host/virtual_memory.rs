@@ -1,5 +1,5 @@
-//! Virtual memory of the host: what the system itself says of it.
-#![allow(unsafe_code)] // methods of `VirtualMemory`
+//! Virtual memory of the host, checked against the system's own records.
+#![allow(unsafe_code)] // calls methods of `VirtualMemory`
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "one proof for the steps of one mapping")]
 
 use std::fs;
@@ -29,7 +29,7 @@ struct Mapping {
     start: u64,
     end: u64,
     permissions: String,
-    /// The number of its file.
+    /// The inode of its file.
     file: u64,
 }
 
@@ -45,17 +45,17 @@ fn mappings() -> Vec<Mapping> {
     mappings.collect()
 }
 
-/// The permissions here, and the number of the file.
+/// Returns the permissions at this address, and the inode of the file.
 fn mapping(at: HostPtr) -> (String, u64) {
     let at = at.trace_address();
     let found = mappings().into_iter().find(|mapping| (mapping.start..mapping.end).contains(&at)).unwrap();
     (found.permissions, found.file)
 }
 
-/// More than anything else here reserves, so that nothing is taken for it.
+/// More than anything else here reserves, so that no other mapping is mistaken for it.
 const RESERVED: NonZeroU64 = NonZeroU64::new(6 * GIB).unwrap();
 
-/// Whether all of this is addresses that nothing can be done with.
+/// Whether this whole range is reserved but inaccessible.
 fn is_reserved(at: HostPtr) -> bool {
     let (start, end) = (at.trace_address(), at.offset(RESERVED.get()).trace_address());
     let closed = mappings().into_iter().filter(|mapping| mapping.permissions == "---p");
@@ -63,7 +63,7 @@ fn is_reserved(at: HostPtr) -> bool {
     bytes.sum::<u64>() == RESERVED.get()
 }
 
-/// Bytes of the machine's memory that the file behind this address takes.
+/// Returns the resident bytes of the file mapped at this address.
 fn resident(at: HostPtr) -> u64 {
     let (_, number) = mapping(at);
     open_files().find(|file| file.ino() == number).unwrap().blocks() * 512
@@ -73,20 +73,20 @@ fn open_files() -> impl Iterator<Item = fs::Metadata> {
     fs::read_dir("/proc/self/fd").unwrap().filter_map(|file| fs::metadata(file.ok()?.path()).ok())
 }
 
-/// Fills mapped memory, and waits.
+/// Fills mapped memory and waits.
 fn fill(host: &Host, at: HostPtr, value: u8, len: NonZeroU64) {
     let stream = host.stream(StreamKind::Default).unwrap();
-    // SAFETY: The test says that it is mapped.
+    // SAFETY: The test guarantees that it is mapped.
     unsafe { host.fill(at, value, len, &stream) }.unwrap();
     host.synchronize(&stream).unwrap();
 }
 
-/// Bytes of mapped memory.
+/// Returns bytes of mapped memory.
 fn read<const N: usize>(host: &Host, at: HostPtr) -> [u8; N] {
     let stream = host.stream(StreamKind::Default).unwrap();
     let mut bytes = [0; N];
     let (to, len) = (Place::Host(NonNull::from(&mut bytes).cast()), NonZeroU64::new(N as u64).unwrap());
-    // SAFETY: The test says that it is mapped; the bytes are waited for.
+    // SAFETY: The test guarantees that it is mapped, and waits for the bytes.
     unsafe { host.copy(to, Place::Device(at), len, &stream) }.unwrap();
     host.synchronize(&stream).unwrap();
     bytes
@@ -100,7 +100,7 @@ fn one_memory_shows_the_same_bytes_at_two_addresses() {
     assert!(is_reserved(start));
     let other = start.offset(pages(2).get());
     let created = memory.create(pages(2)).unwrap();
-    // SAFETY: Two halves of a reservation, with the same memory; all work is over when it is unmapped.
+    // SAFETY: Two halves of a reservation, with the same memory. All work is over when it is unmapped.
     unsafe {
         memory.map(start, &created).unwrap();
         memory.map(other, &created).unwrap();
@@ -109,7 +109,7 @@ fn one_memory_shows_the_same_bytes_at_two_addresses() {
         assert_eq!(read(&host, other), [7; 100]);
         assert_eq!(read(&host, start.offset(pages(1).get() - 1)), [7, 8, 7]);
         memory.unmap(start, pages(2)).unwrap();
-        assert_eq!(read(&host, other.offset(pages(2).get() - 2)), [7; 2], "the other stays");
+        assert_eq!(read(&host, other.offset(pages(2).get() - 2)), [7; 2], "the other mapping stays");
         memory.unmap(other, pages(2)).unwrap();
         memory.destroy(created);
         memory.release(start, RESERVED);
@@ -125,7 +125,7 @@ fn memory_comes_and_goes_at_addresses_that_stay() {
     let places = [0, 1, 2].map(|place| start.offset(place * PAGE.get()));
     let permissions = |at| mapping(at).0;
     assert_eq!(permissions(places[1]), "---p");
-    // SAFETY: Places of one reservation, mapped once each; all work is over when they are unmapped.
+    // SAFETY: Parts of one reservation, each mapped once. All work is over when they are unmapped.
     unsafe {
         let mut mapped = places.map(|at| {
             let created = memory.create(PAGE).unwrap();
@@ -159,7 +159,7 @@ fn destroyed_memory_goes_back_to_the_system() {
     let start = memory.reserve(RESERVED).unwrap();
     let (low, high) = (memory.create(pages(4)).unwrap(), memory.create(pages(3)).unwrap());
     let upper = start.offset(pages(4).get());
-    // SAFETY: Two parts of one reservation, mapped once each; all work is over when they are unmapped.
+    // SAFETY: Two parts of one reservation, each mapped once. All work is over when they are unmapped.
     unsafe {
         memory.map(start, &low).unwrap();
         memory.map(upper, &high).unwrap();
@@ -167,10 +167,10 @@ fn destroyed_memory_goes_back_to_the_system() {
         fill(&host, start, 1, pages(7));
         assert_eq!(resident(start), pages(7).get());
         memory.unmap(start, pages(4)).unwrap();
-        assert_eq!(resident(upper), pages(7).get(), "without an address, but there");
+        assert_eq!(resident(upper), pages(7).get(), "unmapped, but still resident");
         memory.destroy(low);
         assert_eq!(resident(upper), pages(3).get());
-        // The range that is free again is used again.
+        // The free range of the file is reused.
         let low = memory.create(pages(2)).unwrap();
         memory.map(start, &low).unwrap();
         assert_eq!((read(&host, start), read(&host, upper)), ([0; 8], [1; 8]));
@@ -195,7 +195,7 @@ fn what_there_is_not_is_told() {
     assert_eq!(free(&host), MIB);
     let refused = memory.create(PAGE).unwrap_err();
     assert_eq!((refused.kind, refused), (DriverErrorKind::OutOfMemory, host.alloc(PAGE).unwrap_err()));
-    // SAFETY: Each is what was taken above, and never used.
+    // SAFETY: Each was created above and never used.
     unsafe {
         memory.destroy(created);
         memory.destroy(memory.create(pages(4)).unwrap());
@@ -221,7 +221,7 @@ fn nothing_is_left_when_the_device_goes() {
     let memory = pager(&host);
     let start = memory.reserve(RESERVED).unwrap();
     let created = memory.create(PAGE).unwrap();
-    // SAFETY: A place of the reservation.
+    // SAFETY: A part of the reservation.
     unsafe { memory.map(start, &created) }.unwrap();
     fill(&host, start, 1, PAGE);
     let (_, file) = mapping(start);
@@ -239,5 +239,5 @@ fn devices_that_map_nothing_keep_no_file_open() {
     let files = fs::read_dir("/proc/self/fd").unwrap();
     let names = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
     let in_memory = names.filter(|name| name.to_string_lossy().contains("memfd:accelerator")).count();
-    assert!(in_memory < 50, "{in_memory}, with those of other tests");
+    assert!(in_memory < 50, "{in_memory}, including those of other tests");
 }

@@ -1,30 +1,30 @@
-//! An allocator of host memory that counts, each thread for itself: what the harness does beside a test is not the test's.
+//! A global allocator that counts per thread, so that what the harness does concurrently is not attributed to a test.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    // Without a destructor, so that counting allocates nothing itself.
+    // Without a destructor, so that counting does not allocate.
     static COUNTS: Cell<Counts> = const { Cell::new(Counts { calls: 0, in_use: 0, most: 0 }) };
 }
 
-/// What a thread has asked for.
+/// What a thread has requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Calls for memory: new, or more for what there is.
+    /// Calls that request memory: allocations and reallocations.
     pub(crate) calls: u64,
-    /// Bytes that it took and has not given back.
+    /// Bytes allocated and not yet freed.
     pub(crate) in_use: i64,
-    /// The most there ever were. While a piece is made larger, it is there twice.
+    /// The peak of these bytes. While a block is reallocated, its old and new sizes both count.
     pub(crate) most: i64,
 }
 
-/// What this thread has asked for so far.
+/// Returns the counts of this thread so far.
 pub(crate) fn counts() -> Counts {
     COUNTS.get()
 }
 
-/// Forgets what was the most.
+/// Resets the peak.
 pub(crate) fn reset_most() {
     COUNTS.with(|counts| counts.set(Counts { most: counts.get().in_use, ..counts.get() }));
 }
@@ -33,7 +33,7 @@ pub(crate) struct Counting;
 
 impl Counting {
     fn add(size: usize) {
-        // A thread that is ending has no counts left.
+        // A thread that is exiting has no counts any more.
         let _ = COUNTS.try_with(|counts| {
             let Counts { calls, in_use, most } = counts.get();
             let in_use = in_use + size as i64;
@@ -49,36 +49,36 @@ impl Counting {
     }
 }
 
-// SAFETY: All is the system's allocator; counting allocates nothing.
+// SAFETY: Everything is forwarded to the system's allocator. Counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::add(layout.size());
-        // SAFETY: As the caller promises.
+        // SAFETY: As the caller guarantees.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         Self::add(layout.size());
-        // SAFETY: As the caller promises.
+        // SAFETY: As the caller guarantees.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         Self::remove(layout.size());
-        // SAFETY: As the caller promises.
+        // SAFETY: As the caller guarantees.
         unsafe { System.dealloc(pointer, layout) };
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // As if both were there for a moment, which they may be.
+        // Counted as if both existed for a moment, which may be the case.
         Self::add(size);
         Self::remove(layout.size());
-        // SAFETY: As the caller promises.
+        // SAFETY: As the caller guarantees.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }
 
-/// The counts are of what the thread itself does, and of all of it.
+/// The counts cover everything that the thread itself does, and nothing else.
 #[test]
 fn a_thread_counts_its_own() {
     let before = counts();

@@ -1,4 +1,4 @@
-//! How much memory of the host a block of the device needs while it lives.
+//! How much host memory a live block of the device needs.
 
 use std::num::NonZeroU64;
 
@@ -9,11 +9,11 @@ use crate::counting::{counts, reset_most};
 
 const LIMIT: i64 = 96;
 
-/// A million small blocks on one stream. The test's own handles are there before the counting begins.
+/// Allocates a million small blocks on one stream. The test's own handles are allocated before counting starts.
 ///
-/// What grows by more than is needed at once has its worst moment behind that, and one that is worse still while it grows: old
-/// and new are counted then, though a system that moves pages needs no second copy. Both count from ten thousand blocks
-/// on, where what an allocator needs without any block no longer shows.
+/// Memory that grows in large steps is at its worst right after growing, and worse still during it, when the old and
+/// the new copy both count, though a system that moves pages needs no second copy. Both maxima count from ten thousand
+/// blocks on, where the allocator's fixed cost no longer shows.
 #[test]
 fn a_live_block_takes_little_host_memory() {
     const LIVE: usize = 1_000_000;
@@ -39,6 +39,6 @@ fn a_live_block_takes_little_host_memory() {
         between_calls.0, between_calls.1, in_a_call.0, in_a_call.1
     );
     println!("{report}");
-    assert!(between_calls.0 <= LIMIT, "{LIMIT} is the limit: {report}");
-    assert!(in_a_call.0 <= 2 * LIMIT, "twice {LIMIT} is the limit for a moment: {report}");
+    assert!(between_calls.0 <= LIMIT, "the limit is {LIMIT}: {report}");
+    assert!(in_a_call.0 <= 2 * LIMIT, "the momentary limit is twice {LIMIT}: {report}");
 }

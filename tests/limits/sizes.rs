@@ -1,4 +1,5 @@
-//! Numbers and sizes for choosing, the same in each run: those of the program that measures PyTorch's allocator.
+//! Pseudo-random numbers and sizes, the same in every run and the same as in the program that measures PyTorch's
+//! allocator.
 
 use std::num::NonZeroU64;
 
@@ -10,12 +11,12 @@ impl Sizes {
         Self(42)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.draw() >> 32) as usize % bound
     }
 
-    /// A size in one of `octaves` octaves from `2^first` on, each as likely as the others.
+    /// Returns a size in one of `octaves` octaves from `2^first` on, each equally likely.
     pub(crate) fn size(&mut self, first: u32, octaves: u64) -> NonZeroU64 {
         let draw = self.draw();
         let power = 1 << (u64::from(first) + (draw >> 32) % octaves);

@@ -1,4 +1,4 @@
-//! Once the cache serves all requests, nothing asks the host for memory.
+//! Once the cache serves all requests, nothing requests host memory.
 
 use std::num::NonZeroU64;
 
@@ -36,7 +36,8 @@ impl Device {
         self.accelerator.allocator().record_use(allocation, self.other).unwrap();
     }
 
-    /// Repeats an operation until it is warm, and then counts. One that asks the driver for a segment is not warm.
+    /// Repeats an operation until the cache is warm, and then counts. The cache is warm when no operation requests a
+    /// segment from the driver.
     fn check(&self, warm_up: u32, mut operation: impl FnMut(&Self)) {
         const COUNTED: u32 = 20_000;
         (0..warm_up).for_each(|_| operation(self));
@@ -53,7 +54,7 @@ impl Device {
                 first.get_or_insert(number);
             }
         }
-        assert!(cold < COUNTED / 1000, "{cold} of {COUNTED} operations asked the driver: not warm");
+        assert!(cold < COUNTED / 1000, "{cold} of {COUNTED} operations called the driver: not warm");
         assert_eq!(calls, 0, "host allocations in {COUNTED} warm operations, the first in number {first:?}");
     }
 }
@@ -100,7 +101,7 @@ fn uses_by_a_second_stream_take_no_host_memory() {
     });
 }
 
-/// As a program does whose second stream is behind: what is freed waits, and comes back later.
+/// The second stream lags behind, so freed blocks wait and become free later.
 #[test]
 fn uses_by_a_second_stream_that_is_late_take_no_host_memory() {
     let mut blocks = Vec::with_capacity(16);

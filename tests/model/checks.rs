@@ -1,4 +1,4 @@
-//! What must hold after every operation.
+//! Checks that apply after every operation.
 
 use accelerator_core::{BlockState, PoolKind, SegmentSnapshot, Statistics};
 
@@ -6,7 +6,7 @@ use super::relations::{check_relations, pools};
 use super::{Entry, Model};
 
 impl Model {
-    /// Everything at once: blocks, segments, sums, statistics, and what the device says that it has handed out.
+    /// Checks everything: blocks, segments, sums, statistics, and the device's used bytes.
     pub(crate) fn check(&self, statistics: &Statistics, used: u64) {
         self.check_entries();
         self.segments.iter().for_each(check_segment);
@@ -15,14 +15,14 @@ impl Model {
         self.check_inactive_split(statistics);
         check_relations(statistics);
         let reserved: u64 = self.segments.iter().map(|segment| segment.total_size).sum();
-        assert_eq!(reserved, used, "the snapshot's segments and the device's count differ");
+        assert_eq!(reserved, used, "the snapshot's segments and the device's used bytes differ");
         assert_eq!(
             statistics.reserved_bytes.all.current, used as i64,
             "reserved_bytes and the device differ"
         );
     }
 
-    /// Live blocks and those that streams still use lie apart.
+    /// Checks that live and pending blocks do not overlap.
     fn check_entries(&self) {
         let mut entries: Vec<&Entry> = self.entries.iter().collect();
         entries.sort_by_key(|entry| entry.start);
@@ -35,7 +35,7 @@ impl Model {
         }
     }
 
-    /// The snapshot has exactly the model's blocks, where the model has them.
+    /// Checks that the snapshot has exactly the model's blocks, where the model knows them.
     fn check_blocks(&self) {
         let mut expected: Vec<_> = self
             .entries
@@ -55,7 +55,7 @@ impl Model {
                 (block.address, block.size, block.requested_size, segment.stream.get(), small, block.state)
             }));
         }
-        assert_eq!(found, expected, "the snapshot's blocks (left) are not those that live (right)");
+        assert_eq!(found, expected, "the snapshot's blocks (left) differ from the live ones (right)");
     }
 
     fn check_statistics(&self, statistics: &Statistics) {
@@ -71,7 +71,7 @@ impl Model {
         }
         let expected = &self.tally.0;
         assert_eq!(statistics.oversize_allocations, expected.oversize_allocations, "oversize_allocations");
-        // So that a slip in the model's own counting shows too.
+        // Also reveals a mistake in the model's own counting.
         let in_use = self.entries.iter().map(|entry| {
             let Entry { small, size, requested, .. } = *entry;
             InUse { small, size, requested, allocated: entry.pending.is_none() }
@@ -88,10 +88,10 @@ impl Model {
                 assert_eq!(statistics.num_device_free, counters.num_device_free, "num_device_free");
             }
         }
-        assert!(statistics.num_alloc_retries >= counters.num_ooms, "an out of memory without a retry");
+        assert!(statistics.num_alloc_retries >= counters.num_ooms, "an out-of-memory error without a retry");
     }
 
-    /// Free blocks that share a segment, counted from the snapshot.
+    /// Checks the free blocks of split segments, counted from the snapshot.
     fn check_inactive_split(&self, statistics: &Statistics) {
         for (pool, chosen) in [None, Some(PoolKind::Small), Some(PoolKind::Large)].into_iter().enumerate() {
             let shared: Vec<u64> = self
@@ -111,7 +111,7 @@ impl Model {
     }
 }
 
-/// A block that is allocated, or freed and still in use by streams.
+/// A block that is allocated, or pending.
 pub(crate) struct InUse {
     pub(crate) small: bool,
     pub(crate) size: u64,
@@ -119,7 +119,7 @@ pub(crate) struct InUse {
     pub(crate) allocated: bool,
 }
 
-/// What is counted of blocks is the sum over these, of each pool.
+/// Checks that the block statistics are the sums over these blocks, for each pool.
 pub(crate) fn check_sums(statistics: &Statistics, in_use: impl Iterator<Item = InUse> + Clone) {
     let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } = *statistics;
     for (pool, chosen) in [None, Some(true), Some(false)].into_iter().enumerate() {
@@ -138,12 +138,12 @@ pub(crate) fn check_sums(statistics: &Statistics, in_use: impl Iterator<Item = I
     }
 }
 
-/// Blocks tile the segment, no two neighbours are free, and its sums are theirs.
+/// Checks that the blocks tile the segment, that no two neighbours are free, and that the segment's sums match.
 fn check_segment(segment: &SegmentSnapshot) {
     let mut end = segment.address;
     for block in &segment.blocks {
-        assert_eq!(block.address, end, "a hole or an overlap in {segment:?}");
-        assert!(block.size >= 512 && block.size.is_multiple_of(512), "{block:?} is no multiple of 512");
+        assert_eq!(block.address, end, "a gap or an overlap in {segment:?}");
+        assert!(block.size >= 512 && block.size.is_multiple_of(512), "{block:?} is not a multiple of 512");
         end += block.size;
     }
     assert_eq!(end, segment.address + segment.total_size, "the blocks do not fill {segment:?}");

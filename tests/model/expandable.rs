@@ -1,5 +1,5 @@
-//! What holds once segments were expandable. Where a request finds room among pages that come and go is the allocator's
-//! business; the model knows what must have room, what may stay, and what is charged.
+//! Checks for programs that have ever used expandable segments. Where a request is placed among pages that come and go
+//! is up to the allocator. The model only decides what must have room, what may stay, and what is charged.
 
 use accelerator_core::{
     BlockState, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot, Statistics,
@@ -11,11 +11,11 @@ use super::relations::pools;
 use super::settings::Expected;
 use super::{Entry, Model};
 
-/// Settings make pages of less than 40 MiB, the granularity of the driver is 2 MiB.
+/// The settings give pages below 40 MiB, and the driver's granularity is 2 MiB.
 const LARGEST_PAGE: u64 = 40 * MIB;
 
 impl<B: Driver> Machine<B> {
-    /// `had_room`: whether a free block was large enough for it before the call.
+    /// Checks an allocation. `had_room`: whether a free block was large enough before the call.
     pub(crate) fn check_expanded(&self, entry: &Entry, expected: Expected, had_room: bool, seen: &Seen) {
         let settings = &self.model.settings;
         match settings.expands() {
@@ -33,16 +33,16 @@ impl<B: Driver> Machine<B> {
             !had_room || seen.dealloc + seen.unmap == 0,
             "gave memory back though there was room: {seen:?}"
         );
-        assert!(!settings.expands() || seen.alloc == 0, "made a segment of fixed size: {seen:?}");
+        assert!(!settings.expands() || seen.alloc == 0, "created a fixed-size segment: {seen:?}");
         assert!(settings.expands() || seen.create + seen.map == 0, "expanded a segment: {seen:?}");
     }
 
-    /// Whether pages were to be unmapped in the call: ahead of that their stream is waited for.
+    /// Whether the call was to unmap pages, which waits for their stream first.
     pub(crate) fn waited_to_unmap(&self, seen: &Seen) -> bool {
         self.model.expanded && seen.synchronize + seen.record + seen.unmap > 0
     }
 
-    /// Whether a free block of the stream has room for the request, so that no memory is needed.
+    /// Whether a free block of the stream can hold the request, so that no memory is needed.
     pub(crate) fn has_room(&self, stream: u32, expected: Expected) -> bool {
         let settings = &self.model.settings;
         let pool = if expected.small { PoolKind::Small } else { PoolKind::Large };
@@ -55,18 +55,19 @@ impl<B: Driver> Machine<B> {
         blocks.any(|block| block.state == BlockState::Inactive && fits(block.size))
     }
 
-    /// Pages are more than what is asked for, and those that were mapped before the driver refused are there still.
+    /// Whether mapping whole pages explains the failure: they exceed the request, and those mapped before the driver
+    /// refused remain mapped.
     pub(crate) fn lacks_pages(&self, report: &OutOfMemory, expected: Expected) -> bool {
         let expandable = matches!(report.cause, OutOfMemoryCause::Device) && self.model.settings.expands();
         expandable && report.reserved + expected.rounded + LARGEST_PAGE > self.capacity
     }
 
-    /// No whole page is free; of whole segments the caller knows.
+    /// Checks that no whole page is free. The caller checks whole segments.
     pub(crate) fn check_no_page_is_free(&self, of: Option<u32>) {
         let own = |segment: &&SegmentSnapshot| of.is_none_or(|stream| segment.stream.get() == stream);
         for segment in self.model.segments.iter().filter(own).filter(|segment| segment.expandable) {
             let page = if segment.pool == PoolKind::Small { 2 * MIB } else { LARGEST_PAGE };
-            // As much has a whole page in it, wherever it lies.
+            // A block of this size contains a whole page, at any alignment.
             let kept = segment
                 .blocks
                 .iter()
@@ -77,7 +78,7 @@ impl<B: Driver> Machine<B> {
 }
 
 impl Model {
-    /// What there is now of segments; how it came about is not followed.
+    /// Checks the current segment statistics. How they came about is not tracked.
     pub(crate) fn check_expanded_statistics(&self, statistics: &Statistics) {
         for (pool, chosen) in [None, Some(PoolKind::Small), Some(PoolKind::Large)].into_iter().enumerate() {
             let own =

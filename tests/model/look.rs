@@ -1,4 +1,4 @@
-//! What a call did to the device and to the blocks, seen from outside.
+//! External observations: what a call did to the device and to the blocks.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::settings::Expected;
 use super::streams::Over;
 use super::{Entry, Use};
 
-/// Driver calls.
+/// The number of driver calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) alloc: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Seen {
     pub(crate) wait_host: u64,
     pub(crate) total: u64,
     pub(crate) synchronize: u64,
-    /// Of virtual memory.
+    /// Calls for virtual memory.
     pub(crate) create: u64,
     pub(crate) map: u64,
     pub(crate) unmap: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Seen {
 }
 
 impl<B: Driver> Machine<B> {
-    /// The calls so far.
+    /// Returns the calls so far.
     pub(crate) fn seen(&self) -> Seen {
         let calls = self.accelerator.backend().calls();
         Seen {
@@ -46,7 +46,7 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    /// The calls since then.
+    /// Returns the calls since `before`.
     pub(crate) fn since(&self, before: Seen) -> Seen {
         let now = self.seen();
         Seen {
@@ -64,7 +64,7 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    /// The block is where best fit puts it, or starts a fresh segment; and is cut as the rules say.
+    /// Checks that the block is the best fit or starts a new segment, and that it is split according to the rules.
     pub(crate) fn check_place(
         &self,
         entry: &Entry,
@@ -85,7 +85,7 @@ impl<B: Driver> Machine<B> {
                 );
                 assert_eq!(entry.size, settings.cut(expected, segment.total_size), "{entry:?}");
             }
-            // A block that came free behind a wait: which one is the allocator's choice.
+            // A block that became free after a wait. The allocator may choose which one.
             (None, None) => assert!(
                 entry.size == expected.rounded || (!expected.small && entry.size > expected.rounded),
                 "{entry:?}, {expected:?}"
@@ -93,7 +93,7 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    /// `injected`: whether a driver allocation was made to fail.
+    /// Checks an out-of-memory report. `injected`: whether a driver allocation was made to fail.
     pub(crate) fn check_report(&self, report: &OutOfMemory, bytes: u64, expected: Expected, injected: bool) {
         let used = self.accelerator.backend().used();
         let lacks = |limit: u64| used + expected.segment > limit;
@@ -109,7 +109,7 @@ impl<B: Driver> Machine<B> {
             OutOfMemoryCause::AddressSpace => injected,
             OutOfMemoryCause::TooLarge | OutOfMemoryCause::AllocationTooLarge { .. } => false,
         };
-        assert!(justified, "there is room: {report}");
+        assert!(justified, "there was room: {report}");
         let Statistics { allocated_bytes, active_bytes, .. } = &self.model.tally.0;
         let [allocated, active] = [allocated_bytes, active_bytes].map(|stat| stat.all.current as u64);
         assert_eq!((report.requested, report.segment), (bytes, expected.segment));
@@ -122,8 +122,8 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    /// Takes the pending blocks that the allocator freed out of the model, if it was allowed to. `reuse`: the stream
-    /// that allocates, and what.
+    /// Removes the pending blocks that the allocator freed from the model, after checking that it was allowed to.
+    /// `reuse`: the allocating stream, and its request.
     pub(crate) fn settle_pending(&mut self, seen: &Seen, reuse: Option<(u32, Expected)>) -> BTreeSet<u64> {
         let unmapped = self.waited_to_unmap(seen);
         if unmapped {
@@ -147,10 +147,7 @@ impl<B: Driver> Machine<B> {
             let waited_there = self.model.settings.device_side_reuse
                 && seen.wait > 0
                 && reuse.is_some_and(|(stream, expected)| self.serves(entry, stream, expected));
-            assert!(
-                self.model.may_go(entry) || waited_here || waited_there,
-                "reused while in use: {entry:?}"
-            );
+            assert!(self.model.may_go(entry) || waited_here || waited_there, "freed while in use: {entry:?}");
             self.model.deactivated(entry.start);
         }
         let uses: Vec<Use> = gone.iter().filter_map(|entry| entry.pending.clone()).flatten().collect();
@@ -159,21 +156,21 @@ impl<B: Driver> Machine<B> {
             assert_eq!(
                 seen.wait + seen.wait_host,
                 uses.len() as u64,
-                "waits, and uses that were not over: {gone:?}"
+                "the waits do not match the unfinished uses: {gone:?}"
             );
-            assert!(seen.wait_host == 0 || pending.is_empty(), "waited for some streams only");
+            assert!(seen.wait_host == 0 || pending.is_empty(), "waited for only some streams");
         }
         self.follow_waits(seen, reuse.map(|(stream, _)| stream), &uses);
         gone.into_iter().map(|entry| entry.start).collect()
     }
 
-    /// The uses were waited for: by the stream on the device, by the host, or by one or the other.
+    /// Records that the uses were waited for: by the stream on the device, by the host, or by either.
     fn follow_waits(&mut self, seen: &Seen, stream: Option<u32>, uses: &[Use]) {
         let failed = seen.faults > 0;
         let sure = !failed && !self.waited_to_unmap(seen) && (seen.wait == 0 || seen.wait_host == 0);
         let model = &mut self.model;
         if let Some(stream) = stream.filter(|_| seen.wait > 0 && B::WAITS) {
-            // Where it failed, also for what is still pending.
+            // After a failure, this applies to blocks that are still pending as well.
             let own = model.entries.iter().filter(|entry| failed && entry.stream == stream);
             let pending: Vec<Use> = own.filter_map(|entry| entry.pending.clone()).flatten().collect();
             for used in uses.iter().chain(&pending) {
@@ -196,8 +193,8 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    /// The start and size of the free block that best fit takes, by search of the segments before the call with the
-    /// blocks that have `gone` free since: the smallest, then of the oldest segment, then the lowest.
+    /// Returns the start and the size of the best fit, found by searching the segments before the call, with the blocks
+    /// in `gone` free. Best fit is the smallest block, then the oldest segment, then the lowest address.
     pub(crate) fn best_fit(
         &self,
         gone: &BTreeSet<u64>,
@@ -230,7 +227,7 @@ impl<B: Driver> Machine<B> {
         (fraction * self.capacity as f64) as u64
     }
 
-    /// Whether a pending block could serve the request behind a wait on the device.
+    /// Whether a pending block could serve the request after a wait on the device.
     pub(crate) fn pending_serves(&self, stream: u32, expected: Expected) -> bool {
         let mut pending = self.model.entries.iter().filter(|entry| entry.pending.is_some());
         pending.any(|entry| self.serves(entry, stream, expected))
@@ -247,7 +244,7 @@ impl<B: Driver> Machine<B> {
         let old: BTreeSet<u64> = self.model.segments.iter().map(|segment| segment.created).collect();
         let mut new = self.accelerator.allocator().snapshot().segments;
         new.retain(|segment| !old.contains(&segment.created));
-        assert!(new.len() <= 1, "one request made {} segments", new.len());
+        assert!(new.len() <= 1, "one request created {} segments", new.len());
         new.pop()
     }
 

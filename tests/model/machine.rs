@@ -1,4 +1,4 @@
-//! Runs a program on the allocator and on the model, and compares them after every step.
+//! Runs a program on the allocator and on the model, and compares the two after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -12,15 +12,15 @@ use super::program::{Op, STREAMS};
 use super::settings::{Expected, Settings};
 use super::{Counters, Entry, Model};
 
-/// What the test asks of a driver beside its controls.
+/// What the test needs of a driver besides its controls.
 pub(crate) trait Driver: Controls {
-    /// Whether a stream that waits for an event holds up its later work; else such waits change nothing.
+    /// Whether waiting for an event delays a stream's later work. Otherwise such waits have no effect.
     const WAITS: bool;
 
-    /// Bytes handed out and not given back.
+    /// Returns the bytes allocated and not freed.
     fn used(&self) -> u64;
 
-    /// How many calls were made to fail.
+    /// Returns the number of injected failures.
     fn faults(&self) -> u64 {
         0
     }
@@ -38,8 +38,8 @@ impl Driver for Faulty<Sim> {
     const WAITS: bool = true;
 
     fn used(&self) -> u64 {
-        assert_eq!(Faulty::used(self), self.inner().used(), "the faulty driver and the one inside differ");
-        assert_eq!(self.misuses(), 0, "memory was given back that was not taken");
+        assert_eq!(Faulty::used(self), self.inner().used(), "the faulty driver and its inner driver differ");
+        assert_eq!(self.misuses(), 0, "memory was freed that was not allocated");
         Faulty::used(self)
     }
 
@@ -48,11 +48,11 @@ impl Driver for Faulty<Sim> {
     }
 }
 
-/// An allocator and its model, in step.
+/// An allocator and its model, which execute the same steps.
 pub(crate) struct Machine<B: Driver> {
     pub(crate) accelerator: &'static Accelerator<B>,
     streams: Vec<Stream<B>>,
-    /// By address.
+    /// The live allocations, by address.
     allocations: BTreeMap<u64, Allocation<B>>,
     pub(crate) model: Model,
     pub(crate) capacity: u64,
@@ -143,7 +143,8 @@ impl<B: Driver> Machine<B> {
             seen.faults > 0 || self.model.entries.iter().all(|entry| !self.model.must_go(entry)),
             "not freed in time"
         );
-        // Whether the segments before the call tell what was free in it: caching off, a poll gives memory back.
+        // Whether the segments before the call tell what was free during it. With caching off they do not, because a
+        // poll frees memory.
         let plain =
             seen.wait + seen.wait_host + seen.faults == 0 && (self.model.settings.caching || gone.is_empty());
         let expanded = self.model.expanded;
@@ -176,13 +177,13 @@ impl<B: Driver> Machine<B> {
                 }
                 let waiting = self.pending_serves(stream, expected);
                 let reuse = self.model.settings.device_side_reuse && plain && fit.is_none() && !expanded;
-                assert!(!(reuse && waiting), "grew though a pending block could be had behind a wait");
+                assert!(!(reuse && waiting), "grew though waiting would have freed a pending block");
                 self.absorb_segments();
                 self.model.allocated(entry);
                 self.allocations.insert(start, allocation);
             }
             Err(Error::OutOfMemory(report)) => {
-                assert_eq!(fit, None, "out of memory though this fits: {report}");
+                assert_eq!(fit, None, "out of memory though a block fits: {report}");
                 assert!(!had_room, "out of memory though there was room: {report}");
                 self.absorb_segments();
                 self.check_report(&report, bytes, expected, injected);
@@ -210,9 +211,9 @@ impl<B: Driver> Machine<B> {
         assert_eq!(self.model.outstanding_uses(), 0, "failed without waiting for the streams");
         self.check_nothing_whole_is_free(None);
         if !waited && !self.model.expanded {
-            // As PyTorch, the allocator does not search again for what came free while it waited.
+            // Like PyTorch, the allocator does not search again for blocks that became free while it waited.
             let fit = self.best_fit(&BTreeSet::new(), stream, expected);
-            assert_eq!(fit, None, "failed although this fits");
+            assert_eq!(fit, None, "failed although a block fits");
         }
     }
 
@@ -231,7 +232,7 @@ impl<B: Driver> Machine<B> {
         match self.model.entries.iter_mut().find(|entry| entry.start == start) {
             None if self.model.expanded && !self.model.settings.caching => {}
             None => {
-                assert_eq!(seen.total, seen.dealloc, "a free on its own stream called the driver: {seen:?}")
+                assert_eq!(seen.total, seen.dealloc, "a free without other uses called the driver: {seen:?}")
             }
             Some(Entry { pending: Some(uses), .. }) if seen.faults > 0 => {
                 uses.iter_mut().for_each(|used| used.sure = false);
@@ -254,7 +255,7 @@ impl<B: Driver> Machine<B> {
         let before = self.seen();
         let allocator = self.accelerator.allocator();
         allocator.record_use(&self.allocations[&start], self.streams[stream as usize]).unwrap();
-        assert_eq!(self.since(before).total, 0, "noting a use called the driver");
+        assert_eq!(self.since(before).total, 0, "recording a use called the driver");
         let entry = self
             .model
             .entries
@@ -307,7 +308,7 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    /// Frees everything; the device must be empty then, and all of it must be there to take.
+    /// Frees everything. The device must then be empty, and all of its memory allocatable.
     pub(crate) fn finish(mut self) {
         self.step(&Op::FailAllocs(0));
         (0..STREAMS).for_each(|stream| self.step(&Op::Release(stream)));
@@ -328,14 +329,15 @@ impl<B: Driver> Machine<B> {
         self.limit_is_exact();
     }
 
-    /// What the limit counts has not drifted: exactly half of the device can be taken under a fraction of 0.5.
+    /// Checks that the charged memory has not drifted: with a fraction of 0.5, exactly half of the device can be
+    /// allocated.
     fn limit_is_exact(&mut self) {
         self.step(&Op::SetFraction(0.5));
         let half = self.capacity / 2 / (2 * accelerator_core::MIB) * (2 * accelerator_core::MIB);
         self.step(&Op::Allocate { bytes: half, stream: 0 });
-        assert_eq!(self.allocations.len(), 1, "half of the device is not to be had");
+        assert_eq!(self.allocations.len(), 1, "half of the device could not be allocated");
         self.step(&Op::Allocate { bytes: half, stream: 0 });
-        assert_eq!(self.allocations.len(), 1, "more than half of the device was given");
+        assert_eq!(self.allocations.len(), 1, "more than half of the device was allocated");
         self.step(&Op::Free { nth: 0 });
     }
 

@@ -1,6 +1,6 @@
-//! A naive model of the allocator: a list of blocks with their sizes and streams, and sums over it. It knows nothing of
-//! free lists; where a block may come from it reads off the snapshot before. Nor does it know of events: what streams
-//! have done it works out from what they were given.
+//! A naive model of the allocator: a list of blocks with their sizes and streams, and sums over them. It has no free
+//! lists, so it reads from the previous snapshot where a block may come from. It has no events either: it derives what
+//! streams have completed from the work submitted to them.
 
 pub(crate) mod checks;
 mod expandable;
@@ -18,7 +18,7 @@ use self::settings::InForce;
 use self::streams::{Over, Point, Streams};
 use self::tally::Tally;
 
-/// A block that is allocated or waits for streams.
+/// A block that is allocated or pending.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) start: u64,
@@ -26,18 +26,18 @@ pub(crate) struct Entry {
     pub(crate) requested: u64,
     pub(crate) stream: u32,
     pub(crate) small: bool,
-    /// Streams beside its own that used it.
+    /// Other streams that used it.
     pub(crate) users: Vec<u32>,
-    /// Once freed: the uses not known to be over to the allocator.
+    /// Set when freed: the uses that the allocator does not know to be over.
     pub(crate) pending: Option<Vec<Use>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    /// Behind it in its stream's work.
+    /// The point after the use in its stream's work.
     pub(crate) point: Point,
-    /// Whether the allocator takes it for over exactly if the stream has reached that point and the allocator has
-    /// looked.
+    /// Whether the allocator considers it over exactly if the stream has reached that point and the allocator has
+    /// polled.
     pub(crate) sure: bool,
 }
 
@@ -47,7 +47,7 @@ impl Entry {
     }
 }
 
-/// The model.
+/// The model's state.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) settings: InForce,
@@ -57,13 +57,13 @@ pub(crate) struct Model {
     pub(crate) streams: Streams,
     pub(crate) fraction: f64,
     pub(crate) failing_allocs: u64,
-    /// Whether segments were expandable at any time. Then it knows the blocks, and sums of what is there, but not which pages came
-    /// and went.
+    /// Whether segments were ever expandable. The model then has the blocks and the current sums, but not which pages
+    /// came and went.
     pub(crate) expanded: bool,
     pub(crate) counters: Counters,
 }
 
-/// The counts of events since they were last reset.
+/// Event counts since the last reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counters {
     pub(crate) num_ooms: i64,
@@ -94,7 +94,7 @@ impl Model {
         self.entries.push(entry);
     }
 
-    /// The block goes back to its user's allocator; with uses of other streams it stays active.
+    /// Frees a block. A block that other streams used stays active.
     pub(crate) fn freed(&mut self, start: u64) {
         let place = self.entries.iter().position(|e| e.start == start && e.pending.is_none()).unwrap();
         let mut entry = self.entries.remove(place);
@@ -108,7 +108,7 @@ impl Model {
         self.entries.push(entry);
     }
 
-    /// A freed block is no longer used by any stream.
+    /// Records that no stream uses a freed block any more.
     pub(crate) fn deactivated(&mut self, start: u64) {
         let place = self.entries.iter().position(|e| e.start == start && e.pending.is_some()).unwrap();
         let entry = self.entries.remove(place);
@@ -119,17 +119,17 @@ impl Model {
         if used.sure { self.streams.over(used.point) } else { Over::Perhaps }
     }
 
-    /// Whether nothing forbids that the memory of a freed block is used again.
+    /// Whether the memory of a freed block may be reused.
     pub(crate) fn may_go(&self, entry: &Entry) -> bool {
         entry.pending.as_ref().is_some_and(|uses| uses.iter().all(|used| self.over(used) != Over::No))
     }
 
-    /// Whether the next look at the events must free it.
+    /// Whether the next poll of the events must free it.
     pub(crate) fn must_go(&self, entry: &Entry) -> bool {
         entry.pending.as_ref().is_some_and(|uses| uses.iter().all(|used| self.over(used) == Over::Yes))
     }
 
-    /// Something on the way failed: whether streams wait, and what is known of uses.
+    /// Makes the model uncertain about waits and uses, because a call failed on the way.
     pub(crate) fn unsure(&mut self) {
         self.streams.may_have_waited();
         self.entries
@@ -139,8 +139,8 @@ impl Model {
             .for_each(|used| used.sure = false);
     }
 
-    /// The allocator looked at every event, and forgot the uses that were over. What may have been over, it may have
-    /// forgotten.
+    /// Records that the allocator polled every event and dropped the uses that were over. Uses that may have been over
+    /// may have been dropped.
     pub(crate) fn forget_uses_that_are_over(&mut self) {
         let Self { entries, streams, .. } = self;
         for uses in entries.iter_mut().filter_map(|entry| entry.pending.as_mut()) {
@@ -151,7 +151,7 @@ impl Model {
         }
     }
 
-    /// Takes over the segments of a snapshot and counts those that came and went.
+    /// Takes the segments of a snapshot, and counts those that were added and removed.
     pub(crate) fn segments_changed(&mut self, now: Vec<SegmentSnapshot>) {
         let before = std::mem::replace(&mut self.segments, now);
         if self.expanded {

@@ -9,7 +9,7 @@ use super::settings::{Roundup, Settings};
 
 pub(crate) const STREAMS: u32 = 4;
 
-/// One step. Allocations are chosen by a number that is taken modulo how many live.
+/// A step of a program. An allocation is chosen by a number modulo the number of live ones.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Allocate { bytes: u64, stream: u32 },
@@ -33,12 +33,12 @@ pub(crate) struct Program {
     pub(crate) ops: Vec<Op>,
 }
 
-/// Without expandable segments.
+/// Programs without expandable segments.
 pub(crate) fn programs(length: usize) -> impl Strategy<Value = Program> {
     any_programs(length, false)
 }
 
-/// Those that switch expandable segments on and off, from the start on.
+/// Programs that start with a setting for expandable segments, and switch them on and off.
 pub(crate) fn expandable_programs(length: usize) -> impl Strategy<Value = Program> {
     let switch = any::<bool>().prop_map(|on| Settings { expandable: Some(on), ..Settings::default() });
     (any_programs(length, true), vec((0..length, switch), 1..4)).prop_map(|(mut program, switches)| {
@@ -52,7 +52,7 @@ pub(crate) fn expandable_programs(length: usize) -> impl Strategy<Value = Progra
     })
 }
 
-/// `expandable`: whether settings name expandable segments.
+/// Random programs. `expandable`: whether their settings include expandable segments.
 fn any_programs(length: usize, expandable: bool) -> impl Strategy<Value = Program> {
     let capacity = prop_oneof![
         Just(26 * MIB),
@@ -100,7 +100,7 @@ fn bytes() -> impl Strategy<Value = u64> {
         20 => (edge, 0_u64..=2).prop_map(|(edge, above)| edge - 1 + above),
         20 => 1..=MIB,
         20 => MIB..10 * MIB,
-        // Few sizes, so that free blocks of one size compete.
+        // Few distinct sizes, so that free blocks of the same size compete.
         20 => prop::sample::select(vec![512, 300_000, 700_000, 3 * MIB, 7 * MIB]),
         10 => 10 * MIB..=200 * MIB,
         10 => (5_u64..50).prop_map(|count| count * 2 * MIB),

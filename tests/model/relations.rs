@@ -1,8 +1,8 @@
-//! What holds between the statistics at every moment, also while other threads allocate.
+//! Relations between the statistics that are always true, even while other threads allocate.
 
 use accelerator_core::{PoolStat, Stat, Statistics};
 
-/// By pool, with their names.
+/// Returns a statistic by pool, with the pools' names.
 pub(crate) fn pools(stat: PoolStat) -> [(&'static str, Stat); 3] {
     [("all", stat.all), ("small_pool", stat.small_pool), ("large_pool", stat.large_pool)]
 }
@@ -12,7 +12,7 @@ pub(crate) fn check_relations(statistics: &Statistics) {
         let PoolStat { all, small_pool, large_pool } = stat;
         for metric in [|stat: Stat| stat.current, |stat: Stat| stat.allocated, |stat: Stat| stat.freed] {
             let sum = metric(small_pool) + metric(large_pool);
-            assert_eq!(sum, metric(all), "small and large are not all: {name}");
+            assert_eq!(sum, metric(all), "small and large do not add up to all: {name}");
         }
         for (pool, Stat { current, peak, .. }) in pools(stat) {
             assert!(current >= 0, "{name}.{pool}.current is negative");
@@ -29,7 +29,7 @@ pub(crate) fn check_relations(statistics: &Statistics) {
         ("allocation <= active", allocation, active),
     ] {
         for ((pool, less), (_, more)) in pools(less).into_iter().zip(pools(more)) {
-            // The peaks are reset together, so they keep the order too.
+            // The peaks are reset together, so the order applies to them as well.
             let holds = less.current <= more.current && less.peak <= more.peak;
             assert!(holds, "{order}, of {pool}: {less:?}, {more:?}");
         }

@@ -1,8 +1,8 @@
-//! The settings and the rounding once more, by search instead of by formula.
+//! A second implementation of the settings and the rounding, by search instead of formulas.
 
 use accelerator_core::MIB;
 
-/// What one settings string says; what is `None` it leaves out.
+/// The content of one settings string. Fields that are `None` are omitted from it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) max_split_mb: Option<u64>,
@@ -15,35 +15,35 @@ pub(crate) struct Settings {
     pub(crate) device_side_reuse: Option<bool>,
     pub(crate) caching: Option<bool>,
     pub(crate) expandable: Option<bool>,
-    /// `policy`; the model of this module knows the other one only.
+    /// `policy`. This model covers only the default policy.
     pub(crate) compact: Option<bool>,
 }
 
-/// A number for all sizes, or entries by MiB and one for all above.
+/// One number for all sizes, or a table of entries by MiB with one for everything above.
 #[derive(Clone, Debug)]
 pub(crate) enum Roundup {
     Number(u64),
     Table { entries: Vec<(u64, u64)>, above: Option<u64> },
 }
 
-/// The settings in force.
+/// The current settings.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
-    /// `None`: every block may be split.
+    /// The largest block that may be split, or `None` for no limit.
     pub(crate) max_split: Option<u64>,
     pub(crate) max_non_split_rounding: u64,
     pub(crate) roundup: Roundup,
     pub(crate) large_segment: u64,
-    /// What an allocator would start with; of one that runs only `throw_on_oom` heeds it.
+    /// The initial fraction of an allocator. In a running one it affects only `throw_on_oom`.
     pub(crate) memory_fraction: f64,
     pub(crate) throw_on_oom: bool,
     pub(crate) device_side_reuse: bool,
     pub(crate) caching: bool,
-    /// Whether they are asked for.
+    /// Whether expandable segments are requested.
     pub(crate) expandable: bool,
 }
 
-/// What a request becomes.
+/// How a request is rounded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) rounded: u64,
@@ -55,7 +55,7 @@ impl Settings {
     pub(crate) fn text(&self) -> String {
         let boolean = |value: bool| if value { "True" } else { "False" }.to_owned();
         let pairs = [
-            // Ahead of the keys that it bounds, and behind them: the order must not matter.
+            // A key before and after the keys that it bounds, because the order must not matter.
             ("max_split_size_mb", self.max_split_mb.map(|mb| mb.to_string())),
             ("large_segment_size_mb", self.large_segment_mb.map(|mb| mb.to_string())),
             ("max_non_split_rounding_mb", self.max_non_split_rounding_mb.map(|mb| mb.to_string())),
@@ -122,7 +122,7 @@ impl Default for InForce {
 }
 
 impl InForce {
-    /// The settings after a string; `None`: the string is to be refused.
+    /// Returns the settings after a string, or `None` if the string must be refused.
     pub(crate) fn after(&self, new: &Settings) -> Option<Self> {
         let large_segment = new.large_segment_mb.map_or(self.large_segment, |mb| mb * MIB);
         let too_small = |mb: Option<u64>| mb.is_some_and(|mb| mb * MIB < large_segment);
@@ -148,7 +148,7 @@ impl InForce {
         })
     }
 
-    /// Whether new memory comes from expandable segments: they cache what they have.
+    /// Whether new memory comes from expandable segments. They require caching.
     pub(crate) fn expands(&self) -> bool {
         self.expandable && self.caching
     }
@@ -178,7 +178,7 @@ impl InForce {
         self.max_split.is_some_and(|limit| bytes >= limit)
     }
 
-    /// Whether a request of `rounded` bytes may have a cached block of `block` bytes.
+    /// Whether a request of `rounded` bytes may use a cached block of `block` bytes.
     pub(crate) fn may_take(&self, rounded: u64, block: u64) -> bool {
         match self.is_oversize(rounded) {
             true => block - rounded < self.max_non_split_rounding,
@@ -186,7 +186,7 @@ impl InForce {
         }
     }
 
-    /// What a block of `whole` bytes gives to a request.
+    /// Returns how much of a block of `whole` bytes a request gets.
     pub(crate) fn cut(&self, expected: Expected, whole: u64) -> u64 {
         let rest = whole - expected.rounded;
         let keeps_rest = match expected.small || self.expands() {

@@ -1,6 +1,6 @@
-//! What each stream has finished, worked out from what it was given, by the rules that all devices keep. A stream works
-//! in order. A stream that waits for another does nothing until the other has reached that point. When the host has
-//! waited for a stream, the stream has finished, and so has everything that it waits for.
+//! What each stream has completed, derived from its submitted work by rules that all devices obey. A stream works in
+//! order. A stream that waits for another is blocked until the other has reached that point. When the host has waited
+//! for a stream, the stream has completed, and so has everything that it waits for.
 
 use super::program::STREAMS;
 
@@ -8,20 +8,20 @@ use super::program::STREAMS;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Over {
     No,
-    /// One cannot tell from outside.
+    /// Not observable from outside.
     Perhaps,
     Yes,
 }
 
-/// A point in the work of a stream: behind so many pieces of it.
+/// A point in a stream's work: after this many pieces of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) stream: u32,
     pieces: usize,
 }
 
-/// Not everything that a device did shows from outside, so there are two: one that has done the least that is possible,
-/// and one that has done the most.
+/// A device's progress is not fully observable, so there are two models: one that has done the least possible, and one
+/// that has done the most.
 #[derive(Debug)]
 pub(crate) struct Streams {
     least: Device,
@@ -31,7 +31,7 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 struct Device {
     streams: [Stream; STREAMS as usize],
-    /// Whether it has done whatever is possible.
+    /// Whether it does everything possible.
     does_most: bool,
 }
 
@@ -40,7 +40,7 @@ struct Stream {
     held: bool,
     work: Vec<Work>,
     done: usize,
-    /// How much of it the host has waited for.
+    /// The number of pieces that the host has waited for.
     waited: usize,
 }
 
@@ -72,33 +72,33 @@ impl Streams {
         self.change(|device| device.of(stream).held = false);
     }
 
-    /// Gives the stream work. The point behind it.
+    /// Submits work to the stream and returns the point after it.
     pub(crate) fn work(&mut self, stream: u32) -> Point {
         self.change(|device| device.of(stream).work.push(Work::Use));
         self.least.end_of(stream)
     }
 
-    /// The stream waits for the point from now on.
+    /// Makes the stream wait for the point.
     pub(crate) fn wait(&mut self, stream: u32, point: Point) {
         self.change(|device| device.of(stream).work.push(Work::WaitFor(point)));
     }
 
-    /// The stream may wait for the point from now on.
+    /// Records that the stream may wait for the point from now on.
     pub(crate) fn may_wait(&mut self, stream: u32, point: Point) {
         self.change(|device| device.of(stream).work.push(Work::MayWaitFor(point)));
     }
 
-    /// The host has waited for the point.
+    /// Records that the host has waited for the point.
     pub(crate) fn waited(&mut self, point: Point) {
         self.change(|device| device.finish(point));
     }
 
-    /// The host has waited for the stream.
+    /// Records that the host has waited for the stream.
     pub(crate) fn synchronized(&mut self, stream: u32) {
         self.waited(self.least.end_of(stream));
     }
 
-    /// The host may have waited for any stream.
+    /// Records that the host may have waited for any stream.
     pub(crate) fn may_have_waited(&mut self) {
         for stream in 0..STREAMS {
             self.most.finish(self.most.end_of(stream));
@@ -126,7 +126,7 @@ impl Device {
         self.streams[point.stream as usize].done >= point.pieces
     }
 
-    /// Does all work that need not wait.
+    /// Does all work that is not blocked.
     fn go_on(&mut self) {
         while let Some(next) = self.streams.iter().position(|stream| self.may_go_on(stream)) {
             self.streams[next].done += 1;
@@ -143,7 +143,7 @@ impl Device {
             }
     }
 
-    /// Does all work up to the point, held or not, and what that waits for.
+    /// Does all work up to the point, held or not, and the work that it waits for.
     fn finish(&mut self, point: Point) {
         while self.of(point.stream).waited < point.pieces {
             let stream = &mut self.streams[point.stream as usize];

@@ -1,8 +1,8 @@
-//! What the statistics must say.
+//! The expected statistics.
 
 use accelerator_core::{PoolStat, Stat, Statistics};
 
-/// Those that the model counts; the others stay zero.
+/// The statistics that the model counts. The others stay zero.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(pub(crate) Statistics);
 

@@ -1,4 +1,4 @@
-//! Bytes that go to the device, move there, and come back.
+//! Data copied to the device, on the device, and back.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A buffer that is full of its number.
+/// A buffer filled with its number.
 struct Numbered {
     number: u64,
     buffer: Buffer<OpenCl>,
@@ -49,7 +49,7 @@ impl Numbered {
         self.number.is_multiple_of(2)
     }
 
-    /// A different one for each of 251 buffers in turn.
+    /// A different byte for each of 251 consecutive buffers.
     fn byte(&self) -> u8 {
         (self.number % 251) as u8
     }
@@ -64,7 +64,7 @@ impl Numbered {
         expected
     }
 
-    /// Reads all of it on this stream.
+    /// Reads and checks the whole buffer on this stream.
     fn check(&self, stream: Stream<OpenCl>) -> Outcome {
         let mut found = vec![!self.byte(); self.buffer.len() as usize];
         self.buffer.read(0, &mut found, stream)?;
@@ -74,7 +74,7 @@ impl Numbered {
             false => {
                 let place = found.iter().zip(&expected).position(|(found, expected)| found != expected);
                 let (number, buffer) = (self.number, &self.buffer);
-                Err(format!("byte {place:?} of buffer {number} is another's: {buffer:?}").into())
+                Err(format!("byte {place:?} of buffer {number} belongs to another: {buffer:?}").into())
             }
         }
     }
@@ -108,7 +108,7 @@ fn random_buffers() -> Outcome {
             device.allocator().empty_cache()?;
         }
     }
-    assert!(device.allocator().statistics().allocation.all.peak > 50, "many live at once");
+    assert!(device.allocator().statistics().allocation.all.peak > 50, "many buffers are live at once");
     for left in live {
         left.check(left.buffer.stream())?;
     }
@@ -119,7 +119,7 @@ fn random_buffers() -> Outcome {
 fn copies_between_buffers() -> Outcome {
     let device = device()?;
     let stream = device.default_stream();
-    // In one segment, in one of its own, and none at all.
+    // In a shared segment, in a separate one, and empty.
     for len in [0, 1, 3, 4_097, MIB + 1, 11 * MIB] {
         let mut data = vec![0; len as usize];
         Rng::with_seed(len).fill(&mut data);
@@ -130,12 +130,12 @@ fn copies_between_buffers() -> Outcome {
         to.copy_from(&from, stream)?;
         let mut found = vec![0; data.len() + 1];
         to.read(0, &mut found, stream)?;
-        assert!(found.split_last() == Some((&0xEE, &data)), "{len} bytes, and the one behind them stays");
+        assert!(found.split_last() == Some((&0xEE, &data)), "{len} bytes, and the next byte is unchanged");
     }
     check_all_gone(device)
 }
 
-/// A block of a segment, and what it holds.
+/// A block of a segment with its expected content.
 struct Modelled {
     at: OpenClPtr,
     bytes: Vec<u8>,
@@ -145,13 +145,13 @@ fn raw_copies() -> Outcome {
     const LEN: u64 = 40_000;
     let device = device()?;
     let (backend, stream) = (device.backend(), device.default_stream());
-    // Three in one segment, one in another.
+    // Three share a segment; the fourth has another.
     let buffers = [LEN, LEN, LEN, 3 * MIB].map(|len| device.allocate(len, stream).unwrap());
     let places = buffers.each_ref().map(|buffer| buffer.ptr().unwrap());
     assert!(places[0].native().0 == places[2].native().0 && places[0].native().0 != places[3].native().0);
     let mut model = places.map(|at| Modelled { at, bytes: vec![0; LEN as usize] });
     for Modelled { at, .. } in &model {
-        // SAFETY: Each has at least so many bytes.
+        // SAFETY: Each has at least that many bytes.
         unsafe { backend.fill(*at, 0, bytes(LEN), stream.native()) }?;
     }
     let mut random = Rng::with_seed(2);
@@ -179,8 +179,8 @@ fn raw_copies() -> Outcome {
             }
             _ => (Place::Host(NonNull::from(part).cast()), Place::Device(device_from)),
         };
-        // SAFETY: Both ends lie inside of what they are parts of, and do not overlap; the host's is left
-        // alone until the synchronise.
+        // SAFETY: Both ranges are inside their memory and do not overlap. The host does not touch its range until it
+        // synchronizes.
         unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }?;
         if kind > 0 {
             stream.synchronize()?;
@@ -206,7 +206,7 @@ fn overlap() -> Outcome {
     let at = buffer.ptr().unwrap();
     let copy = |to, from, len| {
         let ends = (Place::Device(at.offset(to)), Place::Device(at.offset(from)));
-        // SAFETY: Both lie in the buffer. That some overlap is what this is about, and found by the backend.
+        // SAFETY: Both are in the buffer. Some overlap on purpose, which the backend detects.
         unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }
     };
     for (to, from, len) in
@@ -223,7 +223,7 @@ fn overlap() -> Outcome {
         assert_eq!(error.to_string(), "clEnqueueCopyBuffer failed: CL_MEM_COPY_OVERLAP (code -8)");
     }
     assert_eq!(read_raw(backend, at, LEN, stream.native())?, before, "nothing was copied");
-    // Ranges that touch do not overlap, and in two buffers none do.
+    // Adjacent ranges do not overlap, and neither do ranges in two buffers.
     copy(5_000, 0, 5_000)?;
     let expected = before[..5_000].repeat(2);
     assert_eq!(read_raw(backend, at, LEN, stream.native())?, expected);
@@ -249,31 +249,31 @@ fn pinned() -> Outcome {
             assert!(source.bytes()? == target.bytes()?);
             let raw = read_raw(device.backend(), buffer.ptr().unwrap(), len, stream.native())?;
             assert!(raw == source.bytes()?);
-            // From another thread, and dropped there.
+            // Uses and drops the buffer on another thread.
             let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
             let expected = sum(target.bytes()?);
             assert_eq!(std::thread::spawn(move || source.bytes().map(sum)).join().unwrap()?, expected);
         }
     }
     device.allocator().empty_cache()?;
-    assert_eq!(free(device)?, before, "it is not counted as memory of the device");
+    assert_eq!(free(device)?, before, "pinned memory does not count as device memory");
     device.host_allocator().empty_cache()?;
     assert_eq!(device.host_allocator().statistics().allocations.current, 0);
     Ok(())
 }
 
-/// As the backend itself gives it: initialised, also where other memory was given back before.
+/// Pinned memory from the backend is initialised, even where other memory was freed before.
 fn pinned_memory_is_zero() -> Outcome {
     let device = device()?;
     let backend = device.backend();
     for len in [1, 4_095, 5 * MIB + 3] {
         for _ in 0..3 {
             let start = backend.alloc_host(bytes(len))?;
-            // SAFETY: `len` bytes that are this function's alone.
+            // SAFETY: `len` bytes that only this function uses.
             let pinned = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len as usize) };
             assert!(pinned.iter().all(|byte| *byte == 0));
             pinned.fill(1);
-            // SAFETY: Given back once, and no work has used it.
+            // SAFETY: Freed once, and no work has used it.
             unsafe { backend.dealloc_host(start, bytes(len)) };
         }
     }

@@ -1,4 +1,4 @@
-//! Events by the device's clock, and streams that are asked whether they are done.
+//! Event times on the device's clock, and querying streams for completion.
 
 use std::time::{Duration, Instant};
 
@@ -41,9 +41,9 @@ fn hosts_clock() -> Outcome {
     held.let_go()?;
     end.synchronize()?;
     let (most, told) = (outer.elapsed(), start.elapsed_time(&end)?);
-    // Two clocks may differ by a little.
+    // The two clocks may differ slightly.
     let (least, most) = (least.as_secs_f64() * 999.0, most.as_secs_f64() * 1_001.0);
-    assert!((least..=most).contains(&told), "{told} ms, though by the host's clock {least} to {most}");
+    assert!((least..=most).contains(&told), "{told} ms, but {least} to {most} by the host's clock");
     assert_eq!(end.elapsed_time(&start)?, -told);
     assert_eq!(start.elapsed_time(&start)?, 0.0);
     Ok(())
@@ -65,13 +65,13 @@ fn growing() -> Outcome {
         assert!(time >= 0.0, "{time}");
         Ok(time)
     };
-    // The least of several: other trials run beside this one.
+    // The minimum of several measurements, because other trials run concurrently.
     let (mut none, mut some) = (f64::MAX, f64::MAX);
     for _ in 0..5 {
         none = none.min(time(0)?);
         some = some.min(time(10)?);
     }
-    assert!(none < some, "{none} ms for nothing and {some} ms for ten fills");
+    assert!(none < some, "{none} ms without work and {some} ms with ten fills");
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn waiting() -> Outcome {
     buffer.fill(1, first)?;
     reached.record(first)?;
     second.wait_event(&reached)?;
-    // What is recorded later is not what it waits for.
+    // Waiting for the event does not include a later recording.
     let later = UserEvent::hold(first)?;
     reached.record(first)?;
     buffer.fill(2, second)?;
@@ -122,12 +122,12 @@ fn idle() -> Outcome {
         let held = UserEvent::hold(stream)?;
         buffer.fill(round, stream)?;
         check_busy(stream)?;
-        becomes_true(|| Ok(other.is_idle()?))?; // that one has only the event of the last round's buffer
+        becomes_true(|| Ok(other.is_idle()?))?; // the other stream has only the event of the last round's buffer
         held.let_go()?;
         for _ in 0..10 {
-            becomes_true(|| Ok(stream.is_idle()?))?; // a queue that others have is given a moment each time
+            becomes_true(|| Ok(stream.is_idle()?))?; // an adopted or shared queue takes a moment each time
         }
-        // It is true: what was given to the stream can be seen from another.
+        // The stream is really idle: another stream sees its work.
         assert!(buffer.slice::<u8>()?.to_vec(other)? == vec![round; 5 << 20]);
         for _ in 0..100 {
             assert!(other.is_idle()?, "its own work is known to be done");
@@ -145,13 +145,13 @@ fn complete() -> Outcome {
         let held = UserEvent::hold(stream)?;
         buffer.fill(round, stream)?;
         event.record(stream)?;
-        // Behind the event, and held up by another that comes later.
+        // Later work, which a second event holds.
         let behind = UserEvent::hold(stream)?;
         check_busy(stream)?;
         assert!(!event.is_complete()?);
         held.let_go()?;
         becomes_true(|| Ok(event.is_complete()?))?;
-        check_busy(stream)?; // there is more behind it
+        check_busy(stream)?; // there is work after the event
         assert!(buffer.slice::<u8>()?.to_vec(other)? == vec![round; 5 << 20]);
         behind.let_go()?;
         becomes_true(|| Ok(stream.is_idle()?))?;

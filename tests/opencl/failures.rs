@@ -1,4 +1,4 @@
-//! Calls and work that fail: what is told, and that nothing is lost.
+//! Failing calls and work: how they are reported, and that nothing is lost.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn faulty() -> Result<Device, Failed> {
     around(Faulty::new(OpenCl::with_capacity(0, None)?))
 }
 
-/// Fails unless it is the failure that was asked for.
+/// Checks that the error is the injected failure.
 fn check_injected<T: std::fmt::Debug>(result: Result<T>, call: Call, kind: DriverErrorKind) {
     let error = result.unwrap_err();
     let Error::Driver { device, source } = &error else { unreachable!("{error:?}") };
@@ -73,7 +73,7 @@ fn record() -> Outcome {
     event.record(side)?;
     event.synchronize()?;
 
-    // An event of the allocator's own is recorded later.
+    // Dropping the buffer records an event of the allocator.
     let active = || device.allocator().statistics().active_bytes.all.current;
     let mut buffer = device.allocate(64 * KIB, default)?;
     buffer.fill(1, side)?;
@@ -81,13 +81,13 @@ fn record() -> Outcome {
     driver.fail_next(Call::Record, FAILURE);
     drop(buffer);
     side.synchronize()?;
-    assert_eq!((active(), driver.injected()), (64 << 10, 2), "kept, for nobody knows whether it is in use");
+    assert_eq!((active(), driver.injected()), (64 << 10, 2), "kept, because it may still be in use");
     driver.fail_next(Call::Record, FAILURE);
     check_injected(device.allocator().empty_cache(), Call::Record, FAILURE);
     assert_eq!(active(), 64 << 10);
     device.allocator().empty_cache()?;
     assert_eq!(active(), 0);
-    assert_ne!(device.allocate(64 * KIB, default)?.ptr(), at, "that segment went back");
+    assert_ne!(device.allocate(64 * KIB, default)?.ptr(), at, "the segment was freed");
     check_all_gone(device)
 }
 
@@ -101,7 +101,7 @@ fn synchronize() -> Outcome {
         buffer.fill(round, stream)?;
         driver.fail_next(Call::Synchronize, FAILURE);
         check_injected(buffer.read(0, &mut bytes, stream), Call::Synchronize, FAILURE);
-        assert!(bytes.iter().all(|byte| *byte == round), "it has waited all the same");
+        assert!(bytes.iter().all(|byte| *byte == round), "the call has waited nevertheless");
         driver.fail_next(Call::Synchronize, FAILURE);
         check_injected(stream.synchronize(), Call::Synchronize, FAILURE);
         driver.fail_next(Call::Synchronize, FAILURE);
@@ -138,7 +138,7 @@ fn lost() -> Outcome {
     assert!(device.allocator().empty_cache().is_err());
     let statistics = device.allocator().statistics();
     let (allocated, active) = (statistics.allocated_bytes.all.current, statistics.active_bytes.all.current);
-    assert!(allocated == 0 && active > (33 << 20), "freed, and kept as in use");
+    assert!(allocated == 0 && active > (33 << 20), "freed, but kept as in use");
 
     driver.set_lost(false);
     let mut buffer = device.allocate(50 * MIB, default)?;
@@ -149,7 +149,7 @@ fn lost() -> Outcome {
     Ok(())
 }
 
-/// A bit of all that programs do, on streams that it is given.
+/// Runs a little of everything that programs do, on several streams.
 fn program(device: Device) -> Result<()> {
     let (default, side) = (device.default_stream(), device.stream(0)?);
     let event = device.event(EventFlags::TIMING);
@@ -190,7 +190,7 @@ fn any_call() -> Outcome {
             check_all_gone(device)?;
             match result {
                 Ok(()) if !failed => break,
-                // The allocator records its own events again, and a report leaves free memory out.
+                // The allocator retries recording its own events, and a report omits the free memory.
                 Ok(()) => {}
                 Err(Error::Driver { source: DriverError { kind: found, call, .. }, .. }) => {
                     assert!(failed && found == kind, "call {n}: {found:?} of {call}");
@@ -198,7 +198,7 @@ fn any_call() -> Outcome {
                 }
                 Err(error) => return Err(format!("call {n}: {error}").into()),
             }
-            program(device)?; // as good as before
+            program(device)?; // the device works as before
         }
     }
     for call in
@@ -210,11 +210,11 @@ fn any_call() -> Outcome {
     Ok(())
 }
 
-/// What a user event ends with that failed. What waits for it keeps its event: PoCL 3.1 aborts where it fails a command
-/// whose event nobody else has.
+/// The status with which a user event fails. The commands that wait for it keep their own events, because PoCL 3.1
+/// aborts when it fails a command whose event has no other owner.
 const FAILED: i32 = -7;
 
-/// Drivers either fail what waits for a failed event or go on; the barrier tells which.
+/// Drivers either fail work that waits for a failed event or run it. The barrier's status tells which.
 fn work_behind_a_failed_event() -> Outcome {
     let device = device()?;
     let (stream, other) = (device.stream(0)?, device.stream(0)?);
@@ -224,7 +224,7 @@ fn work_behind_a_failed_event() -> Outcome {
     event.record(stream)?;
     held.end(FAILED)?;
     let waited = event.synchronize();
-    assert!(event.is_complete()?, "what failed is over");
+    assert!(event.is_complete()?, "a failed event is complete");
     let told = stream.synchronize();
     if barrier.status()? == 0 {
         assert!(waited.is_ok() && told.is_ok(), "{waited:?} {told:?}");
@@ -234,11 +234,11 @@ fn work_behind_a_failed_event() -> Outcome {
             assert!(source.code < 0 && source.call == "clEnqueueMarkerWithWaitList", "{source}");
         }
     }
-    stream.synchronize()?; // told once
+    stream.synchronize()?; // the error is reported once
     event.wait(other)?;
-    other.synchronize()?; // what failed is not waited for
+    other.synchronize()?; // does not wait for the failed work
 
-    // The stream and all others go on.
+    // The failed stream and all others keep working.
     for stream in [stream, other] {
         buffer.fill(9, stream)?;
         event.record(stream)?;
@@ -250,7 +250,7 @@ fn work_behind_a_failed_event() -> Outcome {
     check_all_gone(device)
 }
 
-/// What is read is right, or it is an error.
+/// A read returns the right data or an error.
 fn a_read_behind_a_failed_event() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -261,12 +261,12 @@ fn a_read_behind_a_failed_event() -> Outcome {
     let mut bytes = vec![0; 1 << 20];
     let read = std::thread::scope(|scope| {
         let reading = scope.spawn(|| buffer.read(0, &mut bytes, stream));
-        std::thread::sleep(Duration::from_millis(20)); // so that it waits already
+        std::thread::sleep(Duration::from_millis(20)); // so that it is already waiting
         held.end(FAILED)?;
         reading.join().map_err(|_| Failed::from("the reader panicked"))
     })?;
     match read {
-        Ok(()) => assert!(bytes == vec![7; 1 << 20], "it was not read, and nobody was told"),
+        Ok(()) => assert!(bytes == vec![7; 1 << 20], "nothing was read, but no error was reported"),
         Err(Error::Driver { source, .. }) => assert_eq!(source.call, "clEnqueueReadBuffer", "{source}"),
         Err(error) => return Err(error.into()),
     }
@@ -276,7 +276,7 @@ fn a_read_behind_a_failed_event() -> Outcome {
     check_all_gone(device)
 }
 
-/// The allocator gets back what work used that failed.
+/// The allocator recovers memory used by failed work.
 fn memory_used_by_work_that_failed() -> Outcome {
     let device = device()?;
     let (default, side) = (device.default_stream(), device.stream(0)?);

@@ -1,4 +1,4 @@
-//! Buffers as arguments of kernels: sub-buffers, which are made when they are wanted.
+//! Buffers as kernel arguments: sub-buffers, which are created on demand.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -29,13 +29,13 @@ fn told(memory: cl_mem, what: cl_mem_info) -> Result<usize, Failed> {
     called(memory::get_mem_object_info(memory, what).map(usize::from))
 }
 
-/// The buffer object that a sub-buffer is of.
+/// Returns the offset of a sub-buffer in its buffer object.
 fn whole(memory: cl_mem) -> Result<isize, Failed> {
     let whole = memory::get_mem_object_info(memory, memory::CL_MEM_ASSOCIATED_MEMOBJECT);
     called(whole.map(isize::from))
 }
 
-/// Fails unless the argument is the buffer's bytes.
+/// Checks that the argument is exactly the buffer's bytes.
 fn check(argument: &KernelArgument<'_>, buffer: &Buffer<OpenCl>) -> Outcome {
     let (segment, offset) = buffer.ptr().unwrap().native();
     assert_eq!(told(argument.native(), memory::CL_MEM_SIZE)? as u64, buffer.len());
@@ -63,12 +63,12 @@ fn same() -> Outcome {
     let buffers = [1_000, 1_000, 3 * MIB].map(|size| device.allocate(size, stream).unwrap());
     let first = buffers.each_ref().map(|buffer| KernelArgument::new(buffer, stream).unwrap().native());
     let again = buffers.each_ref().map(|buffer| KernelArgument::new(buffer, side).unwrap().native());
-    assert_eq!(first, again, "also where the first is not used any more, and on another stream");
+    assert_eq!(first, again, "even when the first is no longer used, and on another stream");
     assert!(first[0] != first[1] && first[1] != first[2]);
     let at = buffers[1].ptr();
     drop(buffers);
     device.synchronize()?;
-    // Another length at the same place is another.
+    // A different length at the same address gives a different sub-buffer.
     let _below = device.allocate(1_000, stream)?;
     let shorter = device.allocate(900, stream)?;
     assert_eq!(shorter.ptr(), at);
@@ -84,7 +84,7 @@ fn many() -> Outcome {
     let stream = device.default_stream();
     let buffers = (0..COUNT).map(|_| device.allocate(512, stream)).collect::<Result<Vec<_>, _>>()?;
     let segments = device.allocator().snapshot().segments;
-    assert_eq!(segments.len(), 1, "all lie in one buffer object");
+    assert_eq!(segments.len(), 1, "all are in one buffer object");
     let arguments =
         buffers.iter().map(|buffer| KernelArgument::new(buffer, stream)).collect::<Result<Vec<_>, _>>()?;
     for (argument, buffer) in arguments.iter().zip(&buffers) {
@@ -93,7 +93,7 @@ fn many() -> Outcome {
     for buffer in &buffers {
         check(&KernelArgument::new(buffer, stream)?, buffer)?;
     }
-    // They go with their segment, and do not keep it reserved.
+    // They are released with their segment and do not keep it reserved.
     drop(arguments);
     drop(buffers);
     check_all_gone(device)
@@ -105,7 +105,7 @@ fn empty() -> Outcome {
     let none = device.allocate(0, stream)?;
     let argument = KernelArgument::new(&none, stream)?;
     assert!(argument.native().is_null());
-    // A kernel sees a null pointer.
+    // A kernel receives a null pointer.
     let is_null = Kernel::new(
         device,
         c"is_null",
@@ -137,12 +137,12 @@ fn noted() -> Outcome {
     let held = UserEvent::hold(side)?;
     drop(KernelArgument::new(&buffer, side)?);
     drop(buffer);
-    assert_eq!(device.allocator().statistics().active_bytes.all.current, 64 << 10, "freed, and still in use");
+    assert_eq!(device.allocator().statistics().active_bytes.all.current, 64 << 10, "freed, but still in use");
     assert_ne!(device.allocate(64 * KIB, default)?.ptr(), at);
     held.let_go()?;
     side.synchronize()?;
     assert_eq!(device.allocate(64 * KIB, default)?.ptr(), at);
-    // On its own stream there is nothing to note.
+    // On the buffer's own stream, no use is recorded.
     let buffer = device.allocate(64 * KIB, default)?;
     let held = UserEvent::hold(default)?;
     drop(KernelArgument::new(&buffer, default)?);
@@ -164,7 +164,7 @@ fn neighbours() -> Outcome {
             other[i] = 0xFFFFFFFF - i;
         }",
     )?;
-    // Of the blocks' 512 bytes not all are asked for.
+    // The request is smaller than the block of 512 bytes.
     let mut buffers = [400; 5].map(|len| device.allocate(len, stream).unwrap());
     for (value, buffer) in buffers.iter_mut().enumerate() {
         buffer.fill(value as u8, stream)?;
@@ -195,7 +195,7 @@ fn threads() -> Outcome {
         let run = |worker: usize| -> Outcome {
             let (add, stream) = (Kernel::new(device, c"add", add)?, device.stream(0)?);
             for round in 0..200 {
-                // All of them make arguments of the same buffers; each adds to its own.
+                // All threads create arguments from the same buffers; each adds to its own buffer.
                 let argument = KernelArgument::new(&buffers[round % 64], stream)?;
                 check(&argument, &buffers[round % 64])?;
                 let own = KernelArgument::new(&buffers[worker], stream)?;
@@ -213,7 +213,7 @@ fn threads() -> Outcome {
     Ok(())
 }
 
-/// A kernel, compiled by another library.
+/// A kernel that another library compiled.
 pub(crate) struct Kernel(cl_kernel);
 
 impl Kernel {
@@ -226,12 +226,12 @@ impl Kernel {
         let program = called(program::create_program_with_source(context, &[source]))?;
         called(program::build_program(program, &[id], c"", None, ptr::null_mut()))?;
         let made = called(kernel::create_kernel(program, name));
-        // SAFETY: The reference that came from making it; the kernel has one of its own.
+        // SAFETY: Releases the reference from its creation; the kernel has its own.
         called(unsafe { program::release_program(program) })?;
         made.map(Self)
     }
 
-    /// Enqueues it for so many work items. Its parameters are memory objects.
+    /// Enqueues it for this many work items. Its parameters are memory objects.
     pub(crate) fn launch(&self, arguments: &[cl_mem], items: usize, stream: Stream<OpenCl>) -> Outcome {
         for (place, argument) in (0 as cl_uint..).zip(arguments) {
             let value = (&raw const *argument).cast();
@@ -249,7 +249,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // SAFETY: The reference that came from making it.
+        // SAFETY: Releases the reference from its creation.
         let _ = unsafe { kernel::release_kernel(self.0) };
     }
 }

@@ -1,4 +1,4 @@
-//! How much memory a device gives, and what it says when that is not enough.
+//! How much memory a device gives, and the error when that is not enough.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// What the device tells of itself, asked past the backend.
+/// Returns a number that describes the device, queried without the backend.
 fn number(backend: &OpenCl, what: u32) -> Result<u64, Failed> {
     called(device::get_device_info(backend.native().1, what).map(u64::from))
 }
@@ -40,7 +40,7 @@ fn properties() -> Outcome {
     Ok(())
 }
 
-/// Fails unless so many bytes are used. Where the driver told what is free, others may use some as well.
+/// Checks the used bytes. Where the driver reports free memory, others may use some as well.
 fn check_used(backend: &OpenCl, used: u64) -> Outcome {
     let MemoryInfo { free, total, source } = backend.memory_info()?;
     assert_eq!(total, CAPACITY);
@@ -82,7 +82,7 @@ fn driver_budget() -> Outcome {
 
 #[allow(unsafe_code)]
 fn give_back(backend: &OpenCl, ptr: accelerator_opencl::OpenClPtr, len: u64) {
-    // SAFETY: Every caller gives what it allocated, with its length, and once.
+    // SAFETY: Every caller passes its own allocation with its length, once.
     unsafe { backend.dealloc(ptr, bytes(len)) };
 }
 
@@ -108,15 +108,15 @@ fn budget() -> Outcome {
     let report = refusal(device, 512);
     assert_eq!((report.cause, report.requested, report.segment), (OutOfMemoryCause::Device, 512, 2 * MIB));
     assert_eq!((report.total, report.free, report.allowed), (Some(CAPACITY), Some(0), None));
-    // The block of 19 MiB is all of its segment.
+    // The 19 MiB block gets its whole segment.
     assert_eq!((report.allocated, report.reserved, report.pending), (46 * MIB, CAPACITY, 0));
     assert_eq!((statistics().num_ooms, statistics().num_alloc_retries), (1, 1));
-    // The rest of a segment is there still.
+    // The rest of a segment is still free.
     let mut rest = device.allocate(18 * MIB, stream)?;
     rest.fill(9, stream)?;
     assert!(rest.slice::<u8>()?.to_vec(stream)? == vec![9; 18 << 20]);
 
-    // A cached segment is given back for one that does not fit into it.
+    // A cached segment is released for a request that does not fit into it.
     drop((live.remove(0), live.remove(0)));
     check_used(device.backend(), CAPACITY)?;
     let large = device.allocate(40 * MIB, stream)?;
@@ -159,7 +159,7 @@ fn largest_allocation() -> Outcome {
         let mut statistics = allocator.statistics();
         assert_eq!((statistics.num_ooms, *observed.lock().unwrap()), (count, count));
         statistics.num_ooms = 0;
-        assert_eq!((allocator.snapshot(), statistics), before, "the cache stays");
+        assert_eq!((allocator.snapshot(), statistics), before, "the cache is kept");
     }
     drop((device.allocate(30 * MIB, stream)?, live));
     check_all_gone(device)
@@ -189,7 +189,7 @@ fn no_such_device() -> Outcome {
             assert_eq!((kind, index, count), (OpenCl::KIND, 1000, there));
         }
         (Err(Error::NoAccelerator { reasons }), Err(why)) => assert_eq!(reasons, format!("opencl: {why}")),
-        (other, probed) => return Err(format!("{other:?}, though the probe says {probed:?}").into()),
+        (other, probed) => return Err(format!("{other:?}, but the probe returns {probed:?}").into()),
     }
     assert!(Accelerator::<OpenCl>::opened(1000).is_none());
     assert_eq!(OpenCl::with_capacity(u32::MAX, None).unwrap_err(), error);

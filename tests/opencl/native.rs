@@ -1,4 +1,4 @@
-//! Handles of other libraries, and ours in their hands.
+//! Using other libraries' handles, and passing ours to other libraries.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A context and a queue that another library made.
+/// A context and a queue created by another library.
 struct Elsewhere {
     context: cl_context,
     queue: cl_command_queue,
@@ -47,29 +47,29 @@ impl Elsewhere {
         Ok(Self { context, queue, device })
     }
 
-    /// The backend over the context.
+    /// Creates a backend for the context.
     fn backend(&self) -> Result<OpenCl, Failed> {
-        // SAFETY: The context lives, and the device is its.
+        // SAFETY: The context is live, and the device belongs to it.
         Ok(unsafe { OpenCl::from_native(self.context, self.device, Some(100 * MIB)) }?)
     }
 
-    /// The queue as a stream of a device over the context.
+    /// Adopts the queue as a stream of a device in the context.
     fn adopted_by(&self, device: &'static Accelerator<OpenCl>) -> Result<Stream<OpenCl>, Failed> {
-        // SAFETY: The queue lives, is of this context and device, in order and with profiling.
+        // SAFETY: The queue is live, belongs to this context and device, and is in order with profiling.
         let stream = unsafe { device.backend().adopt(self.queue) }?;
         // SAFETY: It is a stream of this backend.
         Ok(unsafe { device.external_stream(stream) })
     }
 
-    /// How many references to the queue there are, ours among them.
+    /// Returns the reference count of the queue, including our references.
     fn references(&self) -> Result<u32, Failed> {
         let what = command_queue::CL_QUEUE_REFERENCE_COUNT;
         called(command_queue::get_command_queue_info(self.queue, what).map(u32::from))
     }
 
-    /// Lets go of both: who still uses them has references of its own.
+    /// Releases both. Remaining users have their own references.
     fn let_go(self) -> Outcome {
-        // SAFETY: The reference that came from making it.
+        // SAFETY: Releases the reference from its creation.
         called(unsafe { command_queue::release_command_queue(self.queue) })?;
         // SAFETY: As above.
         called(unsafe { context::release_context(self.context) })
@@ -82,17 +82,17 @@ fn queue(
     properties: cl_command_queue_properties,
 ) -> Result<cl_command_queue, cl_int> {
     #[allow(deprecated, reason = "the call that drivers of every version have")]
-    // SAFETY: Every caller gives a device of the context.
+    // SAFETY: Every caller passes a device of the context.
     unsafe {
         command_queue::create_command_queue(context, device, properties)
     }
 }
 
-/// Writes to the buffer on this queue, past us.
+/// Writes to the buffer on this queue without the backend.
 fn write(queue: cl_command_queue, to: &Buffer<OpenCl>, data: &[u8]) -> Outcome {
     let (buffer, offset) = to.ptr().unwrap().native();
     let from = data.as_ptr().cast();
-    // SAFETY: The buffer has as many bytes, and the call returns when it has read those of the host.
+    // SAFETY: The buffer has that many bytes, and the call returns when it has read the host's.
     let written = unsafe {
         command_queue::enqueue_write_buffer(
             queue,
@@ -108,11 +108,11 @@ fn write(queue: cl_command_queue, to: &Buffer<OpenCl>, data: &[u8]) -> Outcome {
     called(written).map(|event| drop(Pending(event)))
 }
 
-/// Reads from a buffer object on this queue, past us.
+/// Reads from a buffer object on this queue without the backend.
 fn read(queue: cl_command_queue, from: cl_mem, offset: usize, len: usize) -> Result<Vec<u8>, Failed> {
     let mut data = vec![0; len];
     let to = data.as_mut_ptr().cast();
-    // SAFETY: The buffer object has as many bytes, and the call returns when those of the host are written.
+    // SAFETY: The buffer object has that many bytes, and the call returns when it has written the host's.
     let read = unsafe {
         command_queue::enqueue_read_buffer(queue, from, CL_BLOCKING, offset, len, to, 0, NO_EVENTS)
     };
@@ -129,7 +129,7 @@ fn context_made_elsewhere() -> Outcome {
     let stream = elsewhere.adopted_by(device)?;
     assert_eq!((stream.native().native(), elsewhere.references()?), (elsewhere.queue, 2));
 
-    // Bytes that they write we read, and the other way round.
+    // Each side reads the bytes that the other writes.
     let _below = device.allocate(700, stream)?;
     let mut buffer = device.allocate(3_000, stream)?;
     write(elsewhere.queue, &buffer, &[5; 3_000])?;
@@ -139,7 +139,7 @@ fn context_made_elsewhere() -> Outcome {
     assert_eq!(offset, 1_024);
     assert_eq!(read(elsewhere.queue, native, offset, 3_000)?, [6; 3_000]);
 
-    // The context and the queue stay while we use them.
+    // The context and the queue stay alive while we use them.
     let queue = elsewhere.queue;
     elsewhere.let_go()?;
     buffer.fill(7, stream)?;
@@ -177,17 +177,17 @@ fn queue_made_elsewhere() -> Outcome {
     assert!(end.is_complete()?);
     assert!(start.elapsed_time(&end)? >= 0.0);
     assert_eq!(device.allocate(64 * KIB, default)?.ptr(), at);
-    // The same queue, adopted again, is another stream of the same order.
+    // The same queue, adopted again, is another stream with the same order.
     let again = elsewhere.adopted_by(device)?;
     assert!(again != stream && again.native().native() == stream.native().native());
     let held = UserEvent::hold(stream)?;
-    check_busy(again)?; // whoever submitted it
+    check_busy(again)?; // regardless of which stream submitted the work
     held.let_go()?;
     becomes_true(|| Ok(again.is_idle()?))?;
-    // One that is dropped is let go.
+    // A dropped stream releases its reference.
     let before = elsewhere.references()?;
     for _ in 0..100 {
-        // SAFETY: The queue lives.
+        // SAFETY: The queue is live.
         drop(unsafe { device.backend().adopt(elsewhere.queue) }?);
     }
     assert_eq!(elsewhere.references()?, before);
@@ -198,17 +198,17 @@ fn queue_made_elsewhere() -> Outcome {
 fn refused_queues() -> Outcome {
     let (elsewhere, backend) = (Elsewhere::new()?, OpenCl::with_capacity(0, None)?);
     let refused = |queue| {
-        // SAFETY: Every queue below lives. That it will not do is found by the backend.
+        // SAFETY: Every queue below is live. The backend detects that it is unsuitable.
         let error = unsafe { backend.adopt(queue) }.unwrap_err();
         assert_eq!(error.kind, DriverErrorKind::InvalidArgument);
         error.name
     };
     assert_eq!(refused(elsewhere.queue), "CL_INVALID_CONTEXT");
     let (context, device) = backend.native();
-    // Not all drivers have such queues.
+    // Not all drivers support such queues.
     if let Ok(queue) = queue(context, device, command_queue::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) {
         assert_eq!(refused(queue), "CL_INVALID_QUEUE_PROPERTIES");
-        // SAFETY: The reference that came from making it.
+        // SAFETY: Releases the reference from its creation.
         called(unsafe { command_queue::release_command_queue(queue) })?;
     }
     elsewhere.let_go()
@@ -220,21 +220,21 @@ fn buffer_made_elsewhere() -> Outcome {
     let (backend, stream) = (device.backend(), device.stream(0)?);
     let flags = memory::CL_MEM_READ_WRITE | memory::CL_MEM_COPY_HOST_PTR;
     let mut data: Vec<u8> = (0..LEN).map(|n| (n % 253) as u8).collect();
-    // SAFETY: The context lives, and the driver copies as many bytes as there are.
+    // SAFETY: The context is live, and the driver copies exactly the bytes that are there.
     let made = unsafe { memory::create_buffer(backend.native().0, flags, LEN, data.as_mut_ptr().cast()) };
     let theirs = called(made)?;
     let ours = device.allocate(20_000, stream)?;
     let at = ours.ptr().unwrap();
     let copy = |to, from, len| {
         let ends = (Place::Device(to), Place::Device(from));
-        // SAFETY: Every call below stays inside 10,000 bytes of theirs and 20,000 of ours. Where two ends
-        // overlap, the backend finds it.
+        // SAFETY: Every call below stays inside 10,000 bytes of theirs and 20,000 of ours. The backend detects
+        // overlapping ranges.
         unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }
     };
-    // All of it to us, a part of that back to another place, and a fill.
+    // Copies everything to our buffer and a part of it back to another place, and fills a range.
     copy(at.offset(5_000), OpenClPtr::from_native(theirs, 0), 10_000)?;
     copy(OpenClPtr::from_native(theirs, 9_000), at.offset(5_000), 1_000)?;
-    // SAFETY: It has as many bytes.
+    // SAFETY: It has that many bytes.
     unsafe { backend.fill(OpenClPtr::from_native(theirs, 100), 0xEE, bytes(50), stream.native()) }?;
     let mut found = vec![0; LEN];
     ours.read(5_000, &mut found, stream)?;
@@ -243,17 +243,17 @@ fn buffer_made_elsewhere() -> Outcome {
     data[100..150].fill(0xEE);
     assert!(read(stream.native().native(), theirs, 0, LEN)? == data);
     let inside = OpenClPtr::from_native(theirs, 0);
-    assert!(copy(inside.offset(10), inside, 11).is_err(), "these overlap");
+    assert!(copy(inside.offset(10), inside, 11).is_err(), "these ranges overlap");
     assert_eq!(inside.offset(10), OpenClPtr::from_native(theirs, 10));
 
-    // It stays theirs.
+    // Their object is not released.
     drop(ours);
     check_all_gone(device)?;
-    // The driver lets go of it some time after the last work is done.
+    // The driver releases its reference some time after the last work is done.
     let references =
         || called(memory::get_mem_object_info(theirs, memory::CL_MEM_REFERENCE_COUNT).map(u32::from));
     becomes_true(|| Ok(references()? == 1))?;
-    // SAFETY: The reference that came from making it.
+    // SAFETY: Releases the reference from its creation.
     called(unsafe { memory::release_mem_object(theirs) })
 }
 
@@ -285,7 +285,7 @@ fn work_past_us() -> Outcome {
     let (held, _) = UserEvent::ahead_of(device.backend(), stream.native())?;
     let argument = KernelArgument::new(&buffer, stream)?;
     set.launch(&[argument.native()], 100, stream)?;
-    check_busy(stream)?; // a kernel waits that only the driver knows of
+    check_busy(stream)?; // a kernel is waiting that only the driver knows of
     let event = device.event(EventFlags::default());
     event.record(stream)?;
     assert!(!event.is_complete()?);
@@ -301,14 +301,14 @@ fn work_past_us() -> Outcome {
 fn opened_twice() -> Outcome {
     let elsewhere = Elsewhere::new()?;
     let (one, other) = (around(elsewhere.backend()?)?, around(elsewhere.backend()?)?);
-    // They share objects, and nothing else: a place of one is an end of a copy of the other.
+    // The two backends share only OpenCL objects, yet one can copy from an address of the other.
     let mut source = one.allocate(5_000, one.default_stream())?;
     source.fill(4, one.default_stream())?;
     one.synchronize()?;
     let target = other.allocate(5_000, other.default_stream())?;
     let (to, from) = (Place::Device(target.ptr().unwrap()), Place::Device(source.ptr().unwrap()));
     let stream = other.default_stream();
-    // SAFETY: Both have as many bytes, and live until the read below is done.
+    // SAFETY: Both have that many bytes, and stay alive until the read below is done.
     unsafe { other.backend().copy(to, from, bytes(5_000), stream.native()) }?;
     assert_eq!(target.slice::<u8>()?.to_vec(stream)?, [4; 5_000]);
     assert_eq!(one.allocator().statistics().allocation.all.current, 1);

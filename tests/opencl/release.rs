@@ -1,4 +1,4 @@
-//! Memory that goes back to the driver while work on it waits.
+//! Memory released to the driver while work on it is waiting.
 
 use accelerator_core::{Accelerator, Buffer, DevicePtr, MIB, Stream};
 use accelerator_opencl::{KernelArgument, OpenCl};
@@ -17,7 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const LEN: u64 = 30 * MIB;
 
-/// Takes as much memory as was given back, some times over, and writes it all.
+/// Allocates the released amount of memory several times, and writes all of it.
 fn overwrite(
     device: &'static Accelerator<OpenCl>,
     other: Stream<OpenCl>,
@@ -50,8 +50,8 @@ fn copies() -> Outcome {
     target.copy_from(&source, stream)?;
     drop(source);
     device.allocator().empty_cache()?;
-    assert_eq!(reserved(device), LEN as i64, "the driver has it back");
-    check_busy(stream)?; // and its work waits
+    assert_eq!(reserved(device), LEN as i64, "the segment was released");
+    check_busy(stream)?; // its work is still waiting
     let others = overwrite(device, other)?;
     held.let_go()?;
 
@@ -74,7 +74,7 @@ fn kernels() -> Outcome {
             to[i] = from[i] + 1;
         }",
     )?;
-    // Two sub-buffers of one segment, of which one block lives on, and a segment of its own.
+    // Two sub-buffers of one segment, in which one block stays live, and a separate segment.
     let (first, source) = (device.allocate(2 * MIB, stream)?, device.allocate(3 * MIB, stream)?);
     let mut large = device.allocate(LEN, stream)?;
     let target = device.allocate(LEN, stream)?;
@@ -95,7 +95,7 @@ fn kernels() -> Outcome {
     held.let_go()?;
 
     assert!(target.slice::<u32>()?.to_vec(stream)? == vec![0x0404_0405; elements]);
-    // What the second kernel wrote is where its buffer was.
+    // The second kernel's output is where its buffer was.
     let again = device.allocate(3 * MIB, stream)?;
     assert_eq!(again.ptr().map(DevicePtr::trace_address), Some(at.trace_address()));
     let mut found = vec![0; 4_000];
@@ -117,7 +117,7 @@ fn uncached() -> Outcome {
         source.fill(value, stream)?;
         target.copy_from(&source, stream)?;
     }
-    assert_eq!(reserved(device), LEN as i64, "each went back at once");
+    assert_eq!(reserved(device), LEN as i64, "each was released immediately");
     let others = overwrite(device, other)?;
     held.let_go()?;
     assert!(target.slice::<u8>()?.to_vec(stream)? == vec![9; LEN as usize]);

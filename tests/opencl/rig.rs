@@ -1,4 +1,4 @@
-//! What the trials share: a device, calls of other libraries, streams that wait, numbers that look random.
+//! Shared by the trials: a device, calls of other libraries, streams that wait, pseudo-random numbers.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroU64;
@@ -17,7 +17,8 @@ use crate::caches::give_back;
 
 pub(crate) type Outcome = Result<(), Failed>;
 
-/// A trial that needs a device. Ignored where there is none, unless `ACCELERATOR_REQUIRE` asks for one.
+/// Creates a trial that needs a device. It is ignored if there is none, or fails if `ACCELERATOR_REQUIRE` lists
+/// `opencl`.
 pub(crate) fn trial(name: impl Into<String>, run: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || match OpenCl::probe() {
         Ok(_) => run().map(|()| Completion::Completed),
@@ -25,7 +26,7 @@ pub(crate) fn trial(name: impl Into<String>, run: impl FnOnce() -> Outcome + Sen
     })
 }
 
-/// The first device, opened anew.
+/// Opens the first device again.
 pub(crate) fn device() -> Result<&'static Accelerator<OpenCl>, Failed> {
     around(OpenCl::with_capacity(0, None)?)
 }
@@ -34,7 +35,7 @@ pub(crate) fn around<B: Backend>(backend: B) -> Result<&'static Accelerator<B>, 
     Ok(Accelerator::new(backend, 0, AllocatorConfig::default())?)
 }
 
-/// Fails unless nothing is left once the cache is given back.
+/// Checks that nothing is left after the cache is emptied.
 pub(crate) fn check_all_gone<B: Backend>(device: &'static Accelerator<B>) -> Outcome {
     give_back(device)?;
     let total = device.properties().total_memory;
@@ -42,35 +43,36 @@ pub(crate) fn check_all_gone<B: Backend>(device: &'static Accelerator<B>) -> Out
     Ok(())
 }
 
-/// Bytes that are free by the backend's own count; `None`: the driver told, and others use the device too.
+/// Returns the free bytes by the backend's own accounting, or `None` if the driver reported them: other processes use
+/// the device too.
 pub(crate) fn free<B: Backend>(device: &'static Accelerator<B>) -> Result<Option<u64>, Failed> {
     let MemoryInfo { free, source, .. } = device.memory_info()?;
     Ok((source == MemoryInfoSource::Accounting).then_some(free))
 }
 
-/// Asks until it is true, which is soon.
+/// Polls until the condition is true, which takes a moment.
 pub(crate) fn becomes_true(mut ask: impl FnMut() -> Result<bool, Failed>) -> Outcome {
     let start = Instant::now();
     while !ask()? {
         if start.elapsed() > Duration::from_secs(60) {
-            return Err("not after a minute".into());
+            return Err("not true after a minute".into());
         }
         std::thread::yield_now();
     }
     Ok(())
 }
 
-/// Fails if the stream is idle, or would be if it were not held up.
+/// Fails if the stream is idle, or would be if it were not held.
 pub(crate) fn check_busy(stream: Stream<OpenCl>) -> Outcome {
     for _ in 0..2 {
         assert!(!stream.is_idle()?);
-        std::thread::sleep(Duration::from_millis(20)); // what may run has run by then
+        std::thread::sleep(Duration::from_millis(20)); // long enough for any runnable work to finish
     }
     assert!(!stream.is_idle()?);
     Ok(())
 }
 
-/// What a call of another library answered, with the name of its error.
+/// Returns the result of another library's call, with the name of its error.
 pub(crate) fn called<T>(answer: Result<T, cl_int>) -> Result<T, Failed> {
     answer.map_err(|code| format!("{} ({code})", error_text(code)).into())
 }
@@ -79,7 +81,7 @@ pub(crate) fn bytes(count: u64) -> NonZeroU64 {
     NonZeroU64::new(count).unwrap()
 }
 
-/// Copies from the device past all that the allocator and the buffers know, and waits for it.
+/// Copies from the device without the allocator and the buffers, and waits.
 pub(crate) fn read_raw(
     backend: &OpenCl,
     from: OpenClPtr,
@@ -88,15 +90,16 @@ pub(crate) fn read_raw(
 ) -> Result<Vec<u8>, Failed> {
     let mut host = vec![0; len as usize];
     let to = Place::Host(NonNull::from(host.as_mut_slice()).cast());
-    // SAFETY: Every caller gives a place with this many bytes; those of the host live past the synchronise.
+    // SAFETY: Every caller passes an address with that many bytes. Those of the host stay alive until the
+    // synchronization.
     let copied = unsafe { backend.copy(to, Place::Device(from), bytes(len), stream) };
     copied.and_then(|()| backend.synchronize(stream))?;
     Ok(host)
 }
 
-/// A user event, which ends when it is told to: to hold a stream up with.
+/// A user event, which holds a stream until it is ended.
 ///
-/// Dropped, it lets go, so that a trial that fails leaves nobody waiting.
+/// Dropping it completes it, so that a failed trial leaves nothing waiting.
 pub(crate) struct UserEvent {
     native: cl_event,
     ended: bool,
@@ -107,18 +110,18 @@ impl UserEvent {
         Ok(Self { native: called(event::create_user_event(context))?, ended: false })
     }
 
-    /// One that what the stream is given from now on waits for, and the event of the command that does.
+    /// Creates an event that all later work of the stream waits for. Also returns the event of the waiting command.
     pub(crate) fn ahead_of(backend: &OpenCl, stream: &OpenClStream) -> Result<(Self, Pending), Failed> {
         let own = Self::new(backend.native().0)?;
         let queue = stream.native();
-        // SAFETY: Queue and event live; the list has one entry.
+        // SAFETY: Queue and event are live, and the list has one entry.
         let barrier = unsafe { command_queue::enqueue_barrier_with_wait_list(queue, 1, &own.native) };
         let barrier = Pending(called(barrier)?);
         called(command_queue::flush(queue))?;
         Ok((own, barrier))
     }
 
-    /// Holds up what the stream is given from now on.
+    /// Holds all later work of the stream.
     pub(crate) fn hold(stream: Stream<OpenCl>) -> Result<Self, Failed> {
         Ok(Self::ahead_of(stream.backend(), stream.native())?.0)
     }
@@ -137,10 +140,10 @@ impl UserEvent {
 impl Drop for UserEvent {
     fn drop(&mut self) {
         if !self.ended {
-            // What goes wrong here is no news: the trial has failed already.
+            // An error here is ignored, because the trial has already failed.
             let _ = event::set_user_event_status(self.native, event::CL_COMPLETE);
         }
-        // SAFETY: The reference that came from making it.
+        // SAFETY: Releases the reference from its creation.
         let _ = unsafe { event::release_event(self.native) };
     }
 }
@@ -149,7 +152,7 @@ impl Drop for UserEvent {
 pub(crate) struct Pending(pub(crate) cl_event);
 
 impl Pending {
-    /// How far the command is, by the driver's word: 0 when it is complete, negative when it failed.
+    /// Returns the command's status according to the driver: 0 when it is complete, negative when it failed.
     pub(crate) fn status(&self) -> Result<cl_int, Failed> {
         let status = event::get_event_info(self.0, event::CL_EVENT_COMMAND_EXECUTION_STATUS);
         called(status.map(cl_int::from))
@@ -158,10 +161,10 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // SAFETY: The reference that came from enqueueing it.
+        // SAFETY: Releases the reference from enqueueing it.
         let _ = unsafe { event::release_event(self.0) };
     }
 }
 
-/// No events to wait for.
+/// An empty list of events to wait for.
 pub(crate) const NO_EVENTS: *const cl_event = ptr::null();

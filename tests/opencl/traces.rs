@@ -1,5 +1,5 @@
-//! Recorded traces of real models, replayed on a real driver and on the simulated device: the allocator does
-//! the same on both.
+//! Recorded traces of real models, replayed on a real driver and on the simulated device. The allocator must behave the
+//! same on both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::rig::{Outcome, trial};
 
-/// Memory of the device, and settings: with room for all, and with so little that the cache must make room.
+/// Device memory and settings: with enough for everything, and with so little that the cache must be released.
 const SETUPS: [(u64, &str); 2] = [(16 * GIB, ""), (1_800_000_000, "max_split_size_mb:128")];
-/// So many lines lie between two looks at the statistics.
+/// The number of lines between two comparisons of the statistics.
 const STEP: usize = 1_000;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -34,10 +34,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     traces.into_iter().map(of_file).chain(BUNDLED.iter().map(bundled)).collect()
 }
 
-/// What a replay comes to.
+/// The result of a replay.
 struct Ended {
     out_of_memory: Vec<u64>,
-    /// On the way, and at the end.
+    /// The intermediate and the final statistics.
     statistics: Vec<Statistics>,
     snapshot: Snapshot,
 }
@@ -68,7 +68,7 @@ fn compare(opencl: &Ended, sim: &Ended) -> Outcome {
 fn replay<B: Controls>(device: B, settings: &str, mut lines: Source) -> Result<Ended, Failed> {
     let mut setup = Setup { capacity: None, config: AllocatorConfig::default().updated(settings)? };
     let first = setup.take_from(&mut lines)?;
-    assert_eq!(setup.capacity, None, "the trace has a capacity of its own");
+    assert_eq!(setup.capacity, None, "the trace sets a capacity");
     let mut replayer = Replayer::new(Accelerator::new(device, 0, setup.config)?, false);
     let allocator = replayer.accelerator().allocator();
     let (mut out_of_memory, mut statistics) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ fn replay<B: Controls>(device: B, settings: &str, mut lines: Source) -> Result<E
     Ok(Ended { out_of_memory, statistics, snapshot: counted_from_the_first(allocator.snapshot()) })
 }
 
-/// Addresses as they lie to each other, of no particular device.
+/// Makes addresses relative to the first segment, so that they do not depend on the device.
 fn counted_from_the_first(mut snapshot: Snapshot) -> Snapshot {
     let first = snapshot.segments.first().map_or(0, |segment| segment.address);
     for segment in &mut snapshot.segments {

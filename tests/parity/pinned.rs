@@ -1,4 +1,5 @@
-//! Traces of pinned host memory: which block serves each request, and statistics. docs/TRACE_FORMAT.md has the lines.
+//! Traces of pinned host memory: which block serves each request, and the statistics. docs/TRACE_FORMAT.md describes
+//! the lines.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -13,12 +14,12 @@ struct Replay {
     device: &'static Accelerator<Driver>,
     streams: HashMap<u32, Stream<Driver>>,
     live: HashMap<u64, PinnedBuffer<Driver>>,
-    /// The number of the driver allocation that each block came from.
+    /// The number of the driver allocation for each block.
     blocks: HashMap<usize, u64>,
     output: String,
 }
 
-/// What our allocator prints for the trace.
+/// Returns our allocator's output for the trace.
 pub(crate) fn replay(trace: &str) -> Result<String, Failed> {
     let device = Accelerator::new(Faulty::new(Sim::default()), 0, AllocatorConfig::default())?;
     let mut replay = Replay {
@@ -71,19 +72,19 @@ impl Replay {
             Some(start) => {
                 let start = start.as_ptr().addr();
                 if asked() > before {
-                    self.blocks.insert(start, before); // addresses come again, numbers do not
+                    self.blocks.insert(start, before); // addresses are reused, numbers are not
                 }
-                let block = self.blocks.get(&start).ok_or("a block that no driver call gave")?;
+                let block = self.blocks.get(&start).ok_or("a block from no driver call")?;
                 writeln!(self.output, "hat {id} {block}")?;
             }
         }
         match self.live.insert(id, pinned) {
             None => Ok(()),
-            Some(_) => Err("live already".into()),
+            Some(_) => Err("already live".into()),
         }
     }
 
-    /// Without the times, which differ at each run.
+    /// Prints the statistics without the times, which differ in every run.
     fn print_statistics(&mut self, line: usize) -> Result<(), Failed> {
         writeln!(self.output, "@{line} hstats")?;
         for (key, value) in self.device.host_allocator().statistics().entries() {

@@ -1,4 +1,4 @@
-//! Traces, each with what PyTorch's allocator printed for it. The data and the scripts that make it are in `data/`.
+//! Traces with PyTorch's output for each. The data and the scripts that generate it are in `data/`.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,18 +10,18 @@ use accelerator_conformance::Controls;
 use accelerator_core::{Accelerator, GIB};
 use libtest_mimic::Failed;
 
-/// A trace, and what PyTorch printed for it.
+/// A trace and PyTorch's output for it.
 pub(crate) struct Recorded {
     pub(crate) name: String,
     trace: PathBuf,
-    /// Settings ahead of the trace.
+    /// Settings that precede the trace.
     ahead: Option<String>,
-    /// Lines behind it, of which alone the output is compared. `None`: the trace prints all the way.
+    /// Lines appended to the trace. If set, only their output is compared; with `None`, the trace itself prints.
     behind: Option<&'static str>,
     expected: PathBuf,
 }
 
-/// Traces that come with all that PyTorch printed, placements too.
+/// Returns the traces with complete output of PyTorch, including placements.
 pub(crate) fn whole(folder: &str) -> Vec<Recorded> {
     let traces = files(&data().join(folder), ".trace.zst");
     let recorded = |(name, trace): (String, PathBuf)| Recorded {
@@ -34,12 +34,13 @@ pub(crate) fn whole(folder: &str) -> Vec<Recorded> {
     traces.into_iter().map(recorded).collect()
 }
 
-/// Recorded traces of real models, each under several settings: statistics and snapshot at the end.
+/// Returns the traces of real models, each under several settings, with final statistics and snapshot.
 pub(crate) fn models() -> Vec<Recorded> {
     of_models().filter(|(is_expandable, _)| !is_expandable).map(|(_, recorded)| recorded).collect()
 }
 
-/// All with expandable segments: the traces of `oracle` anew, random ones that switch them on and off, and those of models.
+/// Returns everything with expandable segments: the traces of `oracle` again, random ones that switch them on and off,
+/// and those of models.
 pub(crate) fn expandable() -> Vec<Recorded> {
     let switched_on = whole("oracle").into_iter().map(|classic| Recorded {
         expected: classic.trace.with_extension("").with_extension("expandable.out.zst"),
@@ -51,7 +52,7 @@ pub(crate) fn expandable() -> Vec<Recorded> {
     switched_on.chain(whole("expandable")).chain(models).collect()
 }
 
-/// Those of models, and whether their settings are with expandable segments.
+/// Returns the traces of models, and whether their settings use expandable segments.
 fn of_models() -> impl Iterator<Item = (bool, Recorded)> {
     let folder = data().join("models");
     let settings = fs::read_to_string(folder.join("settings.txt")).expect("tests/data/models/settings.txt");
@@ -73,17 +74,17 @@ fn of_models() -> impl Iterator<Item = (bool, Recorded)> {
 }
 
 impl Recorded {
-    /// Fails unless the replay of the trace prints what PyTorch did.
+    /// Checks that the replay of the trace prints the same as PyTorch.
     pub(crate) fn compare(&self, replay: impl Fn(String) -> Result<String, Failed>) -> Result<(), Failed> {
         compare(&self.expected()?, &self.printed(replay)?)
     }
 
-    /// What PyTorch printed.
+    /// Returns PyTorch's output.
     pub(crate) fn expected(&self) -> Result<String, Failed> {
         decompressed(File::open(&self.expected)?)
     }
 
-    /// What the replay prints of that.
+    /// Returns the part of the replay's output that is compared.
     pub(crate) fn printed(
         &self,
         replay: impl Fn(String) -> Result<String, Failed>,
@@ -104,11 +105,11 @@ impl Recorded {
         }
         let file = self.trace.file_name().unwrap_or_default().to_string_lossy();
         let name = file.trim_end_matches(".trace.zst");
-        decompressed(Bundled::named(name).ok_or_else(|| format!("there is no trace {name}"))?.file)
+        decompressed(Bundled::named(name).ok_or_else(|| format!("unknown trace {name}"))?.file)
     }
 }
 
-/// What our allocator prints for the trace, on a device of so many bytes.
+/// Returns our allocator's output for the trace, on a device with this many bytes.
 pub(crate) fn replay<B: Controls>(
     trace: String,
     device: impl FnOnce(u64) -> Result<B, Failed>,
@@ -128,7 +129,7 @@ pub(crate) fn replay<B: Controls>(
     Ok(String::from_utf8(output.finish()?)?)
 }
 
-/// Compares line by line, `calls` blocks left out: they differ by nature, since each allocator has its own driver.
+/// Compares line by line without the `calls` blocks, which differ because each allocator has its own driver.
 fn compare(expected: &str, ours: &str) -> Result<(), Failed> {
     let (expected, ours) = (without_calls(expected), without_calls(ours));
     if expected.is_empty() {
@@ -142,7 +143,7 @@ fn compare(expected: &str, ours: &str) -> Result<(), Failed> {
     }
     match expected.len() == ours.len() {
         true => Ok(()),
-        false => Err(format!("PyTorch printed {} lines, ours are {}", expected.len(), ours.len()).into()),
+        false => Err(format!("PyTorch printed {} lines, ours printed {}", expected.len(), ours.len()).into()),
     }
 }
 
@@ -159,7 +160,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
 }
 
-/// The files with this ending, and their names without it.
+/// Returns the files with this extension, and their names without it.
 fn files(folder: &Path, ending: &str) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = entries

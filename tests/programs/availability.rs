@@ -1,12 +1,12 @@
-//! Which devices there are, and in which process.
-#![allow(unsafe_code)] // `fork`
+//! Which devices exist, and in which process.
+#![allow(unsafe_code)] // calls `fork`
 
 use accelerator_core::{Device, EventFlags};
 
 use super::process::Outcome;
 use super::simulated::{Simulated, check_all_gone, device};
 
-/// Of two devices, the first.
+/// The facade prefers the first of two devices.
 pub(crate) fn facade_prefers<B: Simulated>() -> Outcome {
     use accelerator::memory;
 
@@ -21,7 +21,7 @@ pub(crate) fn facade_prefers<B: Simulated>() -> Outcome {
     Ok(())
 }
 
-/// Every call in the child says so, and none hangs.
+/// Every call in the child reports the fork, and none hangs.
 pub(crate) fn after_fork<B: Simulated>() -> Outcome {
     let device = device::<B>()?;
     let stream = device.stream(0)?;
@@ -31,10 +31,10 @@ pub(crate) fn after_fork<B: Simulated>() -> Outcome {
     B::hold(stream);
     buffer.fill(1, stream)?;
     event.record(stream)?;
-    // SAFETY: The child makes no call but ours, `eprintln`, `alarm` and `_exit`, in a process that had one busy thread.
+    // SAFETY: The child makes only our calls, `eprintln`, `alarm` and `_exit`, in a process that had one busy thread.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: Ends the child if it hangs.
+        // SAFETY: Terminates the child if it hangs.
         unsafe { libc::alarm(20) };
         let answers = [
             device.synchronize().map_err(told),
@@ -58,13 +58,13 @@ pub(crate) fn after_fork<B: Simulated>() -> Outcome {
         let clear = |answer: &Result<(), String>| answer.as_ref().is_err_and(|text| text.contains("forked"));
         let unclear = answers.iter().enumerate().filter(|(_, answer)| !clear(answer));
         let count = unclear.inspect(|(place, answer)| eprintln!("{place}: {answer:?}")).count();
-        // SAFETY: Ends the child, without the parent's destructors.
+        // SAFETY: Exits the child without running the parent's destructors.
         unsafe { libc::_exit(i32::from(count > 0)) };
     }
     let mut status = 0;
-    // SAFETY: Writes a number.
+    // SAFETY: The call writes a number.
     unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0, "the forked process was not told clearly");
+    assert_eq!(status, 0, "the forked process got an unclear error");
     drop((buffer, pinned, event));
     check_all_gone(device)
 }

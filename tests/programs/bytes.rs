@@ -1,11 +1,11 @@
-//! Programs whose bytes are read back, for every driver.
+//! Programs for every driver that check their data.
 
 use accelerator_core::{Accelerator, Backend, Buffer, MIB, Stream};
 use fastrand::Rng;
 
 use super::process::Outcome;
 
-/// Bytes that look random, others for each seed.
+/// Returns pseudo-random bytes, different for each seed.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Rng::with_seed(seed).fill(&mut bytes);
@@ -29,7 +29,7 @@ pub(crate) fn round_trips<B: Backend>(device: &'static Accelerator<B>) -> Outcom
             let middle = len / 2;
             buffer.write(middle as u64, &written[..len - middle], stream)?;
             let expected = [&written[..middle], &written[..len - middle]].concat();
-            assert!(all_of(&buffer, stream) == expected, "{len} bytes, the second half anew");
+            assert!(all_of(&buffer, stream) == expected, "{len} bytes, the second half rewritten");
         }
     }
     Ok(())
@@ -48,7 +48,7 @@ pub(crate) fn fills_and_copies<B: Backend>(device: &'static Accelerator<B>) -> O
     Ok(())
 }
 
-/// In by one stream, changed by another, out by a third, with events between and without any wait of the host.
+/// One stream writes, a second modifies and a third reads, with events in between and without any host wait.
 pub(crate) fn chains_of_streams<B: Backend>(device: &'static Accelerator<B>) -> Outcome {
     let [first, second, third] = [0, 0, -1].map(|priority| device.stream(priority).unwrap());
     for round in 0..50_u64 {
@@ -78,7 +78,7 @@ pub(crate) fn pinned<B: Backend>(device: &'static Accelerator<B>) -> Outcome {
     source.bytes_mut()?.copy_from_slice(&written);
     let mut buffer = device.allocate(100_000, stream)?;
     buffer.copy_from_pinned(0, &source, 0..100_000, stream)?;
-    // Waits for the copy, or the device would read these.
+    // Waits for the copy. Otherwise the device would read these bytes.
     source.bytes_mut()?.fill(0);
     assert!(all_of(&buffer, stream) == written);
     buffer.copy_to_pinned(0..100_000, &mut source, 0, stream)?;

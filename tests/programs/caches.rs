@@ -1,9 +1,9 @@
-//! What caches hold when a trial ends.
+//! Checks of the caches at the end of a trial.
 
 use accelerator_core::{Accelerator, Backend, Statistics};
 use libtest_mimic::Failed;
 
-/// Gives the caches back, after which the device must hold nothing.
+/// Empties the caches. The device must then hold nothing.
 pub(crate) fn give_back<B: Backend>(device: &'static Accelerator<B>) -> Result<(), Failed> {
     device.synchronize()?;
     device.allocator().empty_cache()?;

@@ -1,8 +1,8 @@
-//! A program that does something of everything that the core has, for failures at each of its driver calls.
+//! A program that exercises all of the core, so that each of its driver calls can be made to fail.
 
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Device, Error, EventFlags, MIB};
 
-/// Something of everything.
+/// Uses a little of everything.
 pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B>) -> Result<(), Error> {
     let (default, first, second) = (device.default_stream(), device.stream(0)?, device.stream(-1)?);
     let mut buffer = device.allocate(3 * MIB, first)?;
@@ -11,7 +11,7 @@ pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B
     buffer.write(100, &[2; 1000], first)?;
     second.wait_stream(first)?;
     other.copy_from(&buffer, second)?;
-    drop(buffer); // used by `second`: waits for an event
+    drop(buffer); // `second` still uses it, so it waits for an event
 
     let mut pinned = device.allocate_host(1 << 20)?;
     pinned.bytes_mut()?.fill(3);
@@ -26,7 +26,7 @@ pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B
     if let Err(error) = read {
         let bytes = again.bytes_mut()?.to_vec();
         device.synchronize()?;
-        assert!(again.bytes()? == bytes, "a copy that failed goes on: {error}");
+        assert!(again.bytes()? == bytes, "a failed copy is still running: {error}");
         return Err(error);
     }
     assert!(again.bytes()?.iter().all(|byte| *byte == 6));
@@ -43,7 +43,7 @@ pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B
     device.memory_info()?;
 
     drop(device.allocate(100 * MIB, default)?);
-    drop(device.allocate(200 * MIB, default)?); // for which the cache must go
+    drop(device.allocate(200 * MIB, default)?); // requires releasing the cache
     assert!(matches!(device.allocate(600 * MIB, default), Err(Error::OutOfMemory(_) | Error::Driver { .. })));
     let mut read = [0; 10];
     other.read(0, &mut read, second)?;
@@ -52,10 +52,10 @@ pub(crate) fn something_of_everything<B: Backend>(device: &'static Accelerator<B
     device.host_allocator().empty_cache()
 }
 
-/// What the work came to, and the device that it was done on.
+/// The outcome of the work, and the device that it ran on.
 pub(crate) type Worked<B> = (Result<(), Error>, &'static Accelerator<B>);
 
-/// Opens the first device anew, and does the work on it.
+/// Opens the first device again and does the work on it.
 pub(crate) fn opened_and_worked<B: Backend>(
     work: fn(&'static Accelerator<B>) -> Result<(), Error>,
 ) -> Result<Worked<B>, Error> {

@@ -1,4 +1,4 @@
-//! Calls that fail, and what they leave behind.
+//! Failing calls and their aftermath.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use accelerator_core::{DriverErrorKind, Error, MIB};
 use super::process::Outcome;
 use super::simulated::{Simulated, check_all_gone, device};
 
-/// On a host with 64 MiB to pin.
+/// For a host that can pin 64 MiB.
 pub(crate) fn out_of_host_memory<B: Simulated>() -> Outcome {
     let device = device::<B>()?;
     let kept = device.allocate_host(32 * MIB)?;
@@ -15,11 +15,11 @@ pub(crate) fn out_of_host_memory<B: Simulated>() -> Outcome {
     assert!(matches!(error, Error::HostOutOfMemory { .. }), "{error:?}");
     drop(device.allocate_host(32 * MIB)?); // stays in the cache
     drop(kept);
-    drop(device.allocate_host(64 * MIB)?); // for which the cache gives back what it holds
+    drop(device.allocate_host(64 * MIB)?); // requires releasing the cached block
     check_all_gone(device)
 }
 
-/// The call of this name, which fills memory, fails.
+/// The call with this name, which fills memory, fails.
 pub(crate) fn code_without_a_name<B: Simulated>(call: &str) -> Outcome {
     let device = device::<B>()?;
     B::fail(call, 1, 12_345);
@@ -30,7 +30,8 @@ pub(crate) fn code_without_a_name<B: Simulated>(call: &str) -> Outcome {
     check_all_gone(device)
 }
 
-/// A wait whose calls of these names fail waits all the same: or the device would write to memory that its user has back.
+/// A wait must wait even if calls with these names fail in it. Otherwise the device would write to memory that its user
+/// has already got back.
 pub(crate) fn failed_wait<B: Simulated>(failing: &[(&str, RangeInclusive<u64>)]) -> Outcome {
     for (call, turns) in failing {
         let device = device::<B>()?;

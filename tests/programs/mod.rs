@@ -1,4 +1,4 @@
-//! Programs that are the same on every simulated driver, and what runs them.
+//! Programs that are the same on every simulated driver, and the code that runs them.
 
 pub(crate) mod availability;
 pub(crate) mod bytes;
@@ -11,3 +11,10 @@ pub(crate) mod process;
 pub(crate) mod simulated;
 pub(crate) mod suite;
 pub(crate) mod virtual_memory;
+
+use libtest_mimic::Trial;
+
+/// Marks a trial that takes too long for everybody's `cargo test`. `.ci/run` runs it, in release.
+pub(crate) fn long(trial: Trial) -> Trial {
+    trial.with_kind("long, runs with --ignored").with_ignored_flag(true)
+}

@@ -1,4 +1,4 @@
-//! PyTorch's traces on a simulated driver: what is printed is what PyTorch's allocator printed.
+//! PyTorch's traces on a simulated driver: the output must equal that of PyTorch's allocator.
 
 use std::num::NonZeroU64;
 
@@ -10,8 +10,8 @@ use super::process::Outcome;
 use super::simulated::Simulated;
 use crate::recorded::{self, Recorded};
 
-/// Those that are expandable from first to last: the simulated driver hands out address space and memory from one range, and
-/// PyTorch's from two. Without the models, which take long.
+/// Returns the traces that are expandable throughout. Others cannot be compared, because the simulated driver allocates
+/// address space and memory from one range, and PyTorch's from two. The models are left out because they take long.
 pub(crate) fn expandable() -> Vec<Recorded> {
     let mut traces = recorded::expandable();
     traces.retain(|trace| trace.name.starts_with("oracle::"));
@@ -34,16 +34,16 @@ fn replay<B: Backend>(trace: String) -> Result<String, Failed> {
     let opened = B::open(0)?; // takes addresses, too
     let first = next_address(&opened)?;
     let device = |capacity| Ok(Faulty::new(opened).with_memory(capacity));
-    // Where PyTorch's address space is handed out from.
+    // The base of PyTorch's address space.
     let base = if trace.contains("expandable_segments:True") { 0x4000_0000_0000 } else { 0 };
     Ok(counted_from(first, base, &recorded::replay(trace, device)?))
 }
 
-/// Where the next allocation will lie: the driver hands addresses out upwards, and never again.
+/// Returns the address of the next allocation. The driver allocates upwards and never reuses addresses.
 fn next_address<B: Backend>(device: &B) -> Result<u64, Failed> {
     let len = NonZeroU64::new(2 * MIB).ok_or("no length")?;
     let at = device.alloc(len)?;
-    // SAFETY: It was just taken, and nothing uses it.
+    // SAFETY: It was just allocated, and nothing uses it.
     #[allow(unsafe_code)]
     unsafe {
         device.dealloc(at, len);
@@ -51,7 +51,7 @@ fn next_address<B: Backend>(device: &B) -> Result<u64, Failed> {
     Ok(at.trace_address() + 2 * MIB)
 }
 
-/// The text with addresses as distances from the first one, and that behind `base`.
+/// Rewrites addresses in the text as offsets from the first one, plus `base`.
 fn counted_from(first: u64, base: u64, text: &str) -> String {
     let word = |word: &str| match word.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16)) {
         Some(Ok(address)) if address >= first => format!("{:#x}", address - first + base),

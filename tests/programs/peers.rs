@@ -12,7 +12,7 @@ pub(crate) fn two<B: Simulated>() -> Result<(Device<B>, Device<B>), Failed> {
     Ok((device_numbered(0)?, device_numbered(1)?))
 }
 
-/// The copy comes behind what the source's stream was given before, and ahead of what it is given after.
+/// A copy runs after earlier work of the source's stream and before later work.
 pub(crate) fn copies<B: Simulated>() -> Outcome {
     let (here, there) = two::<B>()?;
     for round in 0..40 {
@@ -24,7 +24,7 @@ pub(crate) fn copies<B: Simulated>() -> Outcome {
         destination.copy_from(&source, stream)?;
         source.fill(0xee, source_stream)?;
         drop(source);
-        from.allocate(MIB + round, source_stream)?.fill(0xdd, source_stream)?; // the same memory again
+        from.allocate(MIB + round, source_stream)?.fill(0xdd, source_stream)?; // reuses the same memory
         let mut read = vec![0; (MIB + round) as usize];
         destination.read(0, &mut read, stream)?;
         assert!(read.iter().all(|byte| *byte == round as u8), "round {round}");
@@ -33,7 +33,7 @@ pub(crate) fn copies<B: Simulated>() -> Outcome {
     check_all_gone(there)
 }
 
-/// The facade's copies come behind the current streams, whichever streams the buffers are of.
+/// The facade's copies are ordered by the current streams, whichever streams the buffers belong to.
 pub(crate) fn facade<B: Simulated>() -> Outcome {
     use accelerator::{Buffer, Stream, StreamGuard};
 
@@ -69,7 +69,7 @@ pub(crate) fn wrong_stream<B: Simulated>() -> Outcome {
     Ok(())
 }
 
-/// Whichever of so many calls of a copy fails, the source is not reused before the copy is done.
+/// Whichever of a copy's calls fails, the source is not reused before the copy is done.
 pub(crate) fn every_call_in_turn<B: Simulated>(calls: u64) -> Outcome {
     let (here, there) = two::<B>()?;
     let (source_stream, stream) = (here.stream(0)?, there.stream(0)?);

@@ -1,4 +1,4 @@
-//! What the simulated drivers have in common: their controls, and devices that are looked at when a trial ends.
+//! What the simulated drivers have in common: their controls, and devices that are checked when a trial ends.
 
 use accelerator_cli::backends::Choice;
 use accelerator_core::{Accelerator, AllocatorConfig, Backend, Stream};
@@ -7,25 +7,25 @@ use libtest_mimic::Failed;
 pub(crate) use super::caches::give_back;
 use super::process::Outcome;
 
-/// A backend whose driver is simulated, with the controls of that driver.
+/// A backend on a simulated driver, with that driver's controls.
 pub(crate) trait Simulated: Backend {
     const CHOICE: Choice;
-    /// The code by which the driver refuses an argument.
+    /// The code with which the driver refuses an argument.
     const REFUSED: u32;
 
-    /// Calls of this name so far.
+    /// Returns the number of calls of this name so far.
     fn calls_of(name: &str) -> u64;
     /// Makes the `n`-th call from now fail with this code.
     fn fail_at(n: u64, code: u32);
     /// Makes the `n`-th call of this name from now fail with this code.
     fn fail(name: &str, n: u64, code: u32);
-    /// Takes back the failures that have not happened yet; how many there were.
+    /// Cancels the failures that have not happened yet, and returns how many there were.
     fn clear_faults() -> u64;
-    /// Keeps the work of a stream from being done until something waits for it.
+    /// Keeps a stream's work from running until something waits for it.
     fn hold(stream: Stream<Self>);
-    /// Allocations of device memory, and of host memory.
+    /// Returns the number of live allocations of device memory and of host memory.
     fn live() -> [u64; 2];
-    /// Reserved ranges, pages, and mappings.
+    /// Returns the number of reserved ranges, pages, and mappings.
     fn live_virtual() -> [u64; 3];
 }
 
@@ -39,7 +39,7 @@ macro_rules! controls {
                 let library = &$library;
                 // SAFETY: The simulated driver documents this type.
                 let function = unsafe { library.get::<Function>($symbol) }.unwrap();
-                // SAFETY: It asks for no more than its types say, and the texts given live.
+                // SAFETY: It requires no more than its types state, and the texts passed are live.
                 unsafe { function($($argument),*) }
             }
         )*
@@ -47,32 +47,32 @@ macro_rules! controls {
 }
 pub(crate) use controls;
 
-/// A device, opened anew.
+/// Opens a device again.
 pub(crate) fn device_numbered<B: Backend>(ordinal: u32) -> Result<&'static Accelerator<B>, Failed> {
     B::probe()?;
     Ok(Accelerator::new(B::open(ordinal)?, ordinal, AllocatorConfig::default())?)
 }
 
-/// The first device, opened anew.
+/// Opens the first device again.
 pub(crate) fn device<B: Backend>() -> Result<&'static Accelerator<B>, Failed> {
     device_numbered(0)
 }
 
-/// Runs the program on the first device, and leaves nothing.
+/// Runs the program on the first device and checks that nothing is left.
 pub(crate) fn on_a_device<B: Simulated>(program: fn(&'static Accelerator<B>) -> Outcome) -> Outcome {
     let device = device()?;
     program(device)?;
     check_all_gone(device)
 }
 
-/// Fails unless nothing is left once the caches are given back.
+/// Checks that nothing is left after the caches are emptied.
 pub(crate) fn check_all_gone<B: Simulated>(device: &'static Accelerator<B>) -> Outcome {
     give_back(device)?;
-    assert_eq!(B::live(), [0, 0], "the simulated driver's own count");
+    assert_eq!(B::live(), [0, 0], "the simulated driver's own statistics");
     Ok(())
 }
 
-/// Fails unless no address space, no pages and no mappings are left.
+/// Checks that no address space, pages or mappings are left.
 pub(crate) fn check_nothing_mapped<B: Simulated>() -> Outcome {
     assert_eq!(B::live_virtual(), [0, 0, 0]);
     Ok(())

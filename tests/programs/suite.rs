@@ -8,13 +8,13 @@ use accelerator_conformance::{Arguments, Report, Verdict};
 use super::process::{self, Outcome};
 use super::simulated::Simulated;
 
-/// What runs once more under the policy `compact` takes as long again.
+/// Cases that run again under the policy `compact`, which doubles the time.
 const COMPACT: &str = " (compact)";
 
-/// That, and cases that go through calls or their orders by themselves, many times.
+/// These, and cases that go through many failing calls or orders themselves.
 const THOROUGH: [&str; 4] = [COMPACT, "D54_", "K94_", "L113_"];
 
-/// All of it passes.
+/// The whole suite passes.
 pub(crate) fn passes<B: Simulated>() -> Outcome {
     has_passed(&run(B::CHOICE, &[]), 80);
     Ok(())
@@ -36,14 +36,14 @@ fn has_passed(report: &Report, more_than: u64) {
     assert!(report.conclusion.num_passed > more_than, "{report}");
 }
 
-/// Which one of the calls of this function fails.
+/// The number of the call that fails.
 const TURN: &str = "ACCELERATOR_TURN";
 
-/// Which of its calls fail, one after the other; by default the first and the 1,000th.
+/// The numbers of the calls that fail in turn; by default 1 and 1000.
 const TURNS: &str = "ACCELERATOR_FAILING_CALLS";
 
-/// Runs the suite with calls of the function failing that the trial's name ends in, each in a process of its own. Those in
-/// `may_be_unused` need not be called.
+/// Runs the suite with failing calls of the function at the end of the trial's name, each in its own process. Functions
+/// in `may_be_unused` need not be called.
 pub(crate) fn each_in_turn<B: Simulated>(may_be_unused: &[&str]) -> Outcome {
     let name =
         env::args().find_map(|argument| Some(argument.split_once("suite::with_a_failing::")?.1.to_owned()));
@@ -55,8 +55,8 @@ pub(crate) fn each_in_turn<B: Simulated>(may_be_unused: &[&str]) -> Outcome {
     turns.split_whitespace().try_for_each(|turn| process::again(&[(TURN, turn)]))
 }
 
-/// The error is told by whom it concerns, by the name of the call; or the work succeeds all the same, since the call was tried
-/// again or its answer can be done without.
+/// A failure is reported by the affected case with the name of the call. The work may also succeed, because the call
+/// was retried or its result is optional.
 fn with_a_failing<B: Simulated>(name: &str, turn: u64, may_be_unused: &[&str]) -> Outcome {
     let before = B::calls_of(name);
     B::fail(name, turn, B::REFUSED);
@@ -74,7 +74,8 @@ fn with_a_failing<B: Simulated>(name: &str, turn: u64, may_be_unused: &[&str]) -
         .collect();
     let call = name.trim_end_matches("_v2");
     let naming = failed.iter().filter(|why| why.contains(call)).count();
-    // All cases share a device, which may not have opened; else one case is hit, and those beside it on its threads.
+    // Either the shared device could not be opened, which affects all cases, or one case is hit and those that run
+    // beside it.
     assert!(naming == failed.len() || (naming > 0 && failed.len() <= 3), "{report}");
     Ok(())
 }

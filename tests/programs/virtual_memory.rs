@@ -1,5 +1,5 @@
-//! Address space and memory apart, with bytes.
-#![allow(unsafe_code)] // methods of `VirtualMemory`
+//! Address space separate from memory, with real data.
+#![allow(unsafe_code)] // calls methods of `VirtualMemory`
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "one proof for the steps of one mapping")]
 
 use std::num::NonZeroU64;
@@ -19,20 +19,20 @@ pub(crate) fn pager<B: Backend>(device: &B) -> &dyn VirtualMemory<B::Ptr> {
     device.virtual_memory().unwrap()
 }
 
-/// Writes a byte over memory that is mapped.
+/// Fills mapped memory with a byte.
 fn fill<B: Backend>(device: &B, at: B::Ptr, value: u8, len: NonZeroU64) -> Result {
     let stream = device.stream(StreamKind::Default)?;
-    // SAFETY: The program says that it is mapped.
+    // SAFETY: The program guarantees that it is mapped.
     unsafe { device.fill(at, value, len, &stream) }?;
     device.synchronize(&stream)
 }
 
-/// Reads a byte of memory that is mapped.
+/// Reads a byte of mapped memory.
 fn byte<B: Backend>(device: &B, at: B::Ptr) -> Result<u8> {
     let stream = device.stream(StreamKind::Default)?;
     let mut byte = 0;
     let to = Place::Host(NonNull::from(&mut byte));
-    // SAFETY: The program says that it is mapped; the byte is waited for.
+    // SAFETY: The program guarantees that it is mapped, and waits for the byte.
     unsafe { device.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }?;
     device.synchronize(&stream)?;
     Ok(byte)
@@ -43,7 +43,7 @@ pub(crate) fn two_addresses<B: Simulated>() -> Outcome {
     let memory = pager(device);
     let len = memory.granularity();
     let (one, other, pages) = (memory.reserve(len)?, memory.reserve(len)?, memory.create(len)?);
-    // SAFETY: Each range is a reservation of its own, and nothing uses it when it goes.
+    // SAFETY: Each range is a separate reservation, and nothing uses it when it is released.
     unsafe {
         memory.map(one, &pages)?;
         memory.map(other, &pages)?;
@@ -69,14 +69,14 @@ pub(crate) fn grows_in_place<B: Simulated>() -> Outcome {
     let mut mapped = Vec::new();
     for number in 0..8 {
         let (at, pages) = (start.offset(number * step.get()), memory.create(step)?);
-        // SAFETY: The range lies in the reservation, behind what is mapped.
+        // SAFETY: The range is in the reservation, after what is mapped.
         unsafe { memory.map(at, &pages) }?;
         mapped.push(pages);
         fill(device, start, number as u8, NonZeroU64::new((number + 1) * step.get()).unwrap())?;
         assert_eq!(byte(device, at)?, number as u8);
     }
     assert_eq!(before - device.memory_info()?.free, 8 * step.get());
-    // SAFETY: Eight whole mappings, which nothing uses; then their memory and the address space.
+    // SAFETY: Eight whole mappings, which nothing uses, then their memory and the address space.
     unsafe {
         for (number, pages) in mapped.into_iter().enumerate() {
             memory.unmap(start.offset(number as u64 * step.get()), step)?;
@@ -88,29 +88,29 @@ pub(crate) fn grows_in_place<B: Simulated>() -> Outcome {
     check_nothing_mapped::<B>()
 }
 
-/// On a device with a GiB. The call that says so has this name.
+/// For a device with one GiB. The call with this name reports the error.
 pub(crate) fn out_of_memory<B: Simulated>(call: &str) -> Outcome {
     let device = &B::open(0)?;
     let memory = pager(device);
     let whole = memory.create(NonZeroU64::new(GIB).unwrap())?;
     let error = memory.create(memory.granularity()).unwrap_err();
     assert_eq!((error.kind, error.call), (DriverErrorKind::OutOfMemory, call));
-    // SAFETY: It was made here, and is mapped nowhere.
+    // SAFETY: It was created here, and is not mapped.
     unsafe { memory.destroy(whole) };
     check_nothing_mapped::<B>()
 }
 
-/// The call of this name, which maps, fails once.
+/// The mapping call with this name fails once.
 pub(crate) fn failed_map<B: Simulated>(call: &str) -> Outcome {
     let device = &B::open(0)?;
     let memory = pager(device);
     let len = memory.granularity();
     let (at, pages) = (memory.reserve(len)?, memory.create(len)?);
     B::fail(call, 1, B::REFUSED);
-    // SAFETY: The range is a reservation of its own.
+    // SAFETY: The range is a separate reservation.
     let refused = unsafe { memory.map(at, &pages) }.unwrap_err();
     assert_eq!(refused.call, call);
-    // SAFETY: As above: nothing is mapped there.
+    // SAFETY: As above, and nothing is mapped there.
     unsafe {
         memory.map(at, &pages)?;
         memory.unmap(at, len)?;
@@ -120,7 +120,7 @@ pub(crate) fn failed_map<B: Simulated>(call: &str) -> Outcome {
     check_nothing_mapped::<B>()
 }
 
-/// Buffers that cross pages of the core's segments, copied from and to, within a device and between two.
+/// Buffers that cross pages of the core's segments are copied in both directions, within a device and between two.
 pub(crate) fn expandable_segments<B: Simulated>() -> Outcome {
     let (here, there) = (B::open(0)?, B::open(1)?);
     let settings = AllocatorConfig::default().updated("expandable_segments:True")?;
@@ -136,7 +136,7 @@ pub(crate) fn expandable_segments<B: Simulated>() -> Outcome {
         second.copy_from(first, source_stream)?;
         destination.copy_from(second, stream)?;
         drop(sources);
-        from.allocate(2 * len, source_stream)?.fill(0xdd, source_stream)?; // the same memory again
+        from.allocate(2 * len, source_stream)?.fill(0xdd, source_stream)?; // reuses the same memory
         let mut read = vec![0; len as usize];
         destination.read(0, &mut read, stream)?;
         assert!(read.iter().all(|byte| *byte == value), "round {round}");
@@ -152,8 +152,8 @@ pub(crate) fn expandable_segments<B: Simulated>() -> Outcome {
     check_nothing_mapped::<B>()
 }
 
-/// A buffer that is put together of what others left, where the driver can: each byte is its own, with it or without. For a
-/// device with 176 MiB: too little for all that is asked for, unless it is put together.
+/// A buffer assembled from memory of freed buffers, if the driver supports that. Every buffer keeps its bytes, whether
+/// it does or not. The device needs 176 MiB, too little for all requests unless memory is assembled.
 pub(crate) fn compact<B: Simulated>() -> Outcome {
     let settings = AllocatorConfig::default().updated("policy:compact")?;
     let device = Accelerator::new(B::open(0)?, 0, settings)?;

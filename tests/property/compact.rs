@@ -1,6 +1,6 @@
-//! Programs under the policy `compact`. Memory shows at several addresses there, so whose bytes are whose is told by the
-//! memory behind the addresses; and streams take over what others have freed, so whose work is over by events of the
-//! test's own.
+//! Programs under the policy `compact`. Memory is visible at several addresses, so ownership of bytes is determined by
+//! the physical memory behind the addresses. Streams take over what others have freed, so events of the test itself
+//! tell whose work is over.
 
 #[path = "compact/checks.rs"]
 mod checks;
@@ -26,7 +26,7 @@ use super::{
     a_pair_fails, check, each_call_fails_on, faulty, one_call_fails, pair_fails, without_failing_allocations,
 };
 
-/// Runs random programs: in how many tenths of them memory showed twice.
+/// Runs random programs and returns in how many tenths of them memory was aliased.
 fn run_all<B: Simulated>(
     cases: u32,
     programs: impl Strategy<Value = Program>,
@@ -51,14 +51,14 @@ fn faulty_device(program: &Program) -> Faulty<Sim> {
 fn every_byte_has_one_user_at_a_time() {
     let programs = programs(100, Beside::Nothing).prop_map(without_failing_allocations);
     let aliased = run_all(120, programs, faulty_device);
-    assert!(aliased >= 5, "too tame");
+    assert!(aliased >= 5, "too few programs aliased memory");
 }
 
 #[test]
 fn every_byte_has_one_user_at_a_time_whatever_else_is_set() {
     let programs = programs(100, Beside::Everything).prop_map(without_failing_allocations);
     let aliased = run_all(120, programs, faulty_device);
-    assert!(aliased >= 5, "too tame");
+    assert!(aliased >= 5, "too few programs aliased memory");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn every_byte_has_one_user_at_a_time_without_virtual_memory() {
 #[test]
 fn every_byte_has_one_user_at_a_time_where_allocations_fail() {
     let aliased = run_all(60, programs(100, Beside::NoWaits), |program| Sim::new(program.capacity));
-    assert!(aliased >= 5, "too tame");
+    assert!(aliased >= 5, "too few programs aliased memory");
 }
 
 fn allocate(mebibytes: u64, stream: u32) -> Op {
@@ -89,16 +89,16 @@ fn on(compact: bool) -> Op {
     Op::Configure(Settings { compact: Some(compact), ..Settings::default() })
 }
 
-/// What is left of one stream's memory serves another, though nobody has freed it.
+/// The unused rest of one stream's memory serves another stream, although nothing was freed.
 #[test]
-fn what_nobody_has_used_is_there_for_everybody() {
+fn unused_memory_serves_every_stream() {
     let mut machine = Machine::new(Sim::new(64 * MIB), 64 * MIB, true);
     machine.run(&[on(true), allocate(8, 0), allocate(40, 1), allocate(4, 1), allocate(7, 1)]);
     assert_eq!(machine.expected.live.len(), 4, "8 + 40 + 4 + 7 are less than 64");
     machine.finish();
 }
 
-/// A short program that puts memory together, shares it between streams and gives it back.
+/// Returns a short program that aliases memory, shares it between streams, and frees it.
 fn mapping_aliases() -> Program {
     let held = [allocate(70, 0), Op::RecordUse { nth: 3, stream: 1 }, Op::Hold(1), allocate(33, 1)];
     let given_back = [Op::Release(1), Op::Free { nth: 1 }, allocate(45, 1), Op::EmptyCache];
@@ -117,7 +117,7 @@ fn mapping_aliases() -> Program {
     Program { capacity: 256 * MIB, ops: ops.concat() }
 }
 
-/// What was taken has gone back, address space too.
+/// Checks that everything allocated was released, including address space.
 fn finish(machine: Machine<Faulty<Sim>>) {
     let driver = machine.driver();
     machine.finish();
@@ -184,7 +184,7 @@ fn failing_twice_in_any_program_leaks_nothing_and_drifts_no_statistic() {
     a_pair_fails(300, programs(60, Beside::Everything), &PAIRS, finish);
 }
 
-/// What one stream has freed serves another at once, which waits for it on the device.
+/// What one stream has freed immediately serves another, which waits for it on the device.
 #[test]
 fn late_work_keeps_its_bytes() {
     for freed_first in [true, false] {

@@ -7,7 +7,7 @@ use super::model::machine::{Driver, Machine};
 use super::model::program::expandable_programs;
 use super::{a_pair_fails, check, faulty, one_call_fails, without_failing_allocations};
 
-/// What was taken has gone back, address space too.
+/// Checks that everything allocated was released, including address space.
 fn finish<B: Driver>(machine: Machine<B>) {
     let driver = machine.accelerator().backend();
     machine.finish();
@@ -15,7 +15,7 @@ fn finish<B: Driver>(machine: Machine<B>) {
         [(Call::Reserve, Call::Release), (Call::Create, Call::Destroy), (Call::Map, Call::Unmap)]
     {
         let [taken, given_back] = [taken, given_back].map(|call| driver.calls().of(call));
-        assert!(driver.faults() > 0 || taken >= given_back, "{taken} times taken, {given_back} given back");
+        assert!(driver.faults() > 0 || taken >= given_back, "{taken} taken, {given_back} given back");
     }
 }
 

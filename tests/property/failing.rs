@@ -1,4 +1,4 @@
-//! What is left of an input that fails.
+//! The report of a failing input.
 
 use std::fs::read_to_string;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,5 +26,5 @@ fn an_input_that_fails_is_shrunk_and_written_in_full() {
     assert!(text.starts_with(first), "{text}");
     assert!(text.ends_with(&format!("\n\n{:#?}\n", [0_u8; 300])), "{text}");
     run(false);
-    assert!(!file.exists(), "it holds now");
+    assert!(!file.exists(), "the property holds now");
 }

@@ -1,5 +1,5 @@
 //! Random programs on pinned host memory, compared with a naive model after every step: a list of blocks, and sums over
-//! it. It has no queues and no classes; what a block may serve it works out from the sizes.
+//! it. It has no queues or size classes, and derives from the sizes what a block may serve.
 
 use std::collections::HashMap;
 
@@ -39,13 +39,13 @@ fn programs() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..150)
 }
 
-/// Where a block is.
+/// The state of a block.
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     Live {
         users: Vec<usize>,
     },
-    /// Freed; the streams that are not past it.
+    /// Freed, with the streams that still use it.
     Pending {
         users: Vec<usize>,
         held: Vec<usize>,
@@ -68,9 +68,9 @@ struct Model {
     blocks: Vec<Block>,
     held: [bool; STREAMS],
     clock: usize,
-    /// Uses in the order in which they ended: block and stream.
+    /// Uses in the order in which their blocks were freed: block and stream.
     uses: Vec<(usize, usize)>,
-    /// By the sizes that the class is for: bytes now, their peak, all ever.
+    /// By class size: current bytes, peak bytes, cumulative bytes.
     classes: HashMap<u64, [i64; 3]>,
     round: u64,
     cached: u64,
@@ -78,7 +78,7 @@ struct Model {
 }
 
 impl Model {
-    /// The number of the block that serves a request, and whether the driver has to give it.
+    /// Returns the number of the block that serves a request, and whether the driver must allocate it.
     fn allocate(&mut self, bytes: u64) -> (usize, bool) {
         self.look_at_events();
         let rounds = bytes <= self.round && bytes <= self.cached;
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// Uses become known as over in the order in which they ended; each stream's up to the first that is not.
+    /// Polls the events: uses are found to be over in order, for each stream up to its first unfinished one.
     fn look_at_events(&mut self) {
         let mut stuck = [false; STREAMS];
         for (number, user) in std::mem::take(&mut self.uses) {
@@ -199,7 +199,7 @@ impl Machine {
                 let pinned = device.allocate_host(bytes).unwrap();
                 let asked = device.backend().calls().of(Call::AllocHost) - before;
                 let (number, made) = self.model.allocate(bytes);
-                assert_eq!(asked, u64::from(made), "whether the driver is asked");
+                assert_eq!(asked, u64::from(made), "whether the driver is called");
                 let place = pinned.ptr().unwrap().as_ptr().addr();
                 match made {
                     true => drop(self.places.insert(place, number)),
@@ -251,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// All of it goes back.
+    /// Frees everything.
     fn finish(mut self) {
         (0..STREAMS).for_each(|stream| self.step(&Op::Release(stream)));
         while !self.live.is_empty() {
@@ -271,10 +271,14 @@ impl Machine {
         let Stat { current, peak, allocated, .. } = statistics.active_bytes;
         let classes = |place: usize| self.model.classes.values().map(|class| class[place]).sum::<i64>();
         assert_eq!(current, sum(active), "active bytes");
-        assert_eq!([current, peak, allocated], [0, 1, 2].map(classes), "active bytes, their peak, all ever");
+        assert_eq!(
+            [current, peak, allocated],
+            [0, 1, 2].map(classes),
+            "active bytes: current, peak, cumulative"
+        );
         let held = sum(|block| block.state != State::GivenBack);
         assert_eq!(statistics.allocated_bytes.current, held, "bytes from the driver");
-        assert_eq!(self.device.backend().host_used(), held as u64, "and by its own count");
+        assert_eq!(self.device.backend().host_used(), held as u64, "bytes by the driver's own statistics");
         let calls = [statistics.allocations.allocated, statistics.allocations.freed];
         assert_eq!(calls, self.model.driver, "driver calls");
         assert_eq!(self.device.backend().misuses(), 0);

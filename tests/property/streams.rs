@@ -1,4 +1,4 @@
-//! What the model works out of how far streams are, compared with what a device says.
+//! The model's derivation of stream progress, compared with a device.
 
 use accelerator_conformance::{Controls, Faulty, FaultyEvent, FaultyStream, Sim};
 use accelerator_core::{Backend, EventFlags, StreamKind};
@@ -9,8 +9,7 @@ use super::check;
 use super::model::program::STREAMS;
 use super::model::streams::{Over, Point, Streams};
 
-/// Points are chosen by a number that is taken modulo how many there are; the model may be left to guess if a thing was
-/// done.
+/// Points are chosen by a number modulo their count. The model may not be told whether a step was taken.
 #[derive(Clone, Debug)]
 enum Op {
     Hold(u32),

@@ -1,4 +1,4 @@
-//! What `_memory_viz.py` says of a snapshot, said by us.
+//! Our own versions of the texts that `_memory_viz.py` prints for a snapshot.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(crate) fn segments(snapshot: &MemorySnapshot) -> String {
     snapshot.segments.iter().map(|segment| blocks(&of_segment(segment), &segment.blocks)).collect()
 }
 
-/// Of segments of which just one is new, and one gone.
+/// Returns the comparison of two segment lists that differ in one segment.
 pub(crate) fn compare(before: &Segment, after: &Segment) -> String {
     let addresses = format!("only_before = [{}]\nonly_after = [{}]\n", before.address, after.address);
     let of =
@@ -51,7 +51,8 @@ fn place(frame: &Frame) -> String {
     format!("{}:{}:{}", frame.filename.rsplit('/').next().unwrap(), frame.line, frame.name)
 }
 
-/// Frames of the interpreter, of the dispatcher and of the start of the program are left out; these are those of our snapshots.
+/// Whether a frame is printed. Frames of the interpreter, the dispatcher and program start-up are omitted; these names
+/// cover our snapshots.
 fn is_shown(frame: &Frame) -> bool {
     let names = ["PyEval_", "_start"];
     !names.iter().any(|name| frame.name.contains(name)) && !frame.filename.contains("core/boxing")
@@ -70,7 +71,7 @@ fn bytes(number: u64) -> String {
 
 const PAGE: u64 = 20 << 20;
 
-/// How full the segments are, a letter for each page of 20 MiB.
+/// Returns how full the segments are, with a letter for each 20 MiB page.
 pub(crate) fn segsum(snapshot: &MemorySnapshot) -> String {
     let mut out = format!("Summary of segments >= {} in size\n", bytes(PAGE));
     let active = |segment: &Segment| -> u64 {
@@ -112,7 +113,7 @@ fn free(external: u64, internal: u64) -> String {
     }
 }
 
-/// A letter for a page of one block, a digit or `*` for a page that several share.
+/// Returns a letter for a page of one block, and a digit or `*` for a page shared by several.
 fn pages(segment: &Segment) -> String {
     let mut pages = vec![(b' ', 0.0f64); segment.total_size.div_ceil(PAGE) as usize];
     let (mut start, mut letter) = (0, b'a');
@@ -132,7 +133,7 @@ fn pages(segment: &Segment) -> String {
     pages.into_iter().map(|(shown, _)| char::from(shown)).collect()
 }
 
-/// The history as lines that look like Python.
+/// Returns the history as lines that look like Python.
 pub(crate) fn trace(snapshot: &MemorySnapshot) -> String {
     let mut out = String::new();
     for (device, entries) in
@@ -152,7 +153,7 @@ fn history(segments: &[Segment], entries: &[TraceEntry]) -> String {
         names += 1;
         if round == 0 { letter.to_string() } else { format!("{letter}{round}") }
     };
-    // PyTorch calls it the memory in use; it is the number of the last entry, and its bytes.
+    // PyTorch calls this the memory in use. It is the index of the last entry, plus or minus its bytes.
     let mut total = 0;
     for (number, entry) in (0i64..).zip(entries) {
         let TraceEntry { address, size, .. } = *entry;

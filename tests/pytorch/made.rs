@@ -1,4 +1,4 @@
-//! A snapshot with a bit of everything that PyTorch's viewer has words for.
+//! A snapshot with a little of everything that PyTorch's viewer can print.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(crate) fn snapshot() -> MemorySnapshot {
         entry(TraceAction::OutOfMemory { device_free: 3 << 30 }, 0, 80 << 30, &frames),
         entry(TraceAction::FreeCompleted, 99, 1, &frames),
     ];
-    // More than there are letters.
+    // More blocks than there are letters.
     let many = (0..60).map(|index| entry(TraceAction::Alloc, at + 512 * index, 512, &frames)).collect();
     MemorySnapshot {
         segments: vec![
@@ -74,7 +74,7 @@ fn block(size: u64, requested_size: u64, state: BlockState, frames: &Frames) -> 
     Block { address: 0, size, requested_size, state, frames: Arc::clone(frames) }
 }
 
-/// With the addresses of the blocks, and the sums.
+/// Returns a segment with addresses for its blocks, and with its sums.
 fn segment(address: u64, stream: u64, segment_type: PoolKind, mut blocks: Vec<Block>) -> Segment {
     let mut next = address;
     for block in &mut blocks {

@@ -16,7 +16,7 @@ use self::python::with_python;
 
 const SOURCES: &str = "ACCELERATOR_PYTORCH_SOURCES";
 
-/// The trial on the folder with PyTorch's sources, or an excuse where there is none.
+/// Runs the trial on the folder with PyTorch's sources, or returns why it is skipped.
 pub(crate) fn with_pytorch(trial: impl FnOnce(&Path) -> Result<(), Failed>) -> Result<Completion, Failed> {
     let Some(sources) = std::env::var_os(SOURCES).map(PathBuf::from) else {
         return unavailable("pytorch", &format!("{SOURCES} is not set"));

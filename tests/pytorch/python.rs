@@ -1,4 +1,4 @@
-//! Python, where the machine has it.
+//! Python, if the machine has it.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use accelerator_conformance::unavailable;
 use libtest_mimic::{Completion, Failed};
 
-/// Runs a program with these arguments: what it printed.
+/// Runs a program with these arguments and returns its output.
 pub(crate) fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failed> {
     let mut python = Command::new("python3");
     python.arg("-").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -20,7 +20,7 @@ pub(crate) fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Stri
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The trial on it, or an excuse where there is none, which is a failure where this requirement is made.
+/// Runs a trial with Python. Without Python the trial is skipped, or fails if this requirement is listed.
 pub(crate) fn with_python(
     requirement: &str,
     trial: impl FnOnce() -> Result<(), Failed>,

@@ -1,5 +1,5 @@
-//! A snapshot of what our allocator did: with scopes, stacks and texts of the user, two streams, a block that waits, and a lack
-//! of memory.
+//! A snapshot recorded from our allocator, with scopes, stacks and user texts, two streams, a pending block, and an
+//! out-of-memory error.
 
 use std::num::NonZeroU64;
 
@@ -46,7 +46,7 @@ fn allocate(device: Device, bytes: u64, stream: Stream<Sim>) -> Result<Allocatio
     device.allocator().allocate(NonZeroU64::new(bytes).unwrap(), stream)
 }
 
-/// What PyTorch is to read is there.
+/// Checks that it contains everything that PyTorch is to read.
 fn has_everything(snapshot: &MemorySnapshot) {
     let [entries] = &snapshot.device_traces[..] else { panic!("one device") };
     let count = |wanted: fn(TraceAction) -> bool| entries.iter().filter(|entry| wanted(entry.action)).count();
@@ -55,7 +55,7 @@ fn has_everything(snapshot: &MemorySnapshot) {
     assert_eq!(count(|action| action == TraceAction::FreeCompleted), 2);
     assert_eq!(count(|action| matches!(action, TraceAction::OutOfMemory { .. })), 1);
     let mut frames = entries.iter().flat_map(|entry| entry.frames.iter());
-    // Line tables alone give names without paths.
+    // Line tables alone give function names without module paths.
     let ours = |frame: &Frame| frame.name.ends_with("allocate") && frame.filename.ends_with("recorded.rs");
     assert!(frames.clone().any(|frame| ours(frame) && frame.line > 0));
     assert!(frames.any(|frame| (&*frame.name, &*frame.filename) == ("loss", "scope")));

@@ -11,7 +11,7 @@ use libtest_mimic::{Failed, Trial};
 use super::python::run;
 use super::with_pytorch;
 
-/// Its code, in PyTorch's sources.
+/// The path of its code in PyTorch's sources.
 const CODE: &str = "torch/distributed/_tools/memory_tracker.py";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -22,12 +22,12 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// `body` gets the file of PyTorch's code.
+/// Creates a trial whose `body` gets the file with PyTorch's code.
 fn trial(name: &str, body: fn(&Path) -> Result<(), Failed>) -> Trial {
     Trial::ignorable_test(name, move || with_pytorch(|sources| body(&sources.join(CODE))))
 }
 
-/// What it prints of a file, and the run that it saves of it.
+/// Returns what PyTorch prints for a file, and the run that it saves again.
 fn loaded(code: &Path, file: &Path) -> Result<(String, TrackerStats), Failed> {
     let folder = tempfile::tempdir()?;
     let saved = folder.path().join("saved.pickle");
@@ -40,7 +40,8 @@ fn printed_by_ours(stats: &TrackerStats) -> String {
     format!("{}\n{}\n", stats.summary(), stats.summary_top(3))
 }
 
-/// A run with amounts of all magnitudes, equal ones, retries and markers, on a device that was in use before.
+/// Records a run with amounts of all magnitudes, equal amounts, retries and markers, on a device that was in use
+/// before.
 fn recorded() -> Result<TrackerStats, Failed> {
     let sim = Accelerator::new(Sim::new(GIB), 0, AllocatorConfig::default())?;
     let stream = sim.default_stream();
@@ -59,7 +60,7 @@ fn recorded() -> Result<TrackerStats, Failed> {
         drop(last);
         tracker.operator("backward");
     }
-    drop(sim.allocate(800 * MIB, stream)?); // for which cached memory goes back
+    drop(sim.allocate(800 * MIB, stream)?); // requires releasing cached memory
     drop(before);
     tracker.operator("end");
     tracker.stop()?;
@@ -86,7 +87,7 @@ fn summary_of_its_own(code: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Without what it has no place for.
+/// The saved file equals ours except for the fields that PyTorch does not have.
 fn saved_again(code: &Path) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("run.pickle");

@@ -1,4 +1,4 @@
-//! `torch.cuda._memory_viz` on snapshots that we wrote: each of its texts equals one that we say ourselves.
+//! `torch.cuda._memory_viz` on snapshots that we wrote. Each of its texts must equal our own version.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn same_text(command: &'static str, expected: fn(&MemorySnapshot) -> String) -> Result<Completion, Failed> {
     on_snapshots(|sources, file, snapshot| {
         let printed = viz(sources, command, &[file])?;
-        // The legend of `segsum` is the same for all.
+        // The legend of `segsum` is always the same.
         let printed = printed.split("\nLegend:\n").next().unwrap();
         assert_eq!(printed, expected(snapshot));
         assert!(printed.lines().count() > 4, "{printed}");
@@ -42,7 +42,7 @@ fn compare() -> Result<Completion, Failed> {
     })
 }
 
-/// The pages hold what the file holds. The last line: what is left without the blocks that were freed.
+/// The pages contain the file's data. The last line is what remains without the freed blocks.
 fn plots() -> Result<Completion, Failed> {
     on_snapshots(|sources, file, snapshot| {
         let printed = viz(sources, "plots", &[file])?;
@@ -54,7 +54,8 @@ fn plots() -> Result<Completion, Failed> {
     })
 }
 
-/// On one that we made, on one that our allocator recorded, and on one that PyTorch wrote and we wrote anew.
+/// Runs a trial on three snapshots: a handmade one, one recorded from our allocator, and one that PyTorch wrote and we
+/// wrote again.
 fn on_snapshots(
     trial: impl Fn(&Path, &Path, &MemorySnapshot) -> Result<(), Failed>,
 ) -> Result<Completion, Failed> {

@@ -1,4 +1,4 @@
-//! Files of all protocols, and of PyTorch versions that wrote less.
+//! Files in all pickle protocols, and of PyTorch versions that wrote fewer fields.
 
 use std::cell::Cell;
 use std::io::{BufReader, Read};
@@ -32,7 +32,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<MemorySnapshot, Failed> {
     Ok(collector.snapshot)
 }
 
-/// Each gives the same, and each is passed on while it is read, wherever its lists stand.
+/// Every protocol gives the same snapshot, and entries are passed on while the file is read, wherever its lists are.
 fn protocols() -> Result<Completion, Failed> {
     with_python("python", || {
         let folder = tempfile::tempdir()?;
@@ -60,7 +60,7 @@ fn protocols() -> Result<Completion, Failed> {
     })
 }
 
-/// Bytes, and how many are left.
+/// Bytes, with a shared count of how many are left.
 struct Draining<'a> {
     bytes: &'a [u8],
     left: &'a Cell<usize>,
@@ -149,7 +149,7 @@ fn defaults() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A list instead of a dictionary, as PyTorch's reader takes it.
+/// A snapshot may be a list instead of a dictionary, as in PyTorch's reader.
 fn segments_alone() -> Result<(), Failed> {
     let segment =
         || Dict(vec![("address", Integer(0)), ("total_size", Integer(2 << 20)), ("blocks", List(vec![]))]);
@@ -176,7 +176,7 @@ fn blocks_with_history() -> Result<(), Failed> {
 }
 
 fn unknown() -> Result<(), Failed> {
-    let shared = b"]q\x05(K\x01e"; // a list that nobody knows, and again
+    let shared = b"]q\x05(K\x01e"; // an unknown list, and a reference to it
     let entry = |first| {
         Dict(vec![
             ("action", Text("annotate")),
@@ -212,7 +212,7 @@ fn unknown() -> Result<(), Failed> {
         ("table".to_owned(), Setting::Table(vec![("1".to_owned(), 2)])),
     ];
     assert_eq!(snapshot.settings, expected);
-    // And back: the word of what happened is not lost.
+    // Written again, the unknown action is kept.
     let mut bytes = Vec::new();
     snapshot.write_to(&mut bytes)?;
     assert_eq!(read(&bytes)?, snapshot);

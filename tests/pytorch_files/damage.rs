@@ -1,4 +1,4 @@
-//! Real files, cut short and changed: an error or a snapshot, at once, and never more.
+//! Truncated and modified real files. Reading them gives an error or a snapshot, quickly, and does nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::ages::read;
 use crate::foreign::refusal;
 use crate::real::data;
 
-/// A whole file takes a fiftieth of this on a slow machine, without optimisation.
+/// An intact file takes a fiftieth of this on a slow machine, without optimisation.
 const LONGEST: Duration = Duration::from_secs(10);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -30,7 +30,7 @@ fn files() -> Vec<Vec<u8>> {
 
 fn cut_short() -> Result<(), Failed> {
     for file in files() {
-        // Every byte of the first operations, and then a prime number of bytes at a time.
+        // Every byte of the first operations, then steps of a prime number of bytes.
         let lengths = (0..1000).chain((1000..file.len()).step_by(9973)).chain([file.len() - 1]);
         for length in lengths {
             let refused = refusal(&file[..length]);
@@ -79,7 +79,7 @@ fn changed() -> Result<(), Failed> {
 
 fn noise() -> Result<(), Failed> {
     let mut rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    // Operations that put things together are met more often than with all bytes.
+    // With these bytes, constructing operations occur more often than with arbitrary bytes.
     let likely = b"(]})lde01234NaasuutqhpK\x94\x85\x86\x87\x88\x89\x8c\x8f\x90\x91\x93Rb\x80\x04.";
     for length in 1..3000 {
         let mut bytes = vec![0x80, 4];

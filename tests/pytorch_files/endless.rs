@@ -1,19 +1,20 @@
-//! A snapshot of any size, made while it is read, with the operations that Python's pickler uses for PyTorch's.
+//! A snapshot of any size, generated while it is read, with the operations that Python's pickler uses for PyTorch's
+//! snapshots.
 
 use std::io::Read;
 
-/// Segments and entries in the proportion of a long run: what is allocated comes from some hundred places of a program, and each
-/// block has a list of frames of its own, to which its frees refer.
+/// Segments and entries in the proportions of a long run. Allocations come from a few hundred places in a program. Each
+/// block has its own list of frames, to which its frees refer.
 pub(crate) struct Endless {
-    /// About how many bytes there will be, and how many there were.
+    /// The approximate total size, and the bytes generated so far.
     bytes: u64,
     pub(crate) written: u64,
-    /// What is in it.
+    /// The contents so far.
     pub(crate) segments: u64,
     pub(crate) entries: u64,
     pub(crate) allocated: u64,
     pub(crate) frames: u64,
-    /// The places of texts and frames in the memo, and how many there are in all.
+    /// The memo indices of texts and frames, and the size of the memo.
     texts: std::collections::HashMap<&'static str, u32>,
     known: Vec<u32>,
     memorised: u32,
@@ -54,7 +55,7 @@ impl Endless {
         new
     }
 
-    /// The next batch of elements.
+    /// Generates the next batch of elements.
     fn more(&mut self) {
         self.written += self.taken as u64;
         self.ready.clear();
@@ -76,7 +77,7 @@ impl Endless {
                 (0..BATCH).for_each(|_| self.block());
                 self.ready.push(b'e');
                 if self.written > self.bytes {
-                    self.ready.extend(b"au."); // the one history, and the end of the dictionary
+                    self.ready.extend(b"au."); // the only history, and the end of the dictionary
                     self.stage = Stage::Over;
                 }
             }
@@ -112,7 +113,7 @@ impl Endless {
         self.segments += 1;
     }
 
-    /// An allocation, and both of its frees.
+    /// Generates an allocation and its two free entries.
     fn block(&mut self) {
         let size = 512 + self.entries % 70_000;
         let address = 0x7f00_0000_0000 + (self.entries << 9);
@@ -146,7 +147,7 @@ impl Endless {
         self.allocated += size;
     }
 
-    /// A list of frames of its own: its place in the memo.
+    /// Generates a list of frames and returns its memo index.
     fn stack(&mut self) -> u32 {
         self.begin(b']');
         let place = self.memorised - 1;
@@ -188,7 +189,7 @@ impl Endless {
         self.memorise();
     }
 
-    /// A list or dictionary, which Python always memorises.
+    /// Starts a list or dictionary, which Python always memorises.
     fn begin(&mut self, opcode: u8) {
         self.ready.push(opcode);
         self.memorise();

@@ -1,4 +1,4 @@
-//! Files that are no snapshots, and what is wrong in those that nearly are.
+//! Files that are not snapshots, and errors in files that nearly are.
 
 use accelerator_tracker::FileError;
 use accelerator_tracker::snapshot::MemorySnapshot;
@@ -103,7 +103,7 @@ fn missing() -> Result<(), Failed> {
     Ok(())
 }
 
-/// In every place in which a pickle may hold something, and before any element is passed on.
+/// Code is refused wherever a pickle may contain a value, and before any element is passed on.
 fn code() -> Result<(), Failed> {
     let nasty = || Raw(b"cposix\nsystem\nX\x04\x00\x00\x00true\x85R");
     let places: [Made; 4] = [

@@ -1,4 +1,4 @@
-//! Small pickles that would unfold to what no machine has, or never end, or refer to what is no longer there.
+//! Small pickles that would expand beyond any machine's memory, never end, or refer to objects that are gone.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Operations of a pickle: each character one byte, and `'text'` a text. So `K1` is the number 49, and `q1` memorises as 49.
+/// Returns pickle operations. Each character is one byte, and `'text'` is a text. So `K1` is the number 49, and `q1`
+/// memorises as 49.
 fn operations(written: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (index, piece) in written.split('\'').enumerate() {
@@ -47,11 +48,11 @@ fn written(text: &str) -> Vec<u8> {
     pickle(&[&operations(text)])
 }
 
-/// Lists of a hundred thousand, in a thousand others.
+/// Lists of a hundred thousand elements, repeated a thousand times.
 fn bombs() -> Result<(), Failed> {
     let start = Instant::now();
     let (block, many_blocks) = (operations("}('size'K1'state''inactive'uqb"), b"hb".repeat(100_000));
-    // A list of blocks in many segments; a block in many segments; a segment many times; a block many times.
+    // A list of blocks in many segments; a block in many segments; a segment repeated; a block repeated.
     let list = [&operations("('x'}('y']q0("), &*block, b"eu"].concat();
     let segment = |blocks: &str| operations(&format!("}}('address'K1'total_size'K2'blocks'{blocks}u"));
     let segments = |segment: &[u8]| [&operations("'segments']("), &*segment.repeat(1000), b"eu"].concat();
@@ -71,7 +72,7 @@ fn bombs() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A text of a megabyte, memorised as what `h0` refers to.
+/// Returns a text of a megabyte, memorised for `h0`.
 fn megabyte() -> Vec<u8> {
     [&b"X\x00\x00\x10\x00"[..], &vec![b'a'; 1 << 20], b"q0"].concat()
 }
@@ -89,14 +90,14 @@ fn long_texts() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As an action, which entries keep if nobody knows it; as the name of a setting; as a line of a table.
+/// A long name as an action, which entries keep if it is unknown; as the name of a setting; as a row of a table.
 fn long_names() -> Result<(), Failed> {
     let entries = operations("}('action'h0u").repeat(10_000);
     let before = operations("}('segments']'device_traces'](](");
     let snapshot = read(&pickle(&[&megabyte(), b"0", &before, &entries, b"eeu"]))?;
     let history = &snapshot.device_traces[0];
     assert_eq!((history.len(), history[0].action, history[0].other.len()), (10_000, TraceAction::Other, 0));
-    // A shorter one stays, and is the same text in all.
+    // A shorter name is kept, and all entries share it.
     let entries = operations("}('action''newer'q1u}('action'h1u");
     let snapshot = read(&pickle(&[&before, &entries, b"eeu"]))?;
     let words: Vec<_> = snapshot.device_traces[0].iter().map(|entry| &entry.other[0].1).collect();
@@ -114,7 +115,7 @@ fn long_names() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As that of operators, and of markers.
+/// A long name of operators, and of markers.
 fn long_names_of_a_tracker() -> Result<(), Failed> {
     let amount = |count: u32| {
         let entry = |index: u32| [&b"J"[..], &index.to_le_bytes(), b"h0K\x01\x86"].concat();
@@ -144,7 +145,7 @@ fn long_names_of_a_tracker() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Parts that stay for later elements, or cannot, and are large.
+/// Large objects, whether or not they can be kept for later elements.
 fn large() -> Result<(), Failed> {
     let start = Instant::now();
     // A dictionary of 100,000 keys, memorised 100,000 times.
@@ -152,13 +153,13 @@ fn large() -> Result<(), Failed> {
     let entry = [&operations("}('action''snapshot''x'"), &*keys, &b"\x94".repeat(100_000), b"u"].concat();
     let before = operations("}('segments']'device_traces'](](");
     assert_eq!(read(&pickle(&[&before, &entry, b"eeu"]))?.device_traces[0].len(), 1);
-    // Frames that cannot stay, for what is in one of them, in 10,000 entries.
+    // Frames that cannot be kept, because of a value in one of them, in 10,000 entries.
     let frames = [&operations("](}('filename''f''x'\u{8f}uqb")[..], &b"hb".repeat(10_000), b"eqa"].concat();
     let first = [&operations("}('action''snapshot''frames'"), &*frames, b"u"].concat();
     let others = operations("}('action''snapshot''frames'hau").repeat(10_000);
     let refused = refusal(&pickle(&[&before, &first, &others, b"eeu"]));
     assert!(refused.contains("an object that was already read"), "{refused}");
-    // What stays as a frame may be no segment.
+    // An object kept as a frame cannot be a segment.
     let frame = operations("](}('filename''f'u}q0('address'K1'total_size'K2ue");
     let entry = [&operations("}('action''snapshot''frames'"), &*frame, b"u"].concat();
     let refused = refusal(&pickle(&[
@@ -197,7 +198,7 @@ fn cycles() -> Result<(), Failed> {
     Ok(())
 }
 
-/// An element is forgotten, though the pickle may refer to it. Where nobody looks, that is no harm.
+/// Elements are not kept, although the pickle may refer to them. A reference in an ignored field does no harm.
 fn gone() -> Result<(), Failed> {
     let entry = "}('action''snapshot''x']q1(K1eu q0";
     let again = |reference: &str| format!("}}('segments']'device_traces'](]({entry}e]({reference}eeu");
@@ -215,7 +216,7 @@ fn gone() -> Result<(), Failed> {
 }
 
 fn changed() -> Result<(), Failed> {
-    // An element puts something into the whole, into the list that it is in, and into frames that were complete.
+    // An element modifies the snapshot, its own list, or frames that were already complete.
     for text in [
         "}q0('segments'](h0'x'K1su",
         "}('segments']q0(h0K1aeu",
@@ -227,7 +228,7 @@ fn changed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As `[[]] * 3` in Python.
+/// Like `[[]] * 3` in Python.
 fn shared_histories() -> Result<(), Failed> {
     let snapshot = read(&written("}('segments']'device_traces'](]q0h0h0eu"))?;
     assert_eq!(snapshot.device_traces, vec![vec![]; 3]);
@@ -237,7 +238,7 @@ fn shared_histories() -> Result<(), Failed> {
     Ok(())
 }
 
-/// As those of a field that nobody knows, too.
+/// Frames of unknown fields can be shared as well.
 fn unknown_frames() -> Result<(), Failed> {
     let first = "}('action''snapshot''forward_frames']q0(}('filename''a.py'ueu";
     let second = "}('action''snapshot''frames'h0u";
@@ -246,7 +247,7 @@ fn unknown_frames() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Lists and single frames, memorised or equal: each is once in memory.
+/// Lists and single frames, memorised or equal, are in memory only once.
 fn shared_frames() -> Result<(), Failed> {
     let frame = "}('name''f''filename''a.py''line'K1u";
     let entry = |frames: &str| format!("}}('action''snapshot''frames'{frames}u");

@@ -1,4 +1,5 @@
-//! What a file may take of memory: real files a small part of it, hostile ones no more.
+//! The memory used to read a file: a small part of the limit for real files, and never more than the limit for hostile
+//! ones.
 
 use std::path::Path;
 
@@ -24,8 +25,8 @@ fn limited(memory: u64) -> Limits {
     Limits { memory, ..Limits::default() }
 }
 
-/// Two megabytes of empty dictionaries. The limit is a share of the file, and is told; without one it is read to its
-/// end.
+/// Two megabytes of empty dictionaries. The limit depends on the file's size and is reported. Without a limit, the file
+/// is read to its end.
 fn small_pickles() -> Result<(), Failed> {
     let pickle = [&b"\x80\x04"[..], &vec![b'}'; 2 * MIB as usize], b"."].concat();
     let read = |limits| visit_with(&*pickle, "hostile.pickle", &mut Collector::new(limits), limits);
@@ -42,7 +43,7 @@ fn small_pickles() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Entries of ten bytes each, which are small in the pickle and have many fields in memory.
+/// Entries of ten bytes, which are small in the pickle but have many fields in memory.
 fn small_entries() -> Result<(), Failed> {
     const ENTRIES: usize = 50_000;
     let words = b"\x80\x04\x8c\x06actionq\x010\x8c\x08snapshotq\x020";
@@ -59,7 +60,7 @@ fn small_entries() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The least memory with which each is read is at most half of what a file of its size may take.
+/// The minimum memory for reading each file is at most half of the limit for its size.
 fn real_files() -> Result<(), Failed> {
     let read = |file: &Path, limits| MemorySnapshot::read_with(file, limits).map(drop);
     let load = |file: &Path, limits| TrackerStats::load_with(file, limits).map(drop);

@@ -1,4 +1,4 @@
-//! Pickles made by hand.
+//! Handmade pickles.
 
 /// A value to pickle.
 pub(crate) enum Made {
@@ -9,7 +9,7 @@ pub(crate) enum Made {
     List(Vec<Made>),
     Pair(Box<(Made, Made)>),
     Dict(Vec<(&'static str, Made)>),
-    /// Operations as they are.
+    /// Raw operations.
     Raw(&'static [u8]),
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn pair(first: i64, second: i64) -> Made {
     Made::Pair(Box::new((Integer(first), Integer(second))))
 }
 
-/// A pickle of it, with nothing memorised.
+/// Pickles a value without memorising anything.
 pub(crate) fn pickle(value: &Made) -> Vec<u8> {
     let mut bytes = vec![0x80, 2];
     put(value, &mut bytes);

@@ -1,4 +1,4 @@
-//! Any snapshot that is written is read back as it was.
+//! Any snapshot is read back as it was written.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The files that PyTorch itself wrote.
+//! Files that PyTorch itself wrote.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ fn sums() -> Result<(), Failed> {
     }
     assert_eq!(snapshot.device_traces.len(), 1);
     let count = |action| snapshot.device_traces[0].iter().filter(|entry| entry.action == action).count();
-    // Counted by Python.
+    // Counted with Python.
     assert_eq!(count(TraceAction::Alloc), 1077);
     assert_eq!(count(TraceAction::FreeRequested), 924);
     assert_eq!(count(TraceAction::FreeCompleted), 924);
@@ -53,7 +53,7 @@ fn sums() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Written by PyTorch, read and written by us, read by Python: equal to the last key, but for our own.
+/// A file that PyTorch wrote, which we read and wrote, and Python reads: equal in every key except our own.
 fn read_back() -> Result<Completion, Failed> {
     with_python("python", || {
         let file = data("tiny_transformer.snapshot.pickle");
@@ -65,7 +65,7 @@ fn read_back() -> Result<Completion, Failed> {
         let (theirs, own) = (file.to_str().unwrap(), ours.to_str().unwrap());
         let printed = run(include_str!("same.py"), &[theirs, own])?;
         assert_eq!(printed, "equal\n");
-        // Frames are shared, as PyTorch shares them.
+        // Frames are shared, as in PyTorch's file.
         assert!(ours.metadata()?.len() < file.metadata()?.len());
         Ok(())
     })

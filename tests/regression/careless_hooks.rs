@@ -1,4 +1,4 @@
-//! What users hang in may do what the documentation allows, and may panic.
+//! User hooks may do what the documentation allows, and may panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ fn an_observer_that_panics_leaves_nobody_waiting() {
     drop(device.allocate(50 * MIB, stream).unwrap());
 }
 
-/// On one thread: what it waits for must not be its own.
+/// On a single thread, to show that the observer does not wait for itself.
 #[test]
 fn an_observer_of_a_rejection_may_run_out_of_memory_itself() {
     let config = AllocatorConfig::default().updated("throw_on_cudamalloc_oom:True").unwrap();
@@ -82,7 +82,7 @@ fn a_kernel_may_panic_with_what_panics_when_it_is_dropped() {
 
 static RECORDED: OnceLock<&'static Accelerator<Sim>> = OnceLock::new();
 
-/// Asks the allocator when it is dropped.
+/// Queries the allocator when it is dropped.
 struct Asks;
 
 impl Drop for Asks {

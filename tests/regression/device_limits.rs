@@ -1,4 +1,4 @@
-//! Devices that give less in one allocation than they have, and streams that were made elsewhere.
+//! Devices whose largest allocation is smaller than their memory, and external streams.
 #![allow(unsafe_code)]
 
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ fn refusal(device: &'static Accelerator<Sim>, bytes: u64) -> OutOfMemory {
 
 #[test]
 fn a_segment_is_as_large_as_the_device_gives_where_its_block_fits() {
-    // What the device gives, what is asked for, the segment, and its block: less where a cut is worth it.
+    // The largest allocation, the request, the segment, and its block, which is smaller where splitting is worthwhile.
     for (largest, requested, segment, block) in [
         (u64::MAX, 2 * MIB, 20 * MIB, 2 * MIB),
         (20 * MIB, 2 * MIB, 20 * MIB, 2 * MIB),
@@ -66,7 +66,7 @@ fn what_is_left_of_a_smaller_segment_is_served() {
     let buffers = [2 * MIB, 9 * MIB, 4 * MIB].map(|bytes| device.allocate(bytes, stream).unwrap());
     let segments = device.allocator().snapshot().segments;
     let sizes: Vec<_> = segments.iter().map(|segment| (segment.total_size, segment.allocated_size)).collect();
-    // 1 MiB and 512 bytes less are left, too little for a block of their own in the large pool.
+    // The rest is 512 bytes short of 1 MiB, too little for a separate block in the large pool.
     assert_eq!(sizes, [(16 * MIB - 512, 16 * MIB - 512)]);
     let start = buffers[0].ptr();
     drop(buffers);
@@ -108,7 +108,7 @@ fn a_request_over_the_largest_allocation_is_told_so_and_costs_no_cache() {
     assert_eq!((allocator.snapshot(), statistics, device.backend().used()), before);
     assert_eq!(device.backend().calls().of(Call::Dealloc), 0);
 
-    // As good as before.
+    // The device works as before.
     let cached = device.allocate(13 * MIB, stream).unwrap();
     assert_eq!(allocator.statistics().reserved_bytes.all.current, before.1.reserved_bytes.all.current);
     drop((cached, live));
@@ -117,7 +117,7 @@ fn a_request_over_the_largest_allocation_is_told_so_and_costs_no_cache() {
 }
 
 #[test]
-fn it_costs_no_cache_under_a_memory_fraction_either() {
+fn a_too_large_request_costs_no_cache_under_a_memory_fraction_either() {
     let device = limited(16 * MIB, "garbage_collection_threshold:0.1");
     let (allocator, stream) = (device.allocator(), device.default_stream());
     let total = device.properties().total_memory;
@@ -150,14 +150,14 @@ fn a_stream_made_elsewhere_is_one_of_the_device() {
     let own = device.stream(0).unwrap();
     let native = backend.stream(StreamKind::Side { priority: -1 }).unwrap();
     let made = backend.calls().of(Call::Stream);
-    // SAFETY: A stream of this backend, which keeps what a backend says of streams.
+    // SAFETY: A stream of this backend, with the properties that a backend guarantees for streams.
     let adopted = unsafe { device.external_stream(native) };
     assert_eq!(backend.calls().of(Call::Stream), made, "none was made");
     assert_eq!((adopted.device(), adopted.priority()), (device.device(), 0));
     assert_eq!(device.stream_by_id(adopted.id()), Some(adopted));
     assert!(adopted != own && adopted.id() != own.id() && adopted.id() != device.default_stream().id());
 
-    // It is waited for with the others.
+    // It is included when all streams are waited for.
     backend.hold(adopted.native());
     let event = device.event(EventFlags::default());
     event.record(adopted).unwrap();
@@ -165,7 +165,7 @@ fn a_stream_made_elsewhere_is_one_of_the_device() {
     device.synchronize().unwrap();
     assert!(event.is_complete().unwrap());
 
-    // Memory that it uses is not reused before, and it has memory of its own.
+    // Memory that it uses is not reused too early, and it has its own memory.
     let used = device.allocate(MIB, own).unwrap();
     let at = used.ptr();
     used.record_use(adopted).unwrap();
@@ -178,7 +178,7 @@ fn a_stream_made_elsewhere_is_one_of_the_device() {
     assert_eq!(segments.iter().filter(|segment| segment.stream == adopted.id()).count(), 1);
     assert_eq!(of_its_own.stream(), adopted);
 
-    // It is none of the pool, which goes on as it was.
+    // It does not belong to the pool, which works as before.
     let pool: Vec<_> = (0..64).map(|_| device.stream(0).unwrap()).collect();
     assert!(pool.contains(&own) && !pool.contains(&adopted));
     let other = limited(u64::MAX, "");

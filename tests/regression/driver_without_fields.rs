@@ -1,4 +1,4 @@
-//! All values of a type without fields may lie at one address: a driver's address does not tell its instances apart.
+//! All values of a zero-sized type may have the same address, so a driver's address does not identify its instance.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroU64;
@@ -74,7 +74,7 @@ unsafe impl Backend for Fieldless {
     }
 
     unsafe fn dealloc(&self, ptr: SimPtr, len: NonZeroU64) {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.dealloc(ptr, len) }
     }
 
@@ -85,12 +85,12 @@ unsafe impl Backend for Fieldless {
         len: NonZeroU64,
         on: &SimStream,
     ) -> DriverResult<()> {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.copy(to, from, len, on) }
     }
 
     unsafe fn fill(&self, dst: SimPtr, value: u8, len: NonZeroU64, stream: &SimStream) -> DriverResult<()> {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller guarantees the same.
         unsafe { SIM.fill(dst, value, len, stream) }
     }
 }

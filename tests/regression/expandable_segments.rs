@@ -1,4 +1,4 @@
-//! What a review of expandable segments found.
+//! Bugs that a review of expandable segments found.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ fn device<B: Backend>(backend: B, text: &str) -> &'static Accelerator<B> {
 }
 
 #[test]
-fn statistics_are_summed_after_a_refused_request_has_put_accounts_to_sleep() {
+fn statistics_are_summed_after_a_refused_request_made_counters_idle() {
     let device = device(Sim::new(90 * MIB), EXPANDABLE);
     let streams = [device.default_stream(), device.stream(0).unwrap(), device.stream(0).unwrap()];
     let blocks = [(4_756_997, 2), (20 * MIB, 0), (20 * MIB, 2), (19 * MIB, 0)]
@@ -33,7 +33,7 @@ fn statistics_are_summed_after_a_refused_request_has_put_accounts_to_sleep() {
     drop(device.allocate(MIB, streams[1]).unwrap());
     assert!(device.allocate(10 * MIB, streams[0]).is_err());
     let active = device.allocator().statistics().active.all;
-    assert_eq!((active.allocated, active.freed, active.peak), (5, 1, 5), "as PyTorch has it");
+    assert_eq!((active.allocated, active.freed, active.peak), (5, 1, 5), "as in PyTorch");
     drop(blocks);
 }
 
@@ -46,7 +46,7 @@ fn an_error_of_a_streams_work_is_told_to_who_waits_for_that_stream() {
     launch(failing, few.slice_mut::<u8>().unwrap(), |few| assert!(few.is_empty(), "part of the test"))
         .unwrap();
     let many = device.allocate(150 * MIB, other);
-    assert!(many.is_ok(), "the pages of the first stream went back: {many:?}");
+    assert!(many.is_ok(), "the pages of the first stream were released: {many:?}");
     assert!(failing.synchronize().is_err());
 }
 
@@ -56,7 +56,8 @@ fn what_is_still_mapped_after_two_failures_is_counted_and_goes_back() {
     drop(device.allocate(10 * MIB, device.default_stream()).unwrap());
     device.allocator().empty_cache().unwrap();
     let driver = device.backend();
-    // Reserve, five times create, map, map: the second map fails, and so does taking the first back.
+    // The calls are reserve, and five times create, map, map. The second map of a page fails, and so does undoing the
+    // first.
     driver.fail_call(8, DriverErrorKind::Other);
     driver.fail_next(Call::Unmap, DriverErrorKind::Other);
     let refused = device.allocate(100 * MIB, device.default_stream());
@@ -74,14 +75,15 @@ fn pages_of_each_reserved_range_go_back_by_their_own_size() {
     let allocate = |size: u64| device.allocate(size * MIB, device.default_stream()).unwrap();
     let (first, small) = (allocate(240), allocate(20));
     drop(first);
-    // Pages are of 12 MiB from now on. The first range, of pages of 20 MiB, has no room in one piece for what comes.
+    // Pages have 12 MiB from now on. The first range, with pages of 20 MiB, has no contiguous room for the next
+    // request.
     device.allocator().set_config(settings("expandable_segments:True,large_segment_size_mb:12"));
     let large = allocate(330);
     drop((small, large));
     device.allocator().empty_cache().unwrap();
     let reserved = device.allocator().statistics().reserved_bytes.all.current;
     assert_eq!((reserved, device.backend().used()), (0, 0));
-    drop(allocate(480)); // all of it can be had again
+    drop(allocate(480)); // all of it can be allocated again
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn the_history_tells_that_pages_stayed() {
 }
 
 #[test]
-fn of_two_that_want_most_of_the_memory_one_has_it() {
+fn of_two_threads_that_request_most_of_the_memory_one_gets_it() {
     let device = device(Faulty::new(Sim::new(4 * GIB)), EXPANDABLE);
     let streams = [device.default_stream(), device.stream(0).unwrap()];
     for _ in 0..300 {
@@ -125,7 +127,7 @@ fn of_two_that_want_most_of_the_memory_one_has_it() {
 }
 
 #[test]
-fn nobody_waits_on_the_device_for_blocks_that_are_not_to_be_taken() {
+fn blocks_that_may_not_be_used_cause_no_waits_on_the_device() {
     let device = device(Faulty::new(Sim::new(GIB)), "expandable_segments:True,device_side_reuse:True");
     let [own, user] = [device.default_stream(), device.stream(0).unwrap()];
     let blocks = [(); 8].map(|()| device.allocate(20 * MIB, own).unwrap());
@@ -141,7 +143,7 @@ fn nobody_waits_on_the_device_for_blocks_that_are_not_to_be_taken() {
     assert_eq!(waits(), before);
 }
 
-/// Asks the allocator whenever it is told something.
+/// Queries the allocator whenever it receives an event.
 struct Asking {
     device: &'static Accelerator<Sim>,
     told: &'static AtomicU64,
@@ -171,13 +173,13 @@ impl Subscriber for Asking {
 }
 
 #[test]
-fn that_there_is_no_virtual_memory_is_told_once_and_under_no_lock() {
+fn missing_virtual_memory_is_reported_once_and_outside_locks() {
     static TOLD: AtomicU64 = AtomicU64::new(0);
     let device = device(Sim::new(GIB).without_virtual_memory(), "");
     subscriber::with_default(Asking { device, told: &TOLD }, || {
         let stream = device.default_stream();
         drop(device.allocate(MIB, stream).unwrap());
-        assert_eq!(TOLD.load(Ordering::Relaxed), 0, "nobody has asked for any");
+        assert_eq!(TOLD.load(Ordering::Relaxed), 0, "nothing has requested virtual memory yet");
         device.allocator().set_config(settings(EXPANDABLE));
         drop(device.allocate(20 * MIB, stream).unwrap());
         drop(device.allocate(40 * MIB, stream).unwrap());

@@ -1,4 +1,4 @@
-//! Settings and sizes that overflowed.
+//! Settings and sizes that caused overflows.
 
 use accelerator_conformance::Sim;
 use accelerator_core::{Accelerator, AllocatorConfig, Error, MIB, OutOfMemoryCause};
@@ -21,7 +21,7 @@ fn a_segment_holds_its_block_whatever_is_set() {
     }
 }
 
-/// Block sizes as PyTorch 2.15's allocator gives them under the same setting.
+/// Block sizes from PyTorch 2.15's allocator under the same setting.
 #[test]
 fn more_divisions_than_fit_round_to_powers_of_two() {
     let settings = "roundup_power2_divisions:36028797018963968";
@@ -55,7 +55,7 @@ fn sums_beyond_what_statistics_count_wrap_and_live_memory_beyond_it_is_refused()
     };
     assert!(matches!(refusal, Error::OutOfMemory(report) if report.cause == OutOfMemoryCause::Device));
     drop(live);
-    // As near to the largest number as it comes, a peak leaves no room for sums.
+    // A peak so close to the largest number leaves no room for sums.
     drop(device.allocate(1, stream).unwrap());
     device.allocator().empty_cache().unwrap();
     assert_eq!(device.backend().used(), 0);

@@ -1,17 +1,17 @@
-//! A buffer of a device instance that the program opened by itself, put where the facade's own was.
+//! A buffer of a device instance that the program opened itself, used in place of one of the facade's.
 
 use accelerator::host::Host;
 use accelerator::{Buffer, current_stream, memory};
 use accelerator_core::{Accelerator, AllocatorConfig, GIB};
 
 #[test]
-fn it_does_not_become_the_device_of_the_thread() {
+fn a_foreign_device_does_not_become_current_on_a_thread() {
     accelerator::set_accelerator("host").unwrap();
     let own = Accelerator::new(Host::new(0, GIB), 0, AllocatorConfig::default()).unwrap();
     let mut inner = own.allocate(4096, own.default_stream()).unwrap();
     let mut buffer = Buffer::allocate(4096, None).unwrap();
     std::mem::swap(buffer.typed_mut::<Host>().unwrap(), &mut inner);
-    // A thread on which nothing is selected yet.
+    // A thread without a current device.
     let worker = std::thread::spawn(move || {
         buffer.fill(1).unwrap();
         let (before, facades) =

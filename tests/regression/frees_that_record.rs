@@ -1,4 +1,4 @@
-//! A free that was stopped inside the driver kept other threads from looking for memory that had become free.
+//! A free blocked inside the driver kept other threads from finding memory that had become free.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -17,7 +17,7 @@ fn memory_is_found_while_another_thread_records_for_its_free() {
         allocator.record_use(&block, user).unwrap();
         block
     });
-    allocator.free(used).unwrap(); // its use is over at once, and nobody has looked
+    allocator.free(used).unwrap(); // its use is over at once, but has not been noticed
     let reserved = device.backend().used();
     let gate = device.backend().gate(Call::Record);
     thread::scope(|scope| {
@@ -28,5 +28,5 @@ fn memory_is_found_while_another_thread_records_for_its_free() {
         freeing.join().unwrap();
         allocator.free(again).unwrap();
     });
-    assert_eq!(device.backend().used(), reserved, "the driver was asked for what was there");
+    assert_eq!(device.backend().used(), reserved, "the driver was called although memory was free");
 }

@@ -1,4 +1,4 @@
-//! The host's driver with one thing wrong.
+//! The host's driver with a single fault.
 
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use accelerator_core::{
 };
 use accelerator_host::{Host, HostEvent, HostPtr, HostStream};
 
-/// What is wrong, in this process.
+/// The fault in this process.
 static FAULT: OnceLock<Fault> = OnceLock::new();
 
 #[derive(Clone, Copy, PartialEq)]
@@ -21,15 +21,15 @@ pub(crate) enum Fault {
     Closed,
     /// Any device number opens.
     AnyNumber,
-    /// Running out of memory is told as another error.
+    /// Out of memory is reported as another error.
     NoSuchError,
-    /// Fills are forgotten.
+    /// Fills do nothing.
     NoFill,
-    /// Copies take one byte too few.
+    /// Copies are one byte short.
     ShortCopy,
     /// An event that was never recorded is not complete.
     Incomplete,
-    /// Memory lies at odd addresses.
+    /// Memory has odd addresses.
     Misaligned,
     /// Streams do not wait for events.
     NoWait,
@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     Backwards,
 }
 
-/// From now on this is wrong.
+/// Sets the fault for this process.
 pub(crate) fn fails(fault: Fault) {
     assert!(FAULT.set(fault).is_ok(), "a process has one fault");
 }
@@ -54,8 +54,8 @@ fn refused(kind: DriverErrorKind, name: &'static str) -> DriverError {
     DriverError { kind, call: "broken", code: -1, name }
 }
 
-// SAFETY: The host's driver; what is wrong with it is not what memory safety rests on, but for the memory that lies
-// one byte further on, of which there is one byte more.
+// SAFETY: This is the host's driver, with faults that do not affect memory safety. The misaligned memory starts one
+// byte later, but has one byte more.
 unsafe impl Backend for Broken {
     const KIND: DeviceKind = DeviceKind::new("broken");
     type Ptr = HostPtr;
@@ -142,7 +142,7 @@ unsafe impl Backend for Broken {
 
     unsafe fn dealloc(&self, ptr: HostPtr, len: NonZeroU64) {
         if fault() != Some(Fault::Misaligned) {
-            // SAFETY: The caller's promise.
+            // SAFETY: The caller guarantees the same.
             unsafe { self.0.dealloc(ptr, len) };
         }
     }
@@ -156,7 +156,7 @@ unsafe impl Backend for Broken {
     ) -> DriverResult<()> {
         let shorter = NonZeroU64::new(len.get() - u64::from(fault() == Some(Fault::ShortCopy)));
         match shorter {
-            // SAFETY: The caller's promise, for as many bytes or fewer.
+            // SAFETY: The caller guarantees the same, for at least as many bytes.
             Some(len) => unsafe { self.0.copy(dst, src, len, stream) },
             None => Ok(()),
         }
@@ -165,7 +165,7 @@ unsafe impl Backend for Broken {
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
         match fault() {
             Some(Fault::NoFill) => Ok(()),
-            // SAFETY: The caller's promise.
+            // SAFETY: The caller guarantees the same.
             _ => unsafe { self.0.fill(dst, value, len, stream) },
         }
     }

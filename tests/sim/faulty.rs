@@ -1,4 +1,4 @@
-//! The faulty driver around the host's: the order of late work, seen in the bytes; injected failures; gates.
+//! The faulty driver around the host's: the order of late work, visible in the bytes; injected failures; gates.
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 const LEN: u64 = 4_096;
 
-/// A faulty driver with two streams and memory for each test.
+/// A faulty driver with two streams and memory, created for each test.
 struct Rig {
     driver: Faulty<Host>,
     one: FaultyStream<Host>,
@@ -57,14 +57,14 @@ impl Rig {
         unsafe { self.driver.fill(self.ptr, value, len(), stream) }
     }
 
-    /// The first byte now, past all streams: through the driver inside.
+    /// Returns the current first byte, read through the inner driver without waiting for any stream.
     fn now(&self) -> DriverResult<u8> {
         let mut byte = 0;
         let inner = self.driver.inner();
         inner.synchronize(self.one.inner())?;
         inner.synchronize(self.two.inner())?;
         let to = Place::Host(NonNull::from(&mut byte));
-        // SAFETY: One byte from memory of `LEN` bytes to the stack, which outlives the synchronise.
+        // SAFETY: One byte from memory of `LEN` bytes to the stack, which outlives the synchronization.
         unsafe { inner.copy(to, Place::Device(self.ptr), NonZeroU64::MIN, self.one.inner()) }?;
         inner.synchronize(self.one.inner())?;
         Ok(byte)
@@ -134,7 +134,7 @@ fn forced() -> Result<(), Failed> {
     rig.driver.synchronize(&rig.one)?;
     assert_eq!(rig.now()?, 2);
     rig.fill(3, &rig.one)?;
-    assert_eq!(rig.now()?, 2, "it is held all the same");
+    assert_eq!(rig.now()?, 2, "it is held nevertheless");
     Ok(())
 }
 
@@ -153,7 +153,7 @@ fn crossed() -> Result<(), Failed> {
     rig.driver.wait(&rig.two, &a)?;
     rig.fill(2, &rig.two)?;
     rig.driver.synchronize(&rig.two)?;
-    assert_eq!(rig.now()?, 2, "a wait gets done what it waits for, on the other stream");
+    assert_eq!(rig.now()?, 2, "a wait executes the awaited work of the other stream");
     assert!(rig.driver.is_complete(&a)?);
     Ok(())
 }
@@ -169,7 +169,7 @@ fn recorded_again() -> Result<(), Failed> {
     let third = rig.driver.stream(StreamKind::Side { priority: 0 })?;
     rig.driver.record(&event, &third)?;
     rig.driver.wait_host(&event)?;
-    assert_eq!(rig.now()?, 0, "the last record does not free who waits for the first");
+    assert_eq!(rig.now()?, 0, "a later record does not release waiters of an earlier one");
     rig.driver.release(&rig.one);
     assert_eq!(rig.now()?, 2);
     Ok(())
@@ -207,14 +207,14 @@ fn next_of_kind() -> Result<(), Failed> {
     rig.driver.hold(&rig.one);
     rig.fill(2, &rig.one)?;
     assert!(rig.driver.synchronize(&rig.one).is_err());
-    assert_eq!(rig.now()?, 2, "it has waited all the same");
+    assert_eq!(rig.now()?, 2, "the call has waited nevertheless");
     Ok(())
 }
 
 fn late_failure() -> Result<(), Failed> {
     use accelerator_conformance::Sim;
 
-    // The simulated device refuses bytes: at once, and late when the fill is.
+    // The simulated device refuses access to bytes: immediately, or later when the fill is late.
     let driver = Faulty::new(Sim::new(MIB));
     let stream = driver.stream(StreamKind::Default)?;
     let ptr = driver.alloc(len())?;
@@ -240,14 +240,14 @@ fn memory() -> Result<(), Failed> {
     assert_eq!((driver.live_allocations(), driver.used()), (1, 6 * MIB));
     driver.set_capacity(12 * MIB);
     let second = driver.alloc(bytes(5 * MIB))?;
-    // SAFETY: Not so: the length is wrong, which the faulty driver finds and keeps to itself.
+    // SAFETY: Violated on purpose: the length is wrong, which the faulty driver detects and does not pass on.
     unsafe { driver.dealloc(first, bytes(MIB)) };
     assert_eq!((driver.misuses(), driver.live_allocations()), (1, 2));
     for (ptr, len) in [(first, 6 * MIB), (second, 5 * MIB)] {
         // SAFETY: Allocated above with this length.
         unsafe { driver.dealloc(ptr, bytes(len)) };
     }
-    // SAFETY: Not so: freed twice, which the faulty driver finds and keeps to itself.
+    // SAFETY: Violated on purpose: freed twice, which the faulty driver detects and does not pass on.
     unsafe { driver.dealloc(first, bytes(6 * MIB)) };
     assert_eq!((driver.misuses(), driver.used()), (2, 0));
     Ok(())
@@ -260,9 +260,9 @@ fn dealloc_after_late_work() -> Result<(), Failed> {
     rig.fill(5, &rig.one)?;
     // SAFETY: Two allocations of `LEN` bytes.
     unsafe { rig.driver.copy(Place::Device(other), Place::Device(rig.ptr), len(), &rig.one) }?;
-    // SAFETY: Allocated above; the work that uses it was submitted before.
+    // SAFETY: Allocated above, and the work that uses it was submitted earlier.
     unsafe { rig.driver.dealloc(other, len()) };
-    assert_eq!(rig.now()?, 5, "the work was done before its memory went");
+    assert_eq!(rig.now()?, 5, "the work was done before its memory was freed");
     Ok(())
 }
 
@@ -275,7 +275,7 @@ fn gates() -> Result<(), Failed> {
     std::thread::scope(|scope| {
         let stuck = scope.spawn(|| rig.driver.memory_info());
         assert!(gate.wait_reached(LATE));
-        rig.driver.memory_info()?; // one call only
+        rig.driver.memory_info()?; // exactly one call
         assert!(!stuck.is_finished());
         gate.open();
         stuck.join().unwrap()
@@ -289,12 +289,12 @@ fn quarantine() -> Result<(), Failed> {
     let rig = Rig::new()?;
     let ptr = rig.driver.alloc(len())?;
     rig.driver.start_quarantine();
-    // SAFETY: Allocated above; nothing uses it.
+    // SAFETY: Allocated above, and nothing uses it.
     unsafe { rig.driver.dealloc(ptr, len()) };
     assert_eq!(rig.driver.check_quarantine()?, []);
     let at = ptr.offset(1_000);
     for value in [POISON, 0] {
-        // SAFETY: The memory is in quarantine and so still there.
+        // SAFETY: The memory is in quarantine, so it still exists.
         unsafe { rig.driver.fill(at, value, NonZeroU64::MIN, &rig.two) }?;
         rig.driver.synchronize(&rig.two)?;
         let found: Vec<_> = rig.driver.check_quarantine()?.iter().map(|found| found.address).collect();
@@ -312,15 +312,15 @@ fn host_memory() -> Result<(), Failed> {
     let [first, second] = [driver.alloc_host(len())?, driver.alloc_host(len())?];
     assert_eq!(driver.alloc_host(len()).unwrap_err().kind, DriverErrorKind::OutOfMemory);
     assert_eq!((driver.live_host_allocations(), driver.host_used()), (2, 2 * LEN));
-    assert_eq!(driver.used(), 0, "it is not the device's");
+    assert_eq!(driver.used(), 0, "host memory does not count as device memory");
     driver.start_quarantine();
-    // SAFETY: Allocated above with this length; nothing uses it.
+    // SAFETY: Allocated above with this length, and nothing uses it.
     unsafe { driver.dealloc_host(first, len()) };
-    // SAFETY: Not so: freed twice, which the faulty driver finds and keeps to itself.
+    // SAFETY: Violated on purpose: freed twice, which the faulty driver detects and does not pass on.
     unsafe { driver.dealloc_host(first, len()) };
     assert_eq!((driver.misuses(), driver.host_used()), (1, LEN));
     assert_eq!(driver.check_quarantine()?, []);
-    // SAFETY: The memory is in quarantine and so still there.
+    // SAFETY: The memory is in quarantine, so it still exists.
     let place = unsafe { first.add(7) };
     // SAFETY: As above.
     unsafe { place.write(0) };
@@ -330,7 +330,7 @@ fn host_memory() -> Result<(), Failed> {
     driver.fail_next(Call::AllocHost, DriverErrorKind::Other);
     assert_eq!(driver.alloc_host(len()).unwrap_err().kind, DriverErrorKind::Other);
     assert_eq!(driver.calls().of(Call::AllocHost), 4);
-    // SAFETY: Allocated above with this length; nothing uses it.
+    // SAFETY: Allocated above with this length, and nothing uses it.
     unsafe { driver.dealloc_host(second, len()) };
     assert_eq!((driver.live_host_allocations(), driver.host_used()), (0, 0));
     Ok(())
@@ -344,7 +344,7 @@ fn host_memory_in_use() -> Result<(), Failed> {
     let last = Place::Host(unsafe { host.add(LEN as usize - 1) });
     // SAFETY: One byte each, which the driver keeps until the copy is done.
     unsafe { rig.driver.copy(Place::Device(rig.ptr), last, NonZeroU64::MIN, &rig.one) }?;
-    // SAFETY: Not so: the copy is still to come, which the faulty driver finds, and has it done first.
+    // SAFETY: Violated on purpose: the copy has not run yet. The faulty driver detects that and runs it first.
     unsafe { rig.driver.dealloc_host(host, len()) };
     assert_eq!(rig.driver.misuses(), 1);
     assert!(rig.driver.is_idle(&rig.one)?, "it is done");

@@ -1,5 +1,5 @@
 //! Virtual memory through the faulty driver, around the host's and the simulated device's.
-#![allow(unsafe_code)] // methods of `VirtualMemory`
+#![allow(unsafe_code)] // calls methods of `VirtualMemory`
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn pages(count: u64) -> NonZeroU64 {
     NonZeroU64::new(count * PAGE.get()).unwrap()
 }
 
-/// A faulty driver with a reservation of 4 pages, whose second holds the only memory, of one page.
+/// A faulty driver with a reservation of 4 pages. The only memory, one page, is mapped at the second.
 struct Rig<B: Backend> {
     driver: Faulty<B>,
     start: B::Ptr,
@@ -44,7 +44,7 @@ impl<B: Backend> Rig<B> {
         let memory = driver.virtual_memory().unwrap();
         let (start, created) = (memory.reserve(pages(4))?, memory.create(PAGE)?);
         let at = start.offset(PAGE.get());
-        // SAFETY: A place in the reservation.
+        // SAFETY: Inside the reservation.
         unsafe { memory.map(at, &created) }?;
         Ok((Self { driver, start, at }, created))
     }
@@ -53,13 +53,13 @@ impl<B: Backend> Rig<B> {
         self.driver.virtual_memory().unwrap()
     }
 
-    /// Ends what `new` began.
+    /// Undoes what `new` did.
     fn end(self, created: Pages) -> DriverResult<()> {
         // SAFETY: The only mapping of this memory, which no work uses.
         unsafe { self.memory().unmap(self.at, PAGE) }?;
-        // SAFETY: It is mapped nowhere now.
+        // SAFETY: It is not mapped any more.
         unsafe { self.memory().destroy(created) };
-        // SAFETY: Nothing is mapped there now.
+        // SAFETY: Nothing is mapped there any more.
         unsafe { self.memory().release(self.start, pages(4)) };
         assert_eq!((self.driver.live_allocations(), self.driver.live_reservations()), (0, 0));
         assert_eq!((self.driver.used(), self.driver.misuses()), (0, 0));
@@ -71,7 +71,7 @@ impl Rig<Host> {
     fn read(&self, at: HostPtr) -> DriverResult<u8> {
         let (mut byte, stream) = (0, self.driver.stream(StreamKind::Default)?);
         let to = Place::Host(std::ptr::NonNull::from(&mut byte));
-        // SAFETY: It is mapped, as the trial says; the byte is waited for.
+        // SAFETY: It is mapped, as the trial guarantees, and the byte is waited for.
         unsafe { self.driver.copy(to, Place::Device(at), NonZeroU64::MIN, &stream) }?;
         self.driver.synchronize(&stream)?;
         Ok(byte)
@@ -82,7 +82,7 @@ fn passed_on() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Host::open(0)?)?;
     assert_eq!(rig.memory().granularity(), rig.driver.inner().virtual_memory().unwrap().granularity());
     let stream = rig.driver.stream(StreamKind::Default)?;
-    // SAFETY: A second place, free so far, and the bytes of the first, where the memory is mapped.
+    // SAFETY: A second place, still free, and the bytes of the first, where the memory is mapped.
     unsafe { rig.memory().map(rig.start, &created) }?;
     // SAFETY: As above.
     unsafe { rig.driver.fill(rig.at, 5, PAGE, &stream) }?;
@@ -96,7 +96,7 @@ fn passed_on() -> Result<(), Failed> {
     Ok(rig.end(created)?)
 }
 
-/// The call three times: refused by the driver, by the one inside, and done.
+/// Makes the call three times: refused by the outer driver, refused by the inner one, and successful.
 fn refused<T>(
     driver: &Faulty<Faulty<Sim>>,
     call: Call,
@@ -121,17 +121,18 @@ fn each_fails() -> Result<(), Failed> {
     assert_eq!(
         (driver.used(), driver.inner().inner().used()),
         (4 * MIB, 4 * MIB),
-        "what failed took nothing"
+        "failed calls allocate nothing"
     );
-    // SAFETY: A reservation of its own, mapped once: what failed mapped nothing, or the second would have been refused.
+    // SAFETY: A separate reservation, mapped once. The failed calls mapped nothing, or the second would have been
+    // refused.
     refused(driver, Call::Map, || unsafe { memory.map(at, &second) })?;
-    // SAFETY: A whole mapping: what failed left it, or the second would have been refused.
+    // SAFETY: A whole mapping. The failed calls left it, or the second would have been refused.
     refused(driver, Call::Unmap, || unsafe { memory.unmap(at, PAGE) })?;
     driver.set_lost(true);
     assert_eq!(memory.reserve(PAGE).unwrap_err().kind, DriverErrorKind::DeviceLost);
-    // SAFETY: It is mapped nowhere now.
+    // SAFETY: It is not mapped any more.
     unsafe { memory.destroy(second) };
-    // SAFETY: Nothing is mapped there now.
+    // SAFETY: Nothing is mapped there any more.
     unsafe { memory.release(at, PAGE) };
     driver.set_lost(false);
     Ok(rig.end(created)?)
@@ -141,7 +142,7 @@ fn nth_fails() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Sim::new(GIB))?;
     rig.driver.fail_call(3, DriverErrorKind::Other);
     let at = rig.memory().reserve(PAGE)?;
-    // SAFETY: Just reserved, with nothing mapped. It cannot fail, and is not counted.
+    // SAFETY: Just reserved, with nothing mapped. The call cannot fail, and is not counted.
     unsafe { rig.memory().release(at, PAGE) };
     rig.driver.memory_info()?;
     assert_eq!(rig.memory().create(PAGE).unwrap_err().call, "create");
@@ -163,10 +164,10 @@ fn limited() -> Result<(), Failed> {
 }
 
 fn misuse() -> Result<(), Failed> {
-    let (rig, created) = Rig::new(Sim::new(GIB))?; // which would panic
+    let (rig, created) = Rig::new(Sim::new(GIB))?; // the device itself would panic
     let (driver, memory) = (&rig.driver, rig.memory());
     let twice = || Pages { handle: created.handle, len: created.len };
-    // SAFETY: Not so, as what follows: the faulty driver finds it and keeps it to itself.
+    // SAFETY: Violated on purpose, here and below. The faulty driver detects it and does not pass it on.
     let map = |at| unsafe { memory.map(at, &created) };
     // SAFETY: As above.
     let unmap = |at, len| unsafe { memory.unmap(at, len) };
@@ -182,11 +183,11 @@ fn misuse() -> Result<(), Failed> {
     assert_eq!((driver.misuses(), driver.used(), driver.live_reservations()), (6, 2 * MIB, 1));
     // SAFETY: The only mapping.
     unsafe { memory.unmap(rig.at, PAGE) }?;
-    // SAFETY: It is mapped nowhere now.
+    // SAFETY: It is not mapped any more.
     unsafe { memory.destroy(twice()) };
-    // SAFETY: Not so, as above.
+    // SAFETY: Violated on purpose, as above.
     unsafe { memory.destroy(created) };
-    // SAFETY: Nothing is mapped there now.
+    // SAFETY: Nothing is mapped there any more.
     unsafe { memory.release(rig.start, pages(4)) };
     assert_eq!((driver.misuses(), driver.used(), driver.live_reservations()), (7, 0, 0));
     Ok(())
@@ -195,12 +196,12 @@ fn misuse() -> Result<(), Failed> {
 fn unmapped_in_use() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Host::open(0)?)?;
     let stream = rig.driver.stream(StreamKind::Default)?;
-    // SAFETY: A second place, free so far.
+    // SAFETY: A second place, still free.
     unsafe { rig.memory().map(rig.start, &created) }?;
     rig.driver.hold(&stream);
     // SAFETY: The memory is mapped there.
     unsafe { rig.driver.fill(rig.start.offset(PAGE.get() - 1), 9, NonZeroU64::MIN, &stream) }?;
-    // SAFETY: Not so: held work is to use it. It is done first, as the bytes show.
+    // SAFETY: Violated on purpose: held work is to use it. The driver runs that first, as the bytes show.
     unsafe { rig.memory().unmap(rig.start, PAGE) }?;
     assert_eq!(rig.driver.misuses(), 1);
     Controls::release(&rig.driver, &stream);
@@ -208,7 +209,7 @@ fn unmapped_in_use() -> Result<(), Failed> {
     // SAFETY: As above.
     unsafe { rig.memory().map(rig.start, &created) }?;
     rig.driver.hold(&stream);
-    // SAFETY: The memory is mapped there too, at addresses that begin where the others end.
+    // SAFETY: The memory is also mapped there, at addresses that start where the others end.
     unsafe { rig.driver.fill(rig.at, 9, PAGE, &stream) }?;
     // SAFETY: A whole mapping, whose addresses no work uses.
     unsafe { rig.memory().unmap(rig.start, PAGE) }?;
@@ -243,7 +244,11 @@ fn gates() -> Result<(), Failed> {
     std::thread::scope(|scope| {
         let creating = scope.spawn(|| rig.memory().create(PAGE));
         assert!(gate.wait_reached(Duration::from_secs(10)));
-        assert_eq!(rig.driver.inner().calls().of(Call::Create), 1, "it waits outside");
+        assert_eq!(
+            rig.driver.inner().calls().of(Call::Create),
+            1,
+            "the call waits before reaching the inner driver"
+        );
         gate.open();
         let second = creating.join().unwrap().unwrap();
         // SAFETY: It was never mapped.

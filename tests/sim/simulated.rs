@@ -1,4 +1,4 @@
-//! The simulated device alone, without the core.
+//! The simulated device without the core.
 
 use std::num::NonZeroU64;
 
@@ -45,7 +45,7 @@ fn capacity() -> Result<(), Failed> {
     assert_eq!(sim.memory_info()?.free, 4 * MIB);
     sim.set_capacity(5 * MIB);
     assert_eq!((sim.memory_info()?.free, sim.memory_info()?.total), (0, 5 * MIB));
-    assert_eq!(sim.properties().total_memory, 10 * MIB, "properties stay");
+    assert_eq!(sim.properties().total_memory, 10 * MIB, "properties are constant");
     sim.set_capacity(20 * MIB);
     sim.alloc(bytes(14 * MIB))?;
     // SAFETY: Allocated above with this length, and never used.
@@ -78,7 +78,10 @@ fn held_streams() -> Result<(), Failed> {
     assert!(sim.is_complete(&elsewhere)?, "other streams run");
     assert!(!sim.is_complete(&first)? && !sim.is_complete(&second)?);
     sim.wait_host(&first)?;
-    assert!(sim.is_complete(&first)? && !sim.is_complete(&second)?, "waiting gets it done up to there");
+    assert!(
+        sim.is_complete(&first)? && !sim.is_complete(&second)?,
+        "waiting executes the work up to that point"
+    );
     sim.synchronize(&stream)?;
     assert!(sim.is_complete(&second)?);
     sim.record(&second, &stream)?;
@@ -105,7 +108,7 @@ fn bytes_are_refused() -> Result<(), Failed> {
     let sim = Sim::new(GIB);
     let stream = sim.stream(StreamKind::Default)?;
     let ptr = sim.alloc(bytes(512))?;
-    // SAFETY: Allocated above, of this length.
+    // SAFETY: Allocated above with this length.
     let filled = unsafe { sim.fill(ptr, 1, bytes(512), &stream) };
     // SAFETY: Both halves of what was allocated above.
     let copied = unsafe { sim.copy(Place::Device(ptr), Place::Device(ptr.offset(256)), bytes(256), &stream) };

@@ -1,7 +1,7 @@
-//! The suite on backends that it must find fault with, or may not run on.
+//! The suite on backends with faults that it must detect, or on which it cannot run.
 //!
-//! A run prints, and reads the environment, so each is a process of its own: this binary again, told what to run by a
-//! variable.
+//! A run prints, and reads the environment, so each run is a separate process of this binary. A variable tells it what
+//! to run.
 
 use std::process::{Command, ExitCode};
 
@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// By name, and a case that must find it.
+/// The faults by name, each with a case that must detect it.
 const FAULTS: [(&str, Fault, &str); 10] = [
     ("closed", Fault::Closed, "B17"),
     ("any_number", Fault::AnyNumber, "A02"),
@@ -42,7 +42,7 @@ const FAULTS: [(&str, Fault, &str); 10] = [
     ("backwards", Fault::Backwards, "A10"),
 ];
 
-/// In a child process: runs the suite that the variable names.
+/// Runs the suite that the variable names, in a child process.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let name = std::env::var(CHILD).ok()?;
     match name.as_str() {
@@ -54,7 +54,7 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
     Some(Suite::<Broken>::new("broken").main())
 }
 
-/// The simulated device with lists that are right and wrong.
+/// The simulated device with correct and incorrect lists of exceptions.
 fn listed() -> ExitCode {
     Suite::<Sim>::new("sim")
         .lacks(Capability::Clock, "no clock")
@@ -90,16 +90,16 @@ fn passes(output: Output) -> Result<(), Failed> {
     }
 }
 
-/// The line of the closing table that tells of this trial.
+/// Returns the line of the final table that describes this trial.
 fn told(output: &Output, trial: &str) -> Result<String, Failed> {
     let mut lines = output.text.lines().map(str::trim);
     let told = lines.find(|line| line.starts_with(trial) && line.contains(": "));
     told.map(str::to_owned)
-        .ok_or_else(|| Failed::from(format!("`{trial}` is not told of in {}", output.text)))
+        .ok_or_else(|| Failed::from(format!("`{trial}` is not in the table: {}", output.text)))
 }
 
 fn finds(name: &str, case: &str) -> Result<(), Failed> {
-    // Some of these are races that a broken driver may win now and then.
+    // Some of these are races that a broken driver may win occasionally.
     for _ in 0..10 {
         let output = run(name, case, "")?;
         if !output.success {

@@ -1,5 +1,5 @@
 //! Virtual memory of the simulated device.
-#![allow(unsafe_code)] // methods of `VirtualMemory`
+#![allow(unsafe_code)] // calls methods of `VirtualMemory`
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ fn pager(sim: &Sim) -> &dyn VirtualMemory<SimPtr> {
     sim.virtual_memory().unwrap()
 }
 
-/// A reservation of 4 pages, and memory of 2.
+/// Creates a reservation of 4 pages, and memory of 2.
 fn scene(sim: &Sim) -> Result<(SimPtr, Pages), Failed> {
     Ok((pager(sim).reserve(pages(4))?, pager(sim).create(pages(2))?))
 }
@@ -67,7 +67,7 @@ fn capacity() -> Result<(), Failed> {
     let refused = memory.create(PAGE).unwrap_err();
     assert_eq!((refused.kind, refused.call), (DriverErrorKind::OutOfMemory, "create"));
     assert!(sim.alloc(PAGE).is_err());
-    // SAFETY: Created above, and mapped nowhere.
+    // SAFETY: Created above, and not mapped.
     unsafe { memory.destroy(created) };
     assert_eq!(sim.used(), 3 * MIB);
     // SAFETY: Allocated above with this length, and never used.
@@ -83,7 +83,7 @@ fn fail_allocs() -> Result<(), Failed> {
     for kind in [pager(&sim).create(PAGE).unwrap_err().kind, sim.alloc(PAGE).unwrap_err().kind] {
         assert_eq!(kind, DriverErrorKind::OutOfMemory);
     }
-    pager(&sim).reserve(PAGE)?; // no memory is asked for
+    pager(&sim).reserve(PAGE)?; // needs no memory
     assert_eq!(pager(&sim).create(PAGE).unwrap_err().kind, DriverErrorKind::OutOfMemory);
     pager(&sim).create(PAGE)?;
     let sim = Sim::new(GIB).with_largest_allocation(PAGE.get());
@@ -105,16 +105,16 @@ fn two_addresses() -> Result<(), Failed> {
         // SAFETY: A whole mapping, which nothing uses.
         unsafe { memory.unmap(at, pages(2))? };
     }
-    // SAFETY: It is mapped nowhere now.
+    // SAFETY: It is not mapped any more.
     unsafe { memory.destroy(created) };
-    // SAFETY: Nothing is mapped there now.
+    // SAFETY: Nothing is mapped there any more.
     unsafe { memory.release(start, pages(4)) };
     assert_eq!(sim.used(), 0);
     Ok(())
 }
 
-/// Calls that break the contract, of a simulated device that has a reservation of 4 pages, and memory of 2 mapped in its
-/// first half: it has no bytes to spoil, and stops there.
+/// Calls that break the contract, on a simulated device with a reservation of 4 pages and memory of 2 mapped in its
+/// first half. The device has no bytes to corrupt, and panics.
 struct Misuse {
     sim: Sim,
     start: SimPtr,
@@ -127,22 +127,22 @@ impl Misuse {
     }
 
     fn map(&self, at: u64, handle: u64, len: NonZeroU64) {
-        // SAFETY: Not so.
+        // SAFETY: Violated on purpose.
         let _ = unsafe { pager(&self.sim).map(self.at(at), &Pages { handle, len }) };
     }
 
     fn unmap(&self, at: u64, len: NonZeroU64) {
-        // SAFETY: Not so.
+        // SAFETY: Violated on purpose.
         let _ = unsafe { pager(&self.sim).unmap(self.at(at), len) };
     }
 
     fn destroy(&self, handle: u64, len: NonZeroU64) {
-        // SAFETY: Not so.
+        // SAFETY: Violated on purpose.
         unsafe { pager(&self.sim).destroy(Pages { handle, len }) };
     }
 
     fn release(&self, at: u64, len: NonZeroU64) {
-        // SAFETY: Not so.
+        // SAFETY: Violated on purpose.
         unsafe { pager(&self.sim).release(self.at(at), len) };
     }
 }
@@ -192,9 +192,9 @@ fn calls() -> Result<(), Failed> {
         // SAFETY: A whole mapping, which nothing uses.
         unsafe { memory.unmap(start, pages(2))? };
     }
-    // SAFETY: It is mapped nowhere now.
+    // SAFETY: It is not mapped any more.
     unsafe { memory.destroy(created) };
-    // SAFETY: Nothing is mapped there now.
+    // SAFETY: Nothing is mapped there any more.
     unsafe { memory.release(start, pages(4)) };
     let made: Vec<_> = sim.calls().made().collect();
     let expected = [("create", 1), ("destroy", 1), ("map", 2), ("release", 1), ("reserve", 1), ("unmap", 2)];

@@ -1,6 +1,6 @@
-//! Tests of the workspace as a whole: see the files beside this folder.
+//! Tests of the whole workspace, in the files beside this folder.
 
-/// The examples of the documents outside the crates.
+/// The examples in documents outside the crates.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../README.md")]

@@ -1,4 +1,4 @@
-//! What is submitted to a device is recorded by itself.
+//! Work submitted to a device is recorded automatically.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ trials! {
     a_program_is_recorded_as_it_ran
     kernels_with_names_are_recorded_under_them
     other_devices_are_not_recorded
-    only_where_it_is_asked_for_and_until_the_stop
+    recording_is_automatic_only_if_requested_and_until_the_stop
     a_dropped_tracker_records_no_more
     a_request_that_fails_is_none
     threads_are_in_their_own_modules
@@ -78,7 +78,7 @@ fn other_devices_are_not_recorded() {
     assert_eq!(names(&tracker.stats()), ["allocate_0"]);
 }
 
-fn only_where_it_is_asked_for_and_until_the_stop() {
+fn recording_is_automatic_only_if_requested_and_until_the_stop() {
     let sim = sim(GIB);
     let allocate = || drop(sim.allocate(MIB, sim.default_stream()).unwrap());
     let tracker = MemoryTracker::of(sim);

@@ -1,4 +1,4 @@
-//! Files that are not what they should be: each is told with its place, and what it seems to be.
+//! Invalid files. Each error names the place, and what the file seems to be.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ trials! {
     a_line_without_end
 }
 
-/// Why this is not loaded, without the file's name.
+/// Returns why this is refused, without the file's name.
 pub(crate) fn refused(bytes: &[u8]) -> String {
     let folder = folder();
     let path = folder.path().join("file");
@@ -129,7 +129,7 @@ fn lines_that_are_wrong() {
     ] {
         assert!(text.contains(from), "{from} in {text}");
         let told = refused(text.replace(from, to).as_bytes());
-        assert!(told.contains(&message), "{told}, and not {message}");
+        assert!(told.contains(&message), "{told}, expected {message}");
     }
     let deep = format!("{}\n{}\n", text.lines().next().unwrap(), "[".repeat(500_000));
     assert!(refused(deep.as_bytes()).contains("line 2: "));

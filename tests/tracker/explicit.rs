@@ -1,4 +1,4 @@
-//! What a program says by calls and guards.
+//! Recording by a program's own calls and guards.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -19,7 +19,7 @@ trials! {
     modules_close_in_any_order_and_after_a_panic
     markers_stand_where_they_are_set
     retries_are_those_of_the_run
-    a_start_forgets_and_empties_the_cache
+    a_start_clears_the_records_and_empties_the_cache
     without_a_run_nothing_is_recorded
     a_second_start_and_a_second_stop_are_refused
     threads_record_together
@@ -29,12 +29,12 @@ trials! {
 fn operators_carry_what_is_in_use_after_them() {
     let sim = sim(GIB);
     let stream = sim.default_stream();
-    let weights = sim.allocate(4 * MIB, stream).unwrap(); // of a segment of 20 MiB
+    let weights = sim.allocate(4 * MIB, stream).unwrap(); // in a segment of 20 MiB
     let tracker = MemoryTracker::of(sim);
     tracker.start_monitor(Feed::Explicit).unwrap();
-    let small = sim.allocate(1000, stream).unwrap(); // 1024 of a segment of 2 MiB
+    let small = sim.allocate(1000, stream).unwrap(); // 1024 bytes in a segment of 2 MiB
     tracker.operator("addmm");
-    let large = sim.allocate(3 * MIB, stream).unwrap(); // of the first segment
+    let large = sim.allocate(3 * MIB, stream).unwrap(); // in the first segment
     tracker.operator("gelu");
     drop(small);
     tracker.operator("addmm");
@@ -85,7 +85,7 @@ fn modules_are_nested_in_names() {
         let _forward = tracker.scope("forward");
         tracker.operator("addmm");
         tracker.operator("view");
-        // Other threads are in modules of their own.
+        // Other threads have their own modules.
         thread::scope(|threads| threads.spawn(|| tracker.operator("addmm")).join()).unwrap();
     }
     tracker.operator("addmm");
@@ -102,8 +102,8 @@ fn modules_are_nested_in_names() {
     assert_eq!(names(&tracker.stats()), expected);
 }
 
-/// The names that PyTorch's tracker gave to such a network: those of `tiny_transformer.tracker.pickle`, but for the
-/// operators that an outer module runs after an inner one, which PyTorch counts to the inner one.
+/// The names that PyTorch's tracker gave to such a network, from `tiny_transformer.tracker.pickle`. Operators that an
+/// outer module runs after an inner one are excluded, because PyTorch attributes them to the inner one.
 fn modules_with_full_names_are_named_as_in_pytorch() {
     let tracker = MemoryTracker::of(sim(GIB));
     tracker.start_monitor(Feed::Explicit).unwrap();
@@ -165,7 +165,7 @@ fn retries_are_those_of_the_run() {
     let stream = sim.default_stream();
     let retry = || {
         drop(sim.allocate(40 * MIB, stream).unwrap());
-        drop(sim.allocate(50 * MIB, stream).unwrap()); // for which the cached 40 go back
+        drop(sim.allocate(50 * MIB, stream).unwrap()); // requires releasing the cached 40
         sim.allocator().empty_cache().unwrap();
     };
     let tracker = MemoryTracker::of(sim);
@@ -180,7 +180,7 @@ fn retries_are_those_of_the_run() {
     assert_eq!(tracker.stats().num_alloc_retries, 2);
 }
 
-fn a_start_forgets_and_empties_the_cache() {
+fn a_start_clears_the_records_and_empties_the_cache() {
     let sim = sim(GIB);
     let tracker = MemoryTracker::of(sim);
     tracker.start_monitor(Feed::Explicit).unwrap();
@@ -251,14 +251,14 @@ fn threads_record_together() {
     tracker.stop().unwrap();
     let stats = tracker.stats();
     assert_eq!(stats.operators.len(), 4 * EACH);
-    // Numbered in the order in which they stand, each once.
+    // Numbered in their order, each number once.
     for (number, name) in names(&stats).into_iter().enumerate() {
         assert!(name.ends_with(&format!(".op_{number}")), "{name} at {number}");
     }
     for module in ["a.", "b.", "c.", "d."] {
         assert_eq!(names(&stats).iter().filter(|name| name.starts_with(module)).count(), EACH);
     }
-    // Each saw its own buffer at least, and never more than one of each thread.
+    // Each saw at least its own buffer, and at most one for each thread.
     let seen: BTreeSet<_> = stats.operators.iter().map(|operator| operator.memory.allocated).collect();
     assert!(seen.iter().all(|bytes| (KIB..=4 * KIB).contains(bytes)), "{seen:?}");
 }

@@ -1,4 +1,4 @@
-//! Files of a tracker: written whole or not at all, and read back.
+//! Files of a tracker: written completely or not at all, and read back.
 
 use std::io::Write;
 use std::path::Path;
@@ -125,7 +125,7 @@ fn a_link_stays_and_its_file_is_written() {
     let [target, link] = ["other/run.jsonl", "link"].map(|name| folder.path().join(name));
     fs::create_dir(folder.path().join("other")).unwrap();
     std::os::unix::fs::symlink("other/run.jsonl", &link).unwrap();
-    // First there is nothing where it leads to.
+    // At first the link has no target.
     for stats in [run(None, &[("a_0", 1)]), run(None, &[("b_0", 2), ("c_0", 3)])] {
         stats.save(&link).unwrap();
         assert!(link.is_symlink());
@@ -145,7 +145,7 @@ fn what_is_no_file_is_written_to() {
         move || fs::read(pipe).unwrap()
     });
     stats.save(&pipe).unwrap();
-    assert!(!pipe.is_file(), "the pipe is replaced, and its reader waits for ever");
+    assert!(!pipe.is_file(), "the pipe is replaced, and its reader waits forever");
     fs::write(&file, read.join().unwrap()).unwrap();
     assert_eq!(TrackerStats::load(&file).unwrap(), stats);
 }
@@ -161,10 +161,10 @@ fn what_cannot_be_written_leaves_the_old_file() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
 }
 
-/// Names the file in a process that saves to it until it is killed.
+/// Names the file in a process that writes to it until it is killed.
 const CHILD: &str = "ACCELERATOR_TRACKER_SAVES";
 
-/// Saves runs of two lengths in turn, for ever.
+/// Alternately saves runs of two lengths, forever.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let path = env::var_os(CHILD)?;
     let names: Vec<String> =
@@ -179,7 +179,7 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
     None
 }
 
-/// What the child tells on its output.
+/// Printed by the child when it starts to save.
 const SAVING: u8 = b'<';
 const SAVED: u8 = b'>';
 
@@ -205,15 +205,18 @@ fn a_kill_while_saving_leaves_a_whole_file() {
         let saved = TrackerStats::load(&path).unwrap().operators.len();
         assert!([10_000, 20_000].contains(&saved), "{saved}");
         in_the_middle += u32::from(told.last() == Some(&SAVING));
-        // On Linux a file beside it has a name for the moment alone in which it takes the other's place.
+        // On Linux, the temporary file has a name only while it replaces the other file.
         let left = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         for left in left.filter(|left| *left != path) {
-            assert!(cfg!(not(target_os = "linux")) || TrackerStats::load(&left).is_ok(), "a part of a file");
+            assert!(
+                cfg!(not(target_os = "linux")) || TrackerStats::load(&left).is_ok(),
+                "an incomplete file"
+            );
             fs::remove_file(left).unwrap();
         }
         if in_the_middle >= 5 {
             return;
         }
     }
-    assert!(in_the_middle > 0, "no process was killed while it saved: the trial showed nothing");
+    assert!(in_the_middle > 0, "no process was killed while saving: the trial proved nothing");
 }

@@ -1,4 +1,4 @@
-//! Spans and events of the crate `tracing`.
+//! Spans and events of the `tracing` crate.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! The core's observers of operators.
+//! The core's operator observers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ trials! {
     each_is_told_once_in_order
     copies_between_devices_are_told_once
     copies_of_pinned_memory_are_told
-    what_fails_or_has_no_bytes_is_none
+    failed_and_empty_operations_are_not_operators
     observers_that_were_dropped_are_told_no_more
     what_an_observer_submits_is_not_told
     an_observer_that_panics_loses_no_memory
@@ -24,7 +24,7 @@ trials! {
 
 type Seen = Arc<Mutex<Vec<Operator>>>;
 
-/// What is submitted to this device.
+/// Observes what is submitted to this device.
 fn observed(device: Device) -> (Seen, OperatorObserver) {
     let seen = Seen::default();
     let list = Arc::clone(&seen);
@@ -96,7 +96,7 @@ fn copies_of_pinned_memory_are_told() {
     assert_eq!(kinds(&seen), [(OperatorKind::CopyToDevice, 600), (OperatorKind::CopyToHost, 500)]);
 }
 
-fn what_fails_or_has_no_bytes_is_none() {
+fn failed_and_empty_operations_are_not_operators() {
     let sim = sim(20 * MIB);
     let stream = sim.default_stream();
     let (seen, _observer) = observed(sim.device());
@@ -105,7 +105,7 @@ fn what_fails_or_has_no_bytes_is_none() {
     empty.fill(0, stream).unwrap();
     empty.write(0, &[], stream).unwrap();
     let mut buffer = sim.allocate(MIB, stream).unwrap();
-    assert!(buffer.fill(0, stream).is_err(), "a device of addresses only refuses");
+    assert!(buffer.fill(0, stream).is_err(), "a device without bytes refuses");
     assert!(buffer.write(0, &[1], stream).is_err());
     assert!(buffer.read(MIB, &mut [1], stream).is_err());
     assert_eq!(kinds(&seen), [(OperatorKind::Allocate, MIB)]);
@@ -151,7 +151,7 @@ fn an_observer_that_panics_loses_no_memory() {
         }
     });
     assert!(catch_unwind(AssertUnwindSafe(|| sim.allocate(MIB, stream))).is_err());
-    assert!(catch_unwind(AssertUnwindSafe(|| sim.allocate(MIB, stream))).is_err(), "it is told again");
+    assert!(catch_unwind(AssertUnwindSafe(|| sim.allocate(MIB, stream))).is_err(), "it is called again");
     drop(observer);
     assert_eq!(sim.allocator().statistics().allocated_bytes.all.current, 0);
 }

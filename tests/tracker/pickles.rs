@@ -1,4 +1,4 @@
-//! PyTorch's files of a tracker.
+//! PyTorch's tracker files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn recorded() -> TrackerStats {
 }
 
 fn a_file_of_pytorchs_is_read() {
-    // As Python's own pickle reads it.
+    // The number that Python's own pickle reads.
     let stats = recorded();
     assert_eq!(stats.operators.len(), 531);
     let fifth = &stats.operators[5];
@@ -62,14 +62,14 @@ fn what_is_saved_for_pytorch_comes_back() {
         stats.save_pytorch(&path).unwrap();
         assert_eq!(TrackerStats::load(&path).unwrap(), stats);
     }
-    // What there is no place for: times, and all but the last of markers with one name.
+    // PyTorch's format has no fields for times, and keeps only the last of several markers with the same name.
     let mut stats = run(None, &[("a_0", 1), ("a_1", 2)]);
     stats.markers = vec![at("b", 0), at("a", 1), at("b", 2)];
     stats.save_pytorch(&path).unwrap();
     assert_eq!(TrackerStats::load(&path).unwrap().markers, [at("b", 2), at("a", 1)]);
 }
 
-/// A pickle of protocol 0, as it is written by hand.
+/// Returns a handwritten pickle of protocol 0.
 fn tracker_pickle(markers: &str, rest: &str) -> Vec<u8> {
     let entry = |amount: &str| format!("(dI0\n(S'a_0'\nF{amount}\ntsI1\n(S'b_0'\nF2.0\nts");
     let text = format!(
@@ -89,7 +89,7 @@ fn a_file_without_a_count_is_read() {
     let stats = TrackerStats::load(&path).unwrap();
     assert_eq!(stats.operators[0].memory, memory(MIB / 2, MIB, 2 * MIB));
     assert_eq!((stats.operators.len(), stats.markers[0].position, stats.num_alloc_retries), (2, 2, 3));
-    // The count goes before what is there.
+    // The count takes precedence over the number of entries.
     fs::write(&path, tracker_pickle("(d", "S'op_index'\nI1\ns")).unwrap();
     assert_eq!(TrackerStats::load(&path).unwrap().operators.len(), 1);
     for (markers, rest, message) in [
@@ -100,7 +100,7 @@ fn a_file_without_a_count_is_read() {
         ("(l", "", "`markers` is a list or tuple, not a dict"),
     ] {
         let told = refused(&tracker_pickle(markers, rest));
-        assert!(told.contains(message), "{told}, and not {message}");
+        assert!(told.contains(message), "{told}, expected {message}");
     }
     for amount in ["nan", "-1.0", "inf", "8796093022208.0", "1e308"] {
         let text =
@@ -113,7 +113,7 @@ fn a_file_without_a_count_is_read() {
     }
 }
 
-/// As Python's `pickle.dumps` writes a dictionary in protocol 0, 1 and 2.
+/// Dictionaries as Python's `pickle.dumps` writes them in protocols 0, 1 and 2.
 fn a_file_of_any_protocol_is_read() {
     let entries = b"(U\x12memories_allocated}U\x0fmemories_active}U\x11memories_reserved}U\x07markers}\
                     U\x11num_alloc_retriesK\x05u.";
@@ -138,7 +138,7 @@ fn code_in_a_pickle_is_refused_and_not_run() {
     let told = refused(format!("(dS'memories_allocated'\n{}", code).as_bytes());
     assert!(told.starts_with("at byte 24: refused GLOBAL of `os.system`"), "{told}");
     assert!(!made.exists());
-    // What a terminal would obey, and a name without end.
+    // Terminal control characters, and a very long name.
     let told = refused(format!("(c\u{1b}[2J\u{202e}\n{}\n.", "x".repeat(1 << 20)).as_bytes());
     assert!(told.starts_with("at byte 1: refused GLOBAL of `\\u{1b}[2J\\u{202e}.xxx"), "{told}");
     assert!(told.len() < 200 && told.ends_with("xxx…`: a pickle may only hold data"), "{told}");

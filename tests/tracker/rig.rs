@@ -1,4 +1,4 @@
-//! What the trials share.
+//! Shared by the trials.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +7,7 @@ use accelerator_core::{Accelerator, AllocatorConfig, Backend, GIB};
 use accelerator_host::Host;
 use accelerator_tracker::tracker::{MemoryUse, OperatorStats, TrackerStats};
 
-/// A trial of each function, by its name.
+/// Creates a trial for each function, with its name.
 macro_rules! trials {
     ($($name:ident)+) => {
         pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
@@ -25,7 +25,7 @@ macro_rules! trials {
 
 pub(crate) use trials;
 
-/// Devices with numbers of their own: observers of operators belong to the process, and tell devices apart by them.
+/// Each test uses new device numbers. Operator observers belong to the process, and distinguish devices by number.
 static NUMBERS: AtomicU32 = AtomicU32::new(100);
 
 pub(crate) fn sim(capacity: u64) -> &'static Accelerator<Sim> {
@@ -48,7 +48,7 @@ pub(crate) fn names(stats: &TrackerStats) -> Vec<&str> {
     stats.operators.iter().map(|operator| operator.name.as_str()).collect()
 }
 
-/// Operators after which so many bytes are allocated.
+/// Returns a run of operators with these amounts allocated after each.
 pub(crate) fn run(start: Option<u64>, operators: &[(&str, u64)]) -> TrackerStats {
     let operators = operators.iter().map(|(name, allocated)| {
         let memory = memory(*allocated, *allocated, *allocated);

@@ -1,4 +1,4 @@
-//! The summary, in PyTorch's words.
+//! The summary, in PyTorch's format.
 
 use accelerator_core::{GIB, MIB};
 use accelerator_tracker::MemoryTracker;
@@ -56,7 +56,7 @@ fn parts_of_one_name_are_added_up() {
     assert_eq!(stats.summary_top(9).operators, [("a".to_owned(), 5 << 20), ("b".to_owned(), 0)]);
 }
 
-/// As a file may have them.
+/// A file may contain such amounts.
 fn parts_that_add_up_to_too_much() {
     let most = i64::MAX as u64;
     let stats = run(Some(0), &[("a", most), ("b", 0), ("a", most), ("b", 0)]);

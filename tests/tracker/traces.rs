@@ -1,4 +1,4 @@
-//! The four figures.
+//! The four plots.
 
 use accelerator_tracker::plot::PlotError;
 use accelerator_tracker::tracker::{FORWARD_BACKWARD_BOUNDARY, Marker, TrackerStats};
@@ -8,7 +8,7 @@ use crate::rig::{run, trials};
 trials! {
     the_four_figures_are_drawn
     a_picture_of_nothing_is_one
-    a_name_of_no_picture_is_refused
+    a_file_name_of_an_unknown_format_is_refused
 }
 
 fn the_four_figures_are_drawn() {
@@ -28,7 +28,7 @@ fn the_four_figures_are_drawn() {
     let bytes = std::fs::read(&png).unwrap();
     assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
     let pixels = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-    assert_eq!((pixels(16), pixels(20)), (2560, 1720), "two for each of the picture's units");
+    assert_eq!((pixels(16), pixels(20)), (2560, 1720), "two pixels for each of the picture's units");
 }
 
 fn a_picture_of_nothing_is_one() {
@@ -38,7 +38,7 @@ fn a_picture_of_nothing_is_one() {
     assert!(std::fs::read_to_string(&file).unwrap().contains("</svg>"));
 }
 
-fn a_name_of_no_picture_is_refused() {
+fn a_file_name_of_an_unknown_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["traces", "traces.pdf"] {
         let refused = run(None, &[]).show_traces(folder.path().join(name)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Which devices there are, and why there is none.
+//! Which devices exist, and the reason when there are none.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 const CRASHES: (&str, &str) = ("ZE_SIM_QUIRKS", "crash-after-failed-init");
-// Newer loaders start drivers by the second of these.
+// Newer loaders start drivers with the second of these functions.
 const CRASHES_AFTER_REFUSAL: &[(&str, &str)] =
     &[CRASHES, ("ZE_SIM_FAIL", "zeInit@*=0x78000001,zeInitDrivers@*=0x78000001")];
 const CRASHES_AFTER_LOSS: &[(&str, &str)] =
@@ -51,7 +51,7 @@ const CRASHES_WITHOUT_GPU: &[(&str, &str)] = &[CRASHES, ("ZE_SIM_DEVICES", "0")]
 const UNTOLD_DEVICES: &[(&str, &str)] = &[("ZE_SIM_FAIL", "zeDeviceGet@*=0x70000001")];
 const MASKED: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_AFFINITY_MASK", "7")];
 
-/// Why there is no device, which is told soon, and in the same words at each try.
+/// Returns why there is no device. The answer must come quickly, and be the same each time.
 fn reason() -> String {
     let start = Instant::now();
     let reason = Xpu::probe().unwrap_err().reason;
@@ -72,7 +72,7 @@ fn no_loader() -> Outcome {
     Ok(())
 }
 
-/// A function that it lacks is an error that names it.
+/// A missing function is an error that names it.
 fn old_loader() -> Outcome {
     let reason = reason();
     for part in ["Level Zero cannot be initialized", "zeInit", "too old", "update it"] {
@@ -81,7 +81,7 @@ fn old_loader() -> Outcome {
     Ok(())
 }
 
-/// What the loader says without a driver, and what to do about it.
+/// Checks the loader's answer without a driver, and the advice.
 fn check_no_gpu(reason: &str) {
     for part in ["no Level Zero driver finds a GPU", "ZE_RESULT_ERROR_UNINITIALIZED", "install", "/dev/dri"] {
         assert!(reason.contains(part), "{reason}");
@@ -98,27 +98,27 @@ fn no_device() -> Outcome {
     Ok(())
 }
 
-/// The simulated driver ends the process at the next call after a start that failed, as one loader does.
+/// The simulated driver aborts the process at the next call after a failed start, as one loader does.
 fn failed_start() -> Outcome {
     let first = reason();
     assert!(first.contains("zeInit"), "{first}");
     let starts = control::calls_of("zeInit") + control::calls_of("zeInitDrivers");
     let calls = control::calls();
-    assert_eq!(calls, starts, "a call after a start that failed");
+    assert_eq!(calls, starts, "a call after a failed start");
     assert_eq!(reason(), first);
-    assert_eq!(control::calls(), calls, "the driver is asked again");
+    assert_eq!(control::calls(), calls, "the driver is called again");
     Ok(())
 }
 
 fn untold_devices() -> Outcome {
     let reason = reason();
-    // Some loaders ask for the devices when drivers are started.
+    // Some loaders query the devices when they start drivers.
     let names = ["zeDeviceGet", "zeInit"].iter().any(|call| reason.contains(call));
     assert!(names && reason.contains("ZE_RESULT_ERROR_DEVICE_LOST"), "{reason}");
     Ok(())
 }
 
-/// The loader opens as many as it finds. One that fails hides no other.
+/// The loader opens every driver that it finds. A failing one does not hide the others.
 fn several_drivers() -> Outcome {
     const SECOND: &str = "ACCELERATOR_XPU_SECOND_FAILS";
     match std::env::var(SECOND).as_deref() {
@@ -130,7 +130,7 @@ fn several_drivers() -> Outcome {
             control::clear_faults();
             let device = device()?;
             drop(device.allocate(1000, device.default_stream())?);
-            assert_eq!(control::live_allocations(), 0, "it is of the other driver");
+            assert_eq!(control::live_allocations(), 0, "it belongs to the other driver");
         }
         Err(_) => {
             let tmp = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -190,7 +190,7 @@ fn no_pci_address() -> Outcome {
     Ok(())
 }
 
-/// Made when the first is opened, and not before.
+/// The context is created when the first device is opened.
 fn contexts() -> Outcome {
     assert_eq!(Accelerator::<Xpu>::count(), 3);
     assert_eq!(control::live_contexts(), 0);
@@ -201,7 +201,7 @@ fn contexts() -> Outcome {
     Ok(())
 }
 
-/// With the other simulated driver loaded ahead of the process.
+/// The other simulated driver is preloaded into the process.
 fn facade_prefers_cuda() -> Outcome {
     const BOTH: &str = "ACCELERATOR_XPU_BOTH";
     if std::env::var_os(BOTH).is_none() {

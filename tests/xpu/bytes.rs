@@ -1,4 +1,4 @@
-//! What is written is read back, whatever order the driver chooses for what may run in any.
+//! Written bytes are read back, whatever order the driver chooses for unordered work.
 
 use accelerator_core::EventFlags;
 use accelerator_xpu::Xpu;
@@ -9,7 +9,7 @@ use crate::programs::bytes::{self as programs, all_of, bytes};
 use crate::programs::simulated::on_a_device;
 use crate::rig::{Outcome, check_all_gone, device, simulated};
 
-/// One that knows no order of its own, so that the backend has to keep it, whatever the loader can.
+/// A driver without in-order lists, so the backend has to keep the order, whatever the loader supports.
 pub(crate) const OLD_DRIVER: (&str, &str) = ("ZE_SIM_API_VERSION", "1.6");
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -29,7 +29,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Each command needs the one before, and spoils what that would find if it came later. Nothing waits or asks meanwhile.
+/// Each command depends on the one before, and overwrites what that one would read if it ran later. Nothing waits or
+/// polls meanwhile.
 fn one_stream() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -49,7 +50,7 @@ fn one_stream() -> Outcome {
     check_all_gone(device)
 }
 
-/// From pinned memory, to pinned memory, and over it again, behind one another.
+/// Copies from pinned memory, to pinned memory, and overwrites it, in order.
 fn host_memory_in_order() -> Outcome {
     const LEN: u64 = 200;
     let device = device()?;
@@ -61,7 +62,7 @@ fn host_memory_in_order() -> Outcome {
         let written = bytes(seed, LEN as usize);
         source.bytes_mut()?.copy_from_slice(&written);
         for at in 0..LEN {
-            // Each byte goes by the same place.
+            // All bytes are copied through the same address.
             buffer.copy_from_pinned(0, &source, at..at + 1, stream)?;
             buffer.copy_to_pinned(0..1, &mut result, at, stream)?;
         }
@@ -72,7 +73,7 @@ fn host_memory_in_order() -> Outcome {
     check_all_gone(device)
 }
 
-/// A wait for another stream does not let what follows it overtake what is before it.
+/// Waiting for another stream does not let later work overtake earlier work.
 fn waits_keep_the_order() -> Outcome {
     let device = device()?;
     let (stream, other) = (device.stream(0)?, device.stream(0)?);
@@ -95,7 +96,7 @@ fn waits_keep_the_order() -> Outcome {
     check_all_gone(device)
 }
 
-/// The driver where it can, and then no barrier is in its way. Old loaders do not know how to ask for that.
+/// The driver keeps the order if it can, and then no barriers are used. Old loaders cannot request that.
 fn who_orders() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;

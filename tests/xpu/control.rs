@@ -1,5 +1,5 @@
-//! The controls of the simulated driver that the loader has opened.
-#![allow(unsafe_code)] // functions of that driver
+//! The control functions of the simulated driver that the loader opened.
+#![allow(unsafe_code)] // calls functions of that driver
 
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;
@@ -17,28 +17,28 @@ pub(crate) const REFUSED: ze_result_t = ze_result_t::ZE_RESULT_ERROR_INVALID_ARG
 pub(crate) const OUT_OF_MEMORY: ze_result_t = ze_result_t::ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
 pub(crate) const LOST: ze_result_t = ze_result_t::ZE_RESULT_ERROR_DEVICE_LOST;
 
-/// The same library as the loader's: one that is open already is not opened twice.
+/// The same library as the loader's, because an open library is not opened twice.
 static DRIVER: LazyLock<Library> = LazyLock::new(|| {
-    // SAFETY: Its initialisers have no conditions.
+    // SAFETY: Its initialisers have no preconditions.
     unsafe { Library::new(beside("ze_sim")) }.unwrap()
 });
 
 controls! {
     of DRIVER;
-    /// Driver calls so far.
+    /// Returns the number of driver calls so far.
     calls = b"ze_sim_calls" () -> u64;
     calls_named = b"ze_sim_calls_of" (name: *const c_char) -> u64;
-    /// Chooses anew among permitted orders.
+    /// Reseeds the choice among permitted orders.
     seed = b"ze_sim_seed" (seed: u64);
     fail_numbered = b"ze_sim_fail_at" (n: u64, code: u32);
     fail_named = b"ze_sim_fail" (name: *const c_char, n: u64, code: u32);
-    /// Takes back the failures that have not happened yet; how many there were.
+    /// Cancels the failures that have not happened yet, and returns how many there were.
     clear_faults = b"ze_sim_clear_faults" () -> u64;
     violation_bytes = b"ze_sim_violation_text" (text: *mut c_char, room: usize) -> usize;
     hold_handle = b"ze_sim_hold" (list: usize) -> u32;
     release_handle = b"ze_sim_release" (list: usize) -> u32;
     live_allocations = b"ze_sim_live_allocations" () -> u64;
-    /// Bytes of them.
+    /// Returns their bytes.
     live_bytes = b"ze_sim_live_bytes" () -> u64;
     live_host = b"ze_sim_live_host" () -> u64;
     live_contexts = b"ze_sim_live_contexts" () -> u64;
@@ -50,9 +50,9 @@ controls! {
     live_mappings = b"ze_sim_live_mappings" () -> u64;
     live_modules = b"ze_sim_live_modules" () -> u64;
     live_kernels = b"ze_sim_live_kernels" () -> u64;
-    /// How much memory a device has.
+    /// Sets how much memory a device has.
     set_memory = b"ze_sim_set_memory" (device: u32, bytes: u64) -> u32;
-    /// Makes lost devices answer again.
+    /// Makes lost devices usable again.
     reset_lost = b"ze_sim_reset_lost" ();
 }
 
@@ -61,17 +61,17 @@ pub(crate) fn fail_at(n: u64, code: ze_result_t) {
     fail_numbered(n, code.0);
 }
 
-/// Makes the `n`-th call of this name from now fail with this code; 0: every one.
+/// Makes the `n`-th call of this name from now fail with this code, or every call if `n` is 0.
 pub(crate) fn fail(name: &str, n: u64, code: ze_result_t) {
     fail_named(CString::new(name).unwrap().as_ptr(), n, code.0);
 }
 
-/// Calls of this name so far.
+/// Returns the number of calls of this name so far.
 pub(crate) fn calls_of(name: &str) -> u64 {
     calls_named(CString::new(name).unwrap().as_ptr())
 }
 
-/// Lets the list run nothing, however often it is asked, unless somebody waits for it for ever.
+/// Keeps the list from running anything, however often it is queried, until something waits for it without a timeout.
 pub(crate) fn hold(list: ze_command_list_handle_t) {
     assert_eq!(hold_handle(list.expose_provenance()), 0);
 }
@@ -80,14 +80,14 @@ pub(crate) fn release(list: ze_command_list_handle_t) {
     assert_eq!(release_handle(list.expose_provenance()), 0);
 }
 
-/// What no correct program does and was done, a line each.
+/// Returns the violations, one per line.
 pub(crate) fn violation_text() -> String {
     let mut text = vec![0_u8; violation_bytes(std::ptr::null_mut(), 0)];
     violation_bytes(text.as_mut_ptr().cast(), text.len());
     String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
 }
 
-/// What lives of each kind, those left out of which there is none.
+/// Returns the number of live objects of each kind. Zeros are left out.
 pub(crate) fn live() -> Vec<(&'static str, u64)> {
     let all = [
         ("allocations", live_allocations()),

@@ -1,4 +1,4 @@
-//! Events of Level Zero are signalled once and reset: ours are recorded again and again.
+//! Level Zero events are signalled once and reset. Ours are recorded any number of times.
 
 use accelerator_core::{Buffer, Event, EventFlags, MIB, Stream};
 use accelerator_xpu::Xpu;
@@ -32,8 +32,8 @@ fn read(buffer: &Buffer<Xpu>, stream: Stream<Xpu>) -> Result<[u8; 64], Failed> {
     Ok(read)
 }
 
-/// Who waits for an earlier record sees what was done before that, though the device does nothing before the last record.
-/// The simulated driver finds events of Level Zero that are reset or signalled too early.
+/// Waiting for an earlier record covers the work before it, although the device does nothing before the last record.
+/// The simulated driver detects Level Zero events that are reset or signalled too early.
 fn recorded_again() -> Outcome {
     const WAITERS: usize = 6;
     let device = device()?;
@@ -54,7 +54,7 @@ fn recorded_again() -> Outcome {
             let [mut copy] = buffers(device, [*stream]);
             copy.copy_from(&source, *stream)?;
             seen.push(copy);
-            first.wait_stream(*stream)?; // so that the source stays until it is copied
+            first.wait_stream(*stream)?; // so that the source is not overwritten before the copy
         }
         for stream in waiters.iter().chain([&first]) {
             control::release(stream.native().native());
@@ -63,7 +63,7 @@ fn recorded_again() -> Outcome {
             assert_eq!(read(copy, *stream)?, [value as u8; 64], "seed {seed}");
         }
     }
-    // Of those who waited in one round, few more than two for each.
+    // At most little more than two for each waiter of a round.
     let events = control::live_events();
     assert!(events <= 64, "{events} events of Level Zero");
     drop(source);
@@ -85,7 +85,7 @@ fn dropped() -> Outcome {
         event.wait(second)?;
         drop(event);
         copy.copy_from(&source, second)?;
-        // Many more, which would take what the first one left.
+        // Many more events, which would reuse any that the first one released.
         let others: Vec<Event<Xpu>> = (0..20).map(|_| device.event(EventFlags::TIMING)).collect();
         others.iter().try_for_each(|event| event.record(first))?;
         drop(others);
@@ -97,8 +97,8 @@ fn dropped() -> Outcome {
     check_all_gone(device)
 }
 
-/// Back and forth between two streams, behind each other. Somebody asks from time to time, as the allocator does, so that the
-/// simulated device goes on; nobody waits.
+/// Records alternate between two streams that wait for each other. An occasional query, as the allocator makes them,
+/// lets the simulated device make progress. The host never waits.
 fn thousand_records() -> Outcome {
     let device = device()?;
     let [first, second] = [(); 2].map(|()| device.dedicated_stream(0).unwrap());
@@ -120,13 +120,13 @@ fn thousand_records() -> Outcome {
     }
     assert_eq!(control::calls_of("zeEventHostSynchronize"), waits, "the host waits");
     let events = control::live_events();
-    assert!(events <= 64, "{events} events of Level Zero, though the device keeps up");
+    assert!(events <= 64, "{events} events of Level Zero, although the device keeps up");
     assert_eq!(read(&other, second)?, [(999 % 256) as u8; 64]);
     drop((one, other));
     check_all_gone(device)
 }
 
-/// The same on a stream that nobody waits for, and that is asked about nothing but whether it is idle.
+/// The same on a stream that is never waited for, and queried only for being idle.
 fn records_of_one_stream() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -140,13 +140,13 @@ fn records_of_one_stream() -> Outcome {
         }
     }
     let live = control::live_events();
-    assert!(live <= 128, "{live} events of Level Zero, though the device keeps up"); // two pools: one has times
+    assert!(live <= 128, "{live} events of Level Zero, although the device keeps up"); // two pools: one has times
     drop(buffer);
     check_all_gone(device)
 }
 
-/// The simulated fill of so many bytes takes 1 µs and 1 ns for 16 bytes, a barrier at most 1 µs. The device's clock starts anew
-/// 0.2 ms after the process begins, so that the first of these times goes across.
+/// The simulated fill of this many bytes takes 1 µs plus 1 ns for every 16 bytes, a barrier at most 1 µs. The device's
+/// clock wraps around 0.2 ms after the process starts, so that the first measurement includes that.
 fn elapsed_time() -> Outcome {
     const LEN: u64 = 16 * MIB;
     let device = device()?;
@@ -171,7 +171,7 @@ fn elapsed_time() -> Outcome {
     check_all_gone(device)
 }
 
-/// Each its own stream, and all of them the events of the others.
+/// Each thread has its own stream and waits for the events of the others.
 fn threads() -> Outcome {
     let device = device()?;
     let events: Vec<Event<Xpu>> = (0..4).map(|_| device.event(EventFlags::default())).collect();

@@ -1,4 +1,5 @@
-//! Each driver call of a program in turn fails: the error is typed and names it, and nothing is lost.
+//! Makes each driver call of a program fail in turn. The error must be typed and name the call, and nothing may be
+//! lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -32,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Calls are told by a file, which lies in the folder that trials run in.
+/// The log of calls, in the folder where trials run.
 const LOG: &str = "ZE_SIM_LOG";
 const MEMORY: (&str, &str) = ("ZE_SIM_MEMORY", "256M");
 const CAPACITY: u64 = 256 * MIB;
@@ -48,13 +49,13 @@ const BACKEND_REFUSES: &[(&str, &str)] = &[TWO, SYSMAN, (LOG, "xpu-backend-refus
 const BACKEND_IS_OUT: &[(&str, &str)] = &[TWO, SYSMAN, (LOG, "xpu-backend-is-out-of-memory.log")];
 const BACKEND_LOSES: &[(&str, &str)] = &[TWO, SYSMAN, (LOG, "xpu-backend-loses.log")];
 
-/// What was told when a call failed: the numbers of that call and of the last one before the next try.
+/// The reported errors, each with the numbers of the failed call and of the last call before the next attempt.
 #[derive(Default)]
 struct Told(Vec<(RangeInclusive<u64>, Error)>);
 
 impl Told {
-    /// Fails unless each error is that of a call that the driver failed then: the one that was made to fail, or, where its answer
-    /// can be done without but loses the device, one after it. Who it concerns may be told in words of ours, where memory is out.
+    /// Checks that each error comes from a call that the driver failed at the time: the injected one, or a later one if
+    /// the injected one's result is optional but loses the device. Out-of-memory errors may use our own words.
     fn check(self, code: ze_result_t) -> Outcome {
         let failed = failed_calls(code)?;
         let kind = match code {
@@ -64,7 +65,7 @@ impl Told {
         };
         for (calls, error) in self.0 {
             let number = *calls.start();
-            let name = failed.get(&number).ok_or("it is not in the file")?;
+            let name = failed.get(&number).ok_or("the call is not in the log")?;
             match error {
                 Error::Driver { source: DriverError { call, code: told, kind: of, .. }, .. } => {
                     assert_eq!((told, of), (i64::from(code.0), kind), "call {number}, {name}");
@@ -81,7 +82,7 @@ impl Told {
     }
 }
 
-/// From the simulated driver's file: the names of calls that it answered so.
+/// Returns the calls in the simulated driver's log that returned this code, by number.
 fn failed_calls(code: ze_result_t) -> Result<BTreeMap<u64, String>, Failed> {
     let (lines, answer) = (fs::read_to_string(env::var(LOG)?)?, format!(" = {:#x} ", code.0));
     let name = |line: &str| {
@@ -92,16 +93,16 @@ fn failed_calls(code: ze_result_t) -> Result<BTreeMap<u64, String>, Failed> {
     Ok(lines.lines().filter(|line| line.contains(&answer)).filter_map(name).collect())
 }
 
-/// Opens the loader and its drivers, which is done once a process and not part of what follows.
+/// Opens the loader and its drivers, which happens once per process and is not counted.
 fn probed(count: u32) -> Outcome {
     if let Ok(log) = env::var(LOG) {
-        let _ = fs::remove_file(log); // of an earlier run
+        let _ = fs::remove_file(log); // from an earlier run
     }
     assert_eq!(Xpu::probe()?, count);
     Ok(())
 }
 
-/// The calls that the program makes when none fails, beside those that only its first run makes.
+/// Returns the number of calls that the program makes when none fail, without those of only its first run.
 fn calls_of_all_work() -> Result<u64, Failed> {
     let (worked, device) = opened_and_worked(work)?;
     worked?;
@@ -120,8 +121,8 @@ fn in_turn(code: ze_result_t) -> Outcome {
     probed(1)?;
     let (whole, mut told) = (calls_of_all_work()?, Told::default());
     for call in 1..=whole {
-        control::seed(0); // the same calls each time
-        control::set_memory(0, CAPACITY + control::live_bytes()); // with what lost devices keep
+        control::seed(0); // so that the calls are the same each time
+        control::set_memory(0, CAPACITY + control::live_bytes()); // plus what lost devices still hold
         let number = control::calls() + call;
         control::fail_at(call, code);
         let worked = opened_and_worked(work);
@@ -138,11 +139,11 @@ fn in_turn(code: ze_result_t) -> Outcome {
         told.0.extend(error.map(|error| (number..=control::calls(), error)));
     }
     let most = if code == LOST { whole - 10 } else { 20 };
-    assert!(told.0.len() as u64 > most, "only {} of {whole} failures were told", told.0.len());
+    assert!(told.0.len() as u64 > most, "only {} of {whole} failures were reported", told.0.len());
     told.check(code)
 }
 
-/// Something of everything.
+/// Uses a little of everything.
 fn work(device: &'static Accelerator<Xpu>) -> Result<(), Error> {
     launch(device)?;
     something_of_everything(device)
@@ -154,36 +155,36 @@ fn launch(device: &'static Accelerator<Xpu>) -> Result<(), Error> {
     let (mut x, mut y) = (device.allocate(400, stream)?, device.allocate(400, stream)?);
     x.slice_mut()?.write(&[4.0_f32; 100], stream)?;
     y.slice_mut()?.write(&[1.0_f32; 100], stream)?;
-    // SAFETY: A kernel of the example, which is valid.
+    // SAFETY: The example's kernel, which is valid.
     #[allow(unsafe_code)]
     let module = unsafe { device.backend().module(SPIRV, c"") };
     let mut kernel = module.map_err(|error| driver(error.source))?.kernel(c"saxpy").map_err(driver)?;
     let (n, a) = (100_u32, 2.0_f32);
     let arguments = [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
-    // SAFETY: These are its arguments, and it does no more elements than there are.
+    // SAFETY: The arguments match the kernel, which computes no more elements than there are.
     #[allow(unsafe_code)]
     unsafe { kernel.launch(stream, [1, 1, 1], [128, 1, 1], &arguments) }?;
     assert_eq!(y.slice::<f32>()?.to_vec(stream)?, [9.0; 100]);
     Ok(())
 }
 
-/// The backend alone, which a program may drop: whatever fails, nothing is left.
+/// The backend alone, which a program may drop. Whatever fails, nothing is left.
 fn of_the_backend(code: ze_result_t) -> Outcome {
     probed(2)?;
-    whole::everything()?; // some loaders make calls of their own the first time
+    whole::everything()?; // some loaders make extra calls the first time
     control::seed(0);
     let before = control::calls();
     whole::everything()?;
     let (calls, mut told) = (control::calls() - before, Told::default());
     assert_eq!(control::live(), []);
     for call in 1..=calls {
-        control::seed(0); // the same calls each time
+        control::seed(0); // so that the calls are the same each time
         let number = control::calls() + call;
         control::fail_at(call, code);
         let done = whole::everything();
         let was_made = control::clear_faults() == 0;
         match code {
-            // A context with anything left of a lost device stays for good, and is not made anew.
+            // A context with remains of a lost device is kept forever, and not created again.
             LOST => assert!(was_made || call + 2 > calls, "call {call} was never made"),
             _ => assert_eq!((was_made, control::live()), (true, vec![]), "call {call}: {done:?}"),
         }
@@ -191,11 +192,11 @@ fn of_the_backend(code: ze_result_t) -> Outcome {
         let device = Device { kind: Xpu::KIND, index: 0 };
         told.0.extend(done.err().map(|source| (number..=control::calls(), Error::Driver { device, source })));
     }
-    assert!(told.0.len() > 100, "only {} of {calls} failures were told", told.0.len());
+    assert!(told.0.len() > 100, "only {} of {calls} failures were reported", told.0.len());
     told.check(code)
 }
 
-/// What the backend may call, it calls in these trials.
+/// These trials make every call that the backend may make.
 fn is_made() -> Outcome {
     whole::everything()?;
     assert_eq!(control::live(), []);
@@ -203,11 +204,12 @@ fn is_made() -> Outcome {
     let all = suite::calls();
     assert!(
         suite::BEYOND.iter().all(|call| all.contains(*call)),
-        "what the suite leaves out is called no more"
+        "a function that the suite omits is no longer called"
     );
     let never: BTreeSet<_> =
         all.iter().filter(|call| control::calls_of(call) == 0).map(String::as_str).collect();
-    // Loaders before 1.10 start drivers by one call, later ones by another; before 1.9.4 they do not find devices by their UUID.
+    // Loaders before 1.10 start drivers with one call, later ones with another. Those before 1.9.4 do not find devices
+    // by UUID.
     let old = ["zeInitDrivers", "zesDeviceGet", "zesDeviceGetProperties", "zesDriverGet", "zesInit"];
     match newer {
         true => assert!(never.is_subset(&["zeInit", "zeDriverGet"].into()), "{never:?}"),
@@ -216,12 +218,12 @@ fn is_made() -> Outcome {
     Ok(())
 }
 
-/// The loader's checks answer in the driver's place where they find fault: it would see fewer calls.
+/// The loader's checks refuse faulty calls themselves, so the driver would see fewer calls.
 fn is_let_through() -> Outcome {
     const EXPECTED: &str = "ACCELERATOR_XPU_CALLS";
     probed(1)?;
     let calls = calls_of_all_work()?;
-    // Those of old loaders refuse by mistake what tries virtual memory. The program ran twice.
+    // Old loaders' checks wrongly refuse the probing of virtual memory. The program ran twice.
     let tries = (control::calls_of("zeVirtualMemReserve") + control::calls_of("zeVirtualMemFree")) / 2;
     if let Ok(expected) = env::var(EXPECTED) {
         assert_eq!(calls - tries, expected.parse::<u64>()?);

@@ -1,5 +1,5 @@
-//! Calls that fail, and what they leave behind.
-#![allow(unsafe_code)] // memory of the backend itself
+//! Failing calls and their aftermath.
+#![allow(unsafe_code)] // allocates from the backend directly
 
 use std::num::NonZeroU64;
 
@@ -31,7 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Which errors of one call lose the device, and what kind the others are.
+/// Which errors of a single call lose the device, and the kinds of the others.
 fn which_codes() -> Outcome {
     use DriverErrorKind as Kind;
     use accelerator_xpu::sys::ze_result_t as Code;
@@ -51,7 +51,7 @@ fn which_codes() -> Outcome {
         (Code::ZE_RESULT_ERROR_UNKNOWN, Kind::Other),
     ];
     for (code, kind) in codes {
-        let device = device()?; // opened anew
+        let device = device()?; // opened again
         let stream = device.default_stream();
         let mut buffer = device.allocate(100, stream)?;
         control::fail("zeCommandListAppendMemoryFill", 1, code);
@@ -65,7 +65,7 @@ fn which_codes() -> Outcome {
     Ok(())
 }
 
-/// All events are in use, and there is no memory for more: a wait is made all the same.
+/// All events are in use, and there is no memory for more. A wait must still take effect.
 fn wait_without_events() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -90,7 +90,7 @@ fn wait_without_events() -> Outcome {
     for _ in 0..3 {
         let mut bytes = [0; 1000];
         control::hold(stream.native().native());
-        let _ = buffer.read(0, &mut bytes, stream); // may say that it had to wait otherwise, but has waited
+        let _ = buffer.read(0, &mut bytes, stream); // may report that it had to wait in another way, but has waited
         assert_eq!(bytes, [7; 1000], "the copy is still under way");
     }
     assert!(control::clear_faults() > 0);
@@ -98,7 +98,7 @@ fn wait_without_events() -> Outcome {
     check_all_gone(device)
 }
 
-/// Then it is over before its memory is used by others.
+/// If the end of a copy cannot be recorded, the copy is over before its memory is reused.
 fn unrecorded_copy() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -107,7 +107,7 @@ fn unrecorded_copy() -> Outcome {
     stream.synchronize()?;
     let mut pinned = device.allocate_host(1000)?;
     control::hold(stream.native().native());
-    // The copy itself needs no barrier behind a stream that was waited for.
+    // The copy itself needs no barrier, because the stream was waited for.
     (1..=20).for_each(|n| control::fail("zeCommandListAppendBarrier", n, REFUSED));
     assert!(buffer.copy_to_pinned(0..1000, &mut pinned, 0, stream).is_err());
     control::clear_faults();
@@ -120,7 +120,7 @@ fn unrecorded_copy() -> Outcome {
     check_all_gone(device)
 }
 
-/// What they answer may be of other devices, or of nothing at all.
+/// Errors of a program's own commands may concern other devices, or nothing at all.
 fn own_commands() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -139,23 +139,23 @@ fn own_commands() -> Outcome {
 
 const LEN: NonZeroU64 = NonZeroU64::new(64 * KIB).unwrap();
 
-/// A stream that was dropped while its work cannot be waited for goes on, and keeps memory from going back for as long.
+/// A dropped stream whose work cannot be waited for stays alive, and keeps memory from being freed meanwhile.
 fn unwaited_stream() -> Outcome {
     let device = Xpu::open(0)?;
     let (at, stream) = (device.alloc(LEN)?, device.stream(StreamKind::Default)?);
     let list = stream.native();
     control::hold(list);
-    // SAFETY: The memory is as long, and goes back after this.
+    // SAFETY: The memory is that long, and freed later.
     unsafe { device.fill(at, 1, LEN, &stream) }?;
     control::fail("zeCommandListAppendBarrier", 0, REFUSED);
     drop(stream);
-    assert_eq!(control::live_lists(), 1, "it was destroyed with its work");
-    // SAFETY: Taken above; no more work on it is submitted.
+    assert_eq!(control::live_lists(), 1, "the list was destroyed with its work");
+    // SAFETY: Allocated above, and no more work on it is submitted.
     unsafe { device.dealloc(at, LEN) };
-    assert_eq!(control::live_allocations(), 1, "the memory went back ahead of its work");
+    assert_eq!(control::live_allocations(), 1, "the memory was freed before its work was done");
     control::clear_faults();
     let other = device.alloc(LEN)?;
-    // SAFETY: Just taken. Now the work can be waited for.
+    // SAFETY: Just allocated. Now the work can be waited for.
     unsafe { device.dealloc(other, LEN) };
     assert_eq!(control::live_allocations(), 1);
     raw::free(&device, at.native())?;
@@ -164,16 +164,16 @@ fn unwaited_stream() -> Outcome {
     Ok(())
 }
 
-/// Lost for good, rather than used by others while work still touches it.
+/// The memory is leaked rather than reused while work still accesses it.
 fn unwaited_memory() -> Outcome {
     let device = Xpu::open(0)?;
     let (at, stream) = (device.alloc(LEN)?, device.stream(StreamKind::Default)?);
     let free = device.memory_info()?.free;
     control::hold(stream.native());
-    // SAFETY: The memory is as long, and goes back after this.
+    // SAFETY: The memory is that long, and freed later.
     unsafe { device.fill(at, 1, LEN, &stream) }?;
     control::fail("zeEventHostSynchronize", 0, REFUSED);
-    // SAFETY: Taken above; no more work on it is submitted.
+    // SAFETY: Allocated above, and no more work on it is submitted.
     unsafe { device.dealloc(at, LEN) };
     control::clear_faults();
     assert_eq!((control::live_allocations(), device.memory_info()?.free), (1, free));

@@ -1,4 +1,4 @@
-//! Lost devices, and what they leave behind.
+//! Lost devices and their aftermath.
 
 use std::num::NonZeroU64;
 
@@ -27,7 +27,7 @@ pub(crate) fn told(error: Error) -> Result<DriverError, Failed> {
     }
 }
 
-/// Every later call tells the error, and the driver is asked nothing more.
+/// Every later call returns the error, and the driver is not called any more.
 fn check_lost(device: Device, by: impl FnOnce() -> Result<Error, Failed>) -> Result<DriverError, Failed> {
     let (stream, side) = (device.default_stream(), device.stream(0)?);
     let mut buffer = device.allocate(5 * MIB, stream)?;
@@ -66,11 +66,11 @@ fn check_lost(device: Device, by: impl FnOnce() -> Result<Error, Failed>) -> Res
     drop((buffer, pinned, event, timed));
     let _ = device.allocator().empty_cache();
     let _ = device.host_allocator().empty_cache();
-    assert_eq!(control::calls(), calls, "later calls fail at once: the driver is not asked again");
+    assert_eq!(control::calls(), calls, "later calls fail at once: the driver is not called again");
     Ok(first)
 }
 
-/// Whichever call tells first.
+/// The loss may first be reported by any call.
 fn at_a_call() -> Outcome {
     for call in [
         "zeCommandListAppendMemoryFill",
@@ -81,12 +81,12 @@ fn at_a_call() -> Outcome {
         "zeMemAllocHost",
         "zeMemFree",
     ] {
-        let device = device()?; // opened anew
+        let device = device()?; // opened again
         let mut other = device.allocate(64 * KIB, device.stream(0)?)?;
         let first = check_lost(device, || {
             control::fail(call, 1, LOST);
             let stream = device.stream(0)?;
-            // One of these makes the call, and one of these tells.
+            // One of these makes the call, and one of these reports the loss.
             let steps = [
                 |other: &mut accelerator_core::Buffer<Xpu>, stream| other.fill(1, stream),
                 |other: &mut accelerator_core::Buffer<Xpu>, stream| other.read(0, &mut [0], stream),
@@ -100,7 +100,7 @@ fn at_a_call() -> Outcome {
                 |other: &mut accelerator_core::Buffer<Xpu>, _| other.accelerator().synchronize(),
             ];
             let failed = steps.into_iter().find_map(|step| step(&mut other, stream).err());
-            Ok(failed.ok_or("nobody was told")?)
+            Ok(failed.ok_or("no call reported the loss")?)
         })?;
         assert_eq!((first.call, control::clear_faults()), (call, 0));
         drop(other);
@@ -109,7 +109,7 @@ fn at_a_call() -> Outcome {
     Ok(())
 }
 
-/// By work on memory that another library took away: the call that waits for it tells.
+/// The device is lost by work on memory that another library has freed. The call that waits for the work reports it.
 fn by_its_work() -> Outcome {
     let device = device()?;
     let freed = raw::allocate(device.backend(), 1000)?;
@@ -130,7 +130,7 @@ fn another() -> Outcome {
     assert!(lost.fill(1, stream).is_err());
     let mut buffer = second.allocate(100, second.default_stream())?;
     buffer.write(0, &[7; 100], second.default_stream())?;
-    // Through the lost device's memory there is no way.
+    // No copy can go through the lost device's memory.
     assert!(buffer.copy_from(&lost, second.default_stream()).is_err());
     let mut read = [0; 100];
     buffer.read(0, &mut read, second.default_stream())?;
@@ -138,7 +138,7 @@ fn another() -> Outcome {
     Ok(())
 }
 
-/// What was made on it stays, and so does the context, which another device may share.
+/// The lost device's objects stay, and so does the context, which another device may share.
 fn dropped() -> Outcome {
     let (lost, other) = (Xpu::open(0)?, Xpu::open(1)?);
     let stream = lost.stream(StreamKind::Default)?;

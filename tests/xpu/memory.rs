@@ -1,5 +1,5 @@
-//! What drivers do with requests for memory that they were seen to do, and how much of it is free.
-#![allow(unsafe_code)] // memory of the backend itself
+//! Observed driver behaviour for memory requests, and the amount of free memory.
+#![allow(unsafe_code)] // allocates from the backend directly
 
 use std::num::NonZeroU64;
 
@@ -46,7 +46,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("memory::free_by_accounting", NO_SYSMAN, free_by_accounting),
         simulated("memory::free_by_accounting_of_an_integrated_device", INTEGRATED, free_of_integrated),
         simulated("memory::free_by_sysman", SYSMAN, free_by_sysman),
-        // The checks of some loaders know no such extension.
+        // The checks of some loaders do not know this extension.
         unchecked("memory::free_by_the_driver_itself", USABLE, free_by_driver),
         simulated("memory::sysman_that_fails", SYSMAN, failing_sysman),
         simulated("memory::back_only_behind_its_work", &[], back_behind_work),
@@ -58,11 +58,11 @@ fn bytes(len: u64) -> NonZeroU64 {
 }
 
 fn give(device: &Xpu, at: XpuPtr, len: u64) {
-    // SAFETY: Each trial takes it, and gives it back once.
+    // SAFETY: Each trial passes its own allocation, once.
     unsafe { device.dealloc(at, bytes(len)) };
 }
 
-/// The simulated driver ends the process at a size of 0.
+/// The simulated driver aborts the process at a size of 0.
 fn no_bytes() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -82,14 +82,14 @@ fn no_bytes() -> Outcome {
     check_all_gone(device)
 }
 
-/// The simulated driver refuses handles that are asked for before their count.
+/// The simulated driver refuses to return handles before their count.
 fn counted() -> Outcome {
     let device = device()?;
     drop(device.allocate(MIB, device.default_stream())?);
     check_all_gone(device)
 }
 
-/// At every size, small and large pages.
+/// Checks every size, with small and large pages.
 fn alignment() -> Outcome {
     let device = Xpu::open(0)?;
     let alignment = device.properties().alignment;
@@ -99,13 +99,13 @@ fn alignment() -> Outcome {
         assert!((at.native().addr() as u64).is_multiple_of(alignment), "{at:?}");
         assert!((pinned.addr().get() as u64).is_multiple_of(alignment), "{pinned:?}");
         give(&device, at, len);
-        // SAFETY: Just taken, and used by nothing.
+        // SAFETY: Just allocated, and nothing uses it.
         unsafe { device.dealloc_host(pinned, bytes(len)) };
     }
     Ok(())
 }
 
-/// Memory that is not aligned as promised is no memory, and goes back to the driver.
+/// Memory that is not aligned as promised is refused, and returned to the driver.
 fn ignored_alignment() -> Outcome {
     let device = Xpu::open(0)?;
     let alignment = device.properties().alignment;
@@ -124,7 +124,7 @@ fn ignored_alignment() -> Outcome {
             assert_eq!((error.kind, error.call), (DriverErrorKind::Other, "zeMemAllocHost"));
         }
     }
-    assert!(!keeps, "the simulated driver keeps to it all the same, so that nothing was tried");
+    assert!(!keeps, "the simulated driver aligned the memory anyway, so nothing was tested");
     assert_eq!((control::live_allocations(), control::live_host()), (0, 0));
     Ok(())
 }
@@ -150,9 +150,9 @@ fn over_the_limit() -> Outcome {
     assert_eq!(device.properties().largest_allocation, u64::MAX);
     let stream = device.default_stream();
     let mut buffer = device.allocate(3 * GIB, stream)?;
-    buffer.slice_mut::<u8>()?; // all of it is there
+    buffer.slice_mut::<u8>()?; // the whole buffer is there
     drop(buffer);
-    // More than there is is no matter of the limit.
+    // More than the device has is not a matter of the limit.
     let error = device.backend().alloc(bytes(1 << 50)).unwrap_err();
     assert_eq!(error.kind, DriverErrorKind::OutOfMemory);
     check_all_gone(device)
@@ -163,7 +163,7 @@ fn over_the_old_limit() -> Outcome {
     assert_eq!(device.properties().largest_allocation, GIB);
     let stream = device.default_stream();
     let kept = device.allocate(64 * MIB, stream)?;
-    drop(device.allocate(64 * MIB, stream)?); // stays in the cache, which is no reason to give it back
+    drop(device.allocate(64 * MIB, stream)?); // stays in the cache, which need not be released
     let error = device.allocate(GIB + 1, stream).unwrap_err();
     let Error::OutOfMemory(told) = &error else { return Err(format!("{error:?}").into()) };
     let OutOfMemoryCause::AllocationTooLarge { largest, driver } = told.cause else {
@@ -177,7 +177,7 @@ fn over_the_old_limit() -> Outcome {
         assert!(error.to_string().contains(part), "{error}");
     }
     assert_eq!(control::live_allocations(), 2);
-    drop((kept, device.allocate(GIB, stream)?)); // as much as it gives
+    drop((kept, device.allocate(GIB, stream)?)); // as much as the driver allows
     check_all_gone(device)
 }
 
@@ -189,14 +189,14 @@ fn out_of_memory() -> Outcome {
     assert!(error.to_string().contains("xpu:0"), "{error}");
     assert_eq!((told.requested, told.cause), (2 * GIB, OutOfMemoryCause::Device));
     drop(device.allocate(600 * MIB, stream)?); // stays in the cache
-    let buffer = device.allocate(700 * MIB, stream)?; // for which that must go
+    let buffer = device.allocate(700 * MIB, stream)?; // requires releasing the cache
     let statistics = device.allocator().statistics();
     assert_eq!((statistics.num_ooms, statistics.num_alloc_retries), (1, 2));
     drop(buffer);
     check_all_gone(device)
 }
 
-/// What is free and who says so, before and while memory is taken: by the backend, and by another library.
+/// Returns the free memory and its source, before and after allocations of the backend and of another library.
 fn told_free(device: &Xpu) -> Result<[MemoryInfo; 3], Failed> {
     let before = device.memory_info()?;
     let own = device.alloc(bytes(GIB))?;
@@ -220,7 +220,7 @@ fn check_accounting(percent: u64) -> Outcome {
     Ok(())
 }
 
-/// As PyTorch takes it.
+/// Like PyTorch, counts 95% of the memory as usable.
 fn free_by_accounting() -> Outcome {
     check_accounting(95)
 }
@@ -229,7 +229,7 @@ fn free_of_integrated() -> Outcome {
     check_accounting(94)
 }
 
-/// Of the right device, among those that are hidden and others.
+/// Reports the right device, with hidden devices and others.
 fn free_by_sysman() -> Outcome {
     let (device, other) = (Xpu::open(1)?, Xpu::open(0)?);
     let expected = [8, 7, 5].map(|free| MemoryInfo {
@@ -246,11 +246,11 @@ fn free_by_sysman() -> Outcome {
     drop((other, device));
     let device = device_numbered(0)?;
     drop(device.allocate(MIB, device.default_stream())?);
-    assert_eq!(asked(), before, "a slow question on the way to memory");
+    assert_eq!(asked(), before, "a slow query while allocating memory");
     check_all_gone(device)
 }
 
-/// Rather than by system management, than which the simulated driver tells 1 MiB less.
+/// Preferred over system management, which in the simulated driver reports 1 MiB less.
 fn free_by_driver() -> Outcome {
     let expected = [8, 7, 5].map(|free| MemoryInfo {
         free: free * GIB - MIB,
@@ -259,14 +259,14 @@ fn free_by_driver() -> Outcome {
     });
     let device = Xpu::open(0)?;
     assert_eq!(told_free(&device)?, expected);
-    // Where it does not tell, there is still the other.
+    // If the driver does not report it, system management is the fallback.
     control::fail("zeDeviceGetProperties", 1, REFUSED);
     let info = device.memory_info()?;
     assert_eq!((info.free, info.source, control::clear_faults()), (8 * GIB, MemoryInfoSource::Driver, 0));
     Ok(())
 }
 
-/// Then accounting has to do, and says so.
+/// The fallback is accounting, and the source says so.
 fn failing_sysman() -> Outcome {
     for call in ["zesDeviceEnumMemoryModules", "zesMemoryGetState"] {
         let device = Xpu::open(0)?;
@@ -278,7 +278,7 @@ fn failing_sysman() -> Outcome {
     Ok(())
 }
 
-/// `zeMemFree` waits for nothing, so memory goes back when all streams are done with it.
+/// `zeMemFree` does not wait, so memory is freed when all streams are done with it.
 fn back_behind_work() -> Outcome {
     let device = Xpu::open(0)?;
     let streams = [0, 1].map(|_| device.stream(StreamKind::Side { priority: 0 }).unwrap());
@@ -287,13 +287,13 @@ fn back_behind_work() -> Outcome {
         let at = device.alloc(bytes(len))?;
         for stream in &streams {
             control::hold(stream.native());
-            // SAFETY: The memory is as long, and goes back after this.
+            // SAFETY: The memory is that long, and freed later.
             unsafe { device.fill(at, round, bytes(len), stream) }?;
         }
         give(&device, at, len);
         assert_eq!(control::live_allocations(), 0);
         let idle = streams.iter().map(|stream| device.is_idle(stream)).collect::<Result<Vec<_>, _>>()?;
-        assert_eq!(idle, [true; 2], "the memory is gone before its work is done");
+        assert_eq!(idle, [true; 2], "the memory was freed before its work was done");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Handles of other libraries, and ours in their hands.
+//! Using other libraries' handles, and passing ours to other libraries.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -12,7 +12,7 @@ use crate::raw::{self, ze};
 use crate::rig::{Device, Outcome, check_all_gone, device, simulated};
 use crate::whole;
 
-/// The example's kernel, which the simulated driver knows by its name: y = a x + y.
+/// The example's kernel, which the simulated driver knows by name: y = a x + y.
 pub(crate) const SPIRV: &[u8] = include_bytes!("../../backends/xpu/examples/saxpy.spv");
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -45,7 +45,7 @@ fn all_of(buffer: &Buffer<Xpu>, stream: Stream<Xpu>) -> Vec<u8> {
     read
 }
 
-/// Memory of the backend is memory of the context, on the device, for the driver.
+/// To the driver, the backend's memory belongs to its context and is on the device.
 fn handles() -> Outcome {
     let device = device()?;
     let buffer = device.allocate(3000, device.default_stream())?;
@@ -65,15 +65,15 @@ fn handles() -> Outcome {
     check_all_gone(device)
 }
 
-/// The list as a stream, whose owner goes on using it.
+/// Adopts the list as a stream. Its owner continues to use it.
 fn adopted(device: Device, list: sys::ze_command_list_handle_t) -> Result<Stream<Xpu>, Failed> {
-    // SAFETY: Trials keep the list, and give it commands on this thread only.
+    // SAFETY: Trials keep the list alive, and append commands only on this thread.
     let stream = unsafe { device.backend().adopt(list) }?;
     // SAFETY: It is a stream of this backend.
     Ok(unsafe { device.external_stream(stream) })
 }
 
-/// Its commands and ours by turns: each finds what the one before has left.
+/// The owner's commands and ours alternate. Each sees what the previous one left.
 fn shared_list() -> Outcome {
     let device = device()?;
     let list = raw::list(device.backend())?;
@@ -93,7 +93,7 @@ fn shared_list() -> Outcome {
     check_all_gone(device)
 }
 
-/// An event recorded there stands behind what its owner submitted, and the stream is not idle before that is done.
+/// An event recorded there comes after what the owner submitted, and the stream is not idle before that is done.
 fn events_on_shared_list() -> Outcome {
     let device = device()?;
     let list = raw::list(device.backend())?;
@@ -114,7 +114,7 @@ fn events_on_shared_list() -> Outcome {
         control::release(list);
         stream.wait_stream(other)?;
         let seen = all_of(&copy, other)[0];
-        assert!(seen == value || seen == 0xee, "{seen}: what its owner does later may come first");
+        assert!(seen == value || seen == 0xee, "{seen}: the owner's later work may run first");
         stream.synchronize()?;
         assert!(stream.is_idle()? && event.is_complete()?);
     }
@@ -122,18 +122,18 @@ fn events_on_shared_list() -> Outcome {
     check_all_gone(device)
 }
 
-/// Work that its owner gave the list is waited for before memory goes back.
+/// The owner's work on the list is waited for before memory is freed.
 fn memory_of_shared_list() -> Outcome {
     let device = Xpu::open(0)?;
     let list = raw::list(&device)?;
-    // SAFETY: The list is destroyed after this.
+    // SAFETY: The list is destroyed later.
     let stream = unsafe { device.adopt(list) }?;
     let len = std::num::NonZeroU64::new(1000).ok_or("no length")?;
     for _ in 0..20 {
         let at = device.alloc(len)?;
         control::hold(list);
         raw::fill(&device, list, at.native(), 1, 1000)?;
-        // SAFETY: Just taken; what uses it was submitted before.
+        // SAFETY: Just allocated, and the work that uses it was submitted earlier.
         unsafe { device.dealloc(at, len) };
         assert_eq!(control::live_allocations(), 0);
     }
@@ -142,7 +142,7 @@ fn memory_of_shared_list() -> Outcome {
     Ok(())
 }
 
-/// What `submit` is given comes behind what was submitted before, and ahead of what comes later.
+/// Commands passed to `submit` run after earlier work and before later work.
 fn own_commands() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
@@ -167,12 +167,12 @@ fn own_commands() -> Outcome {
     check_all_gone(device)
 }
 
-/// Behind what writes its arguments, and ahead of what writes them anew.
+/// A kernel runs after earlier writes to its arguments and before later ones.
 fn kernels() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
     let (x, mut y) = (floats(device, 4.0, 1000)?, floats(device, 1.0, 1000)?);
-    // SAFETY: The example's, which is valid.
+    // SAFETY: The example's kernel, which is valid.
     let mut kernel = unsafe { device.backend().module(SPIRV, c"") }?.kernel(c"saxpy")?;
     for seed in 0..50 {
         control::seed(seed);
@@ -181,7 +181,7 @@ fn kernels() -> Outcome {
         let arguments =
             [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
         for _ in 0..3 {
-            // SAFETY: These are its arguments, of buffers with as many elements.
+            // SAFETY: The arguments match the kernel, and the buffers have that many elements.
             unsafe { kernel.launch(stream, [4, 1, 1], [256, 1, 1], &arguments) }?;
         }
         assert_eq!(y.slice::<f32>()?.to_vec(stream)?, vec![24.0; 1000], "seed {seed}");
@@ -191,19 +191,19 @@ fn kernels() -> Outcome {
     check_all_gone(device)
 }
 
-/// Its buffers, too: their use is noted.
+/// The kernel and its buffers may be dropped. The launch recorded their use.
 fn dropped_kernel() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;
     for _ in 0..10 {
         let (x, y) = (floats(device, 4.0, 100)?, floats(device, 1.0, 100)?);
-        // SAFETY: The example's, which is valid.
+        // SAFETY: The example's kernel, which is valid.
         let mut kernel = unsafe { device.backend().module(SPIRV, c"") }?.kernel(c"saxpy")?;
         let (n, a) = (100_u32, 2.0_f32);
         let arguments =
             [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
         control::hold(stream.native().native());
-        // SAFETY: These are its arguments, of buffers with as many elements.
+        // SAFETY: The arguments match the kernel, and the buffers have that many elements.
         unsafe { kernel.launch(stream, [1, 1, 1], [128, 1, 1], &arguments) }?;
         let taken = [x.ptr(), y.ptr()];
         drop((x, y));
@@ -216,15 +216,15 @@ fn dropped_kernel() -> Outcome {
     check_all_gone(device)
 }
 
-/// What the compiler says is passed on.
+/// The compiler's message is passed on.
 fn no_module() -> Outcome {
     let device = device()?;
-    // SAFETY: The simulated compiler refuses what is no SPIR-V.
+    // SAFETY: The simulated compiler refuses anything but SPIR-V.
     let error = unsafe { device.backend().module(b"no module", c"") }.unwrap_err();
     assert_eq!(error.source.call, "zeModuleCreate");
     assert!(error.to_string().contains("magic number"), "{error}");
     assert_eq!(format!("{error:?}"), error.to_string(), "what `main` prints");
-    // SAFETY: The example's, which is valid.
+    // SAFETY: The example's kernel, which is valid.
     let module = unsafe { device.backend().module(SPIRV, c"") }?;
     let error = module.kernel(c"no_such").unwrap_err();
     assert_eq!((error.call, error.name), ("zeKernelCreate", "ZE_RESULT_ERROR_INVALID_KERNEL_NAME"));
@@ -233,14 +233,14 @@ fn no_module() -> Outcome {
     Ok(())
 }
 
-/// Opened and dropped again and again, each time after all that it can do. Newer loaders count, too, and print what is left when
-/// the process ends.
+/// Opens and drops the backend repeatedly, using everything each time. Newer loaders also count leaks and print them
+/// when the process ends.
 fn nothing_left() -> Outcome {
     for _ in 0..3 {
         whole::everything()?;
         assert_eq!(control::live(), []);
     }
-    // One after the other, in either order, and one while the other works on.
+    // Drops two backends in either order, one of them while the other is working.
     let (first, second) = (Xpu::open(0)?, Xpu::open(1)?);
     let stream = second.stream(StreamKind::Default)?;
     drop(first);

@@ -1,4 +1,4 @@
-//! What observers of operators are told.
+//! What operator observers receive.
 #![allow(unsafe_code)] // launches a kernel
 
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 type Told = Arc<Mutex<Vec<Operator>>>;
 
-/// All that the process submits: each trial has one of its own.
+/// Observes everything that the process submits. Each trial has its own process.
 fn observed() -> (Told, OperatorObserver) {
     let told = Told::default();
     let list = Arc::clone(&told);
@@ -35,19 +35,19 @@ fn kinds(told: &Told) -> Vec<(OperatorKind, u32, u64)> {
     told.lock().unwrap().iter().map(|told| (told.kind, told.device.index, told.bytes)).collect()
 }
 
-/// One that the driver refuses is none.
+/// A launch that the driver refuses does not count.
 fn launches() -> Outcome {
     let device = device_numbered(0)?;
     let stream = device.stream(0)?;
     let (x, y) = (device.allocate(400, stream)?, device.allocate(400, stream)?);
-    // SAFETY: The example's, which is valid.
+    // SAFETY: The example's kernel, which is valid.
     let mut kernel = unsafe { device.backend().module(SPIRV, c"") }?.kernel(c"saxpy")?;
     let (n, a) = (100_u32, 2.0_f32);
     let arguments = [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
     let (told, _observer) = observed();
-    // SAFETY: These are its arguments, of buffers with as many elements.
+    // SAFETY: The arguments match the kernel, and the buffers have that many elements.
     unsafe { kernel.launch(stream, [1, 1, 1], [128, 1, 1], &arguments) }?;
-    // SAFETY: As before, and no group has so many threads.
+    // SAFETY: As before, and no group can have so many threads.
     let refused = unsafe { kernel.launch(stream, [1, 1, 1], [u32::MAX, 1, 1], &arguments) };
     assert!(refused.is_err());
     let expected = Operator::on(stream, OperatorKind::Launch, 0);
@@ -55,7 +55,7 @@ fn launches() -> Outcome {
     Ok(())
 }
 
-/// Told once, of the device that it writes to.
+/// A copy is reported once, for the device that it writes to.
 fn copies() -> Outcome {
     let (here, there) = (device_numbered(0)?, device_numbered(1)?);
     let source = here.allocate(MIB, here.default_stream())?;

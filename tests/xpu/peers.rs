@@ -31,7 +31,7 @@ const SEED_2: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "2")]
 const SEED_3: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "3")];
 const APART: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_PEERS", "0")];
 
-/// One command, and no wait of the host.
+/// A direct copy is one command, and the host does not wait.
 fn direct() -> Outcome {
     let (here, there) = peers::two::<Xpu>()?;
     let (mut source, mut destination) =
@@ -63,7 +63,7 @@ fn do_not_reach() -> Outcome {
     let (len, peers) =
         (std::num::NonZeroU64::MIN, here.backend().peer_copies().ok_or("it has no peer copies")?);
     let [to, from] = [here, there].map(|device| device.backend().alloc(len).unwrap());
-    // SAFETY: Both are as long; the call refuses anyway.
+    // SAFETY: Both are that long, and the call is refused anyway.
     #[allow(unsafe_code)]
     let refused = unsafe { peers.copy_from(to, there.backend(), from, len, here.default_stream().native()) };
     let refused = refused.unwrap_err();

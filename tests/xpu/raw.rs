@@ -1,5 +1,5 @@
-//! Level Zero itself, as a library beside ours uses it.
-#![allow(unsafe_code)] // its functions
+//! Level Zero itself, as another library in the program uses it.
+#![allow(unsafe_code)] // calls its functions
 
 use std::ffi::c_void;
 use std::ptr;
@@ -11,13 +11,13 @@ use accelerator_xpu::{Xpu, sys};
 macro_rules! ze {
     ($backend:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let function = $backend.level_zero().$name().unwrap();
-        // SAFETY: Trials pass on what they have made, or what the simulated driver does not follow.
+        // SAFETY: Trials pass handles that they created, or addresses that the simulated driver does not dereference.
         accelerator_xpu::answer(stringify!($name), unsafe { function($($argument),*) })
     }};
 }
 pub(crate) use ze;
 
-/// Memory of the device, past the backend.
+/// Allocates memory of the device without the backend.
 pub(crate) fn allocate(backend: &Xpu, len: usize) -> DriverResult<*mut c_void> {
     let (_, device, context) = backend.native();
     let (description, mut at) = (sys::ze_device_mem_alloc_desc_t::default(), ptr::null_mut());
@@ -29,7 +29,7 @@ pub(crate) fn free(backend: &Xpu, at: *mut c_void) -> DriverResult<()> {
     ze!(backend, zeMemFree(backend.native().2, at))
 }
 
-/// An immediate command list without an order of its own, in the backend's context.
+/// Creates an unordered immediate command list in the backend's context.
 pub(crate) fn list(backend: &Xpu) -> DriverResult<sys::ze_command_list_handle_t> {
     let (_, device, context) = backend.native();
     let mode = sys::ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
@@ -39,7 +39,7 @@ pub(crate) fn list(backend: &Xpu) -> DriverResult<sys::ze_command_list_handle_t>
     Ok(list)
 }
 
-/// Behind all that the list has, fills memory with a byte. Level Zero keeps no order between the commands of a list.
+/// Fills memory with a byte, after all commands of the list. Level Zero does not order the commands of a list.
 pub(crate) fn fill(
     backend: &Xpu,
     list: sys::ze_command_list_handle_t,

@@ -1,4 +1,4 @@
-//! What the trials share: processes in which the loader finds one driver, and no other.
+//! Shared by the trials: processes in which the loader finds exactly one driver.
 
 use std::env;
 use std::fs::{self, File};
@@ -21,20 +21,20 @@ pub(crate) type Device = &'static Accelerator<Xpu>;
 /// The driver that the loader finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// None: there is no loader to find one.
+    /// None, because there is no loader to find one.
     NoLoader,
-    /// None: the loader is so old that it has no function of those that are called.
+    /// None, because the loader is so old that it lacks every function that is called.
     OldLoader,
     /// None.
     None,
-    /// Intel's own, for a product that is not there: what it is given is accepted, and not done.
+    /// Intel's own, for a product that is absent. It accepts commands but executes nothing.
     WithoutHardware {
         /// The product, by Intel's name.
         product: &'static str,
     },
-    /// The simulated one.
+    /// The simulated driver.
     Simulated {
-        /// With the loader's own checks of each call.
+        /// Whether the loader's own checks are on for each call.
         checked: bool,
     },
 }
@@ -46,9 +46,9 @@ impl Driver {
         };
         Ok(match self {
             Self::NoLoader => vec![("LD_LIBRARY_PATH", folder_with_loader(None)?)],
-            // A library that has functions, but no loader's.
+            // A library with functions, but none of a loader's.
             Self::OldLoader => vec![("LD_LIBRARY_PATH", folder_with_loader(Some(&beside("ze_sim")))?)],
-            // The loader looks for no other driver then.
+            // The loader then searches for no other driver.
             Self::None => text(&[("ZE_ENABLE_ALT_DRIVERS", "/no/such/driver.so")]),
             Self::WithoutHardware { product } => text(&[
                 ("NEOReadDebugKeys", "1"),
@@ -65,10 +65,10 @@ impl Driver {
         })
     }
 
-    /// Why trials with it cannot run here.
+    /// Returns why trials with it cannot run here.
     fn missing(self) -> Option<String> {
         if matches!(self, Self::NoLoader | Self::OldLoader) {
-            return None; // they bring their own
+            return None; // trials bring their own
         }
         if let Err(error) = LevelZero::load() {
             return Some(error.to_string());
@@ -82,11 +82,11 @@ impl Driver {
     }
 }
 
-/// What turns the loader's checks on. Not those of handles: loaders 1.20 and 1.32 refuse good ones.
+/// Variables that turn on the loader's checks, except those of handles: loaders 1.20 and 1.32 refuse valid ones.
 pub(crate) const CHECKS: [&str; 2] = ["ZE_ENABLE_VALIDATION_LAYER", "ZE_ENABLE_PARAMETER_VALIDATION"];
 
-/// A folder with files of the loader's names, which the system finds first, and then looks no further: copies of a library, or
-/// nothing that is one.
+/// Returns a folder with the loader's file names, where the system looks first and then stops: copies of a library, or
+/// files that are not libraries.
 fn folder_with_loader(library: Option<&Path>) -> Result<String, Failed> {
     let name = if library.is_some() { "old-level-zero-loader" } else { "no-level-zero-loader" };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -103,12 +103,12 @@ fn folder_with_loader(library: Option<&Path>) -> Result<String, Failed> {
 
 /// Whether the system finds this library.
 fn is_installed(name: &str) -> bool {
-    // Loading it would run it, and it is this process that it must not see.
+    // Not checked by loading it: that would execute its code, and this process must not contain it.
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib"];
     folders.iter().any(|folder| Path::new(folder).join(name).exists())
 }
 
-/// A trial that runs in a process of its own, with this driver and these variables.
+/// Creates a trial in its own process, with this driver and these variables.
 pub(crate) fn trial(
     name: impl Into<String>,
     driver: Driver,
@@ -129,12 +129,12 @@ pub(crate) fn trial(
     })
 }
 
-/// A trial on the simulated driver, under the loader's checks. It fails if that driver saw what no correct program does.
+/// Creates a trial on the simulated driver, under the loader's checks. It fails if that driver recorded violations.
 pub(crate) fn simulated(name: impl Into<String>, variables: Variables, run: fn() -> Outcome) -> Trial {
     on_simulated(name, true, variables, run)
 }
 
-/// The same without the loader's checks, for calls that those of old loaders refuse by mistake.
+/// Like [`simulated`], without the loader's checks, for calls that old loaders' checks wrongly refuse.
 pub(crate) fn unchecked(name: impl Into<String>, variables: Variables, run: fn() -> Outcome) -> Trial {
     on_simulated(name, false, variables, run)
 }
@@ -145,14 +145,12 @@ fn on_simulated(name: impl Into<String>, checked: bool, variables: Variables, ru
         let violations = control::violation_text();
         match violations.is_empty() || env::var_os(VIOLATES).is_some() {
             true => Ok(Completion::Completed),
-            false => {
-                Err(format!("the simulated driver saw what no correct program does:\n{violations}").into())
-            }
+            false => Err(format!("the simulated driver recorded violations:\n{violations}").into()),
         }
     })
 }
 
-/// The first device, opened anew.
+/// Opens the first device again.
 pub(crate) fn device() -> Result<Device, Failed> {
     simulated::device()
 }

@@ -1,4 +1,4 @@
-//! The whole conformance suite on the simulated driver: under several orders of its work, and with each driver call
+//! The whole conformance suite on the simulated driver: with several orders of its work, and with each driver call
 //! failing in turn.
 
 use std::collections::BTreeSet;
@@ -10,19 +10,19 @@ use accelerator_conformance::Arguments;
 use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
-use crate::programs::suite;
+use crate::programs::{long, suite};
 use crate::rig::{Outcome, simulated, unchecked};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let short = [
         simulated("suite::seed_1", &[("ZE_SIM_SEED", "1")], suite::passes_without_compact::<Xpu>),
-        // Old loaders' checks leave no virtual memory.
+        // Old loaders' checks refuse virtual memory.
         unchecked("suite::expandable_segments", &[], expandable_segments),
     ];
-    // Several minutes, even in release.
+    // These take several minutes, even in release builds.
     let more = [
         simulated("suite::seed_2", &[("ZE_SIM_SEED", "2")], suite::passes::<Xpu>),
-        // On a driver that keeps no order of its own, the oldest that is served.
+        // The oldest supported driver, which has no in-order lists.
         simulated(
             "suite::seed_3",
             &[("ZE_SIM_SEED", "3"), ("ZE_SIM_API_VERSION", "1.3")],
@@ -33,11 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         .into_iter()
         .filter(|call| !BEYOND.contains(&call.as_str()))
         .map(|call| simulated(format!("suite::with_a_failing::{call}"), &[], each_in_turn));
-    let long = |trial: Trial| trial.with_kind("long, runs with --ignored").with_ignored_flag(true);
     short.into_iter().chain(more.into_iter().chain(faults).map(long)).collect()
 }
 
-/// The functions of Level Zero that the backend calls, as its sources have them.
+/// Returns the Level Zero functions that the backend calls, according to its sources.
 pub(crate) fn calls() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../backends/xpu/src");
     let mut calls = BTreeSet::new();
@@ -59,8 +58,8 @@ fn is_function(name: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(char::is_uppercase) && rest.chars().all(char::is_alphanumeric))
 }
 
-/// What the suite has no case for: kernels, copies between devices and virtual memory, which have trials of their own, what is
-/// given back when a program drops the backend, and how much is free. `every_call` has each of them fail.
+/// Calls that no case of the suite makes: kernels, copies between devices and virtual memory, which have separate
+/// trials, releases when a program drops the backend, and queries of free memory. `every_call` makes each of them fail.
 pub(crate) const BEYOND: [&str; 27] = [
     "zeCommandListAppendLaunchKernel",
     "zeCommandListDestroy",
@@ -99,6 +98,6 @@ fn expandable_segments() -> Outcome {
 }
 
 fn each_in_turn() -> Outcome {
-    // Loaders start drivers by either of two calls.
+    // Loaders start drivers with one of two calls.
     suite::each_in_turn::<Xpu>(&["zeDriverGet", "zeInit", "zeInitDrivers"])
 }

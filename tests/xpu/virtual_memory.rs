@@ -1,5 +1,5 @@
-//! Address space and memory apart.
-#![allow(unsafe_code)] // methods of `VirtualMemory`
+//! Address space separate from memory.
+#![allow(unsafe_code)] // calls methods of `VirtualMemory`
 
 use accelerator_core::{Backend, MIB};
 use accelerator_xpu::Xpu;
@@ -10,7 +10,7 @@ use crate::programs::simulated::check_nothing_mapped;
 use crate::programs::virtual_memory::{self, pager};
 use crate::rig::{Outcome, device, simulated, unchecked};
 
-// The checks of old loaders refuse addresses of the driver's choice, which the specification permits.
+// Old loaders' checks refuse to let the driver choose addresses, which the specification permits.
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         unchecked("virtual_memory::one_memory_at_two_addresses", &[], virtual_memory::two_addresses::<Xpu>),
@@ -58,7 +58,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// So that the driver itself tells what is free.
+/// Makes the driver itself report the free memory.
 const TOLD: (&str, &str) = ("ZES_ENABLE_SYSMAN", "1");
 
 const ONE_MAPPING: &[(&str, &str)] = &[TOLD, ("ZE_SIM_QUIRKS", "one-mapping")];
@@ -80,7 +80,7 @@ fn expandable_segments() -> Outcome {
     Ok(())
 }
 
-/// The driver is asked by trying, when somebody wants to know, and no second time.
+/// The capability is found out by trial when it is first queried, and only once.
 fn asked_once(expected: bool) -> Outcome {
     let device = Xpu::open(0)?;
     let (memory, free) = (pager(&device), device.memory_info()?.free);
@@ -93,7 +93,7 @@ fn asked_once(expected: bool) -> Outcome {
     check_nothing_mapped::<Xpu>()
 }
 
-/// Whichever call of the attempt fails: the answer is no, and nothing is left.
+/// If any call of the attempt fails, the answer is no, and nothing is left.
 fn no_attempt_leaves_anything() -> Outcome {
     assert!(pager(&Xpu::open(0)?).maps_twice());
     for call in 1..100 {
@@ -104,13 +104,13 @@ fn no_attempt_leaves_anything() -> Outcome {
         check_nothing_mapped::<Xpu>()?;
         drop(device);
         if !was_made {
-            assert!(answer && call > 10, "the attempt is only {call} calls");
+            assert!(answer && call > 10, "the attempt makes only {call} calls");
             return Ok(());
         }
-        // What gives back is called once more, and the rest is the answer.
+        // Failed release calls are retried; any other failure decides the answer.
         assert!(!answer || call > 8, "call {call} of the attempt was not needed");
     }
-    Err("the attempt has no end".into())
+    Err("the attempt does not end".into())
 }
 
 fn accounted_for() -> Outcome {
@@ -118,7 +118,7 @@ fn accounted_for() -> Outcome {
     let (memory, before) = (pager(&device), device.memory_info()?.free);
     let pages = memory.create(memory.granularity())?;
     assert_eq!(before - device.memory_info()?.free, memory.granularity().get());
-    // SAFETY: Just made, and mapped nowhere.
+    // SAFETY: Just created, and not mapped.
     unsafe { memory.destroy(pages) };
     assert_eq!(device.memory_info()?.free, before);
     check_nothing_mapped::<Xpu>()
@@ -127,16 +127,16 @@ fn accounted_for() -> Outcome {
 fn not_offered() -> Outcome {
     let device = device()?;
     assert!(device.backend().virtual_memory().is_none());
-    drop(device.allocate(MIB, device.default_stream())?); // the rest works
+    drop(device.allocate(MIB, device.default_stream())?); // everything else works
     check_nothing_mapped::<Xpu>()
 }
 
-/// Whether it is offered or not is the loader's to say; what is left is nothing either way.
+/// The loader decides whether virtual memory is available. Either way, nothing is left.
 fn under_checks() -> Outcome {
     let device = Xpu::open(0)?;
     let Some(memory) = device.virtual_memory() else { return check_nothing_mapped::<Xpu>() };
     let at = memory.reserve(memory.granularity())?;
-    // SAFETY: Just taken, with nothing mapped there.
+    // SAFETY: Just reserved, with nothing mapped there.
     unsafe { memory.release(at, memory.granularity()) };
     check_nothing_mapped::<Xpu>()
 }

@@ -1,5 +1,6 @@
-//! All that the backend can do, without the core, so that a program may end it: then nothing is left.
-#![allow(unsafe_code)] // methods of the backend, and memory
+//! Everything that the backend can do, without the core, so that the program may drop the backend. Afterwards nothing
+//! is left.
+#![allow(unsafe_code)] // calls the backend's methods, and uses its memory
 
 use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
@@ -15,7 +16,7 @@ use crate::raw::{self, ze};
 
 const LEN: NonZeroU64 = NonZeroU64::new(64 * KIB).unwrap();
 
-/// Memory of a device until it is dropped.
+/// Memory of a device, freed when it is dropped.
 struct Memory<'a>(&'a Xpu, XpuPtr);
 
 impl<'a> Memory<'a> {
@@ -24,19 +25,19 @@ impl<'a> Memory<'a> {
     }
 
     fn fill(&self, value: u8, stream: &XpuStream) -> DriverResult<()> {
-        // SAFETY: The memory is as long.
+        // SAFETY: The memory is that long.
         unsafe { self.0.fill(self.1, value, LEN, stream) }
     }
 }
 
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
-        // SAFETY: Taken by `of`, and given back once.
+        // SAFETY: Allocated by `of`, and freed once.
         unsafe { self.0.dealloc(self.1, LEN) };
     }
 }
 
-/// Pinned memory until it is dropped, which is behind the streams that use it.
+/// Pinned memory, freed when it is dropped, which happens after the streams that use it.
 struct Pinned<'a>(&'a Xpu, NonNull<u8>);
 
 impl<'a> Pinned<'a> {
@@ -52,12 +53,12 @@ impl<'a> Pinned<'a> {
 
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
-        // SAFETY: Taken by `of`, and given back once, and the streams are gone.
+        // SAFETY: Allocated by `of`, and freed once, after the streams are gone.
         unsafe { self.0.dealloc_host(self.1, LEN) };
     }
 }
 
-/// Pages at an address until it is dropped.
+/// Mapped pages, released when they are dropped.
 struct Mapped<'a> {
     memory: &'a dyn VirtualMemory<XpuPtr>,
     at: XpuPtr,
@@ -70,7 +71,7 @@ impl<'a> Mapped<'a> {
         let len = memory.granularity();
         let mut mapped = Self { memory, at: memory.reserve(len)?, pages: None, is_mapped: false };
         let pages = mapped.pages.insert(memory.create(len)?);
-        // SAFETY: The range is a reservation of its own.
+        // SAFETY: The range is a separate reservation.
         unsafe { memory.map(mapped.at, pages) }?;
         mapped.is_mapped = true;
         Ok(mapped)
@@ -90,7 +91,7 @@ impl Drop for Mapped<'_> {
             let _ = self.unmap();
         }
         if let Some(pages) = self.pages.take() {
-            // SAFETY: Made by `of`, and mapped nowhere.
+            // SAFETY: Created by `of`, and not mapped.
             unsafe { self.memory.destroy(pages) };
         }
         // SAFETY: Reserved by `of`, and nothing is mapped there.
@@ -98,7 +99,7 @@ impl Drop for Mapped<'_> {
     }
 }
 
-/// A list of another library until it is dropped.
+/// Another library's list, destroyed when it is dropped.
 struct Foreign<'a>(&'a Xpu, sys::ze_command_list_handle_t);
 
 impl Drop for Foreign<'_> {
@@ -108,7 +109,7 @@ impl Drop for Foreign<'_> {
     }
 }
 
-/// Opens two devices, uses all of both, and drops everything. What it comes to is checked on the way.
+/// Opens two devices, uses everything of both, and drops everything. The results are checked on the way.
 pub(crate) fn everything() -> DriverResult<()> {
     let (first, second) = (Xpu::open(0)?, Xpu::open(1)?);
     for device in [&first, &second] {
@@ -126,14 +127,14 @@ pub(crate) fn everything() -> DriverResult<()> {
 }
 
 fn copy(device: &Xpu, to: Place<XpuPtr>, from: Place<XpuPtr>, stream: &XpuStream) -> DriverResult<()> {
-    // SAFETY: All memory here is as long, and lives until the streams are gone.
+    // SAFETY: All memory here is that long, and lives until the streams are gone.
     unsafe { device.copy(to, from, LEN, stream) }
 }
 
 fn bytes(device: &Xpu) -> DriverResult<()> {
     let (memory, other) = (Memory::of(device)?, Memory::of(device)?);
     let (source, target) = (Pinned::of(device)?, Pinned::of(device)?);
-    // SAFETY: It is as long, and nothing else uses it.
+    // SAFETY: It is that long, and nothing else uses it.
     unsafe { source.1.write_bytes(7, LEN.get() as usize) };
     let stream = device.stream(StreamKind::Side { priority: -1 })?;
     memory.fill(1, &stream)?;
@@ -182,7 +183,7 @@ fn peers(first: &Xpu, second: &Xpu) -> DriverResult<()> {
     let none = DriverError { kind: DriverErrorKind::Unsupported, call: "peer_copies", code: 0, name: "none" };
     let copies = second.peer_copies().ok_or(none)?;
     copies.wait(&stream, &written)?;
-    // SAFETY: Both are as long, and live until the streams are gone.
+    // SAFETY: Both are that long, and live until the streams are gone.
     unsafe { copies.copy_from(to.1, first, from.1, LEN, &stream) }?;
     copy(second, Place::Host(target.1), Place::Device(to.1), &stream)?;
     second.synchronize(&stream)?;
@@ -190,11 +191,11 @@ fn peers(first: &Xpu, second: &Xpu) -> DriverResult<()> {
     Ok(())
 }
 
-/// y = 2 x + y, with x and y alike.
+/// y = 2 x + y, with equal x and y.
 fn kernel(device: &Xpu) -> DriverResult<()> {
-    // SAFETY: No SPIR-V, which the simulated compiler refuses, with a log.
+    // SAFETY: Not SPIR-V, which the simulated compiler refuses with a log.
     drop(unsafe { device.module(b"no module", c"") });
-    // SAFETY: A kernel of the example, which is valid.
+    // SAFETY: The example's kernel, which is valid.
     let module = unsafe { device.module(SPIRV, c"") }.map_err(|error| error.source)?;
     let kernel = module.kernel(c"saxpy")?;
     let memory = Memory::of(device)?;
@@ -227,7 +228,7 @@ fn adopted(device: &Xpu) -> DriverResult<()> {
     let memory = Memory::of(device)?;
     let target = Pinned::of(device)?;
     let foreign = Foreign(device, raw::list(device)?);
-    // SAFETY: The list lives longer, and nobody else uses it meanwhile.
+    // SAFETY: The list lives longer, and nothing else uses it meanwhile.
     let stream = unsafe { device.adopt(foreign.1) }?;
     memory.fill(1, &stream)?;
     raw::fill(device, foreign.1, memory.1.native(), 2, LEN.get() as usize)?;
@@ -238,12 +239,12 @@ fn adopted(device: &Xpu) -> DriverResult<()> {
 }
 
 fn mapped(device: &Xpu, memory: &dyn VirtualMemory<XpuPtr>) -> DriverResult<()> {
-    memory.maps_twice(); // with a call that fails, it does not
+    memory.maps_twice(); // false if a call of it fails
     let mut mapped = Mapped::of(memory)?;
     let target = Pinned::of(device)?;
     let stream = device.stream(StreamKind::Default)?;
     let end = mapped.at.offset(memory.granularity().get() - LEN.get());
-    // SAFETY: So much is mapped there.
+    // SAFETY: That much is mapped there.
     unsafe { device.fill(end, 5, LEN, &stream) }?;
     copy(device, Place::Host(target.1), Place::Device(end), &stream)?;
     device.synchronize(&stream)?;

@@ -1,6 +1,6 @@
-//! Intel's own driver for products that are not there: what it takes is not done, so that everything is tried but data and
-//! completion.
-#![allow(unsafe_code)] // memory of the backend itself
+//! Intel's own driver for absent products. It accepts commands but executes nothing, so everything except data and
+//! completion is tested.
+#![allow(unsafe_code)] // allocates from the backend directly
 
 use std::num::NonZeroU64;
 
@@ -12,7 +12,7 @@ use libtest_mimic::{Completion, Failed, Trial};
 use crate::recorded;
 use crate::rig::{Driver, trial};
 
-/// An integrated and a discrete one.
+/// An integrated and a discrete product.
 const PRODUCTS: [&str; 2] = ["tgllp", "dg1"];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -38,7 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn suite() -> Suite<Xpu> {
-    let why = "the driver has no device, and does nothing that it is given";
+    let why = "the driver has no device and executes nothing";
     let lacks = [Capability::Bytes, Capability::Clock, Capability::Execution];
     lacks.into_iter().fold(Suite::new("xpu"), |suite, capability| suite.lacks(capability, why))
 }
@@ -75,7 +75,7 @@ fn several_devices() -> Result<Completion, Failed> {
     DONE
 }
 
-/// As a device would: an error, and then everything is given back and can be had again.
+/// As on a device: an error, after which everything can be freed and allocated again.
 fn out_of_memory() -> Result<Completion, Failed> {
     let device = Xpu::open(0)?;
     let len = NonZeroU64::new(256 * MIB).unwrap();
@@ -87,12 +87,12 @@ fn out_of_memory() -> Result<Completion, Failed> {
                 Ok(at) => live.push(at),
                 Err(error) => break error,
             }
-            assert!(live.len() < 1000, "there is no end to it");
+            assert!(live.len() < 1000, "memory never runs out");
         };
         assert_eq!((error.kind, error.code), (DriverErrorKind::OutOfMemory, 0x7000_0003));
         assert!(live.len() > 1);
-        assert_eq!(*before.get_or_insert(live.len()), live.len(), "some of it was lost");
-        // SAFETY: Just taken, and used by nothing.
+        assert_eq!(*before.get_or_insert(live.len()), live.len(), "some of the memory was lost");
+        // SAFETY: Just allocated, and nothing uses it.
         live.into_iter().for_each(|at| unsafe { device.dealloc(at, len) });
     }
     DONE
@@ -102,7 +102,7 @@ fn over_four_gibibytes() -> Result<Completion, Failed> {
     let device = Xpu::open(0)?;
     let len = NonZeroU64::new(5 * GIB).unwrap();
     let at = device.alloc(len)?;
-    // SAFETY: Just taken, and used by nothing.
+    // SAFETY: Just allocated, and nothing uses it.
     unsafe { device.dealloc(at, len) };
     let error = device.alloc(NonZeroU64::new(1 << 50).unwrap()).unwrap_err();
     assert_eq!((error.kind, error.name), (DriverErrorKind::OutOfMemory, "ZE_RESULT_ERROR_UNSUPPORTED_SIZE"));
@@ -117,7 +117,7 @@ fn alignment() -> Result<Completion, Failed> {
         let (at, pinned) = (device.alloc(len)?, device.alloc_host(len)?);
         assert!((at.native().addr() as u64).is_multiple_of(alignment), "{at:?}");
         assert!((pinned.addr().get() as u64).is_multiple_of(alignment), "{pinned:?}");
-        // SAFETY: Just taken, and used by nothing.
+        // SAFETY: Just allocated, and nothing uses it.
         unsafe { device.dealloc(at, len) };
         // SAFETY: As above.
         unsafe { device.dealloc_host(pinned, len) };
@@ -125,8 +125,8 @@ fn alignment() -> Result<Completion, Failed> {
     DONE
 }
 
-/// The statistics at the end of recorded jobs are those of PyTorch's allocator, wherever the driver puts its memory. Only a
-/// garbage collection depends on that: among others, it goes through the segments by their addresses.
+/// The final statistics of recorded jobs equal those of PyTorch's allocator, wherever the driver puts its memory. Only
+/// garbage collection depends on addresses, because it visits segments in that order, among others.
 fn models() -> Result<Completion, Failed> {
     let device = |capacity| Ok(Faulty::new(Xpu::open(0)?).with_memory(capacity));
     for trace in recorded::models().iter().filter(|trace| !trace.name.ends_with("::collection")) {

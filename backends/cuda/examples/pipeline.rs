@@ -1,7 +1,7 @@
 //! Copies in, computes and copies out on three streams at once, chunk by chunk, and checks every element.
 //!
-//! Nothing here notes which stream uses which memory: each chunk's buffer is dropped as soon as its work is submitted, and
-//! its memory is reused when that work is done. The host waits only for the results.
+//! No call here records which stream uses which memory: each chunk's buffer is dropped as soon as its work is
+//! submitted, and its memory is reused once that work is done. The host waits only for the results.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use accelerator_cuda::cudarc::driver::{LaunchConfig, PushKernelArg};
 use accelerator_cuda::cudarc::nvrtc::Ptx;
 use accelerator_cuda::{Cuda, CudaViewMut};
 
-/// `if (i < n) x[i] *= a;`, as the driver compiles it for any device. So this needs no compiler.
+/// `if (i < n) x[i] *= a;` as PTX, which the driver compiles for any device, so no compiler is needed.
 const SCALE: &str = "
 .version 6.4
 .target sm_52
@@ -45,7 +45,7 @@ const SCALE: &str = "
 }
 ";
 const CHUNKS: usize = 16;
-/// Of one chunk.
+/// The number of elements of one chunk.
 const ELEMENTS: usize = 1 << 18;
 const CHUNK: u64 = (ELEMENTS * size_of::<f32>()) as u64;
 
@@ -83,14 +83,14 @@ fn run() -> Result<(), Box<dyn Error>> {
         let (count, factor) = (ELEMENTS as u32, 2.0_f32);
         let mut kernel = on.launch_builder(&scale);
         kernel.arg(&count).arg(&factor).arg(&mut x);
-        // SAFETY: The arguments are those of the kernel, which stays inside the buffer.
+        // SAFETY: The arguments match the kernel, which stays within the buffer.
         unsafe { kernel.launch(LaunchConfig::for_num_elems(count)) }?;
 
         copy_out.wait_stream(compute)?;
         let mut output = device.allocate_host(CHUNK)?;
         buffer.copy_to_pinned(0..CHUNK, &mut output, 0, copy_out)?;
         outputs.push(output);
-        // Here `buffer` and `input` go, with their work still to be done.
+        // `buffer` and `input` are dropped here, while their work is still pending.
     }
 
     for (chunk, output) in outputs.iter().enumerate() {
@@ -108,7 +108,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What goes in: whole numbers, which are doubled exactly.
+/// Returns the input of a chunk: whole numbers, so that doubling them is exact.
 fn elements(chunk: usize) -> impl Iterator<Item = f32> {
     (0..ELEMENTS).map(move |index| ((index + chunk) % 1000) as f32)
 }

@@ -1,6 +1,6 @@
-//! y += a * x by a real kernel, on our buffers and our stream, checked against the host.
+//! y += a * x with a real kernel, on our buffers and our stream, checked against the host.
 //!
-//! The kernel is compiled by NVRTC, NVIDIA's compiler as a library, and launched with the crate `cudarc`.
+//! The kernel is compiled by NVRTC, NVIDIA's compiler library, and launched with the crate `cudarc`.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -56,11 +56,9 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 fn compile(device: &Cuda) -> Result<CudaFunction, Box<dyn Error>> {
-    // SAFETY: Loading NVRTC runs its own start-up code only.
+    // SAFETY: Loading NVRTC runs only its own start-up code.
     if !unsafe { nvrtc::sys::is_culib_present() } {
-        return Err(
-            "libnvrtc was not found: it comes with the CUDA toolkit, and as a package of its own".into()
-        );
+        return Err("libnvrtc was not found: it comes with the CUDA toolkit and as a separate package".into());
     }
     let module = device.cudarc()?.load_module(nvrtc::compile_ptx(SOURCE)?)?;
     Ok(module.load_function("saxpy")?)
@@ -78,7 +76,7 @@ fn launch(
     let on = y.stream().clone();
     let mut kernel = on.launch_builder(saxpy);
     kernel.arg(&elements).arg(&a).arg(&x).arg(&mut y);
-    // SAFETY: The arguments are those of the kernel, which stays inside the buffers.
+    // SAFETY: The arguments match the kernel, which stays within the buffers.
     unsafe { kernel.launch(LaunchConfig::for_num_elems(elements)) }?;
     Ok(())
 }

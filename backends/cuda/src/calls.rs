@@ -1,7 +1,7 @@
-//! The driver calls that the backend makes, by CUDA's names.
+//! The driver calls that the backend makes, under CUDA's names.
 //!
-//! Each is looked up at its first use, by a type in which the answer is a number: the bindings' own functions panic where
-//! the driver lacks one, and answer with an enum, which a code unknown to it would break.
+//! Each is looked up at its first use, with a type that returns a number. The bindings' own functions panic if the
+//! driver lacks one, and return an enum, for which a code that it lacks is undefined behaviour.
 #![allow(unsafe_code)] // functions of the driver
 #![allow(non_snake_case, reason = "CUDA's names")]
 
@@ -22,14 +22,14 @@ macro_rules! calls {
 
         $(
             /// # Safety
-            /// What CUDA documents for it.
+            /// As CUDA documents.
             pub(crate) unsafe fn $name($($argument: $kind),*) -> DriverResult<Answer> {
                 type Function = unsafe extern "C" fn($($kind),*) -> Answer;
                 static FUNCTION: OnceLock<Option<Function>> = OnceLock::new();
-                // SAFETY: The table has CUDA's types.
+                // SAFETY: The table contains CUDA's types.
                 let found = *FUNCTION.get_or_init(|| unsafe { library::function($symbol) });
                 match found {
-                    // SAFETY: The caller keeps what CUDA documents.
+                    // SAFETY: The caller meets the conditions that CUDA documents.
                     Some(function) => Ok(unsafe { function($($argument),*) }),
                     None => Err(answer::refused(stringify!($name), DriverErrorKind::Unsupported, MISSING)),
                 }
@@ -98,7 +98,8 @@ calls! {
     cuThreadExchangeStreamCaptureMode "cuThreadExchangeStreamCaptureMode" (mode: *mut c_uint);
 }
 
-/// Makes a call, `call!(cuMemAlloc(at, len))`, and gives its result. In an unsafe block, as any call of the driver.
+/// Makes a call, such as `call!(cuMemAlloc(at, len))`, and converts its return code into a result. Needs an unsafe
+/// block, like any driver call.
 macro_rules! call {
     ($name:ident($($argument:expr),*)) => {
         $crate::calls::$name($($argument),*)

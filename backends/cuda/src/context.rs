@@ -10,23 +10,23 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUstreamCaptureMode};
 use crate::answer;
 use crate::calls::call;
 
-/// The primary context of one device, held while this lives.
+/// The primary context of one device, retained as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) device: CUdevice,
     raw: CUcontext,
     process: u32,
-    /// The error after which the device answers every call with it.
+    /// The error that lost the device. Every later call returns it.
     lost: OnceLock<DriverError>,
 }
 
-// SAFETY: The handle is a name: CUDA lets every thread use it.
+// SAFETY: The handle is only a name; CUDA lets any thread use it.
 unsafe impl Send for Context {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Makes the context, or joins those who use it already.
+    /// Creates the context, or retains the existing one.
     pub(crate) fn retain(device: CUdevice) -> DriverResult<Arc<Self>> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: The call writes a handle.
@@ -39,7 +39,7 @@ impl Context {
         self.raw
     }
 
-    /// Makes calls with the context current on this thread. It is set each time: other libraries set theirs.
+    /// Makes calls with the context current on this thread. Sets it each time, since other libraries set theirs.
     pub(crate) fn run<T>(&self, calls: impl FnOnce() -> DriverResult<T>) -> DriverResult<T> {
         if let Some(error) = self.lost.get() {
             return Err(*error);
@@ -47,17 +47,17 @@ impl Context {
         if std::process::id() != self.process {
             return Err(answer::refused("cuCtxSetCurrent", DriverErrorKind::DeviceLost, FORKED));
         }
-        // SAFETY: The context is held.
+        // SAFETY: The context is retained.
         let current = unsafe { call!(cuCtxSetCurrent(self.raw)) };
         current.and_then(|()| calls()).inspect_err(|error| {
             if error.kind == DriverErrorKind::DeviceLost {
-                let _ = self.lost.set(*error); // the first one counts
+                let _ = self.lost.set(*error); // only the first error is kept
             }
         })
     }
 
-    /// As [`run`](Self::run), for calls that two devices have part in: that a device is lost does not say which. The next call
-    /// of the one that is tells.
+    /// Like [`run`](Self::run), for calls that involve two devices. If such a call reports a lost device, it is unknown
+    /// which; the next call for the lost device shows it.
     pub(crate) fn run_with_peer(
         &self,
         peer: &Self,
@@ -72,27 +72,28 @@ impl Context {
         result
     }
 
-    /// As [`run`](Self::run), for calls that a capture of any thread's work into a graph would forbid, though they have
-    /// nothing to do with it. PyTorch: `CUDAStreamCaptureModeGuard`.
+    /// Like [`run`](Self::run), for calls that would be forbidden while any thread captures work into a graph, although
+    /// they are unrelated to the capture. PyTorch: `CUDAStreamCaptureModeGuard`.
     pub(crate) fn run_beside_captures<T>(&self, calls: impl FnOnce() -> DriverResult<T>) -> DriverResult<T> {
         self.run(|| {
             let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
-            // SAFETY: The call reads and writes a mode.
+            // SAFETY: The call reads and writes one number, the mode.
             unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut mode)) }?;
             let result = calls();
-            // SAFETY: The call reads and writes a mode, which is the thread's own again.
-            let _ = unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut mode)) }; // or what was made would be lost
+            // SAFETY: The call reads and writes one number; the thread gets its own mode back.
+            let _ = unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut mode)) }; // ignored, to keep the result
             result
         })
     }
 
-    /// Makes a call that gives something back, and once more should it fail: else that would be lost for good. Not so where the
-    /// device is lost, and its memory with it: that is how errors of earlier work are told.
+    /// Makes a call that releases something, and repeats it once if it fails, as the resource would otherwise be
+    /// leaked. If the device is lost, the call is not repeated: its memory is lost too, and the error is one of earlier
+    /// work.
     pub(crate) fn give_back(&self, call: impl Fn() -> DriverResult<()>) {
         let _ = self.run_beside_captures(&call).or_else(|_| self.run_beside_captures(&call));
     }
 
-    /// Whether the device answers no call any more, so that none of its work is done any more either.
+    /// Whether the device is lost, so that it accepts no calls and does no more work.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get().is_some()
     }
@@ -104,7 +105,8 @@ pub(crate) const FORKED: &str = "CUDA does not work in a process that was forked
 impl Drop for Context {
     fn drop(&mut self) {
         if std::process::id() == self.process {
-            // SAFETY: Held since `retain`, and nothing made in it is left: streams and events hold this.
+            // SAFETY: It was retained in `retain`, and nothing made in it is left: streams and events hold a reference
+            // to this.
             let _ = unsafe { call!(cuDevicePrimaryCtxRelease(self.device)) };
         }
     }

@@ -20,7 +20,7 @@ use crate::peer::Peers;
 use crate::stream::{CudaEvent, CudaStream};
 use crate::virtual_memory::Pager;
 
-/// An NVIDIA GPU: its primary context, with streams, events and memory as the driver gives them.
+/// An NVIDIA GPU: its primary context, and the driver's streams, events and memory.
 #[derive(Debug)]
 pub struct Cuda {
     pub(crate) ordinal: u32,
@@ -45,9 +45,9 @@ impl Cuda {
     }
 }
 
-// SAFETY: `cuMemAlloc` gives memory that overlaps no other and stays; streams are in order, `cuStreamWaitEvent` orders them,
-// and an event is complete when the work before it is, or the device does none any more; `cuMemFree` waits for the work that
-// was submitted before; nothing here panics or calls the core.
+// SAFETY: `cuMemAlloc` returns memory that overlaps no other and stays allocated. Streams are in order,
+// `cuStreamWaitEvent` orders them, and an event is complete when the work before it is, or when the device does no more
+// work. `cuMemFree` waits for work that was submitted before. Nothing here panics or calls the core.
 unsafe impl Backend for Cuda {
     const KIND: DeviceKind = DeviceKind::new("cuda");
     type Ptr = CudaPtr;
@@ -122,7 +122,7 @@ unsafe impl Backend for Cuda {
     }
 
     unsafe fn dealloc(&self, ptr: CudaPtr, _len: NonZeroU64) {
-        // SAFETY: The caller gives back what `alloc` gave, once; a call that fails gives nothing back.
+        // SAFETY: The caller frees an allocation of `alloc`, once. A failing call frees nothing.
         self.context.give_back(|| unsafe { call!(cuMemFree(ptr.native())) });
     }
 
@@ -134,26 +134,27 @@ unsafe impl Backend for Cuda {
         stream: &CudaStream,
     ) -> DriverResult<()> {
         let (len, stream) = (bytes(len), stream.native());
-        // SAFETY, for all: The caller promises two valid ranges, the host's until the stream has done this.
+        // SAFETY, for all: The caller promises two valid ranges; those on the host stay valid until the stream has done
+        // the copy.
         self.context.run(|| match (dst, src) {
             (Place::Device(to), Place::Device(from)) => {
                 let (to, from) = (to.native(), from.native());
-                // SAFETY: As said.
+                // SAFETY: See above.
                 unsafe { call!(cuMemcpyDtoDAsync(to, from, len, stream)) }
             }
             (Place::Device(to), Place::Host(from)) => {
                 let (to, from) = (to.native(), from.as_ptr().cast());
-                // SAFETY: As said.
+                // SAFETY: See above.
                 unsafe { call!(cuMemcpyHtoDAsync(to, from, len, stream)) }
             }
             (Place::Host(to), Place::Device(from)) => {
                 let (to, from) = (to.as_ptr().cast(), from.native());
-                // SAFETY: As said.
+                // SAFETY: See above.
                 unsafe { call!(cuMemcpyDtoHAsync(to, from, len, stream)) }
             }
             (Place::Host(to), Place::Host(from)) => {
                 let [to, from] = [to, from].map(|at| at.as_ptr().expose_provenance() as CUdeviceptr);
-                // SAFETY: As said. The driver sees from an address where it is.
+                // SAFETY: See above. The driver detects which memory an address belongs to.
                 unsafe { call!(cuMemcpyAsync(to, from, len, stream)) }
             }
         })
@@ -178,7 +179,8 @@ unsafe impl Backend for Cuda {
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
         let at = ptr.as_ptr().cast();
-        // SAFETY: The caller gives back what `alloc_host` gave, once, and nothing uses it; a call that fails gives nothing back.
+        // SAFETY: The caller frees an allocation of `alloc_host`, once, and nothing uses it. A failing call frees
+        // nothing.
         self.context.give_back(|| unsafe { call!(cuMemFreeHost(at)) });
     }
 
@@ -195,7 +197,7 @@ unsafe impl Backend for Cuda {
     }
 }
 
-/// A length as the driver takes it; more than there is address space is as good as all of it.
+/// Converts a length for the driver. A length beyond the address space becomes the maximum.
 pub(crate) fn bytes(len: NonZeroU64) -> usize {
     usize::try_from(len.get()).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Which devices there are, and what they say about themselves. Makes no context on any of them.
+//! The devices of the machine and their properties. Creates no context on any of them.
 #![allow(unsafe_code)] // calls the driver
 
 use std::ffi::{CStr, c_char, c_int};
@@ -15,7 +15,7 @@ use crate::calls::call;
 use crate::context::FORKED;
 use crate::library;
 
-/// How many devices there are. Asked once a process: the driver reads `CUDA_VISIBLE_DEVICES` once, too.
+/// Returns the number of devices. Asks only once per process: the driver also reads `CUDA_VISIBLE_DEVICES` only once.
 pub(crate) fn count() -> Result<u32, Unavailable> {
     static COUNTED: OnceLock<(u32, Result<u32, Unavailable>)> = OnceLock::new();
     let process = std::process::id();
@@ -55,7 +55,7 @@ fn why(error: &DriverError) -> Unavailable {
     Unavailable { reason }
 }
 
-/// The reason for those who open a device without asking for it first.
+/// Returns the error for opening a device without probing first.
 pub(crate) fn refused(why: &Unavailable) -> DriverError {
     let name = if why.reason == FORKED { FORKED } else { "there is no device to open" };
     answer::refused("cuInit", DriverErrorKind::Unsupported, name)
@@ -83,7 +83,7 @@ pub(crate) fn attribute(device: CUdevice, attribute: Attribute) -> DriverResult<
     unsafe { call!(cuDeviceGetAttribute(&mut value, attribute as c_int, device)) }.map(|()| value)
 }
 
-/// What the device says about itself; `stream_priorities` come from its context.
+/// Returns the device's properties; `stream_priorities` come from its context.
 pub(crate) fn properties(device: CUdevice, stream_priorities: (i32, i32)) -> DriverResult<DeviceProperties> {
     let mut total = 0;
     // SAFETY: The call writes a number.
@@ -93,7 +93,7 @@ pub(crate) fn properties(device: CUdevice, stream_priorities: (i32, i32)) -> Dri
         driver: driver(device)?,
         total_memory: total as u64,
         largest_allocation: u64::MAX,
-        alignment: 256, // what CUDA promises of every allocation
+        alignment: 256, // CUDA guarantees this for every allocation
         stream_priorities,
         capability: DeviceCapability::with(DTYPES),
         uuid: uuid(device),
@@ -103,7 +103,7 @@ pub(crate) fn properties(device: CUdevice, stream_priorities: (i32, i32)) -> Dri
 
 fn name(device: CUdevice) -> DriverResult<String> {
     let mut name: [c_char; 256] = [0; 256];
-    // SAFETY: The call writes at most so many bytes, 0 at their end.
+    // SAFETY: The call writes at most this many bytes, with a 0 at the end.
     unsafe { call!(cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device)) }?;
     let name = name.map(|character| character as u8);
     let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
@@ -141,5 +141,5 @@ fn pci_address(device: CUdevice) -> Option<PciAddress> {
     })
 }
 
-/// Beside those of every device.
+/// Types in addition to those that every device has.
 const DTYPES: [&str; 5] = ["float16", "bfloat16", "float64", "complex64", "complex128"];

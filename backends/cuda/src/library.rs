@@ -5,14 +5,14 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-/// Whether there is a driver on this machine.
+/// Whether this machine has a driver.
 pub(crate) fn is_there() -> bool {
     static PRESENT: OnceLock<bool> = OnceLock::new();
-    // SAFETY: Loading the NVIDIA driver runs its own start-up code only.
+    // SAFETY: Loading the NVIDIA driver runs only its own start-up code.
     *PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 
-/// A function of the driver; `None`: there is no driver, or it is too old to have this one.
+/// Returns a function of the driver, or `None` if there is no driver or it is too old to have this function.
 ///
 /// # Safety
 /// * `F` is a function pointer of the type that CUDA documents for this name.
@@ -20,7 +20,7 @@ pub(crate) unsafe fn function<F: Copy>(name: &str) -> Option<F> {
     if !is_there() {
         return None; // the next line would panic
     }
-    // SAFETY: As above.
+    // SAFETY: See `is_there`.
     let library = unsafe { sys::culib() };
     // SAFETY: The caller promises the type, and the library is never unloaded.
     unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|function| *function)

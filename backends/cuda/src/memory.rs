@@ -1,19 +1,19 @@
-//! Memory of the device.
+//! Device memory.
 
 use accelerator_core::DevicePtr;
 use cudarc::driver::sys::CUdeviceptr;
 
-/// An address of a CUDA device.
+/// An address in the memory of a CUDA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CudaPtr(CUdeviceptr);
 
 impl CudaPtr {
-    /// An address that another library has, as one end of a copy or fill.
+    /// Wraps an address from another library, to be used as one end of a copy or fill.
     pub fn from_native(address: CUdeviceptr) -> Self {
         Self(address)
     }
 
-    /// The address, for other libraries.
+    /// Returns the address, for other libraries.
     pub fn native(self) -> CUdeviceptr {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Copies from one device to another.
+//! Copies between devices.
 #![allow(unsafe_code)] // calls the driver
 
 use std::num::NonZeroU64;
@@ -13,22 +13,22 @@ use crate::cuda::{Cuda, bytes};
 use crate::memory::CudaPtr;
 use crate::stream::{CudaEvent, CudaStream};
 
-/// Which other devices' memory this one may reach, as far as it was tried.
+/// The peers tried so far, and whether this device can access their memory.
 #[derive(Debug, Default)]
 pub(crate) struct Peers(Mutex<Vec<(CUdevice, bool)>>);
 
 impl Cuda {
-    /// Lets kernels and copies of this device reach the memory of another directly, where the machine has a way. Whether
-    /// it has. CUDA: `cuCtxEnablePeerAccess`.
+    /// Lets kernels and copies of this device access the memory of another one directly, if the machine supports that.
+    /// Returns whether it does. CUDA: `cuCtxEnablePeerAccess`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn enable_peer_access(&self, peer: &Self) -> DriverResult<bool> {
         let (own, other) = (self.context.device, peer.context.device);
         if own == other {
             return Ok(true);
         }
-        // Held across the driver calls, so that each pair is tried once; nobody waits for it but first copies.
+        // The lock is held across the driver calls so that each pair is tried only once. Only first copies wait for it.
         let mut tried = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, can)) = tried.iter().find(|(device, _)| *device == other) {
             return Ok(*can);
@@ -37,11 +37,11 @@ impl Cuda {
         // SAFETY: The call writes a number.
         self.context.run(|| unsafe { call!(cuDeviceCanAccessPeer(&mut can, own, other)) })?;
         if can != 0 {
-            // SAFETY: The other context is held, and the only flag is 0.
+            // SAFETY: The other context is retained, and 0 is the only flag.
             let enabled = self.context.run(|| unsafe { call!(cuCtxEnablePeerAccess(peer.context.raw(), 0)) });
             match enabled {
                 Err(error) if answer::is(&error, Code::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) => {}
-                // There is a limit to how many peers a device has; copies go through the host then.
+                // The number of peers of a device is limited. Beyond the limit, copies go through the host.
                 Err(error) if answer::is(&error, Code::CUDA_ERROR_TOO_MANY_PEERS) => can = 0,
                 enabled => enabled?,
             }
@@ -51,8 +51,8 @@ impl Cuda {
     }
 }
 
-// SAFETY: The driver orders a copy between devices as any other work of its stream, and waits for events of other devices
-// as for its own.
+// SAFETY: The driver orders a copy between devices like any other work of its stream, and waits for events of other
+// devices like for its own.
 unsafe impl PeerCopies<Cuda> for Cuda {
     unsafe fn copy_from(
         &self,
@@ -62,11 +62,11 @@ unsafe impl PeerCopies<Cuda> for Cuda {
         len: NonZeroU64,
         stream: &CudaStream,
     ) -> DriverResult<()> {
-        self.enable_peer_access(source)?; // without it the driver goes through the host
+        self.enable_peer_access(source)?; // without peer access the driver goes through the host
         let (on, of) = (self.context.raw(), source.context.raw());
         let (to, from, len) = (dst.native(), src.native(), bytes(len));
         self.context.run_with_peer(&source.context, || {
-            // SAFETY: The caller promises two valid ranges, each in its context.
+            // SAFETY: The caller promises two valid ranges, each in the memory of its context.
             unsafe { call!(cuMemcpyPeerAsync(to, on, from, of, len, stream.native())) }
         })
     }

@@ -22,7 +22,7 @@ pub struct CudaStream {
     owned: bool,
 }
 
-// SAFETY: The handle is a name: CUDA lets every thread use it.
+// SAFETY: The handle is only a name; CUDA lets any thread use it.
 unsafe impl Send for CudaStream {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for CudaStream {}
@@ -41,20 +41,21 @@ impl CudaStream {
         }
     }
 
-    /// A stream that somebody else destroys.
+    /// Wraps a stream that another owner destroys.
     pub(crate) fn borrowed(raw: CUstream, context: &Arc<Context>) -> Self {
         Self { raw, context: Arc::clone(context), owned: false }
     }
 
-    /// The stream, for other libraries; null: the legacy default stream. It lives as long as this.
+    /// Returns the stream for other libraries; null is the legacy default stream. It is valid as long as this value
+    /// lives.
     pub fn native(&self) -> CUstream {
         self.raw
     }
 
-    /// Waits also where it fails: who asked is about to touch the host memory of copies. So an error of the calls, and
-    /// not of the work, is asked again; one that stays is that of a stream that is gone.
+    /// Waits even if it fails, since the caller is about to touch the host memory of copies. An error of a call, rather
+    /// than of the work, is therefore retried; if it persists, the stream no longer exists.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
-        // SAFETY: The stream lives.
+        // SAFETY: The stream is alive.
         let wait = || unsafe { call!(cuStreamSynchronize(self.raw)) };
         let waited = self.context.run_beside_captures(wait);
         if waited.is_err() && !self.context.is_lost() {
@@ -65,7 +66,7 @@ impl CudaStream {
 
     pub(crate) fn is_idle(&self) -> DriverResult<bool> {
         self.context.run_beside_captures(|| {
-            // SAFETY: The stream lives.
+            // SAFETY: The stream is alive.
             let answer = unsafe { calls::cuStreamQuery(self.raw) };
             is_reached("cuStreamQuery", answer?)
         })
@@ -73,11 +74,11 @@ impl CudaStream {
 
     pub(crate) fn is_capturing(&self) -> DriverResult<bool> {
         let mut status = Capture::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
-        // SAFETY: The stream lives, and the call writes a number.
+        // SAFETY: The stream is alive, and the call writes a number.
         let asked = self.context.run(|| unsafe { call!(cuStreamIsCapturing(self.raw, &mut status)) });
         match asked {
             Ok(()) => Ok(status != Capture::CU_STREAM_CAPTURE_STATUS_NONE as c_uint),
-            // Of the legacy stream: another one is capturing.
+            // For the legacy stream, this means that another stream is capturing.
             Err(error) if answer::is(&error, Code::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) => Ok(true),
             Err(error) => Err(error),
         }
@@ -87,7 +88,8 @@ impl CudaStream {
 impl Drop for CudaStream {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: Made by `make`, and nobody else destroys it. The driver does its pending work first.
+            // SAFETY: The stream was made by `make`, and nothing else destroys it. The driver finishes its pending work
+            // first.
             let _ = self.context.run(|| unsafe { call!(cuStreamDestroy(self.raw)) });
         }
     }
@@ -100,7 +102,7 @@ pub struct CudaEvent {
     context: Arc<Context>,
 }
 
-// SAFETY: The handle is a name: CUDA lets every thread use it.
+// SAFETY: The handle is only a name; CUDA lets any thread use it.
 unsafe impl Send for CudaEvent {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for CudaEvent {}
@@ -108,7 +110,7 @@ unsafe impl Sync for CudaEvent {}
 impl CudaEvent {
     pub(crate) fn make(context: &Arc<Context>, flags: EventFlags) -> DriverResult<Self> {
         let mut raw = std::ptr::null_mut();
-        // The driver itself refuses an interprocess event with timing.
+        // The driver itself rejects an interprocess event with timing.
         let flag = |is_set: bool, flag: EventFlag| if is_set { flag as c_uint } else { 0 };
         let flags = flag(!flags.enable_timing, EventFlag::CU_EVENT_DISABLE_TIMING)
             | flag(flags.blocking, EventFlag::CU_EVENT_BLOCKING_SYNC)
@@ -118,19 +120,19 @@ impl CudaEvent {
         Ok(Self { raw, context: Arc::clone(context) })
     }
 
-    /// The event, for other libraries. It lives as long as this.
+    /// Returns the event for other libraries. It is valid as long as this value lives.
     pub fn native(&self) -> CUevent {
         self.raw
     }
 
     pub(crate) fn record(&self, stream: &CudaStream) -> DriverResult<()> {
-        // SAFETY: Event and stream live.
+        // SAFETY: The event and the stream are alive.
         self.context.run(|| unsafe { call!(cuEventRecord(self.raw, stream.raw)) })
     }
 
-    /// Makes the stream wait, which may be one of another device.
+    /// Makes the stream wait for this event. The stream may belong to another device.
     pub(crate) fn wait_on(&self, stream: &CudaStream) -> DriverResult<()> {
-        // SAFETY: Event and stream live; the only flag is 0.
+        // SAFETY: The event and the stream are alive; 0 is the only flag.
         let wait = || unsafe { call!(cuStreamWaitEvent(stream.raw, self.raw, 0)) };
         match Arc::ptr_eq(&stream.context, &self.context) {
             true => self.context.run(wait),
@@ -140,22 +142,22 @@ impl CudaEvent {
 
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {
         let asked = self.context.run_beside_captures(|| {
-            // SAFETY: The event lives.
+            // SAFETY: The event is alive.
             let answer = unsafe { calls::cuEventQuery(self.raw) };
             is_reached("cuEventQuery", answer?)
         });
-        // A lost device does no further work: all of it is over.
+        // A lost device does no more work, so all of its work counts as complete.
         asked.or_else(|error| if self.context.is_lost() { Ok(true) } else { Err(error) })
     }
 
     pub(crate) fn wait(&self) -> DriverResult<()> {
-        // SAFETY: The event lives.
+        // SAFETY: The event is alive.
         self.context.run_beside_captures(|| unsafe { call!(cuEventSynchronize(self.raw)) })
     }
 
     pub(crate) fn elapsed_ns(&self, end: &Self) -> DriverResult<i64> {
         let mut milliseconds = 0.0;
-        // SAFETY: The events live, and the call writes a number.
+        // SAFETY: The events are alive, and the call writes a number.
         self.context.run(|| unsafe { call!(cuEventElapsedTime(&mut milliseconds, self.raw, end.raw)) })?;
         Ok((f64::from(milliseconds) * 1e6).round() as i64)
     }
@@ -163,12 +165,13 @@ impl CudaEvent {
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
-        // SAFETY: Made by `make`, and nobody else destroys it. The driver keeps it until it is reached.
+        // SAFETY: The event was made by `make`, and nothing else destroys it. The driver keeps it until it is complete.
         let _ = self.context.run(|| unsafe { call!(cuEventDestroy(self.raw)) });
     }
 }
 
-/// What a query answered. "Not yet" is no error, and is asked often, so that no text is looked up for it.
+/// Converts the return code of a query. "Not ready" is not an error and is frequent, so no error text is looked up for
+/// it.
 fn is_reached(call: &'static str, answer: Answer) -> DriverResult<bool> {
     const NOT_READY: Answer = Code::CUDA_ERROR_NOT_READY as Answer;
     match answer {

@@ -1,5 +1,5 @@
-//! Buffers as arguments of cudarc: for kernels, copies and libraries.
-#![allow(unsafe_code)] // what cudarc asks of arguments
+//! Buffers as arguments for cudarc's kernels, copies and libraries.
+#![allow(unsafe_code)] // cudarc's traits for arguments
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -27,11 +27,12 @@ macro_rules! view {
         }
 
         impl<'a, T: DeviceRepr $(+ $element)+> $view<'a, T> {
-            /// The buffer for work on this stream, whose use of it is noted. cudarc may use it on another stream, too, which
-            /// then waits for this one first, and the host for it afterwards; except for kernels, whose launch is unsafe anyway.
+            /// Makes a view of the buffer for work on this stream, and records the stream's use. cudarc may also use
+            /// the view on another stream: that stream then first waits for this one, and the host waits for it
+            /// afterwards. Kernels are not covered by this, but launching them is unsafe anyway.
             ///
             /// # Errors
-            /// [`Error::ElementSize`] where the length is no whole number of elements; [`Error::DeviceMismatch`],
+            /// [`Error::ElementSize`] if the length is not a whole number of elements; [`Error::DeviceMismatch`];
             /// [`Error::Driver`].
             pub fn new(buffer: $($borrowed)+ Buffer<Cuda>, stream: Stream<Cuda>) -> Result<Self> {
                 let len = element_count::<T>(buffer.len())?;
@@ -41,7 +42,7 @@ macro_rules! view {
                 Ok(Self { address, len, stream, buffer: PhantomData })
             }
 
-            /// Its stream as cudarc has it, to launch kernels on.
+            /// Returns its stream for cudarc, to launch kernels on.
             pub fn stream(&self) -> &Arc<CudarcStream> {
                 &self.stream
             }
@@ -63,7 +64,7 @@ macro_rules! view {
             }
         }
 
-        // SAFETY: What is pushed is an address on the device, which is what a kernel takes, and lives as long as the view.
+        // SAFETY: The argument is a device address, as the kernel expects, and lives as long as the view.
         unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b $view<'_, T>> for LaunchArgs<'a> {
             fn arg(&mut self, view: &'b $view<'_, T>) -> &mut Self {
                 self.arg(&view.address)
@@ -93,21 +94,21 @@ impl<T> DevicePtrMut<T> for CudaViewMut<'_, T> {
     }
 }
 
-// SAFETY: As for the shared view; it is borrowed mutably.
+// SAFETY: As for the shared view, but borrowed mutably.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b mut CudaViewMut<'_, T>> for LaunchArgs<'a> {
     fn arg(&mut self, view: &'b mut CudaViewMut<'_, T>) -> &mut Self {
         self.arg(&view.address)
     }
 }
 
-/// Puts work on `used` behind that on the stream that was noted, and makes it be done before the buffer can be reused: both
-/// come by themselves where the two are one.
+/// Orders work on `used` behind the work on the recorded stream, and ensures that it is done before the buffer can be
+/// reused. If both streams are the same, neither needs anything.
 fn done_by<'a>(noted: &CudarcStream, used: &'a CudarcStream) -> SyncOnDrop<'a> {
     if noted.cu_stream() == used.cu_stream() && noted.context() == used.context() {
         return SyncOnDrop::Record(None);
     }
     if used.join(noted).is_err() {
-        let _ = noted.synchronize(); // what fails here, too, is told by the work itself
+        let _ = noted.synchronize(); // if this fails too, the work itself reports it
     }
     SyncOnDrop::sync_stream(used)
 }

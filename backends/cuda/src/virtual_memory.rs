@@ -1,4 +1,4 @@
-//! Address space and memory apart.
+//! Address space and memory, separately.
 #![allow(unsafe_code)] // calls the driver
 
 use std::ffi::{c_int, c_uchar, c_uint, c_void};
@@ -19,7 +19,7 @@ use crate::cuda::bytes;
 use crate::devices;
 use crate::memory::CudaPtr;
 
-/// CUDA's `CUmemLocation`: the bindings spell it differently from version to version.
+/// CUDA's `CUmemLocation`, whose definition differs between versions of the bindings.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Location {
@@ -54,13 +54,13 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// `None`: the device or its driver cannot.
+    /// Returns `None` if the device or its driver does not support virtual memory.
     pub(crate) fn new(context: &Arc<Context>) -> Option<Self> {
         let supported = Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED;
         devices::attribute(context.device, supported).ok().filter(|supported| *supported != 0)?;
         let (mut granularity, properties) = (0, properties(context));
         let option = Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_uint;
-        // SAFETY: The properties are whole, and the call writes a number.
+        // SAFETY: The properties are complete, and the call writes a number.
         let asked = context
             .run(|| unsafe { call!(cuMemGetAllocationGranularity(&mut granularity, &properties, option)) });
         asked.ok()?;
@@ -82,7 +82,7 @@ fn properties(context: &Context) -> Properties {
     }
 }
 
-// SAFETY: The driver gives each reservation addresses of its own; what is mapped with access may be used by all work.
+// SAFETY: The driver gives each reservation its own addresses; any work may use memory that is mapped with access.
 unsafe impl VirtualMemory<CudaPtr> for Pager {
     fn granularity(&self) -> NonZeroU64 {
         self.granularity
@@ -101,21 +101,21 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
 
     unsafe fn release(&self, at: CudaPtr, len: NonZeroU64) {
         let (at, len) = (at.native(), bytes(len));
-        // SAFETY: The caller gives back what `reserve` gave, once, with nothing mapped in it.
+        // SAFETY: The caller releases a reservation of `reserve`, once, with nothing mapped in it.
         self.context.give_back(|| unsafe { call!(cuMemAddressFree(at, len)) });
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
         let (mut handle, properties) = (0, properties(&self.context));
         self.context.run_beside_captures(|| {
-            // SAFETY: The properties are whole, and the call writes a handle.
+            // SAFETY: The properties are complete, and the call writes a handle.
             unsafe { call!(cuMemCreate(&mut handle, bytes(len), &properties, 0)) }
         })?;
         Ok(Pages { handle, len })
     }
 
     unsafe fn destroy(&self, pages: Pages) {
-        // SAFETY: The caller gives back what `create` gave, once.
+        // SAFETY: The caller releases memory of `create`, once.
         self.context.give_back(|| unsafe { call!(cuMemRelease(pages.handle)) });
     }
 
@@ -124,19 +124,19 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
         let flags = Flag::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
         let access = Access { location: location(&self.context), flags };
         self.context.run_beside_captures(|| {
-            // SAFETY: The caller promises free address space for the memory.
+            // SAFETY: The caller promises that the address range is free and fits the memory.
             unsafe { call!(cuMemMap(start, len, 0, pages.handle, 0)) }?;
-            // SAFETY: It was just mapped, and there is one description.
+            // SAFETY: The memory was just mapped, and there is one description.
             let opened = unsafe { call!(cuMemSetAccess(start, len, &access, 1)) };
             opened.inspect_err(|_| {
-                // SAFETY: It was just mapped, and nobody was told.
+                // SAFETY: The memory was just mapped, and nothing uses it yet.
                 let _ = unsafe { call!(cuMemUnmap(start, len)) };
             })
         })
     }
 
     unsafe fn unmap(&self, at: CudaPtr, len: NonZeroU64) -> DriverResult<()> {
-        // SAFETY: The caller promises whole mappings, which no work uses.
+        // SAFETY: The caller promises whole mappings that no work uses.
         self.context.run_beside_captures(|| unsafe { call!(cuMemUnmap(at.native(), bytes(len))) })
     }
 }

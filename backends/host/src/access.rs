@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::memory::HostPtr;
 
-/// Addresses that some work touches.
+/// An address range that some work touches.
 #[derive(Clone, Debug)]
 pub struct Touched {
     pub(crate) addresses: Range<usize>,
@@ -19,7 +19,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// The `len` bytes from `start` on, which the work writes or only reads.
+    /// Makes the range of `len` bytes from `start` on, which the work writes or only reads.
     pub fn new(start: HostPtr, len: usize, written: bool) -> Self {
         let start = start.as_ptr().addr();
         Self { addresses: start..start + len, written }
@@ -31,7 +31,7 @@ impl Touched {
     }
 }
 
-/// Bytes that some work touches. The same bytes have one description only, whatever their addresses.
+/// Bytes that some work touches. The same bytes always have the same description, whatever their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
     memory: Backing,

@@ -20,13 +20,14 @@ use crate::worker::{HostEvent, HostStream};
 const DEVICES: &str = "ACCELERATOR_HOST_DEVICES";
 const CAPACITY: &str = "ACCELERATOR_HOST_CAPACITY";
 
-/// Each device has at least one thread. PyTorch numbers devices with 8 bits, so it has no more either.
+/// The maximum number of devices. Each has at least one thread. PyTorch's limit is the same, as its device numbers have
+/// 8 bits.
 const MAX_DEVICES: u32 = 128;
 
 /// The host as a device: its memory, and a thread for each stream.
 ///
-/// There is one device, or as many as `ACCELERATOR_HOST_DEVICES` says, at most 128. They share the machine. Each hands
-/// out as much memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` says (`16GiB`).
+/// There is one device unless `ACCELERATOR_HOST_DEVICES` sets another number, up to 128. They share the machine. Each
+/// hands out as much memory as the machine has, or as `ACCELERATOR_HOST_CAPACITY` allows (such as `16GiB`).
 ///
 /// A device belongs to the process that made it. In a forked child every call fails with
 /// [`DeviceLost`](DriverErrorKind::DeviceLost), and on Linux none of its memory is mapped there.
@@ -43,7 +44,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A device that hands out at most `capacity` bytes.
+    /// Makes a device that hands out at most `capacity` bytes.
     pub fn new(ordinal: u32, capacity: u64) -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let properties = DeviceProperties {
@@ -74,7 +75,7 @@ impl Host {
     /// recorded elsewhere; [`launch`](crate::launch) is for buffers.
     ///
     /// # Errors
-    /// In a process that was forked from the one that opened the device.
+    /// Fails in a process that was forked from the one that opened the device.
     pub fn run(
         &self,
         stream: &HostStream,
@@ -88,7 +89,7 @@ impl Host {
         Ok(())
     }
 
-    /// The bytes behind these addresses. They stay there until the work that touches them is done.
+    /// Returns the bytes behind these addresses. The memory stays there until the work that touches it is done.
     fn behind(&self, touched: &[Touched]) -> Vec<Bytes> {
         let mut bytes = Vec::with_capacity(touched.len());
         for touched in touched {
@@ -256,8 +257,8 @@ unsafe impl Backend for Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if self.process.check().is_err() {
-            // The addresses may belong to something else by now. No lock is taken, not even that of a channel: a thread
-            // that is gone may have held it.
+            // After a fork, the addresses may belong to something else. No lock is taken, not even a channel's: a
+            // thread that no longer exists may have held it.
             self.memory.forget();
             #[cfg(target_os = "linux")]
             self.pager.iter_mut().for_each(Pager::forget);

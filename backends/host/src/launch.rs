@@ -15,7 +15,7 @@ use crate::memory::HostPtr;
 ///
 /// The use of each buffer is recorded, so a buffer may be dropped right afterwards. If the kernel panics, the next
 /// synchronize of the stream fails; other work goes on. A kernel must not wait for a stream or an event, and must not
-/// allocate, which may wait: it could wait for itself.
+/// allocate, because an allocation may wait, and so could wait for the kernel itself.
 ///
 /// # Errors
 /// [`Error::DeviceMismatch`] for a buffer of another device than the stream's; [`Error::Driver`] in a process that was
@@ -32,7 +32,7 @@ where
 /// of `launch`.
 ///
 /// # Errors
-/// As [`launch`].
+/// As for [`launch`].
 pub fn launch_named<A, K>(name: &'static str, stream: Stream<Host>, args: A, kernel: K) -> Result<()>
 where
     A: KernelArgs,
@@ -55,9 +55,9 @@ where
     Ok(())
 }
 
-/// What a kernel can take: nothing, a view of a buffer, or a tuple of views. Implemented only here.
+/// The arguments of a kernel: nothing, a view of a buffer, or a tuple of views. Implemented only here.
 pub trait KernelArgs: sealed::Sealed {
-    /// What the kernel gets: `&[T]`, `&mut [T]` or a tuple of them.
+    /// What the kernel receives: `&[T]`, `&mut [T]` or a tuple of them.
     type Views<'k>;
     #[doc(hidden)]
     type Parts: Send + 'static;
@@ -73,7 +73,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Where the elements of one view are.
+/// The location of the elements of one view.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Elements<T> {
@@ -81,7 +81,7 @@ pub struct Elements<T> {
     len: usize,
 }
 
-// SAFETY: It is an address and a length. `KernelArgs::views` says what may be done with them.
+// SAFETY: It is an address and a length. `KernelArgs::views` documents how they may be used.
 unsafe impl<T> Send for Elements<T> {}
 
 impl<T> Elements<T> {
@@ -113,8 +113,8 @@ macro_rules! view {
             }
 
             unsafe fn views<'k>(parts: &Self::Parts) -> $slice {
-                // SAFETY: The caller promises valid memory. The system's pages are initialised, any bits make a `T`,
-                // and blocks are aligned to 512 bytes.
+                // SAFETY: The caller promises valid memory. The system's pages are initialized, any bit pattern is a
+                // valid `T`, and blocks are aligned to 512 bytes.
                 unsafe { $from_raw_parts(parts.start, parts.len) }
             }
         }

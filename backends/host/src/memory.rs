@@ -40,7 +40,7 @@ impl DevicePtr for HostPtr {
     }
 }
 
-/// The memory that a device handed out.
+/// The memory that a device has handed out.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) accounting: Arc<Accounting>,
@@ -63,8 +63,8 @@ impl Memory {
         let length = usize::try_from(len.get()).unwrap_or(usize::MAX);
         let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
         let map = MmapRaw::from(map); // never a slice: kernels write to it
-        // As with memory that is mapped elsewhere: a forked child has no use for it, and would make the parent's writes
-        // copy pages.
+        // As with other device memory, a forked child has no use for it, and would cause copies when the parent writes
+        // to its pages.
         #[cfg(target_os = "linux")]
         map.advise(memmap2::Advice::DontFork).map_err(refused)?;
         let start = HostPtr(map.as_mut_ptr());
@@ -72,14 +72,14 @@ impl Memory {
         Ok(start)
     }
 
-    /// Takes back what `map` returned. The result is dropped when no work touches it any more.
+    /// Removes a mapping that `map` returned. Drop the result when no work touches it any more.
     pub(crate) fn take_back(&self, start: HostPtr) -> Option<MmapRaw> {
         let map = self.maps().remove(&start)?;
         self.accounting.give_back(map.len() as u64);
         Some(map)
     }
 
-    /// Forgets all addresses without unmapping them: in a forked child they may belong to something else by now.
+    /// Forgets all addresses without unmapping them: in a forked child they may belong to something else.
     pub(crate) fn forget(&mut self) {
         process::forget(&mut self.maps);
     }
@@ -89,11 +89,11 @@ impl Memory {
     }
 }
 
-/// The capacity is used up, with code 0; otherwise the system's error.
+/// The error for a used-up capacity, with code 0. Otherwise the system's error is returned.
 pub(crate) const FULL: DriverError =
     DriverError { kind: DriverErrorKind::OutOfMemory, call: "mmap", code: 0, name: "out of memory" };
 
-/// The memory of the machine in bytes. 0: the system does not say.
+/// Returns the machine's memory in bytes, or 0 if the system does not report it.
 pub(crate) fn of_machine() -> u64 {
     // SAFETY: `sysconf` only reads its argument.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };

@@ -21,7 +21,8 @@ impl Process {
     }
 }
 
-/// Forgets things without dropping them or taking a lock: in a forked child a thread that is gone may have held it.
+/// Forgets values without dropping them or taking a lock: in a forked child, a thread that no longer exists may have
+/// held it.
 pub(crate) fn forget<T: Default>(things: &mut Mutex<T>) {
     mem::forget(mem::take(things.get_mut().unwrap_or_else(PoisonError::into_inner)));
 }

@@ -1,18 +1,19 @@
-//! Ranges of a file, taken and given back.
+//! Allocation of ranges in a file.
 
 use std::collections::BTreeMap;
 
-/// Which ranges of a file without end are free.
+/// The free ranges of a file of unlimited length.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
-    /// The lengths of the free ranges below `end`, by their starts. No two of them touch, and none touches `end`.
+    /// The lengths of the free ranges below `end`, by start. No two of them are adjacent, and none is adjacent to
+    /// `end`.
     holes: BTreeMap<u64, u64>,
-    /// Everything from here on is free.
+    /// Everything from this offset on is free.
     end: u64,
 }
 
 impl Ranges {
-    /// Takes the lowest free range of this length. `None`: its end would exceed all numbers.
+    /// Takes the lowest free range of this length. Returns `None` if its end would exceed `u64`.
     pub(crate) fn take(&mut self, len: u64) -> Option<u64> {
         let hole = self.holes.iter().find(|(_, free)| **free >= len).map(|(start, free)| (*start, *free));
         let Some((start, free)) = hole else {
@@ -27,7 +28,7 @@ impl Ranges {
         Some(start)
     }
 
-    /// Gives back what `take` returned.
+    /// Gives back a range that `take` returned.
     pub(crate) fn give_back(&mut self, start: u64, len: u64) {
         let (mut start, mut end) = (start, start + len);
         if let Some(above) = self.holes.remove(&end) {

@@ -1,4 +1,4 @@
-//! Address space and memory apart: ranges of a file in memory, mapped wherever they are wanted.
+//! Address space and memory, separately: ranges of an in-memory file, mapped at any address.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
@@ -29,22 +29,22 @@ const NAME: &CStr = c"accelerator";
 pub(crate) struct Pager {
     process: Process,
     accounting: Arc<Accounting>,
-    /// Opened with the first allocation: most devices need none, and a process may have few files open.
+    /// Opened at the first allocation: most devices need none, and a process may be limited to few open files.
     file: OnceLock<File>,
     taken: Mutex<Taken>,
     reservations: Mutex<HashMap<HostPtr, Reservation>>,
-    /// By the address where each starts.
+    /// Mappings by start address.
     mappings: Mutex<BTreeMap<usize, Mapping>>,
 }
 
-/// The parts of the file that are in use.
+/// The ranges of the file that are in use.
 #[derive(Debug, Default)]
 struct Taken {
     ranges: Ranges,
     file_len: u64,
 }
 
-/// A range of the file that is mapped.
+/// A mapped range of the file.
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     len: usize,
@@ -60,7 +60,7 @@ struct Reservation {
 }
 
 impl Pager {
-    /// `None`: the system has no files in memory.
+    /// Returns `None` if the system has no in-memory files.
     pub(crate) fn new(process: Process, accounting: Arc<Accounting>) -> Option<Self> {
         static OFFERED: LazyLock<bool> = LazyLock::new(|| open().is_ok());
         let pager = Self {
@@ -82,7 +82,7 @@ impl Pager {
         Ok(self.file.get_or_init(|| file))
     }
 
-    /// Takes a range of the file, and makes the file long enough.
+    /// Takes a range of the file and makes the file long enough.
     fn take(&self, len: u64) -> DriverResult<u64> {
         let file = self.file()?;
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ impl Pager {
         Ok(start)
     }
 
-    /// The bytes behind these addresses, which are in use and so stay mapped as they are.
+    /// Returns the bytes behind these addresses, which are in use and so stay mapped as they are.
     pub(crate) fn behind(&self, touched: &Touched, bytes: &mut Vec<Bytes>) {
         let Range { mut start, end } = touched.addresses;
         let first = bytes.len();
@@ -128,7 +128,7 @@ impl Pager {
         }
     }
 
-    /// Forgets all addresses without unmapping them: in a forked child they may belong to something else by now.
+    /// Forgets all addresses without unmapping them: in a forked child they may belong to something else.
     pub(crate) fn forget(&mut self) {
         process::forget(&mut self.reservations);
     }
@@ -142,7 +142,7 @@ impl Pager {
     }
 }
 
-// SAFETY: The system gives each reservation addresses of its own. A range of the file belongs to one memory until that
+// SAFETY: The system gives each reservation its own addresses. A range of the file belongs to one memory until that
 // is destroyed, and a shared mapping of it is valid until another one replaces it. Memory may have two addresses. Work
 // may be under way at one of them, on any stream, when it is handed out at the other. `Access` keeps work on the same
 // range of the file apart.
@@ -167,7 +167,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
 
     unsafe fn release(&self, at: HostPtr, _len: NonZeroU64) {
         if self.process.check().is_err() {
-            return; // the addresses may belong to something else by now
+            return; // the addresses may belong to something else
         }
         drop(self.reservations().remove(&at));
     }

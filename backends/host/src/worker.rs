@@ -23,7 +23,7 @@ enum Job {
 /// a thread gets no stack for its signal handlers. So this leaves three quarters of them to other uses.
 const MAX_THREADS: u32 = 4096;
 
-/// The threads of streams that have not ended.
+/// The number of streams' threads that have not ended.
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// A stream: a thread that does its jobs in order.
@@ -35,9 +35,9 @@ pub struct HostStream {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Jobs that were submitted and are not done.
+    /// The number of jobs that were submitted and are not done.
     pending: AtomicU64,
-    /// A job has panicked since the last synchronize.
+    /// Whether a job has panicked since the last synchronize.
     panicked: AtomicBool,
 }
 
@@ -82,7 +82,7 @@ impl HostStream {
         });
     }
 
-    /// Drops something after the work that was submitted so far. This does not count as work: the stream can be idle
+    /// Drops a value after the work that was submitted so far. This does not count as work: the stream can be idle
     /// meanwhile.
     pub(crate) fn drop_later(&self, thing: impl Send + 'static) {
         self.push(move || drop(thing));
@@ -93,7 +93,7 @@ impl HostStream {
     }
 
     fn send(&self, job: Job) {
-        // It fails only if the thread is gone, and the thread outlives this sender.
+        // This fails only if the thread has ended, and the thread outlives this sender.
         let _ = self.jobs.send(job);
     }
 
@@ -101,7 +101,7 @@ impl HostStream {
         self.state.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Waits for everything that was submitted so far. Reports a job that panicked once.
+    /// Waits for everything that was submitted so far. If a job has panicked, fails once.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         let event = HostEvent::default();
         event.record(self);
@@ -118,7 +118,7 @@ impl HostStream {
     }
 }
 
-/// One of [`THREADS`].
+/// A thread that is counted in [`THREADS`].
 struct Counted;
 
 impl Counted {
@@ -126,7 +126,7 @@ impl Counted {
         if THREADS.fetch_add(1, Ordering::Relaxed) < MAX_THREADS {
             return Ok(Self);
         }
-        drop(Self); // no longer counted
+        drop(Self); // uncounts it
         Err(DriverError {
             kind: DriverErrorKind::Other,
             call: "stream",
@@ -158,12 +158,12 @@ impl HostEvent {
         stream.send(Job::Reach(recording));
     }
 
-    /// When its last record was completed. `None`: not yet, or it was never recorded.
+    /// Returns when its last record was completed, or `None` if it is not complete or was never recorded.
     pub(crate) fn reached(&self) -> Option<Instant> {
         self.recording()?.get().copied()
     }
 
-    /// The address of its last record; 0: it was never recorded.
+    /// Returns the address of its last record, or 0 if it was never recorded.
     pub(crate) fn id(&self) -> u64 {
         self.recording().map_or(0, |recording| Arc::as_ptr(&recording).addr() as u64)
     }

@@ -1,7 +1,7 @@
-//! y += a * x by a real kernel, on our buffers and our stream, checked against the host.
+//! y += a * x with a real kernel, on our buffers and our stream, checked against the host.
 //!
-//! The kernel is compiled and launched with the crate `cl3`. Any other binding of OpenCL will do: all that passes between it
-//! and us are native handles.
+//! The kernel is compiled and launched with the crate `cl3`. Any other OpenCL binding would do, since only native
+//! handles are exchanged.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let saxpy = compile(device.backend())?;
     launch(saxpy, 3.0, &device_x, &mut device_y, stream)?;
     drop(device_x); // its memory is not reused before the kernel is done
-    // SAFETY: It is a kernel, and not used again; the driver keeps it until its work is done.
+    // SAFETY: This is a kernel, and it is not used again; the driver keeps it until its work is done.
     unsafe { kernel::release_kernel(saxpy) }.map_err(ClError)?;
 
     let result: Vec<f32> = device_y.slice()?.to_vec(stream)?;
@@ -68,12 +68,12 @@ fn compile(backend: &OpenCl) -> Result<cl_kernel, Box<dyn Error>> {
         format!("{}\n{}", ClError(code), log.map(String::from).unwrap_or_default())
     })?;
     let kernel = kernel::create_kernel(program, c"saxpy").map_err(ClError)?;
-    // SAFETY: It is a program, which the kernel keeps.
+    // SAFETY: This is a program, and the kernel keeps it alive.
     unsafe { program::release_program(program) }.map_err(ClError)?;
     Ok(kernel)
 }
 
-/// Both buffers have the same length.
+/// Launches the kernel. Both buffers have the same length.
 fn launch(
     saxpy: cl_kernel,
     a: f32,
@@ -82,7 +82,7 @@ fn launch(
     stream: Stream<OpenCl>,
 ) -> Result<(), Box<dyn Error>> {
     let elements = y.slice::<f32>()?.len();
-    // That the stream uses the buffers is noted here.
+    // This records that the stream uses the buffers.
     let arguments = (KernelArgument::new(x, stream)?, KernelArgument::new(y, stream)?);
     let (x, y) = (arguments.0.native(), arguments.1.native());
     // SAFETY: The kernel has these parameters.
@@ -92,11 +92,12 @@ fn launch(
     // SAFETY: As above.
     unsafe { kernel::set_kernel_arg(saxpy, 2, size_of_val(&y), (&raw const y).cast()) }.map_err(ClError)?;
     let (queue, none) = (stream.native().native(), ptr::null());
-    // SAFETY: The arguments are set and kept until here, and both have as many elements as there are work items.
+    // SAFETY: The arguments are set and live until here, and both have as many elements as there are work items.
     let launched = unsafe {
         command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &elements, none, 0, ptr::null())
     };
-    // SAFETY: The call gave a reference that is ours, and not needed: the stream knows when its work is done.
+    // SAFETY: The call returned a reference that we own and do not need: the stream itself tracks when its work is
+    // done.
     unsafe { event::release_event(launched.map_err(ClError)?) }.map_err(ClError)?;
     Ok(())
 }

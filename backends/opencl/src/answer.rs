@@ -1,15 +1,15 @@
-//! What OpenCL calls answer, as results of a driver.
+//! Return codes of OpenCL calls, as results.
 
 use accelerator_core::{DriverError, DriverErrorKind as Kind, DriverResult};
 use cl3::error_codes as codes;
 use cl3::types::cl_int;
 
-/// What the call of this name answered.
+/// Converts the result of a call.
 pub(crate) fn of<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResult<T> {
     result.map_err(|code| error(call, code))
 }
 
-/// What a call that takes memory answered: if resources are lacking, it is memory.
+/// Converts the result of a call that allocates memory: if resources are lacking, the missing resource is memory.
 pub(crate) fn of_allocation<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResult<T> {
     result.map_err(|code| match code {
         codes::CL_OUT_OF_RESOURCES | codes::CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST => {
@@ -19,7 +19,7 @@ pub(crate) fn of_allocation<T>(call: &'static str, result: Result<T, cl_int>) ->
     })
 }
 
-/// The error of the call of this name that answered `code`, or that would if it were made.
+/// Makes the error for a call that returned `code`, or for one that is not made because it would.
 pub(crate) fn error(call: &'static str, code: cl_int) -> DriverError {
     let kind = match code {
         codes::CL_MEM_OBJECT_ALLOCATION_FAILURE | codes::CL_OUT_OF_HOST_MEMORY => Kind::OutOfMemory,
@@ -35,7 +35,7 @@ pub(crate) fn error(call: &'static str, code: cl_int) -> DriverError {
     DriverError { kind, call, code: code.into(), name: codes::error_text(code) }
 }
 
-/// The error of a command that ended with this status; some drivers say -1 for all failures.
+/// Makes the error for a command that ended with this status. Some drivers use -1 for all failures.
 pub(crate) fn failed_command(call: &'static str, status: cl_int) -> DriverError {
     let name = if status == -1 { "the command failed" } else { codes::error_text(status) };
     DriverError { kind: Kind::Other, call, code: status.into(), name }

@@ -1,4 +1,4 @@
-//! Which devices there are, in which order, and what they tell of themselves.
+//! The devices of the machine, their order and their properties.
 
 use std::env;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use crate::answer;
 const CAPACITY: &str = "ACCELERATOR_OPENCL_CAPACITY";
 const DEVICES: &str = "ACCELERATOR_OPENCL_DEVICES";
 const DEFAULT: &str = "gpu,accelerator,cpu";
-/// Devices of other types, as those for video alone, run no kernels.
+/// The device types that can run kernels. Others, such as those for video only, cannot.
 const TYPES: [(&str, cl_ulong); 3] = [
     ("gpu", device::CL_DEVICE_TYPE_GPU),
     ("accelerator", device::CL_DEVICE_TYPE_ACCELERATOR),
@@ -30,12 +30,12 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The driver's handle, which is valid as long as the process runs.
+    /// Returns the driver's handle, which stays valid until the process ends.
     pub(crate) fn id(&self) -> cl_device_id {
         std::ptr::with_exposed_provenance_mut(self.id)
     }
 
-    /// Whether an entry of the list means it: a type, or a part of its name or its platform's.
+    /// Whether an entry of the list matches this device: a type, or a part of the name of the device or its platform.
     fn is_meant_by(&self, entry: &str) -> bool {
         let contains = |text: &str| text.to_lowercase().contains(&entry.to_lowercase());
         match TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(entry)) {
@@ -45,7 +45,7 @@ impl Device {
     }
 }
 
-/// The devices in the order that `ACCELERATOR_OPENCL_DEVICES` says, found once.
+/// Returns the devices in the order given by `ACCELERATOR_OPENCL_DEVICES`. They are looked up once.
 pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
     static FOUND: OnceLock<Result<Vec<Device>, Unavailable>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -55,12 +55,12 @@ pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
     found.as_deref().map_err(Clone::clone)
 }
 
-/// How much memory the environment lets each device hand out.
+/// Returns how much memory each device may hand out according to the environment.
 pub(crate) fn capacity() -> Result<Option<u64>, Unavailable> {
     read_capacity(CAPACITY)
 }
 
-/// Each entry of the list takes the devices that it means and none before it did.
+/// Sorts the devices by entries of the list. Each entry selects the matching devices that no earlier one selected.
 fn chosen(mut devices: Vec<Device>, list: &str) -> Result<Vec<Device>, Unavailable> {
     let mut chosen = Vec::new();
     for entry in list.split(',').map(str::trim) {
@@ -74,7 +74,7 @@ fn chosen(mut devices: Vec<Device>, list: &str) -> Result<Vec<Device>, Unavailab
     Err(Unavailable { reason: format!("{DEVICES} is `{list}`, which matches none of the devices: {names}") })
 }
 
-/// All devices of all platforms that can be used, or why there is none.
+/// Returns all usable devices of all platforms, or the reason if there are none.
 fn find() -> Result<Vec<Device>, Unavailable> {
     if let Err(error) = cl3::load_library() {
         let todo = "install one (Debian, Ubuntu: ocl-icd-libopencl1) and a driver";
@@ -117,9 +117,9 @@ fn add_devices(platform: cl_platform_id, devices: &mut Vec<Device>, reasons: &mu
     }
 }
 
-/// Why a device is of no use.
+/// Returns why a device cannot be used, or `None` if it can.
 fn flaw(id: cl_device_id) -> Option<String> {
-    let version = text(id, device::CL_DEVICE_VERSION); // as `OpenCL 1.2 and what the vendor adds`
+    let version = text(id, device::CL_DEVICE_VERSION); // such as `OpenCL 1.2 ` and the vendor's text
     let parts = version.split(' ').nth(1).and_then(|number| number.split_once('.'));
     let parts = parts.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     if parts.is_none_or(|parts: (u32, u32)| parts < (1, 2)) {
@@ -129,12 +129,12 @@ fn flaw(id: cl_device_id) -> Option<String> {
     (!available).then(|| "is not available".to_owned())
 }
 
-/// A text that a device tells of itself; empty if it does not.
+/// Returns a string property of a device; empty if it has none.
 pub(crate) fn text(id: cl_device_id, what: cl_device_info) -> String {
     device::get_device_info(id, what).map(String::from).unwrap_or_default().trim().to_owned()
 }
 
-/// A number that a device tells of itself.
+/// Returns a numeric property of a device.
 pub(crate) fn number(id: cl_device_id, what: cl_device_info) -> DriverResult<u64> {
     let number = device::get_device_info(id, what).and_then(|number| match number {
         InfoType::Uint(number) => Ok(number.into()),
@@ -144,7 +144,7 @@ pub(crate) fn number(id: cl_device_id, what: cl_device_info) -> DriverResult<u64
     answer::of("clGetDeviceInfo", number)
 }
 
-/// The name of the platform and the version of its driver.
+/// Returns the name of the platform and the version of its driver.
 pub(crate) fn driver(id: cl_device_id) -> String {
     let platform = device::get_device_info(id, device::CL_DEVICE_PLATFORM).map(isize::from);
     let platform = platform.map(|platform| platform_name(platform as cl_platform_id)).unwrap_or_default();
@@ -155,7 +155,7 @@ fn platform_name(platform: cl_platform_id) -> String {
     platform::get_platform_info(platform, platform::CL_PLATFORM_NAME).map(String::from).unwrap_or_default()
 }
 
-/// The types that kernels may use.
+/// Returns the types that kernels may use.
 pub(crate) fn capability(id: cl_device_id) -> DeviceCapability {
     let extensions = text(id, device::CL_DEVICE_EXTENSIONS);
     let has = |extension: &str| extensions.split(' ').any(|listed| listed == extension);
@@ -163,7 +163,7 @@ pub(crate) fn capability(id: cl_device_id) -> DeviceCapability {
     DeviceCapability::with(dtypes.into_iter().filter(|(extension, _)| has(extension)).map(|(_, dtype)| dtype))
 }
 
-/// Bytes that are free, which only drivers of AMD tell, in KiB.
+/// Returns the number of free bytes. Only AMD's drivers report it, in KiB.
 pub(crate) fn free_memory(id: cl_device_id) -> Option<u64> {
     let sizes = device::get_device_data(id, device::CL_DEVICE_GLOBAL_FREE_MEMORY_AMD).ok()?;
     let (free, _) = sizes.split_first_chunk()?;

@@ -1,5 +1,5 @@
-//! OpenCL objects, each counted by the driver.
-#![allow(unsafe_code)] // references are counted by hand
+//! OpenCL objects, reference-counted by the driver.
+#![allow(unsafe_code)] // manual reference counting
 
 use cl3::command_queue::release_command_queue;
 use cl3::context::release_context;
@@ -9,20 +9,20 @@ use cl3::types::{cl_command_queue, cl_context, cl_event, cl_mem};
 
 macro_rules! handles {
     ($($Name:ident: $raw:ty, $release:path;)*) => {$(
-        /// One reference to an object, released on drop.
+        /// One reference to an object, which is released on drop.
         #[derive(Debug)]
         pub(crate) struct $Name($raw);
 
-        // SAFETY: OpenCL objects may be used from any thread; kernels, which are the exception, are not among these.
+        // SAFETY: OpenCL objects may be used from any thread, except kernels, which are not among these.
         unsafe impl Send for $Name {}
         // SAFETY: As for `Send`.
         unsafe impl Sync for $Name {}
 
         impl $Name {
-            /// Takes over a reference.
+            /// Takes ownership of a reference.
             ///
             /// # Safety
-            /// * `raw` is such an object, and one of its references is the caller's to give.
+            /// * `raw` is an object of this type, and the caller owns the reference.
             pub(crate) unsafe fn owned(raw: $raw) -> Self {
                 Self(raw)
             }
@@ -34,8 +34,8 @@ macro_rules! handles {
 
         impl Drop for $Name {
             fn drop(&mut self) {
-                // SAFETY: The object lives, and one of its references is ours.
-                let _ = unsafe { $release(self.0) }; // what cannot be released stays
+                // SAFETY: The object is alive, and one of its references is ours.
+                let _ = unsafe { $release(self.0) }; // if the release fails, the object leaks
             }
         }
     )*};

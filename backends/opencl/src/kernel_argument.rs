@@ -1,4 +1,4 @@
-//! Buffers as arguments of kernels.
+//! Buffers as kernel arguments.
 #![allow(unsafe_code)] // calls into the driver
 
 use std::marker::PhantomData;
@@ -14,12 +14,12 @@ use crate::memory::OpenClPtr;
 use crate::opencl::OpenCl;
 use crate::stream::lock;
 
-/// So many sub-buffers of one buffer object are kept.
+/// The maximum number of cached sub-buffers per buffer object.
 const MOST: usize = 1024;
 
-/// A buffer as the argument of a kernel: a memory object with the buffer's bytes and no others.
+/// A buffer as a kernel argument: a memory object that contains exactly the buffer's bytes.
 ///
-/// To be kept until the kernel is enqueued; the driver keeps what enqueued work uses.
+/// Keep it until the kernel is enqueued. The driver keeps the objects that enqueued work uses.
 #[derive(Clone, Debug)]
 pub struct KernelArgument<'a> {
     part: Option<Arc<Memory>>,
@@ -27,11 +27,12 @@ pub struct KernelArgument<'a> {
 }
 
 impl<'a> KernelArgument<'a> {
-    /// The buffer, for a kernel on this stream, whose use of it is noted. OpenCL: `clCreateSubBuffer`.
+    /// Makes an argument of the buffer for a kernel on this stream, and records the stream's use. OpenCL:
+    /// `clCreateSubBuffer`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::Driver`], for instance
-    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET` on a device that aligns to more than the 512 bytes of a block.
+    /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::Driver`], for instance with
+    /// `CL_MISALIGNED_SUB_BUFFER_OFFSET` on a device that requires more than the 512-byte alignment of blocks.
     pub fn new(buffer: &'a Buffer<OpenCl>, stream: Stream<OpenCl>) -> Result<Self> {
         buffer.record_use(stream)?;
         let Some(ptr) = buffer.ptr() else { return Ok(Self { part: None, buffer: PhantomData }) };
@@ -39,14 +40,15 @@ impl<'a> KernelArgument<'a> {
         argument.map_err(|source| Error::Driver { device: buffer.device(), source })
     }
 
-    /// The memory object, for `clSetKernelArg`; null for a buffer without bytes, which kernels see as a null pointer.
+    /// Returns the memory object, for `clSetKernelArg`. It is null for an empty buffer, which kernels see as a null
+    /// pointer.
     pub fn native(&self) -> cl_mem {
         self.part.as_ref().map_or(std::ptr::null_mut(), |part| part.raw())
     }
 }
 
 impl OpenCl {
-    /// So many bytes of a live allocation as the argument of a kernel, for memory whose use is noted elsewhere.
+    /// Makes a kernel argument of `len` bytes of a live allocation, for memory whose use is recorded elsewhere.
     ///
     /// # Errors
     /// As [`KernelArgument::new`].
@@ -54,7 +56,8 @@ impl OpenCl {
         Ok(KernelArgument { part: Some(self.part(ptr, len)?), buffer: PhantomData })
     }
 
-    /// The sub-buffer over a block that is live. Made outside the lock: of two threads that make the same, one is kept.
+    /// Returns the sub-buffer over a live block. It is made outside the lock: if two threads make the same one, one is
+    /// kept.
     fn part(&self, ptr: OpenClPtr, len: usize) -> DriverResult<Arc<Memory>> {
         let (buffer, offset) = ptr.native();
         let key = (offset, len);
@@ -63,13 +66,13 @@ impl OpenCl {
         }
         let region = cl_buffer_region { origin: offset, size: len };
         let region = (&raw const region).cast();
-        // SAFETY: The buffer object lives, since a block of it does; the access is the buffer object's own.
+        // SAFETY: The buffer object is alive, since one of its blocks is; the access flags are the buffer object's own.
         let part = unsafe { create_sub_buffer(buffer, 0, CL_BUFFER_CREATE_TYPE_REGION, region) };
-        // SAFETY: The call just gave this reference.
+        // SAFETY: The call has just returned this reference.
         let part = Arc::new(unsafe { Memory::owned(answer::of("clCreateSubBuffer", part)?) });
         if let Some(segment) = lock(&self.segments).around(ptr) {
             if segment.parts.len() == MOST {
-                segment.parts.clear(); // whoever uses one has it
+                segment.parts.clear(); // current users hold their own references
             }
             segment.parts.insert(key, Arc::clone(&part));
         }

@@ -1,4 +1,4 @@
-//! Buffer objects as memory of the device.
+//! Buffer objects as device memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use cl3::types::cl_mem;
 
 use crate::handle::Memory;
 
-/// Where addresses for traces begin, and what those of buffer objects are multiples of.
+/// The first trace address, and the alignment of buffer objects' trace addresses.
 const FIRST_ADDRESS: u64 = 0x1000_0000_0000;
 const ADDRESS_STEP: u64 = 1 << 21;
 
-/// A place in a buffer object.
+/// An address in the memory of an OpenCL device: a buffer object and an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpenClPtr {
     buffer: usize,
     offset: usize,
-    /// Where the buffer object lies in traces: handles are no addresses.
+    /// The trace address of the buffer object; its handle is not an address.
     base: u64,
 }
 
 impl OpenClPtr {
-    /// A place in a buffer object that another library made, as one end of a copy or fill.
+    /// Makes an address in a buffer object that another library made, to be used as one end of a copy or fill.
     pub fn from_native(buffer: cl_mem, offset: usize) -> Self {
         Self { buffer: buffer.expose_provenance(), offset, base: 0 }
     }
 
-    /// The buffer object, from which the core cuts many blocks, and how many bytes from its start the place is.
+    /// Returns the buffer object, which contains many blocks of the core, and the offset in bytes from its start.
     pub fn native(self) -> (cl_mem, usize) {
         (std::ptr::with_exposed_provenance_mut(self.buffer), self.offset)
     }
@@ -47,14 +47,14 @@ impl DevicePtr for OpenClPtr {
     }
 }
 
-/// The buffer objects that a device handed out.
+/// The buffer objects that a device has handed out.
 #[derive(Debug)]
 pub(crate) struct Segments {
     next_address: u64,
     live: HashMap<OpenClPtr, Segment>,
 }
 
-/// A buffer object, and the sub-buffers of it by start and length: to make one costs more than a launch.
+/// A buffer object and its sub-buffers by start and length. They are cached, since making one costs more than a launch.
 #[derive(Debug)]
 pub(crate) struct Segment {
     _memory: Memory,
@@ -70,12 +70,12 @@ impl Segments {
         ptr
     }
 
-    /// Takes one out, to be dropped: the driver keeps it until its last work is done.
+    /// Removes a segment, to be dropped. The driver keeps the memory until its last work is done.
     pub(crate) fn remove(&mut self, start: OpenClPtr) -> Option<Segment> {
         self.live.remove(&start)
     }
 
-    /// The one that this place is in.
+    /// Returns the segment that contains this address.
     pub(crate) fn around(&mut self, place: OpenClPtr) -> Option<&mut Segment> {
         self.live.get_mut(&OpenClPtr { offset: 0, ..place })
     }

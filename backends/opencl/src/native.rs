@@ -1,5 +1,5 @@
-//! Contexts and queues of other libraries, and ours for them.
-#![allow(unsafe_code)] // references are counted by hand
+//! Contexts and queues shared with other libraries, in both directions.
+#![allow(unsafe_code)] // manual reference counting
 
 use std::ffi::c_void;
 use std::ptr;
@@ -20,15 +20,15 @@ use crate::opencl::OpenCl;
 use crate::stream::OpenClStream;
 
 impl OpenCl {
-    /// A device of a context that another library made, to share its objects. It hands out at most `capacity` bytes;
-    /// `None`: as many as the device has.
+    /// Opens a device in a context that another library made, to share its objects. The device hands out at most
+    /// `capacity` bytes; with `None`, as many as it has.
     ///
     /// # Errors
-    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a device that is not of the context;
-    /// what the driver says.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a device that is not in the context;
+    /// errors of the driver.
     ///
     /// # Safety
-    /// * `context` is an OpenCL context that lives.
+    /// * `context` is a live OpenCL context.
     pub unsafe fn from_native(
         context: cl_context,
         device: cl_device_id,
@@ -38,26 +38,26 @@ impl OpenCl {
         if !Vec::<isize>::from(devices).contains(&(device.addr() as isize)) {
             return Err(answer::error("clGetContextInfo", CL_INVALID_DEVICE));
         }
-        // SAFETY: The caller promises a context that lives.
+        // SAFETY: The caller promises a live context.
         answer::of("clRetainContext", unsafe { retain_context(context) })?;
-        // SAFETY: The call just added this reference.
+        // SAFETY: The call has just added this reference.
         Self::new(unsafe { Context::owned(context) }, device, capacity)
     }
 
-    /// The context and the device, which live as long as this.
+    /// Returns the context and the device. They are valid as long as this value lives.
     pub fn native(&self) -> (cl_context, cl_device_id) {
         (self.context.raw(), ptr::with_exposed_provenance_mut(self.device))
     }
 
-    /// A queue that another library made, as a stream for
-    /// [`external_stream`](accelerator_core::Accelerator::external_stream).
+    /// Wraps a queue that another library made as a stream, for
+    /// [`external_stream`](accelerator_core::Accelerator::external_stream). Elapsed times need a queue with profiling.
     ///
     /// # Errors
-    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a queue of another context or device, and
-    /// for one that is not in order; what the driver says. Elapsed times need a queue with profiling.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for a queue of another context or
+    /// device, and for one that is not in order; errors of the driver.
     ///
     /// # Safety
-    /// * `queue` is a command queue that lives.
+    /// * `queue` is a live command queue.
     pub unsafe fn adopt(&self, queue: cl_command_queue) -> DriverResult<OpenClStream> {
         let (context, device) = self.native();
         let info = |what| answer::of("clGetCommandQueueInfo", get_command_queue_info(queue, what));
@@ -68,9 +68,9 @@ impl OpenCl {
         if u64::from(info(CL_QUEUE_PROPERTIES)?) & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0 {
             return Err(answer::error("clRetainCommandQueue", CL_INVALID_QUEUE_PROPERTIES));
         }
-        // SAFETY: The caller promises a queue that lives.
+        // SAFETY: The caller promises a live queue.
         answer::of("clRetainCommandQueue", unsafe { retain_command_queue(queue) })?;
-        // SAFETY: The call just added this reference.
+        // SAFETY: The call has just added this reference.
         Ok(self.stream_of(unsafe { Queue::owned(queue) }, true))
     }
 }

@@ -19,7 +19,7 @@ use crate::{answer, devices};
 
 /// An OpenCL device: buffer objects as memory, in-order queues as streams, markers as events.
 ///
-/// It hands out as much memory as the device has, or as `ACCELERATOR_OPENCL_CAPACITY` says (`16GiB`).
+/// It hands out as much memory as the device has, or as `ACCELERATOR_OPENCL_CAPACITY` allows (such as `16GiB`).
 #[derive(Debug)]
 pub struct OpenCl {
     pub(crate) device: usize,
@@ -28,30 +28,30 @@ pub struct OpenCl {
     accounting: Accounting,
     pub(crate) segments: Mutex<Segments>,
     pub(crate) pinned: PinnedMemory,
-    /// All queues, for what waits for all work.
+    /// All queues, for operations that wait for all work.
     queues: Mutex<Vec<Weak<Queue>>>,
-    /// For what is done outside the streams.
+    /// The queue for operations outside the streams.
     pub(crate) own: Arc<Queue>,
 }
 
 impl OpenCl {
-    /// The device with this number, which hands out at most `capacity` bytes; `None`: as many as it has.
+    /// Opens the device with this number. It hands out at most `capacity` bytes; with `None`, as many as it has.
     ///
     /// # Errors
-    /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a number out of range; what the driver says.
+    /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a number out of range; errors of the driver.
     pub fn with_capacity(ordinal: u32, capacity: Option<u64>) -> DriverResult<Self> {
         let device = devices::all().ok().and_then(|devices| devices.get(ordinal as usize));
         let no_device = || answer::error("clGetDeviceIDs", error_codes::CL_DEVICE_NOT_FOUND);
         let device = device.ok_or_else(no_device)?.id();
         let context = context::create_context(&[device], ptr::null(), None, ptr::null_mut());
-        // SAFETY: The call just gave this reference.
+        // SAFETY: The call has just returned this reference.
         let context = unsafe { Context::owned(answer::of("clCreateContext", context)?) };
         Self::new(context, device, capacity)
     }
 
     pub(crate) fn new(context: Context, device: cl_device_id, capacity: Option<u64>) -> DriverResult<Self> {
         let own = Arc::new(queue(&context, device, 0)?);
-        // Tried, since some drivers list the extension and refuse all the same.
+        // Try one, since some drivers list the extension but still reject the hint.
         let priorities = if hinted_queue(&context, device, -1).is_ok() { (1, -1) } else { (0, 0) };
         let total_memory = devices::number(device, device::CL_DEVICE_GLOBAL_MEM_SIZE)?;
         let properties = DeviceProperties {
@@ -77,7 +77,7 @@ impl OpenCl {
         })
     }
 
-    /// A stream over this queue, which another library may have, too.
+    /// Makes a stream over this queue. If `shared`, another library may use the queue too.
     pub(crate) fn stream_of(&self, queue: Queue, shared: bool) -> OpenClStream {
         let queue = Arc::new(queue);
         let mut queues = lock(&self.queues);
@@ -86,42 +86,43 @@ impl OpenCl {
         OpenClStream::new(queue, shared)
     }
 
-    /// A buffer object. Without memory perhaps: some drivers wait with that for the first use.
+    /// Makes a buffer object. It may have no memory yet, as some drivers allocate it at the first use.
     pub(crate) fn buffer(&self, flags: cl_mem_flags, len: NonZeroU64) -> DriverResult<Memory> {
-        // SAFETY: The context lives; no host memory is given.
+        // SAFETY: The context is alive, and no host memory is passed.
         let made =
             unsafe { memory::create_buffer(self.context.raw(), flags, len.get() as usize, ptr::null_mut()) };
-        // SAFETY: The call just gave this reference.
+        // SAFETY: The call has just returned this reference.
         Ok(unsafe { Memory::owned(answer::of_allocation("clCreateBuffer", made)?) })
     }
 
-    /// A buffer object that has its memory: at its first use it would be too late to say that there is none.
+    /// Makes a buffer object that already has its memory. At its first use, it would be too late to report a lack of
+    /// memory.
     fn backed_buffer(&self, len: NonZeroU64) -> DriverResult<Memory> {
         const CALL: &str = "clEnqueueMigrateMemObjects";
         let made = self.buffer(memory::CL_MEM_READ_WRITE, len)?;
         let (queue, flags) = (self.own.raw(), memory::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
-        // SAFETY: Queue and buffer object live; the list has one entry.
+        // SAFETY: The queue and the buffer object are alive; the list has one entry.
         let moved = unsafe {
             command_queue::enqueue_migrate_mem_object(queue, 1, &made.raw(), flags, 0, ptr::null())
         };
-        // SAFETY: The call just gave this reference.
+        // SAFETY: The call has just returned this reference.
         let moved = unsafe { Event::owned(answer::of_allocation(CALL, moved)?) };
         answer::of_allocation(CALL, event::wait_for_events(&[moved.raw()]))?;
         Ok(made)
     }
 
-    /// Waits for all work, so that the driver lets go of the memory that was given back under it.
+    /// Waits for all work, so that the driver frees the memory that was released while work still used it.
     fn finish(&self) {
         let queues = lock(&self.queues).clone();
         for queue in queues.iter().filter_map(Weak::upgrade) {
-            let _ = command_queue::finish(queue.raw()); // what fails has ended, too
+            let _ = command_queue::finish(queue.raw()); // work that failed has ended as well
         }
     }
 }
 
-// SAFETY: Buffer objects overlap no other, and stay; queues are in order; a barrier waits for its marker, which is complete
-// when the work before it is; the driver keeps a buffer object that is released until its last work is done; nothing here
-// panics or calls the core.
+// SAFETY: Buffer objects do not overlap and stay allocated. Queues are in order. A barrier waits for its marker, which
+// is complete when the work before it is. The driver keeps a released buffer object until its last work is done.
+// Nothing here panics or calls the core.
 unsafe impl Backend for OpenCl {
     const KIND: DeviceKind = DeviceKind::new("opencl");
     type Ptr = OpenClPtr;
@@ -205,7 +206,7 @@ unsafe impl Backend for OpenCl {
             return Err(answer::error("clCreateBuffer", error_codes::CL_INVALID_BUFFER_SIZE));
         }
         if !self.accounting.take(len.get()) {
-            // Our own answer: some drivers give out more memory than there is.
+            // The backend's own limit: some drivers hand out more memory than there is.
             return Err(answer::error("clCreateBuffer", error_codes::CL_MEM_OBJECT_ALLOCATION_FAILURE));
         }
         let made = self.backed_buffer(len).or_else(|error| match error.kind {
@@ -222,7 +223,7 @@ unsafe impl Backend for OpenCl {
     unsafe fn dealloc(&self, ptr: OpenClPtr, len: NonZeroU64) {
         let segment = lock(&self.segments).remove(ptr);
         if let Some(segment) = segment {
-            drop(segment); // the driver has it back before anybody is told that there is room
+            drop(segment); // the driver must have it back before the accounting shows room
             self.accounting.give_back(len.get());
         }
     }
@@ -246,21 +247,23 @@ unsafe impl Backend for OpenCl {
             }),
             (Place::Device(to), Place::Host(from)) => stream.submit("clEnqueueWriteBuffer", |queue| {
                 let ((to, at), from) = (to.native(), from.as_ptr().cast());
-                // SAFETY: The caller promises two valid ranges, the host's until the stream has done this.
+                // SAFETY: The caller promises two valid ranges; the one on the host stays valid until the stream has
+                // done the copy.
                 unsafe {
                     command_queue::enqueue_write_buffer(queue, to, CL_NON_BLOCKING, at, len, from, 0, none)
                 }
             }),
             (Place::Host(to), Place::Device(from)) => stream.submit("clEnqueueReadBuffer", |queue| {
                 let ((from, at), to) = (from.native(), to.as_ptr().cast());
-                // SAFETY: The caller promises two valid ranges, the host's until the stream has done this.
+                // SAFETY: The caller promises two valid ranges; the one on the host stays valid until the stream has
+                // done the copy.
                 unsafe {
                     command_queue::enqueue_read_buffer(queue, from, CL_NON_BLOCKING, at, len, to, 0, none)
                 }
             }),
             (Place::Host(to), Place::Host(from)) => {
                 stream.synchronize()?;
-                // SAFETY: The caller promises two valid ranges that do not overlap; what was before is done.
+                // SAFETY: The caller promises two valid ranges that do not overlap; earlier work is done.
                 unsafe { from.copy_to_nonoverlapping(to, len) };
                 return Ok(());
             }
@@ -278,7 +281,8 @@ unsafe impl Backend for OpenCl {
         let ((buffer, at), len) = (dst.native(), len.get() as usize);
         let filled = stream.submit("clEnqueueFillBuffer", |queue| {
             let (pattern, none) = ((&raw const value).cast(), ptr::null());
-            // SAFETY: The caller promises a range valid for writes; the pattern is one byte, which the call copies.
+            // SAFETY: The caller promises a range that is valid for writes; the pattern is one byte, which the call
+            // copies.
             unsafe { command_queue::enqueue_fill_buffer(queue, buffer, pattern, 1, at, len, 0, none) }
         });
         filled.map(drop)
@@ -294,7 +298,7 @@ unsafe impl Backend for OpenCl {
     }
 }
 
-/// A queue of this priority, or a plain one from drivers that refuse the hint.
+/// Makes a queue of this priority, or a plain one if the driver rejects the hint.
 fn queue(context: &Context, device: cl_device_id, priority: i32) -> DriverResult<Queue> {
     if priority != 0
         && let Ok(queue) = hinted_queue(context, device, priority)
@@ -303,13 +307,13 @@ fn queue(context: &Context, device: cl_device_id, priority: i32) -> DriverResult
     }
     let profiling = command_queue::CL_QUEUE_PROFILING_ENABLE;
     #[allow(deprecated, reason = "the call that drivers of every version have")]
-    // SAFETY: The device is one of the context's.
+    // SAFETY: The device is in the context.
     let made = unsafe { command_queue::create_command_queue(context.raw(), device, profiling) };
-    // SAFETY: The call just gave this reference.
+    // SAFETY: The call has just returned this reference.
     Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueue", made)?) })
 }
 
-/// A queue above (negative) or below the usual. OpenCL: `cl_khr_priority_hints`.
+/// Makes a queue of higher (negative) or lower priority than usual. OpenCL: `cl_khr_priority_hints`.
 fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> DriverResult<Queue> {
     let hint = if priority < 0 { ext::CL_QUEUE_PRIORITY_HIGH_KHR } else { ext::CL_QUEUE_PRIORITY_LOW_KHR };
     let properties: [cl_queue_properties; 5] = [
@@ -319,10 +323,10 @@ fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> Drive
         hint.into(),
         0,
     ];
-    // SAFETY: The device is one of the context's; the list ends with 0.
+    // SAFETY: The device is in the context; the list ends with 0.
     let made = unsafe {
         command_queue::create_command_queue_with_properties(context.raw(), device, properties.as_ptr())
     };
-    // SAFETY: The call just gave this reference.
+    // SAFETY: The call has just returned this reference.
     Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueueWithProperties", made)?) })
 }

@@ -1,5 +1,5 @@
-//! Host memory that the driver chose so that copies to and from the device are fast.
-#![allow(unsafe_code)] // memory of the driver
+//! Host memory that the driver chooses for fast copies to and from the device.
+#![allow(unsafe_code)] // the driver's memory
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -15,22 +15,22 @@ use crate::handle::{Event, Memory};
 use crate::opencl::OpenCl;
 use crate::stream::lock;
 
-/// Buffer objects that are mapped as long as they live, by the address where they are.
+/// Buffer objects that are mapped as long as they live, by their addresses in host memory.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedMemory(Mutex<HashMap<usize, Memory>>);
 
 impl OpenCl {
-    /// All 0 at first. OpenCL: `CL_MEM_ALLOC_HOST_PTR`, mapped.
+    /// Allocates pinned memory, initialized to 0. OpenCL: `CL_MEM_ALLOC_HOST_PTR`, mapped.
     pub(crate) fn pin(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         let memory = self.buffer(memory::CL_MEM_READ_WRITE | memory::CL_MEM_ALLOC_HOST_PTR, len)?;
         let (len, none) = (len.get() as usize, ptr::null());
         let (flags, mut start) = (memory::CL_MAP_READ | memory::CL_MAP_WRITE, ptr::null_mut());
         let (to, of) = (self.own.raw(), memory.raw());
-        // SAFETY: Queue and buffer object live, and the range is all of it.
+        // SAFETY: The queue and the buffer object are alive, and the range covers the whole object.
         let mapped = unsafe {
             command_queue::enqueue_map_buffer(to, of, CL_BLOCKING, flags, 0, len, &mut start, 0, none)
         };
-        // SAFETY: The call just gave this reference.
+        // SAFETY: The call has just returned this reference.
         drop(unsafe { Event::owned(answer::of_allocation("clEnqueueMapBuffer", mapped)?) });
         let start = NonNull::new(start.cast::<u8>());
         let start = start.ok_or_else(|| answer::error("clEnqueueMapBuffer", error_codes::CL_MAP_FAILURE))?;
@@ -40,17 +40,19 @@ impl OpenCl {
         Ok(start)
     }
 
+    /// Frees pinned memory.
+    ///
     /// # Safety
-    /// * `start` is of one [`pin`](Self::pin), not unpinned since, and nothing uses the memory any more.
+    /// * `start` was returned by [`pin`](Self::pin) and not unpinned since, and nothing uses the memory any more.
     pub(crate) unsafe fn unpin(&self, start: NonNull<u8>) {
         let pinned = lock(&self.pinned.0).remove(&start.as_ptr().addr());
         let Some(memory) = pinned else { return };
         let (queue, object, start) = (self.own.raw(), memory.raw(), start.as_ptr().cast());
-        // SAFETY: It is mapped there, and nobody uses it any more.
+        // SAFETY: The object is mapped there, and nothing uses it any more.
         let unmapped =
             unsafe { command_queue::enqueue_unmap_mem_object(queue, object, start, 0, ptr::null()) };
-        // SAFETY: The call just gave this reference.
+        // SAFETY: The call has just returned this reference.
         drop(unmapped.map(|unmapped| unsafe { Event::owned(unmapped) }));
-        let _ = command_queue::flush(queue); // or the memory is kept until the queue is used again
+        let _ = command_queue::flush(queue); // otherwise the memory is kept until the queue is used again
     }
 }

@@ -14,24 +14,24 @@ use cl3::{command_queue, event};
 use crate::answer;
 use crate::handle::{Event, Queue};
 
-/// An idle queue comes to a marker within this time.
+/// The time within which an idle queue completes a marker.
 const SOON: Duration = Duration::from_millis(1);
 
 /// An in-order command queue.
 #[derive(Debug)]
 pub struct OpenClStream {
     queue: Arc<Queue>,
-    /// Whether another library has the queue, and may submit work that is not seen here.
+    /// Whether another library has the queue and may submit work that this stream does not see.
     shared: AtomicBool,
     work: Mutex<Work>,
 }
 
-/// What was submitted here.
+/// The work submitted through this stream.
 #[derive(Debug, Default)]
 struct Work {
-    /// Commands in order, without the first that are over.
+    /// Commands in order; completed ones are removed from the front.
     pending: VecDeque<Arc<Command>>,
-    /// The first failure among those that are over, until it is told.
+    /// The first failure among completed commands that has not been reported yet.
     failed: Option<DriverError>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Command {
     event: Event,
 }
 
-/// A marker in a queue, a fresh one at each record.
+/// A marker in a queue; each record makes a new one.
 #[derive(Debug, Default)]
 pub struct OpenClEvent(Mutex<Option<Arc<Command>>>);
 
@@ -51,36 +51,37 @@ impl OpenClStream {
         Self { queue, shared: AtomicBool::new(shared), work: Mutex::default() }
     }
 
-    /// The queue, to submit work with other libraries; it lives as long as this. Flush it after work that nothing else
-    /// here follows soon.
+    /// Returns the queue, to submit work with other libraries. It is valid as long as this value lives. After such
+    /// work, flush it unless something else follows soon on this stream.
     pub fn native(&self) -> cl_command_queue {
         self.shared.store(true, Ordering::Relaxed);
         self.queue.raw()
     }
 
-    /// Submits a command and sets it going.
+    /// Submits a command and flushes the queue.
     pub(crate) fn submit(
         &self,
         call: &'static str,
         enqueue: impl FnOnce(cl_command_queue) -> Result<cl_event, cl_int>,
     ) -> DriverResult<Arc<Command>> {
         let event = answer::of(call, enqueue(self.queue.raw()))?;
-        // SAFETY: The call just gave this reference.
+        // SAFETY: The call has just returned this reference.
         let command = Arc::new(Command { call, event: unsafe { Event::owned(event) } });
         let mut work = lock(&self.work);
         work.look();
         work.pending.push_back(Arc::clone(&command));
         drop(work);
-        // It is submitted, whatever this answers: a queue that is broken tells so again.
+        // The command is submitted in any case: a broken queue reports its error again.
         let _ = command_queue::flush(self.queue.raw());
         Ok(command)
     }
 
-    /// `clFinish` tells nothing of commands that failed, so they are asked. Told once, as on other devices.
+    /// Waits for all work. `clFinish` does not report failed commands, so they are queried. Each error is reported
+    /// once, as on other devices.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         let finished = answer::of("clFinish", command_queue::finish(self.queue.raw()));
         if finished.is_err() {
-            // Nothing may touch host memory afterwards.
+            // Wait for each command, so that none touches host memory afterwards.
             let pending = lock(&self.work).pending.clone();
             for command in pending {
                 let _ = command.wait();
@@ -91,8 +92,8 @@ impl OpenClStream {
         finished.and(work.failed.take().map_or(Ok(()), Err))
     }
 
-    /// A queue cannot be asked. What was submitted here is known; for what others submit there is a marker behind all
-    /// work, which must be fresh each time and is given a moment.
+    /// Whether the stream is idle. OpenCL cannot query a queue. The state of commands submitted here is known. For
+    /// those of other libraries, a new marker behind all work is needed each time, and gets a moment to complete.
     pub(crate) fn is_idle(&self) -> DriverResult<bool> {
         let mut work = lock(&self.work);
         work.look();
@@ -112,14 +113,14 @@ impl OpenClStream {
 
     fn marker(&self) -> DriverResult<Arc<Command>> {
         self.submit("clEnqueueMarkerWithWaitList", |queue| {
-            // SAFETY: The queue lives; there is no wait list.
+            // SAFETY: The queue is alive; there is no wait list.
             unsafe { command_queue::enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
         })
     }
 }
 
 impl Work {
-    /// Takes off what is over.
+    /// Removes completed commands.
     fn look(&mut self) {
         while let Some(Ok(Some(outcome))) = self.pending.front().map(|command| command.outcome()) {
             self.failed = self.failed.or(outcome.err());
@@ -129,7 +130,7 @@ impl Work {
 }
 
 impl Command {
-    /// What it came to; `None`: it is not over.
+    /// Returns the command's result, or `None` if it has not ended.
     fn outcome(&self) -> DriverResult<Option<DriverResult<()>>> {
         let status = event::get_event_info(self.event.raw(), event::CL_EVENT_COMMAND_EXECUTION_STATUS);
         Ok(match answer::of("clGetEventInfo", status.map(cl_int::from))? {
@@ -139,12 +140,12 @@ impl Command {
         })
     }
 
-    /// Whether it is complete, or failed.
+    /// Whether the command has completed or failed.
     fn is_over(&self) -> DriverResult<bool> {
         self.outcome().map(|outcome| outcome.is_some())
     }
 
-    /// Waits until it is over, and tells what it came to.
+    /// Waits until the command has ended, and returns its result.
     fn wait(&self) -> DriverResult<()> {
         let waited = answer::of("clWaitForEvents", event::wait_for_events(&[self.event.raw()]));
         self.outcome()?.unwrap_or(waited)
@@ -159,18 +160,18 @@ impl OpenClEvent {
     }
 
     pub(crate) fn wait_on(&self, stream: &OpenClStream) -> DriverResult<()> {
-        // Some drivers never get past a wait for a command that has failed already.
+        // Some drivers hang when they wait for a command that has already failed.
         let Some(marker) = self.marker().filter(|marker| marker.is_over() != Ok(true)) else {
             return Ok(());
         };
         let barrier = stream.submit("clEnqueueBarrierWithWaitList", |queue| {
-            // SAFETY: Queue and event live; the list has one entry.
+            // SAFETY: The queue and the event are alive; the list has one entry.
             unsafe { command_queue::enqueue_barrier_with_wait_list(queue, 1, &marker.event.raw()) }
         });
         barrier.map(drop)
     }
 
-    /// The `cl_event` of its last record as a number; 0: it was never recorded.
+    /// Returns the `cl_event` of its last record as a number, or 0 if it was never recorded.
     pub(crate) fn id(&self) -> u64 {
         self.marker().map_or(0, |marker| marker.event.raw().addr() as u64)
     }
@@ -183,7 +184,7 @@ impl OpenClEvent {
         self.marker().map_or(Ok(()), |marker| marker.wait())
     }
 
-    /// When it was reached, by the device's clock. Some drivers leave the other times of markers at 0.
+    /// Returns when the marker was reached, by the device's clock. Some drivers leave the other times of markers at 0.
     pub(crate) fn reached_ns(&self) -> DriverResult<u64> {
         let Some(marker) = self.marker() else { return Ok(0) };
         let end = event::get_event_profiling_info(marker.event.raw(), event::CL_PROFILING_COMMAND_END);

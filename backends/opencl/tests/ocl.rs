@@ -1,4 +1,5 @@
-//! Objects of `ocl-core` on both sides. Needs the loader's library when it is built, as that crate does.
+//! Sharing objects with `ocl-core` in both directions. Like that crate, this test needs the OpenCL loader at build
+//! time.
 #![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
 
 use std::ffi::CString;
@@ -12,7 +13,7 @@ use accelerator_opencl::{KernelArgument, OpenCl};
 const SOURCE: &str =
     "kernel void square(global uint* x) { size_t i = get_global_id(0); x[i] = x[i] * x[i]; }";
 
-/// Squares the elements by a kernel that `ocl-core` compiles and launches.
+/// Squares the elements with a kernel that `ocl-core` compiles and launches.
 fn square(stream: Stream<OpenCl>, numbers: &mut Buffer<OpenCl>) {
     let (context, device) = stream.backend().ocl().unwrap();
     let (source, options) = (CString::new(SOURCE).unwrap(), CString::default());
@@ -24,7 +25,7 @@ fn square(stream: Stream<OpenCl>, numbers: &mut Buffer<OpenCl>) {
     let argument = unsafe { argument.ocl() }.unwrap().unwrap();
     ocl_core::set_kernel_arg(&kernel, 0, ArgVal::mem(&argument)).unwrap();
     let (queue, work) = (stream.native().ocl().unwrap(), [(numbers.len() / 4) as usize, 1, 1]);
-    // SAFETY: The argument is set, and has as many elements as there are work items.
+    // SAFETY: The argument is set and has as many elements as there are work items.
     unsafe {
         ocl_core::enqueue_kernel(
             &queue,
@@ -48,11 +49,11 @@ fn check(device: &'static Accelerator<OpenCl>, stream: Stream<OpenCl>) {
     let squares: Vec<u32> = numbers.iter().map(|number| number * number).collect();
     assert_eq!(buffer.slice::<u32>().unwrap().to_vec(stream).unwrap(), squares);
     let empty = device.allocate(0, stream).unwrap();
-    // SAFETY: There is nothing to use.
+    // SAFETY: An empty buffer has no memory to use.
     assert!(unsafe { KernelArgument::new(&empty, stream).unwrap().ocl() }.unwrap().is_none());
 }
 
-/// A context of theirs, on the first device.
+/// Makes an `ocl-core` context on the first device.
 fn context() -> (Context, DeviceId) {
     let ours = Accelerator::<OpenCl>::open(0).unwrap().backend().ocl().unwrap();
     let properties = ContextProperties::new();
@@ -72,9 +73,9 @@ fn our_buffers_live_in_their_context_and_work_in_their_queue() {
     let accelerator = Accelerator::new(backend, 0, AllocatorConfig::default()).unwrap();
     let queue = ocl_core::create_command_queue(&context, device, None).unwrap();
     let native = accelerator.backend().adopt_ocl(&queue).unwrap();
-    // SAFETY: A stream of this backend.
+    // SAFETY: The stream belongs to this backend.
     let stream = unsafe { accelerator.external_stream(native) };
-    drop((context, queue)); // ours hold references
+    drop((context, queue)); // our objects hold references
     assert_eq!(accelerator.memory_info().unwrap().total, 64 * MIB);
     check(accelerator, stream);
 }

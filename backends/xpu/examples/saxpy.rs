@@ -1,4 +1,4 @@
-//! y += a * x by a real kernel, on our buffers and our stream, checked against the host.
+//! y += a * x with a real kernel, on our buffers and our stream, checked against the host.
 //!
 //! The kernel is SPIR-V, which the driver compiles: `saxpy.spvasm`, assembled to `saxpy.spv`.
 #![allow(unsafe_code)] // calls the driver
@@ -10,9 +10,9 @@ use accelerator_core::Accelerator;
 use accelerator_xpu::{Argument, Xpu};
 
 const SPIRV: &[u8] = include_bytes!("saxpy.spv");
-/// Of a group, which may be as large on every Intel GPU.
+/// The size of a group, which every Intel GPU supports.
 const THREADS: u32 = 256;
-const ELEMENTS: usize = (1 << 20) + 1; // no multiple of a group
+const ELEMENTS: usize = (1 << 20) + 1; // not a multiple of the group size
 
 fn main() -> ExitCode {
     match run() {
@@ -30,8 +30,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let properties = device.properties();
     println!("{} is {} ({})", device.device(), properties.name, properties.driver);
 
-    // Whole numbers below 2²⁴ are exact, whether or not the compiler fuses multiplication and addition. None is 0, as untouched
-    // memory may be.
+    // Whole numbers below 2²⁴ are exact, whether or not the compiler fuses multiplication and addition. None of them is
+    // 0, since untouched memory may be 0.
     let x: Vec<f32> = (0..ELEMENTS).map(|i| (i % 1000 + 1) as f32).collect();
     let y: Vec<f32> = (0..ELEMENTS).map(|i| (i % 777 + 1) as f32).collect();
     let size = size_of_val(x.as_slice()) as u64;
@@ -40,7 +40,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     device_y.slice_mut()?.write(&y, stream)?;
     println!("copied two arrays of {ELEMENTS} floats to the device");
 
-    // SAFETY: The assembler of SPIR-V made the file.
+    // SAFETY: The SPIR-V assembler made the file.
     let module = unsafe { device.backend().module(SPIRV, c"") }?;
     let mut saxpy = module.kernel(c"saxpy")?;
     println!("the driver compiled the kernel");
@@ -52,7 +52,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         Argument::Buffer(&device_x),
         Argument::Buffer(&device_y),
     ];
-    // SAFETY: The arguments are those of the kernel, which leaves out threads beyond the count.
+    // SAFETY: The arguments match the kernel, which skips threads beyond the count.
     unsafe { saxpy.launch(stream, groups, [THREADS, 1, 1], &arguments) }?;
     stream.synchronize()?;
     println!("launched the kernel and waited for it");
@@ -64,8 +64,8 @@ fn run() -> Result<(), Box<dyn Error>> {
 fn check(x: &[f32], y: &[f32], x_back: &[f32], result: &[f32]) -> Result<(), Box<dyn Error>> {
     // The kernel only reads x.
     if x_back != x {
-        return Err("x did not come back from the device as it went there. This driver takes commands and does none of \
-                    them, as Intel's does when it runs without a GPU, or it is broken: nothing is known of the kernel"
+        return Err("x did not come back from the device unchanged. Either this driver accepts commands but executes \
+                    nothing, as Intel's does without a GPU, or it is broken. The kernel could not be checked"
             .into());
     }
     let expected = x.iter().zip(y).map(|(x, y)| 3.0 * x + y);

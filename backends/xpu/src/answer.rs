@@ -1,9 +1,9 @@
-//! What Level Zero's functions answer, as results of a driver.
+//! Return codes of Level Zero functions, as results.
 
 use accelerator_core::{DriverError, DriverErrorKind as Kind, DriverResult};
 use level_zero_sys::ze_result_t as Code;
 
-/// Makes a call of Level Zero through an opened loader. A function that the loader lacks is an error, too.
+/// Calls a function of Level Zero through an opened loader. If the loader lacks the function, that is an error too.
 macro_rules! ask {
     ($api:expr, $name:ident($($argument:expr),* $(,)?)) => {
         match $api.$name() {
@@ -14,7 +14,7 @@ macro_rules! ask {
 }
 pub(crate) use ask;
 
-/// As [`ask`], on a device that was opened: not if it is lost.
+/// Like [`ask`], on a device that was opened. Does not call anything if the device is lost.
 macro_rules! call {
     ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {
         $device.run(|| $crate::answer::ask!($device.api, $name($($argument),*)))
@@ -22,10 +22,11 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// What a function of Level Zero answered, as a result of the core, for [`XpuStream::submit`](crate::XpuStream::submit).
+/// Converts the return code of a Level Zero function into a result of the core, for
+/// [`XpuStream::submit`](crate::XpuStream::submit).
 ///
 /// # Errors
-/// All codes but `ZE_RESULT_SUCCESS`.
+/// Every code except `ZE_RESULT_SUCCESS`.
 pub fn of(call: &'static str, code: Code) -> DriverResult<()> {
     match code {
         Code::ZE_RESULT_SUCCESS => Ok(()),
@@ -36,12 +37,12 @@ pub fn of(call: &'static str, code: Code) -> DriverResult<()> {
     }
 }
 
-/// The error of a function that the loader does not have.
+/// Makes the error for a function that the loader lacks.
 pub(crate) fn missing(call: &'static str) -> DriverError {
     refused(call, Kind::Unsupported, "the Level Zero loader is too old for this call: update it")
 }
 
-/// An error that is not the driver's own: why a call is not made at all, or what is wrong with its success.
+/// Makes an error of this crate rather than the driver: why a call is not made, or why its success is not accepted.
 pub(crate) fn refused(call: &'static str, kind: Kind, why: &'static str) -> DriverError {
     DriverError { kind, call, code: -1, name: why }
 }
@@ -50,7 +51,7 @@ pub(crate) fn is(error: &DriverError, code: Code) -> bool {
     error.code == i64::from(code.0)
 }
 
-/// "Not yet" is no error.
+/// Converts the result of a query. "Not ready" is not an error.
 pub(crate) fn is_ready(answer: DriverResult<()>) -> DriverResult<bool> {
     match answer {
         Ok(()) => Ok(true),

@@ -1,4 +1,4 @@
-//! The context that all devices of a driver share, so that memory of one can be reached from another.
+//! The context that all devices of a driver share, so that each can access the memory of the others.
 #![allow(unsafe_code)] // calls the driver
 
 use std::ptr;
@@ -10,7 +10,7 @@ use level_zero_sys::{LevelZero, ze_context_desc_t, ze_context_handle_t, ze_drive
 use crate::answer::ask;
 use crate::device::give_back;
 
-/// A context of Level Zero with all devices of a driver.
+/// A Level Zero context with all devices of a driver.
 #[derive(Debug)]
 pub(crate) struct Context {
     api: &'static LevelZero,
@@ -19,13 +19,13 @@ pub(crate) struct Context {
     process: u32,
 }
 
-// SAFETY: The handles are names: every thread may use them.
+// SAFETY: The handles are only names; any thread may use them.
 unsafe impl Send for Context {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The driver's context: the one that is there, or a new one.
+    /// Returns the driver's context, creating it if necessary.
     pub(crate) fn of(api: &'static LevelZero, driver: ze_driver_handle_t) -> DriverResult<Arc<Self>> {
         static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
         let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,7 +35,7 @@ impl Context {
             return Ok(context);
         }
         let (description, mut raw) = (ze_context_desc_t::default(), ptr::null_mut());
-        // SAFETY: The description says its type, and the call writes a handle.
+        // SAFETY: The description states its type, and the call writes a handle.
         unsafe { ask!(api, zeContextCreate(driver, &description, &mut raw)) }?;
         let context = Arc::new(Self { api, driver, raw, process: std::process::id() });
         contexts.push(Arc::downgrade(&context));
@@ -46,7 +46,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::process::id() == self.process {
-            // SAFETY: Made by `of`; all that was made in it holds it, and so is gone.
+            // SAFETY: It was made by `of`. Everything made in it holds a reference, and so is gone.
             give_back(|| unsafe { ask!(self.api, zeContextDestroy(self.raw)) });
         }
     }

@@ -1,4 +1,4 @@
-//! A device that was opened: its handles, and what holds for every call on it.
+//! An opened device: its handles, and checks for every call on it.
 
 use std::mem;
 use std::sync::atomic::AtomicU64;
@@ -19,9 +19,9 @@ pub(crate) struct Device {
     pub(crate) found: Found,
     context: Arc<Context>,
     process: u32,
-    /// Bytes of the device's memory that the backend has.
+    /// The bytes of device memory that the backend has allocated.
     pub(crate) handed_out: AtomicU64,
-    /// The error after which the device answers every call with it.
+    /// The error that lost the device. Every later call returns it.
     lost: OnceLock<DriverError>,
 }
 
@@ -40,7 +40,7 @@ impl Device {
         self.context.raw
     }
 
-    /// Why no calls are made any more: the device is lost, or was opened before a fork.
+    /// Returns the error if no calls can be made any more, because the device is lost or was opened before a fork.
     pub(crate) fn check(&self) -> DriverResult<()> {
         match self.lost.get() {
             Some(error) => Err(*error),
@@ -53,17 +53,17 @@ impl Device {
         std::process::id() != self.process
     }
 
-    /// Makes calls that concern this device alone: an answer that it is lost is kept.
+    /// Makes calls that concern only this device. If one reports that the device is lost, the error is kept.
     pub(crate) fn run<T>(&self, calls: impl FnOnce() -> DriverResult<T>) -> DriverResult<T> {
         self.check()?;
         calls().inspect_err(|error| {
             if error.kind == DriverErrorKind::DeviceLost {
-                let _ = self.lost.set(*error); // the first one counts
+                let _ = self.lost.set(*error); // only the first error is kept
             }
         })
     }
 
-    /// Whether the device answers no call any more, so that none of its work is done any more either.
+    /// Whether the device is lost, so that it accepts no calls and does no more work.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.get().is_some() || self.is_forked()
     }
@@ -72,14 +72,14 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if self.is_lost() {
-            // What was made in the context could not be destroyed: it stays, too.
+            // Objects made in the context could not be destroyed, so the context is leaked too.
             mem::forget(Arc::clone(&self.context));
         }
     }
 }
 
-/// Makes a call that gives something back, and once more should it fail: else that would be lost for good. Whether it
-/// did: not so where the device is lost, and its memory with it.
+/// Makes a call that releases something, and repeats it once if it fails, as the resource would otherwise be leaked.
+/// Returns whether it succeeded. It fails if the device is lost; the memory is lost with it.
 pub(crate) fn give_back(call: impl Fn() -> DriverResult<()>) -> bool {
     call().or_else(|_| call()).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Which devices there are, and what they say about themselves. Makes no context.
+//! The devices of the machine and their properties. Creates no context.
 #![allow(unsafe_code)] // calls the driver
 
 use std::ffi::{CStr, c_char};
@@ -15,19 +15,20 @@ use level_zero_sys::{
 
 use crate::answer::{self, ask};
 
-/// A GPU, and the driver that shows it.
+/// A GPU and its driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) driver: ze_driver_handle_t,
     pub(crate) device: ze_device_handle_t,
 }
 
-// SAFETY: The handles are names: every thread may use them.
+// SAFETY: The handles are only names; any thread may use them.
 unsafe impl Send for Found {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Found {}
 
-/// What is asked twice: first how many there are, then for them. Some drivers crash when asked for handles at once.
+/// Returns a list from a function that is called twice: first for the number of items, then for the items. Some drivers
+/// crash if asked for handles right away.
 pub(crate) fn list<T: Clone>(
     blank: T,
     ask: impl Fn(*mut u32, *mut T) -> DriverResult<()>,
@@ -38,12 +39,12 @@ pub(crate) fn list<T: Clone>(
     if count > 0 {
         ask(&mut count, items.as_mut_ptr())?;
     }
-    items.truncate(count as usize); // it may have become fewer
+    items.truncate(count as usize); // there may be fewer now
     Ok(items)
 }
 
-/// The GPUs of these drivers, in the loader's order, which honours `ZE_AFFINITY_MASK` and `ZE_FLAT_DEVICE_HIERARCHY`.
-/// A driver that cannot list its own hides no other's.
+/// Returns the GPUs of these drivers, in the loader's order. The loader respects `ZE_AFFINITY_MASK` and
+/// `ZE_FLAT_DEVICE_HIERARCHY`. If one driver cannot list its devices, those of the others are still returned.
 pub(crate) fn find(api: &LevelZero, drivers: Vec<ze_driver_handle_t>) -> DriverResult<Vec<Found>> {
     let (mut found, mut failed) = (Vec::new(), Ok(()));
     for driver in drivers {
@@ -57,7 +58,7 @@ pub(crate) fn find(api: &LevelZero, drivers: Vec<ze_driver_handle_t>) -> DriverR
 
 fn gpus(api: &LevelZero, driver: ze_driver_handle_t) -> DriverResult<Vec<ze_device_handle_t>> {
     let ask = |count: *mut u32, devices: *mut ze_device_handle_t| {
-        // SAFETY: The call writes a number, and as many handles.
+        // SAFETY: The call writes a number and at most that many handles.
         unsafe { ask!(api, zeDeviceGet(driver, count, devices)) }
     };
     let mut gpus = Vec::new();
@@ -69,19 +70,19 @@ fn gpus(api: &LevelZero, driver: ze_driver_handle_t) -> DriverResult<Vec<ze_devi
     Ok(gpus)
 }
 
-/// What the driver says about a device. Its clock is given in ticks a second.
+/// Returns the driver's description of a device. The clock resolution is in ticks per second.
 pub(crate) fn described(api: &LevelZero, device: ze_device_handle_t) -> DriverResult<ze_device_properties_t> {
     let mut described = ze_device_properties_t {
         stype: ze_structure_type_t::ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
         ..Default::default()
     };
-    // SAFETY: The call fills a structure that says its type.
+    // SAFETY: The call fills a structure that states its type.
     unsafe { ask!(api, zeDeviceGetProperties(device, &mut described)) }?;
     Ok(described)
 }
 
 impl Found {
-    /// The version of Level Zero that the driver implements.
+    /// Returns the version of Level Zero that the driver implements.
     pub(crate) fn api_version(self, api: &LevelZero) -> DriverResult<(u32, u32)> {
         let mut version = ze_api_version_t(0);
         // SAFETY: The call writes a number.
@@ -89,21 +90,21 @@ impl Found {
         Ok((version.0 >> 16, version.0 & 0xffff))
     }
 
-    /// The names of the extensions that the driver has.
+    /// Returns the names of the driver's extensions.
     pub(crate) fn extensions(self, api: &LevelZero) -> DriverResult<Vec<String>> {
         let blank = ze_driver_extension_properties_t { name: [0; 256], version: 0 };
         let ask = |count: *mut u32, extensions: *mut ze_driver_extension_properties_t| {
-            // SAFETY: The call writes a number, and as many structures.
+            // SAFETY: The call writes a number and at most that many structures.
             unsafe { ask!(api, zeDriverGetExtensionProperties(self.driver, count, extensions)) }
         };
         Ok(list(blank, ask)?.iter().map(|extension| text(&extension.name)).collect())
     }
 
-    /// The group of queues that both compute and copy, and how many queues it has.
+    /// Returns the group of queues that can both compute and copy, and its number of queues.
     pub(crate) fn queue_group(self, api: &LevelZero) -> DriverResult<(u32, u32)> {
         let blank = ze_command_queue_group_properties_t::default();
         let ask = |count: *mut u32, groups: *mut ze_command_queue_group_properties_t| {
-            // SAFETY: The call writes a number, and fills as many structures that say their type.
+            // SAFETY: The call writes a number and fills at most that many structures, which state their type.
             unsafe { ask!(api, zeDeviceGetCommandQueueGroupProperties(self.device, count, groups)) }
         };
         let both = GroupFlag::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE.0
@@ -121,12 +122,12 @@ impl Found {
         found.map(|place| (place as u32, groups[place].numQueues)).ok_or_else(none)
     }
 
-    /// Whether a device like this one shares the memory of the host.
+    /// Whether a device with this description shares the host's memory.
     pub(crate) fn is_integrated(described: &ze_device_properties_t) -> bool {
         described.flags & DeviceFlag::ZE_DEVICE_PROPERTY_FLAG_INTEGRATED.0 != 0
     }
 
-    /// What the device says about itself.
+    /// Returns the device's properties.
     pub(crate) fn properties(
         self,
         api: &LevelZero,
@@ -141,7 +142,7 @@ impl Found {
             total_memory: self.total_memory(api)?,
             largest_allocation: if unlimited { u64::MAX } else { described.maxMemAllocSize },
             alignment: ALIGNMENT,
-            stream_priorities: (1, -1), // as PyTorch's
+            stream_priorities: (1, -1), // as in PyTorch
             capability: self.capability(api)?,
             uuid: Some(Uuid(described.uuid.id)),
             pci_address: self.pci_address(api),
@@ -150,11 +151,11 @@ impl Found {
 
     fn driver_text(self, api: &LevelZero) -> DriverResult<String> {
         let mut properties = ze_driver_properties_t::default();
-        // SAFETY: The call fills a structure that says its type.
+        // SAFETY: The call fills a structure that states its type.
         unsafe { ask!(api, zeDriverGetProperties(self.driver, &mut properties)) }?;
         let version = properties.driverVersion;
         let (major, minor) = self.api_version(api)?;
-        // Intel's way to put three numbers into one.
+        // Intel packs three numbers into one like this.
         let (generation, release, build) = (version >> 24, version >> 16 & 0xff, version & 0xffff);
         Ok(format!("Level Zero {major}.{minor}, driver {generation}.{release}.{build}"))
     }
@@ -162,7 +163,7 @@ impl Found {
     fn total_memory(self, api: &LevelZero) -> DriverResult<u64> {
         let blank = ze_device_memory_properties_t::default();
         let ask = |count: *mut u32, memories: *mut ze_device_memory_properties_t| {
-            // SAFETY: The call writes a number, and fills as many structures that say their type.
+            // SAFETY: The call writes a number and fills at most that many structures, which state their type.
             unsafe { ask!(api, zeDeviceGetMemoryProperties(self.device, count, memories)) }
         };
         Ok(list(blank, ask)?.iter().map(|memory| memory.totalSize).sum())
@@ -170,7 +171,7 @@ impl Found {
 
     fn capability(self, api: &LevelZero) -> DriverResult<DeviceCapability> {
         let mut module = ze_device_module_properties_t::default();
-        // SAFETY: The call fills a structure that says its type.
+        // SAFETY: The call fills a structure that states its type.
         unsafe { ask!(api, zeDeviceGetModuleProperties(self.device, &mut module)) }?;
         let has = |flag: ModuleFlag| module.flags & flag.0 != 0;
         let mut dtypes = vec!["bfloat16", "complex64"];
@@ -185,7 +186,7 @@ impl Found {
 
     fn pci_address(self, api: &LevelZero) -> Option<PciAddress> {
         let mut pci = ze_pci_ext_properties_t::default();
-        // SAFETY: The call fills a structure that says its type.
+        // SAFETY: The call fills a structure that states its type.
         unsafe { ask!(api, zeDevicePciGetPropertiesExt(self.device, &mut pci)) }.ok()?;
         let address = pci.address;
         Some(PciAddress {
@@ -197,7 +198,7 @@ impl Found {
     }
 }
 
-/// What memory is asked to be aligned to, as PyTorch does. No driver was seen to give less than a page.
+/// The alignment requested for memory, as in PyTorch. All drivers seen so far align at least to a page.
 pub(crate) const ALIGNMENT: u64 = 512;
 
 fn text(characters: &[c_char]) -> String {

@@ -1,4 +1,4 @@
-//! Events, which are recorded again and again.
+//! Events, which can be recorded repeatedly.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -10,12 +10,12 @@ use crate::device::Device;
 use crate::queue::Queue;
 use crate::signal::{Signal, Signals};
 
-/// An event of an Intel GPU: where it was recorded last, by an event of Level Zero that is used once.
+/// An event of an Intel GPU. It refers to the Level Zero event of its last record, which is used only once.
 #[derive(Debug)]
 pub struct XpuEvent {
     pub(crate) device: Arc<Device>,
     signals: Arc<Signals>,
-    /// `None`: never recorded, or behind no work.
+    /// `None` if it was never recorded, or no work preceded the record.
     recorded: Mutex<Option<Record>>,
 }
 
@@ -41,7 +41,7 @@ impl XpuEvent {
         Ok(())
     }
 
-    /// Makes the queue wait, which may be one of another device of the context.
+    /// Makes the queue wait for this event. The queue may belong to another device of the context.
     pub(crate) fn wait_on(&self, queue: &Queue) -> DriverResult<()> {
         self.device.check()?;
         if self.device.context() != queue.device.context() {
@@ -51,14 +51,15 @@ impl XpuEvent {
         self.recorded().map_or(Ok(()), |record| queue.wait_for(&record.signal))
     }
 
-    /// The event of Level Zero of its last record as a number; 0: it was never recorded, or behind no work.
+    /// Returns the Level Zero event of its last record as a number, or 0 if it was never recorded or no work preceded
+    /// the record.
     pub(crate) fn id(&self) -> u64 {
         self.recorded().map_or(0, |record| record.signal.event.addr() as u64)
     }
 
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {
         let asked = self.recorded().map_or(Ok(true), |record| record.signal.is_reached());
-        // A lost device does no further work: all of it is over.
+        // A lost device does no more work, so all of its work counts as complete.
         asked.or_else(|error| if self.device.is_lost() { Ok(true) } else { Err(error) })
     }
 
@@ -90,7 +91,7 @@ fn signed_ns(from: Option<Instant>, to: Option<Instant>) -> i64 {
     }
 }
 
-/// The clock of a device: a counter that starts again at 0 after its last value.
+/// The clock of a device: a counter that wraps around to 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) ticks_per_second: u64,
@@ -98,15 +99,15 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Ticks from one reading to another, modulo the counter.
+    /// Returns the ticks from one reading to another, modulo the counter's range.
     fn difference(self, from: u64, to: u64) -> u64 {
         let last = 1u64.checked_shl(self.bits).map_or(u64::MAX, |values| values - 1);
         to.wrapping_sub(from) & last
     }
 
-    /// The time that so many ticks took, in nanoseconds. Counters of 32 bits start again after some minutes: how many
-    /// whole rounds there were, when the host `submitted` the one and the other says, and that what is submitted
-    /// later to the same queue comes later.
+    /// Converts ticks into nanoseconds. Counters of 32 bits wrap around after some minutes. The number of wraps is
+    /// derived from `submitted`, the time between the host's submissions of the two events, and from the order within
+    /// one queue: what is submitted later runs later.
     fn nanoseconds(self, ticks: u64, submitted: i64, same_queue: bool) -> i64 {
         let ns = |ticks: i128| ticks * 1_000_000_000 / i128::from(self.ticks_per_second.max(1));
         let (ticks, round) = (i128::from(ticks), 1i128 << self.bits.min(64));
@@ -127,7 +128,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// A tick is 80 ns, and a round of the counter 343.6 s, as of Intel's integrated GPUs.
+    /// A tick is 80 ns, and the counter wraps every 343.6 s, as on Intel's integrated GPUs.
     const CLOCK: Clock = Clock { ticks_per_second: 12_500_000, bits: 32 };
     const SECOND: i64 = 1_000_000_000;
 
@@ -135,7 +136,7 @@ mod tests {
         CLOCK.nanoseconds(CLOCK.difference(from, to), submitted, same_queue)
     }
 
-    /// A reading after so many seconds.
+    /// Returns the reading after this many seconds.
     fn reading(seconds: u64) -> u64 {
         (5 + seconds * CLOCK.ticks_per_second) & u64::from(u32::MAX)
     }
@@ -171,7 +172,7 @@ mod tests {
         }
     }
 
-    /// One kernel, submitted with both events at once.
+    /// Measures one kernel that was submitted together with both events.
     #[test]
     fn long_work_on_one_queue_is_no_negative_time() {
         for seconds in [1, 115, 171, 172, 220, 300, 343] {
@@ -186,6 +187,6 @@ mod tests {
         let clock = Clock { ticks_per_second: 19_200_000, bits: 64 };
         assert_eq!(clock.nanoseconds(clock.difference(0, 19_200_000), 0, false), SECOND);
         let silent = Clock { ticks_per_second: 0, bits: 0 };
-        let _ = silent.nanoseconds(silent.difference(1, 2), 0, true); // says nothing, but does not panic
+        let _ = silent.nanoseconds(silent.difference(1, 2), 0, true); // meaningless, but must not panic
     }
 }

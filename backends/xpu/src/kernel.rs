@@ -1,4 +1,4 @@
-//! Kernels of one's own, from SPIR-V.
+//! User kernels, from SPIR-V.
 #![allow(unsafe_code)] // calls the driver
 
 use std::borrow::Cow;
@@ -18,23 +18,23 @@ use crate::device::{Device, give_back};
 use crate::queue::{Queue, XpuStream};
 use crate::xpu::Xpu;
 
-/// Code that the driver compiled for a device. Its kernels keep it.
+/// Code that the driver has compiled for a device. Its kernels keep it alive.
 #[derive(Debug)]
 pub struct Module {
     device: Arc<Device>,
     raw: sys::ze_module_handle_t,
 }
 
-// SAFETY: The handle is a name: every thread may use it.
+// SAFETY: The handle is only a name; any thread may use it.
 unsafe impl Send for Module {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Module {}
 
-/// The driver did not compile a module.
+/// The error when the driver could not compile a module.
 pub struct ModuleError {
-    /// What the call answered.
+    /// The error of the call.
     pub source: DriverError,
-    /// What the compiler said.
+    /// The compiler's output.
     pub log: String,
 }
 
@@ -53,14 +53,14 @@ impl std::error::Error for ModuleError {
 accelerator_core::debug_as_display!(ModuleError);
 
 impl Xpu {
-    /// Compiles SPIR-V for OpenCL, with flags as `-ze-opt-greater-than-4GB-buffer-required`. Level Zero:
+    /// Compiles SPIR-V for OpenCL, with flags such as `-ze-opt-greater-than-4GB-buffer-required`. Level Zero:
     /// `zeModuleCreate`.
     ///
     /// # Errors
-    /// What the driver says, with the compiler's log.
+    /// Errors of the driver, with the compiler's log.
     ///
     /// # Safety
-    /// * It is valid SPIR-V: Intel's compiler ends the process where it is not.
+    /// * `spirv` is valid SPIR-V: Intel's compiler terminates the process if it is not.
     pub unsafe fn module(&self, spirv: &[u8], flags: &CStr) -> Result<Arc<Module>, ModuleError> {
         let description = sys::ze_module_desc_t {
             format: sys::ze_module_format_t::ZE_MODULE_FORMAT_IL_SPIRV,
@@ -71,7 +71,8 @@ impl Xpu {
         };
         let (device, mut raw, mut log) = (&self.device, ptr::null_mut(), ptr::null_mut());
         let (context, on) = (device.context(), device.raw());
-        // SAFETY: The description says its type, and what it points to lives; the call writes two handles.
+        // SAFETY: The description states its type, and the data that it points to is alive; the call writes two
+        // handles.
         let made = unsafe { call!(device, zeModuleCreate(context, on, &description, &mut raw, &mut log)) };
         let log = if log.is_null() { String::new() } else { told(device, log) };
         made.map_err(|source| ModuleError { source, log })?;
@@ -79,36 +80,36 @@ impl Xpu {
     }
 }
 
-/// What the compiler told, as far as it can be read. Takes the log.
+/// Returns the compiler's log, as far as it can be read, and destroys the handle.
 fn told(device: &Device, log: sys::ze_module_build_log_handle_t) -> String {
     let (api, mut size, mut text) = (device.api, 0, Vec::new());
-    // SAFETY: Without a place for the text the call writes its size.
+    // SAFETY: Without a buffer for the text, the call only writes its size.
     let sized = unsafe { ask!(api, zeModuleBuildLogGetString(log, &mut size, ptr::null_mut())) };
     let read = sized.and_then(|()| {
         text.resize(size, 0_u8);
-        // SAFETY: There is room for so much.
+        // SAFETY: The buffer has room for this size.
         unsafe { ask!(api, zeModuleBuildLogGetString(log, &mut size, text.as_mut_ptr().cast())) }
     });
-    // SAFETY: It is not used again.
+    // SAFETY: The log is not used again.
     let _ = unsafe { ask!(api, zeModuleBuildLogDestroy(log)) };
     let told = || String::from_utf8_lossy(&text).trim_matches(['\0', ' ', '\n']).to_owned();
     read.map_or_else(|_| String::new(), |()| told())
 }
 
 impl Module {
-    /// The kernel of this name. Level Zero: `zeKernelCreate`.
+    /// Returns the kernel of this name. Level Zero: `zeKernelCreate`.
     ///
     /// # Errors
-    /// What the driver says, where there is none for one.
+    /// Errors of the driver, for instance if there is no such kernel.
     pub fn kernel(self: &Arc<Self>, name: &CStr) -> DriverResult<Kernel> {
         let description = sys::ze_kernel_desc_t { pKernelName: name.as_ptr(), ..Default::default() };
         let mut raw = ptr::null_mut();
-        // SAFETY: The description says its type, and its name lives; the call writes a handle.
+        // SAFETY: The description states its type, and the name is alive; the call writes a handle.
         unsafe { call!(self.device, zeKernelCreate(self.raw, &description, &mut raw)) }?;
         Ok(Kernel { module: Arc::clone(self), raw, launched_on: Vec::new() })
     }
 
-    /// The module, for other libraries. It lives as long as this.
+    /// Returns the module for other libraries. It is valid as long as this value lives.
     pub fn native(&self) -> sys::ze_module_handle_t {
         self.raw
     }
@@ -116,12 +117,12 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: Each of its kernels holds it, and so is gone.
+        // SAFETY: Each of its kernels holds a reference, and so is gone.
         give_back(|| unsafe { call!(self.device, zeModuleDestroy(self.raw)) });
     }
 }
 
-/// A function of a module. Dropped, it waits for its launches.
+/// A function of a module. When it is dropped, it waits for its launches.
 #[derive(Debug)]
 pub struct Kernel {
     module: Arc<Module>,
@@ -129,37 +130,39 @@ pub struct Kernel {
     launched_on: Vec<Arc<Queue>>,
 }
 
-// SAFETY: The handle is a name; what may not happen at the same time needs `&mut`.
+// SAFETY: The handle is only a name; operations that must not run at the same time need `&mut`.
 unsafe impl Send for Kernel {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Kernel {}
 
-/// What a kernel is given.
+/// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Argument<'a> {
     /// A value, by its bytes.
     Value(&'a [u8]),
-    /// The address of a buffer, whose use on the stream is noted.
+    /// The address of a buffer. The stream's use of it is recorded.
     Buffer(&'a Buffer<Xpu>),
 }
 
 impl<'a> Argument<'a> {
-    /// A number, or what else the kernel takes by value.
+    /// Makes an argument from a number, or anything else that the kernel takes by value.
     pub fn value<T: NoUninit>(value: &'a T) -> Self {
         Self::Value(bytemuck::bytes_of(value))
     }
 }
 
 impl Kernel {
-    /// Launches `groups` groups of `threads` threads each behind the work of the stream. Level Zero:
+    /// Launches `groups` groups of `threads` threads each, behind the stream's earlier work. Level Zero:
     /// `zeKernelSetArgumentValue`, `zeKernelSetGroupSize`, `zeCommandListAppendLaunchKernel`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for a buffer of another device; what the driver says.
+    /// [`Error::DeviceMismatch`] for a buffer of another device; errors of the driver.
     ///
     /// # Safety
-    /// * The stream is of the module's device, and the kernel takes these arguments: not all drivers check their sizes.
-    /// * It stays inside the buffers. Those that it writes nobody else uses before the stream has done it.
+    /// * The stream belongs to the module's device, and the arguments match the kernel: not all drivers check their
+    ///   sizes.
+    /// * The kernel stays within the buffers. Nothing else uses the buffers that it writes before the stream has
+    ///   executed it.
     pub unsafe fn launch(
         &mut self,
         stream: Stream<Xpu>,
@@ -178,20 +181,22 @@ impl Kernel {
                 }
             });
         }
-        // SAFETY: The caller's promise; an address is passed by its bytes.
+        // SAFETY: The caller makes the same promise; an address is passed as its bytes.
         let launched = unsafe { self.launch_native(stream.native(), groups, threads, &values) };
         launched.map_err(|source| Error::Driver { device: stream.device(), source })?;
         report_operator(|| Operator::on(stream, OperatorKind::Launch, 0));
         Ok(())
     }
 
-    /// As [`launch`](Self::launch), with the bytes of each argument, for memory and streams whose use is noted elsewhere.
+    /// Like [`launch`](Self::launch), with the bytes of each argument, for memory and streams whose use is recorded
+    /// elsewhere.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     ///
     /// # Safety
-    /// * As for `launch`; memory is passed by the bytes of its address, and stays allocated until the stream has done it.
+    /// * As for `launch`; memory is passed as the bytes of its address, and stays allocated until the stream has
+    ///   executed the kernel.
     pub unsafe fn launch_native(
         &mut self,
         stream: &XpuStream,
@@ -202,18 +207,18 @@ impl Kernel {
         let device = &self.module.device;
         for (place, argument) in (0..).zip(arguments) {
             let (size, value) = (argument.as_ref().len(), argument.as_ref().as_ptr().cast());
-            // SAFETY: The value is copied by the call.
+            // SAFETY: The call copies the value.
             unsafe { call!(device, zeKernelSetArgumentValue(self.raw, place, size, value)) }?;
         }
         let [x, y, z] = threads;
-        // SAFETY: A size that the device does not have is refused.
+        // SAFETY: A size that the device does not support is rejected.
         let sized = unsafe { call!(device, zeKernelSetGroupSize(self.raw, x, y, z)) };
         let [across, down, deep] = groups;
         let groups = sys::ze_group_count_t { groupCountX: across, groupCountY: down, groupCountZ: deep };
         let (queue, none, nothing) = (&stream.0, ptr::null_mut(), ptr::null_mut());
         let launched = sized.and_then(|()| {
             queue.submit(|list| {
-                // SAFETY: The caller promises that the arguments fit; the list is used under its lock.
+                // SAFETY: The caller promises that the arguments match; the list is used under its lock.
                 unsafe {
                     call!(device, zeCommandListAppendLaunchKernel(list, self.raw, &groups, none, 0, nothing))
                 }
@@ -225,7 +230,7 @@ impl Kernel {
         launched
     }
 
-    /// The kernel, for other libraries. It lives as long as this.
+    /// Returns the kernel for other libraries. It is valid as long as this value lives.
     pub fn native(&self) -> sys::ze_kernel_handle_t {
         self.raw
     }
@@ -238,7 +243,7 @@ impl Drop for Kernel {
                 // SAFETY: Its launches are done.
                 give_back(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
             }
-            // Its code may still be running: it stays.
+            // Its code may still be running, so it is leaked.
             false => std::mem::forget(Arc::clone(&self.module)),
         }
     }

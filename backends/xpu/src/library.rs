@@ -1,4 +1,4 @@
-//! The loader and its drivers, initialised once a process.
+//! The loader and its drivers, initialized once per process.
 #![allow(unsafe_code)] // calls the loader
 
 use std::ptr;
@@ -13,15 +13,16 @@ use level_zero_sys::{
 use crate::answer::{self, ask};
 use crate::devices::{self, Found, list};
 
-/// The loader with its drivers initialised, and the GPUs that they show.
+/// The loader with its drivers initialized, and their GPUs.
 #[derive(Debug)]
 pub(crate) struct Library {
     pub(crate) api: LevelZero,
     pub(crate) devices: Vec<Found>,
 }
 
-/// The loader, or why nothing of it may be called: after a `zeInit` that failed, any other function crashes some
-/// loaders. So it is asked once a process; the loader reads `ZE_AFFINITY_MASK` and its like once, too.
+/// Returns the loader, or why none of its functions may be called. After a failed `zeInit`, some loaders crash in any
+/// other function, so the loader is initialized only once per process. It also reads `ZE_AFFINITY_MASK` and similar
+/// variables only once.
 pub(crate) fn library() -> Result<&'static Library, Unavailable> {
     static LIBRARY: OnceLock<(u32, Result<Library, Unavailable>)> = OnceLock::new();
     let process = std::process::id();
@@ -58,29 +59,29 @@ fn load() -> Result<Library, Unavailable> {
     Ok(Library { api, devices })
 }
 
-/// The drivers of GPUs, initialised: by the newer call, which other libraries use as well, since the two do not mix; by the
-/// older one where it is missing or fails, as with an older driver.
+/// Initializes and returns the drivers of GPUs. It tries the newer call first, since other libraries use that too and
+/// the two cannot be mixed. If that is missing or fails, as with an older driver, it uses the older call.
 fn drivers(api: &LevelZero) -> DriverResult<Vec<ze_driver_handle_t>> {
     let flags = ze_init_driver_type_flag_t::ZE_INIT_DRIVER_TYPE_FLAG_GPU.0;
     let mut wanted = ze_init_driver_type_desc_t { flags, ..Default::default() };
     let wanted = &raw mut wanted;
-    // SAFETY: The description says its type; the call writes a number, and as many handles.
+    // SAFETY: The description states its type; the call writes a number and at most that many handles.
     let newer = |count, drivers| unsafe { ask!(api, zeInitDrivers(count, drivers, wanted)) };
     list(ptr::null_mut(), newer).or_else(|_| {
-        // SAFETY: The flag is one of the call.
+        // SAFETY: The flag is valid for the call.
         unsafe { ask!(api, zeInit(ze_init_flag_t::ZE_INIT_FLAG_GPU_ONLY.0)) }?;
-        // SAFETY: The call writes a number, and as many handles.
+        // SAFETY: The call writes a number and at most that many handles.
         list(ptr::null_mut(), |count, drivers| unsafe { ask!(api, zeDriverGet(count, drivers)) })
     })
 }
 
-/// The user's choice of devices, which may leave none.
+/// Returns a note on the user's choice of devices, which may exclude all of them.
 fn masked() -> String {
     std::env::var("ZE_AFFINITY_MASK")
         .map_or_else(|_| String::new(), |mask| format!(" with ZE_AFFINITY_MASK={mask}"))
 }
 
-/// The library for those who open a device without asking for it first.
+/// Returns the library, or the error for opening a device without probing first.
 pub(crate) fn opened() -> DriverResult<&'static Library> {
     library().map_err(|why| {
         let name = if why.reason == FORKED { FORKED } else { "there is no device to open" };

@@ -1,21 +1,21 @@
-//! Memory of the device.
+//! Device memory.
 
 use std::ffi::c_void;
 use std::ptr;
 
 use accelerator_core::DevicePtr;
 
-/// An address of memory that Level Zero gave.
+/// An address of memory from Level Zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XpuPtr(u64);
 
 impl XpuPtr {
-    /// An address that another library has, as one end of a copy or fill.
+    /// Wraps an address from another library, to be used as one end of a copy or fill.
     pub fn from_native(address: *mut c_void) -> Self {
         Self(address.expose_provenance() as u64)
     }
 
-    /// The address, for other libraries and arguments of kernels.
+    /// Returns the address, for other libraries and kernel arguments.
     pub fn native(self) -> *mut c_void {
         ptr::with_exposed_provenance_mut(self.0 as usize)
     }

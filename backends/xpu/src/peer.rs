@@ -1,4 +1,4 @@
-//! Copies from one device to another.
+//! Copies between devices.
 #![allow(unsafe_code)] // the core relies on the contract of `PeerCopies`
 
 use std::num::NonZeroU64;
@@ -12,24 +12,24 @@ use crate::queue::XpuStream;
 use crate::xpu::Xpu;
 
 impl Xpu {
-    /// Whether kernels and copies of this device reach the memory of another directly. Level Zero:
+    /// Whether kernels and copies of this device can access the memory of another one directly. Level Zero:
     /// `zeDeviceCanAccessPeer`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn can_access_peer(&self, peer: &Self) -> DriverResult<bool> {
         let (own, other) = (self.device.raw(), peer.device.raw());
         [&self.device, &peer.device].into_iter().try_for_each(|device| device.check())?;
         let mut can = u8::from(own == other);
         if can == 0 && self.device.context() == peer.device.context() {
-            // SAFETY: The call writes a truth value.
+            // SAFETY: The call writes a boolean.
             unsafe { ask!(self.device.api, zeDeviceCanAccessPeer(own, other, &mut can)) }?;
         }
         Ok(can != 0)
     }
 }
 
-// SAFETY: A copy between devices is a command of the list like any other, and all devices of a context see its events.
+// SAFETY: A copy between devices is a command like any other, and all devices of a context see its events.
 unsafe impl PeerCopies<Xpu> for Xpu {
     unsafe fn copy_from(
         &self,
@@ -43,7 +43,7 @@ unsafe impl PeerCopies<Xpu> for Xpu {
             let why = "the devices cannot access each other's memory";
             return Err(answer::refused("zeDeviceCanAccessPeer", DriverErrorKind::Unsupported, why));
         }
-        // SAFETY: The caller promises two valid ranges, which both are of the context.
+        // SAFETY: The caller promises two valid ranges, which both belong to the context.
         unsafe { self.submit_copy(Place::Device(dst), Place::Device(src), len, stream) }
     }
 

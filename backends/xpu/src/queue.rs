@@ -1,4 +1,4 @@
-//! Streams: immediate command lists, which do their commands in the order in which they were given.
+//! Streams: immediate command lists that execute their commands in the order of submission.
 #![allow(unsafe_code)] // calls the driver
 
 use std::collections::VecDeque;
@@ -30,24 +30,24 @@ pub(crate) struct Queue {
     signals: Arc<Signals>,
     pub(crate) list: ze_command_list_handle_t,
     order: Order,
-    /// Whether the list is of this alone. Into another one others may have put commands at any time.
+    /// Whether only this queue uses the list. If not, another library may add commands at any time.
     owned: bool,
     submitted: Mutex<Submitted>,
-    /// Whether all is done, and nothing more will come.
+    /// Whether all work is done and no more will come.
     closed: AtomicBool,
 }
 
-/// The hardware queues that streams are made in.
+/// The hardware queues that streams use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     pub(crate) ordinal: u32,
-    /// How many it has.
+    /// The number of queues in the group.
     pub(crate) queues: u32,
     pub(crate) order: Order,
 }
 
 impl Group {
-    /// An immediate list in one of its queues.
+    /// Makes an immediate list in one of its queues.
     pub(crate) fn list(
         self,
         device: &Device,
@@ -64,36 +64,37 @@ impl Group {
             ..Default::default()
         };
         let (context, raw, mut list) = (device.context(), device.raw(), ptr::null_mut());
-        // SAFETY: The description says its type, and the call writes a handle.
+        // SAFETY: The description states its type, and the call writes a handle.
         unsafe { call!(device, zeCommandListCreateImmediate(context, raw, &description, &mut list)) }?;
         Ok(list)
     }
 }
 
-/// Who sees to it that commands run in their order.
+/// How the order of commands is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The driver: the list was made so.
+    /// By the driver: the list was made in order.
     Driver,
-    /// Barriers between the commands.
+    /// By barriers between the commands.
     Barriers,
 }
 
 struct Submitted {
     end: End,
-    /// What barriers that may not be done yet signal, and wait for.
+    /// Signals of barriers that may not be done yet, each with the signal that its barrier waits for.
     barriers: VecDeque<(Arc<Signal>, Option<Arc<Signal>>)>,
-    /// For a wait when there is no memory for another event: who waits is about to touch the host memory of copies.
+    /// A spare signal, for waiting when there is no memory for another event: the caller is about to touch the host
+    /// memory of copies.
     spare: Option<Arc<Signal>>,
 }
 
-/// Where the work ends so far.
+/// The end of the work submitted so far.
 enum End {
-    /// There was none.
+    /// There was no work.
     Start,
-    /// With this barrier.
+    /// The last command is this barrier.
     At(Arc<Signal>),
-    /// With another command.
+    /// The last command is not a barrier with a signal.
     Unmarked,
 }
 
@@ -103,13 +104,13 @@ impl fmt::Debug for Queue {
     }
 }
 
-// SAFETY: Commands are given to the list under the lock, which is all that Level Zero asks for.
+// SAFETY: Commands are added to the list under the lock, which is all that Level Zero requires.
 unsafe impl Send for Queue {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// A queue around a list that `make` makes.
+    /// Makes a queue around the list that `make` returns.
     pub(crate) fn new(
         device: &Arc<Device>,
         signals: &Arc<Signals>,
@@ -129,20 +130,20 @@ impl Queue {
         }))
     }
 
-    /// Checked before: in a forked process the lock may be held by nobody.
+    /// Locks the state, after a check: in a forked process, the thread that holds the lock may not exist.
     fn submitted(&self) -> DriverResult<MutexGuard<'_, Submitted>> {
         self.device.check()?;
         Ok(self.submitted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives the list commands, behind all that it has.
+    /// Adds commands to the list, behind all earlier ones.
     pub(crate) fn submit(
         &self,
         commands: impl FnOnce(ze_command_list_handle_t) -> DriverResult<()>,
     ) -> DriverResult<()> {
         let submitted = &mut *self.submitted()?;
         self.keep_order(submitted)?;
-        // Even if it fails: the first of several commands may have been taken.
+        // Set even if the call fails: the driver may have accepted the first of several commands.
         submitted.end = End::Unmarked;
         commands(self.list)
     }
@@ -151,8 +152,8 @@ impl Queue {
         if self.owned { &submitted.end } else { &End::Unmarked }
     }
 
-    /// Makes the next command wait for the one before. The barrier stands before the command and not behind it, so
-    /// that a failure leaves no command in the list that its submitter does not know of.
+    /// Makes the next command wait for the previous one. The barrier is added before a command rather than after it, so
+    /// that a failure never leaves a command in the list without its submitter's knowledge.
     fn keep_order(&self, submitted: &Submitted) -> DriverResult<()> {
         match (self.order, self.known_end(submitted)) {
             // SAFETY: The list is used under its lock.
@@ -161,24 +162,25 @@ impl Queue {
         }
     }
 
-    /// A barrier that waits for all before, or that only makes what follows wait for an event.
+    /// Adds a barrier. It waits for all earlier commands, or with `awaited` only makes later commands wait for that
+    /// event.
     ///
     /// # Safety
     /// * The lock is held, and the events live until the barrier is done.
     unsafe fn barrier(&self, signal: sys::ze_event_handle_t, awaited: Option<&Signal>) -> DriverResult<()> {
         let (device, list) = (&self.device, self.list);
         match awaited.map(Signal::native) {
-            // SAFETY: As the caller promises.
+            // SAFETY: The caller makes the same promise.
             None => unsafe { call!(device, zeCommandListAppendBarrier(list, signal, 0, ptr::null_mut())) },
-            // Of an event of another device: if that one is lost, this one is not.
-            // SAFETY: As the caller promises.
+            // The event may belong to another device. If that one is lost, this one is not.
+            // SAFETY: The caller makes the same promise.
             Some(mut event) => unsafe {
                 ask!(device.api, zeCommandListAppendBarrier(list, signal, 1, &mut event))
             },
         }
     }
 
-    /// Puts a signal behind all that was submitted, and behind the awaited one.
+    /// Adds a barrier that signals after all work submitted so far, and after the awaited signal.
     fn mark(
         &self,
         submitted: &mut Submitted,
@@ -186,7 +188,7 @@ impl Queue {
         awaited: Option<&Arc<Signal>>,
     ) -> DriverResult<Arc<Signal>> {
         if awaited.is_some() {
-            self.keep_order(submitted)?; // such a barrier does not wait for what is before it
+            self.keep_order(submitted)?; // a barrier that waits for an event does not wait for earlier commands
         }
         // SAFETY: The lock is held, and the events are kept until the signal is reached.
         unsafe { self.barrier(signal.native(), awaited.map(Arc::as_ref)) }?;
@@ -195,10 +197,10 @@ impl Queue {
         Ok(signal)
     }
 
-    /// A signal to be put behind what was submitted.
+    /// Returns an unused signal to be placed behind the submitted work.
     fn take(&self, submitted: &mut Submitted, kind: &Arc<Signals>) -> DriverResult<Arc<Signal>> {
         while submitted.barriers.front().is_some_and(|(first, _)| first.is_reached() == Ok(true)) {
-            submitted.barriers.pop_front(); // which gives its events back
+            submitted.barriers.pop_front(); // this releases its events
         }
         if submitted.spare.is_none() {
             submitted.spare = self.signals.take().ok();
@@ -206,7 +208,7 @@ impl Queue {
         kind.take()
     }
 
-    /// A signal behind all that was submitted; `None`: nothing was.
+    /// Returns a signal behind all submitted work, or `None` if there was none.
     fn end(&self, submitted: &mut Submitted, urgent: bool) -> DriverResult<Option<Arc<Signal>>> {
         match self.known_end(submitted) {
             End::Start => Ok(None),
@@ -220,7 +222,7 @@ impl Queue {
         }
     }
 
-    /// A signal of this kind behind all that was submitted; `None`: there is nothing to wait for.
+    /// Returns a signal of this kind behind all submitted work, or `None` if there is nothing to wait for.
     pub(crate) fn record(&self, kind: &Arc<Signals>) -> DriverResult<Option<Arc<Signal>>> {
         let submitted = &mut *self.submitted()?;
         match kind.timing {
@@ -244,7 +246,7 @@ impl Queue {
 
     pub(crate) fn is_idle(&self) -> DriverResult<bool> {
         let end = self.end(&mut *self.submitted()?, false)?;
-        // A mark that is asked about once, as in lists of others, gets a little time.
+        // In lists of other libraries, a new barrier is queried only once, so it gets a little time.
         let soon = if self.owned { 0 } else { 1_000_000 };
         end.map_or(Ok(true), |end| end.is_reached_within(soon))
     }
@@ -254,8 +256,8 @@ impl Queue {
         end.map_or(Ok(()), |end| end.wait())
     }
 
-    /// Waits also where it fails, until an attempt succeeds or the device is lost: who asked is about to touch the
-    /// host memory of copies, and the driver may only be short of memory for the wait.
+    /// Waits even if it fails, until an attempt succeeds or the device is lost: the caller is about to touch the host
+    /// memory of copies, and the driver may only lack memory for the wait.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         self.wait_for_end().inspect_err(|_| {
             while !self.is_done() {
@@ -264,20 +266,22 @@ impl Queue {
         })
     }
 
-    /// Waits until nothing of it runs any more, by whichever attempt; `false`: there is no way to know.
+    /// Waits until nothing in this queue runs any more, with several attempts. Returns `false` if that cannot be
+    /// determined.
     pub(crate) fn is_done(&self) -> bool {
         let done = || self.closed.load(Ordering::Acquire) || self.device.is_lost();
         (0..3).any(|_| done() || self.wait_for_end().is_ok())
     }
 
-    /// Waits for the work, and gives the list back.
+    /// Waits for the work and destroys the list.
     fn close(self: &Arc<Self>) {
         if !self.is_done() {
-            // The list goes on somewhere: it stays, with all that it needs, and who gives memory back goes on asking it.
+            // The list is leaked with all that it needs, since its work may still run. Later frees will try to wait for
+            // it again.
             return mem::forget(Arc::clone(self));
         }
         if self.owned {
-            // SAFETY: The backend made the list for this alone, and its commands are done.
+            // SAFETY: The backend made the list for this queue alone, and its commands are done.
             give_back(|| unsafe { call!(self.device, zeCommandListDestroy(self.list)) });
         }
         self.closed.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Events of Level Zero: signalled once, and then reset before they are used again.
+//! Level Zero events: signalled once, then reset before they are reused.
 #![allow(unsafe_code)] // calls the driver
 
 use std::ptr;
@@ -13,36 +13,36 @@ use level_zero_sys::{ze_event_handle_t, ze_event_pool_flag_t as Flag, ze_event_p
 use crate::answer::{self, call};
 use crate::device::{Device, give_back};
 
-/// An event that is not signalled, to be signalled by one command. Whoever submits that command, or one that waits
-/// for it, holds this until the command is done: then it is reset and used again.
+/// An unsignalled event, to be signalled by one command. The submitter of that command, and of any command that waits
+/// for it, keeps this until its command is done. Then the event is reset and reused.
 #[derive(Debug)]
 pub(crate) struct Signal {
     pub(crate) event: ze_event_handle_t,
     reached: AtomicBool,
-    /// When the host took it for a command; only with timing.
+    /// When the host took it for a command; recorded only with timing.
     pub(crate) taken: Option<Instant>,
     signals: Arc<Signals>,
 }
 
-// SAFETY: Every thread may ask about an event and wait for it; it is reset and destroyed by its last holder only.
+// SAFETY: Any thread may query an event and wait for it; only its last owner resets or destroys it.
 unsafe impl Send for Signal {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Signal {}
 
 impl Signal {
-    /// The event, for commands.
+    /// Returns the event, for commands.
     pub(crate) fn native(&self) -> ze_event_handle_t {
         self.event
     }
 
     pub(crate) fn is_reached(&self) -> DriverResult<bool> {
-        // SAFETY: The event lives.
+        // SAFETY: The event is alive.
         self.ask(|device| unsafe { call!(device, zeEventQueryStatus(self.event)) })
     }
 
-    /// Waits on the host, for so many nanoseconds at most. Whether it is reached.
+    /// Waits on the host, for at most this many nanoseconds. Returns whether the event is reached.
     pub(crate) fn is_reached_within(&self, ns: u64) -> DriverResult<bool> {
-        // SAFETY: The event lives.
+        // SAFETY: The event is alive.
         self.ask(|device| unsafe { call!(device, zeEventHostSynchronize(self.event, ns)) })
     }
 
@@ -63,10 +63,10 @@ impl Signal {
         Ok(reached)
     }
 
-    /// When it was signalled, in ticks of the device's clock.
+    /// Returns when it was signalled, in ticks of the device's clock.
     pub(crate) fn ticks(&self) -> DriverResult<u64> {
         let (device, mut timestamp) = (&self.signals.device, sys::ze_kernel_timestamp_result_t::default());
-        // SAFETY: The event lives, and the call fills a structure.
+        // SAFETY: The event is alive, and the call fills a structure.
         unsafe { call!(device, zeEventQueryKernelTimestamp(self.event, &mut timestamp)) }?;
         Ok(timestamp.global.kernelEnd)
     }
@@ -89,13 +89,13 @@ pub(crate) struct Signals {
 #[derive(Debug, Default)]
 struct Shelf {
     pools: Vec<ze_event_pool_handle_t>,
-    /// How many events of the last pool were made.
+    /// The number of events made from the last pool.
     made: u32,
-    /// Events that no command needs any more; they may be signalled.
+    /// Events that no command needs any more. They may be signalled.
     free: Vec<ze_event_handle_t>,
 }
 
-// SAFETY: The handles are names; the lock around them is what their calls ask for.
+// SAFETY: The handles are only names; the lock around them satisfies the requirements of their calls.
 unsafe impl Send for Shelf {}
 
 const EVENTS_OF_A_POOL: u32 = 64;
@@ -109,15 +109,15 @@ impl Signals {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An event that is not signalled.
+    /// Returns an unsignalled event.
     pub(crate) fn take(self: &Arc<Self>) -> DriverResult<Arc<Signal>> {
         let used = self.shelf().free.pop();
         let event = used.map_or_else(|| self.make(), Ok)?;
-        // From here on it goes back to the shelf, whatever happens.
+        // From here on, it returns to the shelf whatever happens.
         let taken = self.timing.then(Instant::now);
         let signal = Signal { event, reached: AtomicBool::new(false), taken, signals: Arc::clone(self) };
         if used.is_some() {
-            // SAFETY: The event lives, and no command is left that needs it.
+            // SAFETY: The event is alive, and no command needs it any more.
             unsafe { call!(self.device, zeEventHostReset(event)) }?;
         }
         Ok(Arc::new(signal))
@@ -135,12 +135,13 @@ impl Signals {
                 pool
             }
         };
-        // What was done before is seen on the host, and so everywhere, once the event is.
+        // With this scope, the effects of earlier work are visible to the host, and so everywhere, once the event is
+        // signalled.
         let scope = sys::ze_event_scope_flag_t::ZE_EVENT_SCOPE_FLAG_HOST.0;
         let index = shelf.made;
         let description = sys::ze_event_desc_t { index, signal: scope, wait: scope, ..Default::default() };
         let mut event = ptr::null_mut();
-        // SAFETY: The pool lives, the description says its type, and the call writes a handle.
+        // SAFETY: The pool is alive, the description states its type, and the call writes a handle.
         unsafe { call!(device, zeEventCreate(pool, &description, &mut event)) }?;
         shelf.made += 1;
         Ok(event)
@@ -151,7 +152,7 @@ impl Signals {
         let flags = Flag::ZE_EVENT_POOL_FLAG_HOST_VISIBLE.0 | timing;
         let description = sys::ze_event_pool_desc_t { flags, count: EVENTS_OF_A_POOL, ..Default::default() };
         let (device, all, mut pool) = (&self.device, ptr::null_mut(), ptr::null_mut());
-        // SAFETY: The context lives, the description says its type, and the call writes a handle.
+        // SAFETY: The context is alive, the description states its type, and the call writes a handle.
         unsafe { call!(device, zeEventPoolCreate(device.context(), &description, 0, all, &mut pool)) }?;
         Ok(pool)
     }
@@ -161,11 +162,12 @@ impl Drop for Signals {
     fn drop(&mut self) {
         let (device, shelf) = (&self.device, self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner));
         for event in shelf.free.drain(..) {
-            // SAFETY: Made by `make`; each signal holds this, so that all events are back.
+            // SAFETY: The event was made by `make`. Each signal holds a reference to this, so all events have been
+            // returned.
             give_back(|| unsafe { call!(device, zeEventDestroy(event)) });
         }
         for pool in shelf.pools.drain(..) {
-            // SAFETY: Made by `make_pool`, and its events are gone.
+            // SAFETY: The pool was made by `make_pool`, and its events are gone.
             give_back(|| unsafe { call!(device, zeEventPoolDestroy(pool)) });
         }
     }

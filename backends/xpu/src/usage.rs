@@ -1,4 +1,4 @@
-//! How much memory of a device is free.
+//! How much device memory is free.
 #![allow(unsafe_code)] // calls the driver
 
 use std::ffi::c_void;
@@ -17,23 +17,23 @@ use crate::answer::ask;
 use crate::device::Device;
 use crate::devices::{Found, list};
 
-/// Who tells how much is free, the best that is there, and what was handed out, for where nobody does.
+/// The best available source for the amount of free memory. Without any, allocations are counted.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// The driver says it with the properties of the device.
+    /// Whether the driver reports it with the properties of the device.
     told: bool,
     total: u64,
-    /// Bytes of all that may be used, at most: the rest is the driver's. PyTorch takes as much.
+    /// The maximum number of bytes that can be used; the driver needs the rest. PyTorch uses the same share.
     usable: u64,
-    /// Where the system management is there, the memories of the device.
+    /// The memories of the device, if system management is available.
     managed: OnceLock<Vec<Memory>>,
 }
 
-/// A memory as the system management knows it.
+/// A memory of system management (sysman).
 #[derive(Clone, Copy, Debug)]
 struct Memory(zes_mem_handle_t);
 
-// SAFETY: The handle is a name: every thread may use it.
+// SAFETY: The handle is only a name; any thread may use it.
 unsafe impl Send for Memory {}
 // SAFETY: As for `Send`.
 unsafe impl Sync for Memory {}
@@ -69,7 +69,7 @@ impl Usage {
             ze_device_usablemem_size_ext_properties_t { currUsableMemSize: unknown, ..Default::default() };
         let chain = (&raw mut usable).cast::<c_void>();
         let mut properties = ze_device_properties_t { pNext: chain, ..Default::default() };
-        // SAFETY: The call fills two structures that say their types, one behind the other.
+        // SAFETY: The call fills a chain of two structures, which state their types.
         unsafe { ask!(device.api, zeDeviceGetProperties(device.raw(), &mut properties)) }.ok()?;
         Some(usable.currUsableMemSize).filter(|free| *free != unknown)
     }
@@ -78,14 +78,14 @@ impl Usage {
         let memories = match self.managed.get() {
             Some(memories) => memories,
             None => {
-                let found = memories(device).ok()?; // which may do better another time
+                let found = memories(device).ok()?; // another attempt may succeed
                 self.managed.get_or_init(|| found)
             }
         };
         let mut free = 0;
         for memory in memories {
             let mut state = zes_mem_state_t::default();
-            // SAFETY: The call fills a structure that says its type.
+            // SAFETY: The call fills a structure that states its type.
             unsafe { ask!(device.api, zesMemoryGetState(memory.0, &mut state)) }.ok()?;
             free += state.free;
         }
@@ -93,30 +93,30 @@ impl Usage {
     }
 }
 
-/// The device's memories, as far as the system management shows them.
+/// Returns the device's memories, as far as system management reports them.
 fn memories(device: &Device) -> DriverResult<Vec<Memory>> {
     let Some(managed) = managed_device(device)? else { return Ok(Vec::new()) };
     let ask = |count: *mut u32, memories: *mut zes_mem_handle_t| {
-        // SAFETY: The call writes a number, and as many handles.
+        // SAFETY: The call writes a number and at most that many handles.
         unsafe { ask!(device.api, zesDeviceEnumMemoryModules(managed, count, memories)) }
     };
     Ok(list(ptr::null_mut(), ask)?.into_iter().map(Memory).collect())
 }
 
-/// The device as the system management knows it: by its UUID, or, before `zesInit` was there, by its own handle,
-/// which the system management knows only if `ZES_ENABLE_SYSMAN=1` was set when the process began.
+/// Returns the device's handle in system management. It is found by UUID. If `zesInit` does not exist, it is the
+/// device's own handle, which is valid there only if `ZES_ENABLE_SYSMAN=1` was set when the process started.
 fn managed_device(device: &Device) -> DriverResult<Option<zes_device_handle_t>> {
-    // Some loaders crash when it is asked of a driver that does not know it.
+    // Some loaders crash if `zesInit` is called with a driver that does not support it.
     let knows = device.found.api_version(device.api)? >= (1, 5);
     if !knows || device.api.zesInit().is_err() {
         let enabled = std::env::var_os("ZES_ENABLE_SYSMAN").is_some_and(|value| value == "1");
         return Ok(enabled.then_some(device.raw().cast()));
     }
-    // SAFETY: The only flag is 0.
+    // SAFETY: 0 is the only flag.
     unsafe { ask!(device.api, zesInit(0)) }?;
     let uuid = crate::devices::described(device.api, device.raw())?.uuid.id;
     let ask = |count: *mut u32, drivers: *mut zes_driver_handle_t| {
-        // SAFETY: The call writes a number, and as many handles.
+        // SAFETY: The call writes a number and at most that many handles.
         unsafe { ask!(device.api, zesDriverGet(count, drivers)) }
     };
     for driver in list(ptr::null_mut(), ask)? {
@@ -136,7 +136,7 @@ fn managed_device(device: &Device) -> DriverResult<Option<zes_device_handle_t>> 
 fn managed_uuid(device: &Device, managed: zes_device_handle_t) -> DriverResult<[u8; 16]> {
     let core = ze_device_properties_t::default();
     let mut properties = zes_device_properties_t { core, ..Default::default() };
-    // SAFETY: The call fills a structure that says its type.
+    // SAFETY: The call fills a structure that states its type.
     unsafe { ask!(device.api, zesDeviceGetProperties(managed, &mut properties)) }?;
     Ok(properties.core.uuid.id)
 }

@@ -1,4 +1,4 @@
-//! Address space and memory apart.
+//! Address space and memory, separately.
 #![allow(unsafe_code)] // calls the driver
 
 use std::num::NonZeroU64;
@@ -23,41 +23,42 @@ use crate::xpu::bytes;
 pub(crate) struct Pager {
     device: Arc<Device>,
     granularity: NonZeroU64,
-    /// For the streams that try what the driver does.
+    /// For the streams that test the driver's behaviour.
     group: Group,
     signals: Arc<Signals>,
-    /// Known once somebody has asked.
+    /// Set once the test has been made.
     maps_twice: OnceLock<bool>,
 }
 
-/// The least that is mapped: larger pages are asked for by sizes that are multiples of theirs.
+/// The smallest unit that is mapped. Larger pages are used for sizes that are multiples of theirs.
 const PAGE: usize = 2 << 20;
 
 impl Pager {
-    /// `None`: the device or its driver cannot. Some tell the size of pages and then reserve nothing.
+    /// Returns `None` if the device or its driver does not support virtual memory. Some report a page size but cannot
+    /// reserve anything.
     pub(crate) fn new(device: &Arc<Device>, group: Group, signals: &Arc<Signals>) -> Option<Self> {
         let mut page = 0;
-        // SAFETY: The context lives, and the call writes a number.
+        // SAFETY: The context is alive, and the call writes a number.
         unsafe { call!(device, zeVirtualMemQueryPageSize(device.context(), device.raw(), PAGE, &mut page)) }
             .ok()?;
         let granularity = NonZeroU64::new(page.max(PAGE) as u64)?;
         let (device, signals) = (Arc::clone(device), Arc::clone(signals));
         let pager = Self { device, granularity, group, signals, maps_twice: OnceLock::new() };
         let tried = pager.reserve(granularity).ok()?;
-        // SAFETY: Just reserved, and nothing is mapped there.
+        // SAFETY: The range was just reserved, and nothing is mapped there.
         unsafe { pager.release(tried, granularity) };
         Some(pager)
     }
 
-    /// A stream for a moment.
+    /// Makes a temporary stream.
     pub(crate) fn stream(&self) -> DriverResult<XpuStream> {
         let list = || self.group.list(&self.device, 0, Priority::ZE_COMMAND_QUEUE_PRIORITY_NORMAL);
         Queue::new(&self.device, &self.signals, (self.group.order, true), list).map(XpuStream)
     }
 }
 
-// SAFETY: The driver gives each reservation addresses of its own; what is mapped for reading and writing may be used
-// by all work.
+// SAFETY: The driver gives each reservation its own addresses; any work may use memory that is mapped for reading and
+// writing.
 unsafe impl VirtualMemory<XpuPtr> for Pager {
     fn granularity(&self) -> NonZeroU64 {
         self.granularity
@@ -68,9 +69,9 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
             return *known;
         }
         match twice::maps_twice(self) {
-            // There may be memory for the attempt later.
+            // A later attempt may have enough memory.
             Err(error) if error.kind == DriverErrorKind::OutOfMemory => false,
-            // What fails is not there: it is one way less to use memory.
+            // Any other failure means that double mapping is not offered: one optimization less.
             answer => *self.maps_twice.get_or_init(|| answer.unwrap_or(false)),
         }
     }
@@ -86,7 +87,7 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
 
     unsafe fn release(&self, at: XpuPtr, len: NonZeroU64) {
         let (device, at, len) = (&self.device, at.native(), bytes(len));
-        // SAFETY: The caller gives back what `reserve` gave, once, with nothing mapped in it.
+        // SAFETY: The caller releases a reservation of `reserve`, once, with nothing mapped in it.
         give_back(|| unsafe { call!(device, zeVirtualMemFree(device.context(), at, len)) });
     }
 
@@ -94,7 +95,7 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
         let mut description = sys::ze_physical_mem_desc_t { size: bytes(len), ..Default::default() };
         let (device, mut memory) = (&self.device, ptr::null_mut());
         let (context, raw) = (device.context(), device.raw());
-        // SAFETY: The description says its type, and the call writes a handle.
+        // SAFETY: The description states its type, and the call writes a handle.
         unsafe { call!(device, zePhysicalMemCreate(context, raw, &mut description, &mut memory)) }?;
         device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
         Ok(Pages { handle: memory.expose_provenance() as u64, len })
@@ -102,7 +103,7 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
 
     unsafe fn destroy(&self, pages: Pages) {
         let (device, memory) = (&self.device, physical(&pages));
-        // SAFETY: The caller gives back what `create` gave, once, and it is mapped nowhere.
+        // SAFETY: The caller releases memory of `create`, once, and it is mapped nowhere.
         if give_back(|| unsafe { call!(device, zePhysicalMemDestroy(device.context(), memory)) }) {
             device.handed_out.fetch_sub(pages.len.get(), Ordering::Relaxed);
         }
@@ -112,13 +113,13 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
         let (device, memory) = (&self.device, physical(pages));
         let (context, at, len) = (device.context(), at.native(), bytes(pages.len));
         let access = sys::ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
-        // SAFETY: The caller promises free address space for the memory.
+        // SAFETY: The caller promises that the address range is free and fits the memory.
         unsafe { call!(device, zeVirtualMemMap(context, at, len, memory, 0, access)) }
     }
 
     unsafe fn unmap(&self, at: XpuPtr, len: NonZeroU64) -> DriverResult<()> {
         let (device, at, len) = (&self.device, at.native(), bytes(len));
-        // SAFETY: The caller promises a whole mapping, which no work uses.
+        // SAFETY: The caller promises a whole mapping that no work uses.
         unsafe { call!(device, zeVirtualMemUnmap(device.context(), at, len)) }
     }
 }

@@ -24,21 +24,21 @@ use crate::signal::Signals;
 use crate::usage::Usage;
 use crate::virtual_memory::Pager;
 
-/// An Intel GPU, with streams, events and memory as its driver gives them.
+/// An Intel GPU: the driver's streams, events and memory.
 #[derive(Debug)]
 pub struct Xpu {
     pub(crate) device: Arc<Device>,
     properties: DeviceProperties,
-    /// The most that one allocation may have without asking for more.
+    /// The largest allocation without relaxed limits.
     usual_limit: u64,
     clock: Clock,
     group: Group,
-    /// Which of its queues the next stream is made in.
+    /// The number of the next stream, which selects its hardware queue.
     next_queue: AtomicU32,
-    /// Events without timing, and with.
+    /// Events without timing; `timed` has those with timing.
     pub(crate) plain: Arc<Signals>,
     timed: Arc<Signals>,
-    /// All streams, which may use memory that is given back.
+    /// All streams, which may use memory that is being freed.
     queues: Mutex<Vec<Arc<Queue>>>,
     usage: Usage,
     pager: Option<Pager>,
@@ -54,7 +54,7 @@ impl Xpu {
         let extensions = found.extensions(api)?;
         let properties = found.properties(api, &described, &extensions)?;
         let (group, queues_of_group) = found.queue_group(api)?;
-        // The flag came with 1.7, and this function with 1.9, so that the loader's own checks know the flag.
+        // The flag exists since 1.7. This function exists since 1.9, in which the loader's own checks know the flag.
         let in_order = found.api_version(api)? >= (1, 7) && api.zeCommandListGetDeviceHandle().is_ok();
         let order = if in_order { Order::Driver } else { Order::Barriers };
         let group = Group { ordinal: group, queues: queues_of_group, order };
@@ -78,7 +78,7 @@ impl Xpu {
         })
     }
 
-    /// A stream that does its commands in the list that `make` makes, noted as one that may use memory.
+    /// Makes a stream from the list that `make` returns, and registers it as one that may use memory.
     pub(crate) fn stream_of(
         &self,
         (order, owned): (Order, bool),
@@ -91,16 +91,16 @@ impl Xpu {
         Ok(XpuStream(queue))
     }
 
-    /// Waits for all streams. Whether nothing of theirs runs any more.
+    /// Waits for all streams. Returns whether none of their work runs any more.
     fn wait_for_streams(&self) -> bool {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
         queues.iter().all(|queue| queue.is_done())
     }
 
-    /// An answer that the device is lost may be of either device.
+    /// Submits a copy. An error that a device is lost may concern either device.
     ///
     /// # Safety
-    /// * As of [`Backend::copy`]; device memory may be of any device of the context that this one reaches.
+    /// * As for [`Backend::copy`]; device memory may belong to any device of the context that this one can access.
     pub(crate) unsafe fn submit_copy(
         &self,
         dst: Place<XpuPtr>,
@@ -120,7 +120,8 @@ impl Xpu {
         })
     }
 
-    /// Checks what the driver calls a success: memory somewhere, and where it was asked for.
+    /// Checks an allocation that the driver reports as successful: it must have an address, and one with the requested
+    /// alignment.
     fn checked(&self, call: &'static str, at: *mut c_void) -> DriverResult<NonNull<u8>> {
         let Some(memory) = NonNull::new(at.cast::<u8>()) else {
             return Err(answer::refused(
@@ -130,7 +131,7 @@ impl Xpu {
             ));
         };
         if !(at.addr() as u64).is_multiple_of(ALIGNMENT) {
-            // SAFETY: Just allocated, and nobody was told.
+            // SAFETY: The memory was just allocated, and nothing uses it yet.
             unsafe { self.free(at) };
             let why = "the driver returned an address that is not a multiple of 512";
             return Err(answer::refused(call, DriverErrorKind::Other, why));
@@ -138,20 +139,20 @@ impl Xpu {
         Ok(memory)
     }
 
-    /// Whether it did.
+    /// Frees memory. Returns whether that succeeded.
     ///
     /// # Safety
-    /// * It is memory of the context, which nothing uses, and is freed once: a call that fails frees nothing.
+    /// * The memory belongs to the context, nothing uses it, and it is freed once: a failing call frees nothing.
     unsafe fn free(&self, at: *mut c_void) -> bool {
-        // SAFETY: As the caller promises.
+        // SAFETY: The caller makes the same promise.
         give_back(|| unsafe { call!(self.device, zeMemFree(self.device.context(), at)) })
     }
 }
 
-// SAFETY: The driver gives memory that overlaps no other and stays, and its alignment is checked; streams are in
-// order, by the driver or by barriers, and barriers make them wait for events; an event is complete when the barrier
-// behind the work before it is done, or the device does none any more; memory goes back when the streams have done
-// what was submitted before; nothing here panics or calls the core.
+// SAFETY: The driver returns memory that overlaps no other and stays allocated, and its alignment is checked. Streams
+// are in order, by the driver or by barriers, and barriers make them wait for events. An event is complete when the
+// barrier behind the work before it is done, or when the device does no more work. Memory is freed once the streams
+// have done all work submitted before. Nothing here panics or calls the core.
 unsafe impl Backend for Xpu {
     const KIND: DeviceKind = DeviceKind::new("xpu");
     type Ptr = XpuPtr;
@@ -228,8 +229,8 @@ unsafe impl Backend for Xpu {
         const CALL: &str = "zeMemAllocDevice";
         let beyond = len.get() > self.usual_limit;
         if len.get() > self.properties.largest_allocation {
-            let why = "the size exceeds maxMemAllocSize, and the driver lacks ZE_experimental_relaxed_allocation_limits: \
-                       update the driver, or allocate several smaller parts";
+            let why = "the size exceeds maxMemAllocSize, and the driver lacks \
+                       ZE_experimental_relaxed_allocation_limits: update the driver, or allocate several smaller parts";
             return Err(answer::refused(CALL, DriverErrorKind::AllocationTooLarge, why));
         }
         let flags =
@@ -240,11 +241,11 @@ unsafe impl Backend for Xpu {
         let (device, mut at) = (&self.device, ptr::null_mut());
         let (context, raw, size, alignment) =
             (device.context(), device.raw(), bytes(len), ALIGNMENT as usize);
-        // SAFETY: The descriptions say their types, and the call writes an address.
+        // SAFETY: The descriptions state their types, and the call writes an address.
         let allocated =
             unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
         allocated.map_err(|mut error| {
-            // Without a limit of its own, what is too large for the device is more than it has.
+            // Without a limit of its own, a request too large for the device exceeds its memory.
             if beyond && error.kind == DriverErrorKind::AllocationTooLarge {
                 error.kind = DriverErrorKind::OutOfMemory;
             }
@@ -256,8 +257,8 @@ unsafe impl Backend for Xpu {
     }
 
     unsafe fn dealloc(&self, ptr: XpuPtr, len: NonZeroU64) {
-        // `zeMemFree` waits for nothing. What cannot be waited for keeps its memory.
-        // SAFETY: The caller gives back what `alloc` gave, once, and no stream uses it.
+        // `zeMemFree` does not wait. If a stream cannot be waited for, the memory is leaked.
+        // SAFETY: The caller frees an allocation of `alloc`, once, and no stream uses it.
         if self.wait_for_streams() && unsafe { self.free(ptr.native()) } {
             self.device.handed_out.fetch_sub(len.get(), Ordering::Relaxed);
         }
@@ -270,14 +271,14 @@ unsafe impl Backend for Xpu {
         len: NonZeroU64,
         stream: &XpuStream,
     ) -> DriverResult<()> {
-        // SAFETY: The caller promises the same.
+        // SAFETY: The caller makes the same promise.
         self.device.run(|| unsafe { self.submit_copy(dst, src, len, stream) })
     }
 
     unsafe fn fill(&self, dst: XpuPtr, value: u8, len: NonZeroU64, stream: &XpuStream) -> DriverResult<()> {
         let (to, pattern, len, none) = (dst.native(), (&raw const value).cast(), bytes(len), ptr::null_mut());
         stream.0.submit(|list| {
-            // SAFETY: The caller promises a range valid for writes; the call itself reads the pattern of one byte.
+            // SAFETY: The caller promises a range that is valid for writes; the call itself reads the one-byte pattern.
             unsafe {
                 call!(
                     self.device,
@@ -291,13 +292,13 @@ unsafe impl Backend for Xpu {
         let (device, mut at) = (&self.device, ptr::null_mut());
         let description = sys::ze_host_mem_alloc_desc_t::default();
         let (context, size, alignment) = (device.context(), bytes(len), ALIGNMENT as usize);
-        // SAFETY: The description says its type, and the call writes an address.
+        // SAFETY: The description states its type, and the call writes an address.
         unsafe { call!(device, zeMemAllocHost(context, &description, size, alignment, &mut at)) }?;
         self.checked("zeMemAllocHost", at)
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
-        // SAFETY: The caller gives back what `alloc_host` gave, once, and nothing uses it.
+        // SAFETY: The caller frees an allocation of `alloc_host`, once, and nothing uses it.
         unsafe { self.free(ptr.as_ptr().cast()) };
     }
 
@@ -317,7 +318,7 @@ fn address(place: Place<XpuPtr>) -> *mut c_void {
     }
 }
 
-/// A length as the driver takes it; more than there is address space is as good as all of it.
+/// Converts a length for the driver. A length beyond the address space becomes the maximum.
 pub(crate) fn bytes(len: NonZeroU64) -> usize {
     usize::try_from(len.get()).unwrap_or(usize::MAX)
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accelerator_core::DriverError;
 
-/// A call of the backend trait, or of its virtual memory.
+/// A call of the backend trait or of its virtual memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of the same name")]
 pub enum Call {

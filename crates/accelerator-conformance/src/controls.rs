@@ -2,28 +2,28 @@ use accelerator_core::Backend;
 
 use crate::calls::Calls;
 
-/// What a test or a replay does to a driver from outside.
+/// How a test or a replay steers a driver from outside.
 pub trait Controls: Backend {
-    /// The trace address that placements are counted from.
+    /// The trace address that placements are relative to.
     const BASE: u64;
 
-    /// Holds the stream: events recorded on it from now on are not complete before the release, or before something
-    /// waits for them on the host.
+    /// Holds the stream: events recorded on it from now on do not complete until it is released or the host waits for
+    /// them.
     fn hold(&self, stream: &Self::Stream);
 
-    /// Releases the stream and completes its events; nothing if it is not held.
+    /// Releases the stream and completes its events. Does nothing if it is not held.
     fn release(&self, stream: &Self::Stream);
 
-    /// Waits until what was given to streams that are not held is done, so that what comes next finds the same on a
-    /// device that runs by itself as on one that runs at once.
+    /// Waits until streams that are not held have done their work, so that what follows sees the same state on an
+    /// asynchronous device as on one that runs everything at once.
     fn settle(&self);
 
-    /// Changes how many bytes there are to hand out; the device's properties stay.
+    /// Changes how many bytes can be allocated. The device's properties stay the same.
     fn set_capacity(&self, capacity: u64);
 
     /// Makes the next `count` allocations fail for lack of memory.
     fn fail_allocs(&self, count: u64);
 
-    /// The driver calls made so far.
+    /// The driver calls so far.
     fn calls(&self) -> &Calls;
 }

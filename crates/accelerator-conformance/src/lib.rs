@@ -2,8 +2,9 @@
 //!
 //! # Layers
 //!
-//! From the bottom: `calls`, `mappings` and `timeline` are the small parts of drivers; `controls` is what a test does to one;
-//! `sim` and `faulty` are drivers, and `erased` stands for any; `cases` run on them; `suite` makes trials of the cases and a report of the trials.
+//! From the bottom: `calls`, `mappings` and `timeline` are small parts of drivers; `controls` is how a test steers a
+//! driver; `sim` and `faulty` are drivers, and `erased` wraps any driver; `cases` run on them; `suite` turns the cases
+//! into trials and their results into a report.
 
 mod calls;
 mod cases;
@@ -23,6 +24,6 @@ pub use mappings::PhysicalRange;
 pub use sim::{Sim, SimEvent, SimPtr, SimStream};
 pub use suite::{Capability, CaseReport, Group, Plan, PlannedCase, Report, Suite, Verdict, unavailable};
 
-/// The test harness, as far as the suite's interface speaks of it.
+/// The test harness types that appear in the suite's interface.
 #[doc(no_inline)]
 pub use libtest_mimic::{Arguments, Trial};

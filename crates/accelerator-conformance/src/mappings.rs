@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 
 use accelerator_core::{DevicePtr, Pages};
 
-/// Reservations, memory and mappings. Each method refuses what the contract of
-/// [`VirtualMemory`](accelerator_core::VirtualMemory) does not allow, says why, and changes nothing then.
+/// Reservations, memory and mappings. Each method rejects what the contract of
+/// [`VirtualMemory`](accelerator_core::VirtualMemory) does not allow. It then returns the reason and changes nothing.
 #[derive(Debug)]
 pub(crate) struct Mappings<P> {
     /// By address.
@@ -17,18 +17,18 @@ pub(crate) struct Mappings<P> {
     mapped: BTreeMap<u64, (Range<P>, u64)>,
 }
 
-/// Bytes of memory, wherever they are mapped.
+/// A range of bytes in physical memory, independent of where it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PhysicalRange {
-    /// The handle of the memory; of memory that was allocated with an address that.
+    /// The handle of the memory, or its address if it was allocated with one.
     pub memory: u64,
-    /// Where they start, in bytes from the start of the memory.
+    /// The start of the range, in bytes from the start of the memory.
     pub offset: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
-/// A start and bytes.
+/// A start and a length in bytes.
 pub(crate) type Range<P> = (P, NonZeroU64);
 
 /// Why a call is not allowed.
@@ -37,7 +37,7 @@ pub(crate) type Misuse = &'static str;
 #[derive(Debug)]
 struct Created {
     len: NonZeroU64,
-    /// At how many addresses it is mapped.
+    /// The number of addresses at which it is mapped.
     mappings: u64,
 }
 
@@ -78,7 +78,7 @@ impl<P: DevicePtr> Mappings<P> {
         let distance = reservation
             .map(|(reserved, (_, whole))| (start - reserved, whole.get()))
             .filter(|(distance, whole)| distance.checked_add(len).is_some_and(|end| end <= *whole));
-        let Some((distance, _)) = distance else { return Err("the range does not lie in one reservation") };
+        let Some((distance, _)) = distance else { return Err("the range is not within one reservation") };
         if !distance.is_multiple_of(granularity.get()) {
             return Err("the range is not aligned");
         }
@@ -93,7 +93,7 @@ impl<P: DevicePtr> Mappings<P> {
         self.created.get(&pages.handle).is_some_and(|created| created.mappings > 0)
     }
 
-    /// What is mapped at an address, from there on.
+    /// Returns the memory mapped at an address, from that address to the end of its mapping.
     pub(crate) fn at(&self, address: u64) -> Option<PhysicalRange> {
         let (start, ((_, mapped), handle)) = self.mapped.range(..=address).next_back()?;
         let offset = address - start;
@@ -101,14 +101,14 @@ impl<P: DevicePtr> Mappings<P> {
         Some(PhysicalRange { memory: *handle, offset, len })
     }
 
-    /// Whether the range is one whole mapping.
+    /// Whether the range is exactly one mapping.
     pub(crate) fn is_mapping(&self, at: P, len: NonZeroU64) -> bool {
         self.mapped.get(&at.trace_address()).is_some_and(|((_, mapped), _)| *mapped == len)
     }
 
     pub(crate) fn unmap(&mut self, at: P, len: NonZeroU64) -> Result<(), Misuse> {
         let whole = self.is_mapping(at, len).then(|| self.mapped.remove(&at.trace_address())).flatten();
-        let Some((_, handle)) = whole else { return Err("the range is not a whole mapping") };
+        let Some((_, handle)) = whole else { return Err("the range is not exactly one mapping") };
         if let Some(created) = self.created.get_mut(&handle) {
             created.mappings -= 1;
         }

@@ -1,4 +1,4 @@
-//! A simulated device: addresses only, of any size, with streams held and released by hand.
+//! A simulated device of any size that has only addresses, and streams that can be held and released by hand.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
 mod virtual_memory;
@@ -22,9 +22,9 @@ use crate::timeline::{Ticket, Timeline};
 
 /// A simulated device.
 ///
-/// Memory is addresses, handed out upwards at multiples of 2 MiB and never again; copies and fills are refused. Streams
-/// run at once unless [held](Controls::hold); events recorded on a held stream are complete after the release, or once
-/// something waits for them on the host.
+/// Memory consists of addresses, which are handed out in ascending order at multiples of 2 MiB and never reused; copies
+/// and fills are rejected. Streams run at once unless [held](Controls::hold). Events recorded on a held stream become
+/// complete when it is released or when the host waits for them.
 #[derive(Debug)]
 pub struct Sim {
     properties: DeviceProperties,
@@ -62,12 +62,12 @@ impl DevicePtr for SimPtr {
 #[derive(Debug)]
 pub struct SimStream(Arc<Timeline>);
 
-/// An event of the simulated device: what it waits for, if that is not known to be over.
+/// An event of the simulated device: the point that it waits for, unless it is known to be complete.
 #[derive(Debug)]
 pub struct SimEvent(Mutex<Option<Ticket>>);
 
 impl Sim {
-    /// A device of this many bytes.
+    /// Makes a device with this many bytes.
     pub fn new(capacity: u64) -> Self {
         let properties = DeviceProperties {
             name: "Simulated device".to_owned(),
@@ -97,32 +97,33 @@ impl Sim {
         }
     }
 
-    /// A device that gives at most this many bytes in one allocation, however much is free: a request for more is
-    /// answered with [`AllocationTooLarge`](DriverErrorKind::AllocationTooLarge).
+    /// Limits each allocation to this many bytes, however much is free. A larger request fails with
+    /// [`AllocationTooLarge`](DriverErrorKind::AllocationTooLarge).
     pub fn with_largest_allocation(mut self, bytes: u64) -> Self {
         self.properties.largest_allocation = bytes;
         self
     }
 
-    /// A device that cannot map memory: it offers no [`VirtualMemory`].
+    /// Makes the device unable to map memory: it offers no [`VirtualMemory`].
     pub fn without_virtual_memory(mut self) -> Self {
         self.maps = false;
         self
     }
 
-    /// A device that maps the same memory at one address at a time, as
-    /// [`maps_twice`](VirtualMemory::maps_twice) then says: a second mapping is refused.
+    /// Makes the device map memory at only one address at a time. [`maps_twice`](VirtualMemory::maps_twice) then
+    /// returns false, and a second mapping is rejected.
     pub fn without_second_mappings(mut self) -> Self {
         self.maps_twice = false;
         self
     }
 
-    /// Bytes handed out and not given back.
+    /// Returns the number of allocated bytes.
     pub fn used(&self) -> u64 {
         self.memory().used
     }
 
-    /// The memory behind so many bytes at an address, in the order of the addresses; `None`: not all of them have some.
+    /// Returns the physical memory behind `len` bytes at an address, in order of address, or `None` if any part has
+    /// none.
     pub fn physical(&self, address: u64, len: u64) -> Option<Vec<PhysicalRange>> {
         let (memory, end) = (self.memory(), address.checked_add(len)?);
         let (mut at, mut ranges) = (address, Vec::new());
@@ -135,7 +136,7 @@ impl Sim {
         Some(ranges)
     }
 
-    /// Whether memory may be asked for: no failure is due, and it is not too much at once.
+    /// Checks whether memory may be allocated: no failure is due, and the size is within the limit.
     fn admit(&self, call: Call, len: NonZeroU64) -> DriverResult<()> {
         let injected =
             self.fail_allocs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -155,7 +156,7 @@ impl Sim {
 }
 
 impl Memory {
-    /// What is behind an address, from there on.
+    /// Returns the memory behind an address, from that address to the end of its range.
     fn behind(&self, address: u64) -> Option<PhysicalRange> {
         let (start, len) = self.live.range(..=address).next_back().map(|(start, len)| (*start, *len)).unzip();
         let (start, len) = (start.unwrap_or(0), len.unwrap_or(0));
@@ -209,8 +210,8 @@ impl Default for Sim {
     }
 }
 
-// SAFETY: Addresses are never dereferenced, by the core or here, and are handed out once; streams and events keep the
-// order that `Timeline` documents; `dealloc` has no system to give memory back to; nothing calls the core.
+// SAFETY: Neither the core nor this type dereferences addresses, and each is handed out only once; streams and events
+// keep the order that `Timeline` documents; `dealloc` returns no memory to any system; nothing calls the core.
 unsafe impl Backend for Sim {
     const KIND: DeviceKind = DeviceKind::new("sim");
     type Ptr = SimPtr;
@@ -313,7 +314,7 @@ unsafe impl Backend for Sim {
         assert_eq!(
             given_back,
             Some(len.get()),
-            "dealloc of {ptr:?} with {len} bytes, which is not allocated"
+            "dealloc of {ptr:?} with {len} bytes, which were not allocated"
         );
         memory.used -= len.get();
     }

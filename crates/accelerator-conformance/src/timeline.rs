@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Where one stream stands. Instant unless held; on a held stream events wait for the release.
+/// The state of one stream. It runs instantly unless held; events on a held stream wait for its release.
 ///
-/// A synchronise completes what was recorded so far, and the stream stays held for what follows.
+/// A synchronize completes everything recorded so far; the stream stays held for later work.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     held: AtomicBool,
@@ -39,7 +39,8 @@ impl Timeline {
         !self.held.load(Ordering::SeqCst)
     }
 
-    /// A point behind everything so far; `None`: the stream is not held, so it is reached already.
+    /// Returns a point after everything so far, or `None` if the stream is not held, so that the point is already
+    /// reached.
     pub(crate) fn record(self: &Arc<Self>) -> Option<Ticket> {
         if self.is_idle() {
             return None;
@@ -58,7 +59,7 @@ impl Ticket {
         self.timeline.completed.load(Ordering::SeqCst) >= self.number
     }
 
-    /// Completes it and what lies before it on its timeline.
+    /// Completes this point and all earlier ones on its timeline.
     pub(crate) fn complete(&self) {
         self.timeline.complete(self.number);
     }

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_much_is_taken_as_there_is() {
+    fn no_more_than_the_capacity_is_taken() {
         let accounting = Accounting::new(100);
         assert!(accounting.take(60) && accounting.take(40) && accounting.take(0));
         assert!(!accounting.take(1) && !accounting.take(u64::MAX));

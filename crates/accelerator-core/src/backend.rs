@@ -20,19 +20,19 @@ pub enum Place<P> {
     Host(NonNull<u8>),
 }
 
-/// What a new stream is for.
+/// The purpose of a new stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
-    /// The default stream of the device. Made once, first.
+    /// The default stream of the device. It is made first, and only once.
     Default,
-    /// A stream beside it, with a priority inside the device's range (a lower number runs first).
+    /// A side stream, with a priority in the device's range (a lower number runs first).
     Side {
         /// The priority.
         priority: i32,
     },
 }
 
-/// What a new event must be able to do. `EventFlags::default()` is a plain event, which can do none of it. PyTorch: the
+/// The abilities of a new event. `EventFlags::default()` is a plain event, which has none of them. PyTorch: the
 /// arguments of `torch.Event`.
 ///
 /// ```
@@ -45,7 +45,7 @@ pub enum StreamKind {
 pub struct EventFlags {
     /// Whether [`Backend::elapsed_ns`] may be called.
     pub enable_timing: bool,
-    /// Whether a thread that waits for the event sleeps instead of polling, where the driver offers the choice. CUDA:
+    /// Whether a thread that waits for the event sleeps instead of polling, if the driver offers the choice. CUDA:
     /// `CU_EVENT_BLOCKING_SYNC`.
     pub blocking: bool,
     /// Whether other processes may open the event. CUDA: `CU_EVENT_INTERPROCESS`, which excludes timing.
@@ -53,13 +53,13 @@ pub struct EventFlags {
 }
 
 impl EventFlags {
-    /// An event that elapsed time is measured with.
+    /// An event for measuring elapsed time.
     pub const TIMING: Self = Self { enable_timing: true, blocking: false, interprocess: false };
 
-    /// For backends without events that other processes can open.
+    /// Refuses interprocess events, for backends that do not have them.
     ///
     /// # Errors
-    /// [`Unsupported`](DriverErrorKind::Unsupported) from the driver function `call` if such an event is asked for.
+    /// [`Unsupported`](DriverErrorKind::Unsupported) from the driver function `call` if such an event is requested.
     pub fn refuse_interprocess(self, call: &'static str) -> DriverResult<()> {
         let name = "this backend has no interprocess events";
         match self.interprocess {
@@ -69,115 +69,117 @@ impl EventFlags {
     }
 }
 
-/// One kind of accelerator: devices, streams, events and memory as its driver gives them.
+/// One kind of accelerator: devices, streams, events and memory, as its driver provides them.
 ///
-/// Nothing here caches or counts: the core does. ADDING_A_BACKEND goes through the methods one by one.
+/// Implementations neither cache nor count; the core does. ADDING_A_BACKEND explains the methods one by one.
 ///
 /// # Safety
 ///
-/// *For backend authors.* The core hands out parts of what [`alloc`](Self::alloc) returned to safe code and
-/// relies on all of this:
-/// * `alloc` returns `len` bytes at the alignment that the properties name, that overlap no other live
-///   allocation, and stay where they are until `dealloc`.
-/// * Work on one stream runs in the order in which it was submitted; `wait` orders it behind an event;
-///   `is_complete` says `true` only when all work before the record is done and its effects are visible.
-/// * After `dealloc` work that was submitted earlier may still use the memory: it must not go back to the
-///   system before that work is done. (`cuMemFree` waits; `clReleaseMemObject` defers; the host waits.)
-/// * No method panics, or calls back into the core.
+/// *For backend authors.* The core hands out parts of the memory that [`alloc`](Self::alloc) returns to safe code. It
+/// relies on all of the following:
+/// * `alloc` returns `len` bytes with the alignment stated in the properties. They overlap no other live allocation,
+///   and stay where they are until `dealloc`.
+/// * Work on one stream runs in the order of submission. `wait` orders later work after an event. `is_complete` returns
+///   `true` only when all work before the record is done and its effects are visible.
+/// * Work submitted before `dealloc` may still use the memory afterwards, so the memory must not return to the system
+///   before that work is done. (`cuMemFree` waits; `clReleaseMemObject` defers; the host backend defers.)
+/// * No method panics or calls back into the core.
 ///
-/// *For allocator authors.* Callers of the unsafe methods uphold what each lists. No lock of the allocator is
-/// held across any of these calls.
+/// *For allocator authors.* Callers of the unsafe methods uphold the conditions that each method lists. The allocator
+/// holds no lock across these calls, apart from the exceptions in docs/architecture/decisions.md.
 #[allow(unsafe_code)] // the contract above is what makes the trait unsafe to implement
 pub unsafe trait Backend: Send + Sync + Sized + 'static {
-    /// The kind, and so the name, of these devices.
+    /// The kind of these devices, and thereby their name.
     const KIND: DeviceKind;
     /// A location in device memory.
     type Ptr: DevicePtr;
-    /// A stream: work runs in the order in which it was submitted.
+    /// A stream. Its work runs in the order of submission.
     type Stream: Send + Sync + Debug + 'static;
-    /// An event: a point in the work of a stream. Shared between threads.
+    /// An event: a point in the work of a stream. Threads share it.
     type Event: Send + Sync + Debug + 'static;
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     ///
     /// # Errors
-    /// Why there is none: no driver, no device. Found in milliseconds, and never a panic.
+    /// The reason if there are none: no driver, no device. The call takes milliseconds at most and never panics.
     fn probe() -> Result<u32, Unavailable>;
 
     /// Opens the device with this number.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::DriverErrorKind::InvalidArgument) for a number out of range; what the driver says.
+    /// [`InvalidArgument`](crate::DriverErrorKind::InvalidArgument) for a number out of range; otherwise the driver's
+    /// error.
     fn open(ordinal: u32) -> DriverResult<Self>;
 
-    /// The kind of this device, where one type stands for several.
+    /// Returns the kind of this device, for backend types with several kinds.
     fn kind(&self) -> DeviceKind {
         Self::KIND
     }
 
-    /// What the device says about itself. The same at every call.
+    /// Returns the properties of the device. They never change.
     fn properties(&self) -> &DeviceProperties;
 
-    /// Free and total memory now. May be slow: never called on the warm path.
+    /// Returns the free and total memory now. It may be slow: the warm path never calls it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn memory_info(&self) -> DriverResult<MemoryInfo>;
 
     /// Makes a stream.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn stream(&self, kind: StreamKind) -> DriverResult<Self::Stream>;
 
     /// Waits until everything submitted to the stream so far is done.
     ///
     /// # Errors
-    /// What the driver says, errors of the work itself among it. Then too, nothing that was submitted before touches
-    /// host memory any more.
+    /// The driver's error, including errors of the work itself. Even then, no work submitted before accesses host
+    /// memory any more.
     fn synchronize(&self, stream: &Self::Stream) -> DriverResult<()>;
 
-    /// Whether everything submitted to the stream so far is done.
+    /// Returns whether everything submitted to the stream so far is done.
     ///
     /// # Errors
-    /// What the driver says. "Not yet" is `Ok(false)`.
+    /// The driver's error. "Not yet" is `Ok(false)`.
     fn is_idle(&self, stream: &Self::Stream) -> DriverResult<bool>;
 
-    /// Makes an event. One that was never recorded counts as complete.
+    /// Makes an event. An event that was never recorded counts as complete.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) for an interprocess event where there are none
-    /// ([`EventFlags::refuse_interprocess`]); what the driver says.
+    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) for an interprocess event, if the backend has none
+    /// ([`EventFlags::refuse_interprocess`]); otherwise the driver's error.
     fn event(&self, flags: EventFlags) -> DriverResult<Self::Event>;
 
-    /// The driver's handle of the event as a number, for other libraries and to tell events apart; 0 where it has none.
+    /// Returns the driver's handle of the event as a number, for other libraries and to distinguish events; 0 if it has
+    /// none.
     fn event_id(&self, _event: &Self::Event) -> u64 {
         0
     }
 
-    /// Records the event behind the work submitted to the stream so far. Recorded again, the last record counts.
+    /// Records the event after the work submitted to the stream so far. The last record counts.
     ///
     /// # Errors
-    /// What the driver says; the event then stands for what it stood for before.
+    /// The driver's error; the previous record then still counts.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> DriverResult<()>;
 
-    /// Makes later work of the stream wait for the event as recorded now; a later record changes nothing.
+    /// Makes later work of the stream wait for the event as it is recorded now. Later records do not affect that.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> DriverResult<()>;
 
-    /// Whether the event has been reached. `Ok(false)`: not yet. Work that failed is over, too: its error comes out of
-    /// [`synchronize`](Self::synchronize) and [`wait_host`](Self::wait_host).
+    /// Returns whether the event has been reached. Work that failed counts as done, too:
+    /// [`synchronize`](Self::synchronize) and [`wait_host`](Self::wait_host) return its error.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error. "Not yet" is `Ok(false)`.
     fn is_complete(&self, event: &Self::Event) -> DriverResult<bool>;
 
     /// Waits on the host until the event has been reached.
     ///
     /// # Errors
-    /// What the driver says, errors of the work before it among it.
+    /// The driver's error, including errors of the work before the event.
     fn wait_host(&self, event: &Self::Event) -> DriverResult<()> {
         while !self.is_complete(event)? {
             std::thread::yield_now();
@@ -185,34 +187,35 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
         Ok(())
     }
 
-    /// Nanoseconds between two recorded, complete events with timing; negative where `end` was first.
+    /// Returns the nanoseconds between two recorded, complete events with timing; negative if `end` came first.
     ///
     /// # Errors
-    /// What the driver says. The core has checked timing, record and completion.
+    /// The driver's error. The core has checked timing, record and completion.
     fn elapsed_ns(&self, start: &Self::Event, end: &Self::Event) -> DriverResult<i64>;
 
     /// Takes `len` bytes from the device.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is normal: the core frees cached memory and asks again.
+    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory) is a normal result: the core frees cached memory and tries
+    /// again.
     fn alloc(&self, len: NonZeroU64) -> DriverResult<Self::Ptr>;
 
     /// Gives memory back to the device.
     ///
     /// # Safety
-    /// * `ptr` and `len` are those of one `alloc` of this backend, not given back since.
+    /// * `ptr` and `len` are those of one `alloc` of this backend that has not been given back.
     /// * No work that uses the memory is submitted afterwards.
     unsafe fn dealloc(&self, ptr: Self::Ptr, len: NonZeroU64);
 
     /// Submits a copy of `len` bytes to the stream.
     ///
     /// # Errors
-    /// What the driver says; nothing is copied then.
+    /// The driver's error; nothing is copied then.
     ///
     /// # Safety
     /// * Both places are valid for `len` bytes, `dst` for writes, and do not overlap.
-    /// * Host memory stays valid, and is not written (as `src`) or touched (as `dst`), until the stream has
-    ///   done the copy.
+    /// * Host memory stays valid, and is not written (if it is `src`) or accessed (if it is `dst`), until the stream
+    ///   has done the copy.
     unsafe fn copy(
         &self,
         dst: Place<Self::Ptr>,
@@ -224,7 +227,7 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// Submits a fill of `len` bytes with `value` to the stream.
     ///
     /// # Errors
-    /// What the driver says; nothing is filled then.
+    /// The driver's error; nothing is filled then.
     ///
     /// # Safety
     /// * `dst` is valid for writes of `len` bytes.
@@ -236,12 +239,12 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
         stream: &Self::Stream,
     ) -> DriverResult<()>;
 
-    /// Takes `len` bytes of host memory that the device copies from and to by itself, so that such copies are
-    /// asynchronous: initialised, and aligned to 64 bytes at least. Where a device has no such memory, or needs none,
-    /// ordinary memory. CUDA: `cuMemHostAlloc`.
+    /// Takes `len` bytes of host memory that the device accesses directly, so that copies from and to it are
+    /// asynchronous. The memory is initialised, and aligned to at least 64 bytes. It is ordinary memory if the device
+    /// has no such memory or needs none. CUDA: `cuMemHostAlloc`.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory); what else the driver says.
+    /// [`OutOfMemory`](crate::DriverErrorKind::OutOfMemory); otherwise the driver's error.
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         host_memory::alloc(len)
     }
@@ -249,37 +252,37 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// Gives host memory back. CUDA: `cuMemFreeHost`.
     ///
     /// # Safety
-    /// * `ptr` and `len` are those of one `alloc_host` of this backend, not given back since.
+    /// * `ptr` and `len` are those of one `alloc_host` of this backend that has not been given back.
     /// * All work that uses the memory is over, and none is submitted afterwards.
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
-        // SAFETY: The caller promises that it is one of `alloc_host`, given back once.
+        // SAFETY: The caller guarantees that the memory comes from `alloc_host` and is given back once.
         unsafe { host_memory::dealloc(ptr, len) };
     }
 
-    /// Whether work submitted to the stream is written down as a graph instead of being done. Meanwhile the core
-    /// neither asks about events nor records any there. CUDA: `cuStreamIsCapturing`.
+    /// Returns whether work submitted to the stream is captured in a graph instead of run. Meanwhile the core neither
+    /// queries events nor records any on that stream. CUDA: `cuStreamIsCapturing`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn is_capturing(&self, _stream: &Self::Stream) -> DriverResult<bool> {
         Ok(false)
     }
 
-    /// Whether work that touches the same bytes never runs at the same time, also where the program forgot to order its
-    /// streams and where the same memory is mapped at two addresses. A backend must offer this whose safe code gets
-    /// references to device memory, as kernels do that are closures over slices: without it, two of them would have
-    /// `&mut` to the same bytes. The core does not rely on it; the conformance suite checks it.
+    /// Returns whether work that accesses the same bytes never runs at the same time, even if the program forgot to
+    /// order its streams, and if the same memory is mapped at two addresses. A backend must guarantee this if its safe
+    /// code gets references to device memory, such as kernels that are closures over slices: otherwise two of them
+    /// could have `&mut` to the same bytes. The core does not rely on it; the conformance suite checks it.
     fn serializes_conflicts(&self) -> bool {
         false
     }
 
-    /// Copies between devices of this backend that do not go through the host, where they are offered. Else the core
-    /// goes through the host itself.
+    /// Returns the backend's direct copies between its devices, if it has any. Otherwise the core copies through the
+    /// host.
     fn peer_copies(&self) -> Option<&dyn PeerCopies<Self>> {
         None
     }
 
-    /// Address space and memory apart, where they are offered.
+    /// Returns the backend's separate management of address space and memory, if it has any.
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Self::Ptr>> {
         None
     }
@@ -288,16 +291,16 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
 /// Copies between devices of one backend.
 ///
 /// # Safety
-/// As [`Backend`]: the copy is work of the stream like any other, and an event of another device is waited for as one
-/// of this device is.
-#[allow(unsafe_code)] // the core relies on the contract as on that of `Backend`
+/// As for [`Backend`]. The copy is work of the stream like any other, and waiting for an event of another device works
+/// like waiting for one of this device.
+#[allow(unsafe_code)] // the core relies on the contract, as for `Backend`
 pub unsafe trait PeerCopies<B: Backend> {
     /// Submits a copy of `len` bytes, from memory of the device `source`, to a stream of this device. CUDA:
     /// `cuMemcpyPeerAsync`.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) where there is no way between these two: the core then goes
-    /// through the host. What else the driver says. Nothing is copied then.
+    /// [`Unsupported`](crate::DriverErrorKind::Unsupported) if there is no path between the two devices; the core then
+    /// copies through the host. Otherwise the driver's error. Nothing is copied then.
     ///
     /// # Safety
     /// * `dst` is valid for writes of `len` bytes on this device, `src` for reads on `source`.
@@ -311,9 +314,9 @@ pub unsafe trait PeerCopies<B: Backend> {
         stream: &B::Stream,
     ) -> DriverResult<()>;
 
-    /// Makes later work of a stream of this device wait for an event of another as recorded now.
+    /// Makes later work of a stream of this device wait for an event of another device, as it is recorded now.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn wait(&self, stream: &B::Stream, event: &B::Event) -> DriverResult<()>;
 }

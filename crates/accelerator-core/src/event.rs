@@ -1,4 +1,4 @@
-//! Events, and the pool that the allocator takes its own from.
+//! Events, and the pool from which the allocators take theirs.
 
 use std::fmt;
 use std::sync::{Mutex, OnceLock};
@@ -8,10 +8,10 @@ use crate::stream::{Instance, Stream, Streams};
 use crate::sync::{OwnedLock, Table, lock};
 use crate::types::{Device, DriverResult, Error, Result, StreamId};
 
-/// A point in the work of a stream, to wait for, to ask about and to measure time by.
+/// A point in the work of a stream, for waiting, querying and measuring time.
 ///
-/// The driver's event is made at the first record, on the device of the stream that is recorded. Shared freely
-/// between threads. Dropping it, pending or not, stops nothing. PyTorch: `torch.Event`.
+/// The driver's event is made when the event is first recorded. An event may be shared freely between threads. Dropping
+/// it, pending or not, has no effect on the work. PyTorch: `torch.Event`.
 pub struct Event<B: Backend> {
     owner: Instance,
     backend: &'static B,
@@ -25,58 +25,58 @@ impl<B: Backend> Event<B> {
         Self { owner, backend, flags, native: OnceLock::new(), making: Mutex::new(()) }
     }
 
-    /// Its device.
+    /// The device of the event.
     pub fn device(&self) -> Device {
         self.owner.device
     }
 
-    /// The driver's event, once it was recorded.
+    /// The driver's event; `None` before the first record.
     pub fn native(&self) -> Option<&B::Event> {
         self.native.get()
     }
 
-    /// The driver's handle as a number; 0 before the first record, and where the driver has none. PyTorch:
+    /// The driver's handle as a number; 0 before the first record, or if the driver has none. PyTorch:
     /// `torch.Event.event_id`.
     pub fn id(&self) -> u64 {
         self.native.get().map_or(0, |native| self.backend.event_id(native))
     }
 
-    /// Records it behind the work submitted to the stream so far. Recorded again, the last record counts.
-    /// PyTorch: `torch.Event.record`.
+    /// Records the event after the work submitted to the stream so far. The last record counts. PyTorch:
+    /// `torch.Event.record`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
+    /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::Driver`].
     pub fn record(&self, stream: Stream<B>) -> Result<()> {
         stream.check(self.owner)?;
         let native = self.native_or_made()?;
         self.owner.device.driver_result(self.backend.record(native, stream.native()))
     }
 
-    /// Makes later work of the stream wait for it as recorded now; one never recorded holds nothing up.
-    /// PyTorch: `torch.Event.wait`.
+    /// Makes later work of the stream wait for the event as it is recorded now. An event that was never recorded delays
+    /// nothing. PyTorch: `torch.Event.wait`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device; what the driver says.
+    /// [`Error::DeviceMismatch`] for a stream of another device; [`Error::Driver`].
     pub fn wait(&self, stream: Stream<B>) -> Result<()> {
         stream.check(self.owner)?;
         let wait = |native| self.owner.device.driver_result(self.backend.wait(stream.native(), native));
         self.native.get().map_or(Ok(()), wait)
     }
 
-    /// Whether it has been reached; one never recorded has. PyTorch: `torch.Event.query`.
+    /// Whether the event has been reached; true if it was never recorded. PyTorch: `torch.Event.query`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`Error::Driver`].
     pub fn is_complete(&self) -> Result<bool> {
         self.native
             .get()
             .map_or(Ok(true), |native| self.owner.device.driver_result(self.backend.is_complete(native)))
     }
 
-    /// Waits on the host until it has been reached. PyTorch: `torch.Event.synchronize`.
+    /// Waits on the host until the event has been reached. PyTorch: `torch.Event.synchronize`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`Error::Driver`].
     pub fn synchronize(&self) -> Result<()> {
         self.native
             .get()
@@ -86,8 +86,8 @@ impl<B: Backend> Event<B> {
     /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
     ///
     /// # Errors
-    /// [`Error::ElapsedTime`] where one is without timing, was never recorded or is not complete;
-    /// [`Error::DeviceMismatch`] where they are of different devices; what the driver says.
+    /// [`Error::ElapsedTime`] if one of the events has no timing, was never recorded or is not complete;
+    /// [`Error::DeviceMismatch`] if they belong to different devices; [`Error::Driver`].
     pub fn elapsed_time(&self, end: &Self) -> Result<f64> {
         end.owner.check(self.owner, "the end event")?;
         if !(self.flags.enable_timing && end.flags.enable_timing) {
@@ -117,15 +117,16 @@ impl<B: Backend> Event<B> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// Makes its later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
+    /// Makes later work of the stream wait for the event as it is recorded now. PyTorch: `torch.Stream.wait_event`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for an event of another kind of memory or device instance; what the driver says.
+    /// [`Error::DeviceMismatch`] for an event of another device or device instance; [`Error::Driver`].
     pub fn wait_event(self, event: &Event<B>) -> Result<()> {
         event.wait(self)
     }
 
-    /// Makes its later work wait for everything submitted to `other` so far. PyTorch: `torch.Stream.wait_stream`.
+    /// Makes later work of the stream wait for everything submitted to `other` so far. PyTorch:
+    /// `torch.Stream.wait_stream`.
     ///
     /// # Errors
     /// As [`wait_event`](Self::wait_event).
@@ -147,28 +148,28 @@ impl<B: Backend> fmt::Debug for Event<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventNumber(u32);
 
-/// Events of a device's streams, both by number: what tells an allocator when uses are over.
+/// Events on a device's streams, with both identified by number. They show an allocator when uses are over.
 pub(crate) trait Events: Send + Sync {
     fn is_capturing(&self, stream: StreamId) -> DriverResult<bool>;
 
-    /// An event behind the work that was submitted to the stream so far; `None` while its work is being captured: such
-    /// an event would never be complete.
+    /// Records an event after the work submitted to the stream so far. Returns `None` while the stream is being
+    /// captured, because the event would never be complete.
     fn record(&self, stream: StreamId) -> DriverResult<Option<EventNumber>>;
 
-    /// Whether the work before an event is over. Then the event is taken back.
+    /// Returns whether the work before an event is over. If so, takes the event back.
     fn is_over(&self, event: EventNumber) -> DriverResult<bool>;
 
-    /// Waits on the host until the work before an event is over. Its errors are told.
+    /// Waits on the host until the work before an event is over. Returns errors of that work.
     fn wait_on_host(&self, event: EventNumber) -> DriverResult<()>;
 
     /// Makes a stream wait for an event on the device.
     fn wait_on_device(&self, stream: StreamId, event: EventNumber) -> DriverResult<()>;
 
-    /// Takes an event back that is needed no longer.
+    /// Takes back an event that is no longer needed.
     fn take_back(&self, event: EventNumber);
 
-    /// Waits on the host until the work before an event is over, and takes the event back. Errors of that work are for
-    /// those who wait for it.
+    /// Waits on the host until the work before an event is over, and takes the event back. Errors of the work itself
+    /// are not returned; they are for callers that wait for the work.
     fn wait_until_over(&self, event: EventNumber) -> DriverResult<()> {
         if let Err(error) = self.wait_on_host(event) {
             return if self.is_over(event).unwrap_or(false) { Ok(()) } else { Err(error) };
@@ -178,7 +179,7 @@ pub(crate) trait Events: Send + Sync {
     }
 }
 
-/// The events of an allocator, without timing. They are used again, since making one costs.
+/// An allocator's events, without timing. They are reused, because making an event is slow.
 pub(crate) struct EventPool<B: Backend> {
     backend: &'static B,
     streams: &'static Streams<B>,
@@ -193,18 +194,18 @@ impl<B: Backend> EventPool<B> {
 
     #[inline]
     fn native(&self, number: EventNumber) -> &B::Event {
-        let Some(event) = self.events.get(number.0) else { unreachable!("every number is of an event") };
+        let Some(event) = self.events.get(number.0) else { unreachable!("every number has an event") };
         event
     }
 
     #[inline]
     fn stream(&self, id: StreamId) -> &'static B::Stream {
-        let Some(stream) = self.streams.get(id) else { unreachable!("every number is of a stream") };
+        let Some(stream) = self.streams.get(id) else { unreachable!("every number has a stream") };
         stream.native()
     }
 
-    /// Records an event, this one if there is one, behind the work submitted to the stream so far. If it fails, the
-    /// event is idle.
+    /// Records an event, reusing the given one if there is one, after the work submitted to the stream so far. If that
+    /// fails, the event becomes idle.
     #[inline]
     pub(crate) fn record_again(
         &self,
@@ -268,7 +269,7 @@ impl<B: Backend> Events for EventPool<B> {
     #[inline]
     fn take_back(&self, event: EventNumber) {
         let mut idle = self.idle.lock_soon();
-        debug_assert!(!idle.contains(&event), "an event is put back once");
+        debug_assert!(!idle.contains(&event), "an event is taken back once");
         idle.push(event);
     }
 }

@@ -69,10 +69,11 @@ impl<B: Backend> Stream<B> {
         self.0.owner.device.driver_result(self.0.backend.is_idle(&self.0.native))
     }
 
-    /// Whether work submitted to it is captured in a graph instead of being done. PyTorch: `torch.Stream.is_capturing`.
+    /// Whether work submitted to the stream is captured in a graph instead of run. PyTorch:
+    /// `torch.Stream.is_capturing`.
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`Error::Driver`].
     pub fn is_capturing(self) -> Result<bool> {
         self.0.owner.device.driver_result(self.0.backend.is_capturing(&self.0.native))
     }

@@ -5,11 +5,16 @@
 #[allow(dead_code, reason = "used only in a build without backends")]
 mod none;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use accelerator_core::{Accelerator, Backend, Buffer, DeviceKind, Event, PinnedBuffer, Result, Unavailable};
 
 /// A backend of this build, by its place in [`ENTRIES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BuiltIn(usize);
+
+/// By place: what [`BuiltIn::known_count`] returns.
+static KNOWN_COUNTS: [AtomicU32; ENTRIES.len()] = [const { AtomicU32::new(0) }; ENTRIES.len()];
 
 /// The functions of a backend that need no opened device.
 pub(crate) struct Entry {
@@ -46,8 +51,17 @@ impl BuiltIn {
     pub(crate) fn probe(self) -> Result<u32, Unavailable> {
         match (ENTRIES[self.0].probe)() {
             Ok(0) => Err(Unavailable { reason: "there is no device".to_owned() }),
-            probed => probed,
+            Ok(count) => {
+                KNOWN_COUNTS[self.0].store(count, Ordering::Relaxed);
+                Ok(count)
+            }
+            unavailable => unavailable,
         }
+    }
+
+    /// The number of its devices when the driver was last asked; 0 before that. Asking a driver takes time.
+    pub(crate) fn known_count(self) -> u32 {
+        KNOWN_COUNTS[self.0].load(Ordering::Relaxed)
     }
 
     pub(crate) fn count(self) -> u32 {

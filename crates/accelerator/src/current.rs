@@ -2,6 +2,7 @@
 
 use accelerator_core::{DeviceCapability, DeviceProperties, Error, Result};
 
+use crate::backends::BuiltIn;
 use crate::device_arg::{DeviceArg, Target};
 use crate::stream::Stream;
 use crate::{choice, selection};
@@ -68,7 +69,7 @@ pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
         Some(stream) => Ok(stream),
         None => {
             let stream = Stream::current_of(target.backend, target.open()?);
-            selection::set_stream(target.backend, target.index, Some(stream)); // so that the next call finds it at once
+            selection::exchange_stream(target.backend, target.index, Some(stream)); // so that the next call finds it at once
             Ok(stream)
         }
     }
@@ -81,13 +82,19 @@ pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
 /// [`Error::DeviceKindMismatch`] for a stream of another backend than the current accelerator;
 /// [`Error::UnknownBackend`].
 pub fn set_stream(stream: &Stream) -> Result<()> {
+    let (backend, index) = of_current_accelerator(stream)?;
+    selection::exchange_index(backend, index);
+    selection::exchange_stream(backend, index, Some(*stream));
+    Ok(())
+}
+
+/// The device of the stream, which must be one of the current accelerator.
+pub(crate) fn of_current_accelerator(stream: &Stream) -> Result<(BuiltIn, u32)> {
     let (device, current) = (stream.device(), choice::current()?);
     if stream.backend() != current {
         return Err(Error::DeviceKindMismatch { expected: current.kind(), found: device.to_string() });
     }
-    selection::exchange_index(current, device.index);
-    selection::set_stream(current, device.index, Some(*stream));
-    Ok(())
+    Ok((current, device.index))
 }
 
 /// Waits until all work submitted to all streams of a device is done. Does nothing for a device that was never opened.

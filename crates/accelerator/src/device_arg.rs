@@ -65,6 +65,7 @@ impl DeviceArg<'_> {
 
 // The only one for an option: with another, `None` alone would be ambiguous.
 impl From<Option<u32>> for DeviceArg<'_> {
+    #[inline]
     fn from(index: Option<u32>) -> Self {
         Self::or_current(index)
     }
@@ -109,6 +110,7 @@ impl From<&Device> for DeviceArg<'_> {
 macro_rules! from_integers {
     ($($integer:ty)+) => {$(
         impl From<$integer> for DeviceArg<'_> {
+            #[inline]
             fn from(index: $integer) -> Self {
                 Self::Index(i64::try_from(index).unwrap_or(i64::MAX)) // out of range all the same
             }
@@ -141,7 +143,8 @@ impl DeviceArg<'_> {
     /// The device that is meant: the current one where there is no index.
     pub(crate) fn resolve(self) -> Result<Target> {
         let backend = choice::current()?;
-        let index = self.index(backend)?.unwrap_or_else(|| selection::index(backend));
+        let given = if matches!(self, Self::Current) { None } else { self.index(backend)? };
+        let index = given.unwrap_or_else(|| selection::index(backend));
         Ok(Target { backend, index })
     }
 
@@ -159,16 +162,22 @@ impl DeviceArg<'_> {
         match self {
             Self::Current => Ok(None),
             Self::Index(index) => existing(backend, *index).map(Some),
-            Self::Kind(kind) if *kind == backend.kind() => Ok(None),
-            Self::Name(name) if name.contains(':') => Self::Device(name.parse()?).index(backend),
-            Self::Name(name) => Self::Kind(name.parse()?).index(backend),
-            Self::Device(Device { kind, index }) if *kind == backend.kind() => {
-                existing(backend, (*index).into()).map(Some)
+            Self::Kind(kind) => self.index_of(backend, *kind, None),
+            Self::Device(Device { kind, index }) => self.index_of(backend, *kind, Some(*index)),
+            Self::Name(name) if name.contains(':') => {
+                let Device { kind, index } = name.parse()?;
+                self.index_of(backend, kind, Some(index))
             }
-            Self::Kind(_) | Self::Device(_) => {
-                Err(Error::DeviceKindMismatch { expected: backend.kind(), found: self.to_string() })
-            }
+            Self::Name(name) => self.index_of(backend, name.parse()?, None),
         }
+    }
+
+    /// The index of a device of this kind.
+    fn index_of(&self, backend: BuiltIn, kind: DeviceKind, index: Option<u32>) -> Result<Option<u32>> {
+        if kind != backend.kind() {
+            return Err(Error::DeviceKindMismatch { expected: backend.kind(), found: self.to_string() });
+        }
+        index.map(|index| existing(backend, index.into())).transpose()
     }
 }
 
@@ -187,9 +196,8 @@ impl fmt::Display for DeviceArg<'_> {
 
 fn existing(backend: BuiltIn, index: i64) -> Result<u32> {
     let number = u32::try_from(index).ok();
-    // A device that is open exists. Drivers are asked only about others, since asking takes time.
-    if let Some(open) = number.filter(|index| backend.opened(*index).is_some()) {
-        return Ok(open);
+    if let Some(known) = number.filter(|index| *index < backend.known_count()) {
+        return Ok(known);
     }
     let count = choice::count(backend)?;
     let existing = number.filter(|index| *index < count);

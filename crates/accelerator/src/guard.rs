@@ -2,10 +2,9 @@
 
 use accelerator_core::Result;
 
-use crate::current::set_stream;
+use crate::current;
 use crate::device_arg::{DeviceArg, Target};
 use crate::restore::Restore;
-use crate::selection;
 use crate::stream::Stream;
 
 /// Makes a device the current one of this thread until the guard is dropped. PyTorch: `torch.accelerator.device_index`.
@@ -42,9 +41,7 @@ impl DeviceIndexGuard {
             return Ok(Self { _device: None });
         }
         let Target { backend, index } = device.resolve_index()?;
-        let saved = Restore::device(backend);
-        selection::exchange_index(backend, index);
-        Ok(Self { _device: Some(saved) })
+        Ok(Self { _device: Some(Restore::device(backend, index)) })
     }
 }
 
@@ -70,14 +67,12 @@ impl StreamGuard {
     /// Switches to the stream.
     ///
     /// # Errors
-    /// Those of [`set_stream`].
+    /// Those of [`set_stream`](crate::set_stream).
     pub fn new(stream: &Stream) -> Result<Self> {
-        let backend = stream.backend();
-        let saved = Self {
-            _stream: Restore::stream(backend, stream.device().index),
-            _device: Restore::device(backend),
-        };
-        set_stream(stream)?;
-        Ok(saved)
+        let (backend, index) = current::of_current_accelerator(stream)?;
+        Ok(Self {
+            _stream: Restore::stream(backend, index, *stream),
+            _device: Restore::device(backend, index),
+        })
     }
 }

@@ -4,16 +4,17 @@
 //! one switched to, and the later one would then bring back what the first had switched to. Instead it hands what it
 //! saved to the later one.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::RefCell;
+use std::marker::PhantomData;
 
 use crate::backends::BuiltIn;
 use crate::selection;
 use crate::stream::Stream;
 
 thread_local! {
-    /// What this thread's living guards have saved, in the order in which the guards were made.
-    static LIVING: RefCell<Vec<Rc<Cell<Saved>>>> = const { RefCell::new(Vec::new()) };
+    /// What this thread's living guards have saved, in the order in which the guards were made. A guard that was dropped
+    /// before a later one leaves a gap, so that places stay the same.
+    static LIVING: RefCell<Vec<Option<Saved>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A selection as it was.
@@ -27,46 +28,61 @@ enum Saved {
 
 /// Restores one selection of this thread on drop. Not `Send`, since the selection belongs to the thread.
 #[derive(Debug)]
-pub(crate) struct Restore(Rc<Cell<Saved>>);
+pub(crate) struct Restore {
+    /// Its place among the living guards.
+    place: usize,
+    thread: PhantomData<*const ()>,
+}
 
 impl Restore {
-    /// Saves the current device of a backend.
-    pub(crate) fn device(backend: BuiltIn) -> Self {
-        Self::new(Saved::Device { backend, index: selection::index(backend) })
+    /// Makes a device of a backend current, which must exist, and saves the one that was.
+    pub(crate) fn device(backend: BuiltIn, index: u32) -> Self {
+        Self::new(Saved::Device { backend, index: selection::exchange_index(backend, index) })
     }
 
-    /// Saves the current stream of a device.
-    pub(crate) fn stream(backend: BuiltIn, index: u32) -> Self {
-        Self::new(Saved::Stream { backend, index, stream: selection::stream(backend, index) })
+    /// Makes a stream of a device of a backend current and saves the one that was.
+    pub(crate) fn stream(backend: BuiltIn, index: u32, stream: Stream) -> Self {
+        Self::new(Saved::Stream {
+            backend,
+            index,
+            stream: selection::exchange_stream(backend, index, Some(stream)),
+        })
     }
 
     fn new(saved: Saved) -> Self {
-        let saved = Rc::new(Cell::new(saved));
         // In a thread that is ending there may be neither guards nor selections any more.
-        let _ = LIVING.try_with(|living| living.borrow_mut().push(Rc::clone(&saved)));
-        Self(saved)
+        let place = LIVING.try_with(|living| {
+            let mut living = living.borrow_mut();
+            living.push(Some(saved));
+            living.len() - 1
+        });
+        Self { place: place.unwrap_or_default(), thread: PhantomData }
     }
 
-    /// Takes this guard off the list. Returns the next later one of the same selection.
-    fn leave(&self) -> Option<Rc<Cell<Saved>>> {
-        LIVING
-            .try_with(|living| {
-                let mut living = living.borrow_mut();
-                let place = living.iter().position(|other| Rc::ptr_eq(other, &self.0))?;
-                living.remove(place);
-                living[place..].iter().find(|later| later.get().is_same_selection(self.0.get())).cloned()
-            })
-            .ok()
-            .flatten()
+    /// Takes this guard off the list. Returns what is to be restored, unless a later guard of the same selection is
+    /// still alive: that one has it now.
+    fn leave(&self) -> Option<Saved> {
+        let leave = |living: &RefCell<Vec<Option<Saved>>>| {
+            let mut living = living.borrow_mut();
+            let saved = living.get_mut(self.place)?.take()?;
+            let mut later = living[self.place + 1..].iter_mut().flatten();
+            if let Some(later) = later.find(|later| later.is_same_selection(saved)) {
+                *later = saved;
+                return None;
+            }
+            while living.last().is_some_and(Option::is_none) {
+                living.pop();
+            }
+            Some(saved)
+        };
+        LIVING.try_with(leave).ok().flatten()
     }
 }
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        let saved = self.0.get();
-        match self.leave() {
-            Some(later) => later.set(saved),
-            None => saved.restore(),
+        if let Some(saved) = self.leave() {
+            saved.restore();
         }
     }
 }
@@ -86,7 +102,7 @@ impl Saved {
     fn restore(self) {
         match self {
             Self::Device { backend, index } => _ = selection::exchange_index(backend, index),
-            Self::Stream { backend, index, stream } => selection::set_stream(backend, index, stream),
+            Self::Stream { backend, index, stream } => _ = selection::exchange_stream(backend, index, stream),
         }
     }
 }

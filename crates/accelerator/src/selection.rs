@@ -33,15 +33,16 @@ pub(crate) fn stream(backend: BuiltIn, index: u32) -> Option<Stream> {
     with(backend, |selection| *selection.streams.get(index as usize)?).flatten()
 }
 
-/// Makes a stream the current one of a device, or with `None` the default stream.
-pub(crate) fn set_stream(backend: BuiltIn, index: u32, stream: Option<Stream>) {
+/// Makes a stream the current one of a device, or with `None` the default stream. Returns what [`stream`] returned.
+pub(crate) fn exchange_stream(backend: BuiltIn, index: u32, stream: Option<Stream>) -> Option<Stream> {
     let index = index as usize;
     with(backend, |Selection { streams, .. }| {
         if streams.len() <= index {
             streams.resize(index + 1, None);
         }
-        streams[index] = stream;
-    });
+        std::mem::replace(&mut streams[index], stream)
+    })
+    .flatten()
 }
 
 fn with<T>(backend: BuiltIn, f: impl FnOnce(&mut Selection) -> T) -> Option<T> {

@@ -1,4 +1,4 @@
-//! Defaults of structures that hold pointers, handles or enumerators: zeroes, and their type where they say it.
+//! Defaults of structures with pointers, handles or enumerators: all zeros, except their type if they state one.
 
 use std::mem::MaybeUninit;
 
@@ -10,8 +10,8 @@ macro_rules! structures {
             impl Default for $name {
                 fn default() -> Self {
                     let zeroes = MaybeUninit::<Self>::zeroed();
-                    // SAFETY: integers, floats and enumerators, which are integers here, may be zero, raw pointers and pointers
-                    // to functions null; it consists of these.
+                    // SAFETY: The structure consists of integers, floats, enumerators (which are integers here), raw
+                    // pointers and function pointers. All of these may be zero or null.
                     let zeroes = unsafe { zeroes.assume_init() };
                     Self { $(stype: $type,)? ..zeroes }
                 }

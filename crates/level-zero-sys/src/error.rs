@@ -1,16 +1,16 @@
-//! What can go wrong before a function of Level Zero is called.
+//! Errors that can occur before a function of Level Zero is called.
 
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
-/// The loader could not be opened. The message has every name that was tried, with the reason.
+/// The loader could not be opened. The message contains every name that was tried, with the reason for its failure.
 pub struct LoadError {
     pub(crate) tried: Vec<(OsString, libloading::Error)>,
 }
 
 impl LoadError {
-    /// The names or paths that were tried, in this order, each with the system's reason why it could not be opened.
+    /// Returns the names or paths that were tried, in order, each with the system's reason for the failure.
     pub fn tried(&self) -> impl Iterator<Item = (&OsStr, &(dyn Error + 'static))> {
         // libloading's own message only says which call failed.
         self.tried.iter().map(|(name, error)| (name.as_os_str(), error.source().unwrap_or(error)))
@@ -23,7 +23,7 @@ impl fmt::Display for LoadError {
         for (index, (name, reason)) in self.tried().enumerate() {
             f.write_str(if index == 0 { ": " } else { "; " })?;
             let (name, reason) = (name.display().to_string(), reason.to_string());
-            // Most systems say the name too.
+            // Most systems include the name in the reason.
             match reason.contains(&name) {
                 true => f.write_str(&reason)?,
                 false => write!(f, "{name}: {reason}")?,
@@ -33,7 +33,7 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// The message, since Rust prints the `Debug` of an error that `main` returns.
+/// Prints the message, since Rust prints the `Debug` form of an error that `main` returns.
 impl fmt::Debug for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -42,7 +42,7 @@ impl fmt::Debug for LoadError {
 
 impl Error for LoadError {}
 
-/// The loader has no such function, for it is older.
+/// The loader is too old to have this function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MissingFunction {
     /// The function's name, such as `zeInitDrivers`.
@@ -55,7 +55,7 @@ impl fmt::Display for MissingFunction {
     }
 }
 
-/// The message, as for [`LoadError`].
+/// Prints the message, as for [`LoadError`].
 impl fmt::Debug for MissingFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

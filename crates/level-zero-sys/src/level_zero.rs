@@ -1,4 +1,4 @@
-//! The loader of Level Zero, opened, and its functions.
+//! The opened loader and its functions.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,16 +8,16 @@ use libloading::Library;
 use crate::bindings::*;
 use crate::error::{LoadError, MissingFunction};
 
-/// What the loader is called, the version of its interface first.
+/// The file names of the loader; the one with the version of its interface is tried first.
 #[cfg(windows)]
 const NAMES: [&str; 1] = ["ze_loader.dll"];
 #[cfg(not(windows))]
 const NAMES: [&str; 2] = ["libze_loader.so.1", "libze_loader.so"];
 
-/// A pointer to a function that may be null, as all `ze_pfn…_t` types are.
-#[doc(hidden)] // only names what methods give
+/// A function pointer that may be null, like all `ze_pfn…_t` types.
+#[doc(hidden)] // exists only to name the results of methods
 pub trait Pointer {
-    /// The function, to be called.
+    /// The type of the function to call.
     type Function;
 }
 
@@ -27,30 +27,30 @@ impl<F> Pointer for Option<F> {
 
 macro_rules! functions {
     ($($name:ident: $pointer:ident,)*) => {
-        /// The loader of Level Zero, opened, with a method for each function, which is named as the function and gives a
-        /// pointer to it.
+        /// The opened Level Zero loader. It has one method per function, with the function's name, which returns a
+        /// pointer to the function.
         ///
-        /// All functions are looked up once, when the loader is opened. One that is newer than the loader is missing there,
-        /// which is an error when it is asked for.
+        /// All functions are looked up once, when the loader is opened. The method of a function that is newer than the
+        /// loader returns an error.
         ///
-        /// The loader is closed when this is dropped. Then its functions must not be called any more, nor may a driver be at
-        /// work that it has loaded: a program had better keep this for ever.
+        /// Dropping this value closes the loader. After that, its functions must not be called, and no driver that it
+        /// loaded may still be working. It is best to keep this value until the process ends.
         pub struct LevelZero {
             $($name: $pointer,)*
             _library: Library,
         }
 
-        /// The functions. What each is for, and what its caller upholds, is in the documentation of the type behind it.
+        /// The functions. What each one does, and what its caller must ensure, is documented at its pointer type.
         impl LevelZero {
             /// Looks up all functions.
             ///
             /// # Safety
             ///
-            /// What the library has under the name of a function of Level Zero must be that function.
+            /// Any symbol in the library with the name of a Level Zero function must be that function.
             unsafe fn new(library: Library) -> Self {
                 Self {
                     $(
-                        // SAFETY: the type is the function's, and so is the symbol, as the caller says.
+                        // SAFETY: The type is the function's, and the caller promises that the symbol is that function.
                         $name: unsafe { symbol::<$pointer>(&library, concat!(stringify!($name), "\0")) },
                     )*
                     _library: library,
@@ -70,27 +70,27 @@ macro_rules! functions {
 
 for_each_function!(functions);
 
-/// The pointer to a function, or null if there is none of this name.
+/// Returns the pointer to a function, or null if there is none with this name.
 ///
 /// # Safety
 ///
-/// `P` must be a type of pointers that may be null, and the right one for what the library has under this name.
+/// `P` must be a nullable function pointer type that is right for the library's symbol of this name.
 unsafe fn symbol<P: Copy + Default>(library: &Library, name: &str) -> P {
-    // SAFETY: as the caller says.
+    // SAFETY: The caller makes the same promise.
     let found = unsafe { library.get::<P>(name) };
     found.map(|pointer| *pointer).unwrap_or_default()
 }
 
 impl LevelZero {
-    /// Opens the loader under the name it has on this system: `libze_loader.so.1`, else `libze_loader.so`; on Windows
+    /// Opens the loader by its usual name on this system: `libze_loader.so.1`, otherwise `libze_loader.so`; on Windows
     /// `ze_loader.dll`.
     ///
-    /// This runs the initialisers of the library that the system finds under that name, as it does at the start of any
-    /// program that is linked with the loader, and trusts it as much.
+    /// This runs the initializers of the library that the system finds under that name. It trusts that library as much
+    /// as any program that is linked with the loader does.
     pub fn load() -> Result<Self, LoadError> {
         let mut tried = Vec::new();
         for name in NAMES {
-            // SAFETY: a library of this name is the loader of Level Zero, and its initialisers have no conditions.
+            // SAFETY: A library of this name is the Level Zero loader, and its initializers have no preconditions.
             match unsafe { Self::open(name) } {
                 Ok(level_zero) => return Ok(level_zero),
                 Err(error) => tried.extend(error.tried),
@@ -99,18 +99,18 @@ impl LevelZero {
         Err(LoadError { tried })
     }
 
-    /// Opens the loader that lies at this path, or has this name where the system looks for libraries.
+    /// Opens the loader at this path, or the one that the system finds under this name.
     ///
     /// # Safety
     ///
-    /// * The library's initialisers, and those of the libraries that it needs, must be sound to run now.
-    /// * What it has under the name of a function of Level Zero must be that function.
+    /// * The initializers of the library and of the libraries that it needs must be sound to run now.
+    /// * Any symbol in the library with the name of a Level Zero function must be that function.
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
         let path = path.as_ref();
-        // SAFETY: as the caller says.
+        // SAFETY: The caller makes the same promise.
         let library = unsafe { Library::new(path) };
         match library {
-            // SAFETY: as the caller says.
+            // SAFETY: The caller makes the same promise.
             Ok(library) => Ok(unsafe { Self::new(library) }),
             Err(error) => Err(LoadError { tried: vec![(path.to_owned(), error)] }),
         }

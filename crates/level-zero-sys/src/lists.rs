@@ -4,7 +4,7 @@
 // Copyright (C) 2019-2025 Intel Corporation
 // SPDX-License-Identifier: MIT
 
-/// The functions, each with the type of a pointer to it.
+/// The functions, each with its pointer type.
 macro_rules! for_each_function {
     ($macro:ident) => {
         $macro! {
@@ -267,7 +267,7 @@ macro_rules! for_each_function {
     };
 }
 
-/// Structures whose default is all zeroes but for their type, if they say it.
+/// Structures whose default is all zeros, except their type if they state one.
 macro_rules! for_each_structure {
     ($macro:ident) => {
         $macro! {
@@ -418,7 +418,7 @@ macro_rules! for_each_structure {
     };
 }
 
-/// What functions return.
+/// The results of functions.
 macro_rules! for_each_result {
     ($macro:ident) => {
         $macro! {

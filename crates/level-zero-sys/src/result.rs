@@ -7,7 +7,8 @@ use crate::bindings::ze_result_t;
 macro_rules! results {
     ($($name:ident,)*) => {
         impl ze_result_t {
-            /// Its name in the headers, such as `ZE_RESULT_ERROR_DEVICE_LOST`; a driver may return what they do not know.
+            /// Returns its name in the headers, such as `ZE_RESULT_ERROR_DEVICE_LOST`. A driver may return values that
+            /// have none.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*

@@ -1,4 +1,4 @@
-//! Tables of functions, filled by a driver.
+//! Function tables, filled by a driver.
 #![allow(clippy::unwrap_used, reason = "a trial that panics has failed")]
 
 use level_zero_sys::ddi::{ze_mem_dditable_t, ze_pfnGetMemProcAddrTable_t};
@@ -12,10 +12,10 @@ fn main() {
 }
 
 fn filled() -> Result<Completion, Failed> {
-    // SAFETY: Intel's driver does nothing yet when it is opened.
+    // SAFETY: Opening Intel's driver does not start anything.
     let driver = match unsafe { Library::new("libze_intel_gpu.so.1") } {
         Ok(driver) => driver,
-        // What requires a GPU's driver requires Intel's.
+        // A machine that must have the driver of an Intel GPU must have this library.
         Err(error)
             if std::env::var("ACCELERATOR_REQUIRE")
                 .is_ok_and(|all| all.split(',').any(|name| name == "xpu")) =>
@@ -24,14 +24,14 @@ fn filled() -> Result<Completion, Failed> {
         }
         Err(error) => return Ok(Completion::ignored_with(error.to_string())),
     };
-    // SAFETY: the type is that of the function.
+    // SAFETY: The type is that of the function.
     let fill = unsafe { driver.get::<ze_pfnGetMemProcAddrTable_t>("zeGetMemProcAddrTable") }?.unwrap();
     let mut table = ze_mem_dditable_t::default();
-    // SAFETY: the table is that of version 1.3 and more.
+    // SAFETY: The table has all entries of version 1.3, and more.
     let result = unsafe { fill(ze_api_version_t::ZE_API_VERSION_1_3, &mut table) };
     assert_eq!(result, ze_result_t::ZE_RESULT_SUCCESS);
 
-    // The last entry of version 1.3, and the first of a later one.
+    // These are the last entry of version 1.3 and the first of a later version.
     assert!(table.pfnFreeExt.is_some() && table.pfnPutIpcHandle.is_none(), "{table:?}");
     Ok(Completion::Completed)
 }

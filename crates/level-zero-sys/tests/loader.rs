@@ -1,4 +1,4 @@
-//! The bindings with the loader of the machine, with Intel's driver, and without either.
+//! Tests of the bindings with the machine's loader, with Intel's driver, and without either.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a trial that panics has failed")]
 
 use std::ffi::CStr;
@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use level_zero_sys::*;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-/// Set where this program is to print what the driver says of its device.
+/// Set in a child process that prints the driver's description of its device.
 const CHILD: &str = "LEVEL_ZERO_SYS_TEST_PRINTS_DEVICE";
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// A trial that cannot run is ignored, but fails where `ACCELERATOR_REQUIRE` lists `xpu`.
+/// Ignores a trial that cannot run, or fails it if `ACCELERATOR_REQUIRE` lists `xpu`.
 fn unavailable(reason: &str) -> Result<Completion, Failed> {
     let required = std::env::var("ACCELERATOR_REQUIRE").unwrap_or_default();
     match required.split(',').any(|name| name.trim() == "xpu") {
@@ -41,7 +41,7 @@ fn missing_loader() -> Result<(), Failed> {
     fn for_any_thread<T: Send + Sync + 'static>(value: T) -> T {
         value
     }
-    // SAFETY: there is no such library.
+    // SAFETY: There is no such library.
     let opened: Result<LevelZero, LoadError> = unsafe { LevelZero::open("/nonexistent/libze_loader.so.1") };
     let error = for_any_thread(opened).unwrap_err();
     let [(name, reason)] = error.tried().collect::<Vec<_>>()[..] else { panic!("{error}") };
@@ -58,7 +58,7 @@ fn missing_loader() -> Result<(), Failed> {
 }
 
 fn defaults() -> Result<(), Failed> {
-    // The numbers are those of the specification.
+    // The numbers come from the specification.
     assert_eq!(ze_device_properties_t::default().stype.0, 0x3);
     assert_eq!(ze_device_usablemem_size_ext_properties_t::default().stype.0, 0x20041);
     assert_eq!(zes_mem_state_t::default().stype.0, 0x1e);
@@ -79,11 +79,11 @@ fn results() -> Result<(), Failed> {
 
 fn no_functions() -> Result<Completion, Failed> {
     let opened = ["libc.so.6", "libSystem.B.dylib", "kernel32.dll"].into_iter().find_map(|name| {
-        // SAFETY: the system's own library, which is in this process already; it has nothing of Level Zero.
+        // SAFETY: This is the system's own library, which is loaded already; it has no Level Zero functions.
         unsafe { LevelZero::open(name) }.ok()
     });
     let Some(level_zero) = opened else {
-        return Ok(Completion::ignored_with("the system's own library has another name"));
+        return Ok(Completion::ignored_with("the system's own library has a different name"));
     };
     assert_eq!(level_zero.zeInit().unwrap_err(), MissingFunction { name: "zeInit" });
     let error = level_zero.zesMemoryGetState().unwrap_err();
@@ -107,7 +107,7 @@ fn old_functions() -> Result<Completion, Failed> {
         Ok(level_zero) => level_zero,
         Err(error) => return unavailable(&error.to_string()),
     };
-    // All of them are in version 1.4 of the specification.
+    // All of these are in version 1.4 of the specification.
     level_zero.zeInit()?;
     level_zero.zeCommandListCreateImmediate()?;
     level_zero.zeDevicePciGetPropertiesExt()?;
@@ -130,7 +130,7 @@ fn new_function() -> Result<Completion, Failed> {
     }
 }
 
-/// Intel's driver, which makes up a device where there is none, is asked in a process of its own.
+/// Runs Intel's driver, which can simulate a device, in a separate process.
 fn device() -> Result<Completion, Failed> {
     let mut child = Command::new(std::env::current_exe()?);
     let settings = [
@@ -140,7 +140,7 @@ fn device() -> Result<Completion, Failed> {
         ("ProductFamilyOverride", "tgllp"),
         ("SetCommandStreamReceiver", "1"),
     ];
-    // Some versions of the driver write a file where they run.
+    // Some versions of the driver write a file into the current directory.
     child.current_dir(env!("CARGO_TARGET_TMPDIR"));
     let output = child.envs(settings).env_remove("ZE_ENABLE_ALT_DRIVERS").output()?;
     let printed = String::from_utf8(output.stdout)?;
@@ -148,7 +148,7 @@ fn device() -> Result<Completion, Failed> {
         return unavailable(reason.trim());
     }
     assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
-    // Of a GPU by Intel, whatever it is.
+    // It must be an Intel GPU of any model.
     assert!(printed.contains("type 1, vendor 0x8086, name Intel"), "{printed}");
     assert!(printed.contains("allocation type 2\n"), "{printed}");
     Ok(Completion::Completed)
@@ -159,37 +159,37 @@ fn print_device() {
         Ok(level_zero) => level_zero,
         Err(error) => return println!("unavailable: {error}"),
     };
-    // SAFETY: nothing has been called yet.
+    // SAFETY: Nothing has been called yet.
     let result = unsafe { level_zero.zeInit().unwrap()(0) };
     if result != ze_result_t::ZE_RESULT_SUCCESS {
         return println!("unavailable: zeInit: {result}");
     }
     let mut driver = null_mut();
-    // SAFETY: there is room for one handle.
+    // SAFETY: There is room for one handle.
     check(unsafe { level_zero.zeDriverGet().unwrap()(&mut 1, &mut driver) });
     let mut device = null_mut();
-    // SAFETY: the driver is one, and there is room for one handle.
+    // SAFETY: The driver handle is valid, and there is room for one handle.
     check(unsafe { level_zero.zeDeviceGet().unwrap()(driver, &mut 1, &mut device) });
     let mut properties = ze_device_properties_t::default();
-    // SAFETY: the device is one, and the structure says its type.
+    // SAFETY: The device handle is valid, and the structure states its type.
     check(unsafe { level_zero.zeDeviceGetProperties().unwrap()(device, &mut properties) });
-    // SAFETY: the driver has ended it with a zero.
+    // SAFETY: The driver terminated the name with a zero.
     let name = unsafe { CStr::from_ptr(properties.name.as_ptr()) };
     let (kind, vendor) = (properties.type_.0, properties.vendorId);
     println!("type {kind}, vendor {vendor:#x}, name {}", name.to_str().unwrap());
 
     let mut context = null_mut();
-    // SAFETY: the driver is one, and the structure says its type.
+    // SAFETY: The driver handle is valid, and the structure states its type.
     check(unsafe { level_zero.zeContextCreate().unwrap()(driver, &Default::default(), &mut context) });
     let mut memory = null_mut();
     let alloc = level_zero.zeMemAllocDevice().unwrap();
-    // SAFETY: context and device belong together, and the structure says its type.
+    // SAFETY: The context and the device belong together, and the structure states its type.
     check(unsafe { alloc(context, &Default::default(), 4096, 1, device, &mut memory) });
     let mut allocation = ze_memory_allocation_properties_t::default();
     let get_properties = level_zero.zeMemGetAllocProperties().unwrap();
-    // SAFETY: as above; any address may be asked for, and no device is wanted.
+    // SAFETY: As above. Any address may be queried, and the device is not requested.
     check(unsafe { get_properties(context, memory, &mut allocation, null_mut()) });
-    // SAFETY: the memory is of this context, and free of use.
+    // SAFETY: The memory belongs to this context, and nothing uses it.
     check(unsafe { level_zero.zeMemFree().unwrap()(context, memory) });
     println!("allocation type {}", allocation.type_.0);
 }

@@ -1,4 +1,4 @@
-//! What must hold after every operation.
+//! Checks that apply after every operation.
 
 use accelerator_conformance::PhysicalRange;
 use accelerator_core::{BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Snapshot, Statistics};
@@ -29,7 +29,7 @@ impl<B: Simulated> Machine<B> {
         self.aliased += u64::from(!snapshot.aliases.is_empty());
     }
 
-    /// The snapshot has exactly the blocks that are in use, in segments or in aliases.
+    /// Checks that the snapshot has exactly the blocks in use, in segments or in aliases.
     fn check_blocks(&self, snapshot: &Snapshot) {
         let seen = |entry: &Entry, state| (entry.start, entry.size, entry.requested, state);
         let live = self.expected.live.values().map(|(entry, _)| seen(entry, BlockState::Allocated));
@@ -43,7 +43,7 @@ impl<B: Simulated> Machine<B> {
             .collect();
         expected.sort_unstable_by_key(|block| block.0);
         found.sort_unstable_by_key(|block| block.0);
-        assert_eq!(found, expected, "the snapshot's blocks (left) are not those that live (right)");
+        assert_eq!(found, expected, "the snapshot's blocks (left) differ from the live ones (right)");
     }
 
     fn check_statistics(&self, statistics: &Statistics) {
@@ -63,7 +63,7 @@ impl<B: Simulated> Machine<B> {
         }
     }
 
-    /// Segments are all memory there is, each byte of it once; what aliases use of it is marked there.
+    /// Checks that segments cover all memory, each byte once, and mark what aliases use of it.
     fn check_memory(&self, snapshot: &Snapshot, statistics: &Statistics) {
         let memory = |block: &BlockSnapshot| {
             let memory = self.driver().sim().physical(block.address, block.size);
@@ -77,7 +77,7 @@ impl<B: Simulated> Machine<B> {
         assert_eq!(
             of(&snapshot.segments, Some(BlockState::Aliased)),
             of(&snapshot.aliases, None),
-            "the bytes that are marked as used by aliases (left) and those of the blocks there (right)"
+            "the bytes marked as aliased (left) and those of the blocks in aliases (right)"
         );
         let bytes = |ranges: &[PhysicalRange]| ranges.iter().map(|range| range.len).sum::<u64>();
         let reserved = bytes(&of(&snapshot.segments, None));
@@ -92,7 +92,7 @@ impl<B: Simulated> Machine<B> {
         }
     }
 
-    /// Bytes of free blocks that lie side by side in a segment of the large pool: the most there are.
+    /// Returns the size of the longest run of adjacent free blocks in a segment of the large pool.
     pub(super) fn longest_free_row(&self) -> u64 {
         let snapshot = self.accelerator.allocator().snapshot();
         let large = snapshot.segments.iter().filter(|segment| segment.pool == PoolKind::Large);
@@ -108,14 +108,14 @@ fn blocks(snapshot: &Snapshot) -> impl Iterator<Item = &BlockSnapshot> {
     snapshot.segments.iter().chain(&snapshot.aliases).flat_map(|segment| &segment.blocks)
 }
 
-/// The bytes in order, as long ranges. No byte may come twice.
+/// Sorts the ranges and joins adjacent ones. No byte may occur twice.
 fn joined(mut ranges: Vec<PhysicalRange>) -> Vec<PhysicalRange> {
     ranges.sort_unstable();
     let mut joined: Vec<PhysicalRange> = Vec::new();
     for range in ranges {
         match joined.last_mut() {
             Some(last) if last.memory == range.memory && last.offset + last.len >= range.offset => {
-                assert_eq!(last.offset + last.len, range.offset, "bytes come twice: {last:?}, {range:?}");
+                assert_eq!(last.offset + last.len, range.offset, "bytes occur twice: {last:?}, {range:?}");
                 last.len += range.len;
             }
             _ => joined.push(range),
@@ -124,17 +124,18 @@ fn joined(mut ranges: Vec<PhysicalRange>) -> Vec<PhysicalRange> {
     joined
 }
 
-/// Blocks tile the segment.
+/// Checks that blocks tile the segment.
 fn check_tiles(segment: &SegmentSnapshot, maps: bool) {
     let mut end = segment.address;
     for block in &segment.blocks {
-        assert!(block.address == end && block.size > 0, "a hole or an overlap in {segment:?}");
+        assert!(block.address == end && block.size > 0, "a gap or an overlap in {segment:?}");
         end += block.size;
     }
     assert_eq!(end, segment.address + segment.total_size, "{segment:?}");
     let is_free = |block: &BlockSnapshot| block.state == BlockState::Inactive;
     let merged = segment.blocks.windows(2).all(|pair| !(is_free(&pair[0]) && is_free(&pair[1])));
-    // Those of several streams stay apart where streams share memory; without virtual memory that looks like any other.
+    // Free blocks of different streams are not merged where streams share memory. Without virtual memory, such segments
+    // look like any other.
     assert!(merged || segment.expandable || !maps, "neighbours not merged: {segment:?}");
 }
 

@@ -1,5 +1,5 @@
-//! Whose bytes are whose, told by the memory behind the addresses and by events of the test's own. It knows nothing of chunks
-//! and alias ranges.
+//! Tracks the ownership of bytes, by the physical memory behind the addresses and by events of the test itself. It has
+//! no notion of chunks and alias ranges.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use accelerator_core::{Allocation, Backend, EventFlags, Stream};
 
 use crate::model::machine::Driver;
 
-/// A driver around the simulated device, or that itself.
+/// The simulated device, or a driver around it.
 pub(crate) trait Simulated: Driver {
     fn sim(&self) -> &Sim;
 }
@@ -26,7 +26,7 @@ impl Simulated for Faulty<Sim> {
     }
 }
 
-/// A block that is allocated or waits for streams.
+/// A block that is allocated or pending.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) start: u64,
@@ -34,37 +34,38 @@ pub(crate) struct Entry {
     pub(crate) requested: u64,
     pub(crate) stream: u32,
     pub(crate) small: bool,
-    /// Streams beside its own that used it.
+    /// Other streams that used it.
     pub(crate) users: Vec<u32>,
     pub(crate) memory: Vec<PhysicalRange>,
 }
 
-/// Work of a stream on bytes that were freed, which is not known to be over.
+/// A stream's work on freed bytes, which is not known to be over.
 struct Work<B: Backend> {
-    /// The stream that it is given to.
+    /// The stream that it was submitted to.
     stream: u32,
     entry: Entry,
     over: Rc<B::Event>,
 }
 
-/// Work of one stream on bytes that another got after it: behind a wait on the device, or it is an error.
+/// Work of one stream on bytes that another stream got later. The other stream must wait for it on the device.
 struct Behind<B: Backend> {
     work: Entry,
     over: Rc<B::Event>,
-    /// What the other stream comes past before it works on the bytes.
+    /// The point that the other stream passes before it works on the bytes.
     next: Rc<B::Event>,
 }
 
 pub(crate) struct Expected<B: Backend> {
-    /// By address.
+    /// The live blocks, by address.
     pub(crate) live: BTreeMap<u64, (Entry, Allocation<B>)>,
-    /// Freed, but a stream that used them has not come past that, as far as the allocator knows.
+    /// Freed blocks that other streams still use, as far as the allocator knows.
     pub(crate) pending: Vec<Entry>,
     work: Vec<Work<B>>,
     behind: Vec<Behind<B>>,
-    /// Whether a stream may wait on the device for those that use what it freed.
+    /// Whether a stream may wait on the device for other streams' work on what it freed.
     pub(crate) waits_on_device: bool,
-    /// Whether work is followed: by events, which are calls that may fail, where a wait on the device holds up later work.
+    /// Whether work is tracked by events. These are calls that may fail, and are needed only where a wait on the device
+    /// delays later work.
     follows_work: bool,
 }
 
@@ -75,12 +76,12 @@ impl<B: Simulated> Expected<B> {
         Self { live, pending, work, behind, waits_on_device: false, follows_work }
     }
 
-    /// Those whose bytes nobody else may have.
+    /// Returns the blocks whose bytes no other block may have.
     pub(crate) fn active(&self) -> impl Iterator<Item = &Entry> {
         self.live.values().map(|(entry, _)| entry).chain(&self.pending)
     }
 
-    /// A stream got bytes: what it does there comes behind the work on them that is not over.
+    /// Records an allocation. The stream's work on the bytes must come after all unfinished work on them.
     pub(crate) fn allocated(
         &mut self,
         driver: &B,
@@ -102,7 +103,7 @@ impl<B: Simulated> Expected<B> {
         self.live.insert(entry.start, (entry, allocation));
     }
 
-    /// Before the block is given back: the work on it that is there by now.
+    /// Records the work submitted on a block so far, before the block is freed.
     pub(crate) fn note_work(&mut self, driver: &B, streams: &[Stream<B>], start: u64) {
         if !self.follows_work {
             return;
@@ -115,7 +116,7 @@ impl<B: Simulated> Expected<B> {
         self.forget_what_is_over(driver);
     }
 
-    /// The block waits for streams no longer: those are past their work.
+    /// Records which blocks are no longer pending. The streams that used them must have completed their work.
     pub(crate) fn no_longer_pending(&mut self, driver: &B, is_pending: impl Fn(&Entry) -> bool) {
         self.forget_what_is_over(driver);
         let (pending, gone) = std::mem::take(&mut self.pending).into_iter().partition(is_pending);
@@ -127,31 +128,31 @@ impl<B: Simulated> Expected<B> {
         }
     }
 
-    /// No stream works on bytes before those are done who had them.
+    /// Checks that no stream works on bytes before the work of their previous owners is over.
     pub(crate) fn check_order(&mut self, driver: &B) {
         self.behind.retain(|Behind { work, over, next }| {
-            // In this order: what is over now may not have been before.
+            // In this order, because what is over now may not have been over before.
             let (is_next, is_over) = (driver.is_complete(next).unwrap(), driver.is_complete(over).unwrap());
-            assert!(is_over || !is_next, "a stream has come to bytes that another still works on: {work:?}");
+            assert!(is_over || !is_next, "a stream reached bytes that another still works on: {work:?}");
             !is_over
         });
     }
 
-    /// What is used lies apart, and has memory, and so does what is still worked on.
+    /// Checks that active blocks do not overlap, and that they and unfinished work still have their memory.
     pub(crate) fn check_memory(&mut self, driver: &B) {
         let mut taken: Vec<_> = self.active().flat_map(|entry| &entry.memory).collect();
         taken.sort_unstable();
         for pair in taken.windows(2) {
             let apart = pair[0].memory != pair[1].memory || pair[0].offset + pair[0].len <= pair[1].offset;
-            assert!(apart, "the same bytes twice: {pair:?}");
+            assert!(apart, "the same bytes are used twice: {pair:?}");
         }
         self.forget_what_is_over(driver);
-        // A segment of fixed size goes back by a call that waits for the device.
+        // A fixed-size segment is freed by a call that waits for the device.
         let mapped = |entry: &&Entry| entry.memory.iter().all(|range| range.memory < Sim::BASE);
         let worked_on = self.work.iter().map(|work| &work.entry).filter(mapped);
         for entry in self.active().chain(worked_on) {
             let memory = driver.sim().physical(entry.start, entry.size);
-            assert_eq!(memory.as_ref(), Some(&entry.memory), "other memory is there now: {entry:?}");
+            assert_eq!(memory.as_ref(), Some(&entry.memory), "other memory is mapped there now: {entry:?}");
         }
     }
 
@@ -160,7 +161,7 @@ impl<B: Simulated> Expected<B> {
     }
 }
 
-/// An event behind what the stream was given so far.
+/// Returns an event after the stream's work so far.
 fn recorded<B: Backend>(driver: &B, stream: Stream<B>) -> B::Event {
     let event = driver.event(EventFlags::default()).unwrap();
     driver.record(&event, stream.native()).unwrap();

@@ -1,4 +1,4 @@
-//! Runs a program on the allocator and notes what is expected then; checks after every step.
+//! Runs a program on the allocator, records what is expected, and checks after every step.
 
 use std::num::NonZeroU64;
 
@@ -12,7 +12,7 @@ use super::expected::{Entry, Expected, Simulated};
 use crate::model::program::{Op, Program, STREAMS};
 use crate::model::settings::{InForce, Settings};
 
-/// What the statistics count from the last reset on.
+/// What the statistics count since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) served: i64,
@@ -30,15 +30,15 @@ pub(crate) struct Machine<B: Simulated> {
     fraction: f64,
     failing_allocs: u64,
     is_compact: bool,
-    /// Whether it always was.
+    /// Whether the policy has always been `compact`.
     was_compact_only: bool,
     was_expandable: bool,
-    /// How many steps found blocks in alias ranges.
+    /// The number of steps that found blocks in alias ranges.
     pub(crate) aliased: u64,
 }
 
 impl<B: Simulated> Machine<B> {
-    /// `follows_work`: whether it records events of its own, which tell what is over.
+    /// `follows_work`: whether it records events to find out which work is over.
     pub(crate) fn new(driver: B, capacity: u64, follows_work: bool) -> Self {
         let accelerator = Accelerator::new(driver, 0, AllocatorConfig::default()).unwrap();
         let mut streams = vec![accelerator.default_stream()];
@@ -129,7 +129,7 @@ impl<B: Simulated> Machine<B> {
         }
     }
 
-    /// What an allocation is, and whether it is what was to be had for the request.
+    /// Checks that an allocation matches the request, and returns its block.
     fn entry(&self, allocation: &Allocation<B>) -> Entry {
         let (start, size) = (allocation.ptr().trace_address(), allocation.size());
         let requested = allocation.requested().get();
@@ -160,11 +160,11 @@ impl<B: Simulated> Machine<B> {
         let statistics = self.accelerator.allocator().statistics();
         let [active, allocated] = [statistics.active, statistics.allocation].map(|stat| stat.all.current);
         let rounded = self.settings.expected(bytes).rounded;
-        let waits = rounded <= self.capacity; // what no device has is refused at once
+        let waits = rounded <= self.capacity; // larger requests are refused immediately
         assert!(active == allocated || !waits, "failed without waiting for the streams: {report}");
         let limit = (self.fraction * self.capacity as f64) as u64;
         let limit = if self.fraction < 1.0 { limit } else { self.capacity };
-        // Memory comes in pieces of 2 MiB at least; with the other policy in larger ones.
+        // Memory comes in units of at least 2 MiB, under the other policy in larger ones.
         let page = if self.was_compact_only { 2 * MIB } else { 40 * MIB };
         assert!(
             report.reserved + rounded.next_multiple_of(2 * MIB) + page > limit,
@@ -172,7 +172,7 @@ impl<B: Simulated> Machine<B> {
         );
         if self.was_compact_only && rounded > 64 * KIB {
             let row = self.longest_free_row();
-            assert!(row < rounded, "failed although there are {row} bytes in a row: {report}");
+            assert!(row < rounded, "failed although {row} adjacent bytes are free: {report}");
         }
     }
 
@@ -203,7 +203,7 @@ impl<B: Simulated> Machine<B> {
         }
     }
 
-    /// Frees everything; the device must be empty then, and all of it must be there to take.
+    /// Frees everything. The device must then be empty, and all of its memory allocatable.
     pub(crate) fn finish(mut self) {
         let driver = self.driver();
         let releases = (0..STREAMS).map(Op::Release);
@@ -221,10 +221,10 @@ impl<B: Simulated> Machine<B> {
         self.limit_is_exact();
     }
 
-    /// What was taken from the driver has gone back.
+    /// Checks that everything allocated from the driver was released.
     fn check_calls(&self) {
         let driver = self.driver();
-        // Calls that failed are counted as well; and an expandable segment without pages keeps its addresses.
+        // Failed calls are counted as well, and an expandable segment without pages keeps its addresses.
         if driver.faults() > 0 || self.was_expandable {
             return;
         }
@@ -234,8 +234,9 @@ impl<B: Simulated> Machine<B> {
         }
     }
 
-    /// What the limit counts has not drifted: exactly a sixteenth of the device can be taken under that fraction. It is
-    /// no more, since each 2 MiB are a chunk of their own, and every program ends with it.
+    /// Checks that the charged memory has not drifted: with a fraction of a sixteenth, exactly a sixteenth of the
+    /// device can be allocated. It is that little because every program ends with this check, and each 2 MiB are a
+    /// separate chunk.
     fn limit_is_exact(&mut self) {
         let plain = Settings {
             caching: Some(true),
@@ -246,9 +247,9 @@ impl<B: Simulated> Machine<B> {
         };
         let part = Op::Allocate { bytes: self.capacity / 32 / MIB * 2 * MIB, stream: 0 };
         self.run(&[Op::Configure(plain), Op::SetFraction(1.0 / 16.0), part.clone()]);
-        assert_eq!(self.expected.live.len(), 1, "a sixteenth of the device is not to be had");
+        assert_eq!(self.expected.live.len(), 1, "a sixteenth of the device could not be allocated");
         self.run(&[part]);
-        assert_eq!(self.expected.live.len(), 1, "more than a sixteenth of the device was given");
+        assert_eq!(self.expected.live.len(), 1, "more than a sixteenth of the device was allocated");
         self.run(&[Op::Free { nth: 0 }]);
     }
 
@@ -258,7 +259,7 @@ impl<B: Simulated> Machine<B> {
     }
 }
 
-/// For programs whose driver calls fail: none of them is the test's own.
+/// For programs with failing driver calls. None of the calls are the test's own.
 impl<B: Simulated> crate::Subject<B> for Machine<B> {
     fn new(driver: B, program: &Program) -> Self {
         Self::new(driver, program.capacity, false)

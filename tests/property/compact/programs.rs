@@ -1,4 +1,4 @@
-//! Random programs that leave memory in pieces, so that what comes next must be put together.
+//! Random programs that fragment memory, so that later requests must be assembled from pieces.
 
 use accelerator_core::{KIB, MIB};
 use proptest::collection::vec;
@@ -8,17 +8,17 @@ use proptest::prelude::*;
 use crate::model::program::{Op, Program, STREAMS};
 use crate::model::settings::{Roundup, Settings};
 
-/// What settings may say beside the policy.
+/// The settings that a program may change besides the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// Nothing: the policy stays as well.
+    /// None, and not the policy either.
     Nothing,
-    /// Everything that a stream's waits on the device have no part in.
+    /// All settings that do not involve waits on the device.
     NoWaits,
     Everything,
 }
 
-/// The policy is on from the first step.
+/// Programs that switch the policy on in the first step.
 pub(crate) fn programs(length: usize, beside: Beside) -> impl Strategy<Value = Program> {
     let capacity = prop_oneof![
         1 => Just(64 * MIB),
@@ -27,13 +27,13 @@ pub(crate) fn programs(length: usize, beside: Beside) -> impl Strategy<Value = P
         3 => Just(4096 * MIB),
     ];
     let ops = vec(op(beside), length / 2..length * 3 / 2);
-    // Every other one of some blocks goes: what is free then lies apart.
+    // Frees every other one of some blocks, so that the free memory is not contiguous.
     let blocks = vec(8 * MIB..60 * MIB, 0..12).prop_map(|blocks| {
         let frees = (0..blocks.len() / 2).map(|nth| Op::Free { nth });
         let blocks = blocks.iter().map(|bytes| Op::Allocate { bytes: *bytes, stream: 0 });
         blocks.chain(frees).collect::<Vec<_>>()
     });
-    // A job that does the same again, as most do.
+    // Some programs repeat themselves, as most jobs do.
     (capacity, blocks, ops, any::<bool>()).prop_map(|(capacity, blocks, ops, again)| {
         let on = Op::Configure(Settings { compact: Some(true), ..Settings::default() });
         let second = if again { ops.clone() } else { Vec::new() };
@@ -68,7 +68,7 @@ fn bytes() -> impl Strategy<Value = u64> {
         20 => MIB..20 * MIB,
         25 => 10 * MIB..=200 * MIB,
         10 => (5_u64..60).prop_map(|pages| pages * 2 * MIB),
-        // Few sizes, so that requests come again.
+        // Few distinct sizes, so that requests repeat.
         25 => prop::sample::select(vec![7 * MIB, 20 * MIB, 24 * MIB, 33 * MIB + 5, 50 * MIB, 90 * MIB]),
         1 => prop_oneof![Just((1 << 60) - 1), Just(1 << 60)],
     ]

@@ -40,6 +40,7 @@ fn numbers(cells: &[&str]) -> Vec<f64> {
 }
 
 #[test]
+#[ignore = "takes long; .ci/run runs it"]
 fn the_report_of_the_host_tells_what_other_commands_tell() {
     let path = folder("verify").join("report.md");
     let told = thread::spawn(|| on_small_host(&["conformance", "--backend", "host"]).out);

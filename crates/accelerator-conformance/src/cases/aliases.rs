@@ -1,5 +1,5 @@
 //! L, the same memory at two addresses: case 114.
-#![allow(unsafe_code)] // `VirtualMemory`, and work on what is mapped there
+#![allow(unsafe_code)] // `VirtualMemory`, and work on the memory mapped with it
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
@@ -14,14 +14,14 @@ pub(super) fn cases() -> Vec<Case> {
     vec![case.needs(&[Capability::Bytes, Capability::Aliases, Capability::SerializedConflicts])]
 }
 
-/// A stream copies from memory that another fills at a second address, again and again and without a wait: each copy
-/// has what one fill left.
+/// One stream copies from memory that another stream fills through a second address, repeatedly and without a wait.
+/// Each copy must contain the bytes of a single fill.
 fn conflicting_work(context: &Context) -> Outcome {
     const COPIES: usize = 32;
     let device = context.device()?;
     let (driver, copying, filling) = (device.backend(), device.default_stream(), device.side_stream()?);
     let Some(memory) = driver.virtual_memory() else {
-        return Err("the driver had virtual memory before".into());
+        return Err("the driver no longer has virtual memory".into());
     };
     let len =
         NonZeroU64::new((8 * MIB).next_multiple_of(memory.granularity().get())).unwrap_or(NonZeroU64::MIN);
@@ -30,33 +30,33 @@ fn conflicting_work(context: &Context) -> Outcome {
     let second = first.offset(len.get());
     let mut copies = vec![vec![0u8; len.get() as usize]; COPIES];
     for at in [first, second] {
-        // SAFETY: The two halves of the reservation.
+        // SAFETY: `at` is one half of the reservation, with nothing mapped.
         unsafe { memory.map(at, &pages) }?;
     }
-    // SAFETY: It is mapped, and waited for.
+    // SAFETY: The memory is mapped, and the host waits for the fill below.
     unsafe { driver.fill(first, 1, len, copying.native()) }?;
     copying.synchronize()?;
     let submitted = (2..).zip(&mut copies).try_for_each(|(value, copy)| -> DriverResult<()> {
         let to = Place::Host(NonNull::from(&mut copy[..]).cast());
-        // SAFETY: It is mapped, the copy is as long, and stays until it is waited for.
+        // SAFETY: The memory is mapped. The copy has the same length and lives until the host has waited for it.
         unsafe { driver.copy(to, Place::Device(first), len, copying.native()) }?;
-        // SAFETY: It is mapped, and waited for.
+        // SAFETY: The memory is mapped, and the host waits for the fill below.
         unsafe { driver.fill(second, value, len, filling.native()) }
     });
     device.synchronize()?;
     submitted?;
     for at in [first, second] {
-        // SAFETY: A whole mapping, and all work is over.
+        // SAFETY: This is a whole mapping, and all work is done.
         unsafe { memory.unmap(at, len) }?;
     }
-    // SAFETY: Mapped nowhere any more.
+    // SAFETY: The memory is no longer mapped anywhere.
     unsafe { memory.destroy(pages) };
     // SAFETY: Nothing is mapped there any more.
     unsafe { memory.release(first, both) };
     for (number, copy) in copies.iter().enumerate() {
         assert!(
             copy[1..] == copy[..copy.len() - 1],
-            "copy {number} ran beside a fill of the same bytes at another address"
+            "copy {number} ran while a fill changed the same bytes through another address"
         );
     }
     Ok(())

@@ -46,7 +46,7 @@ fn zero_bytes(context: &Context) -> Outcome {
     assert!(matches!(buffer.read(1, &mut [], stream), Err(Error::OutOfBounds { .. })));
     drop(buffer);
     assert_eq!(device.allocator().raw_alloc(0, stream)?, None);
-    assert_eq!(device.all_calls() - calls, 1, "the driver made a stream, nothing else");
+    assert_eq!(device.all_calls() - calls, 1, "the driver made a stream and nothing else");
     assert_eq!(device.statistics(), Statistics { max_split_size: -1, ..Statistics::default() });
     Ok(())
 }
@@ -71,11 +71,11 @@ fn alignment(context: &Context) -> Outcome {
     let sizes = [1, 511, 513, 4097, MIB - 1, MIB, MIB + 1, 3 * MIB + 7, 11 * MIB + 1, 1, 513, 30 * MIB];
     let live: Vec<_> = sizes.into_iter().map(|size| device.alloc(size)).collect::<Result<_, _>>()?;
     for segment in device.allocator().snapshot().segments {
-        assert!(segment.address.is_multiple_of(alignment), "{segment:?} at a multiple of {alignment}");
+        assert!(segment.address.is_multiple_of(alignment), "{segment:?} must be aligned to {alignment}");
     }
     let at_least = alignment.min(512);
     for allocation in &live {
-        assert!(address(allocation).is_multiple_of(at_least), "{allocation:?} at a multiple of {at_least}");
+        assert!(address(allocation).is_multiple_of(at_least), "{allocation:?} must be aligned to {at_least}");
         let end = allocation.ptr().offset(allocation.size() - 1).trace_address();
         assert_eq!(end, address(allocation) + allocation.size() - 1, "trace addresses count bytes");
     }
@@ -134,7 +134,10 @@ fn huge_size_is_out_of_memory(context: &Context) -> Outcome {
                 OutOfMemoryCause::TooLarge => assert!(bytes >= 1 << 60, "{bytes} bytes"),
                 OutOfMemoryCause::AllocationTooLarge { largest: told, .. } => {
                     assert_eq!(told, largest);
-                    assert!((largest..1 << 60).contains(&bytes), "{bytes} bytes, but {largest} can be had");
+                    assert!(
+                        (largest..1 << 60).contains(&bytes),
+                        "{bytes} bytes, but {largest} can be allocated"
+                    );
                 }
                 cause => assert_eq!(cause, OutOfMemoryCause::Device, "{bytes} bytes"),
             }
@@ -186,7 +189,7 @@ fn wrong_device_or_stream(context: &Context) -> Outcome {
     let before = (here.statistics(), there.statistics());
     assert!(mismatch(here.alloc_on(1_000, foreign).map(drop)));
     assert!(mismatch(here.buffer(1_000, foreign).map(drop)));
-    assert!(mismatch(here.buffer(0, foreign).map(drop)), "of zero bytes too");
+    assert!(mismatch(here.buffer(0, foreign).map(drop)), "also for zero bytes");
     assert!(mismatch(here.allocator().raw_alloc(0, foreign).map(drop)));
     assert!(mismatch(here.allocator().record_use(&allocation, foreign)));
     assert!(mismatch(there.allocator().record_use(&allocation, foreign)));
@@ -200,14 +203,14 @@ fn wrong_device_or_stream(context: &Context) -> Outcome {
     assert_eq!(here.statistics(), before.0);
     assert_eq!(there.statistics().allocation.all.current, before.1.allocation.all.current);
 
-    // Freed through the wrong allocator it is handed back.
-    let foreign = there.allocator().free(allocation).err().ok_or("freed what is of another device")?;
+    // An allocation freed through the wrong allocator is handed back.
+    let foreign = there.allocator().free(allocation).err().ok_or("freed an allocation of another device")?;
     assert!(matches!(foreign.error, Error::DeviceMismatch { .. }));
     assert_eq!(here.statistics(), before.0);
     Ok(here.free(foreign.allocation)?)
 }
 
-/// A buffer, the value that it holds and the stream that knows so.
+/// A buffer, the value that it is filled with, and the stream that filled it.
 type Held = (Buffer<Driver>, u8, Stream<Driver>);
 
 fn buffers_keep_their_bytes(context: &Context) -> Outcome {
@@ -251,7 +254,7 @@ fn use_after_free(context: &Context) -> Outcome {
     raw_write(device, ptr.offset(100), 1)?;
     device.allocator().raw_free(ptr)?;
     assert_eq!(device.calls(Call::Dealloc), 1);
-    assert_eq!(device.backend().check_quarantine()?, [], "what was written before the free is no fault");
+    assert_eq!(device.backend().check_quarantine()?, [], "writes before the free are allowed");
     assert_eq!(raw_read(device, ptr.offset(100))?, POISON, "a read after the free sees poison");
     raw_write(device, ptr.offset(100), 2)?;
     let found = device.backend().check_quarantine()?;
@@ -265,7 +268,7 @@ fn use_after_free(context: &Context) -> Outcome {
 fn raw_write(device: Device, ptr: AnyPtr, byte: u8) -> Outcome {
     let from = Place::Host(NonNull::from(&byte));
     let stream = device.default_stream();
-    // SAFETY: The memory is allocated, or in quarantine and so still there; the byte lives past the synchronise.
+    // SAFETY: The memory is allocated, or still exists in quarantine; the byte outlives the synchronize.
     let copied = unsafe { device.backend().copy(Place::Device(ptr), from, NonZeroU64::MIN, stream.native()) };
     copied?;
     Ok(stream.synchronize()?)
@@ -277,7 +280,7 @@ fn raw_read(device: Device, ptr: AnyPtr) -> Result<u8, libtest_mimic::Failed> {
     let mut byte = 0;
     let to = Place::Host(NonNull::from(&mut byte));
     let stream = device.default_stream();
-    // SAFETY: The memory is in quarantine and so still there; the byte lives past the synchronise.
+    // SAFETY: The memory still exists in quarantine; the byte outlives the synchronize.
     let copied = unsafe { device.backend().copy(to, Place::Device(ptr), NonZeroU64::MIN, stream.native()) };
     copied?;
     stream.synchronize()?;

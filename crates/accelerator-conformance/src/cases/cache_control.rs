@@ -46,12 +46,12 @@ fn empty_cache(context: &Context) -> Outcome {
     assert_eq!(device.reserved(), 0);
     device.backend().start_log();
     device.allocator().empty_cache()?;
-    assert_eq!(device.backend().take_log(), [], "again there is nothing to do");
+    assert_eq!(device.backend().take_log(), [], "a second call has nothing to do");
     Ok(())
 }
 
 fn garbage_collection(context: &Context) -> Outcome {
-    // 200 MiB are allowed; collection starts at 100.
+    // The limit is 200 MiB; collection starts at 100 MiB.
     let settings = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.5";
     let device = context.device_with(400 * MIB, settings)?;
     let sizes = [30 * MIB, 32 * MIB, 34 * MIB, 3 * MIB, 3 * MIB];
@@ -59,7 +59,7 @@ fn garbage_collection(context: &Context) -> Outcome {
     let (old, middle, young, live, half) = (old?, middle?, young?, live?, half?);
     let [old_place, young_place] = [address(&old), address(&young)];
     device.free_all([old, half])?;
-    // The age of a free block is counted in requests.
+    // The age of a free block is counted in allocation requests.
     for _ in 0..10 {
         device.free_all([device.alloc(2 * MIB)?])?;
     }
@@ -70,18 +70,18 @@ fn garbage_collection(context: &Context) -> Outcome {
     assert_eq!(
         device.backend().take_log(),
         [Call::Dealloc, Call::Alloc],
-        "collected ahead of the driver, no wait"
+        "collected before asking the driver, without a wait"
     );
     let segments = device.allocator().snapshot().segments;
     let is_there = |place: u64| segments.iter().any(|segment| segment.address == place);
-    assert!(!is_there(old_place), "the oldest went");
-    assert!(is_there(young_place), "the youngest stayed");
+    assert!(!is_there(old_place), "the oldest segment is released");
+    assert!(is_there(young_place), "the youngest segment stays");
     let inactive = |segment: &accelerator_core::SegmentSnapshot| {
         segment.blocks.iter().filter(|block| block.state == BlockState::Inactive).count()
     };
     assert!(
         segments.iter().any(|segment| segment.blocks.len() > 1 && inactive(segment) > 0),
-        "split ones stay"
+        "split segments stay"
     );
     assert_eq!(device.statistics().num_alloc_retries, 0);
     device.check_consistency();
@@ -111,8 +111,8 @@ fn oversize_blocks(context: &Context) -> Outcome {
     assert_eq!(oversize(), (1, 1));
     device.free(large)?;
     assert_eq!(oversize(), (0, 1));
-    // A request, and whether it may have the block of 60 MiB: never split, for oversize requests only, and only if it
-    // is larger by less than 20 MiB.
+    // Pairs of a request and whether it may have the 60 MiB block, which is never split and serves only oversize
+    // requests that are less than 20 MiB smaller.
     for (bytes, may) in
         [(5 * MIB, false), (19 * MIB, false), (40 * MIB, false), (40 * MIB + 1, true), (59 * MIB, true)]
     {
@@ -130,7 +130,7 @@ fn rounding(context: &Context) -> Outcome {
     let table = "roundup_power2_divisions:[1:4,4:8,>:1]";
     for (settings, bytes, block) in [
         ("", 5_000, 5_120),
-        // Four steps between powers of two, for requests over 4 × 512 bytes.
+        // Four steps between powers of two, for requests of more than 4 × 512 bytes.
         (number, 1_200, 1_536),
         (number, 2_048, 2_048),
         (number, 2_049, 2_560),
@@ -139,7 +139,8 @@ fn rounding(context: &Context) -> Outcome {
         (number, 112 * KIB, 112 * KIB),
         (number, 112 * KIB + 1, 128 * KIB),
         (number, 33 * MIB, 40 * MIB),
-        // The first entry counts for all that is smaller; from 2 MiB nothing is given; from 4 MiB eight steps.
+        // The first entry also applies to all smaller sizes; from 2 MiB on there are no divisions; from 4 MiB on there
+        // are eight steps.
         (table, 100 * KIB, 112 * KIB),
         (table, MIB + 100 * KIB, MIB + 256 * KIB),
         (table, 2 * MIB + 100, 2 * MIB + 512),
@@ -148,7 +149,7 @@ fn rounding(context: &Context) -> Outcome {
     ] {
         let device = context.device_with(256 * MIB, settings)?;
         let allocation = device.alloc(bytes)?;
-        assert_eq!(allocation.size(), block, "{bytes} bytes with `{settings}`");
+        assert_eq!(allocation.size(), block, "{bytes} bytes under `{settings}`");
         assert_eq!(device.statistics().requested_bytes.all.current, bytes as i64);
         device.check_consistency();
         device.free(allocation)?;
@@ -186,14 +187,14 @@ fn settings(context: &Context) -> Outcome {
     }
     assert_eq!(allocator.config(), before);
 
-    // What a new string leaves out goes back, and the change counts from the next call on.
+    // Settings that a new string omits return to their defaults, and the change applies from the next call on.
     let config = before.updated(" roundup_power2_divisions : 2 ,\tlarge_segment_size_mb:30")?;
-    assert_eq!(config.max_split_size, u64::MAX, "omitted");
+    assert_eq!(config.max_split_size, u64::MAX, "omitted, so back to the default");
     let (first, second) = (device.alloc(5_000)?, device.side_stream()?);
     assert_eq!(first.size(), 5_120);
     allocator.set_config(config);
     let changed = [device.alloc(5_000)?, device.alloc_on(5_000, second)?];
-    assert!(changed.iter().all(|allocation| allocation.size() == 6_144), "on old and new streams");
+    assert!(changed.iter().all(|allocation| allocation.size() == 6_144), "on streams made before and after");
     let large = device.alloc(5 * MIB)?;
     assert_eq!(device.statistics().reserved_bytes.large_pool.current, 30 * MIB as i64);
     device.free_all(changed)?;
@@ -207,13 +208,13 @@ fn cache_off(context: &Context) -> Outcome {
         let (allocs, deallocs) = (device.calls(Call::Alloc), device.calls(Call::Dealloc));
         let allocation = device.alloc(bytes)?;
         assert_eq!((device.calls(Call::Alloc), device.calls(Call::Dealloc)), (allocs + 1, deallocs));
-        assert_eq!(device.reserved(), bytes.next_multiple_of(512), "exactly what was asked");
+        assert_eq!(device.reserved(), bytes.next_multiple_of(512), "exactly what was requested");
         device.check_consistency();
         device.free(allocation)?;
-        assert_eq!(device.calls(Call::Dealloc), deallocs + 1, "given back at once");
+        assert_eq!(device.calls(Call::Dealloc), deallocs + 1, "returned to the driver at once");
         assert_eq!(device.reserved(), 0);
     }
-    // What another stream still uses goes back when that is done.
+    // Memory that another stream still uses goes back once that stream is done with it.
     let user = device.side_stream()?;
     device.hold(user);
     let used = device.alloc(MIB)?;
@@ -233,7 +234,7 @@ fn switched_on_again(device: Device) -> Outcome {
     let live = device.alloc(3 * MIB)?;
     device.allocator().set_config(device.allocator().config().updated("caching:True")?);
     device.free(live)?;
-    assert_eq!(device.reserved(), 3 * MIB, "kept from now on");
+    assert_eq!(device.reserved(), 3 * MIB, "cached from now on");
     device.check_consistency();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! L, the policy `compact`, which is ours: cases 109 to 113.
+//! L, the policy `compact`, which PyTorch does not have: cases 109 to 113.
 
 use accelerator_core::{Backend, Buffer, DevicePtr, DriverErrorKind, Error, MIB, VirtualMemory};
 
@@ -21,10 +21,10 @@ pub(super) fn cases() -> Vec<Case> {
 const SETTINGS: &str = "policy:compact";
 const PIECE: u64 = 24 * MIB;
 const PIECES: u64 = 6;
-/// More than a piece, and no more than half of them.
+/// Longer than a piece, and at most as long as half of them together.
 const LONG: u64 = 64 * MIB;
 
-/// Where memory cannot be mapped the policy has no chunks, and no error either.
+/// Where memory cannot be mapped, the policy has no chunks, but it works without error.
 fn works_without(context: &Context) -> Outcome {
     let device = context.device_with(512 * MIB, SETTINGS)?;
     for _ in 0..3 {
@@ -38,7 +38,7 @@ fn works_without(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// A buffer and the value that it holds, where memory holds anything.
+/// A buffer and the value that it is filled with, if the memory stores bytes.
 type Filled = (Buffer<Driver>, u8);
 
 fn filled(context: &Context, device: Device, bytes: u64, value: u8) -> Result<Filled, Error> {
@@ -52,14 +52,14 @@ fn filled(context: &Context, device: Device, bytes: u64, value: u8) -> Result<Fi
 fn assert_hold<'a>(context: &Context, device: Device, buffers: impl IntoIterator<Item = &'a Filled>) {
     for (buffer, value) in buffers.into_iter().filter(|_| context.offers(Capability::Bytes)) {
         let held = holds(buffer, *value, device.default_stream());
-        assert!(held.is_ok_and(|held| held), "the bytes {value} are still there");
+        assert!(held.is_ok_and(|held| held), "the buffer no longer contains {value}");
     }
 }
 
-/// Buffers that live, with holes of a piece between them.
+/// Live buffers with holes of one piece between them.
 struct Stage {
     kept: Vec<Filled>,
-    /// Where they lie.
+    /// The address ranges of `kept`.
     ranges: Vec<(u64, u64)>,
 }
 
@@ -78,8 +78,8 @@ fn range(buffer: &Buffer<Driver>) -> (u64, u64) {
     (start, start + buffer.len())
 }
 
-/// A device with too little room for a long buffer beside the pieces, unless it is put together out of holes; with enough
-/// where the driver cannot show memory at two addresses.
+/// A device on which a long buffer does not fit beside the pieces unless it is put together out of holes. If the driver
+/// cannot map memory at two addresses, the device has room for it.
 fn tight(context: &Context) -> Result<Device, Error> {
     let memory = PIECES * PIECE + 16 * MIB;
     let device = context.device_with(memory, SETTINGS)?;
@@ -95,7 +95,7 @@ fn put_together(context: &Context) -> Outcome {
     for round in 0..3 {
         let mut long = filled(context, device, LONG, 100 + round)?;
         let (start, end) = range(&long.0);
-        assert!(ranges.iter().all(|(from, to)| *to <= start || end <= *from), "it overlaps no other");
+        assert!(ranges.iter().all(|(from, to)| *to <= start || end <= *from), "it overlaps another buffer");
         assert_hold(context, device, kept.iter().chain([&long]));
         if context.offers(Capability::Bytes) {
             bytes_lie_one_behind_the_other(device, &mut long.0)?;
@@ -103,7 +103,7 @@ fn put_together(context: &Context) -> Outcome {
         }
         device.check_consistency();
     }
-    // The holes are as they were.
+    // The holes can still be used separately.
     let pieces = [20, 21, 22].map(|value| filled(context, device, PIECE, value));
     let pieces = pieces.into_iter().collect::<Result<Vec<_>, _>>()?;
     assert_hold(context, device, kept.iter().chain(&pieces));
@@ -111,7 +111,7 @@ fn put_together(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Each part of a buffer keeps bytes of its own, and copies go across the borders of chunks.
+/// Checks that each part of a buffer keeps its own bytes, and that copies may cross the borders of chunks.
 fn bytes_lie_one_behind_the_other(device: Device, long: &mut Buffer<Driver>) -> Outcome {
     const STEP: u64 = MIB + 512;
     let stream = device.default_stream();
@@ -173,19 +173,19 @@ fn unfinished_bytes(context: &Context) -> Outcome {
     if start < unfinished.1 && unfinished.0 < end {
         assert!(
             device.calls(Call::Wait) > waits,
-            "its stream is not done with it, nor waited for on the device"
+            "its stream is not done with it, and no stream waits for that on the device"
         );
-        assert!(!device.recorded(other)?.is_complete()?, "the new owner comes behind");
+        assert!(!device.recorded(other)?.is_complete()?, "the new owner must run after the copy");
     }
     if context.offers(Capability::Bytes) {
         next.fill(2, other)?;
     }
     device.release(late);
     if context.offers(Capability::Bytes) {
-        assert!(holds(&copy, 1, late)?, "what was copied late was given away");
+        assert!(holds(&copy, 1, late)?, "memory was reused before the late copy had read it");
         assert!(holds(&next, 2, other)?);
     }
-    // Once it is done there is room for another one.
+    // Once the copy is done, there is room for another buffer.
     let last = device.buffer(PIECE, other)?;
     let (from, to) = range(&last);
     assert!(to <= start || end <= from);
@@ -204,7 +204,7 @@ fn empty_cache_returns_all(context: &Context) -> Outcome {
         device.allocator().record_use(&small[0], user)?;
         device.free_all(small)?;
         drop(long);
-        // Around what lives, too.
+        // Live buffers do not keep the memory around them from being released.
         device.allocator().empty_cache()?;
         assert!(device.reserved() < PIECES * PIECE, "{} bytes are reserved", device.reserved());
         assert_hold(context, device, &kept);
@@ -216,13 +216,13 @@ fn empty_cache_returns_all(context: &Context) -> Outcome {
         assert_eq!((device.reserved(), left), (0, (0, 0)));
         let calls = device.all_calls();
         device.allocator().empty_cache()?;
-        assert_eq!(device.all_calls(), calls, "again there is nothing to do");
+        assert_eq!(device.all_calls(), calls, "a second call has nothing to do");
         device.check_consistency();
     }
     Ok(())
 }
 
-/// Whichever driver call fails while a buffer is put together: others keep their bytes, and nothing is lost.
+/// Whichever driver call fails while a buffer is put together, other buffers keep their bytes and no memory is lost.
 fn failure_while_putting_together(context: &Context) -> Outcome {
     let device = tight(context)?;
     for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory] {
@@ -241,7 +241,7 @@ fn failure_while_putting_together(context: &Context) -> Outcome {
                 Err(Error::Driver { .. } | Error::OutOfMemory(_)) if was_made => failed += 1,
                 Err(error) => return Err(error.into()),
             }
-            // What failed leaves no less room.
+            // The failure leaves as much room as before.
             let again = device.alloc(LONG)?;
             assert!(address(&again) > 0);
             device.free(again)?;
@@ -250,11 +250,11 @@ fn failure_while_putting_together(context: &Context) -> Outcome {
             assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "call {call}");
             device.check_consistency();
             if !was_made {
-                assert!(call > 3, "only {call} calls are made");
+                assert!(call > 3, "only {call} calls were made");
                 break;
             }
         }
-        assert!(failed > 0 || kind == DriverErrorKind::OutOfMemory, "no failure was told");
+        assert!(failed > 0 || kind == DriverErrorKind::OutOfMemory, "no failure was reported");
     }
     Ok(())
 }

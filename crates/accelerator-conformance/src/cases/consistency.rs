@@ -1,4 +1,4 @@
-//! What must hold of statistics, snapshot and driver at any moment.
+//! Invariants of statistics, snapshot and driver that hold at any moment.
 
 use accelerator_core::{
     BlockSnapshot, BlockState, HostStatistics, Policy, PoolKind, PoolStat, SegmentSnapshot, Snapshot, Stat,
@@ -8,7 +8,7 @@ use accelerator_core::{
 use super::context::Device;
 use crate::calls::Call;
 
-/// Statistics, snapshot and driver agree.
+/// Checks that statistics, snapshot and driver agree.
 pub(super) fn check_consistency(device: Device) {
     let statistics = device.statistics();
     check_statistics(&statistics);
@@ -27,7 +27,7 @@ pub(super) fn check_consistency(device: Device) {
         let aliases = snapshot.aliases.iter().filter(is_of_pool);
         let mut sums = Sums::of(segments, aliases);
         if policy == Policy::Compact {
-            // Not counted there: what is free of a split segment serves all the same.
+            // Not counted under `compact`: free parts of a split segment are not lost to other requests there.
             (sums.inactive_split_blocks, sums.inactive_split) = (0, 0);
         }
         let counted = Sums {
@@ -44,11 +44,15 @@ pub(super) fn check_consistency(device: Device) {
         assert_eq!(counted, sums, "statistics and snapshot differ in pool {pool:?}");
     }
     let reserved = statistics.reserved_bytes.all.current.unsigned_abs();
-    assert_eq!(reserved, device.backend().used(), "reserved, and taken from the driver");
+    assert_eq!(
+        reserved,
+        device.backend().used(),
+        "reserved bytes must equal the bytes taken from the driver"
+    );
     check_host_statistics(device);
 }
 
-/// The statistics of pinned host memory and the driver agree.
+/// Checks that the statistics of pinned host memory and the driver agree.
 fn check_host_statistics(device: Device) {
     let HostStatistics {
         allocations,
@@ -59,18 +63,22 @@ fn check_host_statistics(device: Device) {
         host_free_time,
     } = device.host_statistics();
     let driver = (device.backend().live_host_allocations() as i64, device.backend().host_used() as i64);
-    assert_eq!((allocations.current, allocated_bytes.current), driver, "pinned, and taken from the driver");
+    assert_eq!(
+        (allocations.current, allocated_bytes.current),
+        driver,
+        "pinned memory must equal the driver's count"
+    );
     for stat in [allocations, allocated_bytes, active_requests, active_bytes] {
         assert!(stat.current >= 0 && stat.peak >= stat.current, "{stat:?}");
     }
     assert!(
         active_requests.current <= allocations.current && active_bytes.current <= allocated_bytes.current
     );
-    assert_eq!(host_alloc_time.count, allocations.allocated, "each call is timed");
-    assert_eq!(host_free_time.count, allocations.freed, "each call is timed");
+    assert_eq!(host_alloc_time.count, allocations.allocated, "every allocation is timed");
+    assert_eq!(host_free_time.count, allocations.freed, "every free is timed");
 }
 
-/// What must hold of the statistics alone, also while other threads work.
+/// Checks the statistics alone; this also holds while other threads work.
 pub(super) fn check_statistics(statistics: &Statistics) {
     for (name, PoolStat { all, small_pool, large_pool }) in statistics.pool_stats() {
         assert_eq!(
@@ -95,7 +103,7 @@ pub(super) fn check_statistics(statistics: &Statistics) {
         let (active, reserved) = (bytes(&statistics.active_bytes), bytes(&statistics.reserved_bytes));
         assert!(
             allocated <= active && active <= reserved,
-            "allocated {allocated} ≤ active {active} ≤ {reserved}"
+            "allocated {allocated} ≤ active {active} ≤ reserved {reserved}"
         );
         assert!(requested <= active, "requested {requested} ≤ active {active}");
         assert!(
@@ -104,12 +112,13 @@ pub(super) fn check_statistics(statistics: &Statistics) {
         );
         assert!(
             bytes(&statistics.inactive_split_bytes) <= reserved - active,
-            "inactive split ≤ what is free"
+            "inactive split ≤ reserved - active"
         );
     }
 }
 
-/// Also: the current value is the difference of the accumulated ones. Holds until these are reset.
+/// Checks in addition that each current value is the difference of the accumulated ones. This holds until those are
+/// reset.
 pub(super) fn check_accumulated(device: Device) {
     let statistics = device.statistics();
     check_statistics(&statistics);
@@ -119,19 +128,19 @@ pub(super) fn check_accumulated(device: Device) {
         }
     }
     let segments = statistics.num_device_alloc - statistics.num_device_free;
-    // Pages that were mapped at once may go back at different times.
+    // Pages that were mapped by one call may be returned at different times.
     if !statistics.expandable_segments && device.calls(Call::Map) == 0 {
         assert_eq!(statistics.segment.all.current, segments, "segments = device allocations - device frees");
     }
 }
 
-/// Its blocks are the segment, without a gap, and no two neighbours are free. Under the policy `compact` two may be, which
-/// different streams are done with.
+/// Checks that the blocks fill the segment without gaps, and that no two neighbours are free. Under `compact`, two free
+/// neighbours may exist if they were last used by different streams.
 fn check_segment(segment: &SegmentSnapshot, policy: Policy) {
     let mut address = segment.address;
     let mut before = None;
     for block in &segment.blocks {
-        assert_eq!(block.address, address, "blocks lie one behind the other in {segment:?}");
+        assert_eq!(block.address, address, "blocks must be contiguous in {segment:?}");
         assert!(
             block.size > 0 && block.size.is_multiple_of(512),
             "block sizes are multiples of 512: {block:?}"
@@ -145,23 +154,24 @@ fn check_segment(segment: &SegmentSnapshot, policy: Policy) {
     assert_eq!(address - segment.address, segment.total_size, "blocks fill the segment: {segment:?}");
 }
 
-/// What shows once more lies inside of its addresses, in blocks that do not overlap, and is as much as the segments say.
+/// Checks that aliased blocks lie within their alias range and do not overlap, and that their total equals that of the
+/// aliased blocks in the segments.
 fn check_aliases(snapshot: &Snapshot) {
     let mut shown = 0;
     for alias in &snapshot.aliases {
         let mut address = alias.address;
         for block in &alias.blocks {
-            assert!(block.address >= address, "blocks do not overlap in {alias:?}");
+            assert!(block.address >= address, "blocks overlap in {alias:?}");
             let is_in_use = matches!(block.state, BlockState::Allocated | BlockState::PendingFree);
             assert!(is_in_use && block.size > 0 && block.size.is_multiple_of(512), "{block:?}");
             address = block.address + block.size;
             shown += block.size;
         }
-        assert!(address <= alias.address + alias.total_size, "blocks lie inside: {alias:?}");
+        assert!(address <= alias.address + alias.total_size, "blocks exceed the range: {alias:?}");
     }
     let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
     let aliased = blocks.filter(|block| block.state == BlockState::Aliased).map(|block| block.size);
-    assert_eq!(aliased.sum::<u64>(), shown, "each byte that shows elsewhere is in use there");
+    assert_eq!(aliased.sum::<u64>(), shown, "every aliased byte must be in use through its alias");
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

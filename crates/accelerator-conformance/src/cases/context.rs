@@ -1,4 +1,4 @@
-//! What a case works with.
+//! The context of a case: its devices and their helpers.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -19,13 +19,13 @@ use crate::erased::{AnyBackend, Opener};
 use crate::faulty::Faulty;
 use crate::suite::Capability;
 
-/// After this long, what should come to an end is taken to be stuck. No case that passes waits for it.
+/// Anything that takes longer than this counts as stuck. No passing case waits this long.
 pub(super) const STUCK: Duration = Duration::from_secs(60);
 
-/// Memory of the devices that cases get, unless they ask for another amount.
+/// The memory of a case's devices, unless it asks for another amount.
 const MEMORY: u64 = 512 * MIB;
 
-/// Gives a case its devices, and cleans up behind it.
+/// Gives a case its devices and cleans up after it.
 pub(crate) struct Context {
     opener: Opener,
     inner: Arc<AnyBackend>,
@@ -37,7 +37,7 @@ pub(crate) struct Context {
 /// The driver of every case.
 pub(super) type Driver = Faulty<AnyBackend>;
 
-/// A device instance of its own, with a fresh allocator, around the driver that all cases share.
+/// A device instance with a fresh allocator, around the driver that all cases share.
 #[derive(Clone, Copy)]
 pub(crate) struct Device(&'static Accelerator<Driver>);
 
@@ -59,7 +59,7 @@ impl Context {
         Self { opener, inner, lacks, policy, devices: Mutex::new(Vec::new()) }
     }
 
-    /// Opens devices as a program does: with one driver each, and no faults.
+    /// Returns the opener, which opens devices as a program does: each with its own driver and without faults.
     pub(super) fn opener(&self) -> Opener {
         self.opener
     }
@@ -72,7 +72,8 @@ impl Context {
         self.inner.virtual_memory().is_some()
     }
 
-    /// Whether who needs new memory waits for who gets some or gives some back: under the policy `compact`.
+    /// Whether, as under the policy `compact`, a thread that needs new memory waits for other threads that obtain or
+    /// release memory.
     pub(super) fn is_compact(&self) -> bool {
         self.policy == Policy::Compact
     }
@@ -81,22 +82,22 @@ impl Context {
         self.device_with(MEMORY, "")
     }
 
-    /// A device of at most this much memory, with these allocator settings.
+    /// Returns a device of at most this much memory, with these allocator settings.
     pub(super) fn device_with(&self, memory: u64, settings: &str) -> Result<Device> {
         self.around(Faulty::new(Arc::clone(&self.inner)).with_memory(memory), settings)
     }
 
-    /// A device whose segments expand, where the driver has virtual memory.
+    /// Returns a device with expandable segments, if the driver has virtual memory.
     pub(super) fn expandable_device(&self) -> Result<Device> {
         self.device_with(MEMORY, "expandable_segments:True")
     }
 
-    /// A device with all the memory that there is.
+    /// Returns a device with all the memory of the driver.
     pub(super) fn whole_device(&self) -> Result<Device> {
         self.around(Faulty::new(Arc::clone(&self.inner)), "")
     }
 
-    /// What these settings, of which a device of the case is made, come to.
+    /// Returns the configuration that these settings give on a device of this case.
     pub(super) fn config(&self, settings: &str) -> Result<AllocatorConfig> {
         AllocatorConfig { policy: self.policy, ..AllocatorConfig::default() }.updated(settings)
     }
@@ -108,21 +109,22 @@ impl Context {
         Ok(device)
     }
 
-    /// Gives everything back to the driver, whatever became of the case. A case that passed must have left nothing.
+    /// Gives everything back to the driver, whatever the result of the case. A case that passed must not have left
+    /// anything.
     #[allow(unsafe_code)] // `Faulty::reclaim`
     pub(crate) fn finish(self, passed: bool) -> Outcome {
         let mut outcome = Ok(());
         for device in self.made().drain(..) {
             device.backend().clear_failures();
             device.backend().release_all();
-            // The host's cache keeps what streams still use. What failed before was told then.
+            // The host cache keeps memory that streams still use. Earlier failures have been reported already.
             let _ = device.synchronize();
             let emptied = device.allocator().empty_cache().and(device.host_allocator().empty_cache());
             let emptied = emptied.map_err(Failed::from);
             if passed {
                 outcome = outcome.and(emptied).and(nothing_left(device));
             }
-            // SAFETY: The case is over, its buffers are dropped, and the device is not used again.
+            // SAFETY: The case is over, its buffers have been dropped, and the device is not used again.
             unsafe { device.backend().reclaim() };
         }
         outcome
@@ -144,9 +146,10 @@ fn nothing_left(device: Device) -> Outcome {
         return Err(format!("{host} driver allocations of host memory were left behind").into());
     }
     if misuses > 0 {
-        return Err(
-            format!("{misuses} driver allocations were given back that were not live, or in use").into()
-        );
+        return Err(format!(
+            "{misuses} driver calls freed, mapped or unmapped memory that was not live, or was still in use"
+        )
+        .into());
     }
     let snapshot = device.allocator().snapshot();
     match snapshot.segments.is_empty() {
@@ -156,7 +159,7 @@ fn nothing_left(device: Device) -> Outcome {
 }
 
 impl Device {
-    /// A stream beside the default one.
+    /// Returns a stream other than the default one.
     pub(super) fn side_stream(self) -> Result<Stream<Driver>> {
         self.stream(0)
     }
@@ -165,7 +168,7 @@ impl Device {
         self.alloc_on(bytes, self.default_stream())
     }
 
-    /// At least 1 byte.
+    /// Allocates on the stream, at least 1 byte.
     pub(super) fn alloc_on(self, bytes: u64, stream: Stream<Driver>) -> Result<Allocation<Driver>> {
         let bytes = NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN);
         self.0.allocator().allocate(bytes, stream)
@@ -183,7 +186,7 @@ impl Device {
         self.0.allocate(bytes, stream)
     }
 
-    /// A buffer on the default stream that holds one value, for certain.
+    /// Returns a buffer on the default stream that is already filled with one value.
     pub(super) fn filled(self, bytes: u64, value: u8) -> Result<Buffer<Driver>> {
         let stream = self.default_stream();
         let mut buffer = self.buffer(bytes, stream)?;
@@ -192,7 +195,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Pinned memory that holds one value.
+    /// Returns pinned memory that is filled with one value.
     pub(super) fn pinned(self, bytes: u64, value: u8) -> Result<PinnedBuffer<Driver>> {
         let mut pinned = self.allocate_host(bytes)?;
         pinned.bytes_mut()?.fill(value);
@@ -203,7 +206,7 @@ impl Device {
         self.event(EventFlags::default())
     }
 
-    /// An event recorded on the stream now.
+    /// Returns an event recorded on the stream now.
     pub(super) fn recorded(self, stream: Stream<Driver>) -> Result<Event<Driver>> {
         let event = self.plain_event();
         event.record(stream)?;
@@ -238,8 +241,9 @@ impl Device {
         self.host_allocator().statistics()
     }
 
-    /// All memory is given back. Address space, which costs nothing, may stay: for one segment of each stream and pool, where
-    /// the first page was refused. PyTorch keeps that, too.
+    /// Checks that no more than the allowed address space is still reserved. All memory is given back, but a segment
+    /// whose first page was refused may keep its addresses, which cost nothing: one segment per stream and pool.
+    /// PyTorch keeps these too.
     pub(super) fn check_reservations(self) {
         let (reservations, streams) = (self.backend().live_reservations() as u64, self.calls(Call::Stream));
         assert!(
@@ -248,25 +252,25 @@ impl Device {
         );
     }
 
-    /// Statistics, snapshot and driver agree. Only while no other thread works.
+    /// Checks that statistics, snapshot and driver agree. Call it only while no other thread works.
     pub(super) fn check_consistency(self) {
         check_consistency(self);
     }
 }
 
-/// The bytes of a buffer, as its stream leaves them.
+/// Returns the bytes of a buffer after all work of the stream so far.
 pub(super) fn bytes_of(buffer: &Buffer<Driver>, stream: Stream<Driver>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; buffer.len() as usize];
     buffer.read(0, &mut bytes, stream)?;
     Ok(bytes)
 }
 
-/// Whether the buffer holds this value throughout.
+/// Whether every byte of the buffer is `value`.
 pub(super) fn holds(buffer: &Buffer<Driver>, value: u8, stream: Stream<Driver>) -> Result<bool> {
     Ok(bytes_of(buffer, stream)?.iter().all(|byte| *byte == value))
 }
 
-/// Whether the stream, which has nothing to do, is idle now or soon: a driver may have put work of its own into it.
+/// Whether the stream, which has no work of ours, is or soon becomes idle: a driver may have queued work of its own.
 pub(super) fn becomes_idle(stream: Stream<Driver>) -> Result<bool> {
     let start = Instant::now();
     while !stream.is_idle()? {
@@ -278,7 +282,7 @@ pub(super) fn becomes_idle(stream: Stream<Driver>) -> Result<bool> {
     Ok(true)
 }
 
-/// Where an allocation starts, for comparison.
+/// Returns the address of an allocation, for comparison.
 pub(super) fn address(allocation: &Allocation<Driver>) -> u64 {
     allocation.ptr().trace_address()
 }

@@ -25,10 +25,10 @@ pub(super) fn cases() -> Vec<Case> {
 fn device_count_and_open(context: &Context) -> Outcome {
     let opener = context.opener();
     let count = opener.probe()?;
-    assert!(count > 0, "`probe` answers with the reason where there is no device");
+    assert!(count > 0, "`probe` returns an error if there is no device");
     assert_eq!(opener.count(), count);
     let [opened, again] = [opener.accelerator(0)?, opener.accelerator(0)?];
-    assert_eq!(opened.address, again.address, "a device is opened once");
+    assert_eq!(opened.address, again.address, "a device is opened only once");
     assert_eq!((opened.device.kind, opened.device.index), (opener.kind(), 0));
     let properties = opened.properties;
     assert_eq!(properties, again.properties, "properties are the same at every call");
@@ -66,14 +66,14 @@ fn priorities(context: &Context) -> Outcome {
     assert_eq!(device.stream(i32::MIN)?.priority(), greatest);
     assert_eq!(device.dedicated_stream(i32::MIN)?.priority(), greatest);
 
-    // The pool makes 32, and then hands them out again in turn.
+    // The pool makes 32 streams and then hands them out again in turn.
     let made = device.calls(Call::Stream);
     let first: Vec<_> = in_turn(device, least)?;
     let second: Vec<_> = in_turn(device, least)?;
     assert!(first.iter().enumerate().all(|(place, stream)| !first[..place].contains(stream)));
     let rotated = usize::from(least == greatest) + 1;
     let expected = (0..STREAMS_PER_PRIORITY).map(|place| first[place]);
-    assert!(second.iter().copied().eq(expected), "the second round is the first");
+    assert!(second.iter().copied().eq(expected), "the second round repeats the first");
     assert_eq!(device.calls(Call::Stream) - made, (STREAMS_PER_PRIORITY - rotated) as u64);
     for stream in first {
         assert_eq!(device.stream_by_id(stream.id()), Some(stream));

@@ -34,7 +34,7 @@ fn first_in_first_out(context: &Context) -> Outcome {
         }
         source.write(0, &[99; 4096], stream)?;
         for (value, copy) in copies.iter().enumerate() {
-            assert!(holds(copy, value as u8, stream)?, "copy {value} is of its moment");
+            assert!(holds(copy, value as u8, stream)?, "copy {value} must contain the bytes of its time");
         }
         let bytes = bytes_of(&source, stream)?;
         assert!(bytes[..4096].iter().all(|byte| *byte == 99) && bytes[4096..].iter().all(|byte| *byte == 31));
@@ -48,7 +48,7 @@ fn wait_orders_two_streams(context: &Context) -> Outcome {
     let mut source = device.filled(4 * MIB, 0)?;
     let mut copy = device.filled(4 * MIB, 0)?;
     for value in 1..20 {
-        // Once with the producer late for certain, else as the device likes.
+        // In every fourth round the producer is certainly late; otherwise the device decides.
         if value % 4 == 0 {
             device.hold(producer);
         }
@@ -61,7 +61,7 @@ fn wait_orders_two_streams(context: &Context) -> Outcome {
         copy.copy_from(&source, consumer)?;
         let copied = device.recorded(consumer)?;
         if value % 4 == 0 {
-            assert!(!copied.is_complete()?, "the consumer waits for the producer");
+            assert!(!copied.is_complete()?, "the consumer must wait for the producer");
             device.release(producer);
         }
         assert!(holds(&copy, value, consumer)?, "the copy is made after the fill");
@@ -86,7 +86,7 @@ fn query_and_synchronize(context: &Context) -> Outcome {
     device.hold(stream);
     let (first, second) = (device.recorded(stream)?, device.recorded(stream)?);
     first.synchronize()?;
-    assert!(first.is_complete()? && !second.is_complete()?, "only up to the event");
+    assert!(first.is_complete()? && !second.is_complete()?, "waits only up to the event");
     stream.synchronize()?;
     assert!(second.is_complete()?);
     let third = device.recorded(stream)?;
@@ -101,7 +101,7 @@ fn query_and_synchronize(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Once an event is seen complete, what was before it can be read on any stream.
+/// Checks that once an event is complete, the results of the work before it are visible on any stream.
 fn complete_means_visible(device: Device) -> Outcome {
     let (stream, reader) = (device.side_stream()?, device.side_stream()?);
     let mut buffer = device.filled(8 * MIB, 0)?;
@@ -112,7 +112,7 @@ fn complete_means_visible(device: Device) -> Outcome {
         while !event.is_complete()? {
             std::thread::yield_now();
         }
-        assert!(holds(&buffer, value, reader)?, "complete, but the fill cannot be seen");
+        assert!(holds(&buffer, value, reader)?, "the event is complete, but the fill is not visible");
     }
     stream.synchronize()?;
     assert!(becomes_idle(stream)?);
@@ -129,14 +129,18 @@ fn unrecorded_event_is_complete(context: &Context) -> Outcome {
     event.wait(stream)?;
     assert_eq!(device.all_calls(), calls, "it needs no driver");
     let native = device.backend().inner().event(EventFlags::default())?;
-    assert!(device.backend().inner().is_complete(&native)?, "the driver's own");
+    assert!(
+        device.backend().inner().is_complete(&native)?,
+        "an unrecorded event of the driver must be complete"
+    );
     device.backend().inner().wait_host(&native)?;
     let plain = EventFlags::default();
     event_with(device, EventFlags { blocking: true, ..plain })?;
     event_with(device, EventFlags { interprocess: true, ..plain })
 }
 
-/// A driver may have no interprocess events, but it must say so. All others work like plain ones.
+/// Checks an event with these flags. A driver may lack interprocess events, but it must say so. All others work like
+/// plain ones.
 fn event_with(device: Device, flags: EventFlags) -> Outcome {
     let (event, stream) = (device.event(flags), device.side_stream()?);
     assert!(event.is_complete()? && event.id() == 0);
@@ -179,7 +183,7 @@ fn elapsed_time(context: &Context) -> Outcome {
         end.synchronize()?;
         let (forth, back) = (start.elapsed_time(&end)?, end.elapsed_time(&start)?);
         assert!(forth > 0.0 && forth < 60_000.0, "{forth} milliseconds for eight fills");
-        assert!((forth + back).abs() < 1e-3, "{forth} forth and {back} back");
+        assert!((forth + back).abs() < 1e-3, "{forth} forward and {back} backward");
     }
     Ok(())
 }
@@ -203,7 +207,7 @@ fn recorded_twice_means_the_last(context: &Context) -> Outcome {
     event.synchronize()?;
     assert!(event.is_complete()?, "the last record counts");
     let behind = device.recorded(waiting)?;
-    assert!(!behind.is_complete()?, "who waited for the first record still does");
+    assert!(!behind.is_complete()?, "a wait for the first record must remain");
     event.record(slow)?;
     assert!(!event.is_complete()?);
     device.release(slow);
@@ -219,7 +223,7 @@ fn recorded_twice_means_the_last(context: &Context) -> Outcome {
             event.wait(waiting)?;
             event.record(fast)?;
             copy.copy_from(&source, waiting)?;
-            assert!(holds(&copy, value, waiting)?, "a later record frees nobody who waits");
+            assert!(holds(&copy, value, waiting)?, "a later record must not end an earlier wait");
         }
     }
     Ok(())

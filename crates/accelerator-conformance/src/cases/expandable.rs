@@ -1,6 +1,6 @@
 //! F, expandable segments: cases 61 to 66.
 //!
-//! Addresses and figures are those of PyTorch's own allocator for the same requests, with pages of 20 MiB.
+//! Addresses and numbers are those of PyTorch's own allocator for the same requests, with pages of 20 MiB.
 
 use accelerator_core::{
     Backend, BlockState, Buffer, DevicePtr, DriverErrorKind, Error, GIB, MIB, OutOfMemoryCause,
@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const SETTINGS: &str = "expandable_segments:True";
 
-/// Where there is no virtual memory, the same setting gives segments that keep their size.
+/// Without virtual memory, the same setting gives segments of fixed size.
 fn falls_back(context: &Context) -> Outcome {
     let device = context.device_with(GIB, SETTINGS)?;
     assert!(!device.statistics().expandable_segments);
@@ -38,19 +38,20 @@ fn falls_back(context: &Context) -> Outcome {
     Ok(device.free(allocation)?)
 }
 
-/// A device on which pages of the large pool have this size.
+/// Returns a device with these settings and the size of its pages in the large pool.
 fn expandable(context: &Context, settings: &str) -> Result<(Device, u64), Error> {
     let device = context.device_with(GIB, settings)?;
     Ok((device, page(device, 20 * MIB)))
 }
 
-/// What a page of this size takes from the driver.
+/// Returns the driver memory that a page of this size takes.
 fn page(device: Device, bytes: u64) -> u64 {
     let granularity = device.backend().virtual_memory().map(|memory| memory.granularity().get());
     bytes.next_multiple_of(granularity.unwrap_or(bytes))
 }
 
-/// Bytes reserved; segments that keep their size; times that the driver gave memory, and that it got some back.
+/// Returns the reserved bytes, the number of segments of fixed size, and how often the driver allocated and freed
+/// memory.
 fn figures(device: Device) -> [i64; 4] {
     let statistics = device.statistics();
     let [reserved, segments] =
@@ -58,7 +59,8 @@ fn figures(device: Device) -> [i64; 4] {
     [reserved, segments, statistics.num_device_alloc, statistics.num_device_free]
 }
 
-/// Ranges of mapped pages: where they start, counted from an address, and their blocks; free ones are negative.
+/// Returns the ranges of mapped pages: each start relative to `from`, and its block sizes; sizes of free blocks are
+/// negative.
 fn ranges(device: Device, from: u64) -> Vec<(u64, Vec<i64>)> {
     let segments = device.allocator().snapshot().segments;
     let of = |segment: SegmentSnapshot| {
@@ -70,7 +72,7 @@ fn ranges(device: Device, from: u64) -> Vec<(u64, Vec<i64>)> {
     segments.into_iter().filter(|segment| segment.expandable).map(of).collect()
 }
 
-/// A buffer on the default stream, which holds the value where memory holds anything.
+/// Returns a buffer on the default stream, filled with the value if the memory stores bytes.
 fn filled(context: &Context, device: Device, bytes: u64, value: u8) -> Result<Buffer<Driver>, Error> {
     if context.offers(Capability::Bytes) {
         return device.filled(bytes, value);
@@ -81,7 +83,7 @@ fn filled(context: &Context, device: Device, bytes: u64, value: u8) -> Result<Bu
 fn assert_holds(context: &Context, device: Device, buffers: &[(&Buffer<Driver>, u8)]) {
     for (buffer, value) in buffers.iter().filter(|_| context.offers(Capability::Bytes)) {
         let held = holds(buffer, *value, device.default_stream());
-        assert!(held.is_ok_and(|held| held), "the bytes {value} are still there");
+        assert!(held.is_ok_and(|held| held), "the buffer no longer contains {value}");
     }
 }
 
@@ -98,7 +100,7 @@ fn grows_in_place(context: &Context) -> Outcome {
     assert_eq!(figures(device), [2 * large, 0, 1, 0]);
     assert_eq!(ranges(device, from), [(0, vec![3 * half, -half])]);
     let second = filled(context, device, page + page / 2, 2)?;
-    assert_eq!(start(&second), from + page + page / 2, "what is free at the end is used with what comes");
+    assert_eq!(start(&second), from + page + page / 2, "free memory at the end is extended by new pages");
     assert_eq!(figures(device), [3 * large, 0, 2, 0]);
     assert_eq!(ranges(device, from), [(0, vec![3 * half, 3 * half])]);
     assert_holds(context, device, &[(&first, 1), (&second, 2)]);
@@ -106,12 +108,16 @@ fn grows_in_place(context: &Context) -> Outcome {
 
     drop((first, second));
     let whole = filled(context, device, 5 * page, 3)?;
-    assert_eq!((start(&whole), figures(device)), (from, [5 * large, 0, 3, 0]), "grown, not new");
+    assert_eq!(
+        (start(&whole), figures(device)),
+        (from, [5 * large, 0, 3, 0]),
+        "the segment must grow in place"
+    );
     assert_holds(context, device, &[(&whole, 3)]);
     let calls = [Call::Alloc, Call::Reserve, Call::Create, Call::Map, Call::Unmap];
-    assert_eq!(calls.map(|call| device.calls(call)), [0, 1, 5, 5, 0], "a page at a time");
+    assert_eq!(calls.map(|call| device.calls(call)), [0, 1, 5, 5, 0], "pages are mapped one at a time");
 
-    // The small pool and other streams have segments of their own.
+    // The small pool and other streams have their own segments.
     let small = self::page(device, 2 * MIB);
     let mut little = Vec::new();
     while little.len() as u64 * MIB <= 2 * small {
@@ -137,7 +143,7 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     let from = start(&first);
     assert_eq!(ranges(device, from), [(0, vec![large, large, 3 * quarter, 5 * quarter])]);
 
-    // A page is unmapped when nobody uses it any more; less than a page stays.
+    // A page is unmapped when nothing uses it any more; less than a page stays mapped.
     device.hold(user);
     hole.record_use(user)?;
     device.free(piece)?;
@@ -145,8 +151,8 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     device.backend().start_log();
     device.allocator().empty_cache()?;
     let log = device.backend().take_log();
-    assert_eq!(log.first(), Some(&Call::WaitHost), "what is pending is waited for first");
-    // And an event behind all that the stream was given.
+    assert_eq!(log.first(), Some(&Call::WaitHost), "pending blocks are waited for first");
+    // It also waits for an event behind all work of the stream.
     let [recorded, waited, unmapped, destroyed] = [Call::Record, Call::WaitHost, Call::Unmap, Call::Destroy]
         .map(|wanted| log.iter().rposition(|call| *call == wanted));
     assert!(recorded.is_some() && recorded < waited && waited < unmapped && unmapped < destroyed, "{log:?}");
@@ -155,13 +161,14 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     assert_eq!(
         ranges(device, from),
         [(0, vec![large]), (2 * page, vec![-3 * quarter, 5 * quarter])],
-        "the addresses of both sides stay"
+        "both parts keep their addresses"
     );
     let segments = device.allocator().snapshot().segments;
-    assert_eq!(segments[0].created, segments[1].created, "one segment");
+    assert_eq!(segments[0].created, segments[1].created, "both parts belong to one segment");
     device.check_consistency();
 
-    // The lowest hole that fits, with what is free behind it; what does not fit there, at the end.
+    // The lowest hole that fits is filled, together with the free memory behind it. A request that fits no hole goes to
+    // the end.
     let filling = filled(context, device, page / 2 * 3, 5)?;
     assert_eq!((start(&filling), figures(device)), (from + page, [4 * large, 0, 5, 1]));
     let behind = filled(context, device, page / 5 * 3, 6)?;
@@ -178,7 +185,7 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Each batch needs a little more of everything, and what the one before has left fits nowhere.
+/// Each batch needs a little more of everything, and the memory that the previous one leaves behind fits no request.
 fn batches_that_grow(context: &Context) -> Outcome {
     let (device, page) = expandable(context, SETTINGS)?;
     for (batch, pages) in (4..9).zip([6, 7, 9, 10, 11]) {
@@ -207,7 +214,7 @@ fn switched_on_and_off(context: &Context) -> Outcome {
     device.free(first)?;
     assert!(!device.statistics().expandable_segments);
 
-    // What was cached serves on; what is new is mapped.
+    // Cached memory is still used; new memory is mapped.
     allocator.set_config(on);
     assert!(device.statistics().expandable_segments);
     let cached = [device.alloc(15 * MIB)?, device.alloc(3 * MIB)?];
@@ -219,7 +226,7 @@ fn switched_on_and_off(context: &Context) -> Outcome {
     device.check_consistency();
     device.free(mapped)?;
 
-    // Switched off, what is mapped serves nobody.
+    // When the setting is off, mapped memory serves no request.
     allocator.set_config(default);
     assert!(!device.statistics().expandable_segments);
     let segment = device.alloc(bytes)?;
@@ -230,7 +237,7 @@ fn switched_on_and_off(context: &Context) -> Outcome {
     assert_eq!(address(&again), place);
     assert_eq!(figures(device), [2 * classic + step + 2 * large, 3, 4, 0]);
 
-    // It goes back all the same.
+    // Mapped memory is still released.
     device.free_all([again, segment, kept])?;
     device.free_all(cached)?;
     allocator.set_config(default);
@@ -242,7 +249,7 @@ fn switched_on_and_off(context: &Context) -> Outcome {
 }
 
 fn max_split_and_garbage_collection(context: &Context) -> Outcome {
-    // As many pages as fit into 400 MiB; half of them are allowed, and collection starts at a quarter.
+    // The device has 20 pages; half of them are allowed, and collection starts at a quarter.
     let rest = "max_split_size_mb:40,garbage_collection_threshold:0.5,per_process_memory_fraction:0.5";
     let mapping = format!("{SETTINGS},{rest}");
     let page = page(context.device()?, 20 * MIB);
@@ -258,19 +265,19 @@ fn max_split_and_garbage_collection(context: &Context) -> Outcome {
     for _ in 0..2 {
         device.free_all([device.alloc(512)?])?;
     }
-    // Over the threshold: free pages are not collected, but back they go when the limit refuses the request.
+    // Over the threshold, free pages are not collected, but they are released when the limit refuses the request.
     let tail = device.alloc(5 * page)?;
     assert_eq!(address(&tail), from + 4 * page);
     assert_eq!(figures(device), [6 * large, 0, 5, 3]);
     assert_eq!(device.statistics().num_alloc_retries, 1);
     let front = device.alloc(3 * page)?;
-    assert_eq!((address(&front), figures(device)), (from, [9 * large, 0, 6, 3]), "the hole");
+    assert_eq!((address(&front), figures(device)), (from, [9 * large, 0, 6, 3]), "fills the hole");
     assert_eq!(device.statistics().oversize_allocations.current, 2);
     assert_eq!(refusal(device, page / 2 * 3)?.cause, OutOfMemoryCause::Limit);
     device.check_consistency();
     device.free_all([front, tail, kept])?;
 
-    // Segments that keep their size are collected beside them, and are split, however large.
+    // Segments of fixed size are still collected beside them, and are split however large they are.
     let device = context.device_with(20 * page, rest)?;
     let oversize = device.alloc(3 * page)?;
     let place = address(&oversize);
@@ -296,11 +303,11 @@ fn max_split_and_garbage_collection(context: &Context) -> Outcome {
 fn address_space_exhausted(context: &Context) -> Outcome {
     let (device, page) = expandable(context, SETTINGS)?;
     let driver = device.backend();
-    // Once: asked again.
+    // A single refusal: the reservation is tried again.
     driver.fail_next(Call::Reserve, DriverErrorKind::OutOfMemory);
     let first = device.alloc(page)?;
     assert_eq!((device.statistics().num_alloc_retries, device.calls(Call::Reserve)), (1, 2));
-    // Twice, on another stream: there is none. What is reserved serves on.
+    // Two refusals, on another stream: there is no address space. The existing reservation is still used.
     for _ in 0..2 {
         driver.fail_next(Call::Reserve, DriverErrorKind::OutOfMemory);
     }
@@ -316,7 +323,7 @@ fn address_space_exhausted(context: &Context) -> Outcome {
     device.check_consistency();
     let second = device.alloc(page)?;
     assert_eq!(address(&second), address(&first) + page);
-    // Another error is told as it is.
+    // Any other error is returned unchanged.
     driver.fail_next(Call::Reserve, DriverErrorKind::Other);
     match device.alloc_on(page, side) {
         Err(Error::Driver { .. }) => {}

@@ -1,4 +1,4 @@
-//! D, a failure at every single driver call: case 54.
+//! D, a failure at each driver call: case 54.
 
 use accelerator_core::{Allocation, DriverErrorKind, MIB, Stream};
 
@@ -21,16 +21,16 @@ const HOST_MEMORY: u64 = 8 * MIB;
 
 fn failure_at_every_driver_call(context: &Context) -> Outcome {
     for settings in SETTINGS {
-        // A fresh device for each kind of call, since some are made only at first.
+        // Use a fresh device for each of these calls, since they are made only at the start.
         for call in [Call::Stream, Call::Event] {
             let device = context.device_with(MEMORY, settings)?;
             device.backend().fail_next(call, DriverErrorKind::Other);
             let injected = workload(device, &mut Vec::new())?;
-            assert_eq!(injected, 1, "`{}` is called with `{settings}`", call.name());
+            assert_eq!(injected, 1, "`{}` must be called once under `{settings}`", call.name());
         }
         let device = context.device_with(MEMORY, settings)?;
         let mut streams = Vec::new();
-        assert_eq!(workload(device, &mut streams)?, 0, "no failure without an injected one");
+        assert_eq!(workload(device, &mut streams)?, 0, "no failure may be injected here");
         for kind in KINDS {
             let mut n = 1;
             loop {
@@ -40,14 +40,14 @@ fn failure_at_every_driver_call(context: &Context) -> Outcome {
                 }
                 n += 1;
             }
-            assert!(n > 10, "the workload makes driver calls: {n}");
+            assert!(n > 10, "the workload makes too few driver calls: {n}");
         }
     }
     Ok(())
 }
 
-/// Allocates and frees on three streams until memory runs out, then cleans up. Whatever failed meanwhile, nothing may be
-/// lost, the statistics must be right and the device usable. How many calls were made to fail.
+/// Allocates and frees on three streams until memory runs out, then cleans up. Whatever failed in between, no memory
+/// may be lost, the statistics must be right and the device must be usable. Returns how many calls were made to fail.
 fn workload(device: Device, streams: &mut Streams) -> Result<u64, libtest_mimic::Failed> {
     let injected_before = device.backend().injected();
     while streams.len() < 2
@@ -69,13 +69,17 @@ fn workload(device: Device, streams: &mut Streams) -> Result<u64, libtest_mimic:
     device.check_consistency();
     let host = device.host_statistics();
     assert_eq!((host.active_requests.current, host.active_bytes.current), (0, 0));
-    assert_eq!(device.backend().live_host_allocations(), 0, "all is given back");
+    assert_eq!(device.backend().live_host_allocations(), 0, "everything is returned to the driver");
     check_accumulated(device);
     let statistics = device.statistics();
     assert_eq!(statistics.active.all.current, 0);
-    assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "all is given back");
+    assert_eq!(
+        (device.reserved(), device.backend().live_allocations()),
+        (0, 0),
+        "everything is returned to the driver"
+    );
     device.check_reservations();
-    // Half of the device is allowed: to the byte, so that what was set aside for a failed request shows.
+    // Request exactly the half of the device that is allowed, so that a charge left over from a failed request shows.
     device.allocator().set_memory_fraction(0.5)?;
     let usable = device.alloc(MEMORY / 2)?;
     device.free(usable)?;
@@ -84,7 +88,7 @@ fn workload(device: Device, streams: &mut Streams) -> Result<u64, libtest_mimic:
     Ok(injected)
 }
 
-/// Two streams beside the default one, made by the first workload that can.
+/// Two streams besides the default one, made by the first workload that can make them.
 type Streams = Vec<Stream<Driver>>;
 
 struct Work {
@@ -93,7 +97,7 @@ struct Work {
 }
 
 impl Work {
-    /// Errors are part of the plan: what matters is the state that they leave.
+    /// Errors are expected; only the state that they leave matters.
     fn run(&mut self, streams: &Streams) {
         let device = self.device;
         let own = device.default_stream();
@@ -110,7 +114,7 @@ impl Work {
         self.alloc(600 << 10, own);
         let _ = user.synchronize();
         self.alloc(9 * MIB, own);
-        // Short of memory: events are waited for, and the cache is given back.
+        // Memory is short here: the allocator waits for events and releases the cache.
         self.alloc(25 * MIB, slow);
         self.use_and_free(0, user);
         self.free(0);
@@ -130,7 +134,7 @@ impl Work {
         device.check_consistency();
     }
 
-    /// Pinned host memory, with copies and without, until there is no more.
+    /// Uses pinned host memory, with and without copies, until there is no more.
     fn run_pinned(&mut self, streams: &Streams) {
         let device = self.device;
         let own = device.default_stream();
@@ -179,7 +183,7 @@ impl Work {
     fn free(&mut self, place: usize) {
         if place < self.live.len() {
             let freed = self.device.free(self.live.remove(place));
-            assert!(freed.is_ok(), "a free does not fail: {freed:?}");
+            assert!(freed.is_ok(), "a free must not fail: {freed:?}");
             self.device.check_consistency();
         }
     }

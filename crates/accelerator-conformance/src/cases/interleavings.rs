@@ -1,8 +1,8 @@
 //! K, every interleaving of two threads at driver calls: case 94.
 //!
-//! Blocks and counters are split by stream, and no lock is held while the driver works: so it is there that others come in
-//! between. Each operation of one list is stopped inside each driver call that it makes, and meanwhile each operation of
-//! another list runs. Nothing depends on time, but for the limit after which a deadlock is a failure.
+//! Blocks and counters are split by stream, and no lock is held during a driver call, so that is where other threads
+//! can intervene. Each operation of one list is stopped inside each driver call that it makes; meanwhile each operation
+//! of another list runs. Nothing depends on time, except the limit after which a deadlock counts as a failure.
 
 mod operations;
 mod stage;
@@ -25,7 +25,7 @@ pub(super) fn interleavings_at_driver_calls(context: &Context) -> Outcome {
     for first in stopped() {
         let scene = Scene::new(context, first.settings)?;
         let log = alone(scene, &first)?;
-        assert!(!log.is_empty(), "{}: makes driver calls", first.name);
+        assert!(!log.is_empty(), "{}: makes no driver calls", first.name);
         for place in 0..log.len() {
             for second in meanwhile() {
                 let call = log[place].name();
@@ -38,7 +38,7 @@ pub(super) fn interleavings_at_driver_calls(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// The driver calls that the operation makes by itself.
+/// Returns the driver calls that the operation makes when it runs alone.
 fn alone(scene: Scene, first: &Stopped) -> Result<Vec<Call>, Failed> {
     let mut stage = scene.set()?;
     (first.prepare)(scene)?;
@@ -51,7 +51,7 @@ fn alone(scene: Scene, first: &Stopped) -> Result<Vec<Call>, Failed> {
     Ok(log)
 }
 
-/// Stops the first operation in the last of these calls, and runs the second meanwhile.
+/// Stops the first operation in the last of these calls and runs the second one meanwhile.
 fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Outcome {
     let Some((call, before)) = calls.split_last() else { return Ok(()) };
     let mut stage = scene.set()?;
@@ -61,7 +61,7 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
     let gate = backend.gate(*call);
     let mut stopped = start(scene, first.act, std::mem::take(&mut stage.first));
     if !stopped.comes_to(&gate) {
-        // What the device has done by then decides under the policy `compact`, too, what a request is made of.
+        // Under `compact`, the memory that serves a request also depends on how far the device has got.
         let is_expected = stopped.done.is_some() && scene.is_compact;
         gate.open();
         let (blocks, result) = stopped.into_result("the call is not made")?;
@@ -70,14 +70,15 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
         return if is_expected { clear(scene, stage) } else { Err("the call is not made".into()) };
     }
     let waits = in_thread(move || scene.device.statistics().num_sync_all_streams);
-    let waits = waits.recv_timeout(STUCK).map_err(|_| "the statistics wait for it")?;
+    let waits = waits.recv_timeout(STUCK).map_err(|_| "the statistics wait for the stopped thread")?;
     let mut running = start(scene, second.act, std::mem::take(&mut stage.second));
-    // Who must wait for memory waits for who holds the right to take events, for who is giving memory back, and where the
-    // limit refuses it for who may be refused what it counts; under the policy `compact`, for who gets memory or gives some back;
-    // nobody else waits for anybody.
+    // An operation that must wait for memory waits for the thread that takes events, and for a thread that is giving
+    // memory back. If the limit refuses the request, it also waits for a thread whose charge the driver may still
+    // refuse. Under `compact`, it waits for any thread that obtains or returns memory. Nothing else waits for another
+    // thread.
     let gives_or_takes = *call == Call::Dealloc || (*call == Call::Alloc && second.takes);
     if (second.waits_for_events && gives_or_takes) || (second.maps && scene.is_compact) {
-        // It may be anywhere up to there.
+        // It may stop anywhere before that.
     } else if second.waits_for_events && first.holding_events.contains(call) {
         running.go_as_far_as_possible(scene.device, waits)?;
     } else {
@@ -88,7 +89,7 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
     }
     gate.open();
     let ((first_blocks, first_result), (second_blocks, second_result)) =
-        (stopped.into_result("the stopped one")?, running.into_result("the other")?);
+        (stopped.into_result("the stopped operation")?, running.into_result("the other operation")?);
     (stage.first, stage.second) = (first_blocks, second_blocks);
     let too_little = first.takes && second.takes;
     check_result(first_result, first.fails, first.fails || too_little)?;
@@ -102,30 +103,34 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
 
 fn check_result(result: Result<()>, must_fail: bool, may_fail: bool) -> Outcome {
     match result {
-        Ok(()) if must_fail => Err("that much memory there is not".into()),
+        Ok(()) if must_fail => Err("succeeded, but there is not that much memory".into()),
         Err(Error::OutOfMemory(_)) if may_fail => Ok(()),
         result => Ok(result?),
     }
 }
 
-/// What must hold behind both.
+/// Checks the invariants after both operations.
 fn check(device: Device, stage: &Stage) {
     device.check_consistency();
-    assert!(device.backend().used() <= LIMIT, "more was taken than is allowed");
+    assert!(device.backend().used() <= LIMIT, "more memory was taken than the limit allows");
     let mut live: Vec<_> = stage.blocks().map(|block| (address(block), block.size())).collect();
     live.sort_unstable();
     for pair in live.windows(2) {
         assert!(pair[0].0 + pair[0].1 <= pair[1].0, "live blocks overlap: {live:x?}");
     }
     for (start, _) in live {
-        assert_eq!(state(device, start), Some(BlockState::Allocated), "of a live block at {start:#x}");
+        assert_eq!(
+            state(device, start),
+            Some(BlockState::Allocated),
+            "the state of a live block at {start:#x}"
+        );
     }
 }
 
-/// `empty_cache` has waited for whatever was in use before.
+/// Checks that `empty_cache` has waited for everything that was in use before.
 fn check_emptied(device: Device, stage: &Stage) {
     for start in stage.pending {
-        assert_ne!(state(device, start), Some(BlockState::PendingFree), "of a block at {start:#x}");
+        assert_ne!(state(device, start), Some(BlockState::PendingFree), "the state of a block at {start:#x}");
     }
 }
 
@@ -135,21 +140,25 @@ fn state(device: Device, start: u64) -> Option<BlockState> {
     blocks.find(|block| block.address == start).map(|block| block.state)
 }
 
-/// Nothing may be lost: all goes back to the driver, and all that is allowed can be had, to the byte.
+/// Checks that nothing is lost: everything goes back to the driver, and exactly the allowed memory can be allocated.
 fn clear(scene: Scene, stage: Stage) -> Outcome {
     let device = scene.device;
     device.free_all(stage.into_blocks())?;
     scene.reset()?;
     device.allocator().empty_cache()?;
     assert_eq!(device.statistics().active.all.current, 0);
-    assert_eq!((device.reserved(), device.backend().live_allocations()), (0, 0), "all is given back");
+    assert_eq!(
+        (device.reserved(), device.backend().live_allocations()),
+        (0, 0),
+        "everything is returned to the driver"
+    );
     device.allocator().set_memory_fraction(0.5)?;
     device.free_all([device.alloc(device.properties().total_memory / 2)?])?;
     device.allocator().empty_cache()?;
     Ok(scene.reset()?)
 }
 
-/// An operation in a thread of its own, which hands back the blocks that it was given or made.
+/// An operation in its own thread, which hands back the blocks that it was given or allocated.
 struct Running {
     receiver: Receiver<Done>,
     done: Option<Done>,
@@ -174,7 +183,7 @@ impl Running {
         Ok(())
     }
 
-    /// Whether it waits at the gate: otherwise it ends without, or never does.
+    /// Whether the operation reaches the gate. If not, it has ended without the call, or is stuck.
     fn comes_to(&mut self, gate: &Gate) -> bool {
         let begun = Instant::now();
         while !gate.wait_reached(Duration::from_millis(1)) {
@@ -186,7 +195,8 @@ impl Running {
         true
     }
 
-    /// Until it ends or is about to wait for the right to take events, and then some turns, in which it must not go on.
+    /// Runs until the operation ends or is about to wait for the right to take events. It then gets some more turns, in
+    /// which it must not go on.
     fn go_as_far_as_possible(&mut self, device: Device, waits: i64) -> Outcome {
         let begun = Instant::now();
         let mut calls = None;
@@ -201,7 +211,7 @@ impl Running {
                 turns += 1;
                 let before = *calls.get_or_insert_with(|| device.all_calls());
                 if self.done.is_some() || device.all_calls() != before {
-                    return Err("it does not wait for who takes events".into());
+                    return Err("it does not wait for the thread that takes events".into());
                 }
             }
             if begun.elapsed() > STUCK {
@@ -221,7 +231,7 @@ fn at(what: &str, error: &Failed) -> Failed {
     format!("{what}: {}", error.message().unwrap_or("failed")).into()
 }
 
-/// Says at which interleaving a check panicked.
+/// Prints the interleaving in which a check panicked.
 struct Told<'a>(&'a str);
 
 impl Drop for Told<'_> {

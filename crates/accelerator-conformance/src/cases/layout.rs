@@ -1,4 +1,4 @@
-//! B, where blocks lie: cases 23 to 27 and 29.
+//! B, the placement of blocks: cases 23 to 27 and 29.
 
 use accelerator_core::{BlockState, KIB, MIB, PoolKind, Snapshot};
 
@@ -30,7 +30,7 @@ fn segment_edges(context: &Context) -> Outcome {
         (10 * MIB - 512, 10 * MIB - 512, LARGE),
         (10 * MIB - 511, 10 * MIB, 10 * MIB),
         (10 * MIB, 10 * MIB, 10 * MIB),
-        // A segment of its own is rounded up to 2 MiB, of which a rest of 1 MiB stays in the block, but no more.
+        // A segment for a single request is rounded up to 2 MiB. A remainder of up to 1 MiB stays in the block.
         (10 * MIB + 1, 10 * MIB + 512, 12 * MIB),
         (11 * MIB, 12 * MIB, 12 * MIB),
         (20 * MIB, 20 * MIB, 20 * MIB),
@@ -48,7 +48,7 @@ fn segment_edges(context: &Context) -> Outcome {
         device.check_consistency();
     }
 
-    // How many fit one segment.
+    // How many requests fit into one segment.
     let device = context.device()?;
     let mut live = Vec::new();
     for (bytes, count, segments) in [(MIB, 2, 1), (MIB, 1, 2), (512, 1, 2), (9 * MIB, 2, 3), (9 * MIB, 1, 4)]
@@ -64,13 +64,13 @@ fn segment_edges(context: &Context) -> Outcome {
 
 fn best_fit_and_its_ties(context: &Context) -> Outcome {
     let device = context.device()?;
-    // Two full segments of four blocks each, in the order of their creation.
+    // Two full segments of four blocks each, in order of creation.
     let quarters: Vec<_> = (0..8).map(|_| device.alloc(512 * KIB)).collect::<Result<_, _>>()?;
     assert_eq!(device.statistics().segment.all.current, 2);
     let places: Vec<_> = quarters.iter().map(address).collect();
     let mut quarters: Vec<_> = quarters.into_iter().map(Some).collect();
 
-    // Equal sizes: the older segment wins, then the lower address, whatever was freed first.
+    // Equal sizes: the older segment wins, then the lower address, regardless of the order of the frees.
     for freed in [4, 3, 6, 1] {
         device.free_all(quarters[freed].take())?;
     }
@@ -78,7 +78,7 @@ fn best_fit_and_its_ties(context: &Context) -> Outcome {
     let expected = [places[1], places[3], places[4], places[6]];
     assert!(taken.iter().map(address).eq(expected), "{taken:?} at {expected:x?}");
 
-    // Different sizes: the smallest that is large enough.
+    // Different sizes: the smallest block that is large enough wins.
     device.free_all(quarters.into_iter().flatten())?;
     device.free_all(taken)?;
     device.allocator().empty_cache()?;
@@ -101,14 +101,14 @@ fn best_fit_and_its_ties(context: &Context) -> Outcome {
 
 fn split_thresholds(context: &Context) -> Outcome {
     let device = context.device()?;
-    // A hole, a request for it, and the block that it gets.
+    // A hole, a request, and the size of the block that the request gets from the hole.
     for (hole, bytes, block) in [
-        // Small: any rest is split off, and rests are multiples of 512.
+        // Small pool: any remainder is split off; remainders are multiples of 512.
         (1_024, 512, 512),
         (1_024, 513, 1_024),
         (MIB, 512, 512),
         (MIB, MIB - 512, MIB - 512),
-        // Large: a rest of up to 1 MiB stays in the block.
+        // Large pool: a remainder of up to 1 MiB stays in the block.
         (3 * MIB, 2 * MIB - 512, 2 * MIB - 512),
         (3 * MIB, 2 * MIB, 3 * MIB),
         (3 * MIB, 2 * MIB + 1, 3 * MIB),
@@ -128,7 +128,7 @@ fn split_thresholds(context: &Context) -> Outcome {
 fn merge_left_right_and_both(context: &Context) -> Outcome {
     const SIZE: u64 = 128 * KIB;
     let device = context.device()?;
-    // Free in this order: each time, the sizes of the free blocks from the start of the segment.
+    // The order of the frees and, after each, the sizes of the free blocks from the start of the segment.
     let rest = 2 * MIB - 5 * SIZE;
     for (order, expected) in [
         (
@@ -155,7 +155,11 @@ fn merge_left_right_and_both(context: &Context) -> Outcome {
             device.check_consistency();
         }
         device.free_all(live.into_iter().flatten())?;
-        assert_eq!(free_blocks(&device.allocator().snapshot()), [2 * MIB], "all freed: one block again");
+        assert_eq!(
+            free_blocks(&device.allocator().snapshot()),
+            [2 * MIB],
+            "when all are freed, they must be one block again"
+        );
         assert_eq!(device.statistics().inactive_split.all.current, 0);
     }
     Ok(())
@@ -168,7 +172,7 @@ fn free_blocks(snapshot: &Snapshot) -> Vec<u64> {
 
 fn no_merge_across_borders(context: &Context) -> Outcome {
     let device = context.device()?;
-    // Segments and pools: everything free, yet one block per segment.
+    // Blocks do not merge across segments and pools: when everything is free, there is one block per segment.
     let live: Vec<_> =
         [MIB, MIB, MIB, MIB, 9 * MIB].into_iter().map(|size| device.alloc(size)).collect::<Result<_, _>>()?;
     device.free_all(live)?;
@@ -177,7 +181,7 @@ fn no_merge_across_borders(context: &Context) -> Outcome {
     assert_eq!(free, [2 * MIB, 2 * MIB, 20 * MIB]);
     device.allocator().empty_cache()?;
 
-    // A block that another stream still uses.
+    // A block that another stream still uses does not merge.
     let user = device.side_stream()?;
     device.hold(user);
     let [used, neighbour] = [device.alloc(MIB)?, device.alloc(MIB)?];
@@ -189,11 +193,16 @@ fn no_merge_across_borders(context: &Context) -> Outcome {
     device.release(user);
     device.synchronize()?;
     let small = device.alloc(512)?;
-    assert_eq!(free_blocks(&device.allocator().snapshot()), [2 * MIB - 512], "merged once it is done");
+    assert_eq!(
+        free_blocks(&device.allocator().snapshot()),
+        [2 * MIB - 512],
+        "merged once the stream is done"
+    );
     Ok(device.free(small)?)
 }
 
-/// What a snapshot says apart from addresses: of each segment its size, and offset, size and state of its blocks.
+/// A snapshot without addresses: for each segment its creation number and size, and for each block its offset, size and
+/// state.
 type Layout = Vec<(u64, u64, Vec<(u64, u64, BlockState)>)>;
 
 fn same_trace_same_layout(context: &Context) -> Outcome {

@@ -1,4 +1,4 @@
-//! The cases, by group; their numbers are for good.
+//! The cases, by group. Their numbers are permanent.
 
 mod aliases;
 mod allocation;
@@ -29,28 +29,28 @@ use libtest_mimic::Failed;
 pub(crate) use self::context::Context;
 use crate::suite::{Capability, Group};
 
-/// What a case ends with. It may panic as well.
+/// The result of a case. A case may panic as well.
 pub(crate) type Outcome = Result<(), Failed>;
 
 /// One case.
 pub(crate) struct Case {
     pub(crate) number: u32,
-    /// What it is about, as words joined by `_`.
+    /// Its subject, as words joined by `_`.
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Capability],
     pub(crate) run: Run,
-    /// What is run in its place on a backend that lacks what it needs.
+    /// Runs instead on a backend that lacks something that the case needs.
     pub(crate) instead: Option<fn(&Context) -> Outcome>,
-    /// The policy of its devices, unless it asks for another.
+    /// The policy of the case's devices, unless it asks for another.
     pub(crate) policy: Policy,
-    /// Whether what it checks holds under every policy, so that it is run once more under the other one.
+    /// Whether the case holds under every policy, so that it also runs under the other one.
     of_any_policy: bool,
 }
 
 /// Where a case is run.
 pub(crate) enum Run {
     Here(fn(&Context) -> Outcome),
-    /// Not by this suite, for this reason.
+    /// Not by this suite, for the given reason.
     Elsewhere(&'static str),
 }
 
@@ -79,7 +79,8 @@ impl Case {
         Self { of_any_policy: true, ..self }
     }
 
-    /// At its limit of memory, case 94 counts on whole segments coming free. Where they are shared, memory must be mapped anew.
+    /// Returns the needs of the case under `compact`. Case 94, at its limit of memory, relies on whole segments
+    /// becoming free. Where segments are shared, that needs memory that can be remapped.
     fn needs_under_compact(&self) -> &'static [Capability] {
         if self.number == 94 { &[Capability::VirtualMemory] } else { self.needs }
     }
@@ -95,7 +96,7 @@ impl Case {
             67..=81 => Group::PinnedMemory,
             82..=87 => Group::Statistics,
             88..=97 => Group::Threads,
-            _ => Group::Compact, // from 109 on: what is between is kept for private pools and capture
+            _ => Group::Compact, // from 109 on; the numbers between are reserved for private pools and capture
         }
     }
 
@@ -105,7 +106,7 @@ impl Case {
     }
 }
 
-/// All cases by number, those of any policy once for each.
+/// Returns all cases by number; those that hold under every policy appear once per policy.
 pub(crate) fn all() -> Vec<Case> {
     let again = numbered().into_iter().filter(|case| case.of_any_policy);
     let again = again.map(|case| Case { policy: Policy::Compact, needs: case.needs_under_compact(), ..case });

@@ -1,4 +1,4 @@
-//! D, the way to an out-of-memory error: cases 43 and 46 to 49.
+//! D, the path to an out-of-memory error: cases 43 and 46 to 49.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The report of an allocation that must fail for lack of memory.
+/// Returns the report of an allocation that must fail for lack of memory.
 pub(super) fn refusal(device: Device, bytes: u64) -> Result<Box<OutOfMemory>, libtest_mimic::Failed> {
     match device.alloc(bytes) {
         Err(Error::OutOfMemory(report)) => Ok(report),
@@ -39,7 +39,7 @@ fn order_of_the_retries(context: &Context) -> Outcome {
         }
     };
     device.allocator().add_free_memory_callback(callback);
-    // 30 MiB cached for another stream, 20 MiB freed but in use by it.
+    // 30 MiB are cached for another stream; 20 MiB are freed but still used by it.
     let cached = device.alloc_on(30 * MIB, other)?;
     let used = device.alloc(20 * MIB)?;
     device.allocator().record_use(&used, other)?;
@@ -49,13 +49,13 @@ fn order_of_the_retries(context: &Context) -> Outcome {
     device.backend().start_log();
     let allocs = device.calls(Call::Alloc);
     let taken = device.alloc(40 * MIB)?;
-    assert_eq!(asked_at.load(Ordering::Relaxed), allocs, "callbacks come ahead of the driver");
+    assert_eq!(asked_at.load(Ordering::Relaxed), allocs, "callbacks are called before the driver");
     let log = device.backend().take_log();
     let expected = [
-        Call::IsCapturing, // events are looked at first, unless the stream is being captured
+        Call::IsCapturing, // events are queried first, unless the stream is being captured
         Call::IsComplete,
         Call::Alloc,
-        Call::WaitHost, // refused: the pending block is waited for, all cached segments go back, once more
+        Call::WaitHost, // refused: wait for the pending block, release all cached segments, try once more
         Call::Dealloc,
         Call::Dealloc,
         Call::Alloc,
@@ -68,7 +68,7 @@ fn order_of_the_retries(context: &Context) -> Outcome {
     );
     device.release(other);
 
-    // Nothing to release: the same order, and then the error.
+    // With nothing to release, the order is the same and ends in the error.
     device.backend().start_log();
     refusal(device, 40 * MIB)?;
     assert_eq!(device.backend().take_log(), [Call::Alloc, Call::Alloc, Call::MemoryInfo]);
@@ -85,18 +85,26 @@ fn oversize_single_release(context: &Context) -> Outcome {
     let device = context.device_with(122 * MIB, "max_split_size_mb:20")?;
     let cached = [device.alloc(22 * MIB)?, device.alloc(30 * MIB)?, device.alloc(60 * MIB)?];
     device.free_all(cached)?;
-    // 60 MiB are too many for this request to take, but enough to make room for it.
+    // The 60 MiB block is too large for this request to use, but its release makes enough room.
     device.backend().start_log();
     let taken = device.alloc(40 * MIB)?;
     assert_eq!(device.backend().take_log(), [Call::Alloc, Call::Dealloc, Call::Alloc]);
-    assert_eq!(device.reserved(), (22 + 30 + 40) * MIB, "one segment made room; the others stay");
+    assert_eq!(device.reserved(), (22 + 30 + 40) * MIB, "only one segment is released");
     device.free(taken)?;
 
-    // None alone is enough: from the largest down, until they are.
+    // No single block is large enough, so blocks are released from the largest down until there is room.
     let taken = device.alloc(66 * MIB)?;
-    assert_eq!(device.reserved(), (22 + 66) * MIB, "40 and 30 MiB went, 22 stayed");
+    assert_eq!(
+        device.reserved(),
+        (22 + 66) * MIB,
+        "the blocks of 40 and 30 MiB are released, that of 22 stays"
+    );
     let statistics = device.statistics();
-    assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (0, 0), "nobody waited");
+    assert_eq!(
+        (statistics.num_alloc_retries, statistics.num_sync_all_streams),
+        (0, 0),
+        "nothing was waited for"
+    );
     device.check_consistency();
     Ok(device.free(taken)?)
 }
@@ -109,7 +117,7 @@ fn split_segments_stay(context: &Context) -> Outcome {
     let taken = device.alloc(40 * MIB)?;
     let snapshot = device.allocator().snapshot();
     assert_eq!(snapshot.segments.len(), 2);
-    assert!(snapshot.segments.iter().any(|segment| segment.address == place), "the split one is still there");
+    assert!(snapshot.segments.iter().any(|segment| segment.address == place), "the split segment must stay");
     let report = refusal(device, 40 * MIB)?;
     assert_eq!((report.reserved, report.largest_cached), (60 * MIB, 18 * MIB));
     device.check_consistency();
@@ -119,7 +127,7 @@ fn split_segments_stay(context: &Context) -> Outcome {
 fn memory_fraction(context: &Context) -> Outcome {
     let device = context.device_with(200 * MIB, "")?;
     let total = device.properties().total_memory;
-    assert_eq!(total, 200 * MIB, "the device has at least as much");
+    assert_eq!(total, 200 * MIB, "the device must have at least this much memory");
     let allocator = device.allocator();
     assert_eq!(allocator.memory_fraction(), 1.0);
     for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY, -f64::INFINITY] {
@@ -133,7 +141,7 @@ fn memory_fraction(context: &Context) -> Outcome {
     assert_eq!((report.cause, report.allowed), (OutOfMemoryCause::Limit, Some(100 * MIB)));
     device.free(half)?;
     refusal(device, 100 * MIB + 1)?;
-    assert_eq!(device.reserved(), 0, "the cache was released for the sake of the limit");
+    assert_eq!(device.reserved(), 0, "the cache was released to stay within the limit");
 
     let kept = device.alloc(50 * MIB)?;
     allocator.set_memory_fraction(0.0)?;
@@ -142,7 +150,7 @@ fn memory_fraction(context: &Context) -> Outcome {
     let taken = || device.calls(Call::Alloc) + device.calls(Call::Create);
     let before = taken();
     let again = device.alloc(50 * MIB)?;
-    assert_eq!(taken(), before, "what is cached serves, whatever the fraction");
+    assert_eq!(taken(), before, "cached memory is used regardless of the fraction");
 
     allocator.set_memory_fraction(1.0)?;
     let rest = device.alloc(150 * MIB)?;

@@ -29,7 +29,7 @@ fn power_of_two_classes(context: &Context) -> Outcome {
 fn sizes(device: Device) -> Outcome {
     let nothing = device.allocate_host(0)?;
     assert!(nothing.is_empty() && nothing.ptr().is_none() && nothing.bytes()?.is_empty());
-    assert_eq!(device.calls(Call::AllocHost), 0, "0 bytes are no memory");
+    assert_eq!(device.calls(Call::AllocHost), 0, "0 bytes need no memory");
     for bytes in [1, 2, 3, 511, 512, 513, 4_096, 4_097, MIB - 1, MIB, MIB + 1] {
         let pinned = device.allocate_host(bytes)?;
         assert_eq!((pinned.len(), pinned.block_size()), (bytes, bytes.next_power_of_two()));
@@ -39,15 +39,15 @@ fn sizes(device: Device) -> Outcome {
         drop(pinned);
         let calls = device.all_calls();
         let again = device.allocate_host(bytes.next_power_of_two())?;
-        assert_eq!(self::place(&again), place, "the whole class is served by it");
-        assert_eq!(device.all_calls(), calls, "the warm path calls no driver");
+        assert_eq!(self::place(&again), place, "one block serves its whole size class");
+        assert_eq!(device.all_calls(), calls, "the warm path makes no driver call");
     }
     let [first, second] = [device.allocate_host(100_000)?, device.allocate_host(100_000)?];
     let places = [place(&first), place(&second)];
     drop(first);
     drop(second);
     let [next, last] = [device.allocate_host(100_000)?, device.allocate_host(100_000)?];
-    assert_eq!([place(&last), place(&next)], places, "freed last, given out first");
+    assert_eq!([place(&last), place(&next)], places, "the block freed last is allocated first");
     let smaller = device.allocate_host(20_000)?;
     assert!(!places.contains(&place(&smaller)), "blocks are not split");
     Ok(())
@@ -68,9 +68,9 @@ fn reuse_after_the_event(device: Device) -> Outcome {
     assert_eq!(device.calls(Call::Record) - records, 3, "one event for each stream that uses a block");
     quick.synchronize()?;
     let next = device.allocate_host(SIZE)?;
-    assert_eq!(place(&next), free, "a slow stream holds back no other");
+    assert_eq!(place(&next), free, "a slow stream delays no other");
     let third = device.allocate_host(SIZE)?;
-    assert_ne!(place(&third), held, "in use");
+    assert_ne!(place(&third), held, "the block is in use");
     device.release(slow);
     slow.synchronize()?;
     let fourth = device.allocate_host(SIZE)?;
@@ -88,9 +88,9 @@ fn not_while_captured(device: Device) -> Outcome {
     let records = device.calls(Call::Record);
     drop(used);
     drop(device.allocate_host(1)?);
-    assert_eq!(device.calls(Call::Record), records, "no event on a stream that is captured");
+    assert_eq!(device.calls(Call::Record), records, "no event is recorded on a captured stream");
     let other = device.allocate_host(SIZE)?;
-    assert_ne!(place(&other), taken, "it waits for the end of the capture");
+    assert_ne!(place(&other), taken, "the block waits for the end of the capture");
     device.backend().set_capturing(stream.native(), false);
     drop(device.allocate_host(1)?);
     stream.synchronize()?;
@@ -108,7 +108,7 @@ fn thresholds(context: &Context) -> Outcome {
     assert_eq!([small.block_size(), middle.block_size()], [MIB, odd], "rounded up to the threshold only");
     let places = [place(&middle), place(&large)];
     drop((large, middle));
-    // Both are of one class: the one that was freed last would do, but is too small.
+    // Both blocks are of one class. The one freed last would be taken first, but is too small.
     let between = device.allocate_host(odd + 100 * KIB)?;
     assert_eq!(place(&between), places[1]);
     let below = device.allocate_host(odd - 1)?;
@@ -122,7 +122,7 @@ fn thresholds(context: &Context) -> Outcome {
     (config.pinned_max_round_threshold, config.pinned_max_cached_size) = (u64::MAX, 0);
     device.allocator().set_config(config);
     let odd = device.allocate_host(700)?;
-    assert_eq!(odd.block_size(), 700, "what is not kept is not rounded");
+    assert_eq!(odd.block_size(), 700, "a block that is not cached is not rounded");
     drop((odd, small, between, below));
     assert_eq!(device.host_statistics().active_bytes.current, 0);
     device.check_consistency();
@@ -139,7 +139,7 @@ fn out_of_host_memory(context: &Context) -> Outcome {
     drop(pending);
     drop([device.allocate_host(2 * MIB)?, device.allocate_host(2 * MIB)?]);
     let large = device.allocate_host(4 * MIB)?;
-    assert_eq!(device.backend().host_used(), 5 * MIB, "the cache was released for it");
+    assert_eq!(device.backend().host_used(), 5 * MIB, "the cache was released to make room");
     drop(device.allocate_host(MIB)?);
     let report = refusal(device, 3 * MIB)?;
     let HostOutOfMemory { requested, block, driver, active, cached, .. } = &report;
@@ -150,8 +150,8 @@ fn out_of_host_memory(context: &Context) -> Outcome {
     for part in ["3.00 MiB", "4.00 MiB", "5.00 MiB is in use", "1.00 MiB was cached", "synchronize"] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
-    assert_eq!(refusal(device, u64::MAX)?.block, None, "more than there are addresses");
-    // A block that becomes available is taken ahead of a release, and other errors release nothing.
+    assert_eq!(refusal(device, u64::MAX)?.block, None, "more than the address space");
+    // A block that becomes available is used before anything is released, and other errors release nothing.
     drop((large, device.allocate_host(MIB)?));
     device.backend().fail_next(Call::AllocHost, DriverErrorKind::Other);
     assert!(matches!(device.allocate_host(2 * MIB), Err(Error::Driver { .. })));
@@ -181,18 +181,22 @@ fn empty_host_cache(context: &Context) -> Outcome {
     drop((used, free));
     let waits = device.calls(Call::WaitHost) + device.calls(Call::Synchronize);
     device.host_allocator().empty_cache()?;
-    assert_eq!(device.calls(Call::WaitHost) + device.calls(Call::Synchronize), waits, "waits for nothing");
-    assert_eq!(device.calls(Call::DeallocHost), 2, "what is free goes back");
+    assert_eq!(
+        device.calls(Call::WaitHost) + device.calls(Call::Synchronize),
+        waits,
+        "empty_cache waits for nothing"
+    );
+    assert_eq!(device.calls(Call::DeallocHost), 2, "free blocks are returned");
     assert_eq!(device.backend().live_host_allocations(), 2);
     let HostStatistics { allocated_bytes, active_requests, .. } = device.host_statistics();
     assert_eq!((allocated_bytes.current, active_requests.current), (1_024 + (1 << 20), 2));
-    assert_eq!(live.bytes()?, [7; 1_000], "what lives stays");
+    assert_eq!(live.bytes()?, [7; 1_000], "live blocks stay");
     device.check_consistency();
 
     device.release(slow);
     slow.synchronize()?;
     let again = device.allocate_host(MIB)?;
-    assert_eq!(place(&again), taken, "what was in use stayed");
+    assert_eq!(place(&again), taken, "the block in use stayed");
     drop((again, live));
     device.host_allocator().empty_cache()?;
     assert_eq!(device.backend().live_host_allocations(), 0);
@@ -208,7 +212,7 @@ fn host_statistics(context: &Context) -> Outcome {
     assert_eq!(device.host_statistics(), HostStatistics::default());
     assert!(!device.host_allocator().is_used());
 
-    // Two of 128 bytes at one time, then one of 4096: the peaks of the classes add up, though not at one time.
+    // Two blocks of 128 bytes live at one time, one of 4096 at another. The peaks of the size classes still add up.
     let [first, second] = [device.allocate_host(100)?, device.allocate_host(128)?];
     drop(first);
     drop(second);
@@ -221,7 +225,7 @@ fn host_statistics(context: &Context) -> Outcome {
     assert_eq!(statistics.active_bytes, stat(4_096, 4_352, 4_352, 256));
     assert_eq!((statistics.host_alloc_time.count, statistics.host_free_time.count), (3, 0));
 
-    // A hit counts as a request, not as an allocation; what a stream uses is active.
+    // A hit counts as a request, not as an allocation. A block that a stream uses stays active.
     let slow = device.side_stream()?;
     device.hold(slow);
     let hit = device.allocate_host(65)?;
@@ -256,7 +260,7 @@ fn stat(current: i64, peak: i64, allocated: i64, freed: i64) -> Stat {
     Stat { current, peak, allocated, freed }
 }
 
-/// Where it starts, for comparison; 0: nowhere.
+/// Returns the address of the memory for comparison, or 0 if there is none.
 pub(super) fn place(pinned: &PinnedBuffer<Driver>) -> usize {
     pinned.ptr().map_or(0, |start| start.as_ptr().addr())
 }

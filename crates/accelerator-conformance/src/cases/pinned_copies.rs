@@ -45,10 +45,10 @@ fn source_in_flight(device: Device) -> Outcome {
     assert_eq!(device.calls(Call::Synchronize) + device.calls(Call::WaitHost), synchronised, "asynchronous");
     drop(source);
     let mut next = device.allocate_host(SIZE)?;
-    assert_ne!(place(&next), taken, "its bytes are still to be read");
+    assert_ne!(place(&next), taken, "its bytes have not been read yet");
     next.bytes_mut()?.fill(9);
     device.release(slow);
-    assert!(holds(&buffer, 7, slow)?, "the copy has the bytes of its time");
+    assert!(holds(&buffer, 7, slow)?, "the copy must contain the bytes at the time of the call");
     drop(buffer);
     let again = device.allocate_host(SIZE)?;
     assert_eq!(place(&again), taken, "free once the copy is done");
@@ -64,14 +64,14 @@ fn destination_in_flight(device: Device) -> Outcome {
     buffer.copy_to_pinned(0..SIZE, &mut destination, 0, slow)?;
     drop((destination, buffer));
     let next = device.pinned(SIZE, 1)?;
-    assert_ne!(place(&next), taken, "it is still to be written");
+    assert_ne!(place(&next), taken, "it has not been written yet");
     device.release(slow);
     slow.synchronize()?;
-    assert_eq!(next.bytes()?, [1; BYTES], "the late copy did not come here");
+    assert_eq!(next.bytes()?, [1; BYTES], "the late copy wrote to a reused block");
     Ok(())
 }
 
-/// With a cache of nothing a block goes back to the driver, which poisons it: not before the copy is done.
+/// With a cache limit of 0, a block goes back to the driver, which poisons it, but only once the copy is done.
 fn given_back_behind_the_copy(context: &Context) -> Outcome {
     let device = context.device_with(64 * MIB, "pinned_max_cached_size_mb:0")?;
     let slow = device.side_stream()?;
@@ -84,7 +84,7 @@ fn given_back_behind_the_copy(context: &Context) -> Outcome {
     drop((source, destination));
     drop(device.allocate_host(1)?);
     device.host_allocator().empty_cache()?;
-    assert_eq!(device.calls(Call::DeallocHost), 1, "only the one that nothing uses");
+    assert_eq!(device.calls(Call::DeallocHost), 1, "only the unused block is returned");
     device.release(slow);
     assert!(holds(&buffer, 7, slow)?);
     device.host_allocator().empty_cache()?;
@@ -103,14 +103,14 @@ fn waits_for_the_copy_alone(device: Device) -> Outcome {
     later.fill(1, slow)?;
     let behind = device.recorded(slow)?;
     assert_eq!(destination.bytes()?, [3; BYTES]);
-    assert!(!behind.is_complete()?, "what came later was not waited for");
+    assert!(!behind.is_complete()?, "later work must not be waited for");
     let calls = device.all_calls();
     assert_eq!(destination.slice::<u16>()?, [0x0303; BYTES / 2]);
-    assert_eq!(device.all_calls(), calls, "waited for once");
+    assert_eq!(device.all_calls(), calls, "waits only once");
     let taken = place(&destination);
     drop(destination);
     let next = device.allocate_host(SIZE)?;
-    assert_eq!(place(&next), taken, "and so free at once");
+    assert_eq!(place(&next), taken, "after the wait the block is free at once");
     device.release(slow);
     Ok(slow.synchronize()?)
 }
@@ -122,10 +122,10 @@ fn host_and_device_take_turns(device: Device) -> Outcome {
     device.hold(slow);
     buffer.copy_from_pinned(0, &source, 0..SIZE, slow)?;
     let waits = device.calls(Call::WaitHost);
-    assert_eq!(source.bytes()?, [7; BYTES], "to read, the host need not wait for who reads");
+    assert_eq!(source.bytes()?, [7; BYTES], "a read by the host need not wait for reads by streams");
     assert_eq!(device.calls(Call::WaitHost), waits);
     source.bytes_mut()?.fill(8);
-    assert_eq!(device.calls(Call::WaitHost), waits + 1, "to write, it does");
+    assert_eq!(device.calls(Call::WaitHost), waits + 1, "a write by the host must wait");
     buffer.copy_from_pinned(0, &source, 0..SIZE / 2, slow)?;
     source.slice_mut::<u64>()?.fill(0);
     device.release(slow);
@@ -133,7 +133,7 @@ fn host_and_device_take_turns(device: Device) -> Outcome {
     buffer.read(0, &mut bytes, slow)?;
     assert!(bytes[..BYTES / 2].iter().all(|byte| *byte == 8) && bytes[BYTES / 2..].iter().all(|b| *b == 7));
 
-    // Of a stream that was noted by hand, everything so far is waited for.
+    // For a stream whose use was recorded by hand, all its work so far is waited for.
     device.hold(slow);
     source.record_use(slow)?;
     buffer.fill(1, slow)?;
@@ -144,7 +144,7 @@ fn host_and_device_take_turns(device: Device) -> Outcome {
     Ok(())
 }
 
-/// One reads what the other writes: on the device, without the host, and in the order of the calls.
+/// Checks that a stream that reads and one that writes are ordered by the calls, on the device and without the host.
 fn streams_take_turns(device: Device) -> Outcome {
     let (one, two) = (device.side_stream()?, device.side_stream()?);
     let mut pinned = device.pinned(SIZE, 1)?;
@@ -154,7 +154,7 @@ fn streams_take_turns(device: Device) -> Outcome {
     first.copy_from_pinned(0, &pinned, 0..SIZE, one)?;
     second.copy_to_pinned(0..SIZE, &mut pinned, 0, two)?;
     third.copy_from_pinned(0, &pinned, 0..SIZE, one)?;
-    assert!(!device.recorded(two)?.is_complete()?, "the write waits for the read");
+    assert!(!device.recorded(two)?.is_complete()?, "the write must wait for the read");
     device.release(one);
     assert!(holds(&first, 1, one)? && holds(&third, 2, one)?);
     assert_eq!(pinned.bytes()?, [2; BYTES]);
@@ -170,7 +170,7 @@ fn ranges(device: Device) -> Outcome {
     assert_eq!(pinned.bytes()?, expected);
     let copies = device.calls(Call::Copy);
     buffer.copy_from_pinned(100, &pinned, 100..100, stream)?;
-    assert_eq!(device.calls(Call::Copy), copies, "no bytes");
+    assert_eq!(device.calls(Call::Copy), copies, "a copy of no bytes makes no call");
     #[expect(clippy::reversed_empty_ranges, reason = "to be refused")]
     let outside = [(0, 0..101), (1, 0..100), (0, 5..3), (101, 0..0), (0, u64::MAX..1), (u64::MAX, 0..1)];
     for (offset, range) in outside {
@@ -194,10 +194,10 @@ fn captured(device: Device) -> Outcome {
     let refused = |result| matches!(result, Err(Error::Driver { source, .. }) if source.kind == DriverErrorKind::Unsupported);
     assert!(refused(buffer.copy_from_pinned(0, &pinned, 0..SIZE, stream)));
     assert!(refused(buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, stream)));
-    pinned.record_use(stream)?; // by another library, which knows what it does
-    assert!(refused(pinned.bytes().map(drop)), "a capture cannot be waited for");
+    pinned.record_use(stream)?; // done by another library, which is responsible for the order
+    assert!(refused(pinned.bytes().map(drop)), "the host cannot wait for a capture");
     assert!(refused(pinned.bytes_mut().map(drop)));
-    assert_eq!(submitted(), before, "nothing becomes a part of the capture");
+    assert_eq!(submitted(), before, "no work becomes part of the capture");
     device.backend().set_capturing(stream.native(), false);
     buffer.copy_from_pinned(0, &pinned, 0..SIZE, stream)?;
     pinned.bytes_mut()?.fill(2);
@@ -215,7 +215,7 @@ fn what_fails(device: Device) -> Outcome {
         assert!(buffer.copy_from_pinned(0, &pinned, 0..SIZE, slow).is_err());
         assert!(holds(&buffer, 0, slow)?, "nothing was copied");
     }
-    // The copy is given to the stream, but no event behind it: it is done before the error is told.
+    // The stream gets the copy but no event behind it, so the copy must be done before the error is returned.
     device.hold(slow);
     device.backend().fail_next(Call::Record, DriverErrorKind::Other);
     assert!(buffer.copy_from_pinned(0, &pinned, 0..SIZE, slow).is_err());
@@ -224,7 +224,7 @@ fn what_fails(device: Device) -> Outcome {
     assert!(buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, slow).is_err());
     assert_eq!(pinned.bytes()?, [7; BYTES]);
 
-    // A wait that fails gives no bytes away, and can be tried again.
+    // A wait that fails gives no access to the bytes, and can be tried again.
     buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, slow)?;
     for _ in 0..2 {
         device.backend().fail_next(Call::WaitHost, DriverErrorKind::Other);
@@ -234,7 +234,7 @@ fn what_fails(device: Device) -> Outcome {
     }
     assert_eq!(pinned.bytes()?, [7; BYTES]);
 
-    // A use whose end cannot be recorded when the buffer is dropped keeps the block until it can.
+    // If the end of a use cannot be recorded when the buffer is dropped, the block is kept until it can be.
     pinned.record_use(slow)?;
     device.backend().fail_next(Call::Record, DriverErrorKind::Other);
     drop(pinned);
@@ -242,11 +242,11 @@ fn what_fails(device: Device) -> Outcome {
     device.release(slow);
     slow.synchronize()?;
     let next = device.allocate_host(1)?;
-    assert_eq!(device.calls(Call::Record), calls + 1, "tried again");
+    assert_eq!(device.calls(Call::Record), calls + 1, "the record is tried again");
     slow.synchronize()?;
     drop(next);
     let again = device.allocate_host(SIZE)?;
-    assert_eq!(place(&again), taken, "and not lost");
+    assert_eq!(place(&again), taken, "the block is not lost");
     Ok(())
 }
 

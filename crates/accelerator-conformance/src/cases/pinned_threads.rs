@@ -1,4 +1,4 @@
-//! H, threads on pinned host memory: case 81.
+//! H, threads that share pinned host memory: case 81.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,10 +17,10 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(81, "threads_share_host_memory", threads_share_host_memory)]
 }
 
-/// What all threads hold, by address: kept apart from what the allocator counts.
+/// The blocks of all threads with their sizes, by address, tracked independently of the allocator.
 type Held = Mutex<BTreeMap<usize, u64>>;
 
-/// A block that a thread has written to. It leaves [`Held`] before it is freed, also when a call fails.
+/// A block that a thread has written to. It is removed from [`Held`] before it is freed, even if a call fails.
 struct Live<'held> {
     pinned: PinnedBuffer<Driver>,
     value: u8,
@@ -82,7 +82,7 @@ fn mixed_operations(device: Device, seed: u64, held: &Held) -> Result<()> {
                 let value = (step % 251) as u8;
                 let mut pinned = device.allocate_host(random.size(2 * MIB))?;
                 enter(held, &pinned);
-                // The first and last bytes stand for all: what overlaps changes one of them.
+                // Only the first and last bytes are checked: an overlapping block changes one of them.
                 pinned.bytes_mut()?[0] = value;
                 if let Some(last) = pinned.bytes_mut()?.last_mut() {
                     *last = value;
@@ -92,7 +92,11 @@ fn mixed_operations(device: Device, seed: u64, held: &Held) -> Result<()> {
             choice if !live.is_empty() => {
                 let freed = live.swap_remove(random.below(live.len() as u64) as usize);
                 let (bytes, value) = (freed.pinned.bytes()?, Some(&freed.value));
-                assert_eq!((bytes.first(), bytes.last()), (value, value), "somebody wrote here");
+                assert_eq!(
+                    (bytes.first(), bytes.last()),
+                    (value, value),
+                    "another thread wrote to this block"
+                );
                 if choice > 15 {
                     freed.pinned.record_use(stream)?;
                 }
@@ -112,7 +116,8 @@ fn enter(held: &Held, pinned: &PinnedBuffer<Driver>) {
     held.insert(start, size);
 }
 
-/// The thread starts at the first miss; until then, and afterwards, allocations leave the events to it.
+/// Checks the background thread, which starts at the first miss. Even before that, allocations do not query events
+/// themselves.
 fn background_thread(context: &Context) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
@@ -124,12 +129,12 @@ fn background_thread(context: &Context) -> Outcome {
     device.allocator().set_config(device.allocator().config().updated(settings)?);
     let asked = device.calls(Call::IsComplete);
     drop(device.allocate_host(9_000)?);
-    assert_eq!(device.calls(Call::IsComplete), asked, "a hit asks for no event");
+    assert_eq!(device.calls(Call::IsComplete), asked, "a hit queries no event");
     assert_eq!(device.host_statistics().active_requests.current, 1);
     drop(device.allocate_host(90_000)?);
     let start = Instant::now();
     while device.host_statistics().active_requests.current > 0 {
-        assert!(start.elapsed() < STUCK, "nobody looks for what streams are done with");
+        assert!(start.elapsed() < STUCK, "no thread frees the blocks that streams are done with");
         std::thread::yield_now();
     }
     let settings = "pinned_use_background_threads:False";
@@ -137,7 +142,7 @@ fn background_thread(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Out of memory, a thread waits for another that is about to make a block available.
+/// Checks that a thread that runs out of memory waits for another that is about to make a block available.
 fn waits_for_what_another_frees(context: &Context) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
@@ -148,7 +153,7 @@ fn waits_for_what_another_frees(context: &Context) -> Outcome {
     user.synchronize()?;
     let gate = device.backend().gate(Call::IsComplete);
     let frees = in_thread(move || device.host_allocator().empty_cache());
-    assert!(gate.wait_reached(STUCK), "nobody asks for the event");
+    assert!(gate.wait_reached(STUCK), "no thread queries the event");
     let asked = device.calls(Call::AllocHost);
     let needs = in_thread(move || device.allocate_host(4_096).map(drop));
     let start = Instant::now();
@@ -162,7 +167,7 @@ fn waits_for_what_another_frees(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Keeps one thread inside a driver call, and sees whether others can still allocate and free.
+/// Keeps one thread inside a driver call and checks that others can still allocate and free.
 fn stuck_in(context: &Context, call: Call) -> Outcome {
     let device = context.device()?;
     let user = device.side_stream()?;
@@ -174,11 +179,11 @@ fn stuck_in(context: &Context, call: Call) -> Outcome {
     let gate = device.backend().gate(call);
     let stuck = in_thread(move || {
         drop(used); // records an event
-        drop(device.allocate_host(1_000)?); // asks for it
+        drop(device.allocate_host(1_000)?); // queries the event
         drop(device.allocate_host(90_000)?);
         device.host_allocator().empty_cache()
     });
-    assert!(gate.wait_reached(STUCK), "nobody calls `{}`", call.name());
+    assert!(gate.wait_reached(STUCK), "no thread calls `{}`", call.name());
     let others = in_thread(move || {
         drop(kept);
         for bytes in [1_000, 700] {

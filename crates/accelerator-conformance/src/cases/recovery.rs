@@ -1,4 +1,4 @@
-//! D, hooks, and the device after an error: cases 50 to 53.
+//! D, hooks, and the state of the device after an error: cases 50 to 53.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ fn observers_may_allocate(context: &Context) -> Outcome {
             let emptied = device.allocator().empty_cache();
             let counted =
                 device.statistics().num_ooms > 0 && device.allocator().snapshot().segments.len() < 9;
-            // A request of its own that fails is not observed again, by this or any other observer.
+            // If the observer's own request fails, no observer is called for it.
             let nested = device.alloc(100 * MIB).is_err();
             if allocated.is_err() || emptied.is_err() || !counted || !nested {
                 trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(report.clone());
@@ -40,13 +40,13 @@ fn observers_may_allocate(context: &Context) -> Outcome {
     };
     let id = device.allocator().add_out_of_memory_observer(observer);
     refusal(device, 70 * MIB)?;
-    assert_eq!(seen.load(Ordering::Relaxed), 70 * MIB, "once");
+    assert_eq!(seen.load(Ordering::Relaxed), 70 * MIB, "observed once");
     refusal(device, 80 * MIB)?;
-    assert_eq!(seen.load(Ordering::Relaxed), 150 * MIB, "once for each");
+    assert_eq!(seen.load(Ordering::Relaxed), 150 * MIB, "each failure is observed once");
     assert!(device.allocator().remove_hook(id));
     assert!(!device.allocator().remove_hook(id));
     refusal(device, 90 * MIB)?;
-    assert_eq!(seen.load(Ordering::Relaxed), 150 * MIB, "removed");
+    assert_eq!(seen.load(Ordering::Relaxed), 150 * MIB, "a removed observer is not called");
     assert_eq!(trouble.lock().map(|trouble| trouble.len()).ok(), Some(0));
     device.check_consistency();
     Ok(())
@@ -66,7 +66,7 @@ fn callback_that_frees_helps(context: &Context) -> Outcome {
     let id = device.allocator().add_free_memory_callback(callback);
     let calls = device.all_calls();
     let taken = device.alloc(50 * MIB)?;
-    assert_eq!(device.all_calls(), calls, "the driver was not asked");
+    assert_eq!(device.all_calls(), calls, "the driver must not be called");
     assert!(device.allocator().remove_hook(id));
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_ooms), (0, 0));
@@ -104,7 +104,7 @@ fn recovered_retry_is_silent(context: &Context) -> Outcome {
     let taken = device.alloc(5 * MIB)?;
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_ooms), (1, 0));
-    assert_eq!(observed.load(Ordering::Relaxed), 0, "nobody hears of it");
+    assert_eq!(observed.load(Ordering::Relaxed), 0, "a recovered retry must not be observed");
     assert_eq!(device.calls(Call::MemoryInfo), 0, "no report is made");
 
     device.backend().fail_allocs(2);

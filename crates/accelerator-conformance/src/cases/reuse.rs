@@ -1,4 +1,4 @@
-//! C and D, reuse behind a wait on the device, an option of ours: cases 39, 44 and 45.
+//! C and D, reuse behind a wait on the device, an option that PyTorch does not have: cases 39, 44 and 45.
 
 use accelerator_core::{BlockState, MIB};
 
@@ -29,11 +29,11 @@ fn reuse_behind_a_device_side_wait(context: &Context) -> Outcome {
         device.free(used)?;
         let next = device.alloc(15 * MIB)?;
         assert_eq!(address(&next), place);
-        assert!(!device.recorded(own)?.is_complete()?, "its stream comes behind the consumer");
+        assert!(!device.recorded(own)?.is_complete()?, "its stream must wait for the consumer");
         device.release(consumer);
         return Ok(device.free(next)?);
     }
-    // Two copies, since what is free in the source's segment would serve the request without any wait.
+    // There are two copies, since free memory in the source's segment would serve the request without any wait.
     let mut copy = device.filled(SIZE, 0)?;
     let source = device.filled(SIZE, 1)?;
     let rest = device.filled(20 * MIB - 2 * SIZE, 9)?;
@@ -43,14 +43,14 @@ fn reuse_behind_a_device_side_wait(context: &Context) -> Outcome {
     drop(source);
     let (waits, host_waits) = (device.calls(Call::Wait), device.calls(Call::WaitHost));
     let mut next = device.buffer(SIZE, own)?;
-    assert_eq!(next.ptr(), place, "given away at once");
-    assert_eq!(device.calls(Call::Wait) - waits, 1, "behind a wait on the device");
-    assert_eq!(device.calls(Call::WaitHost), host_waits, "and none on the host");
+    assert_eq!(next.ptr(), place, "the block is reused at once");
+    assert_eq!(device.calls(Call::Wait) - waits, 1, "there is one wait on the device");
+    assert_eq!(device.calls(Call::WaitHost), host_waits, "there is no wait on the host");
     next.fill(2, own)?;
     let filled = device.recorded(own)?;
-    assert!(!filled.is_complete()?, "the new owner comes behind the consumer");
+    assert!(!filled.is_complete()?, "the new owner must wait for the consumer");
     device.release(consumer);
-    assert!(holds(&copy, 1, consumer)?, "the consumer saw the bytes that it was given");
+    assert!(holds(&copy, 1, consumer)?, "the consumer must read the original bytes");
     assert!(holds(&next, 2, own)? && holds(&rest, 9, own)?);
     device.check_consistency();
     Ok(())
@@ -59,7 +59,7 @@ fn reuse_behind_a_device_side_wait(context: &Context) -> Outcome {
 fn block_freed_by_waiting_is_found(context: &Context) -> Outcome {
     let device = context.device_with(20 * MIB, DEVICE_SIDE_REUSE)?;
     let user = device.side_stream()?;
-    // The device is full with one segment, which cannot go back: part of it lives.
+    // One segment fills the device. It cannot be released, because part of it is live.
     let (used, kept) = (device.alloc(9 * MIB)?, device.alloc(9 * MIB)?);
     let place = address(&used);
     device.allocator().record_use(&used, user)?;
@@ -67,7 +67,7 @@ fn block_freed_by_waiting_is_found(context: &Context) -> Outcome {
     device.free(used)?;
     let allocs = device.calls(Call::Alloc);
     let next = device.alloc(8 * MIB)?;
-    assert_eq!(address(&next), place, "found without a segment from the driver");
+    assert_eq!(address(&next), place, "no new segment is needed");
     assert_eq!(device.calls(Call::Alloc), allocs);
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_ooms), (0, 0));
@@ -87,12 +87,12 @@ fn only_needed_events_are_waited_for(context: &Context) -> Outcome {
     device.allocator().record_use(&smaller, two)?;
     device.free_all([larger, smaller])?;
     let next = device.alloc(11 * MIB)?;
-    assert_eq!(address(&next), place, "the smallest that serves");
+    assert_eq!(address(&next), place, "the smallest block that is large enough is taken");
     assert_eq!((device.calls(Call::Wait), device.calls(Call::WaitHost)), (1, 0), "one wait, on the device");
     let snapshot = device.allocator().snapshot();
     let other =
         snapshot.segments.iter().find(|segment| segment.address == kept).ok_or("the other segment")?;
-    assert_eq!(other.blocks[0].state, BlockState::PendingFree, "the other is left alone");
+    assert_eq!(other.blocks[0].state, BlockState::PendingFree, "the other block stays pending");
     device.check_consistency();
     device.release(one);
     device.release(two);

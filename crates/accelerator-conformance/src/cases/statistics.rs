@@ -59,7 +59,7 @@ fn every_key(context: &Context) -> Outcome {
     let device = context.device()?;
     let allocation = device.alloc(3_000)?;
     let entries = device.statistics().entries();
-    assert!(entries.iter().map(|(key, _)| key).eq(keys().iter()), "the keys, sorted");
+    assert!(entries.iter().map(|(key, _)| key).eq(keys().iter()), "the keys must be complete and sorted");
     let map = device.statistics().to_map();
     assert_eq!(map.len(), keys().len() + POOLS.len() * METRICS.len());
     for (key, value) in entries {
@@ -71,7 +71,7 @@ fn every_key(context: &Context) -> Outcome {
     Ok(device.free(allocation)?)
 }
 
-/// The values that are not 0.
+/// Returns the values that are not 0.
 fn non_zero(statistics: &Statistics) -> BTreeMap<String, i64> {
     statistics.entries().into_iter().filter(|(_, value)| *value != 0).collect()
 }
@@ -131,7 +131,7 @@ fn resets(context: &Context) -> Outcome {
     device.allocator().reset_peak_statistics();
     for (key, value) in device.statistics().entries() {
         let expected = if key.ends_with(".peak") { current(&key, ".peak") } else { before[&key] };
-        assert_eq!(value, expected, "{key} after the reset of the peaks");
+        assert_eq!(value, expected, "{key} after resetting the peaks");
     }
 
     device.allocator().reset_accumulated_statistics();
@@ -142,7 +142,7 @@ fn resets(context: &Context) -> Outcome {
             () if key.ends_with(".peak") => current(&key, ".peak"),
             () => before[&key],
         };
-        assert_eq!(value, expected, "{key} after the reset of the accumulated values");
+        assert_eq!(value, expected, "{key} after resetting the accumulated values");
     }
     device.check_consistency();
     Ok(device.free(live)?)
@@ -177,7 +177,7 @@ impl PeakedAt {
     }
 }
 
-/// Allocates, uses and frees at random on three streams, of which one is held now and then, and frees everything.
+/// Allocates, uses and frees at random on three streams, one of which is held from time to time, and frees everything.
 fn random_steps(device: Device, steps: u64, after_each: impl Fn(u64)) -> Outcome {
     let streams = [device.default_stream(), device.side_stream()?, device.side_stream()?];
     let mut random = Random::new(85);
@@ -249,7 +249,7 @@ fn concurrent_reader(context: &Context) -> Outcome {
         for result in written {
             result.map_err(|_| "a writer panicked")??;
         }
-        reader.join().map_err(|_| "the reader saw what does not add up")?;
+        reader.join().map_err(|_| "the reader saw inconsistent values")?;
         Outcome::Ok(())
     })?;
     check_statistics(&device.statistics());
@@ -269,6 +269,6 @@ fn empty_when_unused(context: &Context) -> Outcome {
     let emptied = device.statistics();
     assert_eq!(Statistics { num_sync_all_streams: 0, ..emptied }, unused);
     assert!(device.allocator().snapshot().segments.is_empty());
-    assert_eq!(device.all_calls(), calls, "the driver was not called");
+    assert_eq!(device.all_calls(), calls, "the driver must not be called");
     Ok(())
 }

@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
 fn same_stream_reuses_at_once(context: &Context) -> Outcome {
     let device = context.device()?;
     for stream in [device.default_stream(), device.side_stream()?] {
-        device.hold(stream); // what the stream is doing does not matter: its next work comes behind
+        device.hold(stream); // the stream's state does not matter, since its later work is ordered behind
         for size in [700, 3 * MIB, 15 * MIB] {
             let first = device.alloc_on(size, stream)?;
             let (place, calls) = (address(&first), device.all_calls());
@@ -49,13 +49,13 @@ fn another_stream_never_gets_it(context: &Context) -> Outcome {
     device.free(first)?;
     let second = device.alloc_on(MIB, two)?;
     let segments = device.allocator().snapshot().segments;
-    assert_eq!(segments.len(), 2, "each stream has segments of its own");
+    assert_eq!(segments.len(), 2, "each stream has its own segments");
     for segment in &segments {
         let expected = if segment.address == place { one.id() } else { two.id() };
         assert_eq!(segment.stream, expected);
     }
     let third = device.alloc_on(MIB, one)?;
-    assert_eq!(address(&third), place, "its own stream does");
+    assert_eq!(address(&third), place, "its own stream reuses the block");
     device.check_consistency();
     Ok(device.free_all([second, third])?)
 }
@@ -69,11 +69,11 @@ fn recorded_use_delays_the_reuse(context: &Context) -> Outcome {
     device.allocator().record_use(&used, user)?;
     device.free(used)?;
     let other = device.alloc(MIB)?;
-    assert_ne!(address(&other), place, "not while the other stream may still use it");
+    assert_ne!(address(&other), place, "no reuse while the other stream may still use it");
     device.release(user);
     device.synchronize()?;
     let again = device.alloc(MIB)?;
-    assert_eq!(address(&again), place, "once it is done");
+    assert_eq!(address(&again), place, "reused once the other stream is done");
     device.free_all([other, again])?;
     device.check_consistency();
 
@@ -94,7 +94,7 @@ fn late_reader_sees_its_bytes(device: Device) -> Outcome {
     next.fill(2, own)?;
     own.synchronize()?;
     device.release(reader);
-    assert!(holds(&copy, 1, reader)?, "the late copy read memory that was given away");
+    assert!(holds(&copy, 1, reader)?, "the late copy read memory that had been reused");
     Ok(())
 }
 
@@ -125,7 +125,7 @@ fn recorded_twice_counts_once(context: &Context) -> Outcome {
     device.release(two);
     two.synchronize()?;
     device.free_all([device.alloc(512)?])?;
-    assert_eq!(device.statistics().active_bytes.all.current, MIB as i64, "one of two is not enough");
+    assert_eq!(device.statistics().active_bytes.all.current, MIB as i64, "both streams must be done");
     device.release(one);
     one.synchronize()?;
     device.free_all([device.alloc(512)?])?;
@@ -145,7 +145,11 @@ fn recorded_then_stream_dropped(context: &Context) -> Outcome {
     };
     device.free(used)?;
     device.free_all([device.alloc(512)?])?;
-    assert_eq!(device.statistics().active_bytes.all.current, MIB as i64, "its use is not forgotten");
+    assert_eq!(
+        device.statistics().active_bytes.all.current,
+        MIB as i64,
+        "the use outlives the stream's handle"
+    );
     let user = device.stream_by_id(user).ok_or("the stream outlives its handle")?;
     device.release(user);
     user.synchronize()?;
@@ -176,7 +180,7 @@ fn free_requested_and_completed(context: &Context) -> Outcome {
     device.check_consistency();
     device.release(user);
     user.synchronize()?;
-    assert_eq!(in_numbers(), [0, 1_024, 1_000, 1], "until the next call sees it");
+    assert_eq!(in_numbers(), [0, 1_024, 1_000, 1], "the block is pending until the next call polls");
     let trigger = device.alloc(3 * MIB)?;
     assert_eq!(in_numbers(), [3 * MIB as i64, 3 * MIB as i64, 3 * MIB as i64, 1]);
     device.free(trigger)?;
@@ -196,8 +200,12 @@ fn slow_stream_holds_back_no_other(context: &Context) -> Outcome {
     fast.synchronize()?;
     let waits = device.calls(Call::WaitHost);
     let next = device.alloc(9 * MIB)?;
-    assert_eq!(address(&next), place, "the fast stream's block is there, though freed behind the slow one's");
-    assert_eq!(device.calls(Call::WaitHost), waits, "nobody waited");
+    assert_eq!(
+        address(&next),
+        place,
+        "the fast stream's block must be free, though freed after the slow one's"
+    );
+    assert_eq!(device.calls(Call::WaitHost), waits, "nothing was waited for");
     assert_eq!(device.statistics().active.all.current, 2);
     device.free(next)?;
     device.release(slow);
@@ -234,7 +242,7 @@ fn same_stream_makes_no_event(context: &Context) -> Outcome {
         device.free(allocation)?;
         drop(device.buffer(1 + round, stream)?);
     }
-    assert_eq!(device.all_calls() - calls, 1, "the driver was asked for one segment, and for nothing else");
+    assert_eq!(device.all_calls() - calls, 1, "the only driver call allocates one segment");
     assert_eq!(device.calls(Call::Alloc), 1);
     Ok(())
 }
@@ -255,12 +263,13 @@ fn safe_calls_note_their_use(context: &Context) -> Outcome {
             _ => buffer.read(0, &mut [0; 100], user)?,
         }
         drop(buffer);
-        // Reading and writing have waited for the stream; yet it is the event, recorded behind, that tells.
+        // Reads and writes have waited for the stream already, but the block is free only once an event recorded after
+        // them is polled.
         let pending =
             device.statistics().active_bytes.all.current - device.statistics().allocated_bytes.all.current;
-        assert_eq!(pending, SIZE as i64, "`{call}` noted its use");
+        assert_eq!(pending, SIZE as i64, "`{call}` must record its use");
         let next = device.buffer(SIZE, own)?;
-        assert_ne!(next.ptr(), place, "`{call}`: the memory is not given away");
+        assert_ne!(next.ptr(), place, "`{call}`: the memory must not be reused");
         drop((next, other));
         device.release(user);
         device.synchronize()?;

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What all threads hold, by address: kept apart from what the allocator counts.
+/// The blocks of all threads with their sizes, by address, tracked independently of the allocator.
 type Held = Mutex<BTreeMap<u64, u64>>;
 
 fn many_threads(context: &Context) -> Outcome {
@@ -99,7 +99,7 @@ fn mixed_operations(
 }
 
 fn no_lock_across_driver_calls(context: &Context) -> Outcome {
-    // Under the policy `compact` memory is mapped, where it can be.
+    // Under the policy `compact` all memory is mapped, if the driver supports that.
     let maps_all = context.is_compact() && context.has_virtual_memory();
     let segments = if maps_all { &[] } else { &[Call::Alloc, Call::Dealloc][..] };
     let others = [
@@ -121,13 +121,14 @@ fn no_lock_across_driver_calls(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Keeps one thread inside a driver call, and sees whether others can still allocate and free on the same stream.
+/// Keeps one thread inside a driver call and checks that others can still allocate and free on the same stream.
 fn stuck_in(context: &Context, device: Device, call: Call) -> Outcome {
     let (own, user) = (device.default_stream(), device.side_stream()?);
-    // Who needs new memory waits there for who gets some or gives some back.
+    // Under `compact`, a request for new memory waits for threads that obtain or return some, so stream `user` gets
+    // memory now.
     let elsewhere = context.is_compact().then(|| device.alloc_on(512, user)).transpose()?;
     device.hold(user);
-    // Something to release, a block that another stream uses, and two that fit the cache.
+    // Set up memory that can be released, a block that another stream uses, and two cached or live small blocks.
     let used = device.alloc(15 * MIB)?;
     device.allocator().record_use(&used, user)?;
     let [whole, small, kept] = [device.alloc(30 * MIB)?, device.alloc(512)?, device.alloc(512)?];
@@ -139,13 +140,13 @@ fn stuck_in(context: &Context, device: Device, call: Call) -> Outcome {
             device.free_all([device.alloc(80 * MIB)?])?;
         }
         device.free(used)?; // records an event
-        device.free_all([device.alloc(512)?])?; // asks for it
+        device.free_all([device.alloc(512)?])?; // queries the event
         device.allocator().empty_cache()?; // waits for it
         device.allocator().largest_available()?;
         device.dedicated_stream(0)?;
         own.synchronize()
     });
-    assert!(gate.wait_reached(STUCK), "nobody calls `{}`", call.name());
+    assert!(gate.wait_reached(STUCK), "no thread calls `{}`", call.name());
 
     let others = in_thread(move || {
         let small = device.alloc(512)?;
@@ -170,11 +171,11 @@ fn stuck_in(context: &Context, device: Device, call: Call) -> Outcome {
     Ok(())
 }
 
-/// Runs it in a thread of its own, which a stuck call does not keep the case from ending.
+/// Runs the closure in its own thread. If it is stuck in a call, the case can still end.
 pub(super) fn in_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        // Nobody listens any more when the case has failed meanwhile.
+        // If the case has failed meanwhile, nothing receives the result.
         let _ = sender.send(run());
     });
     receiver
@@ -193,7 +194,7 @@ fn thread_end_returns_its_cache(context: &Context) -> Outcome {
     });
     let place = place.map_err(|_| "the thread panicked")??;
     let again = device.alloc_on(MIB, stream)?;
-    assert_eq!(address(&again), place, "what a thread cached, others can have");
+    assert_eq!(address(&again), place, "other threads can use the blocks that a thread cached");
     device.free(again)?;
     device.allocator().empty_cache()?;
     assert_eq!(device.reserved(), 0);
@@ -211,7 +212,7 @@ fn driver_gone_first(context: &Context) -> Outcome {
     let live = device.alloc(5 * MIB)?;
     device.backend().set_lost(true);
 
-    // The destructors that run at the end of a process.
+    // These destructors run at the end of a process.
     drop((used, plain, event));
     device.free(live)?;
     let lost = |result: Result<(), Error>| matches!(result, Err(Error::Driver { .. }));
@@ -221,12 +222,12 @@ fn driver_gone_first(context: &Context) -> Outcome {
     assert!(lost(device.memory_info().map(drop)));
     assert!(lost(device.dedicated_stream(0).map(drop)));
     assert_eq!(device.statistics().allocation.all.current, 0);
-    assert_eq!(device.statistics().active.all.current, 1, "the use that no event could be recorded for");
+    assert_eq!(device.statistics().active.all.current, 1, "the use for which no event could be recorded");
     device.check_consistency();
 
     device.backend().set_lost(false);
     device.allocator().empty_cache()?;
-    assert_eq!(device.reserved(), 0, "nothing was lost with it");
+    assert_eq!(device.reserved(), 0, "no memory was lost with the driver");
     device.check_consistency();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a backend does, in terms that are the same for all of them.
+//! The methods of a backend, with the same types for every backend.
 
 use std::any::Any;
 use std::num::NonZeroU64;
@@ -13,7 +13,7 @@ use super::handles::{AnyEvent, AnyStream};
 use super::pointers::{AnyPtr, Pointers};
 use crate::calls::{Call, failure};
 
-/// [`Backend`] as an object. Each method is the one of the same name.
+/// [`Backend`] as a trait object. Each method corresponds to the one of the same name.
 pub(super) trait Face: Any + Send + Sync {
     fn kind(&self) -> DeviceKind;
     fn properties(&self) -> &DeviceProperties;
@@ -53,7 +53,7 @@ pub(super) trait Face: Any + Send + Sync {
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<AnyPtr>>;
 }
 
-/// A backend and the locations that it gave out.
+/// A backend and the pointers that it has handed out.
 pub(super) struct Erased<B: Backend> {
     inner: B,
     pointers: Pointers<B::Ptr>,
@@ -137,8 +137,8 @@ impl<B: Backend> Face for Erased<B> {
 
     unsafe fn dealloc(&self, ptr: AnyPtr, len: NonZeroU64) {
         if let Some(native) = self.pointers.remove(ptr) {
-            // SAFETY: The caller promises that it is one of `alloc` with this length, not used by later work; it was
-            // listed until now, so it is given back once.
+            // SAFETY: The caller promises that `alloc` returned the pointer for this length and that no later work uses
+            // it. It was listed until now, so it is freed only once.
             unsafe { self.inner.dealloc(native, len) };
         }
     }
@@ -151,13 +151,13 @@ impl<B: Backend> Face for Erased<B> {
         stream: &AnyStream,
     ) -> DriverResult<()> {
         let (dst, src) = (self.pointers.place(dst)?, self.pointers.place(src)?);
-        // SAFETY: The same two places, for which the caller promises what is asked for.
+        // SAFETY: These are the same two places, for which the caller makes the required promises.
         unsafe { self.inner.copy(dst, src, len, stream.of::<B>()?) }
     }
 
     unsafe fn fill(&self, dst: AnyPtr, value: u8, len: NonZeroU64, stream: &AnyStream) -> DriverResult<()> {
         let dst = self.pointers.native(dst)?;
-        // SAFETY: The same place, for which the caller promises what is asked for.
+        // SAFETY: This is the same place, for which the caller makes the required promises.
         unsafe { self.inner.fill(dst, value, len, stream.of::<B>()?) }
     }
 
@@ -166,7 +166,7 @@ impl<B: Backend> Face for Erased<B> {
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
-        // SAFETY: The caller's promise.
+        // SAFETY: The caller makes the same promise.
         unsafe { self.inner.dealloc_host(ptr, len) };
     }
 
@@ -183,7 +183,7 @@ impl<B: Backend> Face for Erased<B> {
     }
 }
 
-// SAFETY: Address space, memory and mappings are those of the backend inside, whose contract is the same.
+// SAFETY: Address space, memory and mappings belong to the inner backend, whose contract is the same.
 unsafe impl<B: Backend> VirtualMemory<AnyPtr> for Erased<B> {
     fn granularity(&self) -> NonZeroU64 {
         self.inner.virtual_memory().map_or(NonZeroU64::MIN, VirtualMemory::granularity)
@@ -199,8 +199,8 @@ unsafe impl<B: Backend> VirtualMemory<AnyPtr> for Erased<B> {
 
     unsafe fn release(&self, at: AnyPtr, len: NonZeroU64) {
         if let (Some(native), Ok(pager)) = (self.pointers.remove(at), self.pager(Call::Release)) {
-            // SAFETY: The caller promises that it is one of `reserve` with this length, with nothing mapped; it was
-            // listed until now, so it is released once.
+            // SAFETY: The caller promises that `reserve` returned the address for this length and that nothing is
+            // mapped there. It was listed until now, so it is released only once.
             unsafe { pager.release(native, len) };
         }
     }
@@ -211,20 +211,20 @@ unsafe impl<B: Backend> VirtualMemory<AnyPtr> for Erased<B> {
 
     unsafe fn destroy(&self, pages: Pages) {
         if let Ok(pager) = self.pager(Call::Destroy) {
-            // SAFETY: The caller's promise.
+            // SAFETY: The caller makes the same promise.
             unsafe { pager.destroy(pages) };
         }
     }
 
     unsafe fn map(&self, at: AnyPtr, pages: &Pages) -> DriverResult<()> {
         let native = self.pointers.native(at)?;
-        // SAFETY: The same place, for which the caller promises what is asked for.
+        // SAFETY: This is the same place, for which the caller makes the required promises.
         unsafe { self.pager(Call::Map)?.map(native, pages) }
     }
 
     unsafe fn unmap(&self, at: AnyPtr, len: NonZeroU64) -> DriverResult<()> {
         let native = self.pointers.native(at)?;
-        // SAFETY: The same place, for which the caller promises what is asked for.
+        // SAFETY: This is the same place, for which the caller makes the required promises.
         unsafe { self.pager(Call::Unmap)?.unmap(native, len) }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Debug};
 
 use accelerator_core::{Backend, DriverError, DriverErrorKind, DriverResult};
 
-/// What a backend makes: a stream or an event.
+/// A handle that a backend makes: a stream or an event.
 trait Handle: Any + Debug + Send + Sync {}
 
 impl<T: Any + Debug + Send + Sync> Handle for T {}
@@ -21,7 +21,7 @@ impl AnyStream {
         Self(Box::new(stream))
     }
 
-    /// The stream as the backend `B` made it.
+    /// Returns the stream of the backend `B`.
     ///
     /// # Errors
     /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for a stream of another backend.
@@ -37,7 +37,7 @@ impl AnyEvent {
 
     /// The event as the backend `B` made it.
     ///
-    /// # Errors
+    /// Returns the event of the backend `B`.
     /// [`InvalidArgument`](DriverErrorKind::InvalidArgument) for an event of another backend.
     pub fn of<B: Backend>(&self) -> DriverResult<&B::Event> {
         downcast(&*self.0).ok_or(invalid("event", "the event belongs to another backend"))

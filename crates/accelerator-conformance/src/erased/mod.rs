@@ -1,7 +1,8 @@
-//! One type for every backend, so that what works with any of them is compiled once.
+//! One type for every backend, so that code that works with any of them is compiled once.
 //!
-//! From the bottom: `handles` are streams and events of any type, `pointers` are locations of any type, `face` is what a
-//! backend does in terms of both, [`AnyBackend`] is a backend over such a face, and [`Opener`] finds and opens devices.
+//! From the bottom: `handles` contains streams and events of any type, `pointers` pointers of any type, and `face` the
+//! methods of a backend in terms of both. [`AnyBackend`] is a backend over such a face, and [`Opener`] finds and opens
+//! devices.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
 mod face;
@@ -26,9 +27,9 @@ pub use self::pointers::AnyPtr;
 
 /// A device of any backend.
 ///
-/// A program over it is compiled once, and not again for each backend. Each call of the driver costs a few tens of
-/// nanoseconds more; the allocator's own work costs the same, since a cached block needs no call of the driver. Copies
-/// between two devices go through the host.
+/// A program that uses it is compiled once rather than once per backend. Each driver call costs a few tens of
+/// nanoseconds more; the allocator's own work costs the same, since a cached block needs no driver call. Copies between
+/// two devices go through the host.
 ///
 /// ```
 /// use accelerator_conformance::{AnyBackend, Sim};
@@ -46,24 +47,24 @@ pub use self::pointers::AnyPtr;
 pub struct AnyBackend(Box<dyn Face>);
 
 impl AnyBackend {
-    /// Around a device that was opened.
+    /// Wraps a device that was opened.
     pub fn new<B: Backend>(inner: B) -> Self {
         Self(Box::new(Erased::new(inner)))
     }
 
-    /// The backend inside, if it is a `B`.
+    /// Returns the inner backend, if it is a `B`.
     ///
     /// # Errors
-    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for another backend.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) if it is another backend.
     pub fn of<B: Backend>(&self) -> DriverResult<&B> {
         Ok(self.erased::<B>()?.inner())
     }
 
-    /// The location as the backend inside has it, for kernels.
+    /// Returns the inner backend's pointer, for kernels.
     ///
     /// # Errors
-    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for another backend than `B`, and for a
-    /// location that is not of this device.
+    /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) if the backend is not `B`, or if the
+    /// pointer does not belong to this device.
     pub fn ptr_of<B: Backend>(&self, ptr: AnyPtr) -> DriverResult<B::Ptr> {
         self.erased::<B>()?.ptr(ptr)
     }
@@ -80,21 +81,21 @@ impl fmt::Debug for AnyBackend {
     }
 }
 
-// SAFETY: Every call goes to the backend inside, whose contract is the same, with the stream, the event and the location
-// that it made itself; what another made is refused.
+// SAFETY: Every call goes to the inner backend, whose contract is the same, with streams, events and pointers that it
+// made itself; those of other backends are rejected.
 unsafe impl Backend for AnyBackend {
-    /// Of no device: [`kind`](Self::kind) is that of the backend inside.
+    /// Matches no device: [`kind`](Self::kind) returns the kind of the inner backend.
     const KIND: DeviceKind = DeviceKind::new("any");
     type Ptr = AnyPtr;
     type Stream = AnyStream;
     type Event = AnyEvent;
 
-    /// Finds nothing: an [`Opener`] does.
+    /// Finds no device: use an [`Opener`].
     fn probe() -> Result<u32, Unavailable> {
         Err(Unavailable { reason: "a backend must be chosen first".to_owned() })
     }
 
-    /// Opens nothing: an [`Opener`] does.
+    /// Opens no device: use an [`Opener`].
     fn open(_ordinal: u32) -> DriverResult<Self> {
         Err(handles::invalid("open", "a backend must be chosen first"))
     }
@@ -156,7 +157,7 @@ unsafe impl Backend for AnyBackend {
     }
 
     unsafe fn dealloc(&self, ptr: AnyPtr, len: NonZeroU64) {
-        // SAFETY: The caller's promise.
+        // SAFETY: The caller makes the same promise.
         unsafe { self.0.dealloc(ptr, len) };
     }
 
@@ -167,12 +168,12 @@ unsafe impl Backend for AnyBackend {
         len: NonZeroU64,
         stream: &AnyStream,
     ) -> DriverResult<()> {
-        // SAFETY: The caller's promise.
+        // SAFETY: The caller makes the same promise.
         unsafe { self.0.copy(dst, src, len, stream) }
     }
 
     unsafe fn fill(&self, dst: AnyPtr, value: u8, len: NonZeroU64, stream: &AnyStream) -> DriverResult<()> {
-        // SAFETY: The caller's promise.
+        // SAFETY: The caller makes the same promise.
         unsafe { self.0.fill(dst, value, len, stream) }
     }
 
@@ -181,7 +182,7 @@ unsafe impl Backend for AnyBackend {
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
-        // SAFETY: The caller's promise.
+        // SAFETY: The caller makes the same promise.
         unsafe { self.0.dealloc_host(ptr, len) };
     }
 

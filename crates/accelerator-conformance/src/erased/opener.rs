@@ -1,4 +1,4 @@
-//! How devices of a backend are found and opened.
+//! Finding and opening devices of a backend.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use accelerator_core::{
 
 use super::AnyBackend;
 
-/// Finds and opens the devices of one backend: what [`Backend`] has without a device.
+/// Finds and opens the devices of one backend. It has the functions of [`Backend`] that need no device.
 #[derive(Clone, Copy)]
 pub struct Opener {
     kind: DeviceKind,
@@ -18,21 +18,21 @@ pub struct Opener {
     accelerator: fn(u32) -> Result<Opened>,
 }
 
-/// What an [`Accelerator`] that was opened says of itself.
+/// Information about an opened [`Accelerator`].
 #[derive(Debug)]
 pub struct Opened {
-    /// Its kind and number.
+    /// The device's kind and index.
     pub device: Device,
-    /// What the device says about itself.
+    /// The device's properties.
     pub properties: &'static DeviceProperties,
     /// Free and total memory.
     pub memory: Result<MemoryInfo>,
-    /// Where it is, which is the same for the same one.
+    /// The address of the `Accelerator`, equal for the same instance.
     pub(crate) address: usize,
 }
 
 impl Opener {
-    /// For this backend.
+    /// Returns the opener of this backend.
     pub fn of<B: Backend>() -> Self {
         Self {
             kind: B::KIND,
@@ -43,12 +43,12 @@ impl Opener {
         }
     }
 
-    /// The kind of its devices.
+    /// Returns the kind of its devices.
     pub fn kind(&self) -> DeviceKind {
         self.kind
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     ///
     /// # Errors
     /// As [`Backend::probe`].
@@ -64,12 +64,12 @@ impl Opener {
         (self.open)(ordinal)
     }
 
-    /// How many devices there are, as [`Accelerator::count`] says.
+    /// Returns the number of devices as given by [`Accelerator::count`].
     pub fn count(&self) -> u32 {
         (self.count)()
     }
 
-    /// Opens the device with this number as a program does, by [`Accelerator::open`].
+    /// Opens the device with this number as a program does, with [`Accelerator::open`].
     ///
     /// # Errors
     /// As [`Accelerator::open`].

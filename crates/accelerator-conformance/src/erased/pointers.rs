@@ -1,4 +1,4 @@
-//! Locations in the memory of any backend.
+//! Pointers into the memory of any backend.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use accelerator_core::{DevicePtr, DriverResult, Place};
 
 use super::handles::invalid;
 
-/// A location in the memory of any backend: a distance from the start of an allocation, or of a reservation.
+/// A pointer into the memory of any backend: an offset from the start of an allocation or of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnyPtr {
-    /// The number of the allocation, which no other has on any device.
+    /// The number of the allocation, unique across all devices.
     allocation: u64,
     offset: u64,
     /// The trace address of the start.
@@ -28,7 +28,7 @@ impl DevicePtr for AnyPtr {
     }
 }
 
-/// Where the allocations and reservations of one device start, by number.
+/// The start of each allocation and reservation of one device, by number.
 pub(super) struct Pointers<P>(Mutex<HashMap<u64, P>>);
 
 impl<P: DevicePtr> Pointers<P> {
@@ -36,7 +36,7 @@ impl<P: DevicePtr> Pointers<P> {
         Self(Mutex::new(HashMap::new()))
     }
 
-    /// Enters what the backend gave.
+    /// Registers a pointer that the backend returned.
     pub(super) fn enter(&self, start: P) -> AnyPtr {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let allocation = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl<P: DevicePtr> Pointers<P> {
         AnyPtr { allocation, offset: 0, start: start.trace_address() }
     }
 
-    /// Takes out what is to be given back; `None`: it is not the start of anything that lives.
+    /// Removes a pointer that is about to be freed. Returns `None` if it is not the start of anything live.
     pub(super) fn remove(&self, ptr: AnyPtr) -> Option<P> {
         if ptr.offset > 0 {
             return None;
@@ -52,10 +52,10 @@ impl<P: DevicePtr> Pointers<P> {
         self.starts().remove(&ptr.allocation)
     }
 
-    /// The location as the backend has it.
+    /// Returns the backend's own pointer.
     ///
-    /// A backend whose own distances do not show in its trace addresses is told so here, since an [`AnyPtr`] counts them by
-    /// itself.
+    /// An [`AnyPtr`] counts offsets by itself. A backend whose own offsets do not show in its trace addresses is
+    /// therefore detected here.
     pub(super) fn native(&self, ptr: AnyPtr) -> DriverResult<P> {
         let start = self.starts().get(&ptr.allocation).copied();
         let start = start.ok_or(invalid("pointer", "the address is in no allocation of this device"))?;
@@ -82,7 +82,7 @@ impl<P: DevicePtr> Pointers<P> {
 mod tests {
     use super::*;
 
-    /// Distances get lost in it.
+    /// Loses all offsets.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct Stuck(u64);
 

@@ -1,4 +1,4 @@
-//! What was taken from the driver inside, and how much of it may be.
+//! Memory taken from the inner driver, and its limit.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::MemoryInfo;
 
-/// The driver allocations that live, under a limit.
+/// The live driver allocations, under a limit.
 #[derive(Debug)]
 pub(super) struct Budget<P>(Mutex<State<P>>);
 
@@ -28,7 +28,7 @@ impl<P: Copy + Eq + Hash> Budget<P> {
         self.state().capacity = Some(capacity);
     }
 
-    /// Sets `len` bytes aside. Whether there are as many.
+    /// Sets `len` bytes aside. Returns whether they were available.
     pub(super) fn reserve(&self, len: NonZeroU64) -> bool {
         let mut state = self.state();
         let used = state.used.checked_add(len.get());
@@ -37,7 +37,7 @@ impl<P: Copy + Eq + Hash> Budget<P> {
         used.is_some()
     }
 
-    /// Takes back what was set aside for an allocation that failed.
+    /// Takes back the bytes set aside for an allocation that failed.
     pub(super) fn refund(&self, len: NonZeroU64) {
         self.state().used -= len.get();
     }
@@ -46,12 +46,12 @@ impl<P: Copy + Eq + Hash> Budget<P> {
         self.state().live.insert(ptr, len);
     }
 
-    /// Counts a call that was not allowed.
+    /// Counts a call that is not allowed.
     pub(super) fn add_misuse(&self) {
         self.state().misuses += 1;
     }
 
-    /// Takes an allocation out. Whether it was there, with this length: if not, that is counted.
+    /// Removes an allocation. Returns whether it was there with this length; if not, counts a misuse.
     pub(super) fn remove(&self, ptr: P, len: NonZeroU64) -> bool {
         let mut state = self.state();
         let known = state.live.get(&ptr) == Some(&len);
@@ -75,7 +75,7 @@ impl<P: Copy + Eq + Hash> Budget<P> {
         self.state().misuses
     }
 
-    /// What the driver inside says, seen through the limit.
+    /// Returns the inner driver's memory information, subject to the limit.
     pub(super) fn limited(&self, memory: MemoryInfo) -> MemoryInfo {
         let State { capacity, used, .. } = *self.state();
         let Some(total) = capacity else { return memory };

@@ -1,4 +1,4 @@
-//! The calls of the backend trait, with their faults.
+//! The calls of the backend trait, with injected faults.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::controls::Controls;
 /// An event of a faulty driver.
 pub struct FaultyEvent<B: Backend> {
     flags: EventFlags,
-    /// The last record. Work that waits for an earlier one keeps that one.
+    /// The last record. Work that waits for an earlier record keeps that one.
     last: Mutex<Arc<Mark<B>>>,
 }
 
@@ -42,7 +42,7 @@ impl<B: Backend> fmt::Debug for FaultyEvent<B> {
 }
 
 impl<B: Backend> Faulty<B> {
-    /// What every call starts with.
+    /// Counts and logs a call, and waits at its gate.
     pub(super) fn enter(&self, call: Call) {
         self.calls.count(call);
         if let Some(log) = self.log().as_mut() {
@@ -51,17 +51,17 @@ impl<B: Backend> Faulty<B> {
         self.gates.pass(call);
     }
 
-    /// What every call that can fail starts with.
+    /// Like `enter`, for a call that can fail: returns an injected failure.
     pub(super) fn begin(&self, call: Call) -> DriverResult<()> {
         self.enter(call);
         self.failures.check(call)
     }
 }
 
-// SAFETY: Memory, order and completion are those of the backend inside, whose contract is the same: work goes to it in
-// the order in which each stream was given it, behind what it waits for; an event is complete only when the backend
-// inside was given it and says so; a `dealloc` is passed on after all work that may use the memory. Nothing calls the
-// core.
+// SAFETY: Memory, order and completion are those of the inner backend, whose contract is the same. Each stream's work
+// goes to it in the order of submission, after everything that it waits for. An event is complete only once the inner
+// backend has received it and reports so. A `dealloc` is passed on after all work that may use the memory. Nothing
+// calls the core.
 unsafe impl<B: Backend> Backend for Faulty<B> {
     const KIND: DeviceKind = B::KIND;
     type Ptr = B::Ptr;
@@ -122,7 +122,7 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
         if let Some(mark) = Arc::get_mut(&mut last)
             && !self.lanes.defers(stream)
         {
-            // The common case is the backend's own: the same event is recorded again.
+            // The common case uses the backend's own event: the same event is recorded again.
             return self.inner.record(&mark.native, stream.inner());
         }
         let mark = Arc::new(Mark::on(stream, self.inner.event(event.flags)?));
@@ -158,7 +158,7 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
     fn alloc(&self, len: NonZeroU64) -> DriverResult<B::Ptr> {
         self.begin(Call::Alloc)?;
         if !self.budget.reserve(len) {
-            return Err(failure(Call::Alloc, DriverErrorKind::OutOfMemory, "the device's limit"));
+            return Err(failure(Call::Alloc, DriverErrorKind::OutOfMemory, "the device's limit is reached"));
         }
         match self.inner.alloc(len) {
             Ok(ptr) => {
@@ -179,8 +179,8 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
         }
         self.lanes.force_bytes(&self.inner);
         if !self.quarantined(ptr, len) {
-            // SAFETY: `budget` knew it as a live allocation of the backend inside, and no longer does; work that uses
-            // it was submitted to the backend before.
+            // SAFETY: `budget` listed it as a live allocation of the inner backend until now; work that uses it was
+            // submitted to the backend before.
             unsafe { self.inner.dealloc(ptr, len) };
         }
         self.budget.refund(len);
@@ -219,11 +219,11 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
             return;
         }
         if self.lanes.touch(&addresses(ptr, len)) {
-            self.host.budget().add_misuse(); // the caller promised that there is no such work
+            self.host.budget().add_misuse(); // the caller promised that no such work is left
             self.lanes.force_bytes(&self.inner);
             self.settle();
         }
-        // SAFETY: It was known as a live allocation of the backend inside, and no longer is; the caller promises the rest.
+        // SAFETY: It was listed as a live allocation of the inner backend until now; the caller promises the rest.
         unsafe { self.host.dealloc(&*self.inner, ptr, len) };
     }
 
@@ -242,7 +242,7 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
 }
 
 impl<B: Backend> Faulty<B> {
-    /// Puts memory that is given back into quarantine, after the work that uses it. Whether there is one.
+    /// Puts freed memory into quarantine, after the work that uses it. Returns whether it is there.
     fn quarantined(&self, ptr: B::Ptr, len: NonZeroU64) -> bool {
         if !self.quarantine.is_on() {
             return false;

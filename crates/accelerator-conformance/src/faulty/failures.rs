@@ -1,4 +1,4 @@
-//! Failures to inject: which calls are to fail, and how.
+//! Injected failures: which calls fail, and how.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,18 +6,18 @@ use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 use crate::calls::{Call, failure};
 
-/// What is to fail from now on.
+/// The failures that are still due.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Mutex<Plan>);
 
 #[derive(Debug, Default)]
 struct Plan {
-    /// Calls until the one that fails, itself included; 0: none does.
+    /// The number of calls up to and including the one that fails; 0 if none fails.
     countdown: u64,
     countdown_kind: Option<DriverErrorKind>,
     /// The next call of each of these fails.
     next: Vec<(Call, DriverErrorKind)>,
-    /// Allocations that fail for lack of memory.
+    /// The number of allocations that fail for lack of memory.
     allocs: u64,
     lost: bool,
     injected: u64,
@@ -42,18 +42,18 @@ impl Failures {
         self.plan().lost = lost;
     }
 
-    /// Takes back everything that has not failed yet.
+    /// Cancels all failures that have not happened yet.
     pub(super) fn clear(&self) {
         let mut plan = self.plan();
         *plan = Plan { injected: plan.injected, ..Plan::default() };
     }
 
-    /// Calls that were made to fail so far.
+    /// Returns the number of calls that were made to fail so far.
     pub(super) fn injected(&self) -> u64 {
         self.plan().injected
     }
 
-    /// A call that can fail is made: whether it does.
+    /// Checks a call that can fail: returns the error if it is to fail.
     pub(super) fn check(&self, call: Call) -> DriverResult<()> {
         let mut plan = self.plan();
         let Some(error) = plan.due(call) else { return Ok(()) };

@@ -1,16 +1,16 @@
-//! Calls that are kept waiting inside the driver, to see what goes on meanwhile.
+//! Gates that block calls inside the driver, to see what goes on meanwhile.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::calls::Call;
 
-/// Keeps the next call of one kind waiting inside the driver until it is opened or dropped.
+/// Blocks the next call of one kind inside the driver until the gate is opened or dropped.
 #[derive(Debug)]
 #[must_use = "dropping it opens it"]
 pub struct Gate(Arc<Barrier>);
 
-/// The gates that no call has come to yet.
+/// The gates that no call has reached yet.
 #[derive(Debug, Default)]
 pub(super) struct Gates(Mutex<Vec<(Call, Arc<Barrier>)>>);
 
@@ -27,14 +27,14 @@ struct State {
 }
 
 impl Gate {
-    /// Waits until a call stands at the gate. Whether one came within `limit`.
+    /// Waits until a call reaches the gate. Returns whether one did within `limit`.
     pub fn wait_reached(&self, limit: Duration) -> bool {
         let state = self.0.state();
         let waited = self.0.changed.wait_timeout_while(state, limit, |state| !state.reached);
         waited.unwrap_or_else(PoisonError::into_inner).0.reached
     }
 
-    /// Lets the call go on.
+    /// Lets the call continue.
     pub fn open(self) {}
 }
 
@@ -52,7 +52,7 @@ impl Gates {
         Gate(barrier)
     }
 
-    /// Waits at the gate, if one is closed for this call.
+    /// Waits at the gate, if there is one for this call.
     pub(super) fn pass(&self, call: Call) {
         let barrier = {
             let mut closed = self.closed();

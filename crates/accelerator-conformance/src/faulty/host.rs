@@ -1,4 +1,4 @@
-//! Host memory of the driver inside: counted, limited, and poisoned when it is given back.
+//! Host memory of the inner driver: counted, limited, and poisoned when it is freed.
 #![allow(unsafe_code)] // `Backend::dealloc_host`, and memory in quarantine
 
 use std::num::NonZeroU64;
@@ -12,11 +12,11 @@ use super::budget::Budget;
 use super::quarantine::{POISON, UseAfterFree};
 use crate::calls::{Call, failure};
 
-/// The host memory that was taken from the driver inside, by address.
+/// The host memory that was taken from the inner driver, by address.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     budget: Budget<usize>,
-    /// Memory that its owner gave back and the driver has not got yet; `None`: there is no quarantine.
+    /// Memory that its owner has freed but the driver has not received yet; `None` without a quarantine.
     kept: Mutex<Option<Vec<(usize, NonZeroU64)>>>,
 }
 
@@ -31,7 +31,11 @@ impl HostMemory {
 
     pub(super) fn alloc<B: Backend>(&self, inner: &B, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         if !self.budget.reserve(len) {
-            return Err(failure(Call::AllocHost, DriverErrorKind::OutOfMemory, "the host's limit"));
+            return Err(failure(
+                Call::AllocHost,
+                DriverErrorKind::OutOfMemory,
+                "the host's limit is reached",
+            ));
         }
         let taken = inner.alloc_host(len);
         match &taken {
@@ -41,19 +45,19 @@ impl HostMemory {
         taken
     }
 
-    /// Takes an allocation out, which was given back. Whether it was there: if not, that is counted.
+    /// Removes an allocation that is being freed. Returns whether it was there; if not, counts a misuse.
     pub(super) fn remove(&self, start: NonNull<u8>, len: NonZeroU64) -> bool {
         self.budget.remove(start.as_ptr().addr(), len)
     }
 
-    /// Gives memory that was taken out to the driver, or to the quarantine.
+    /// Passes removed memory to the driver or to the quarantine.
     ///
     /// # Safety
-    /// * Nothing uses it any more.
+    /// * Nothing uses the memory any more.
     pub(super) unsafe fn dealloc<B: Backend>(&self, inner: &B, start: NonNull<u8>, len: NonZeroU64) {
         let keeps = match self.kept().as_mut() {
             Some(kept) => {
-                // SAFETY: The memory is allocated still, and nobody else's.
+                // SAFETY: The memory is still allocated, and only this function uses it.
                 unsafe { start.write_bytes(POISON, len.get() as usize) };
                 kept.push((start.as_ptr().expose_provenance(), len));
                 true
@@ -61,7 +65,7 @@ impl HostMemory {
             None => false,
         };
         if !keeps {
-            // SAFETY: One allocation of the driver inside, which the caller gives back.
+            // SAFETY: It is one allocation of the inner driver, which the caller gives up.
             unsafe { inner.dealloc_host(start, len) };
         }
         self.budget.refund(len);
@@ -71,12 +75,12 @@ impl HostMemory {
         self.kept().get_or_insert_default();
     }
 
-    /// Where memory in quarantine was written to.
+    /// Returns where memory in quarantine was written to.
     pub(super) fn check_quarantine(&self) -> Vec<UseAfterFree> {
         let kept = self.kept();
         let changed = kept.iter().flatten().filter_map(|(start, len)| {
             let start: *const u8 = ptr::with_exposed_provenance(*start);
-            // SAFETY: The memory is allocated still and initialised, and nobody has it but the quarantine.
+            // SAFETY: The memory is still allocated and initialized, and only the quarantine has it.
             let bytes = unsafe { std::slice::from_raw_parts(start, len.get() as usize) };
             let place = bytes.iter().position(|byte| *byte != POISON)?;
             Some(UseAfterFree { address: (start.addr() + place) as u64 })
@@ -84,28 +88,28 @@ impl HostMemory {
         changed.collect()
     }
 
-    /// Ends the quarantine and gives the memory back.
+    /// Ends the quarantine and frees its memory.
     pub(super) fn end_quarantine<B: Backend>(&self, inner: &B) {
-        let kept = self.kept().take(); // ahead of the loop, which would keep the lock
+        let kept = self.kept().take(); // before the loop, which would otherwise hold the lock
         for (start, len) in kept.into_iter().flatten() {
             if let Some(start) = NonNull::new(ptr::with_exposed_provenance_mut(start)) {
-                // SAFETY: Taken from a caller of `dealloc_host`, whose promise it is that nothing uses it.
+                // SAFETY: The memory came from a caller of `dealloc_host`, who promises that nothing uses it.
                 unsafe { inner.dealloc_host(start, len) };
             }
         }
     }
 
-    /// Gives everything back, whoever holds it.
+    /// Frees all memory, whoever owns it.
     ///
     /// # Safety
-    /// * Nothing uses any of it any more, and its owners do not give it back.
+    /// * Nothing uses any of it any more, and its owners do not free it.
     pub(super) unsafe fn reclaim<B: Backend>(&self, inner: &B) {
         self.end_quarantine(inner);
         for (start, len) in self.budget.live() {
             if let Some(start) = NonNull::new(ptr::with_exposed_provenance_mut(start))
                 && self.remove(start, len)
             {
-                // SAFETY: The caller promises that nothing uses it.
+                // SAFETY: The caller promises that nothing uses the memory.
                 unsafe { self.dealloc(inner, start, len) };
             }
         }
@@ -116,7 +120,7 @@ impl HostMemory {
     }
 }
 
-/// The addresses of host memory.
+/// Returns the addresses of host memory.
 pub(super) fn addresses(start: NonNull<u8>, len: NonZeroU64) -> Range<usize> {
     let start = start.as_ptr().addr();
     start..start + len.get() as usize

@@ -1,4 +1,4 @@
-//! Streams that run late: work given to a held stream, and what must wait for it, goes to the driver at the release.
+//! Streams that run late: work for a held stream, and work that must wait for it, goes to the driver at the release.
 #![allow(unsafe_code)] // `Backend::copy` and `Backend::fill`
 
 use std::collections::VecDeque;
@@ -16,11 +16,11 @@ use super::host::addresses;
 pub struct FaultyStream<B: Backend> {
     number: usize,
     native: Arc<B::Stream>,
-    /// Whether it says that its work is being captured.
+    /// Whether the stream claims that its work is being captured.
     pub(super) capturing: AtomicBool,
 }
 
-/// What a stream was given to do.
+/// Work that a stream was given.
 pub(super) enum Work<B: Backend> {
     Copy { to: Place<B::Ptr>, from: Place<B::Ptr>, len: NonZeroU64 },
     Fill { at: B::Ptr, value: u8, len: NonZeroU64 },
@@ -28,22 +28,22 @@ pub(super) enum Work<B: Backend> {
     Wait(Arc<Mark<B>>),
 }
 
-// SAFETY: Only the places in host memory keep it from being `Send` by itself; `Backend::copy` asks for host memory that
-// stays valid until the stream has done the copy, whichever thread it is done on.
+// SAFETY: Only the host pointers keep it from being `Send` automatically. `Backend::copy` requires host memory that
+// stays valid until the stream has done the copy, on whatever thread that happens.
 unsafe impl<B: Backend> Send for Work<B> {}
 
 /// One record of an event.
 pub(super) struct Mark<B: Backend> {
     pub(super) native: B::Event,
-    /// The stream that it was recorded on.
+    /// The stream on which it was recorded.
     lane: usize,
-    /// Whether the driver has been given it.
+    /// Whether it was submitted to the driver.
     submitted: AtomicBool,
 }
 
-/// All streams, and what they were given and the driver was not.
+/// All streams, with the work that they were given and that was not yet submitted to the driver.
 pub(super) struct Lanes<B: Backend> {
-    /// Whether any lane is held or has work waiting. While none has, work goes straight to the driver, without the lock.
+    /// Whether any lane is held or has work waiting. If not, work goes directly to the driver without taking the lock.
     deferring: AtomicBool,
     lanes: Mutex<Vec<Lane<B>>>,
 }
@@ -52,12 +52,12 @@ struct Lane<B: Backend> {
     native: Arc<B::Stream>,
     held: bool,
     waiting: VecDeque<Work<B>>,
-    /// What the driver said to work that it was given late; told at the next synchronise.
+    /// The driver's error for work that was submitted late; returned by the next synchronize.
     error: Option<DriverError>,
 }
 
 impl<B: Backend> FaultyStream<B> {
-    /// The stream of the driver inside. Work that it is given directly is not held.
+    /// Returns the stream of the inner driver. Work submitted to it directly is not held.
     pub fn inner(&self) -> &B::Stream {
         &self.native
     }
@@ -70,12 +70,12 @@ impl<B: Backend> fmt::Debug for FaultyStream<B> {
 }
 
 impl<B: Backend> Mark<B> {
-    /// An event that was not recorded yet, which counts as complete.
+    /// Makes a mark for an event that has not been recorded yet, which counts as complete.
     pub(super) fn unrecorded(native: B::Event) -> Self {
         Self { native, lane: 0, submitted: AtomicBool::new(true) }
     }
 
-    /// A record on this stream that the driver is still to be given.
+    /// Makes a mark for a record on this stream that is yet to be submitted to the driver.
     pub(super) fn on(stream: &FaultyStream<B>, native: B::Event) -> Self {
         Self { native, lane: stream.number, submitted: AtomicBool::new(false) }
     }
@@ -94,7 +94,7 @@ impl<B: Backend> Work<B> {
         matches!(self, Self::Copy { .. } | Self::Fill { .. })
     }
 
-    /// Whether it copies from or to these addresses of the host.
+    /// Whether it copies from or to these host addresses.
     fn touches(&self, host: &Range<usize>) -> bool {
         let Self::Copy { to, from, len } = self else { return false };
         [to, from].into_iter().any(|place| match place {
@@ -106,7 +106,7 @@ impl<B: Backend> Work<B> {
         })
     }
 
-    /// Whether it uses these addresses of the device.
+    /// Whether it uses these device addresses.
     fn touches_device(&self, device: &Range<u64>) -> bool {
         let overlaps = |at: &B::Ptr, len: &NonZeroU64| {
             let start = at.trace_address();
@@ -123,9 +123,9 @@ impl<B: Backend> Work<B> {
 
     fn submit(&self, inner: &B, native: &B::Stream) -> DriverResult<()> {
         match self {
-            // SAFETY: Who made this work promised what `Backend::copy` asks for until the stream has done it.
+            // SAFETY: The creator of this work promised what `Backend::copy` requires until the stream has done it.
             Self::Copy { to, from, len } => unsafe { inner.copy(*to, *from, *len, native) },
-            // SAFETY: Who made this work promised what `Backend::fill` asks for until the stream has done it.
+            // SAFETY: The creator of this work promised what `Backend::fill` requires until the stream has done it.
             Self::Fill { at, value, len } => unsafe { inner.fill(*at, *value, *len, native) },
             Self::Wait(mark) => inner.wait(native, &mark.native),
             Self::Record(mark) => {
@@ -138,7 +138,7 @@ impl<B: Backend> Work<B> {
 }
 
 impl<B: Backend> Lane<B> {
-    /// Gives the driver what waited.
+    /// Submits work that had to wait.
     fn submit_late(&mut self, inner: &B, work: &Work<B>) {
         if let Err(error) = work.submit(inner, &self.native) {
             self.error.get_or_insert(error);
@@ -159,7 +159,7 @@ impl<B: Backend> Lanes<B> {
         FaultyStream { number: lanes.len() - 1, native, capturing: AtomicBool::new(false) }
     }
 
-    /// The driver's streams.
+    /// Returns the driver's streams.
     pub(super) fn natives(&self) -> Vec<Arc<B::Stream>> {
         self.lanes().iter().map(|lane| Arc::clone(&lane.native)).collect()
     }
@@ -182,7 +182,7 @@ impl<B: Backend> Lanes<B> {
         self.advance(inner, &mut lanes);
     }
 
-    /// Whether work for the stream has to wait.
+    /// Whether new work for the stream has to wait.
     pub(super) fn defers(&self, stream: &FaultyStream<B>) -> bool {
         self.deferring.load(Ordering::SeqCst) && {
             let lane = &self.lanes()[stream.number];
@@ -190,12 +190,12 @@ impl<B: Backend> Lanes<B> {
         }
     }
 
-    /// Whether work that the stream was given waits.
+    /// Whether the stream has work waiting.
     pub(super) fn is_waiting(&self, stream: &FaultyStream<B>) -> bool {
         self.deferring.load(Ordering::SeqCst) && !self.lanes()[stream.number].waiting.is_empty()
     }
 
-    /// Gives the work to the driver, or keeps it where the stream is held or waits for one that is.
+    /// Submits the work to the driver, or keeps it if the stream is held or waits for one that is.
     pub(super) fn submit(&self, inner: &B, stream: &FaultyStream<B>, work: Work<B>) -> DriverResult<()> {
         if !self.deferring.load(Ordering::SeqCst) {
             return work.submit(inner, &stream.native);
@@ -210,7 +210,7 @@ impl<B: Backend> Lanes<B> {
         Ok(())
     }
 
-    /// Gives the driver everything that the stream was given so far. The error of work given late, if any.
+    /// Submits everything that the stream was given so far. Returns the error of work submitted late, if any.
     pub(super) fn force(&self, inner: &B, stream: &FaultyStream<B>) -> DriverResult<()> {
         if !self.deferring.load(Ordering::SeqCst) {
             return Ok(());
@@ -221,7 +221,7 @@ impl<B: Backend> Lanes<B> {
         lanes[stream.number].error.take().map_or(Ok(()), Err)
     }
 
-    /// Gives the driver everything up to this record of an event.
+    /// Submits everything up to this record of an event.
     pub(super) fn force_mark(&self, inner: &B, mark: &Mark<B>) {
         if mark.is_submitted() {
             return;
@@ -231,7 +231,7 @@ impl<B: Backend> Lanes<B> {
         self.advance(inner, &mut lanes);
     }
 
-    /// Gives the driver what waits on every stream that was given copies or fills: memory is about to be given back.
+    /// Submits the waiting work of every stream that has copies or fills waiting, because memory is about to be freed.
     pub(super) fn force_bytes(&self, inner: &B) {
         if !self.deferring.load(Ordering::SeqCst) {
             return;
@@ -245,12 +245,12 @@ impl<B: Backend> Lanes<B> {
         self.advance(inner, &mut lanes);
     }
 
-    /// Whether work that waits copies from or to these addresses of the host.
+    /// Whether any waiting work copies from or to these host addresses.
     pub(super) fn touch(&self, host: &Range<usize>) -> bool {
         self.any_waiting(|work| work.touches(host))
     }
 
-    /// Whether work that waits uses these addresses of the device.
+    /// Whether any waiting work uses these device addresses.
     pub(super) fn touch_device(&self, device: &Range<u64>) -> bool {
         self.any_waiting(|work| work.touches_device(device))
     }
@@ -260,7 +260,7 @@ impl<B: Backend> Lanes<B> {
             && self.lanes().iter().any(|lane| lane.waiting.iter().any(&wanted))
     }
 
-    /// Gives the driver whatever need not wait any longer.
+    /// Submits all work that no longer has to wait.
     fn advance(&self, inner: &B, lanes: &mut [Lane<B>]) {
         let mut progress = true;
         while std::mem::take(&mut progress) {
@@ -282,8 +282,8 @@ impl<B: Backend> Lanes<B> {
     }
 }
 
-/// Gives the driver what waits on a lane, up to a record, and first whatever it waits for on others. A stream can only
-/// wait for what was recorded before, so this comes to an end.
+/// Submits the waiting work of a lane, up to a record, and before that the work of other lanes that it waits for. A
+/// stream can only wait for events that were recorded earlier, so this terminates.
 fn force<B: Backend>(lanes: &mut [Lane<B>], inner: &B, number: usize, until: Option<&Mark<B>>) {
     while !until.is_some_and(Mark::is_submitted) {
         let Some(work) = lanes[number].waiting.pop_front() else { return };

@@ -1,4 +1,4 @@
-//! A driver around a driver: it counts the calls, and makes them fail, come late or wait.
+//! A driver around a driver, which counts calls and makes them fail, run late or wait.
 
 mod budget;
 mod driver;
@@ -29,19 +29,19 @@ use crate::calls::{Call, Calls};
 use crate::controls::Controls;
 use crate::mappings::Mappings;
 
-/// Any backend, with faults on demand. Left alone it does what the backend inside does.
+/// Any backend, with faults on demand. Without any, it behaves like the inner backend.
 ///
 /// * Calls are [counted](Controls::calls) and [logged](Self::start_log).
-/// * The [n-th call](Self::fail_call), the [next of one kind](Self::fail_next) or [all of them](Self::set_lost) fail.
-/// * [Held](Controls::hold) streams give their work to the driver at the release, so that it is truly late, bytes and
-///   all; work of other streams that waits for theirs is late too. A host that waits for an event or a stream gets
-///   everything up to there done.
-/// * A call can be kept waiting inside the driver, at a [`Gate`].
+/// * The [n-th call](Self::fail_call), the [next of one kind](Self::fail_next) or [all of them](Self::set_lost) can
+///   fail.
+/// * [Held](Controls::hold) streams submit their work to the driver at the release. So it really is late, including its
+///   effect on memory; work of other streams that waits for it is late too. When the host waits for an event or a
+///   stream, everything up to that point is done.
+/// * A call can be blocked inside the driver, at a [`Gate`].
 /// * The device can be made [smaller](Controls::set_capacity).
-/// * Memory that is given back can be [poisoned and kept](Self::start_quarantine), to find later writes to it.
-/// * Host memory that is given back, and device memory that is unmapped, while late work still has to use it [is
-///   found](Self::misuses).
-/// * A stream can be made to say that it [is captured](Self::set_capturing).
+/// * Freed memory can be [poisoned and kept](Self::start_quarantine), to detect later writes to it.
+/// * Freeing host memory and unmapping device memory that late work still has to use [is detected](Self::misuses).
+/// * A stream can claim that it is [being captured](Self::set_capturing).
 pub struct Faulty<B: Backend> {
     inner: Arc<B>,
     properties: DeviceProperties,
@@ -57,7 +57,7 @@ pub struct Faulty<B: Backend> {
 }
 
 impl<B: Backend> Faulty<B> {
-    /// Around this backend, which may be shared with others.
+    /// Wraps this backend, which may be shared with others.
     pub fn new(inner: impl Into<Arc<B>>) -> Self {
         let inner = inner.into();
         Self {
@@ -75,46 +75,47 @@ impl<B: Backend> Faulty<B> {
         }
     }
 
-    /// A device with at most this many bytes, in its properties too.
+    /// Limits the device to this many bytes, in its properties too.
     pub fn with_memory(self, bytes: u64) -> Self {
         let mut properties = self.properties;
         properties.total_memory = properties.total_memory.min(bytes);
         Self { budget: Budget::new(Some(bytes)), properties, ..self }
     }
 
-    /// The backend inside.
+    /// Returns the inner backend.
     pub fn inner(&self) -> &B {
         &self.inner
     }
 
-    /// Makes the `n`-th call from now fail, 1 being the next. Calls that cannot fail, as `dealloc`, are not counted.
+    /// Makes the `n`-th call from now fail; 1 is the next one. Calls that cannot fail, such as `dealloc`, are not
+    /// counted.
     ///
-    /// A `synchronize` that fails has waited all the same, as the trait asks for.
+    /// A failing `synchronize` still waits, as the trait requires.
     pub fn fail_call(&self, n: u64, kind: DriverErrorKind) {
         self.failures.fail_call(n, kind);
     }
 
-    /// Makes the next call of this kind fail, once; more often if asked for more often.
+    /// Makes the next call of this kind fail, once. Each further request makes one more call fail.
     pub fn fail_next(&self, call: Call, kind: DriverErrorKind) {
         self.failures.fail_next(call, kind);
     }
 
-    /// Makes every call fail as those to a lost device do, until it is set back.
+    /// Makes every call fail as calls to a lost device do, until this is switched off.
     pub fn set_lost(&self, lost: bool) {
         self.failures.set_lost(lost);
     }
 
-    /// Takes back all failures that have not happened yet.
+    /// Cancels all failures that have not happened yet.
     pub fn clear_failures(&self) {
         self.failures.clear();
     }
 
-    /// Calls that were made to fail so far.
+    /// Returns the number of calls that were made to fail so far.
     pub fn injected(&self) -> u64 {
         self.failures.injected()
     }
 
-    /// Keeps the next call of this kind waiting inside the driver until the gate is opened.
+    /// Blocks the next call of this kind inside the driver until the gate is opened.
     pub fn gate(&self, call: Call) -> Gate {
         self.gates.close(call)
     }
@@ -124,67 +125,67 @@ impl<B: Backend> Faulty<B> {
         self.lanes.release_all(&self.inner);
     }
 
-    /// Starts to write down the calls, afresh.
+    /// Starts a new log of calls.
     pub fn start_log(&self) {
         *self.log() = Some(Vec::new());
     }
 
-    /// The calls since the log was started, in order; the log ends.
+    /// Returns the calls since the log was started, in order, and ends the log.
     pub fn take_log(&self) -> Vec<Call> {
         self.log().take().unwrap_or_default()
     }
 
-    /// Driver allocations that live, and memory without an address of its own.
+    /// Returns the number of live driver allocations, including memory without its own address.
     pub fn live_allocations(&self) -> usize {
         self.budget.live().len() + self.mappings().all_created().len()
     }
 
-    /// Reservations of address space that live.
+    /// Returns the number of live reservations of address space.
     pub fn live_reservations(&self) -> usize {
         self.mappings().all_reserved().len()
     }
 
-    /// Bytes of the driver allocations that live.
+    /// Returns the number of bytes in live driver allocations.
     pub fn used(&self) -> u64 {
         self.budget.used()
     }
 
-    /// Allocations of host memory that live.
+    /// Returns the number of live allocations of host memory.
     pub fn live_host_allocations(&self) -> usize {
         self.host.budget().live().len()
     }
 
-    /// Bytes of the host memory that lives.
+    /// Returns the number of bytes in live host memory.
     pub fn host_used(&self) -> u64 {
         self.host.budget().used()
     }
 
-    /// Changes how many bytes of host memory there are to hand out: at first, as many as the driver inside has.
+    /// Limits the bytes of host memory that can be allocated. Initially only the inner driver limits them.
     pub fn set_host_capacity(&self, capacity: u64) {
         self.host.budget().set_capacity(capacity);
     }
 
-    /// Calls that give back or map what is not there, which go no further; and calls that give back host memory, or unmap
-    /// memory, that work still has to use.
+    /// Returns the number of misuses: calls that free or map something that does not exist, which are not passed on,
+    /// and calls that free host memory or unmap memory that work still has to use.
     pub fn misuses(&self) -> u64 {
         self.budget.misuses() + self.host.budget().misuses()
     }
 
-    /// Makes the stream say that its work is being captured, or no longer. Its work is done all the same.
+    /// Makes the stream claim that its work is being captured, or no longer so. The work is done all the same.
     pub fn set_capturing(&self, stream: &FaultyStream<B>, capturing: bool) {
         stream.capturing.store(capturing, Ordering::SeqCst);
     }
 
-    /// From now on memory that is given back is filled with [`POISON`] and kept; that of the host, too.
+    /// From now on fills freed memory with [`POISON`] and keeps it, including host memory.
     pub fn start_quarantine(&self) {
         self.quarantine.start();
         self.host.start_quarantine();
     }
 
-    /// Memory in quarantine that was written to.
+    /// Returns where memory in quarantine was written to.
     ///
     /// # Errors
-    /// What the driver inside says.
+    /// Errors of the inner driver.
     pub fn check_quarantine(&self) -> DriverResult<Vec<UseAfterFree>> {
         let mut found = self.host.check_quarantine();
         if let Some(stream) = self.lanes.natives().first() {
@@ -193,32 +194,32 @@ impl<B: Backend> Faulty<B> {
         Ok(found)
     }
 
-    /// Ends the quarantine: what it kept goes back to the driver.
+    /// Ends the quarantine: the memory that it kept goes back to the driver.
     pub fn end_quarantine(&self) {
         self.quarantine.end(&self.inner);
         self.host.end_quarantine(&*self.inner);
     }
 
-    /// Gives every driver allocation back, those of host memory and of address space too, whoever holds them.
+    /// Frees every driver allocation, including host memory and address space, whoever owns it.
     ///
     /// # Safety
-    /// * Nothing that was allocated here is used afterwards, and no memory is given back, allocated or mapped afterwards.
+    /// * Nothing that was allocated here is used afterwards, and no memory is freed, allocated or mapped afterwards.
     #[allow(unsafe_code)] // passes the promise on to `Backend::dealloc`
     pub unsafe fn reclaim(&self) {
         self.release_all();
         for stream in self.lanes.natives() {
-            // What cannot be waited for does no further work.
+            // A stream that cannot be waited for does no further work.
             let _ = self.inner.synchronize(&stream);
         }
         self.end_quarantine();
         for (ptr, len) in self.budget.live() {
             if self.budget.remove(ptr, len) {
                 self.budget.refund(len);
-                // SAFETY: A live allocation of the backend inside, no longer listed; the caller promises the rest.
+                // SAFETY: It is a live allocation of the inner backend, no longer listed; the caller promises the rest.
                 unsafe { self.inner.dealloc(ptr, len) };
             }
         }
-        // SAFETY: All work was waited for; the caller promises the rest.
+        // SAFETY: All work has been waited for; the caller promises the rest.
         unsafe { self.reclaim_virtual_memory() };
         // SAFETY: As above.
         unsafe { self.host.reclaim(&*self.inner) };
@@ -242,7 +243,7 @@ impl<B: Backend> Controls for Faulty<B> {
 
     fn settle(&self) {
         for stream in self.lanes.natives() {
-            // What fails is told by the call that the user makes of the stream.
+            // A failure is reported by the user's own call on the stream.
             let _ = self.inner.synchronize(&stream);
         }
     }

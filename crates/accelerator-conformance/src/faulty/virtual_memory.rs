@@ -1,4 +1,4 @@
-//! The calls of virtual memory, with their faults.
+//! The calls of virtual memory, with injected faults.
 #![allow(unsafe_code)] // the trait is unsafe to implement
 
 use std::num::NonZeroU64;
@@ -12,13 +12,13 @@ use crate::controls::Controls;
 use crate::mappings::{Mappings, Misuse};
 
 impl<B: Backend> Faulty<B> {
-    /// The calls of the driver inside. Nobody is given those here where it has none.
+    /// Returns the inner driver's virtual memory. Without it, `Faulty` does not offer these calls.
     fn pager(&self, call: Call) -> DriverResult<&dyn VirtualMemory<B::Ptr>> {
         let none = failure(call, DriverErrorKind::Unsupported, "the wrapped driver has no virtual memory");
         self.inner.virtual_memory().ok_or(none)
     }
 
-    /// Counts what is not allowed, which goes no further.
+    /// Counts calls that are not allowed; they are not passed on.
     fn allowed<T>(&self, call: Call, result: Result<T, Misuse>) -> DriverResult<T> {
         result.map_err(|misuse| {
             self.budget.add_misuse();
@@ -30,39 +30,39 @@ impl<B: Backend> Faulty<B> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back all memory without an address of its own, and all address space, whoever holds it.
+    /// Frees all memory without its own address, and all address space, whoever owns it.
     ///
     /// # Safety
-    /// * Nothing of it is used, given back or mapped afterwards.
+    /// * None of it is used, freed or mapped afterwards.
     pub(super) unsafe fn reclaim_virtual_memory(&self) {
         let Some(inner) = self.inner.virtual_memory() else { return };
         let mut mappings = self.mappings();
         for (at, len) in mappings.all_mapped() {
-            // SAFETY: A whole mapping; the caller promises that nothing uses it.
+            // SAFETY: It is a whole mapping; the caller promises that nothing uses it.
             let unmapped = unsafe { inner.unmap(at, len) };
             if unmapped.is_ok() {
-                // It was listed, so it is there.
+                // It was listed, so this succeeds.
                 let _ = mappings.unmap(at, len);
             }
         }
         for pages in mappings.all_created() {
             if mappings.destroy(&pages).is_ok() {
                 self.budget.refund(pages.len);
-                // SAFETY: Memory of the driver inside, mapped nowhere and no longer listed.
+                // SAFETY: It is memory of the inner driver that is mapped nowhere and no longer listed.
                 unsafe { inner.destroy(pages) };
             }
         }
         for (at, len) in mappings.all_reserved() {
             if mappings.release(at, len).is_ok() {
-                // SAFETY: A reservation of the driver inside, with nothing mapped, no longer listed.
+                // SAFETY: It is a reservation of the inner driver with nothing mapped, no longer listed.
                 unsafe { inner.release(at, len) };
             }
         }
     }
 }
 
-// SAFETY: Address space, memory and mappings are those of the driver inside, whose contract is the same; what the contract
-// does not allow goes no further.
+// SAFETY: Address space, memory and mappings are those of the inner driver, whose contract is the same; calls that the
+// contract does not allow are not passed on.
 unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     fn granularity(&self) -> NonZeroU64 {
         self.inner.virtual_memory().map_or(NonZeroU64::MIN, VirtualMemory::granularity)
@@ -83,7 +83,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         self.enter(Call::Release);
         let released = self.mappings().release(at, len);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Release, released), self.pager(Call::Release)) {
-            // SAFETY: `mappings` knew it as a reservation with nothing mapped, and no longer does.
+            // SAFETY: `mappings` listed it as a reservation with nothing mapped until now.
             unsafe { inner.release(at, len) };
         }
     }
@@ -92,7 +92,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         self.begin(Call::Create)?;
         let inner = self.pager(Call::Create)?;
         if !self.budget.reserve(len) {
-            return Err(failure(Call::Create, DriverErrorKind::OutOfMemory, "the device's limit"));
+            return Err(failure(Call::Create, DriverErrorKind::OutOfMemory, "the device's limit is reached"));
         }
         let created = inner.create(len);
         match &created {
@@ -107,7 +107,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         let destroyed = self.mappings().destroy(&pages);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Destroy, destroyed), self.pager(Call::Destroy)) {
             let len = pages.len;
-            // SAFETY: `mappings` knew it as memory that is mapped nowhere, and no longer does.
+            // SAFETY: `mappings` listed it as memory that is mapped nowhere until now.
             unsafe { inner.destroy(pages) };
             self.budget.refund(len);
         }
@@ -118,10 +118,10 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         let inner = self.pager(Call::Map)?;
         let entered = self.mappings().map(at, pages, inner.granularity());
         self.allowed(Call::Map, entered)?;
-        // SAFETY: `mappings` had nothing mapped there, inside of one reservation, and knew the memory.
+        // SAFETY: `mappings` had nothing mapped there, within one reservation, and had the memory listed.
         let mapped = unsafe { inner.map(at, pages) };
         mapped.inspect_err(|_| {
-            // It was just entered, so it is there.
+            // It was just added, so this succeeds.
             let _ = self.mappings().unmap(at, pages.len);
         })
     }
@@ -130,15 +130,15 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         self.begin(Call::Unmap)?;
         let inner = self.pager(Call::Unmap)?;
         let whole =
-            self.mappings().is_mapping(at, len).then_some(()).ok_or("the range is not a whole mapping");
+            self.mappings().is_mapping(at, len).then_some(()).ok_or("the range is not exactly one mapping");
         self.allowed(Call::Unmap, whole)?;
         let start = at.trace_address();
         if self.lanes.touch_device(&(start..start + len.get())) {
-            self.budget.add_misuse(); // the caller promised that there is no such work
+            self.budget.add_misuse(); // the caller promised that no such work is left
             self.lanes.force_bytes(&self.inner);
             self.settle();
         }
-        // SAFETY: `mappings` knows it as one whole mapping; the caller promises that all work is over.
+        // SAFETY: `mappings` lists it as one whole mapping; the caller promises that all work is over.
         unsafe { inner.unmap(at, len) }?;
         let removed = self.mappings().unmap(at, len);
         self.allowed(Call::Unmap, removed)

@@ -1,4 +1,4 @@
-//! Address space and memory apart: bookkeeping only.
+//! Address space and memory, separately: bookkeeping only.
 #![allow(unsafe_code)] // the trait is unsafe to implement
 
 use std::num::NonZeroU64;
@@ -10,13 +10,13 @@ use crate::calls::{Call, failure};
 use crate::controls::Controls;
 use crate::mappings::{Mappings, PhysicalRange};
 
-/// As on CUDA's devices.
+/// As on CUDA devices.
 const GRANULARITY: NonZeroU64 = NonZeroU64::new(2 * MIB).unwrap();
 
-/// Where reservations start: beyond what is allocated.
+/// The start of the first reservation, above all allocations.
 const FIRST_RESERVATION: u64 = Sim::BASE + 0x4000_0000_0000;
 
-/// Address space and memory apart: what is handed out next, and what was.
+/// Address space and memory, separately: the next to hand out, and those in use.
 #[derive(Debug)]
 pub(super) struct Pager {
     next_address: u64,
@@ -25,7 +25,7 @@ pub(super) struct Pager {
 }
 
 impl Pager {
-    /// What is mapped at an address, from there on.
+    /// Returns the memory mapped at an address, from that address to the end of its mapping.
     pub(super) fn behind(&self, address: u64) -> Option<PhysicalRange> {
         self.mappings.at(address)
     }
@@ -35,7 +35,7 @@ impl Pager {
     }
 }
 
-// SAFETY: Addresses are never dereferenced, by the core or here, and reservations are handed out once.
+// SAFETY: Neither the core nor this type dereferences addresses, and each reservation is handed out only once.
 unsafe impl VirtualMemory<SimPtr> for Sim {
     fn granularity(&self) -> NonZeroU64 {
         GRANULARITY

@@ -17,23 +17,24 @@ pub use self::report::{CaseReport, Group, Report, Verdict};
 pub use self::requirement::unavailable;
 use crate::erased::Opener;
 
-/// Something that a backend can do and some cases need.
+/// A capability that some cases need and not every backend has.
 ///
-/// Everything else that the cases use is in the backend trait, where a backend has it or does not compile.
+/// Anything else that the cases use is part of the backend trait, so every backend has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Capability {
-    /// Memory holds what is written to it, and copies and fills are done.
+    /// Memory keeps what is written to it; copies and fills are performed.
     Bytes,
-    /// Events with timing tell a time that passes.
+    /// Events with timing measure real time.
     Clock,
-    /// Work that is submitted is done sooner or later, and events that are asked say so. Drivers that take work without a device
-    /// lack this: waiting ends there, and asking never does.
+    /// Submitted work completes eventually, and querying its events shows that. Drivers that accept work without having
+    /// a device lack this: waiting on them returns, but their events never become complete.
     Execution,
-    /// Memory is mapped at addresses of its own. The backend itself says whether it offers that.
+    /// Memory can be mapped at reserved addresses. The backend itself reports whether it offers that.
     VirtualMemory,
-    /// The same memory is mapped at several addresses at once. The backend itself says whether it offers that.
+    /// The same memory can be mapped at several addresses at once. The backend itself reports whether it offers that.
     Aliases,
-    /// Work that touches the same bytes never runs at the same time. The backend itself says whether it offers that.
+    /// Two pieces of work that touch the same bytes never run at the same time. The backend itself reports whether it
+    /// offers that.
     SerializedConflicts,
 }
 
@@ -54,7 +55,7 @@ pub struct Suite<B: Backend> {
     backend: PhantomData<fn() -> B>,
 }
 
-/// What a suite is told of its backend.
+/// What is known about a suite's backend.
 #[derive(Debug)]
 struct Listed {
     name: String,
@@ -65,8 +66,8 @@ struct Listed {
 }
 
 impl<B: Backend> Suite<B> {
-    /// The suite for this backend. Its trials are called `name::B23_segment_edges`, and it is `name` that the
-    /// environment variable `ACCELERATOR_REQUIRE` has in its list.
+    /// Returns the suite for this backend. Its trials are named `name::B23_segment_edges`, and the environment variable
+    /// `ACCELERATOR_REQUIRE` lists the backend under `name`.
     pub fn new(name: impl Into<String>) -> Self {
         let listed = Listed {
             name: name.into(),
@@ -78,37 +79,37 @@ impl<B: Backend> Suite<B> {
         Self { listed, backend: PhantomData }
     }
 
-    /// The backend does not have this, for this reason: cases that need it show as ignored.
+    /// Declares that the backend lacks a capability, for this reason. Cases that need it are ignored.
     pub fn lacks(mut self, capability: Capability, reason: impl Into<String>) -> Self {
         self.listed.lacks.insert(capability, reason.into());
         self
     }
 
-    /// The case can never pass on this backend, for this reason: it is not run, and shows as ignored.
+    /// Declares that the case can never pass on this backend, for this reason. It is not run, and shows as ignored.
     pub fn unsupported(mut self, case: u32, reason: impl Into<String>) -> Self {
         self.listed.unsupported.insert(case, reason.into());
         self
     }
 
-    /// The case does not pass yet, for this reason. It is run, and shows as ignored if it fails; passing is a failure,
-    /// so that the list shrinks.
+    /// Declares that the case does not pass yet, for this reason. It is run, and shows as ignored if it fails. If it
+    /// passes, that is a failure, so that the list shrinks.
     pub fn expected_failure(mut self, case: u32, reason: impl Into<String>) -> Self {
         self.listed.expected_failures.insert(case, reason.into());
         self
     }
 
-    /// The trials alone, for a test binary of your own.
+    /// Returns only the trials, for your own test binary.
     pub fn trials(self) -> Vec<Trial> {
         self.plan().into_trials()
     }
 
-    /// The trials, to be run together with those of other suites.
+    /// Returns the trials as a plan, to be run together with those of other suites.
     pub fn plan(self) -> Plan {
         Plan::of(self.listed)
     }
 
-    /// The cases, for programs that run them and tell of them themselves, since the test harness prints. A case that
-    /// is listed but does not exist is told by the trials alone.
+    /// Returns the cases, for programs that run and report them themselves, since the test harness prints. Listed cases
+    /// that do not exist are reported only by the trials.
     pub fn cases(self) -> Vec<PlannedCase> {
         plan::cases(self.listed)
     }
@@ -118,7 +119,8 @@ impl<B: Backend> Suite<B> {
         self.plan().run(arguments)
     }
 
-    /// All of a test binary's `main`: reads the arguments of `cargo test`, runs, prints the closing table.
+    /// Does everything that a test binary's `main` must do: reads the arguments of `cargo test`, runs the trials, and
+    /// prints the closing table.
     pub fn main(self) -> ExitCode {
         self.plan().main()
     }

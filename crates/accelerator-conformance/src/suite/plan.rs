@@ -14,17 +14,17 @@ use super::{Capability, Listed};
 use crate::cases::{self, Case, Context, Run};
 use crate::erased::{AnyBackend, Opener};
 
-/// The trials of one suite or of several, ready to run.
+/// The trials of one or more suites, ready to run.
 #[must_use = "run it"]
 pub struct Plan {
     trials: Vec<Trial>,
     results: Vec<Results>,
 }
 
-/// Filled by the trials while they run.
+/// Results, added by the trials as they run.
 type Results = Arc<Mutex<Vec<CaseReport>>>;
 
-/// What the trials of one suite share.
+/// State shared by the trials of one suite.
 struct Shared {
     name: String,
     opener: Opener,
@@ -33,11 +33,11 @@ struct Shared {
     backend: OnceLock<Result<Arc<AnyBackend>, Absent>>,
 }
 
-/// The cases of one suite, each with what the suite says about it.
+/// The cases of one suite, each with how the suite lists it.
 struct Planned {
     shared: Shared,
     cases: Vec<(Case, Listing)>,
-    /// Listed, but there is no such case.
+    /// Numbers that are listed but belong to no case.
     unknown: Vec<u32>,
 }
 
@@ -47,7 +47,7 @@ enum Absent {
     Broken(String),
 }
 
-/// What the suite says about one case ahead of its run.
+/// How the suite lists one case.
 #[derive(Clone)]
 enum Listing {
     None,
@@ -70,14 +70,14 @@ impl Plan {
         Self { trials, results: vec![results] }
     }
 
-    /// The trials of both.
+    /// Returns a plan with the trials of both.
     pub fn and(mut self, other: Self) -> Self {
         self.trials.extend(other.trials);
         self.results.extend(other.results);
         self
     }
 
-    /// The trials alone.
+    /// Returns only the trials.
     pub fn into_trials(self) -> Vec<Trial> {
         self.trials
     }
@@ -94,7 +94,8 @@ impl Plan {
         Report { cases, conclusion }
     }
 
-    /// All of a test binary's `main`: reads the arguments of `cargo test`, runs, prints the closing table.
+    /// Does everything that a test binary's `main` must do: reads the arguments of `cargo test`, runs the trials, and
+    /// prints the closing table.
     pub fn main(self) -> ExitCode {
         let report = self.run(&Arguments::from_args());
         print!("{report}");
@@ -108,14 +109,14 @@ fn trial(case: Case, listing: Listing, shared: Arc<Shared>, results: Results) ->
         let completion = match &report.verdict {
             Verdict::Passed => Ok(Completion::Completed),
             Verdict::Failed(why) => Err(Failed::from(why)),
-            excuse => Ok(Completion::ignored_with(excuse)),
+            not_run => Ok(Completion::ignored_with(not_run)),
         };
         lock(&results).push(report);
         completion
     })
 }
 
-/// A case of a suite that a program runs itself.
+/// A case of a suite that a program runs by itself.
 #[must_use = "run it"]
 pub struct PlannedCase {
     trial: String,
@@ -123,12 +124,12 @@ pub struct PlannedCase {
 }
 
 impl PlannedCase {
-    /// The name of its trial.
+    /// Returns the name of its trial.
     pub fn trial(&self) -> &str {
         &self.trial
     }
 
-    /// Runs it.
+    /// Runs the case.
     pub fn run(self) -> CaseReport {
         (self.run)()
     }
@@ -203,7 +204,7 @@ impl Shared {
         let left = context.finish(outcome.is_ok());
         match (outcome.and(left), listing) {
             (Ok(()), Listing::ExpectedFailure(reason)) => Verdict::Failed(format!(
-                "passes, though it is listed as an expected failure ({reason}): take it off the list"
+                "passes, though it is listed as an expected failure ({reason}): remove it from the list"
             )),
             (Err(_), Listing::ExpectedFailure(reason)) => Verdict::ExpectedFailure(reason.clone()),
             (Ok(()), _) => lacking.map_or(Verdict::Passed, Verdict::Skipped),
@@ -211,7 +212,7 @@ impl Shared {
         }
     }
 
-    /// Why the backend has not what a case needs, if so.
+    /// Returns why the backend lacks a capability that a case needs, or `None` if it has it.
     fn lacks(&self, backend: &AnyBackend, needed: Capability) -> Option<String> {
         let says = || {
             let memory = backend.virtual_memory();
@@ -224,7 +225,7 @@ impl Shared {
                 Capability::SerializedConflicts => {
                     (backend.serializes_conflicts(), "the driver leaves the order of work to the program")
                 }
-                Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed where missing
+                Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed by the suite
             };
             (!is_there).then(|| reason.to_owned())
         };

@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The result of a run.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// All of them, in order.
+    /// All groups, in order.
     pub const ALL: [Self; 10] = [
         Self::Device,
         Self::Allocation,
@@ -45,7 +45,7 @@ impl Group {
         Self::Compact,
     ];
 
-    /// Its letter in the names of trials.
+    /// The group's letter in the names of trials.
     pub const fn letter(self) -> char {
         match self {
             Self::Device => 'A',
@@ -61,7 +61,7 @@ impl Group {
         }
     }
 
-    /// What its cases are about.
+    /// The subject of its cases.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Device => "device, stream, event",
@@ -78,20 +78,20 @@ impl Group {
     }
 }
 
-/// What became of one case.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passed.
+    /// The case passed.
     Passed,
-    /// It failed, or passed though it was listed as an expected failure: why.
+    /// The case failed, or passed although it was listed as an expected failure. Contains the reason.
     Failed(String),
-    /// It failed as listed, for this reason.
+    /// The case failed as expected, for this reason.
     ExpectedFailure(String),
-    /// Listed as unsupported, for this reason.
+    /// The case is listed as unsupported, for this reason.
     Unsupported(String),
-    /// Not run: the backend lacks what it needs, or it is tested elsewhere.
+    /// The case was not run: the backend lacks something that it needs, or other tests cover it.
     Skipped(String),
-    /// Not run: the backend is not available on this machine.
+    /// The case was not run: the backend is not available on this machine.
     Unavailable(String),
 }
 
@@ -106,22 +106,23 @@ pub struct CaseReport {
     pub number: u32,
     /// The trial's name.
     pub trial: String,
-    /// What became of it.
+    /// The result.
     pub verdict: Verdict,
 }
 
-/// What became of every case that was run. Shown as a table by group, and a list of those that did not just pass.
+/// The results of all cases that were run. Displayed as a table by group, followed by a list of cases that did not
+/// simply pass.
 #[derive(Clone, Debug)]
-#[must_use = "it has the exit code"]
+#[must_use = "it contains the exit code"]
 pub struct Report {
     /// The cases, by suite and number.
     pub cases: Vec<CaseReport>,
-    /// The test harness's own count.
+    /// The test harness's own counts.
     pub conclusion: Conclusion,
 }
 
 impl Report {
-    /// One of cases that a program has run itself, in any order.
+    /// Makes a report of cases that a program has run by itself, in any order.
     pub fn of(mut cases: Vec<CaseReport>) -> Self {
         cases.sort_by(|one, other| (one.number, &one.trial).cmp(&(other.number, &other.trial)));
         let count = |is: fn(&Verdict) -> bool| cases.iter().filter(|case| is(&case.verdict)).count() as u64;
@@ -133,7 +134,7 @@ impl Report {
         Self { cases, conclusion }
     }
 
-    /// Success, or what `cargo test` takes for a failure.
+    /// Returns success, or the exit code with which `cargo test` fails.
     pub fn exit_code(&self) -> ExitCode {
         self.conclusion.exit_code()
     }
@@ -143,7 +144,7 @@ impl Report {
         self.conclusion.has_failed()
     }
 
-    /// How many cases of a group of a suite passed, failed, and were not run or failed as listed.
+    /// Counts the cases of a group in a suite: passed, failed, and ignored (not run, or failed as expected).
     pub fn count(&self, suite: &str, group: Group) -> [usize; 3] {
         let mut counts = [0; 3];
         for case in self.cases.iter().filter(|case| case.suite == suite && case.group == group) {
@@ -166,15 +167,15 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for suite in self.suites() {
-            writeln!(f, "{:<32} {:>7} {:>7} {:>8}", suite, "passed", "failed", "excused")?;
+            writeln!(f, "{:<32} {:>7} {:>7} {:>8}", suite, "passed", "failed", "ignored")?;
             for group in Group::ALL {
-                let [passed, failed, excused] = self.count(suite, group);
-                if passed + failed + excused > 0 {
+                let [passed, failed, ignored] = self.count(suite, group);
+                if passed + failed + ignored > 0 {
                     let title = format!("{} {}", group.letter(), group.title());
-                    writeln!(f, "  {title:<30} {passed:>7} {failed:>7} {excused:>8}")?;
+                    writeln!(f, "  {title:<30} {passed:>7} {failed:>7} {ignored:>8}")?;
                 }
             }
-            // Where there is no device all cases say the same.
+            // Without a device, all cases give the same reason; it is printed once.
             let (mut unavailable, mut why) = (0, "");
             for case in self.cases.iter().filter(|case| case.suite == suite) {
                 match &case.verdict {

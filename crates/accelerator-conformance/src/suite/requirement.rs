@@ -1,12 +1,12 @@
-//! Backends that must be there.
+//! Backends that a machine must have.
 
 use libtest_mimic::{Completion, Failed};
 
-/// What a trial of your own comes to whose backend is not available: ignored with the reason, or failed where the
-/// environment variable `ACCELERATOR_REQUIRE`, a list as `host,cuda`, has the backend's name.
+/// Returns the result of a trial of your own when its backend is not available: ignored with the reason, or failed if
+/// the environment variable `ACCELERATOR_REQUIRE`, a list such as `host,cuda`, names the backend.
 ///
 /// # Errors
-/// That it is required.
+/// The backend is required.
 pub fn unavailable(name: &str, reason: &str) -> Result<Completion, Failed> {
     match requirement(name, reason) {
         Some(required) => Err(required.into()),
@@ -14,7 +14,7 @@ pub fn unavailable(name: &str, reason: &str) -> Result<Completion, Failed> {
     }
 }
 
-/// Why trials fail whose backend is not available; `None`: they are excused.
+/// Returns why trials fail when their backend is not available, or `None` if they are ignored instead.
 pub(super) fn requirement(name: &str, reason: &str) -> Option<String> {
     let required = std::env::var_os("ACCELERATOR_REQUIRE").unwrap_or_default();
     contains(&required.to_string_lossy(), name)

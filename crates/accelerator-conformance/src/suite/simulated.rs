@@ -1,10 +1,10 @@
-//! What the suite is told of the simulated device.
+//! The suite for the simulated device.
 
 use super::{Capability, Suite};
 use crate::sim::Sim;
 
 impl Sim {
-    /// The suite for the simulated device, with what it lacks.
+    /// Returns the suite for the simulated device, with the capabilities that it lacks.
     pub fn suite() -> Suite<Self> {
         Suite::new("sim")
             .lacks(Capability::Bytes, "the simulated device has addresses only")

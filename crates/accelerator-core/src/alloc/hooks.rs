@@ -1,4 +1,4 @@
-//! What users hang into the allocator. Never called under a lock.
+//! User callbacks. They are never called under a lock.
 
 use std::cell::Cell;
 
@@ -21,19 +21,19 @@ impl Hooks {
         Self { callbacks: Callbacks::new(), observers: Callbacks::new() }
     }
 
-    /// Runs every callback. Whether any of them freed memory.
+    /// Runs every callback. Returns whether any of them freed memory.
     pub(crate) fn free_memory(&self) -> bool {
         let mut freed = false;
         self.callbacks.each(&FREEING, |callback| freed |= callback());
         freed
     }
 
-    /// Tells every observer.
+    /// Passes the report to every observer.
     pub(crate) fn observe(&self, report: &OutOfMemory) {
         self.observers.each(&OBSERVING, |observer| observer(report));
     }
 
-    /// Removes a callback or observer. Whether it was there.
+    /// Removes a callback or observer. Returns whether it was registered.
     pub(crate) fn remove(&self, id: HookId) -> bool {
         self.callbacks.remove(id) || self.observers.remove(id)
     }

@@ -1,20 +1,20 @@
 //! The caching allocator. `docs/architecture/README.md` follows an allocation through it.
 //!
-//! Each module uses only those above it in this list; a test holds them to it.
+//! Each module uses only the modules above it in this list; a test enforces that.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`settings`] | what can be set, and PyTorch's rules for sizes |
+//! | [`settings`] | the configuration, and PyTorch's size rules |
 //! | [`blocks`] | segments and the blocks that they are split into |
-//! | [`history`] | what happened, while somebody wants it recorded |
-//! | [`stats`] | what a stream counts, and the sums of a device |
-//! | [`arena`] | what one stream holds |
-//! | [`driver`] | the driver without its types |
+//! | [`history`] | the recorded history, while recording is on |
+//! | [`stats`] | the counters of a stream, and the sums of a device |
+//! | [`arena`] | the counters, blocks and free lists of one stream |
+//! | [`driver`] | the driver, with its types erased |
 //! | [`arenas`] | all arenas of a device, and its statistics |
-//! | [`source`] | where memory comes from and goes to |
-//! | [`pending`], [`hooks`] | freed blocks that streams still use; what users hang in |
+//! | [`source`] | where memory comes from, and where it goes back to |
+//! | [`pending`], [`hooks`] | freed blocks that streams still use; user callbacks |
 //! | [`device`] | the allocator of a device: the warm path, the slow path, the ladder |
-//! | [`allocator`] | the same with the types of a backend |
+//! | [`allocator`] | the same allocator with the backend's types |
 
 mod allocator;
 mod arena;

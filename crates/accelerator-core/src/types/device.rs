@@ -86,7 +86,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// What a call to its driver answered.
+    /// Adds the device to the result of a driver call.
     #[inline]
     pub(crate) fn driver_result<T>(&self, result: Result<T, DriverError>) -> Result<T> {
         result.map_err(|source| Error::Driver { device: *self, source })
@@ -114,32 +114,32 @@ impl FromStr for Device {
     }
 }
 
-/// What a device says about itself when it is opened. Constant afterwards.
+/// The properties that a device reports when it is opened. They are constant afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceProperties {
-    /// The device's name, as its driver gives it.
+    /// The device's name, from its driver.
     pub name: String,
-    /// The driver and its version, as text for a person.
+    /// The driver and its version, for people to read.
     pub driver: String,
-    /// Memory of the device, in bytes. Memory fractions are fractions of this.
+    /// The memory of the device in bytes. Memory fractions are fractions of this.
     pub total_memory: u64,
-    /// Bytes of the largest driver allocation; [`u64::MAX`]: whatever is free. OpenCL: `CL_DEVICE_MAX_MEM_ALLOC_SIZE`,
-    /// Level Zero: `maxMemAllocSize`.
+    /// The size of the largest possible driver allocation in bytes; [`u64::MAX`] if only free memory limits it. OpenCL:
+    /// `CL_DEVICE_MAX_MEM_ALLOC_SIZE`, Level Zero: `maxMemAllocSize`.
     pub largest_allocation: u64,
     /// Every driver allocation starts at a multiple of this many bytes.
     pub alignment: u64,
-    /// The numerically greatest and least stream priority: `(0, -1)` offers two levels. A lower number runs
-    /// first. CUDA: `cuCtxGetStreamPriorityRange`.
+    /// The numerically greatest and least stream priority: `(0, -1)` offers two levels. A lower number runs first.
+    /// CUDA: `cuCtxGetStreamPriorityRange`.
     pub stream_priorities: (i32, i32),
-    /// What the device can compute with, for `get_device_capability`.
+    /// The element types that the device supports, for `get_device_capability`.
     pub capability: DeviceCapability,
-    /// What names this very device on any machine, where the driver tells it. CUDA: `cuDeviceGetUuid`.
+    /// Identifies this device on any machine, if the driver provides it. CUDA: `cuDeviceGetUuid`.
     pub uuid: Option<Uuid>,
-    /// Where the device is on the bus, where the driver tells it. CUDA: `cuDeviceGetPCIBusId`.
+    /// The device's address on the bus, if the driver provides it. CUDA: `cuDeviceGetPCIBusId`.
     pub pci_address: Option<PciAddress>,
 }
 
-/// What names one device on any machine. Shown as `c0ffee00-1234-5678-9abc-def012345678`.
+/// Identifies a device on any machine. Shown as `c0ffee00-1234-5678-9abc-def012345678`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -153,7 +153,7 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Where a device is on the PCI bus. Shown as `0000:3b:00.0`.
+/// The address of a device on the PCI bus. Shown as `0000:3b:00.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PciAddress {
     /// The domain.
@@ -173,15 +173,15 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// What a device can compute with. PyTorch: `torch.accelerator.get_device_capability`.
+/// The element types that a device supports. PyTorch: `torch.accelerator.get_device_capability`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCapability {
-    /// Names of the element types that kernels on this device may use, as `float32`.
+    /// The names of the element types that kernels on this device may use, such as `float32`.
     pub supported_dtypes: Vec<&'static str>,
 }
 
 impl DeviceCapability {
-    /// Booleans, integers and `float32`, which every device computes with, and more element types.
+    /// Booleans, integers and `float32`, which every device supports, and further element types.
     pub fn with(more: impl IntoIterator<Item = &'static str>) -> Self {
         let mut supported_dtypes =
             vec!["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32"];
@@ -193,20 +193,20 @@ impl DeviceCapability {
 /// Free and total memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Bytes that are free.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
-    /// Where `free` comes from.
+    /// The source of `free`.
     pub source: MemoryInfoSource,
 }
 
-/// Where the free memory in a [`MemoryInfo`] comes from.
+/// The source of the free memory in a [`MemoryInfo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryInfoSource {
-    /// The driver was asked: other processes are seen.
+    /// The driver reports it, so memory of other processes is taken into account.
     Driver,
-    /// The backend counts what it hands out itself: other processes are not seen.
+    /// The backend counts the memory that it hands out, so memory of other processes is not taken into account.
     Accounting,
 }
 

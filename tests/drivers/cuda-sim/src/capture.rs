@@ -1,4 +1,4 @@
-//! Stream capture: work that is written down instead of done. Graphs cannot be launched here.
+//! Stream capture: work is recorded instead of executed. Graphs cannot be launched here.
 
 use crate::code::{Code, Outcome};
 use crate::state::{Driver, Handle};
@@ -6,20 +6,20 @@ use crate::stream::Kind;
 use crate::thread;
 
 pub(crate) struct Capture {
-    /// The stream in which it began, and must end.
+    /// The stream in which it began, and in which it must end.
     origin: Handle,
     thread: u64,
     mode: u32,
     invalidated: bool,
-    /// What each operation comes after.
+    /// For each operation, the operations that it depends on.
     nodes: Vec<Vec<usize>>,
 }
 
-/// A stream's or an event's place in a capture.
+/// The position of a stream or an event in a capture.
 #[derive(Clone)]
 pub(crate) struct Captured {
     pub(crate) capture: u64,
-    /// What the next operation comes after.
+    /// What the next operation depends on.
     last: Vec<usize>,
 }
 
@@ -39,15 +39,15 @@ impl Driver {
         }
     }
 
-    /// For what a stream cannot do while it is captured.
+    /// Invalidates a stream's capture when a call does what is not permitted during one.
     pub(crate) fn invalidate_capture_of(&mut self, stream: Handle) {
         if let Some(capture) = self.captured(stream).map(|captured| captured.capture) {
             self.invalidate(capture);
         }
     }
 
-    /// Whether the calling thread may do what is unsafe during a capture, as
-    /// `cuThreadExchangeStreamCaptureMode` has it. If not, the captures that forbid it are lost.
+    /// Checks whether the calling thread may do what is unsafe during a capture, as set by
+    /// `cuThreadExchangeStreamCaptureMode`. If not, the captures that forbid it are invalidated.
     pub(crate) fn check_no_capture(&mut self) -> Outcome {
         let (own, mode) = (thread::number(), thread::capture_mode());
         let forbids = |capture: &Capture| match mode {
@@ -63,7 +63,7 @@ impl Driver {
         outcome
     }
 
-    /// Captures that the legacy default stream, if it is this one, would wait for: those of blocking streams.
+    /// If this is the legacy default stream, returns the captures that it would wait for: those of blocking streams.
     fn implied_captures(&self, stream: Handle) -> Vec<u64> {
         let Some(legacy) = self.state_of(stream).ok().filter(|stream| stream.kind == Kind::Legacy) else {
             return Vec::new();
@@ -74,7 +74,7 @@ impl Driver {
         blocking.filter_map(|other| Some(other.captured.as_ref()?.capture)).collect()
     }
 
-    /// No such capture may be under way when the stream is used; or it is lost.
+    /// Fails if the stream's use would depend on such a capture, and invalidates the capture.
     fn check_implicit(&mut self, stream: Handle) -> Outcome {
         let met = self.implied_captures(stream);
         for capture in &met {
@@ -83,7 +83,7 @@ impl Driver {
         if met.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_IMPLICIT) }
     }
 
-    /// Whether a capture takes the next operation of a stream.
+    /// Adds the next operation of a stream to its capture. Returns false if the stream is not captured.
     pub(crate) fn capture_operation(&mut self, stream: Handle) -> Outcome<bool> {
         self.check_implicit(stream)?;
         let lane = self.engine.lanes.get_mut(&stream);
@@ -144,7 +144,7 @@ impl Driver {
         }
     }
 
-    /// Captures end with the streams in which they began.
+    /// Drops the captures whose origin stream is gone.
     pub(crate) fn forget_lost_captures(&mut self) {
         let lost: Vec<u64> = self
             .captures
@@ -157,7 +157,7 @@ impl Driver {
         lost.into_iter().for_each(|capture| self.forget_capture(capture));
     }
 
-    /// A stream that is destroyed takes its capture with it.
+    /// Destroying a stream also ends a capture that began in it.
     pub(crate) fn abandon_capture(&mut self, stream: Handle) {
         let Some(capture) = self.captured(stream).map(|captured| captured.capture) else { return };
         match self.captures.get(&capture).is_some_and(|capture| capture.origin == stream) {
@@ -166,7 +166,7 @@ impl Driver {
         }
     }
 
-    /// `CUstreamCaptureStatus` and the number of the capture. No capture is lost by asking.
+    /// Returns the `CUstreamCaptureStatus` and the number of the capture. Querying invalidates no capture.
     pub(crate) fn capture_status(&self, stream: Handle) -> Outcome<(u32, u64)> {
         if !self.implied_captures(stream).is_empty() {
             return Err(Code::STREAM_CAPTURE_IMPLICIT);
@@ -178,7 +178,7 @@ impl Driver {
         Ok((if invalidated { INVALIDATED } else { ACTIVE }, capture))
     }
 
-    /// The place that an event marks when it is recorded in a stream that is captured.
+    /// Returns the position that an event marks when it is recorded in a captured stream.
     pub(crate) fn mark_in_capture(&self, stream: Handle) -> Outcome<Option<Captured>> {
         let Some(captured) = self.captured(stream) else { return Ok(None) };
         match self.captures.get(&captured.capture).is_some_and(|capture| !capture.invalidated) {
@@ -187,7 +187,7 @@ impl Driver {
         }
     }
 
-    /// Lets a stream wait for an event where one of them is captured. False: none is.
+    /// Makes a stream wait for an event where one of them is captured. Returns false if neither is.
     pub(crate) fn wait_in_capture(&mut self, stream: Handle, event: Handle) -> Outcome<bool> {
         let state = self.events.get(&event).ok_or(Code::INVALID_HANDLE)?;
         let (mark, is_recorded) = (state.captured.clone(), state.recorded.is_some());
@@ -220,7 +220,7 @@ impl Driver {
 }
 
 impl Capture {
-    /// Whether every operation comes before one of these, or is one.
+    /// Whether every operation is among these or precedes one of them.
     fn is_reached(&self, last: &[usize]) -> bool {
         let mut reached = vec![false; self.nodes.len()];
         let mut next: Vec<usize> = last.to_vec();

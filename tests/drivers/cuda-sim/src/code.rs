@@ -8,10 +8,10 @@ use sim_engine::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) i32);
 
-/// What a driver call comes to.
+/// The outcome of a driver call.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
-/// One table for the constants, the names and the texts.
+/// One table for constants, names and texts.
 macro_rules! codes {
     ($($name:ident = $number:literal, $text:literal;)*) => {
         #[allow(dead_code, reason = "some are only injected")]
@@ -19,7 +19,7 @@ macro_rules! codes {
             $(pub(crate) const $name: Code = Code($number);)*
         }
 
-        /// The name of a code, and what it says.
+        /// Returns the name and the text of a code.
         fn entry(code: i32) -> Option<(&'static CStr, &'static CStr)> {
             match code {
                 0 => Some((c"CUDA_SUCCESS", c"no error")),
@@ -33,7 +33,7 @@ macro_rules! codes {
     };
 }
 
-/// A text that ends with its only zero, as C has it.
+/// Converts a text that ends with its only zero to a C string.
 fn text_of(text: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
 }
@@ -53,10 +53,10 @@ codes! {
     PEER_ACCESS_UNSUPPORTED = 217, "peer access is not supported between these two devices";
     INVALID_PTX = 218, "a PTX JIT compilation failed";
     NVLINK_UNCORRECTABLE = 220, "uncorrectable NVLink error detected";
-    CONTAINED = 226, "an error that was contained has ended the program's work";
+    CONTAINED = 226, "a contained error terminated the program's work";
     FILE_NOT_FOUND = 301, "file not found";
     INVALID_HANDLE = 400, "invalid resource handle";
-    ILLEGAL_STATE = 401, "the operation cannot be performed in the present state";
+    ILLEGAL_STATE = 401, "the operation cannot be performed in the current state";
     NOT_FOUND = 500, "named symbol not found";
     NOT_READY = 600, "device not ready";
     ILLEGAL_ADDRESS = 700, "an illegal memory access was encountered";
@@ -78,7 +78,7 @@ codes! {
     NOT_PERMITTED = 800, "operation not permitted";
     NOT_SUPPORTED = 801, "operation not supported";
     SYSTEM_NOT_READY = 802, "the system is not ready yet";
-    SYSTEM_DRIVER_MISMATCH = 803, "the driver's library does not fit its kernel module";
+    SYSTEM_DRIVER_MISMATCH = 803, "the driver library and its kernel module do not match";
     COMPAT_NOT_SUPPORTED_ON_DEVICE = 804, "the device does not support forward compatibility";
     MPS_CLIENT_TERMINATED = 810, "the client of the multi-process service was ended";
     STREAM_CAPTURE_UNSUPPORTED = 900, "operation not permitted when stream is capturing";
@@ -90,12 +90,12 @@ codes! {
     STREAM_CAPTURE_IMPLICIT = 906, "the legacy stream would depend on a capturing blocking stream";
     CAPTURED_EVENT = 907, "operation not permitted on an event last recorded in a capturing stream";
     STREAM_CAPTURE_WRONG_THREAD = 908, "a thread-local capture was ended from another thread";
-    EXTERNAL_DEVICE = 911, "an operation failed on a device outside";
+    EXTERNAL_DEVICE = 911, "an operation failed on an external device";
     UNKNOWN = 999, "unknown error";
 }
 
 impl Code {
-    /// Whether the context is lost for good: every later call on it gives this code.
+    /// Whether the context is lost permanently: every later call on it returns this code.
     pub(crate) fn is_sticky(self) -> bool {
         matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721 | 810 | 911)
     }
@@ -124,12 +124,12 @@ impl sim_engine::Code for Code {
     }
 }
 
-/// The name of a code of the driver API.
+/// Returns the name of a code of the driver API.
 pub(crate) fn name(code: i32) -> Option<&'static CStr> {
     entry(code).map(|(name, _)| name)
 }
 
-/// What a code of the driver API means.
+/// Returns the text of a code of the driver API.
 pub(crate) fn text(code: i32) -> Option<&'static CStr> {
     entry(code).map(|(_, text)| text)
 }

@@ -11,13 +11,13 @@ use crate::stream::Kind;
 pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) retains: u32,
-    /// What every call on it gives since something went wrong for good.
+    /// The code that every call on it returns since an unrecoverable error.
     sticky: Option<Code>,
     /// The legacy default stream.
     pub(crate) legacy: Handle,
-    /// Default streams of threads, by the thread's number.
+    /// The per-thread default streams, by the thread's number.
     pub(crate) per_thread: BTreeMap<u64, Handle>,
-    /// Devices whose memory its kernels may touch.
+    /// Devices whose memory its kernels may access.
     pub(crate) peers: BTreeSet<usize>,
 }
 
@@ -63,7 +63,7 @@ impl Driver {
         handle
     }
 
-    /// Nothing of the context's work happens any more, and every call on it fails from now on.
+    /// Drops all remaining work of the context and makes every later call on it fail.
     pub(crate) fn fail_context(&mut self, handle: Handle, code: Code) {
         let Some(context) = self.contexts.get_mut(&handle) else { return };
         context.sticky = context.sticky.or(Some(code));
@@ -78,13 +78,13 @@ impl Driver {
         self.contexts.values_mut().for_each(|context| context.sticky = None);
     }
 
-    /// Where the work of a context ends so far.
+    /// Returns the last positions of a context's work so far.
     pub(crate) fn ends_of(&self, handle: Handle) -> Vec<Position> {
         self.engine.ends(|_, lane| lane.data.context == handle)
     }
 }
 
-/// The last release waits for the context's work, and takes with it all that belongs to it.
+/// Releases the primary context. The last release waits for its work and destroys everything that belongs to it.
 pub(crate) fn release(driver: &mut Session, device: usize) -> Outcome {
     let handle = driver.primary_context(device).ok_or(Code::INVALID_CONTEXT)?;
     let context = driver.context(handle)?;

@@ -1,5 +1,4 @@
-//! What tests ask of the driver itself. These are no driver calls: they are not counted, and nothing makes
-//! them fail.
+//! Functions that tests call on the driver itself. They are not API calls: they are not counted and never fail.
 
 use std::ffi::{CStr, c_char};
 
@@ -9,52 +8,52 @@ use crate::code::Code;
 use crate::state::{Driver, Handle, Session};
 
 sim_engine::controls! { [Driver]
-    /// Starts the generator anew that chooses among permitted orders.
+    /// Reseeds the generator that chooses among permitted orders.
     fn cuda_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random.seed(seed);
-    /// Makes a call from now on fail with a code, whichever it is: 1 is the next.
+    /// Makes a future call of any function fail with a code: 1 is the next call.
     fn cuda_sim_fail_at(nth: u64, code: i32) -> () => |driver, nth, code| {
         driver.engine.faults.plan(Planned { name: None, nth: nth.max(1), code: Code(code) });
     };
-    /// Forgets all failures that are still planned, those of the environment too; tells how many there were.
+    /// Drops all planned failures, including those from the environment. Returns how many there were.
     fn cuda_sim_clear_faults() -> u64 => |driver| driver.engine.faults.clear() as u64;
-    /// How many driver calls there were.
+    /// Returns the number of driver calls so far.
     fn cuda_sim_calls() -> u64 => |driver| driver.engine.faults.total();
-    /// How often a program did what no correct one does.
+    /// Returns the number of violations: things that no correct program does.
     fn cuda_sim_violations() -> u64 => |driver| driver.engine.violations.len() as u64;
-    /// Live allocations of device memory.
+    /// Returns the number of live allocations of device memory.
     fn cuda_sim_live_allocations() -> u64 => |driver| driver.engine.memory.live().0 as u64;
-    /// Their bytes.
+    /// Returns the bytes of live device memory.
     fn cuda_sim_live_bytes() -> u64 => |driver| driver.engine.memory.live().1;
-    /// Live blocks of pinned host memory.
+    /// Returns the number of live blocks of pinned host memory.
     fn cuda_sim_live_pinned() -> u64 => |driver| driver.engine.host.live().0 as u64;
-    /// Their bytes.
+    /// Returns the bytes of live pinned host memory.
     fn cuda_sim_live_pinned_bytes() -> u64 => |driver| driver.engine.host.live().1;
-    /// Streams that were made and not destroyed.
+    /// Returns the number of streams that were created and not destroyed.
     fn cuda_sim_live_streams() -> u64 => |driver| live_streams(driver);
-    /// Events that were made and not destroyed.
+    /// Returns the number of events that were created and not destroyed.
     fn cuda_sim_live_events() -> u64 => |driver| driver.events.len() as u64;
-    /// The flags that a live event was made with.
+    /// Returns the flags that a live event was created with.
     fn cuda_sim_event_flags(event: Handle) -> u32 => |driver, event| {
         driver.events.get(&event).map_or(u32::MAX, |event| event.flags)
     };
-    /// Reserved ranges of addresses.
+    /// Returns the number of reserved address ranges.
     fn cuda_sim_live_reservations() -> u64 => |driver| driver.engine.virtual_memory.live().0 as u64;
-    /// Handles of physical memory that were not released.
+    /// Returns the number of physical memory handles that were not released.
     fn cuda_sim_live_physical() -> u64 => |driver| driver.engine.virtual_memory.live().1 as u64;
-    /// Mappings.
+    /// Returns the number of mappings.
     fn cuda_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
-    /// From now on a stream runs nothing, however often it is queried. Who waits for its work gets it,
-    /// without the rest; the stream remains held. A code of the driver API.
+    /// Holds a stream: it runs nothing, however often it is queried. A caller that waits for its work gets that work
+    /// and nothing beyond it; the stream remains held. Returns a code of the driver API.
     fn cuda_sim_hold(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, true);
-    /// Ends that.
+    /// Ends the hold.
     fn cuda_sim_release(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, false);
-    /// How often the primary context of a device was made.
+    /// Returns how often the primary context of a device was created.
     fn cuda_sim_contexts_made(device: i32) -> u64 => |driver, device| {
         driver.device(device).map_or(0, |device| driver.devices[device].contexts_made)
     };
-    /// Copies between devices that went through the host, for want of peer access.
+    /// Returns the number of copies between devices that went through the host because peer access was missing.
     fn cuda_sim_staged_copies() -> u64 => |driver| driver.engine.staged_copies;
-    /// Changes how much memory a device has; what is used stays.
+    /// Changes a device's total memory. The memory in use stays the same.
     fn cuda_sim_set_memory(device: i32, bytes: u64) -> i32 => |driver, device, bytes| {
         let found = driver.device(device);
         found.map_or_else(|code| code.0, |device| {
@@ -62,15 +61,15 @@ sim_engine::controls! { [Driver]
             0
         })
     };
-    /// Makes contexts usable again on which every call fails.
+    /// Makes contexts usable again after a permanent failure.
     fn cuda_sim_reset_sticky() -> () => |driver| driver.forget_failures();
 }
 
-/// Makes the nth call of a function from now fail with a code, 1 being the next; 0 makes every one fail.
+/// Makes a future call of a function fail with a code: 1 is its next call, 0 every call.
 ///
 /// # Safety
 ///
-/// * `name` is a text that ends with a zero.
+/// * `name` is a zero-terminated text.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32) {
@@ -79,11 +78,11 @@ pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32)
     Session::new().engine.faults.plan(Planned { name: Some(name), nth, code: Code(code) });
 }
 
-/// How often a function was called.
+/// Returns how often a function was called.
 ///
 /// # Safety
 ///
-/// * `name` is a text that ends with a zero.
+/// * `name` is a zero-terminated text.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_calls_of(name: *const c_char) -> u64 {
@@ -92,8 +91,8 @@ pub unsafe extern "C" fn cuda_sim_calls_of(name: *const c_char) -> u64 {
     Session::new().engine.faults.count_of(&name)
 }
 
-/// Writes what the violations were, one a line, as far as there is room, and a zero behind it. Tells how many
-/// bytes all of it takes, the zero counted.
+/// Writes the violations, one per line, followed by a zero byte, as far as there is room. Returns the bytes needed for
+/// all of it, including the zero.
 ///
 /// # Safety
 ///

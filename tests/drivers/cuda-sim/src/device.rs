@@ -3,15 +3,15 @@
 use crate::code::{Code, Outcome};
 use crate::state::Driver;
 
-/// What the engine does not keep of a device.
+/// What the driver stores for a device besides the engine's state.
 pub(crate) struct Device {
-    /// Its number in the machine, which `CUDA_VISIBLE_DEVICES` chooses by.
+    /// Its number in the machine, which `CUDA_VISIBLE_DEVICES` refers to.
     pub(crate) number: usize,
-    /// How often its primary context was made.
+    /// How often its primary context was created.
     pub(crate) contexts_made: u64,
 }
 
-/// `GPU-5cda5130-0000-4000-8000-…`, the last two bytes being the number.
+/// Returns `GPU-5cda5130-0000-4000-8000-…`, where the last two bytes are the number.
 pub(crate) fn uuid(number: usize) -> [u8; 16] {
     let mut bytes = [0x5c, 0xda, 0x51, 0x30, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
     bytes[14..].copy_from_slice(&(number as u16).to_be_bytes());
@@ -23,7 +23,7 @@ fn uuid_text(number: usize) -> String {
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// The domain and the device, which all have, and the bus: no two alike, so that none can stand for another.
+/// The PCI domain and device number, which all devices share. Each bus is different, so no device can pass for another.
 pub(crate) const PCI_DOMAIN: i32 = 0x0a;
 pub(crate) const PCI_DEVICE: i32 = 0x03;
 
@@ -31,8 +31,8 @@ pub(crate) fn pci_bus(number: usize) -> i32 {
     0x10 + number as i32
 }
 
-/// The devices that `CUDA_VISIBLE_DEVICES` leaves, in its order: numbers, or beginnings of UUIDs that fit one
-/// device alone; the first entry that names no device, or one that is already listed, ends the list.
+/// Returns the devices that `CUDA_VISIBLE_DEVICES` selects, in its order. Entries are numbers or unique prefixes of
+/// UUIDs. The first entry that names no device, or one already listed, ends the list.
 fn visible(count: usize, wanted: Option<&str>) -> Vec<usize> {
     let Some(wanted) = wanted else { return (0..count).collect() };
     let mut chosen = Vec::new();
@@ -61,7 +61,7 @@ impl Driver {
         if self.devices.is_empty() { Err(Code::NO_DEVICE) } else { Ok(()) }
     }
 
-    /// The place of a `CUdevice` in the list of devices.
+    /// Returns the index of a `CUdevice` in the list of devices.
     pub(crate) fn device(&self, device: i32) -> Outcome<usize> {
         let index = usize::try_from(device).ok().filter(|index| *index < self.devices.len());
         index.ok_or(Code::INVALID_DEVICE)

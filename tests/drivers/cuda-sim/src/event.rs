@@ -8,13 +8,13 @@ use crate::state::{Driver, Handle};
 
 pub(crate) struct Event {
     pub(crate) context: Handle,
-    /// What `cuEventCreate` was given.
+    /// The flags passed to `cuEventCreate`.
     pub(crate) flags: u32,
-    /// The mark set last.
+    /// The position recorded last.
     pub(crate) recorded: Option<Position>,
-    /// When the work reached that mark.
+    /// The time at which the work reached that position.
     pub(crate) time: Option<u64>,
-    /// Set last in a stream that was captured.
+    /// Set if it was last recorded in a captured stream.
     pub(crate) captured: Option<Captured>,
 }
 
@@ -34,7 +34,7 @@ impl Driver {
         self.events.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// The mark that a program may ask about or wait for; `None`: nothing was recorded.
+    /// Returns the position that a program may query or wait for, or `None` if nothing was recorded.
     pub(crate) fn mark(&mut self, handle: Handle) -> Outcome<Option<Position>> {
         let event = self.event(handle)?;
         if event.captured.is_some() {

@@ -1,17 +1,17 @@
-//! The one way into the driver: every exported function goes through [`call`], which checks what every call
-//! must check.
+//! The one way into the driver. Every exported function goes through [`call`], which makes the checks that every call
+//! needs.
 
 use crate::code::{Code, Outcome};
 use crate::state::{Driver, Handle, Session};
 use crate::thread;
 
-/// What has to hold before a call does anything; each one asks for what those above it ask.
+/// What must be true before a call does anything. Each variant includes the ones above it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Needs {
     Nothing,
     /// `cuInit` has succeeded in this process.
     Init,
-    /// The current context, if there is one, has not failed.
+    /// The current context, if any, has not failed.
     Healthy,
     /// There is a current context.
     Context,
@@ -54,13 +54,13 @@ fn check(driver: &mut Driver, needs: Needs) -> Outcome {
     Ok(())
 }
 
-/// The place for a result that the caller has to give.
+/// Returns the place for a mandatory result.
 pub(crate) fn required<T>(place: Option<T>) -> Outcome<T> {
     place.ok_or(Code::INVALID_VALUE)
 }
 
 impl Driver {
-    /// The current context of the calling thread.
+    /// Returns the current context of the calling thread.
     pub(crate) fn current(&self) -> Outcome<Handle> {
         let current = thread::current();
         match self.contexts.contains_key(&current) {
@@ -71,12 +71,12 @@ impl Driver {
     }
 }
 
-/// Exports functions of the driver API: each one's C signature, what it needs, and the function that does its
-/// work, which gets the locked driver before the arguments. `raw` where that function follows raw pointers,
-/// else `safe`. `newer` are those that an old driver lacks.
+/// Exports functions of the driver API. Each entry has a C signature, what the call needs, and the function that
+/// implements it, which gets the locked driver before the arguments. `raw` marks functions that follow raw pointers;
+/// all others are `safe`. Functions under `newer` are absent from an old driver.
 macro_rules! exports {
     (newer: $($functions:tt)*) => {
-        // SAFETY: nothing in a program has a name of the driver API but the driver.
+        // SAFETY: only the driver defines names of the driver API in a program.
         crate::gate::exports!(@export [cfg_attr(not(feature = "old-driver"), unsafe(no_mangle))] $($functions)*);
     };
     (@export [$export:meta] $(
@@ -84,10 +84,9 @@ macro_rules! exports {
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) [$needs:ident] => $safety:tt $work:ident;
     )*) => {$(
         $(#[$meta])*
-        ///
         /// # Safety
         ///
-        /// As the driver API says: each pointer is null, or good for what the function reads or writes there.
+        /// As the driver API requires: each pointer is null, or valid for what the function reads or writes there.
         #[$export]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> i32 {
             let lock = &crate::state::LOCK;
@@ -103,7 +102,7 @@ macro_rules! exports {
         unsafe { self::$work($($argument),*) }
     }};
     ($($functions:tt)*) => {
-        // SAFETY: nothing in a program has a name of the driver API but the driver.
+        // SAFETY: only the driver defines names of the driver API in a program.
         crate::gate::exports!(@export [unsafe(no_mangle)] $($functions)*);
     };
 }

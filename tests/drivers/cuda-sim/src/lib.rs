@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![allow(non_snake_case, reason = "the exported functions have the names that the driver API gives them")]
+#![allow(non_snake_case, reason = "the exported functions have the driver API's names")]
 
 mod calls;
 mod capture;

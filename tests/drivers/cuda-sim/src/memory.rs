@@ -3,7 +3,7 @@
 use crate::code::{Code, Outcome};
 use crate::state::{Driver, Handle};
 
-/// Made by `cuMemAllocAsync`, and not yet given to `cuMemFreeAsync`.
+/// Allocated by `cuMemAllocAsync`, and not yet passed to `cuMemFreeAsync`.
 pub(crate) const STREAM_ORDERED: u32 = 1;
 
 impl Driver {
@@ -15,8 +15,8 @@ impl Driver {
         Ok(self.engine.allocate(device, bytes, context, flags)?)
     }
 
-    /// The real driver waits until the device is done with the memory. This one reports who relies on that,
-    /// and lets the work that still needs the memory fall away.
+    /// Frees pinned memory. The real driver waits until the device is done with it. This one reports programs that rely
+    /// on that, and drops the work that still needs the memory.
     pub(crate) fn free_pinned(&mut self, address: u64) -> Outcome {
         let bytes = self.engine.host.free(address)?;
         for _ in 0..self.engine.forget_uses(address, bytes) {

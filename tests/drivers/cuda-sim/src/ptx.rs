@@ -1,8 +1,8 @@
-//! Which kernels a PTX text has. No PTX is ever run.
+//! Finds the kernels in a PTX text. PTX is never executed.
 
 use sim_engine::Kernel;
 
-/// Those among the entries of a PTX text that the driver knows: by name, and with the same parameters.
+/// Returns the entries of a PTX text that the driver knows by name and with the same parameters.
 pub(crate) fn kernels_in(text: &str) -> Vec<Kernel> {
     let entries = text.split(".entry").skip(1).filter_map(|entry| {
         let (name, rest) = entry.split_once('(')?;
@@ -14,8 +14,8 @@ pub(crate) fn kernels_in(text: &str) -> Vec<Kernel> {
     entries.collect()
 }
 
-/// The bytes of each parameter of a list such as `.param .u32 n, .param .u64 .ptr .global .align 4 x`; 0 for
-/// another type.
+/// Returns the size of each parameter of a list such as `.param .u32 n, .param .u64 .ptr .global .align 4 x`, and 0 for
+/// an unknown type.
 fn widths(parameters: &str) -> Vec<usize> {
     let types = parameters.split(',').filter_map(|parameter| parameter.split_whitespace().nth(1));
     let width = |name: &str| match name.trim_start_matches(|c: char| !c.is_ascii_digit()) {

@@ -1,23 +1,22 @@
-//! What the environment asks for beside what all simulated drivers have, read at the first call of the
-//! process.
+//! Settings from the environment beyond those that all simulated drivers share, read at the first call of the process.
 
 use sim_engine::{Environment, number};
 
 use crate::code::Code;
 use crate::state::Driver;
 
-/// A driver of this version is simulated: CUDA 13.0, or 10.0 as the old one.
+/// The simulated driver version: CUDA 13.0, or 10.0 for the old driver.
 const DEFAULT_VERSION: i32 = if cfg!(feature = "old-driver") { 10_000 } else { 13_000 };
 
 pub(crate) struct Settings {
     pub(crate) common: sim_engine::Settings<Code>,
-    /// Devices whose memory one device can be let into.
+    /// How many peers one device can be given access to.
     pub(crate) peers: usize,
-    /// 1000 times the major number and 10 times the minor.
+    /// 1000 times the major number plus 10 times the minor.
     pub(crate) driver_version: i32,
     /// Compute capability, major and minor.
     pub(crate) capability: (i32, i32),
-    /// A setting that cannot be read; `cuInit` then fails, so that no test runs with less than it asked for.
+    /// Whether a setting was invalid. `cuInit` then fails, so that no test runs with less than it requested.
     pub(crate) mistake: bool,
 }
 

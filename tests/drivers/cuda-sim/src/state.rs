@@ -1,4 +1,4 @@
-//! The one state of the driver.
+//! The driver's single state.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,18 @@ const FIRST_HANDLE: Handle = 0x00c0_da00_0000_0000;
 pub(crate) type Session = sim_engine::Session<Driver>;
 
 pub(crate) struct Driver {
-    /// Streams are its lanes.
+    /// Its lanes are the streams.
     pub(crate) engine: Engine<Driver>,
     pub(crate) settings: Settings,
     pub(crate) initialised: bool,
-    /// Those that the process may see.
+    /// The devices visible to the process.
     pub(crate) devices: Vec<Device>,
     pub(crate) contexts: BTreeMap<Handle, Context>,
     pub(crate) events: BTreeMap<Handle, Event>,
     pub(crate) captures: BTreeMap<u64, Capture>,
-    /// Kernels by the module that holds them; a module that is gone has no entry.
+    /// Kernels by module. An unloaded module has no entry.
     pub(crate) modules: BTreeMap<Handle, Vec<Kernel>>,
-    /// Functions: their module and their kernel.
+    /// The module and the kernel of each function.
     pub(crate) functions: BTreeMap<Handle, (Handle, Kernel)>,
     pub(crate) graphs: Vec<Handle>,
 }
@@ -60,7 +60,7 @@ pub(crate) static LOCK: Lock<Driver> = Lock::new(Driver::new);
 impl Face for Driver {
     type Code = Code;
     type Lane = Stream;
-    /// An event that was recorded.
+    /// The event that was recorded.
     type Mark = Handle;
 
     const PREFIX: &'static str = "CUDA_SIM_";

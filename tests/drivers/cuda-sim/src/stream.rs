@@ -1,4 +1,4 @@
-//! Streams: lanes with the rules of default streams.
+//! Streams: lanes with the rules for default streams.
 
 use sim_engine::{Operation, Position, Work};
 
@@ -9,13 +9,13 @@ use crate::thread;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The legacy default stream, which blocking streams of its context wait for, and it for them.
+    /// The legacy default stream. It and the blocking streams of its context wait for each other.
     Legacy,
     Blocking,
     NonBlocking,
 }
 
-/// What a lane is.
+/// The driver's data of a lane.
 pub(crate) struct Stream {
     pub(crate) context: Handle,
     pub(crate) kind: Kind,
@@ -23,13 +23,13 @@ pub(crate) struct Stream {
     pub(crate) captured: Option<Captured>,
 }
 
-/// `CU_STREAM_LEGACY`, which 0 is short for.
+/// `CU_STREAM_LEGACY`; handle 0 means the same.
 const LEGACY: Handle = 1;
 /// `CU_STREAM_PER_THREAD`
 const PER_THREAD: Handle = 2;
 
 impl Driver {
-    /// Makes a stream of a context that there is.
+    /// Creates a stream of an existing context.
     pub(crate) fn open_stream(
         &mut self,
         context: Handle,
@@ -42,7 +42,7 @@ impl Driver {
         handle
     }
 
-    /// The stream that the program means: a handle, or one of the default streams of the current context.
+    /// Resolves a handle, which may name one of the current context's default streams.
     pub(crate) fn stream(&mut self, handle: Handle) -> Outcome<Handle> {
         let found = match handle {
             0 | LEGACY => self.context_now()?.legacy,
@@ -55,12 +55,12 @@ impl Driver {
         Ok(found)
     }
 
-    /// What is known of a stream, be it destroyed.
+    /// Returns the state of a stream, even after it is destroyed.
     pub(crate) fn state_of(&self, stream: Handle) -> Outcome<&Stream> {
         self.engine.lanes.get(&stream).map(|lane| &lane.data).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// The same, to change.
+    /// Returns the state of a stream, for changes.
     pub(crate) fn state_of_mut(&mut self, stream: Handle) -> Outcome<&mut Stream> {
         self.engine.lanes.get_mut(&stream).map(|lane| &mut lane.data).ok_or(Code::INVALID_HANDLE)
     }
@@ -82,12 +82,12 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Puts work into a stream; `None` if a capture took it instead.
+    /// Submits work to a stream. Returns `None` if a capture took it instead.
     pub(crate) fn submit(&mut self, stream: Handle, work: Work) -> Outcome<Option<Position>> {
         self.submit_operation(stream, Operation::new(work))
     }
 
-    /// The same with what the work comes after, and what comes of it.
+    /// Submits an operation to a stream. Returns `None` if a capture took it instead.
     pub(crate) fn submit_operation(
         &mut self,
         stream: Handle,
@@ -100,8 +100,8 @@ impl Driver {
         Ok(self.engine.submit(stream, operation.after(implied)))
     }
 
-    /// What the next operation of a stream comes after without being told: the legacy default stream and the
-    /// blocking streams of a context wait for each other.
+    /// Returns what the next operation of a stream waits for implicitly: the legacy default stream and the blocking
+    /// streams of a context wait for each other.
     fn implied(&self, stream: Handle) -> Vec<Position> {
         let Ok(state) = self.state_of(stream) else { return Vec::new() };
         let awaited = match state.kind {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 pub(crate) use sim_engine::thread::{in_host_function, number};
 
-/// `CU_STREAM_CAPTURE_MODE_GLOBAL`, which every thread starts with.
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`, the initial mode of every thread.
 pub(crate) const GLOBAL: u32 = 0;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`
 pub(crate) const RELAXED: u32 = 2;
@@ -14,15 +14,15 @@ thread_local! {
     static CAPTURE_MODE: Cell<u32> = const { Cell::new(GLOBAL) };
 }
 
-// A thread that ends may call the driver when these are already gone: `try_with`, and then as on a fresh
-// thread.
+// A thread that is exiting may call the driver after these are destroyed. Hence `try_with`, which then behaves as on a
+// fresh thread.
 
-/// The current context, 0 for none.
+/// Returns the current context, or 0 for none.
 pub(crate) fn current() -> usize {
     CONTEXTS.try_with(|stack| stack.borrow().last().copied()).ok().flatten().unwrap_or(0)
 }
 
-/// Replaces the top of the stack of contexts; 0 takes it away.
+/// Replaces the top of the context stack, or removes it if `context` is 0.
 pub(crate) fn set_current(context: usize) {
     pop();
     if context != 0 {

@@ -1,4 +1,4 @@
-//! Virtual memory as the driver API describes it.
+//! Virtual memory, as the driver API defines it.
 
 use sim_engine::granular;
 
@@ -34,11 +34,11 @@ pub struct Properties {
     pub kind: u32,
     /// `CUmemAllocationHandleType`
     pub handle_types: u32,
-    /// Where the memory lies.
+    /// Where the memory is.
     pub location: Location,
-    /// Not looked at.
+    /// Ignored.
     pub windows: usize,
-    /// Not looked at.
+    /// Ignored.
     pub flags: [u8; 8],
 }
 
@@ -46,7 +46,7 @@ pub struct Properties {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// Whose access it is.
+    /// The device that gets access.
     pub location: Location,
     /// `CUmemAccess_flags`
     pub flags: u32,
@@ -59,7 +59,7 @@ impl Driver {
         Ok(self.engine.create_physical(device, bytes)?)
     }
 
-    /// The device that properties ask for.
+    /// Returns the device that the properties request.
     pub(crate) fn check_properties(&self, properties: Properties) -> Outcome<usize> {
         if properties.kind != PINNED || properties.location.kind != ON_DEVICE {
             return Err(Code::INVALID_VALUE);
@@ -67,7 +67,7 @@ impl Driver {
         self.device(properties.location.id)
     }
 
-    /// The driver API has room for parts of physical memory, but takes none.
+    /// Maps a whole physical allocation. The driver API has parameters for a part of one, but rejects parts.
     pub(crate) fn map_whole(&mut self, address: u64, bytes: u64, offset: u64, handle: u64) -> Outcome {
         let memory = &mut self.engine.virtual_memory;
         let whole = memory.physical(handle).ok_or(Code::INVALID_VALUE)?.bytes();

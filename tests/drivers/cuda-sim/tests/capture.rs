@@ -1,5 +1,5 @@
 //! Stream capture.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -68,11 +68,11 @@ fn what_is_unsafe_fails_and_spoils_the_capture() {
         assert_eq!(end_capture(own), Err(INVALIDATED), "{name}");
         assert_eq!(capture_status(own), Ok(0), "{name}");
     }
-    // Whatever the modes: a captured stream cannot be asked.
+    // A captured stream cannot be queried in any mode.
     begin_capture(own, RELAXED).unwrap();
     assert_eq!(synchronize_stream(own), Err(UNSUPPORTED));
     assert_eq!(end_capture(own), Err(INVALIDATED));
-    // What is not.
+    // Calls that are permitted during a capture.
     begin_capture(own, GLOBAL).unwrap();
     let another = event(0).unwrap();
     record(another, other).unwrap();
@@ -85,7 +85,7 @@ fn what_is_unsafe_fails_and_spoils_the_capture() {
 }
 
 #[test]
-fn the_modes_of_threads_say_who_may() {
+fn thread_modes_determine_what_is_permitted() {
     let _driver = Exclusive::new();
     let context = retain(0).unwrap();
     let own = stream(NON_BLOCKING).unwrap();
@@ -148,7 +148,7 @@ fn events_carry_a_capture_to_other_streams() {
     assert_eq!(
         [query_event(fork), wait_event(far, fork, 0)],
         [Err(CAPTURED_EVENT); 2],
-        "until it is recorded anew"
+        "until it is recorded again"
     );
     record(fork, far).unwrap();
     synchronize_event(fork).unwrap();
@@ -160,16 +160,16 @@ fn events_carry_a_capture_to_other_streams() {
         fill(a, 2, 1, side).unwrap();
     };
     forked();
-    assert_eq!(end_capture(own), Err(904), "not joined");
+    assert_eq!(end_capture(own), Err(904), "the fork is not joined");
     forked();
-    assert_eq!(end_capture(side), Err(903), "not where it began");
+    assert_eq!(end_capture(side), Err(903), "not the stream where it began");
     assert_eq!(end_capture(own), Err(INVALIDATED));
     begin_capture(own, RELAXED).unwrap();
-    assert_eq!(wait_event(own, outside, 0), Err(905), "not of the capture");
+    assert_eq!(wait_event(own, outside, 0), Err(905), "recorded outside the capture");
     assert_eq!(end_capture(own), Err(INVALIDATED));
     forked();
     begin_capture(far, RELAXED).unwrap();
-    assert_eq!(wait_event(far, fork, 0), Err(902), "of another capture");
+    assert_eq!(wait_event(far, fork, 0), Err(902), "recorded in another capture");
     assert_eq!([end_capture(far), end_capture(own)], [Err(INVALIDATED); 2]);
     begin_capture(own, GLOBAL).unwrap();
     assert_eq!(thread::spawn(move || (use_device(0), end_capture(own)).1).join().unwrap(), Err(908));
@@ -184,7 +184,7 @@ fn the_legacy_stream_cannot_meet_a_capture_that_it_would_wait_for() {
     let a = alloc(1).unwrap();
     begin_capture(blocking, RELAXED).unwrap();
     assert_eq!(capture_status(0), Err(906));
-    end_capture(blocking).unwrap(); // which asking did not harm
+    end_capture(blocking).unwrap(); // the query did not invalidate it
     begin_capture(blocking, RELAXED).unwrap();
     assert_eq!(fill(a, 0, 1, 0), Err(906));
     assert_eq!(end_capture(blocking), Err(INVALIDATED));

@@ -1,5 +1,5 @@
-//! Kernels that the driver knows, and what they may touch.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+//! The kernels that the driver knows, and what they may touch.
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -35,7 +35,7 @@ fn saxpy_and_scale_compute() {
     let expected: Vec<f32> = (0..count).map(|i| if i < 900 { 2.5 * xs[i] + ys[i] } else { ys[i] }).collect();
     assert_eq!(floats(y, count), expected);
     assert_eq!(floats(x, count), xs);
-    // A thread an element: two blocks reach 512 of them.
+    // One thread computes one element, so two blocks reach 512 of them.
     let n = 1000u32;
     let arguments = [&n.to_ne_bytes()[..], &3f32.to_ne_bytes(), &x.to_ne_bytes()];
     launch(function("scale").unwrap(), 2, own, &arguments).unwrap();
@@ -114,7 +114,7 @@ fn kernels_reach_other_devices_only_as_peers() {
     synchronize().unwrap();
     assert_eq!(floats(y, 1), [12.0]);
     disable_peer(second).unwrap();
-    // A kernel runs where its stream is.
+    // A kernel can only be launched in a stream of its own context.
     use_device(1);
     assert_eq!(saxpy(1, 2.0, x, y, 1, own), Err(400));
     for address in [x, y] {
@@ -137,7 +137,7 @@ fn copies_between_devices_name_whose_the_memory_is() {
     enable_peer(second, 0).unwrap();
     copy_peer(y, first, x, second, 4, own).unwrap();
     synchronize().unwrap();
-    assert_eq!(cuda_sim::cuda_sim_staged_copies(), staged + 1, "it needs the host no more");
+    assert_eq!(cuda_sim::cuda_sim_staged_copies(), staged + 1, "it no longer needs the host");
     disable_peer(second).unwrap();
     for (on, of) in [(second, first), (first, first), (second, second)] {
         assert_eq!(copy_peer(y, on, x, of, 4, own), Err(1));

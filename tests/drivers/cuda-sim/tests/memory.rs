@@ -1,5 +1,5 @@
-//! Device memory and pinned memory: bytes, limits, and misuse that is found.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+//! Device memory and pinned memory: contents, limits, and detected misuse.
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -70,14 +70,14 @@ fn use_after_free_is_found_and_stays() {
         last.starts_with("a fill on device 0 writes 1 bytes at") && last.contains("freed memory: 1000 bytes"),
         "{last}"
     );
-    // From now on every call fails, frees too, and frees nothing.
+    // From now on every call fails. Even a free fails, and frees nothing.
     let live = cuda_sim_live_allocations();
     assert_eq!(free(b), Err(ILLEGAL_ADDRESS));
     assert_eq!(alloc(1), Err(ILLEGAL_ADDRESS));
     assert_eq!(destroy_stream(own), Err(ILLEGAL_ADDRESS));
     assert_eq!(event(0), Err(ILLEGAL_ADDRESS));
     assert_eq!(cuda_sim_live_allocations(), live);
-    // The other device is not concerned.
+    // The other device is not affected.
     use_device(1);
     let c = alloc(1).unwrap();
     free(c).unwrap();
@@ -91,7 +91,7 @@ fn a_byte_too_far_is_found() {
     let driver = Exclusive::new();
     let own = stream(NON_BLOCKING).unwrap();
     let before = alloc(1).unwrap();
-    // Right behind the first lies the second: what goes beyond one is wrong all the same.
+    // The two are adjacent. Running past the end of one is an error all the same.
     let (a, b) = (alloc(2 * MIB).unwrap(), alloc(2 * MIB).unwrap());
     assert_eq!(b, a + 2 * MIB as u64);
     let touches: [&dyn Fn() -> Outcome; 5] = [
@@ -140,7 +140,7 @@ fn bad_arguments_are_refused() {
     let a = alloc(100).unwrap();
     assert_eq!([free(0), free(a + 1), free(a + (1 << 40)), free(1)], [Err(1); 4]);
     assert_eq!([alloc(0), alloc_pinned(0, 0), alloc_pinned(8, 8)], [Err(1); 3]);
-    // SAFETY: no place is given.
+    // SAFETY: the out-parameter is null.
     assert_eq!(unsafe { cuda_sim::cuMemAlloc_v2(None, 8) }, 1);
     free(a).unwrap();
     assert_eq!(free(a), Err(1), "twice");
@@ -158,7 +158,7 @@ fn a_free_waits_for_the_device() {
     record(behind, own).unwrap();
     free(a).unwrap();
     cuda_sim::cuda_sim_hold(own);
-    assert_eq!(query_event(behind), Ok(()), "all of it was waited for");
+    assert_eq!(query_event(behind), Ok(()), "the free waited for everything");
     cuda_sim::cuda_sim_release(own);
     assert_eq!(download(b, 64).unwrap(), [7; 64]);
     free(b).unwrap();
@@ -178,9 +178,9 @@ fn stream_ordered_memory_is_freed_in_its_turn() {
     synchronize_stream(own).unwrap();
     assert_eq!(cuda_sim_live_bytes(), live);
     let b = alloc(10).unwrap();
-    assert_eq!(free_async(b, own), Err(1), "of the other kind");
+    assert_eq!(free_async(b, own), Err(1), "not stream-ordered");
     free(b).unwrap();
-    // What is only waiting to be freed is no reason to be out of memory.
+    // Memory that is only waiting to be freed does not cause an out-of-memory error.
     let most = memory().0;
     let c = alloc_async(most, own).unwrap();
     free_async(c, own).unwrap();
@@ -203,7 +203,7 @@ fn pinned_memory_is_read_and_written_in_its_turn() {
     copy_async(pinned + 1, a, 1, own).unwrap();
     assert_ne!(pinned_byte(pinned + 1), 2, "not yet");
     synchronize_stream(own).unwrap();
-    assert_eq!(pinned_byte(pinned + 1), 2, "what was there when the copy ran");
+    assert_eq!(pinned_byte(pinned + 1), 2, "the value when the copy ran");
     // Pageable memory is read at the call.
     let mut source = vec![3u8; 1];
     copy_async(a, source.as_ptr() as u64, 1, own).unwrap();
@@ -211,7 +211,7 @@ fn pinned_memory_is_read_and_written_in_its_turn() {
     assert_eq!(query_stream(own), Err(NOT_READY), "and copied later, since the stream is held");
     synchronize_stream(own).unwrap();
     assert_eq!(download(a, 1).unwrap(), [3]);
-    // A copy to it has happened when the call returns.
+    // A copy to pageable memory has happened when the call returns.
     copy_async(source.as_mut_ptr() as u64, a, 1, own).unwrap();
     assert_eq!(source[0], 3);
     free_pinned(pinned).unwrap();

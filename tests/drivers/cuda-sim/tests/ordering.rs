@@ -1,5 +1,5 @@
-//! The order of work: what streams and events promise, and nothing more.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+//! The order of work: exactly what streams and events guarantee.
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -15,7 +15,7 @@ use cuda_sim::{cuda_sim_hold, cuda_sim_release, cuda_sim_seed};
 
 const SEEDS: u64 = 64;
 
-/// What a consumer's stream reads of what a producer's stream writes, for many seeds.
+/// Returns what a consumer's stream reads of what a producer's stream writes, over many seeds.
 fn seen(producer: Handle, consumer: Handle, waits: bool) -> BTreeSet<u8> {
     let (a, b) = (alloc(1).unwrap(), alloc(1).unwrap());
     let written = event(NO_TIMING).unwrap();
@@ -30,7 +30,7 @@ fn seen(producer: Handle, consumer: Handle, waits: bool) -> BTreeSet<u8> {
             wait_event(consumer, written, 0).unwrap();
         }
         copy_on_device(b, a, 1, consumer).unwrap();
-        // Recorded anew, an event changes nothing for who waits already.
+        // Recording an event again does not affect work that already waits for it.
         record(written, consumer).unwrap();
         synchronize().unwrap();
         seen.insert(download(b, 1).unwrap()[0]);
@@ -43,7 +43,7 @@ fn seen(producer: Handle, consumer: Handle, waits: bool) -> BTreeSet<u8> {
 }
 
 #[test]
-fn who_waits_sees_the_new_and_who_does_not_sees_either() {
+fn a_waiting_stream_sees_the_new_bytes_and_another_sees_either() {
     let driver = Exclusive::new();
     let [one, two] = [NON_BLOCKING; 2].map(|flags| stream(flags).unwrap());
     assert_eq!(seen(one, two, true), BTreeSet::from([1]));
@@ -79,7 +79,7 @@ fn one_seed_is_one_order() {
     let _driver = Exclusive::new();
     let streams = [NON_BLOCKING; 4].map(|flags| stream(flags).unwrap());
     let a = alloc(4).unwrap();
-    // The order in which four streams write is in who was last.
+    // The last writer reveals the order in which four streams wrote.
     let run = |seed: u64| {
         cuda_sim_seed(seed);
         let mut last = Vec::new();
@@ -100,7 +100,7 @@ fn one_seed_is_one_order() {
 }
 
 #[test]
-fn asking_gets_there_and_a_held_stream_does_not() {
+fn queries_make_progress_except_on_a_held_stream() {
     let _driver = Exclusive::new();
     let own = stream(NON_BLOCKING).unwrap();
     let (a, end) = (alloc(1).unwrap(), event(0).unwrap());
@@ -121,7 +121,7 @@ fn asking_gets_there_and_a_held_stream_does_not() {
     assert_eq!(cuda_sim_hold(own), 0);
     record(end, own).unwrap();
     assert!((0..1000).all(|_| query_event(end) == Err(NOT_READY)));
-    // Who waits gets what there is; what comes later is held again.
+    // A waiting caller gets the work so far. Later work is held again.
     synchronize_event(end).unwrap();
     assert_eq!(query_event(end), Ok(()));
     record(end, own).unwrap();
@@ -209,7 +209,7 @@ fn an_event_is_recorded_in_its_own_context_alone_and_waited_for_in_any() {
     assert_eq!(driver.violations(), 0);
 }
 
-/// What a host function is given: whether it may go on, and what a driver call answered it.
+/// The argument of a host function: a channel that lets it continue, and the result of its driver call.
 struct Gate {
     go: mpsc::Receiver<()>,
     answer: AtomicU32,
@@ -237,8 +237,8 @@ fn a_host_function_takes_its_time_on_a_thread_of_its_own() {
     fill(a, 5, 1, own).unwrap();
     record(after, own).unwrap();
     wait_event(other, after, 0).unwrap();
-    assert!((0..1000).all(|_| query_stream(other) == Err(NOT_READY)), "the gate is shut");
-    // Several wait for what only the function can let go on.
+    assert!((0..1000).all(|_| query_stream(other) == Err(NOT_READY)), "the gate is closed");
+    // Several threads wait for work that only the function can release.
     let context = retain(0).unwrap();
     thread::scope(|scope| {
         let waits = move |wait: &dyn Fn() -> Outcome| {

@@ -1,6 +1,6 @@
-//! What holds for a whole process: its environment, its first calls, its forked children. Each test is a
-//! process of its own.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+//! What concerns a whole process: its environment, its first calls, its forked children. Each test runs in its own
+//! process.
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::*;
 
-/// Runs a test's body in a process with these settings alone, and returns there false. `test` is its name.
+/// Runs the body of the test `test` in a process with only these settings. Returns false inside that process.
 fn alone(test: &str, settings: &[(&str, &str)], body: fn()) -> bool {
     const CHILD: &str = "CUDA_SIM_TEST";
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
@@ -29,7 +29,7 @@ fn alone(test: &str, settings: &[(&str, &str)], body: fn()) -> bool {
     true
 }
 
-/// Text that a call writes.
+/// Returns the text that a call writes.
 fn text(call: impl FnOnce(*mut c_char, i32) -> i32) -> String {
     let mut place = [0u8; 64];
     assert_eq!(call(place.as_mut_ptr().cast(), 64), 0);
@@ -37,28 +37,28 @@ fn text(call: impl FnOnce(*mut c_char, i32) -> i32) -> String {
 }
 
 fn name(device: i32) -> String {
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: there is room for that many bytes.
     text(|place, length| unsafe { cuda_sim::cuDeviceGetName(place, length, device) })
 }
 
 fn pci_address(device: i32) -> String {
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: there is room for that many bytes.
     text(|place, length| unsafe { cuda_sim::cuDeviceGetPCIBusId(place, length, device) })
 }
 
 fn uuid(device: i32) -> [u8; 16] {
     let mut uuid = MaybeUninit::zeroed();
-    // SAFETY: the place is there.
+    // SAFETY: the place is valid.
     assert_eq!(unsafe { cuda_sim::cuDeviceGetUuid_v2(Some(&mut uuid), device) }, 0);
-    // SAFETY: zeroed, and then written.
+    // SAFETY: zeroed first, then written.
     unsafe { uuid.assume_init() }
 }
 
 fn driver_version() -> i32 {
     let mut version = MaybeUninit::zeroed();
-    // SAFETY: the place is there.
+    // SAFETY: the place is valid.
     assert_eq!(unsafe { cuda_sim::cuDriverGetVersion(Some(&mut version)) }, 0);
-    // SAFETY: zeroed, and then written.
+    // SAFETY: zeroed first, then written.
     unsafe { version.assume_init() }
 }
 
@@ -96,7 +96,7 @@ fn the_last_release_takes_everything_with_it() {
         fill(a, 1, 1 << 20, own).unwrap();
         copy_async(pinned, a, 1, own).unwrap();
         release(0).unwrap();
-        assert_eq!(pinned_byte(pinned), 1, "its work was waited for");
+        assert_eq!(pinned_byte(pinned), 1, "the release waited for the work");
         assert_eq!(release(0), Err(201));
         assert_eq!([synchronize(), query_event(end)], [Err(709); 2], "the context is gone");
         assert_eq!(set_current(context), Err(201));
@@ -138,12 +138,12 @@ fn settings_are_followed() {
         assert_eq!([enable_peer(first, 0), enable_peer(second, 0)], [Err(704), Err(711)]);
         disable_peer(first).unwrap();
         enable_peer(second, 0).unwrap();
-        // Too little room cuts a name, but not an address.
+        // A short buffer truncates a name. An address fails instead.
         let mut place = [1u8; 8];
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for that many bytes.
         assert_eq!(unsafe { cuda_sim::cuDeviceGetName(place.as_mut_ptr().cast(), 8, 0) }, 0);
         assert_eq!(place, *b"Simulat\0");
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for that many bytes.
         assert_eq!(unsafe { cuda_sim::cuDeviceGetPCIBusId(place.as_mut_ptr().cast(), 8, 0) }, 1);
     });
 }
@@ -173,11 +173,9 @@ fn a_process_may_see_no_device() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_read_is_no_setting_left_out() {
+fn an_invalid_setting_is_not_ignored() {
     for settings in [[("CUDA_SIM_MEMORY", "much")], [("CUDA_SIM_FAIL", "cuMemAlloc_v2@0=2")]] {
-        alone("a_setting_that_cannot_be_read_is_no_setting_left_out", &settings, || {
-            assert_eq!(init(), Err(999))
-        });
+        alone("an_invalid_setting_is_not_ignored", &settings, || assert_eq!(init(), Err(999)));
     }
 }
 
@@ -187,7 +185,7 @@ fn calls_fail_as_the_environment_plans() {
         [("CUDA_SIM_FAIL", "cuMemAlloc_v2@3=2,cuEventCreate@*=46"), ("CUDA_SIM_FAIL_AT", "10=700")];
     alone("calls_fail_as_the_environment_plans", &settings, || {
         init().unwrap();
-        use_device(0); // the second call and the third
+        use_device(0); // the second and the third call
         assert!([4, 5, 6].map(|_| alloc(1).err()) == [None, None, Some(2)]);
         assert_eq!([event(0), event(0)], [Err(46); 2]);
         alloc(1).unwrap();
@@ -195,7 +193,7 @@ fn calls_fail_as_the_environment_plans() {
         assert_eq!(
             [alloc(1), stream(0).map(|stream| stream as u64)],
             [Err(700); 2],
-            "and what fails so stays so"
+            "and the failure is permanent"
         );
         assert_eq!((cuda_sim::cuda_sim_calls(), calls_of("cuMemAlloc_v2")), (12, 5));
         assert_eq!(cuda_sim::cuda_sim_violations(), 0);
@@ -245,16 +243,16 @@ fn a_forked_child_has_no_driver() {
         init().unwrap();
         use_device(0);
         let a = alloc(1).unwrap();
-        // SAFETY: the child does nothing but call the driver, which then takes no lock, and ends at once.
+        // SAFETY: the child only calls the driver, which takes no lock in it, and exits immediately.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = [init(), free(a), synchronize(), set_current(0), device_count().map(drop)];
             let exit = if refused == [Err(3); 5] { 0 } else { 1 };
-            // SAFETY: ends the child without running what the parent has yet to run.
+            // SAFETY: exits the child without running the parent's remaining code.
             unsafe { libc::_exit(exit) };
         }
         let mut status = -1;
-        // SAFETY: the place is there.
+        // SAFETY: the place is valid.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
         free(a).unwrap();
@@ -266,11 +264,11 @@ fn codes_have_names_and_texts() {
     let _driver = Exclusive::new();
     let ask = |code: i32, call: unsafe extern "C" fn(i32, cuda_sim::Out<'_, *const c_char>) -> i32| {
         let mut place = MaybeUninit::new(std::ptr::null());
-        // SAFETY: the place is there.
+        // SAFETY: the place is valid.
         let outcome = unsafe { call(code, Some(&mut place)) };
-        // SAFETY: it was null from the start.
+        // SAFETY: it was initialized to null.
         let found = unsafe { place.assume_init() };
-        // SAFETY: the driver's texts are there for good.
+        // SAFETY: the driver's texts are static.
         let text = (!found.is_null()).then(|| unsafe { CStr::from_ptr(found) });
         (outcome, text.map(|text| text.to_str().unwrap().to_owned()))
     };

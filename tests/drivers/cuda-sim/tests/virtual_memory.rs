@@ -1,5 +1,5 @@
 //! Virtual memory.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -28,7 +28,7 @@ fn one_memory_at_two_addresses() {
     assert_eq!(live(), [2, 2, 3]);
     set_access(a + PAGE as u64, 2 * PAGE, 0, READ_WRITE).unwrap();
     set_access(b, PAGE, 0, READ_WRITE).unwrap();
-    // Across the seam, and seen through the other address.
+    // Written across the boundary, and read through the other mapping.
     let text = b"across the seam";
     let seam = a + 2 * PAGE as u64;
     upload(seam - 6, text).unwrap();
@@ -36,7 +36,7 @@ fn one_memory_at_two_addresses() {
     assert_eq!(download(b + PAGE as u64 - 6, 6).unwrap(), text[..6]);
     fill_now(b + PAGE as u64 - 2, b'!', 2).unwrap();
     assert_eq!(download(seam - 6, text.len()).unwrap(), b"acro!! the seam");
-    // A handle may go before its mappings.
+    // A handle may be released before its mappings are unmapped.
     release_physical(one).unwrap();
     assert_eq!(release_physical(one), Err(1));
     unmap(b, PAGE).unwrap();
@@ -65,13 +65,13 @@ fn memory_is_touched_only_where_it_is_mapped_and_permitted() {
     };
     refused(middle, 1, "no access was given");
     set_access(middle, PAGE, 0, 1).unwrap();
-    refused(middle, 1, "access to read alone");
+    refused(middle, 1, "read access only");
     download(middle, 1).unwrap();
     set_access(middle, PAGE, 0, READ_WRITE).unwrap();
     fill_now(middle, 1, PAGE).unwrap();
     synchronize().unwrap();
     refused(middle - 1, 2, "begins before the mapping");
-    refused(middle + 1, PAGE, "ends behind it");
+    refused(middle + 1, PAGE, "ends after it");
     unmap(middle, PAGE).unwrap();
     refused(middle, 1, "unmapped");
     release_physical(physical).unwrap();

@@ -1,19 +1,19 @@
-//! Bytes of simulated memory: committed by the system only where they are touched.
+//! Bytes of simulated memory. The system commits them only where they are touched.
 
 use std::ptr::NonNull;
 
-/// A fresh byte of memory that nobody has written.
+/// The value of every byte at either end of memory that has not been written yet.
 pub(crate) const FRESH: u8 = 0xCD;
 
-/// So much at each end of fresh memory holds [`FRESH`]; filling it all would commit it all.
+/// How many bytes at each end of fresh memory are set to [`FRESH`]. Filling all of it would commit all of it.
 const MARKED: usize = 16 << 10;
 
-/// Memory of this process that stands for memory of a device, or of the host.
+/// Memory of this process that backs device memory or host memory.
 #[derive(Debug)]
 pub(crate) struct Backing {
     start: NonNull<u8>,
     bytes: usize,
-    /// What of the mapping lies before the start, and behind the end.
+    /// The parts of the mapping before `start` and after the last byte.
     before: usize,
     behind: usize,
 }
@@ -22,23 +22,24 @@ pub(crate) struct Backing {
 unsafe impl Send for Backing {}
 
 impl Backing {
-    /// Memory of so many bytes, more than none; `None`: the machine has no address space left for it.
+    /// Maps `bytes` bytes, which must not be 0. Returns `None` if the machine has no address space left.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
         Self::mapped(bytes, 0, |_| 0)
     }
 
-    /// The same at a multiple of an alignment, a power of two, that is none of twice as much.
+    /// Like [`Self::new`], but aligned to `alignment`, a power of two, and never to twice as much.
     pub(crate) fn aligned(bytes: usize, alignment: usize) -> Option<Self> {
         let twice = alignment.checked_mul(2)?;
-        // What is left to the next multiple of twice the alignment, and the alignment.
+        // The distance to the next multiple of twice the alignment, plus the alignment.
         Self::mapped(bytes, twice + alignment, |start| start.wrapping_neg() % twice + alignment)
     }
 
-    /// Memory in a mapping with more room; `before` tells from where that lies how much of it comes first.
+    /// Maps `room` bytes more than requested; `before` returns how many of them precede the memory, given the mapping's
+    /// start.
     fn mapped(bytes: usize, room: usize, before: impl FnOnce(usize) -> usize) -> Option<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new private mapping at an address of the system's choice touches nothing that exists.
+        // SAFETY: a new private mapping at an address that the system chooses touches nothing that exists.
         let start =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes.checked_add(room)?, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
@@ -55,12 +56,12 @@ impl Backing {
         Some(backing)
     }
 
-    /// How many there are.
+    /// Returns the number of bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Where a byte of it lies in the address space of this process; `offset` is at most its size.
+    /// Returns the address of a byte in this process. `offset` must not exceed the size.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         self.start.as_ptr().wrapping_add(offset)
     }
@@ -69,8 +70,8 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         let mapping = self.start.as_ptr().wrapping_sub(self.before);
-        // SAFETY: the mapping is this one's own, and nobody is given a pointer beyond the driver's lock,
-        // except to memory of the host, which its owner frees.
+        // SAFETY: this value owns the mapping. No pointer into it leaves the driver's lock, except to host memory,
+        // which its owner frees.
         unsafe { libc::munmap(mapping.cast(), self.before + self.bytes + self.behind) };
     }
 }

@@ -1,4 +1,4 @@
-//! Device memory with addresses of its own, which the program itself cannot follow.
+//! Device memory, at addresses that the program itself cannot dereference.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use crate::engine::{Engine, Handle};
 use crate::error::Error;
 use crate::face::Face;
 
-/// Above all addresses of programs, so that an address tells whose it is.
+/// Above all addresses of programs, so an address alone tells whether it is a device's.
 pub const FIRST_ADDRESS: u64 = 1 << 48;
 
-/// What virtual memory comes in, and what addresses of allocations are multiples of.
+/// The granularity of virtual memory, and the alignment of every allocation.
 pub const GRANULARITY: u64 = 2 << 20;
 
-/// Memory of a device.
+/// An allocation of device memory.
 #[derive(Debug)]
 pub struct Allocation {
-    /// Whose memory it is.
+    /// The device whose memory it is.
     pub device: usize,
     /// The object of the face that it was allocated for.
     pub owner: Handle,
-    /// What the face keeps with it.
+    /// Flags that the face stores with it.
     pub flags: u32,
-    /// Its size, which need not be that of whole pages.
+    /// Its size, which need not be a whole number of pages.
     pub bytes: u64,
     pub(crate) backing: Backing,
 }
@@ -31,7 +31,7 @@ pub struct Allocation {
 #[derive(Debug)]
 pub struct DeviceMemory {
     allocations: BTreeMap<u64, Allocation>,
-    /// What was freed: address and bytes. No address is given out twice, so this stays true.
+    /// Freed ranges: address and bytes. Addresses are never reused, so an entry stays valid.
     freed: BTreeMap<u64, u64>,
     next_address: u64,
 }
@@ -43,14 +43,14 @@ impl Default for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Addresses that nobody had before; `None`: there are none left.
+    /// Reserves addresses that have never been used. Returns `None` if there are none left.
     pub(crate) fn take_addresses(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let address = self.next_address.checked_next_multiple_of(alignment.max(GRANULARITY))?;
         self.next_address = address.checked_add(bytes)?.checked_next_multiple_of(GRANULARITY)?;
         Some(address)
     }
 
-    /// The same, but at a multiple of the alignment that is none of twice as much.
+    /// Like [`Self::take_addresses`], but at an odd multiple of the alignment.
     fn take_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let address = self.next_address.checked_next_multiple_of(alignment.checked_mul(2)?)?;
         let address = address.checked_add(alignment)?;
@@ -58,34 +58,34 @@ impl DeviceMemory {
         Some(address)
     }
 
-    /// The allocation that starts exactly there.
+    /// Returns the allocation that starts exactly at an address.
     pub fn at(&self, address: u64) -> Option<&Allocation> {
         self.allocations.get(&address)
     }
 
-    /// The same, to change.
+    /// Returns the allocation that starts exactly at an address, for changes.
     pub fn at_mut(&mut self, address: u64) -> Option<&mut Allocation> {
         self.allocations.get_mut(&address)
     }
 
-    /// The allocation that holds an address, and where it starts.
+    /// Returns the allocation that contains an address, and its start.
     pub fn containing(&self, address: u64) -> Option<(u64, &Allocation)> {
         let (start, allocation) = self.allocations.range(..=address).next_back()?;
         (address - start < allocation.bytes).then_some((*start, allocation))
     }
 
-    /// Where the allocations of an owner start.
+    /// Returns the start addresses of an owner's allocations.
     pub fn of(&self, owner: Handle) -> Vec<u64> {
         let own = self.allocations.iter().filter(|(_, allocation)| allocation.owner == owner);
         own.map(|(address, _)| *address).collect()
     }
 
-    /// How many allocations are live, and their bytes.
+    /// Returns the number of live allocations and their total bytes.
     pub fn live(&self) -> (usize, u64) {
         (self.allocations.len(), self.allocations.values().map(|allocation| allocation.bytes).sum())
     }
 
-    /// What lies at an address that cannot be used, for a report.
+    /// Describes an invalid address for a report.
     pub fn describe(&self, address: u64) -> String {
         match self.freed.range(..=address).next_back() {
             Some((start, bytes)) if address - start < *bytes => {
@@ -97,13 +97,13 @@ impl DeviceMemory {
 }
 
 impl<F: Face> Engine<F> {
-    /// Memory of a device, charged its exact size. Its address is a multiple of [`GRANULARITY`].
+    /// Allocates memory of a device and charges its exact size. The address is a multiple of [`GRANULARITY`].
     pub fn allocate(&mut self, device: usize, bytes: u64, owner: Handle, flags: u32) -> Result<u64, Error> {
         self.allocate_where(device, bytes, owner, flags, |memory| memory.take_addresses(bytes, GRANULARITY))
     }
 
-    /// The same at a multiple of an alignment, a power of two, that is none of twice as much: nobody gets
-    /// more than he asked for by luck.
+    /// Like [`Self::allocate`], but at an odd multiple of `alignment`, a power of two, so that no caller gets a larger
+    /// alignment by luck.
     pub fn allocate_aligned(
         &mut self,
         device: usize,
@@ -141,7 +141,7 @@ impl<F: Face> Engine<F> {
         Ok(address)
     }
 
-    /// Takes an allocation away, at once, whoever still uses it.
+    /// Frees an allocation immediately, even if it is still in use.
     pub fn free(&mut self, address: u64) -> Result<(), Error> {
         let allocation = self.memory.allocations.remove(&address).ok_or(Error::Unknown)?;
         self.credit(allocation.device, allocation.bytes);

@@ -1,4 +1,4 @@
-//! The state that all simulated drivers have.
+//! The state that all simulated drivers share.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,25 @@ use crate::settings::Settings;
 use crate::signal::Signals;
 use crate::virtual_memory::VirtualMemory;
 
-/// What programs hold instead of objects of a driver: never given out twice, and no address of anything.
+/// What programs hold in place of driver objects. A handle is never reused and is not an address.
 pub type Handle = usize;
 
-/// How much memory a device has.
+/// A device's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    /// Bytes.
+    /// Total bytes.
     pub memory: u64,
-    /// Of them, those in use. May be more, after a test has made the device smaller.
+    /// Bytes in use. They may exceed the total after a test has shrunk the device.
     pub used: u64,
 }
 
 impl Device {
-    /// One of which nothing is used.
+    /// Creates a device with nothing in use.
     pub fn new(memory: u64) -> Self {
         Self { memory, used: 0 }
     }
 
-    /// Bytes that can still be had.
+    /// Returns the bytes that can still be allocated.
     pub fn free(&self) -> u64 {
         self.memory.saturating_sub(self.used)
     }
@@ -42,15 +42,15 @@ impl Device {
 pub struct Engine<F: Face> {
     /// Chooses among permitted orders.
     pub random: Rng,
-    /// Virtual nanoseconds: work takes time, waiting does not.
+    /// Virtual nanoseconds. Work takes time; waiting does not.
     pub clock: u64,
-    /// Calls so far, and those that are to fail.
+    /// The number of calls so far, and the calls that are to fail.
     pub faults: Faults<F::Code>,
-    /// What no correct program does, in words.
+    /// Descriptions of what no correct program does.
     pub violations: Vec<String>,
-    /// Copies between devices of which the one that ran them could not reach both.
+    /// Copies between two devices where the device that ran the copy could not reach both.
     pub staged_copies: u64,
-    /// Those that the process may see. The face fills it when the driver starts.
+    /// The devices visible to the process. The face fills this in when the driver starts.
     pub devices: Vec<Device>,
     /// Queues of work.
     pub lanes: BTreeMap<Handle, Lane<F>>,
@@ -60,13 +60,13 @@ pub struct Engine<F: Face> {
     pub memory: DeviceMemory,
     /// Reserved addresses, physical memory and mappings.
     pub virtual_memory: VirtualMemory,
-    /// Memory of the host that devices see: pinned, or shared.
+    /// Host memory visible to devices: pinned or shared.
     pub host: HostMemory,
     next_handle: Handle,
 }
 
 impl<F: Face> Engine<F> {
-    /// An engine without devices. Handles are counted from `first_handle`, so that those of different drivers
+    /// Creates an engine without devices. Handles count up from `first_handle`, so that those of different drivers
     /// differ.
     pub fn new(settings: &mut Settings<F::Code>, first_handle: Handle) -> Self {
         let mut faults = Faults::default();
@@ -87,13 +87,13 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// A handle that nobody had before.
+    /// Returns a handle that has never been used.
     pub fn new_handle(&mut self) -> Handle {
         self.next_handle += 0x10;
         self.next_handle
     }
 
-    /// Takes memory of a device.
+    /// Charges memory to a device.
     pub(crate) fn charge(&mut self, device: usize, bytes: u64) -> Result<(), Error> {
         let device = self.devices.get_mut(device).ok_or(Error::Unknown)?;
         if bytes > device.free() {
@@ -103,7 +103,7 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Returns charged memory to a device.
     pub(crate) fn credit(&mut self, device: usize, bytes: u64) {
         if let Some(device) = self.devices.get_mut(device) {
             device.used -= bytes;

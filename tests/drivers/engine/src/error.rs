@@ -1,4 +1,4 @@
-//! What can go wrong, before a face gives it the code that its API has for it.
+//! What can go wrong, before a face translates it into an error code of its API.
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,27 +7,27 @@ pub enum Error {
     OutOfDeviceMemory,
     /// There is no more host memory for devices.
     OutOfHostMemory,
-    /// No memory of no bytes.
+    /// A request for zero bytes.
     ZeroSize,
-    /// A size or an address that is no multiple of [`Face::PAGE`](crate::Face::PAGE), or an alignment that is
-    /// no power of two.
+    /// A size or address that is not a multiple of [`Face::PAGE`](crate::Face::PAGE), or an alignment that is not a
+    /// power of two.
     NotAligned,
-    /// Nothing live starts at the address, or has the handle.
+    /// Nothing live starts at the address or has the handle.
     Unknown,
-    /// A range that is not what it has to be: reserved, free, or filled by whole mappings.
+    /// A range in the wrong state. The request needs one that is reserved, free, or filled by whole mappings.
     WrongRange,
 }
 
-/// How work went wrong.
+/// How work failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// It touched what is not live, or what its device may not touch.
+    /// It touched memory that is not live, or that its device may not touch.
     IllegalAddress,
-    /// It touched an address that is no multiple of what it touched.
+    /// It touched an address that is not aligned to the access size.
     Misaligned,
 }
 
-/// Work that went wrong, and what happened in words.
+/// Work that failed, and a description of what happened.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The kind.

@@ -8,58 +8,58 @@ use crate::session::Lock;
 
 /// A result of the API other than success.
 pub trait Code: Copy + Send + From<Error> + 'static {
-    /// What a call gives that a test makes fail without saying how, and one that panics.
+    /// The result of a call that a test makes fail without naming a code, and of a call that panics.
     const UNKNOWN: Self;
-    /// What every call gives in a forked child of the process that started the driver.
+    /// The result of every call in a forked child of the process that started the driver.
     const FORKED: Self;
 
-    /// As the environment writes it.
+    /// Parses a code as environment variables spell it.
     fn parse(text: &str) -> Option<Self>;
 
-    /// An outcome as the log of calls writes it: the number and the name.
+    /// Formats an outcome for the call log: the number and the name.
     fn describe(outcome: Result<(), Self>) -> String;
 }
 
-/// The state of a simulated driver: an engine, and what only this API has.
+/// The state of a simulated driver: an engine, and what is specific to its API.
 pub trait Face: Sized + Send + 'static {
     /// What its calls return.
     type Code: Code;
-    /// What it keeps with each lane: which of its objects the lane belongs to, and what only it knows of it.
+    /// What it stores with each lane: which of its objects the lane belongs to, and other state of its own.
     type Lane: Send;
-    /// What it wants to be reminded of when an operation is over.
+    /// What it wants to be notified of when an operation is over.
     type Mark: Send;
 
-    /// What the names of its environment variables begin with, such as `CUDA_SIM_`.
+    /// The prefix of its environment variables, such as `CUDA_SIM_`.
     const PREFIX: &'static str;
 
-    /// What sizes of virtual memory and its mappings are multiples of.
+    /// The unit of sizes of virtual memory and its mappings.
     const PAGE: u64 = GRANULARITY;
 
-    /// The one of this process.
+    /// Returns the lock around this process's driver.
     fn lock() -> &'static Lock<Self>;
 
-    /// The engine in it.
+    /// Returns the engine.
     fn engine(&self) -> &Engine<Self>;
 
-    /// The engine in it, to change.
+    /// Returns the engine, for changes.
     fn engine_mut(&mut self) -> &mut Engine<Self>;
 
-    /// Whether kernels of a device may touch the memory of another; nobody asks about one and the same.
+    /// Whether kernels of a device may touch the memory of another. Never called with the same device twice.
     fn may_reach(&self, device: usize, other: usize) -> bool;
 
-    /// What work writes that writes the time, from virtual nanoseconds.
+    /// Converts virtual nanoseconds to the value that timestamp work writes.
     fn timestamp(&self, clock: u64) -> u64 {
         clock
     }
 
-    /// An operation that carries a mark has happened. The lane counts it as over right after.
+    /// Called when an operation with a mark has happened, just before the lane counts it as over.
     fn reached(&mut self, at: Position, mark: Self::Mark, times: Times);
 
-    /// An operation went wrong, which is among the violations already. Its mark is not reached, and its
-    /// signal is not set. The lane goes on, unless its work is dropped here.
+    /// Called when an operation failed; the failure is already among the violations. Its mark is not reached, and its
+    /// signal is not set. The lane continues unless this function drops its work.
     fn failed(&mut self, at: Position, fault: &Fault);
 
-    /// A call is about to fail because a test asked for that.
+    /// Called just before a call fails because a test requested it.
     fn injected(&mut self, code: Self::Code) {
         let _ = code;
     }

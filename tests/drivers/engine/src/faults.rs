@@ -1,19 +1,19 @@
-//! Failures that a test asks for, and the counts of calls that they go by.
+//! Failures that a test requests, and the call counts that trigger them.
 
 use std::collections::HashMap;
 
 /// A failure that waits for its call.
 #[derive(Clone, Debug)]
 pub struct Planned<C> {
-    /// `None`: whatever call.
+    /// The call's name; `None` matches any call.
     pub name: Option<String>,
-    /// The nth call from now, 1 for the next; 0 for every one.
+    /// Fails the nth call from now: 1 is the next call, 0 is every call.
     pub nth: u64,
-    /// What the call gives.
+    /// The code that the call returns.
     pub code: C,
 }
 
-/// Failures and counts.
+/// Planned failures and call counts.
 #[derive(Debug)]
 pub struct Faults<C> {
     planned: Vec<Planned<C>>,
@@ -33,23 +33,22 @@ impl<C: Copy> Faults<C> {
         self.planned.push(planned);
     }
 
-    /// Forgets all failures that are still planned; how many there were.
+    /// Drops all planned failures and returns how many there were.
     pub fn clear(&mut self) -> usize {
         std::mem::take(&mut self.planned).len()
     }
 
-    /// How many calls there were.
+    /// Returns the number of calls so far.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many of them of a name.
+    /// Returns the number of calls with a name.
     pub fn count_of(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Counts a call; the code that it is to fail with, if so planned. A failure for every call stays
-    /// planned.
+    /// Counts a call. Returns a code if the call is planned to fail. A failure for every call stays planned.
     pub(crate) fn count(&mut self, name: &'static str) -> Result<(), C> {
         self.total += 1;
         *self.counts.entry(name).or_default() += 1;

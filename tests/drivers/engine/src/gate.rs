@@ -1,5 +1,5 @@
-//! The one way into a driver: every exported function goes through [`call`], which counts it, logs it, and
-//! makes it fail when a test asked for that.
+//! The one way into a driver. Every exported function goes through [`call`], which counts and logs it, and makes it
+//! fail when a test requested that.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use crate::face::{Code, Face};
 use crate::session::{Lock, Session};
 use crate::thread;
 
-/// The arguments of a call as text, if calls are logged.
+/// Formats the arguments of a call if calls are logged.
 pub fn logged<F: Face>(lock: &'static Lock<F>, arguments: impl FnOnce() -> String) -> Option<String> {
     lock.log().map(|_| arguments())
 }
@@ -19,11 +19,11 @@ pub fn call<F: Face>(
     arguments: Option<String>,
     body: impl FnOnce(&mut Session<F>) -> Result<(), F::Code>,
 ) -> Result<(), F::Code> {
-    // Before the lock, which another thread of the parent may have held at the fork.
+    // Checked before locking: another thread of the parent may have held the lock at the fork.
     if F::lock().is_forked() {
         return Err(F::Code::FORKED);
     }
-    // Nothing may unwind into C.
+    // A panic must not unwind into C.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut session = Session::<F>::new();
         let outcome = session.engine_mut().faults.count(name);
@@ -39,13 +39,13 @@ pub fn call<F: Face>(
 fn log<F: Face>(number: u64, name: &str, arguments: &str, outcome: Result<(), F::Code>) {
     if let Some(mut file) = F::lock().log() {
         let outcome = F::Code::describe(outcome);
-        // A log that cannot be written is no reason for a driver to fail.
+        // A driver must not fail because its log cannot be written.
         let _ = writeln!(file, "{number} thread {} {name}{arguments} = {outcome}", thread::number());
     }
 }
 
-/// Exports control functions, which are no calls of the API: not counted, and nothing makes them fail. Each
-/// one's signature, and what is done with the [`Session`] of the face that the header names.
+/// Exports control functions, which are not API calls: they are not counted and never fail. Each entry has a signature
+/// and a closure over the [`Session`] of the face in the header.
 #[macro_export]
 macro_rules! controls {
     ([$face:ty] $(

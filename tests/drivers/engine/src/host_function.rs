@@ -1,4 +1,4 @@
-//! Functions of the program that a queue calls in its turn.
+//! Functions of the program that a queue calls in stream order.
 
 use std::ffi::c_void;
 use std::thread::Builder;
@@ -8,7 +8,7 @@ use crate::lane::{Position, Times};
 use crate::session::Session;
 use crate::thread;
 
-/// A function, and what it is called with.
+/// A function and its argument.
 pub struct HostFunction {
     /// The function.
     pub function: unsafe extern "C" fn(*mut c_void),
@@ -16,16 +16,16 @@ pub struct HostFunction {
     pub data: *mut c_void,
 }
 
-// SAFETY: an API that has such functions lets them run on any thread, with what they were given.
+// SAFETY: an API with such functions allows them to run on any thread with their argument.
 unsafe impl Send for HostFunction {}
 
 impl<F: Face> Session<F> {
-    /// Runs it on a thread of the driver's, without the lock: it may take as long as it likes.
+    /// Runs a host function on one of the driver's own threads, without the lock. It may run for any length of time.
     pub(crate) fn start_host_function(&mut self, at: Position, host: HostFunction, times: Times) {
         let started = Builder::new().spawn(move || {
             let HostFunction { function, data } = { host };
             thread::enter_host_function();
-            // SAFETY: whoever gave the function says that it may be called with this.
+            // SAFETY: the caller that submitted the function guarantees that it may be called with this argument.
             unsafe { function(data) };
             Self::new().end_host_function(at, times);
         });
@@ -38,7 +38,7 @@ impl<F: Face> Session<F> {
 
     fn end_host_function(&mut self, at: Position, times: Times) {
         let lane = self.engine_mut().lanes.get_mut(&at.lane);
-        // Its work may have been dropped meanwhile.
+        // The lane's work may have been dropped meanwhile.
         let operation = lane.and_then(|lane| {
             lane.running = false;
             let is_first = lane.queue.front().is_some_and(|(number, _)| *number == at.number);

@@ -1,4 +1,4 @@
-//! Host memory that devices see at the address that it has in this process: pinned, or shared with a device.
+//! Host memory that devices see at its address in this process: pinned, or shared with a device.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use crate::backing::Backing;
 use crate::engine::Handle;
 use crate::error::Error;
 
-/// A piece of it.
+/// A block of it.
 #[derive(Debug)]
 pub struct Block {
     /// The object of the face that it was allocated for.
     pub owner: Handle,
-    /// The device with which it is shared; `None`: it is the host's.
+    /// The device that shares it; `None` if it belongs to the host alone.
     pub device: Option<usize>,
-    /// What the face keeps with it.
+    /// Flags that the face stores with it.
     pub flags: u32,
     pub(crate) backing: Backing,
 }
@@ -25,10 +25,10 @@ impl Block {
     }
 }
 
-/// All of it.
+/// All host memory that devices see.
 #[derive(Debug)]
 pub struct HostMemory {
-    /// By address in this process, which is its address for devices too.
+    /// By address in this process, which is also the address that devices use.
     blocks: BTreeMap<u64, Block>,
     capacity: u64,
     used: u64,
@@ -39,23 +39,23 @@ impl HostMemory {
         Self { blocks: BTreeMap::new(), capacity, used: 0 }
     }
 
-    /// The block that starts exactly there.
+    /// Returns the block that starts exactly at an address.
     pub fn at(&self, address: u64) -> Option<&Block> {
         self.blocks.get(&address)
     }
 
-    /// The block that holds an address, and where it starts.
+    /// Returns the block that contains an address, and its start.
     pub fn containing(&self, address: u64) -> Option<(u64, &Block)> {
         let (start, block) = self.blocks.range(..=address).next_back()?;
         (address - start < block.bytes()).then_some((*start, block))
     }
 
-    /// Where the blocks of an owner start.
+    /// Returns the start addresses of an owner's blocks.
     pub fn of(&self, owner: Handle) -> Vec<u64> {
         self.blocks.iter().filter(|(_, block)| block.owner == owner).map(|(address, _)| *address).collect()
     }
 
-    /// Memory at the beginning of a page.
+    /// Allocates page-aligned memory.
     pub fn allocate(
         &mut self,
         bytes: usize,
@@ -66,8 +66,7 @@ impl HostMemory {
         self.allocate_backed(owner, device, flags, bytes, Backing::new)
     }
 
-    /// The same at a multiple of an alignment, a power of two of at least a page, that is none of twice as
-    /// much.
+    /// Like [`Self::allocate`], but at an odd multiple of an alignment, which is a power of two and at least a page.
     pub fn allocate_aligned(
         &mut self,
         bytes: usize,
@@ -104,15 +103,15 @@ impl HostMemory {
         Ok(address)
     }
 
-    /// Takes a block away, at once, whoever still uses it: what lies there then, if anything, is the
-    /// program's own. Gives its size.
+    /// Frees a block immediately, even if it is still in use, and returns its size. Whatever is mapped at its address
+    /// afterwards belongs to the program.
     pub fn free(&mut self, address: u64) -> Result<u64, Error> {
         let bytes = self.blocks.remove(&address).ok_or(Error::Unknown)?.bytes();
         self.used -= bytes;
         Ok(bytes)
     }
 
-    /// How many blocks are live, and their bytes.
+    /// Returns the number of live blocks and their total bytes.
     pub fn live(&self) -> (usize, u64) {
         (self.blocks.len(), self.used)
     }

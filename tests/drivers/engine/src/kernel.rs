@@ -1,26 +1,26 @@
-//! The kernels that simulated drivers know by name; no code of kernels is ever run.
+//! The kernels that simulated drivers recognize by name. Kernel code is never executed.
 
 use crate::error::{Fault, Wrong};
 use crate::face::Face;
 use crate::resolve::{self, Toucher};
 use crate::session::Session;
 
-/// One of them.
+/// A kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// `saxpy(u32 n, f32 a, const f32 *x, f32 *y)`: y = a x + y.
     Saxpy,
     /// `scale(u32 n, f32 a, f32 *x)`: x = a x.
     Scale,
-    /// `spin(…)`: nothing, for ten milliseconds of virtual time.
+    /// `spin(…)`: does nothing for ten milliseconds of virtual time.
     Spin,
 }
 
 impl Kernel {
-    /// All that are known.
+    /// All kernels.
     pub const ALL: [Self; 3] = [Self::Saxpy, Self::Scale, Self::Spin];
 
-    /// What it is called.
+    /// Returns the kernel's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Saxpy => "saxpy",
@@ -29,12 +29,12 @@ impl Kernel {
         }
     }
 
-    /// The one of a name.
+    /// Looks a kernel up by name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kernel| kernel.name() == name)
     }
 
-    /// The bytes of each parameter.
+    /// Returns the size in bytes of each parameter.
     pub fn parameters(self) -> &'static [usize] {
         match self {
             Self::Saxpy => &[4, 4, 8, 8],
@@ -44,14 +44,14 @@ impl Kernel {
     }
 }
 
-/// A kernel with its arguments and the threads that run it, each of which does one element.
+/// A kernel with its arguments and its number of threads. Each thread computes one element.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The kernel.
     pub kernel: Kernel,
-    /// How many threads there are in all.
+    /// The total number of threads.
     pub threads: u64,
-    /// As bits, one for each parameter.
+    /// The bits of each argument.
     pub arguments: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ impl Launch {
         self.arguments.get(index).copied().unwrap_or(0)
     }
 
-    /// Elements that are computed: one a thread, and no more than asked.
+    /// Returns the number of elements computed: one a thread, and at most `n`.
     fn elements(&self) -> u64 {
         self.argument(0).min(self.threads)
     }
@@ -69,13 +69,13 @@ impl Launch {
         f32::from_bits(self.argument(1) as u32)
     }
 
-    /// Memory that it touches, by address and bytes; the last of them it writes.
+    /// Returns the memory it touches, as address and bytes. The last range is the one that it writes.
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         let vectors = self.kernel.parameters().len().saturating_sub(2);
         (0..vectors).map(|index| (self.argument(2 + index), 4 * self.elements())).collect()
     }
 
-    /// Virtual nanoseconds that it takes.
+    /// Returns how long it runs, in virtual nanoseconds.
     pub(crate) fn duration(&self) -> u64 {
         match self.kernel {
             Kernel::Saxpy | Kernel::Scale => 2_000 + self.elements() / 4,
@@ -93,7 +93,7 @@ impl<F: Face> Session<F> {
         for (index, (address, bytes)) in ranges.iter().enumerate() {
             let written = index + 1 == ranges.len();
             if !address.is_multiple_of(4) {
-                let text = format!("{who} touches 4 bytes at {address:#x}, which is no multiple of 4");
+                let text = format!("{who} touches 4 bytes at {address:#x}, which is not a multiple of 4");
                 return Err(Fault { wrong: Wrong::Misaligned, text });
             }
             vectors.push(self.touch(toucher, &who, written, *address, *bytes)?);

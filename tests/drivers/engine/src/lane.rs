@@ -1,4 +1,4 @@
-//! Lanes: queues of work that happens later, one operation after the other.
+//! Lanes: queues of work that happens later, one operation after another.
 
 use std::collections::VecDeque;
 
@@ -7,16 +7,16 @@ use crate::face::Face;
 use crate::signal::Signal;
 use crate::work::Work;
 
-/// An operation of a lane, counted from 1. It is over when the lane has completed as many, or is gone.
+/// An operation of a lane, counted from 1. It is over once the lane has completed that many operations, or is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The lane.
     pub lane: Handle,
-    /// Which of its operations; 0 is over from the start.
+    /// The operation's number; operation 0 is over from the start.
     pub number: u64,
 }
 
-/// What an operation, or somebody who waits, may wait for.
+/// What an operation, or a waiting caller, may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// An operation is over.
@@ -46,39 +46,39 @@ pub struct Times {
     pub ended: u64,
 }
 
-/// Work with what it comes after and what comes of it.
+/// Work, with its preconditions and what happens when it is over.
 pub struct Operation<F: Face> {
-    /// What has to hold before it, beside that the operations before it in its lane are over.
+    /// Conditions that must hold first, besides all earlier operations of its lane being over.
     pub after: Vec<Condition>,
     /// What it does.
     pub work: Work,
-    /// What it sets when it is over.
+    /// The signal that it sets when it is over.
     pub sets: Option<Signal>,
-    /// What the face is told when it is over.
+    /// The mark passed to the face when it is over.
     pub mark: Option<F::Mark>,
 }
 
 impl<F: Face> Operation<F> {
-    /// Work that comes after nothing but what is before it in its lane.
+    /// Creates an operation that waits only for the operations before it in its lane.
     pub fn new(work: Work) -> Self {
         Self { after: Vec::new(), work, sets: None, mark: None }
     }
 
-    /// Lets it come after more.
+    /// Adds conditions that it waits for.
     #[must_use]
     pub fn after<C: Into<Condition>>(mut self, conditions: impl IntoIterator<Item = C>) -> Self {
         self.after.extend(conditions.into_iter().map(Into::into));
         self
     }
 
-    /// Lets it set a signal.
+    /// Makes it set a signal.
     #[must_use]
     pub fn sets(mut self, signal: Signal) -> Self {
         self.sets = Some(signal);
         self
     }
 
-    /// Lets it tell the face.
+    /// Makes it notify the face.
     #[must_use]
     pub fn mark(mut self, mark: F::Mark) -> Self {
         self.mark = Some(mark);
@@ -88,47 +88,47 @@ impl<F: Face> Operation<F> {
 
 /// A queue of work of one device.
 pub struct Lane<F: Face> {
-    /// The device that does its work.
+    /// The device that executes its work.
     pub device: usize,
-    /// What the face keeps with it.
+    /// What the face stores with it.
     pub data: F::Lane,
-    /// Runs nothing, unless somebody waits for it.
+    /// Runs nothing unless a caller waits for it.
     pub held: bool,
-    /// Each with its number.
+    /// Operations with their numbers.
     pub(crate) queue: VecDeque<(u64, Operation<F>)>,
     pub(crate) submitted: u64,
     /// Operations up to this number are over.
     pub(crate) completed: u64,
-    /// The first in the queue is a host function, which runs on a thread of its own.
+    /// The first operation in the queue is a host function, which is running on its own thread.
     pub(crate) running: bool,
     closed: bool,
 }
 
 impl<F: Face> Lane<F> {
-    /// Whether it is closed: unknown to the program, though its work still happens.
+    /// Whether it is closed: the program can no longer name it, but its work still happens.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether all that was submitted is over.
+    /// Whether all submitted work is over.
     pub fn is_idle(&self) -> bool {
         self.completed >= self.submitted
     }
 
-    /// Lets its work be over without happening. A host function that runs goes on.
+    /// Marks all its work as over without executing it. A running host function continues.
     pub fn drop_work(&mut self) {
         self.queue.clear();
         self.completed = self.submitted;
     }
 
-    /// Whether nobody can tell any more that it was there.
+    /// Whether nothing can observe it any more.
     fn is_gone(&self) -> bool {
         self.closed && self.queue.is_empty() && !self.running
     }
 }
 
 impl<F: Face> Engine<F> {
-    /// Makes a lane with a handle of [`Engine::new_handle`]. Lanes are tried in the order of their handles.
+    /// Creates a lane with a handle from [`Engine::new_handle`]. Lanes are tried in the order of their handles.
     pub fn open_lane(&mut self, handle: Handle, device: usize, data: F::Lane) {
         let lane = Lane {
             device,
@@ -143,7 +143,7 @@ impl<F: Face> Engine<F> {
         self.lanes.insert(handle, lane);
     }
 
-    /// Takes a lane away once its work is over, which still happens.
+    /// Removes a lane once its work, which still happens, is over.
     pub fn close_lane(&mut self, handle: Handle) {
         if let Some(lane) = self.lanes.get_mut(&handle) {
             lane.closed = true;
@@ -158,7 +158,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Lets the work of some lanes be over without happening.
+    /// Marks the work of the selected lanes as over without executing it.
     pub fn drop_work(&mut self, mut of: impl FnMut(Handle, &Lane<F>) -> bool) {
         for (handle, lane) in &mut self.lanes {
             if of(*handle, lane) {
@@ -168,9 +168,9 @@ impl<F: Face> Engine<F> {
         self.lanes.retain(|_, lane| !lane.is_gone());
     }
 
-    /// Puts work into a lane; `None`: there is no such lane.
+    /// Submits work to a lane. Returns `None` if there is no such lane.
     pub fn submit(&mut self, lane: Handle, mut operation: Operation<F>) -> Option<Position> {
-        // A signal may be reset before the operation's turn, but what is over stays so.
+        // A signal may be reset before the operation's turn, but an operation that is over stays over.
         operation.after.retain(|condition| match condition {
             Condition::Over(position) => !self.is_over(*position),
             Condition::Set(_) => true,
@@ -182,12 +182,12 @@ impl<F: Face> Engine<F> {
         Some(Position { lane, number })
     }
 
-    /// Where the work of a lane ends so far.
+    /// Returns the position of the last operation submitted to a lane so far.
     pub fn end(&self, lane: Handle) -> Position {
         Position { lane, number: self.lanes.get(&lane).map_or(0, |lane| lane.submitted) }
     }
 
-    /// Where the work of some lanes ends so far.
+    /// Returns the last positions of the selected lanes so far.
     pub fn ends(&self, mut of: impl FnMut(Handle, &Lane<F>) -> bool) -> Vec<Position> {
         let chosen = self.lanes.iter().filter(|(handle, lane)| of(**handle, lane));
         chosen.map(|(handle, lane)| Position { lane: *handle, number: lane.submitted }).collect()
@@ -206,7 +206,7 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Submitted operations that have not happened, of some kind.
+    /// Returns the selected operations that were submitted but have not happened.
     pub fn pending(&self, mut of: impl FnMut(&Operation<F>) -> bool) -> Vec<Position> {
         let mut found = Vec::new();
         for (handle, lane) in &self.lanes {
@@ -216,12 +216,12 @@ impl<F: Face> Engine<F> {
         found
     }
 
-    /// Those that will touch a range of memory.
+    /// Returns the pending operations that will touch a range of memory.
     pub fn uses(&self, address: u64, bytes: u64) -> Vec<Position> {
         self.pending(|operation| operation.work.touches(address, bytes))
     }
 
-    /// Lets those only take their turns, without their work; how many there were.
+    /// Turns the pending operations that touch a range into empty ones, and returns how many there were.
     pub fn forget_uses(&mut self, address: u64, bytes: u64) -> usize {
         let queued = self.lanes.values_mut().flat_map(|lane| &mut lane.queue);
         let touching = queued.filter(|(_, operation)| operation.work.touches(address, bytes));

@@ -1,4 +1,4 @@
-//! From addresses to bytes: what work may touch, and where that lies in this process.
+//! Resolves addresses to bytes: what work may touch, and where it is in this process.
 
 use crate::device_memory::FIRST_ADDRESS;
 use crate::error::{Fault, Wrong};
@@ -6,15 +6,15 @@ use crate::face::Face;
 use crate::session::Session;
 use crate::work::Lent;
 
-/// Who wants to touch memory.
+/// The device or kernel that touches memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Toucher {
     pub(crate) device: usize,
-    /// A kernel, which is bound to what its device may reach; copies and fills are not.
+    /// Whether a kernel touches it. Kernels are limited to what their device can reach; copies and fills are not.
     pub(crate) kernel: bool,
 }
 
-/// A piece of memory in this process.
+/// A contiguous piece of memory in this process.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     start: *mut u8,
@@ -22,7 +22,7 @@ pub(crate) struct Span {
 }
 
 impl<F: Face> Session<F> {
-    /// The pieces that a range is made of; or what is wrong with it.
+    /// Resolves a range to its pieces, or says what is wrong with it.
     pub(crate) fn resolve(
         &self,
         toucher: Toucher,
@@ -34,7 +34,7 @@ impl<F: Face> Session<F> {
         let mut next = address;
         let end = address.checked_add(bytes).ok_or("a range that ends beyond all addresses")?;
         while next < end {
-            // Only mappings of virtual memory may be followed by more of the same range.
+            // A range may continue beyond one piece only in mapped virtual memory.
             let (span, may_go_on) =
                 self.piece(toucher, write, next, end).map_err(|what| format!("{what}, at {next:#x}"))?;
             next += span.bytes as u64;
@@ -46,7 +46,7 @@ impl<F: Face> Session<F> {
         Ok(spans)
     }
 
-    /// What lies at an address and, at most up to `end`, behind it.
+    /// Returns the piece at an address, which ends at `end` at the latest, and whether the range may continue after it.
     fn piece(&self, toucher: Toucher, write: bool, address: u64, end: u64) -> Result<(Span, bool), String> {
         let engine = self.engine();
         let length = |start: u64, bytes: u64| ((end - address).min(start + bytes - address)) as usize;
@@ -83,7 +83,7 @@ impl<F: Face> Session<F> {
         ranges.iter().all(|(address, bytes)| self.resolve(itself, false, *address, *bytes).is_ok())
     }
 
-    /// The pieces of a range for work that may touch it; otherwise an illegal address.
+    /// Resolves a range for work that may touch it. Returns an illegal address fault otherwise.
     pub(crate) fn touch(
         &self,
         toucher: Toucher,
@@ -102,27 +102,27 @@ impl<F: Face> Session<F> {
 }
 
 impl Span {
-    /// Memory that the program lends.
+    /// Wraps memory that the program lends.
     pub(crate) fn lent(memory: Lent, bytes: u64) -> Self {
         Self { start: memory.0, bytes: bytes as usize }
     }
 }
 
-/// The bytes of a range.
+/// Reads the bytes of a range.
 pub(crate) fn read(spans: &[Span]) -> Vec<u8> {
     let mut bytes = vec![0; spans.iter().map(|span| span.bytes).sum()];
     let mut rest = bytes.as_mut_slice();
     for span in spans {
         let (now, later) = rest.split_at_mut(span.bytes);
-        // SAFETY: `resolve` found the span in live memory, and the lock held since keeps it alive, or the
-        // program lends it; `now` has its length.
+        // SAFETY: `resolve` found the span in live memory, which the lock has kept alive since, or the program lends
+        // it; `now` has its length.
         unsafe { now.as_mut_ptr().copy_from(span.start, now.len()) };
         rest = later;
     }
     bytes
 }
 
-/// Overwrites a range with as many bytes.
+/// Overwrites a range with the same number of bytes.
 pub(crate) fn write(spans: &[Span], bytes: &[u8]) {
     let mut rest = bytes;
     for span in spans {
@@ -147,7 +147,7 @@ pub(crate) fn fill(spans: &[Span], pattern: &[u8]) {
     }
 }
 
-/// Copies between ranges of one length; what they share is copied as if through a third place.
+/// Copies between ranges of the same length. Overlapping ranges are copied as if through a temporary buffer.
 pub(crate) fn copy(to: &[Span], from: &[Span]) {
     match (to, from) {
         ([to], [from]) => {

@@ -1,6 +1,6 @@
 //! When work happens: later, and in any order that lanes and conditions permit, chosen by the seed.
 //!
-//! There is no thread for it. Work advances when somebody waits or asks, on the thread that does.
+//! There is no scheduler thread. Work advances on the thread that waits or queries.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,21 @@ use crate::session::Session;
 use crate::signal::Signal;
 use crate::work::Work;
 
-/// A question about progress lets fewer than so many operations happen, perhaps none.
+/// A query lets fewer than this many operations happen, perhaps none.
 const STEPS_OF_A_QUESTION: usize = 4;
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// All of it holds.
+    /// Every condition holds.
     Over,
-    /// It has not come to that by then.
+    /// The deadline passed first.
     TooLate,
-    /// Nothing that was submitted so far can make it hold: only another thread may.
+    /// Nothing submitted so far can make the conditions hold; only another thread could.
     Never,
 }
 
-/// What has to go on for a condition to hold.
+/// What must advance for a condition to hold.
 enum Needed {
     Lane(Handle),
     HostFunction,
@@ -39,15 +39,15 @@ impl<F: Face> Engine<F> {
         first.is_some_and(|(_, operation)| operation.after.iter().all(|condition| self.holds(*condition)))
     }
 
-    /// One of the lanes that may go on, if there is one.
+    /// Chooses one of the lanes that can advance, if there is one.
     fn any_lane(&mut self) -> Option<Handle> {
         let free = self.lanes.iter().filter(|(_, state)| !state.held).map(|(handle, _)| *handle);
         let able: Vec<Handle> = free.filter(|handle| self.can_run(*handle)).collect();
         self.random.choice(able)
     }
 
-    /// What has to go on for a condition to hold. Lanes in `seen` have been followed already: they lead
-    /// nowhere, or wait for each other.
+    /// Returns what must advance for a condition to hold. Lanes in `seen` have already been followed: they are dead
+    /// ends, or wait for each other.
     fn needed_for(&self, awaited: Condition, seen: &mut BTreeSet<Handle>) -> Needed {
         let lanes = match awaited {
             Condition::Over(position) => vec![position.lane],
@@ -78,34 +78,34 @@ impl<F: Face> Engine<F> {
         }
     }
 
-    /// Submitted operations that will set a signal.
+    /// Returns the submitted operations that will set a signal.
     pub fn setting(&self, signal: Signal) -> Vec<Position> {
         self.pending(|operation| operation.sets == Some(signal))
     }
 
-    /// Submitted operations that will reset a signal.
+    /// Returns the submitted operations that will reset a signal.
     pub fn resetting(&self, signal: Signal) -> Vec<Position> {
         self.pending(|operation| matches!(operation.work, Work::Reset(reset) if reset == signal))
     }
 
-    /// Submitted operations that wait for a signal.
+    /// Returns the submitted operations that wait for a signal.
     pub fn awaiting(&self, signal: Signal) -> Vec<Position> {
         self.pending(|operation| operation.after.contains(&Condition::Set(signal)))
     }
 }
 
 impl<F: Face> Session<F> {
-    /// Returns when all of these hold, or when nothing submitted can bring that about. Other work may happen
-    /// meanwhile, but that of held lanes only where it is needed.
+    /// Returns when all conditions hold, or when nothing submitted can make them hold. Other work may happen meanwhile,
+    /// but work of held lanes only where it is needed.
     pub fn wait<C: Into<Condition> + Copy>(&mut self, awaited: &[C]) -> Waited {
         self.wait_until(awaited, u64::MAX)
     }
 
-    /// The same, but gives up when the virtual clock has reached `deadline`; then it may be some operation's
-    /// time beyond.
+    /// Like [`Self::wait`], but gives up when the virtual clock has reached `deadline`. The clock may then be past it
+    /// by the duration of one operation.
     pub fn wait_until<C: Into<Condition> + Copy>(&mut self, awaited: &[C], deadline: u64) -> Waited {
-        // How often, in quarters, others go first: the same for the whole wait, so that some waits let others
-        // lag far behind.
+        // How often, in quarters, other lanes go first. It is constant for the whole wait, so in some waits the awaited
+        // lanes fall far behind.
         let quarters = self.engine_mut().random.u8(..4);
         loop {
             let engine = self.engine_mut();
@@ -126,7 +126,7 @@ impl<F: Face> Session<F> {
         }
     }
 
-    /// A few operations happen, as a real device goes on while a program asks.
+    /// Executes a few operations, as a real device makes progress while a program polls.
     pub fn advance(&mut self) {
         for _ in 0..self.engine_mut().random.usize(..STEPS_OF_A_QUESTION) {
             let Some(lane) = self.engine_mut().any_lane() else { return };
@@ -134,7 +134,7 @@ impl<F: Face> Session<F> {
         }
     }
 
-    /// The next operation of a lane happens.
+    /// Executes the next operation of a lane.
     fn step(&mut self, lane: Handle) {
         let engine = self.engine_mut();
         let Some(state) = engine.lanes.get_mut(&lane) else { return };
@@ -161,7 +161,7 @@ impl<F: Face> Session<F> {
         }
     }
 
-    /// An operation is over, and what comes of it happens; `None`: nothing does.
+    /// Completes an operation and triggers its signal and mark. With `None`, nothing is triggered.
     pub(crate) fn finish(&mut self, at: Position, operation: Option<Operation<F>>, times: Times) {
         let (sets, mark) = operation.map_or((None, None), |operation| (operation.sets, operation.mark));
         if let Some(signal) = sets {

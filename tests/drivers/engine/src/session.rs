@@ -1,4 +1,4 @@
-//! The one state of a driver, and the lock around it.
+//! The single state of a driver, and the lock around it.
 
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use crate::face::Face;
 
-/// A driver of a process, made at the first call.
+/// The driver of a process, created by the first call.
 pub struct Lock<F> {
     make: fn() -> F,
     face: OnceLock<Mutex<F>>,
-    /// Told when work finishes on another thread than the one that started it.
+    /// Notified when work finishes on another thread than the one that started it.
     finished: Condvar,
-    /// The process that started the driver; 0: none has.
+    /// The process that started the driver, or 0 if none has.
     owner: AtomicU32,
     log: OnceLock<Option<File>>,
 }
 
 impl<F: Face> Lock<F> {
-    /// For a `static` of the face.
+    /// Creates the lock for a `static` of the face.
     pub const fn new(make: fn() -> F) -> Self {
         Self {
             make,
@@ -31,7 +31,7 @@ impl<F: Face> Lock<F> {
         }
     }
 
-    /// Remembers whose driver this is: forked children of the process cannot use it.
+    /// Records the process that owns this driver. Its forked children cannot use it.
     pub fn own(&self) {
         self.owner.store(std::process::id(), Ordering::Relaxed);
     }
@@ -41,7 +41,7 @@ impl<F: Face> Lock<F> {
         owner != 0 && owner != std::process::id()
     }
 
-    /// The file to which calls are written, if the environment names one.
+    /// Returns the file that calls are logged to, if the environment names one.
     pub(crate) fn log(&self) -> Option<&File> {
         let open = || {
             let path = std::env::var_os(format!("{}LOG", F::PREFIX))?;
@@ -57,7 +57,7 @@ impl<F: Face> Lock<F> {
 
 /// The driver, locked by the calling thread.
 pub struct Session<F: Face> {
-    /// Absent only while it waits for others.
+    /// Absent only while it waits for another thread.
     guard: Option<MutexGuard<'static, F>>,
 }
 
@@ -68,15 +68,15 @@ impl<F: Face> Session<F> {
         Self { guard: Some(F::lock().face().lock().unwrap_or_else(PoisonError::into_inner)) }
     }
 
-    /// Gives up the lock until another thread calls [`Session::tell_others`], as the engine does when a host
-    /// function has returned.
+    /// Releases the lock until another thread calls [`Session::tell_others`], as the engine does when a host function
+    /// has returned.
     pub fn wait_for_others(&mut self) {
         let guard = self.guard.take();
         let wait = |guard| F::lock().finished.wait(guard).unwrap_or_else(PoisonError::into_inner);
         self.guard = guard.map(wait);
     }
 
-    /// The same, but for no longer than this.
+    /// Like [`Self::wait_for_others`], but waits at most this long.
     pub fn wait_for_others_at_most(&mut self, most: Duration) {
         let guard = self.guard.take();
         let wait =
@@ -84,7 +84,7 @@ impl<F: Face> Session<F> {
         self.guard = guard.map(wait);
     }
 
-    /// Wakes those who wait for others.
+    /// Wakes the threads in [`Session::wait_for_others`].
     pub fn tell_others(&self) {
         F::lock().finished.notify_all();
     }
@@ -96,7 +96,7 @@ impl<F: Face> Deref for Session<F> {
     fn deref(&self) -> &F {
         match &self.guard {
             Some(guard) => guard,
-            None => unreachable!("the lock is back when waiting ends"),
+            None => unreachable!("waiting ends by taking the lock again"),
         }
     }
 }
@@ -105,7 +105,7 @@ impl<F: Face> DerefMut for Session<F> {
     fn deref_mut(&mut self) -> &mut F {
         match &mut self.guard {
             Some(guard) => guard,
-            None => unreachable!("the lock is back when waiting ends"),
+            None => unreachable!("waiting ends by taking the lock again"),
         }
     }
 }

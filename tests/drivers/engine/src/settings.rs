@@ -1,16 +1,16 @@
-//! What the environment asks for, read at the first call of the process.
+//! Settings from the environment, read at the first call of the process.
 
 use crate::face::{Code, Face};
 use crate::faults::Planned;
 
-/// Settings that all simulated drivers have.
+/// Settings that all simulated drivers share.
 #[derive(Clone, Debug)]
 pub struct Settings<C> {
-    /// How many devices there are: `DEVICES`.
+    /// The number of devices: `DEVICES`.
     pub devices: usize,
-    /// Bytes of each device: `MEMORY`.
+    /// Bytes of memory of each device: `MEMORY`.
     pub memory: u64,
-    /// Bytes of host memory that devices see: `HOST_MEMORY`.
+    /// Bytes of host memory that devices can see: `HOST_MEMORY`.
     pub host_memory: u64,
     /// `SEED`
     pub seed: u64,
@@ -19,7 +19,7 @@ pub struct Settings<C> {
 }
 
 impl<C: Code> Settings<C> {
-    /// Reads them.
+    /// Reads the settings.
     pub fn read(environment: &mut Environment) -> Self {
         let failures = environment.read("FAIL", failures).unwrap_or_default();
         Self {
@@ -42,12 +42,12 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Those of a face; the names of its API and of the call that starts it are for messages.
+    /// Reads a face's variables. Messages name its API and the call that starts it.
     pub fn of<F: Face>(api: &'static str, start: &'static str) -> Self {
         Self { prefix: F::PREFIX, api, start, mistake: false }
     }
 
-    /// A variable by its name without the prefix; `None`: it is not set, or cannot be read.
+    /// Reads a variable, named without the prefix. Returns `None` if it is unset or invalid.
     pub fn read<T>(&mut self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let name = format!("{}{name}", self.prefix);
         let text = std::env::var_os(&name)?;
@@ -60,19 +60,19 @@ impl Environment {
         value
     }
 
-    /// Whether there was one that cannot be read: then the driver must not start, so that no test runs with
-    /// less than it asked for.
+    /// Whether a variable was invalid. The driver must then not start, so that no test runs with less than it
+    /// requested.
     pub fn mistake(&self) -> bool {
         self.mistake
     }
 }
 
-/// A number, for [`Environment::read`].
+/// Parses a number, for [`Environment::read`].
 pub fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// A number of bytes, with K, M or G behind it for powers of 1024.
+/// Parses a number of bytes, optionally followed by K, M or G for powers of 1024.
 pub fn size(text: &str) -> Option<u64> {
     let shift = match text.chars().last()? {
         'K' | 'k' => 10,
@@ -84,7 +84,7 @@ pub fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Failures between commas, each as `name@nth=code`, with `*` for every call of that name.
+/// Parses failures, separated by commas. Each is `name@nth=code`, with `*` for every call of that name.
 fn failures<C: Code>(text: &str) -> Option<Vec<Planned<C>>> {
     text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(failure).collect()
 }
@@ -96,7 +96,7 @@ fn failure<C: Code>(entry: &str) -> Option<Planned<C>> {
     Some(Planned { name: Some(name.to_owned()), nth, code: C::parse(code)? })
 }
 
-/// `nth`, or `nth=code`.
+/// Parses `nth` or `nth=code`.
 fn failure_at<C: Code>(text: &str) -> Option<Planned<C>> {
     let (nth, code) = match text.split_once('=') {
         Some((nth, code)) => (nth, C::parse(code)?),
@@ -115,7 +115,7 @@ mod tests {
     use crate::error::Error;
     use crate::faults::Faults;
 
-    /// The number that a code has.
+    /// A code that is just its number.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Number(i32);
 

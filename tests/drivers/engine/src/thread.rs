@@ -10,10 +10,10 @@ thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-// A thread that ends may call the driver when these are already gone: `try_with`, and then as on a fresh
-// thread.
+// A thread that is exiting may call the driver after these are destroyed. Hence `try_with`, which then behaves as on a
+// fresh thread.
 
-/// A number of the calling thread.
+/// Returns a number that identifies the calling thread.
 pub fn number() -> u64 {
     NUMBER.try_with(|number| *number).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Virtual memory: reserved addresses, physical memory, and mappings of one to the other.
+//! Virtual memory: reserved addresses, physical memory, and mappings between them.
 
 use std::collections::BTreeMap;
 
@@ -25,21 +25,21 @@ struct Reservation {
     mappings: BTreeMap<u64, Mapping>,
 }
 
-/// A part of physical memory at reserved addresses.
+/// A part of physical memory, mapped at reserved addresses.
 #[derive(Debug)]
 pub struct Mapping {
     /// Its size.
     pub bytes: u64,
     /// The handle of the physical memory.
     pub physical: u64,
-    /// Where in that it begins.
+    /// The offset in the physical memory.
     pub offset: u64,
-    /// What each device may do, nothing at first.
+    /// What each device may do; nothing at first.
     access: BTreeMap<usize, Access>,
 }
 
 impl Mapping {
-    /// What a device may do.
+    /// Returns what a device may do.
     pub fn access(&self, device: usize) -> Access {
         self.access.get(&device).copied().unwrap_or(Access::None)
     }
@@ -49,32 +49,32 @@ impl Mapping {
     }
 }
 
-/// Physical memory of a device, which lives as long as its handle or a mapping.
+/// Physical memory of a device. It lives as long as its handle or any mapping.
 #[derive(Debug)]
 pub struct Physical {
-    /// Whose memory it is.
+    /// The device whose memory it is.
     pub device: usize,
     pub(crate) backing: Backing,
-    /// The program has not given up its handle.
+    /// Whether the program still has its handle.
     held: bool,
     mappings: usize,
-    /// Nobody's: where a mapping has lost its memory.
+    /// Memory that belongs to no device: it replaces memory that a mapping has lost.
     scratch: bool,
 }
 
 impl Physical {
-    /// Its size.
+    /// Returns its size.
     pub fn bytes(&self) -> u64 {
         self.backing.bytes() as u64
     }
 
-    /// How many mappings it has.
+    /// Returns the number of its mappings.
     pub fn mappings(&self) -> usize {
         self.mappings
     }
 }
 
-/// All of it.
+/// All virtual memory.
 #[derive(Debug)]
 pub struct VirtualMemory {
     page: u64,
@@ -83,7 +83,7 @@ pub struct VirtualMemory {
     last_handle: u64,
 }
 
-/// A size that is a multiple of [`GRANULARITY`], and not none.
+/// Checks that a size is a nonzero multiple of [`GRANULARITY`].
 pub fn granular(bytes: u64) -> Result<(), Error> {
     whole_pages(bytes, GRANULARITY)
 }
@@ -97,12 +97,12 @@ fn whole_pages(bytes: u64, page: u64) -> Result<(), Error> {
 }
 
 impl VirtualMemory {
-    /// None yet, in pages of this size.
+    /// Creates an empty state with this page size.
     pub(crate) fn new(page: u64) -> Self {
         Self { page, reservations: BTreeMap::new(), physical: BTreeMap::new(), last_handle: 0 }
     }
 
-    /// The mapping that holds an address, where it starts, and its memory.
+    /// Returns the mapping that contains an address, its start and its memory.
     pub fn containing(&self, address: u64) -> Option<(u64, &Mapping, &Physical)> {
         let (_, reservation) = self.reservations.range(..=address).next_back()?;
         let (start, mapping) = reservation.mappings.range(..=address).next_back()?;
@@ -110,25 +110,25 @@ impl VirtualMemory {
         (address - start < mapping.bytes).then_some((*start, mapping, physical))
     }
 
-    /// Where the reservation that holds an address starts, and its size.
+    /// Returns the start and the size of the reservation that contains an address.
     pub fn reserved(&self, address: u64) -> Option<(u64, u64)> {
         let (start, reservation) = self.reservations.range(..=address).next_back()?;
         (address - start < reservation.bytes).then_some((*start, reservation.bytes))
     }
 
-    /// Physical memory whose handle the program holds.
+    /// Returns physical memory whose handle the program still has.
     pub fn physical(&self, handle: u64) -> Option<&Physical> {
         self.physical.get(&handle).filter(|physical| physical.held)
     }
 
-    /// Reservations, physical handles that the program holds, mappings.
+    /// Returns the number of reservations, of physical handles that the program holds, and of mappings.
     pub fn live(&self) -> (usize, usize, usize) {
         let held = self.physical.values().filter(|physical| physical.held).count();
         let mappings = self.reservations.values().map(|reservation| reservation.mappings.len()).sum();
         (self.reservations.len(), held, mappings)
     }
 
-    /// The reservation that holds a whole range.
+    /// Returns the reservation that contains a whole range.
     fn reservation(&mut self, address: u64, bytes: u64) -> Result<&mut Reservation, Error> {
         let (start, reservation) =
             self.reservations.range_mut(..=address).next_back().ok_or(Error::Unknown)?;
@@ -136,7 +136,7 @@ impl VirtualMemory {
         if end > start + reservation.bytes { Err(Error::WrongRange) } else { Ok(reservation) }
     }
 
-    /// The starts of the mappings that fill a range without a gap and without reaching out of it.
+    /// Returns the starts of the mappings that exactly fill a range.
     fn mapped(&mut self, address: u64, bytes: u64) -> Result<Vec<u64>, Error> {
         whole_pages(bytes, self.page)?;
         let reservation = self.reservation(address, bytes)?;
@@ -150,7 +150,7 @@ impl VirtualMemory {
         Ok(reservation.mappings.range(address..next).map(|(start, _)| *start).collect())
     }
 
-    /// Gives up a whole reservation at which nothing is mapped.
+    /// Frees a whole reservation with nothing mapped.
     pub fn free_addresses(&mut self, address: u64, bytes: u64) -> Result<(), Error> {
         let reservation = self.reservations.get(&address).ok_or(Error::Unknown)?;
         if reservation.bytes != bytes || !reservation.mappings.is_empty() {
@@ -160,8 +160,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Maps a part of physical memory to reserved addresses at which nothing is mapped. No device may touch
-    /// it yet.
+    /// Maps a part of physical memory at reserved addresses that are not mapped yet. No device may touch it at first.
     pub fn map(&mut self, address: u64, bytes: u64, offset: u64, handle: u64) -> Result<(), Error> {
         whole_pages(bytes, self.page)?;
         let whole = self.physical(handle).ok_or(Error::Unknown)?.bytes();
@@ -183,7 +182,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Says what a device may do with a range that whole mappings fill.
+    /// Sets what a device may do with a range that whole mappings fill.
     pub fn set_access(
         &mut self,
         address: u64,
@@ -201,8 +200,7 @@ impl VirtualMemory {
 }
 
 impl<F: Face> Engine<F> {
-    /// Addresses that nobody had before, at a multiple of an alignment; 0: at any multiple of
-    /// [`GRANULARITY`].
+    /// Reserves addresses that have never been used, at a multiple of an alignment, or of [`GRANULARITY`] if that is 0.
     pub fn reserve_addresses(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
         whole_pages(bytes, F::PAGE)?;
         if alignment != 0 && !alignment.is_power_of_two() {
@@ -214,7 +212,7 @@ impl<F: Face> Engine<F> {
         Ok(address)
     }
 
-    /// Physical memory of a device; gives its handle.
+    /// Creates physical memory of a device and returns its handle.
     pub fn create_physical(&mut self, device: usize, bytes: u64) -> Result<u64, Error> {
         whole_pages(bytes, F::PAGE)?;
         self.charge(device, bytes)?;
@@ -229,7 +227,8 @@ impl<F: Face> Engine<F> {
         Ok(memory.last_handle)
     }
 
-    /// Takes physical memory away from where it is mapped: what is mapped there from now on is nobody's, and holds other bytes.
+    /// Removes physical memory from where it is mapped. The mappings then point to other bytes, which belong to no
+    /// device.
     pub fn take_from_mappings(&mut self, handle: u64) -> Result<(), Error> {
         let memory = &mut self.virtual_memory;
         let mappings = memory.reservations.values_mut().flat_map(|own| own.mappings.values_mut());
@@ -246,7 +245,7 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    /// Gives up a handle of physical memory.
+    /// Releases a handle of physical memory.
     pub fn release_physical(&mut self, handle: u64) -> Result<(), Error> {
         let physical = self.virtual_memory.physical.get_mut(&handle).filter(|physical| physical.held);
         physical.ok_or(Error::Unknown)?.held = false;
@@ -254,7 +253,7 @@ impl<F: Face> Engine<F> {
         Ok(())
     }
 
-    /// Unmaps a range that whole mappings fill, at once, whoever still uses it.
+    /// Unmaps a range that whole mappings fill. It happens immediately, even if the range is still in use.
     pub fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), Error> {
         for start in self.virtual_memory.mapped(address, bytes)? {
             let reservation = self.virtual_memory.reservation(start, 1)?;

@@ -1,4 +1,4 @@
-//! What lanes do when its turn comes.
+//! What the operations of a lane do.
 
 use crate::error::Fault;
 use crate::face::Face;
@@ -8,28 +8,28 @@ use crate::resolve::{self, Span, Toucher};
 use crate::session::Session;
 use crate::signal::Signal;
 
-/// Host memory that the program lends until the work is over, as it has promised.
+/// Host memory that the program has promised to keep alive until the work is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent(pub *mut u8);
 
-// SAFETY: whichever thread runs the work, the program keeps the memory for it.
+// SAFETY: the program keeps the memory alive, whichever thread runs the work.
 unsafe impl Send for Lent {}
 
-/// Where a copy takes bytes.
+/// Where a copy reads its bytes.
 #[derive(Debug)]
 pub enum Source {
-    /// Of a device, or host memory of the driver: read when the work runs.
+    /// Device memory, or host memory of the driver, read when the work runs.
     Memory(u64),
-    /// Taken from the program's memory at the call.
+    /// Bytes taken from the program's memory at the call.
     Snapshot(Vec<u8>),
     /// The program's memory, read when the work runs.
     Pageable(Lent),
 }
 
-/// Where a copy puts bytes.
+/// Where a copy writes its bytes.
 #[derive(Debug)]
 pub enum Target {
-    /// Of a device, or host memory of the driver.
+    /// Device memory, or host memory of the driver.
     Memory(u64),
     /// The program's memory.
     Pageable(Lent),
@@ -37,9 +37,9 @@ pub enum Target {
 
 /// What an operation does.
 pub enum Work {
-    /// Only comes after what it waits for.
+    /// Nothing. It only waits for its conditions.
     Nothing,
-    /// Copies bytes; overlapping ranges as if through a third place.
+    /// Copies bytes. Overlapping ranges are copied as if through a temporary buffer.
     Copy {
         /// Where to.
         target: Target,
@@ -48,7 +48,7 @@ pub enum Work {
         /// How many.
         bytes: u64,
     },
-    /// Fills memory with a pattern, again and again; the last may be cut short.
+    /// Fills memory with a repeated pattern, whose last copy may be cut short.
     Fill {
         /// Where.
         address: u64,
@@ -59,26 +59,26 @@ pub enum Work {
     },
     /// Runs a kernel.
     Kernel(Launch),
-    /// Calls a function of the program, on a thread of its own and without the lock.
+    /// Calls a function of the program, on its own thread and without the lock.
     HostFunction(HostFunction),
-    /// Writes the time, eight bytes: what [`Face::timestamp`] makes of the virtual clock.
+    /// Writes the time in eight bytes: [`Face::timestamp`] of the virtual clock.
     Timestamp {
         /// Where.
         address: u64,
     },
-    /// Resets a signal. What sets one is any work: [`Operation::sets`](crate::Operation).
+    /// Resets a signal. Any work can set one: [`Operation::sets`](crate::Operation).
     Reset(Signal),
     /// Frees an allocation of device memory.
     Free(u64),
 }
 
 impl Work {
-    /// A fill with one byte.
+    /// Creates a fill with one byte.
     pub fn fill(address: u64, value: u8, bytes: u64) -> Self {
         Self::Fill { address, pattern: vec![value], bytes }
     }
 
-    /// Memory of the driver that it will touch, by address and bytes.
+    /// Returns the driver's memory that it will touch, as address and bytes.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         match self {
             Self::Copy { target, source, bytes } => {
@@ -93,13 +93,13 @@ impl Work {
         }
     }
 
-    /// Whether it will touch some of a range.
+    /// Whether it will touch any part of a range.
     pub fn touches(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         self.ranges().iter().any(|(start, length)| *start < end && address < start.saturating_add(*length))
     }
 
-    /// Virtual nanoseconds that it takes.
+    /// Returns how long it takes, in virtual nanoseconds.
     pub fn duration(&self) -> u64 {
         match self {
             // Sixteen bytes a nanosecond.
@@ -112,7 +112,7 @@ impl Work {
 }
 
 impl<F: Face> Session<F> {
-    /// Does work on a device. Host functions are not among it: they run without the lock.
+    /// Performs work on a device. Host functions are excluded; they run without the lock.
     pub(crate) fn perform(&mut self, device: usize, work: Work) -> Result<(), Fault> {
         let copies = Toucher { device, kernel: false };
         match work {
@@ -134,7 +134,7 @@ impl<F: Face> Session<F> {
             }
             Work::Reset(signal) => self.engine_mut().signals.reset(signal),
             Work::Free(address) => {
-                // Whoever frees it twice is told at the call.
+                // A double free is reported at the call.
                 let _ = self.engine_mut().free(address);
             }
         }

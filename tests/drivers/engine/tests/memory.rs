@@ -1,5 +1,5 @@
 //! What work does to memory.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -11,7 +11,7 @@ use sim_engine::{
 const DEVICE: usize = 0;
 const OTHER: usize = 1;
 
-/// Does work on a device; what went wrong, in words.
+/// Performs work on a device and returns a description of what went wrong.
 fn perform(driver: &mut Exclusive, device: usize, work: Work) -> Option<String> {
     let lane = driver.lane_on(device);
     let (before, failed) = (driver.engine.violations.len(), driver.failed.len());
@@ -46,7 +46,7 @@ fn an_alignment_is_kept_to_and_not_exceeded() {
         for address in [device, host] {
             assert_eq!(address % (2 * alignment), alignment, "{address:#x}");
         }
-        // Both ends of it are there.
+        // Both the first and the last byte are accessible.
         assert_eq!(perform(&mut driver, DEVICE, Work::fill(host, 7, 3)), None);
         assert_eq!(perform(&mut driver, DEVICE, Work::fill(device, 7, 3)), None);
         assert_eq!(driver.read(host, 3), [7; 3]);
@@ -79,7 +79,7 @@ fn owners_and_flags_are_kept() {
 }
 
 #[test]
-fn copies_take_and_give_the_bytes_of_their_turn() {
+fn copies_read_and_write_in_their_turn() {
     let mut driver = Exclusive::new(0);
     let memory = driver.allocate(DEVICE, 8);
     let mut source = *b"abcdefgh";
@@ -87,7 +87,7 @@ fn copies_take_and_give_the_bytes_of_their_turn() {
     let copy = |source| Operation::new(Work::Copy { target: Target::Memory(memory), source, bytes: 8 });
     let early = driver.submit(lane, copy(Source::Snapshot(source.to_vec())));
     let late = driver.submit(lane, copy(Source::Pageable(Lent(source.as_mut_ptr()))));
-    // SAFETY: the bytes are the test's own, and no work runs while it holds the driver.
+    // SAFETY: the bytes belong to the test, and no work runs while it holds the driver.
     unsafe { source.as_mut_ptr().write_volatile(b'X') };
     driver.wait(&[early]);
     assert_eq!(driver.read(memory, 8)[1..], *b"bcdefgh");
@@ -144,7 +144,7 @@ fn kernels_reach_shared_memory_and_not_that_of_other_devices() {
     let wrong = perform(&mut driver, OTHER, launch(own)).unwrap();
     assert!(wrong.contains("kernel scale on device 1") && wrong.contains("peer access"), "{wrong}");
     let wrong = perform(&mut driver, DEVICE, launch(own + 2)).unwrap();
-    assert!(wrong.contains("no multiple of 4"), "{wrong}");
+    assert!(wrong.contains("not a multiple of 4"), "{wrong}");
     let wrong = perform(&mut driver, DEVICE, launch(own + 4)).unwrap();
     assert!(wrong.contains("4 bytes beyond the end"), "{wrong}");
 }
@@ -196,7 +196,7 @@ fn physical_memory_is_mapped_in_parts() {
     assert_eq!(memory.map(start, GRANULARITY, 2 * GRANULARITY, physical), Err(Error::WrongRange));
     assert_eq!(memory.map(start, GRANULARITY, 1, physical), Err(Error::NotAligned));
     assert_eq!(memory.map(start, GRANULARITY, 0, 99), Err(Error::Unknown));
-    // The halves change places.
+    // Maps the two halves in swapped order.
     assert_eq!(memory.map(start, GRANULARITY, GRANULARITY, physical), Ok(()));
     assert_eq!(memory.map(start, GRANULARITY, 0, physical), Err(Error::WrongRange));
     assert_eq!(memory.map(middle, GRANULARITY, 0, physical), Ok(()));
@@ -211,7 +211,7 @@ fn physical_memory_is_mapped_in_parts() {
     assert_eq!(driver.read(whole + 2 * GRANULARITY - 3, 3), [0xCD, 9, 9]);
     let wrong = perform(&mut driver, DEVICE, Work::fill(whole, 1, 1)).unwrap();
     assert!(wrong.contains("no access"), "{wrong}");
-    // It lives as long as a mapping.
+    // Physical memory lives as long as any mapping of it.
     let engine = &mut driver.engine;
     assert_eq!(engine.release_physical(physical), Ok(()));
     assert_eq!(engine.unmap(start, 2 * GRANULARITY), Ok(()));

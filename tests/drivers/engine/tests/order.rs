@@ -1,5 +1,5 @@
 //! Which work happens when.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 mod common;
 
@@ -83,18 +83,18 @@ fn a_wait_that_nothing_can_end_is_answered() {
     let mut driver = Exclusive::new(0);
     let (lane, other) = (driver.lane(), driver.lane());
     let [one, two] = [(); 2].map(|()| driver.engine.signals.make());
-    // Each waits for what the other sets.
+    // Each of the two waits for the signal that the other sets.
     let first = driver.submit(lane, mark("").after([two]).sets(one));
     let second = driver.submit(other, mark("").after([one]).sets(two));
     assert_eq!(driver.wait(&[first]), Waited::Never);
     assert_eq!(driver.wait(&[second]), Waited::Never);
     assert_eq!(driver.wait(&[Condition::Set(two)]), Waited::Never);
-    // What the host sets ends it.
+    // The host breaks the deadlock by setting a signal.
     let times = sim_engine::Times { began: 5, ended: 6 };
     driver.engine.signals.set(one, times);
     assert_eq!(driver.engine.signals.times(one), Some(times));
     assert_eq!(driver.wait(&[first, second]), Waited::Over);
-    // A signal that is gone is never set.
+    // A removed signal is never set.
     let lost = driver.submit(lane, mark("").after([one]));
     driver.engine.signals.remove(one);
     assert_eq!(driver.wait(&[lost]), Waited::Never);
@@ -177,7 +177,7 @@ fn a_spread_runs_in_any_order_between_its_barriers() {
 }
 
 #[test]
-fn what_follows_a_gate_waits_for_it_and_it_for_nothing() {
+fn later_work_waits_for_a_gate_which_waits_for_nothing() {
     let mut orders = BTreeSet::new();
     for seed in 0..200 {
         let mut driver = Exclusive::new(seed);
@@ -223,7 +223,7 @@ fn marks_tell_when_work_began_and_ended() {
 
 #[test]
 fn a_host_function_runs_without_the_lock_and_in_its_turn() {
-    /// Takes the lock, which waiting threads give up.
+    /// Takes the lock, which waiting threads release.
     extern "C" fn function(_: *mut c_void) {
         let mut session = common::Session::new();
         let inside = sim_engine::thread::in_host_function();
@@ -239,5 +239,5 @@ fn a_host_function_runs_without_the_lock_and_in_its_turn() {
     let last = driver.submit(lane, mark("after"));
     assert_eq!(driver.wait(&[Condition::Set(signal), last.into()]), Waited::Over);
     assert_eq!(driver.order(), ["before", "inside", "over", "after"]);
-    assert_eq!(driver.reached[1].1.began, 1, "the thread knows where it is");
+    assert_eq!(driver.reached[1].1.began, 1, "the thread reports that it runs a host function");
 }

@@ -1,5 +1,5 @@
-//! What comes from C: handles, pointers and arrays, with the checks that the specification names for every
-//! function that takes them.
+//! Arguments from C: handles, pointers and arrays, with the checks that the specification requires of every function
+//! that accepts them.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -8,17 +8,17 @@ use level_zero_sys::*;
 
 use crate::result::{Outcome, Refusal};
 
-/// An argument as the work of a function wants it, and as C passes it.
+/// An argument in the form that a function's implementation needs, converted from the form that C passes.
 pub(crate) trait Argument: Sized {
     type Raw: Copy;
 
     /// # Safety
     ///
-    /// * `raw` is what the caller of a function of the API gave for this argument: each pointer is null, or
-    ///   good for what the function reads or writes there, until the function returns.
+    /// * `raw` is the argument that the caller of an API function passed. Each pointer is null, or valid for what the
+    ///   function reads or writes there until it returns.
     unsafe fn take(raw: Self::Raw) -> Outcome<Self>;
 
-    /// The handle that was passed, if it is one.
+    /// Returns the handle that was passed, if the argument is one.
     fn handle(_raw: Self::Raw) -> Option<usize> {
         None
     }
@@ -38,7 +38,7 @@ macro_rules! plain {
 
 plain!(u8, u32, u64, usize, ze_memory_access_attribute_t);
 
-/// A handle that must not be null: a number of ours, typed by what it stands for.
+/// A handle that must not be null: one of the driver's numbers, typed by the kind of object.
 pub(crate) struct Object<T> {
     pub(crate) number: usize,
     kind: PhantomData<fn() -> T>,
@@ -57,12 +57,12 @@ impl<T> Object<T> {
         Self { number, kind: PhantomData }
     }
 
-    /// `None` for null.
+    /// Returns `None` for null.
     pub(crate) fn from_raw(raw: *mut T) -> Option<Self> {
         (!raw.is_null()).then(|| Self::new(raw.addr()))
     }
 
-    /// As the program holds it.
+    /// Returns the pointer that the program uses as the handle.
     pub(crate) fn raw(self) -> *mut T {
         std::ptr::without_provenance_mut(self.number)
     }
@@ -105,7 +105,7 @@ pub(crate) type BuildLogHandle = Object<_ze_module_build_log_handle_t>;
 pub(crate) type KernelHandle = Object<_ze_kernel_handle_t>;
 pub(crate) type PhysicalHandle = Object<_ze_physical_mem_handle_t>;
 
-/// Where a result goes that nobody has written before.
+/// An uninitialized place for a result.
 pub(crate) struct Place<'a, T>(&'a mut MaybeUninit<T>);
 
 impl<T> Place<'_, T> {
@@ -118,7 +118,7 @@ impl<T> Argument for Place<'_, T> {
     type Raw = *mut T;
 
     unsafe fn take(raw: *mut T) -> Outcome<Self> {
-        // SAFETY: null, or good for what the function writes; `MaybeUninit` asks for no value there.
+        // SAFETY: null, or valid for what the function writes. `MaybeUninit` requires no value there.
         let place = unsafe { raw.cast::<MaybeUninit<T>>().as_mut() };
         place.map(Place).ok_or(Refusal::INVALID_NULL_POINTER)
     }
@@ -134,42 +134,42 @@ impl<T> Argument for Option<Place<'_, T>> {
     }
 }
 
-/// What the function reads.
+/// A value that the function reads.
 impl<T> Argument for &T {
     type Raw = *const T;
 
     unsafe fn take(raw: *const T) -> Outcome<Self> {
-        // SAFETY: null, or good for what the function reads.
+        // SAFETY: null, or valid for what the function reads.
         let value = unsafe { raw.as_ref() };
         value.ok_or(Refusal::INVALID_NULL_POINTER)
     }
 }
 
-/// What the function reads and writes.
+/// A value that the function reads and writes.
 impl<T> Argument for &mut T {
     type Raw = *mut T;
 
     unsafe fn take(raw: *mut T) -> Outcome<Self> {
-        // SAFETY: null, or good for what the function reads and writes.
+        // SAFETY: null, or valid for what the function reads and writes.
         let value = unsafe { raw.as_mut() };
         value.ok_or(Refusal::INVALID_NULL_POINTER)
     }
 }
 
-/// An address for the device, which must not be null. `P` is how C spells its pointer.
+/// An address for the device, which must not be null. `P` is the pointer's C type.
 pub(crate) struct Address<P> {
     pub(crate) value: u64,
     kind: PhantomData<P>,
 }
 
-/// A pointer as C spells it.
+/// A pointer with its C type.
 pub(crate) trait Pointer: Copy {
     fn value(self) -> u64;
 }
 
 impl<T> Pointer for *const T {
     fn value(self) -> u64 {
-        // The program may have written there, so the address may be followed later.
+        // The program may have written there, so the address may be dereferenced later.
         self.expose_provenance() as u64
     }
 }
@@ -200,7 +200,7 @@ impl<P: Pointer> Argument for Option<Address<P>> {
     }
 }
 
-/// The elements that a function reads, as many as the argument beside them says; `P` is how C spells it.
+/// An array whose length is another argument. `P` is its C type.
 #[derive(Clone, Copy)]
 pub(crate) struct Array<P>(P);
 
@@ -217,16 +217,16 @@ impl<T> Array<*const T> {
         self.0.is_null()
     }
 
-    /// Nothing for null.
+    /// Returns the elements, or an empty slice for null.
     ///
     /// # Safety
     ///
-    /// * `count` is what the caller of the function gave beside it, or less.
+    /// * `count` is at most the length that the function's caller passed.
     pub(crate) unsafe fn items<'a>(self, count: usize) -> &'a [T] {
         if self.0.is_null() {
             return &[];
         }
-        // SAFETY: not null, so good for as many elements until the function returns.
+        // SAFETY: not null, so valid for that many elements until the function returns.
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
 }
@@ -236,32 +236,32 @@ impl<T> Array<*mut T> {
         self.0.is_null()
     }
 
-    /// Nothing for null.
+    /// Returns the elements, or an empty slice for null.
     ///
     /// # Safety
     ///
-    /// * As for the other.
+    /// * As for `Array<*const T>`.
     pub(crate) unsafe fn items<'a>(self, count: usize) -> &'a [T] {
         // SAFETY: the same promise.
         unsafe { Array(self.0.cast_const()).items(count) }
     }
 
-    /// Answers as every function does that is first asked how many there are: with 0 or without places tells
-    /// how many, else writes as many as there is room for, and how many that were.
+    /// Implements the API's two-step enumeration. Without room, sets `count` to the number of values. Otherwise writes
+    /// as many values as fit and sets `count` to their number.
     ///
     /// # Safety
     ///
-    /// * `count` is the argument beside it.
+    /// * `count` is the array's length argument.
     pub(crate) unsafe fn answer(self, count: &mut u32, values: impl ExactSizeIterator<Item = T>) {
         // SAFETY: the same promise.
         unsafe { self.answer_with(count, values, |place, value| *place = value) };
     }
 
-    /// The same for elements that are filled in where they are.
+    /// Like [`Self::answer`], for elements that are filled in place.
     ///
     /// # Safety
     ///
-    /// * As for the other.
+    /// * As for [`Self::answer`].
     pub(crate) unsafe fn answer_with<V>(
         self,
         count: &mut u32,
@@ -284,11 +284,11 @@ impl<T> Array<*mut T> {
 }
 
 impl Array<*const std::ffi::c_void> {
-    /// Nothing for null.
+    /// Returns the bytes, or an empty slice for null.
     ///
     /// # Safety
     ///
-    /// * As for the others; elements are bytes.
+    /// * `count` is at most the number of bytes that the function's caller passed.
     pub(crate) unsafe fn bytes<'a>(self, count: usize) -> &'a [u8] {
         // SAFETY: the same promise.
         unsafe { Array(self.0.cast::<u8>()).items(count) }
@@ -296,15 +296,15 @@ impl Array<*const std::ffi::c_void> {
 }
 
 impl Array<*mut std::ffi::c_char> {
-    /// Answers as every function does that gives a text: tells its size, with the zero behind it, and writes
-    /// as much of it as there is room for.
+    /// Implements the API's two-step text query. Sets `bytes` to the size of the text including its final zero, and
+    /// writes as much of the text as fits.
     ///
     /// # Safety
     ///
-    /// * `bytes` is the argument beside it.
+    /// * `bytes` is the array's size argument.
     pub(crate) unsafe fn answer_text(self, bytes: &mut usize, text: &str) {
         if !self.0.is_null() {
-            // SAFETY: not null, so there is room for as many bytes as the caller says.
+            // SAFETY: not null, so there is room for as many bytes as the caller states.
             unsafe { sim_engine::out::put_text(self.0, *bytes, text) };
         }
         *bytes = text.len() + 1;

@@ -1,4 +1,4 @@
-//! Contexts: what memory, lists, queues, events and modules belong to.
+//! Contexts, which own memory, lists, queues, events and modules.
 
 use level_zero_sys::*;
 
@@ -24,7 +24,7 @@ impl Driver {
         }
     }
 
-    /// A context, and one of its devices.
+    /// Checks a context and one of its devices.
     pub(crate) fn context_on(
         &mut self,
         context: ContextHandle,
@@ -33,13 +33,13 @@ impl Driver {
         let (context, device) = (self.context(context)?, self.device(device)?);
         let is_own = self.contexts.get(&context).is_some_and(|own| own.devices.contains(&device));
         if !is_own {
-            self.violation(format!("device {device} is none of context {context:#x}"));
+            self.violation(format!("device {device} is not in context {context:#x}"));
             return Err(Refusal::INVALID_ARGUMENT);
         }
         Ok((context, device))
     }
 
-    /// The devices of a context, or those of them that a call names.
+    /// Returns the devices that a call names, or all devices of the context if it names none.
     pub(crate) fn devices_among(
         &mut self,
         context: Handle,
@@ -59,7 +59,7 @@ impl Driver {
         known.collect()
     }
 
-    /// Takes a context away, at once; a violation if anything of it is left.
+    /// Destroys a context immediately. It is a violation if any of its objects are left.
     pub(crate) fn destroy_context(&mut self, context: Handle) {
         let memory = self.engine.memory.of(context).len() + self.engine.host.of(context).len();
         let left = [
@@ -67,12 +67,12 @@ impl Driver {
             ("queues", self.queues.values().filter(|queue| queue.context == context).count()),
             ("event pools", self.pools.values().filter(|pool| pool.context == context).count()),
             ("modules", self.modules.values().filter(|module| module.context == context).count()),
-            ("pieces of memory", memory),
+            ("allocations", memory),
             ("physical memories", self.physical.values().filter(|own| own.context == context).count()),
             ("reserved ranges", self.reservations.values().filter(|own| **own == context).count()),
         ];
         for (what, count) in left.iter().filter(|(_, count)| *count > 0) {
-            self.violation(format!("context {context:#x} is destroyed before {count} {what} of it"));
+            self.violation(format!("context {context:#x} is destroyed with {count} {what} left"));
         }
         self.contexts.remove(&context);
     }

@@ -1,5 +1,4 @@
-//! What tests ask of the driver itself. These are no calls of the API: they are not counted, and nothing
-//! makes them fail.
+//! Functions that tests call on the driver itself. They are not API calls: they are not counted and never fail.
 
 use std::ffi::{CStr, c_char};
 
@@ -12,56 +11,57 @@ use crate::state::{Driver, Handle, Session};
 
 sim_engine::controls! {
     [Driver]
-    /// Starts the generator anew that chooses among permitted orders.
+    /// Reseeds the generator that chooses among permitted orders.
     fn ze_sim_seed(seed: u64) -> () => |driver, seed| driver.engine.random.seed(seed);
-    /// Makes a call from now on fail with a code, whichever it is: 1 is the next.
+    /// Makes a future call of any function fail with a code: 1 is the next call.
     fn ze_sim_fail_at(nth: u64, code: u32) -> () => |driver, nth, code| {
         driver.engine.faults.plan(Planned { name: None, nth: nth.max(1), code: Refusal(ze_result_t(code)) });
     };
-    /// Forgets all failures that are still planned, those of the environment too; tells how many there were.
+    /// Drops all planned failures, including those from the environment. Returns how many there were.
     fn ze_sim_clear_faults() -> u64 => |driver| driver.engine.faults.clear() as u64;
-    /// How many calls there were.
+    /// Returns the number of calls so far.
     fn ze_sim_calls() -> u64 => |driver| driver.engine.faults.total();
-    /// How often a program did what no correct one does.
+    /// Returns the number of violations: things that no correct program does.
     fn ze_sim_violations() -> u64 => |driver| driver.engine.violations.len() as u64;
-    /// Live allocations of device memory.
+    /// Returns the number of live allocations of device memory.
     fn ze_sim_live_allocations() -> u64 => |driver| driver.engine.memory.live().0 as u64;
-    /// Their bytes.
+    /// Returns the bytes of live device memory.
     fn ze_sim_live_bytes() -> u64 => |driver| driver.engine.memory.live().1;
-    /// Live allocations of host and shared memory.
+    /// Returns the number of live allocations of host and shared memory.
     fn ze_sim_live_host() -> u64 => |driver| driver.engine.host.live().0 as u64;
-    /// Their bytes.
+    /// Returns the bytes of live host and shared memory.
     fn ze_sim_live_host_bytes() -> u64 => |driver| driver.engine.host.live().1;
-    /// Events that were made and not destroyed.
+    /// Returns the number of events that were created and not destroyed.
     fn ze_sim_live_events() -> u64 => |driver| driver.events.len() as u64;
-    /// Event pools.
+    /// Returns the number of live event pools.
     fn ze_sim_live_pools() -> u64 => |driver| driver.pools.len() as u64;
-    /// Command lists, immediate and recorded.
+    /// Returns the number of live command lists, immediate and recorded.
     fn ze_sim_live_lists() -> u64 => |driver| driver.lists.len() as u64;
-    /// Command queues.
+    /// Returns the number of live command queues.
     fn ze_sim_live_queues() -> u64 => |driver| driver.queues.len() as u64;
-    /// Fences.
+    /// Returns the number of live fences.
     fn ze_sim_live_fences() -> u64 => |driver| driver.fences.len() as u64;
-    /// Contexts.
+    /// Returns the number of live contexts.
     fn ze_sim_live_contexts() -> u64 => |driver| driver.contexts.len() as u64;
-    /// Modules.
+    /// Returns the number of live modules.
     fn ze_sim_live_modules() -> u64 => |driver| driver.modules.len() as u64;
-    /// Kernels.
+    /// Returns the number of live kernels.
     fn ze_sim_live_kernels() -> u64 => |driver| driver.kernels.len() as u64;
-    /// Texts of builds.
+    /// Returns the number of live build logs.
     fn ze_sim_live_build_logs() -> u64 => |driver| driver.build_logs.len() as u64;
-    /// Reserved ranges of addresses.
+    /// Returns the number of reserved address ranges.
     fn ze_sim_live_reservations() -> u64 => |driver| driver.reservations.len() as u64;
-    /// Physical memories.
+    /// Returns the number of live physical memory objects.
     fn ze_sim_live_physical() -> u64 => |driver| driver.physical.len() as u64;
-    /// Mappings.
+    /// Returns the number of mappings.
     fn ze_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
-    /// From now on an immediate list or a queue runs nothing, however often it is asked about. Who waits for
-    /// its work for ever gets it, without the rest; it remains held. A code of the API.
+    /// Holds an immediate list or a queue: it runs nothing, however often it is queried. A caller that waits for its
+    /// work without a timeout gets that work and nothing beyond it; the list or queue remains held. Returns a code of
+    /// the API.
     fn ze_sim_hold(owner: Handle) -> u32 => |driver, owner| set_held(driver, owner, true);
-    /// Ends that.
+    /// Ends the hold.
     fn ze_sim_release(owner: Handle) -> u32 => |driver, owner| set_held(driver, owner, false);
-    /// Changes how much memory a device has, by its place in the list of devices; what is used stays.
+    /// Changes a device's total memory. `device` is its index in the list of devices. The memory in use stays the same.
     fn ze_sim_set_memory(device: u32, bytes: u64) -> u32 => |driver, device, bytes| {
         match driver.engine.devices.get_mut(device as usize) {
             Some(device) => {
@@ -75,11 +75,11 @@ sim_engine::controls! {
     fn ze_sim_reset_lost() -> () => |driver| driver.find_lost();
 }
 
-/// Makes the nth call of a function from now fail with a code, 1 being the next; 0 makes every one fail.
+/// Makes a future call of a function fail with a code: 1 is its next call, 0 every call.
 ///
 /// # Safety
 ///
-/// * `name` is a text that ends with a zero.
+/// * `name` is a zero-terminated text.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
@@ -89,11 +89,11 @@ pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
     Session::new().engine.faults.plan(planned);
 }
 
-/// How often a function was called.
+/// Returns how often a function was called.
 ///
 /// # Safety
 ///
-/// * `name` is a text that ends with a zero.
+/// * `name` is a zero-terminated text.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_calls_of(name: *const c_char) -> u64 {
@@ -102,8 +102,8 @@ pub unsafe extern "C" fn ze_sim_calls_of(name: *const c_char) -> u64 {
     Session::new().engine.faults.count_of(&name)
 }
 
-/// Writes what the violations were, one a line, as far as there is room, and a zero behind it. Tells how many
-/// bytes all of it takes, the zero counted.
+/// Writes the violations, one per line, followed by a zero byte, as far as there is room. Returns the bytes needed for
+/// all of it, including the zero.
 ///
 /// # Safety
 ///

@@ -7,20 +7,19 @@ use crate::result::{Outcome, Refusal};
 use crate::settings::Quirk;
 use crate::state::{Driver, Handle};
 
-/// Nanoseconds of a tick of a device's clock.
+/// Nanoseconds per tick of a device's clock.
 pub(crate) const TICK: u64 = 40;
 
-/// Timestamps begin so many ticks before one of 32 bits begins anew, as it does on a device that has run for
-/// minutes.
+/// Timestamps start this many ticks before 32 bits wrap around, as on a device that has run for minutes.
 const TICKS_BEFORE_WRAP: u64 = 5_000;
 
-/// How many bits of a timestamp of a kernel are valid.
+/// The number of valid bits in a kernel timestamp.
 pub(crate) const TIMESTAMP_BITS: u32 = 32;
 
-/// The copy-only group of queues.
+/// The ordinal of the copy-only queue group.
 pub(crate) const COPY_GROUP: u32 = 1;
 
-/// A group of queues: what they can do, the longest pattern that they fill with, and how many there are.
+/// A queue group: what its queues can do, the longest fill pattern, and the number of queues.
 pub(crate) struct QueueGroup {
     pub(crate) flags: u32,
     pub(crate) longest_pattern: usize,
@@ -30,7 +29,7 @@ pub(crate) struct QueueGroup {
 const COMPUTE: u32 = ze_command_queue_group_property_flag_t::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE.0;
 const COPY: u32 = ze_command_queue_group_property_flag_t::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY.0;
 
-/// By ordinal.
+/// The queue groups, by ordinal.
 pub(crate) const QUEUE_GROUPS: [QueueGroup; 2] = [
     QueueGroup { flags: COMPUTE | COPY, longest_pattern: 128, queues: 4 },
     QueueGroup { flags: COPY, longest_pattern: 16, queues: 2 },
@@ -38,11 +37,11 @@ pub(crate) const QUEUE_GROUPS: [QueueGroup; 2] = [
 
 pub(crate) struct Device {
     pub(crate) handle: Handle,
-    /// That of its memory, in system management.
+    /// The handle of its memory in system management.
     pub(crate) memory_handle: Handle,
-    /// Its number in the machine, which `ZE_AFFINITY_MASK` chooses by.
+    /// Its number in the machine, which `ZE_AFFINITY_MASK` refers to.
     pub(crate) number: usize,
-    /// What every call on it gives from then on.
+    /// Whether the device is lost: every call on it then fails.
     pub(crate) lost: bool,
 }
 
@@ -51,21 +50,21 @@ impl Device {
         self.handle == handle || self.memory_handle == handle
     }
 
-    /// `00000000-7e51-…`, the last two bytes being the number.
+    /// Returns `00000000-7e51-…`, where the last two bytes are the number.
     pub(crate) fn uuid(&self) -> [u8; 16] {
         let mut bytes = [0x7e, 0x51, 0x40, 0, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, 0];
         bytes[14..].copy_from_slice(&(self.number as u16).to_be_bytes());
         bytes
     }
 
-    /// No two buses alike, so that none can stand for another.
+    /// Returns the PCI address. Each bus is different, so no device can pass for another.
     pub(crate) fn pci_address(&self) -> ze_pci_address_ext_t {
         ze_pci_address_ext_t { domain: 0x0b, bus: 0x20 + self.number as u32, device: 0x05, function: 0 }
     }
 }
 
 impl Driver {
-    /// Finds those that the process may see, once, in the order of the machine.
+    /// Creates the devices visible to the process, once, in the machine's order.
     pub(crate) fn find_devices(&mut self) {
         if !self.devices.is_empty() {
             return;
@@ -82,15 +81,15 @@ impl Driver {
         }
     }
 
-    /// The place of a device in the list of devices.
+    /// Returns the index of a device in the list of devices.
     pub(crate) fn device(&mut self, device: DeviceHandle) -> Outcome<usize> {
         let found = self.devices.iter().position(|own| own.handle == device.number);
         found.ok_or_else(|| self.unknown("device", device.number))
     }
 
-    /// What a call answers that is given a handle of nothing that lives: no correct program does that.
+    /// Records the use of a handle of nothing live, which no correct program does, and returns the error for it.
     pub(crate) fn unknown(&mut self, what: &str, handle: Handle) -> Refusal {
-        self.violation(format!("a call is given {handle:#x} as a {what}, which is none that lives"));
+        self.violation(format!("a call uses {handle:#x}, which is not a live {what}"));
         Refusal::INVALID_ARGUMENT
     }
 
@@ -98,12 +97,12 @@ impl Driver {
         self.devices.get(device).is_some_and(|device| device.lost)
     }
 
-    /// Whether none is left of some devices: of those of an event pool, one is enough.
+    /// Whether all of these devices are lost. An event pool works as long as one of its devices does.
     pub(crate) fn are_all_lost(&self, devices: &[usize]) -> bool {
         !devices.is_empty() && devices.iter().all(|device| self.is_lost(*device))
     }
 
-    /// Nothing of a device's work happens any more, and every call on it fails from now on.
+    /// Drops all remaining work of a device and makes every later call on it fail.
     pub(crate) fn lose(&mut self, device: usize) {
         if let Some(state) = self.devices.get_mut(device) {
             state.lost = true;
@@ -120,16 +119,16 @@ impl Driver {
         self.engine.devices.get(device).copied().unwrap_or(sim_engine::Device::new(0))
     }
 
-    /// The largest allocation without a descriptor that lifts the limit.
+    /// Returns the largest allocation without a descriptor that lifts the limit.
     pub(crate) fn max_allocation(&self, device: usize) -> u64 {
         self.settings.max_allocation.min(self.memory_of(device).memory)
     }
 
-    /// The properties of a device, beside those that say what follows them.
+    /// Fills in the properties of a device, except those that describe the structure itself.
     pub(crate) fn describe_device(&self, device: usize, properties: &mut ze_device_properties_t) {
         let Some(own) = self.devices.get(device) else { return };
         let integrated = ze_device_property_flag_t::ZE_DEVICE_PROPERTY_FLAG_INTEGRATED.0;
-        // Nanoseconds of a tick, or ticks of a second, by the version of the structure.
+        // Nanoseconds per tick, or ticks per second, depending on the version of the structure.
         let in_frequency = properties.stype == ze_structure_type_t::ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2;
         *properties = ze_device_properties_t {
             stype: properties.stype,
@@ -157,13 +156,13 @@ impl Driver {
     }
 }
 
-/// Ticks at a virtual time, of as many bits as are valid.
+/// Converts virtual time to ticks, truncated to the valid bits.
 pub(crate) fn ticks(clock: u64) -> u64 {
     let wrap = 1 << TIMESTAMP_BITS;
     (wrap - TICKS_BEFORE_WRAP + clock / TICK) % wrap
 }
 
-/// A text as C has it in an array, which is longer.
+/// Converts a text to a zero-terminated C array, which must be longer.
 pub(crate) fn text<const N: usize>(text: &str) -> [std::ffi::c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().zip(text.bytes()) {

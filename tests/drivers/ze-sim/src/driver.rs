@@ -1,4 +1,4 @@
-//! The driver as an object of its own: how it starts, and what it says about itself.
+//! The driver object: how it starts, and its properties.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ thread_local! {
     static LAST_FAILURE: Cell<Option<Refusal>> = const { Cell::new(None) };
 }
 
-/// For `zeDriverGetLastErrorDescription`, which every thread asks about its own calls.
+/// Records a failure for `zeDriverGetLastErrorDescription`, which each thread asks about its own calls.
 pub(crate) fn remember_failure(refusal: Refusal) {
     let _ = LAST_FAILURE.try_with(|last| last.set(Some(refusal)));
 }
@@ -28,7 +28,7 @@ impl Driver {
         }
     }
 
-    /// The extensions that it has, with their versions.
+    /// Returns its extensions with their versions.
     pub(crate) fn extensions(&self) -> Vec<(&'static str, u32)> {
         let first_version = 0x1_0000;
         let all = [
@@ -40,7 +40,7 @@ impl Driver {
     }
 }
 
-/// Starts the driver: again and again, as a program likes.
+/// Starts the driver. Programs may call this repeatedly.
 pub(crate) fn start(session: &mut Session) -> Outcome {
     if session.start == Start::Succeeded {
         return Ok(());

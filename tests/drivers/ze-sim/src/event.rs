@@ -1,4 +1,4 @@
-//! Events: flags that commands set, reset and wait for, in pools.
+//! Events, in pools: flags that commands set, reset and wait for.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ pub(crate) struct Pool {
     pub(crate) context: Handle,
     pub(crate) devices: Vec<usize>,
     pub(crate) count: u32,
-    /// The host may ask about its events, too.
+    /// The host may use its events, too.
     pub(crate) host_visible: bool,
     pub(crate) timestamps: bool,
-    /// The places of it that live events have.
+    /// The indices taken by live events.
     pub(crate) used: BTreeSet<u32>,
 }
 
@@ -41,7 +41,8 @@ impl Driver {
             return Err(Refusal::INVALID_ARGUMENT);
         }
         if !own.used.insert(index) {
-            let text = format!("an event is made at {index} in pool {:#x}, where another lives", pool.number);
+            let text =
+                format!("an event is created at index {index} of pool {:#x}, which is taken", pool.number);
             self.violation(text);
             return Err(Refusal::INVALID_ARGUMENT);
         }
@@ -50,7 +51,7 @@ impl Driver {
         Ok(Object::new(handle))
     }
 
-    /// The signal of an event for a command.
+    /// Returns the signal of an event for a command.
     pub(crate) fn signal(&mut self, event: Handle) -> Outcome<Signal> {
         let found = self.events.get(&event).map(|event| event.signal);
         found.ok_or_else(|| {
@@ -59,7 +60,7 @@ impl Driver {
         })
     }
 
-    /// The signal of an event for the host, which has to be visible to it.
+    /// Returns the signal of an event for the host. The event must be visible to it.
     pub(crate) fn host_signal(&mut self, event: EventHandle) -> Outcome<Signal> {
         let signal = self.signal(event.number)?;
         let pool = self.events.get(&event.number).and_then(|event| self.pools.get(&event.pool));
@@ -72,7 +73,7 @@ impl Driver {
         Ok(signal)
     }
 
-    /// A violation if a submitted command has yet to do with an event what `about` is about to spoil.
+    /// Records a violation if a submitted command still uses an event that is about to be changed or destroyed.
     pub(crate) fn check_unused(&mut self, event: Handle, signal: Signal, about: &str) {
         let waits = self.engine.awaiting(signal).len();
         let signals = self.engine.setting(signal).len();
@@ -86,8 +87,8 @@ impl Driver {
         }
     }
 
-    /// A violation if an event is signalled although nobody may have seen its last signal. Commands that
-    /// reset it first make that good.
+    /// Records a violation if an event is signalled again before its last signal may have been seen. Commands that
+    /// reset it first make that correct.
     pub(crate) fn check_signalling(&mut self, event: Handle, signal: Signal) {
         if !self.engine.resetting(signal).is_empty() {
             return;
@@ -104,7 +105,7 @@ impl Driver {
         }
     }
 
-    /// Takes an event away, at once.
+    /// Destroys an event immediately.
     pub(crate) fn destroy_event(&mut self, handle: Handle) -> Outcome {
         let signal = self.signal(handle)?;
         self.check_unused(handle, signal, "destroyed");
@@ -117,12 +118,15 @@ impl Driver {
         Ok(())
     }
 
-    /// When the command ran that signalled an event, in ticks.
+    /// Returns when the command that signalled an event ran, in ticks.
     pub(crate) fn timestamps(&mut self, event: EventHandle) -> Outcome<ze_kernel_timestamp_result_t> {
         let signal = self.signal(event.number)?;
         let pool = self.events.get(&event.number).and_then(|event| self.pools.get(&event.pool));
         if pool.is_some_and(|pool| !pool.timestamps) {
-            self.violation(format!("event {:#x} is asked for times, which its pool has not", event.number));
+            self.violation(format!(
+                "event {:#x} is queried for timestamps, which its pool lacks",
+                event.number
+            ));
             return Err(Refusal::INVALID_ARGUMENT);
         }
         let times = self.engine.signals.times(signal).ok_or(Refusal::NOT_READY)?;
@@ -131,7 +135,7 @@ impl Driver {
         Ok(ze_kernel_timestamp_result_t { global: both, context: both })
     }
 
-    /// What waiting for events comes to.
+    /// Returns the conditions for waiting for events.
     pub(crate) fn conditions(&mut self, events: &[Handle]) -> Outcome<Vec<Condition>> {
         events.iter().map(|event| Ok(Condition::Set(self.signal(*event)?))).collect()
     }

@@ -1,4 +1,4 @@
-//! Fences: what the host asks of a queue's work.
+//! Fences: how the host waits for a queue's work.
 
 use sim_engine::{Condition, Position};
 
@@ -8,7 +8,7 @@ use crate::state::{Driver, Handle};
 
 pub(crate) struct Fence {
     pub(crate) queue: Handle,
-    /// The work that signals it; `None`: nothing does.
+    /// The work that signals it, or `None` if no work does.
     pub(crate) work: Option<Vec<Position>>,
 }
 
@@ -20,13 +20,13 @@ impl Driver {
         self.fences.get_mut(&fence.number).ok_or(Refusal::INVALID_ARGUMENT)
     }
 
-    /// What has to hold for a fence to be signalled; `None`: it was given no work.
+    /// Returns the conditions for a fence to be signalled, or `None` if no work was submitted with it.
     pub(crate) fn fence_conditions(&mut self, fence: FenceHandle) -> Outcome<Option<Vec<Condition>>> {
         let work = self.fence(fence)?.work.clone();
         Ok(work.map(|positions| positions.into_iter().map(Condition::from).collect()))
     }
 
-    /// A violation if the work of a fence is not over.
+    /// Records a violation if the work of a fence is not over.
     pub(crate) fn check_fence_unused(&mut self, fence: FenceHandle, about: &str) -> Outcome {
         let conditions = self.fence_conditions(fence)?.unwrap_or_default();
         if !conditions.iter().all(|condition| self.engine.holds(*condition)) {

@@ -1,4 +1,4 @@
-//! The one way into the driver, on top of the engine's: what has to hold before a call does anything.
+//! The one way into the driver, on top of the engine's. It checks what must be true before a call does anything.
 
 use level_zero_sys::ze_result_t;
 use sim_engine::thread;
@@ -7,19 +7,19 @@ use crate::result::{Outcome, Refusal, result};
 use crate::settings::Quirk;
 use crate::state::{Driver, Handle, Session, Start};
 
-/// What a function asks for before it does anything.
+/// What a function requires before it does anything.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
     /// `zeInit` has succeeded in this process.
     Init,
-    /// System management has been started, by `zesInit` or by `ZES_ENABLE_SYSMAN` before `zeInit`.
+    /// System management was started, by `zesInit` or by `ZES_ENABLE_SYSMAN` before `zeInit`.
     Sysman,
-    /// `zeInit` has succeeded, and a lost device may still be asked about.
+    /// `zeInit` has succeeded. The function works even on a lost device.
     InitAlone,
 }
 
-/// Runs one call, which was given these handles.
+/// Runs one call with these handles among its arguments.
 pub(crate) fn call(
     name: &'static str,
     needs: Needs,
@@ -34,7 +34,7 @@ pub(crate) fn call(
             session.check_not_lost(&handles)?;
         }
         let outcome = body(session);
-        // Whoever waits for what another thread was to submit looks again.
+        // Wakes threads that wait for work that this thread may have submitted.
         session.tell_others();
         outcome
     });
@@ -43,7 +43,7 @@ pub(crate) fn call(
     }
     if let Err(refusal) = outcome {
         crate::driver::remember_failure(refusal);
-        // After `zeInitDrivers` a program may still try the older way to start.
+        // After `zeInitDrivers` a program may still start the driver in the older way.
         if name == "zeInit" {
             Session::new().start = Start::Failed;
         }
@@ -64,8 +64,8 @@ impl Driver {
         if ready { Ok(()) } else { Err(Refusal::UNINITIALIZED) }
     }
 
-    /// A call that a test made fail with the loss of its device loses it: those that its arguments name, else
-    /// all.
+    /// If a test made the call fail with a lost device, loses the devices that its arguments name, or all if they name
+    /// none.
     fn lose_if_injected(&mut self, handles: &[Handle]) {
         if self.injected_loss != Some(thread::number()) {
             return;
@@ -89,7 +89,8 @@ impl Driver {
         }
     }
 
-    /// The devices that a handle stands for, or whose object it is. Contexts belong to none.
+    /// Returns the devices that a handle refers to, directly or through the object's owner. Contexts belong to no
+    /// device.
     fn devices_of(&self, handle: Handle) -> Vec<usize> {
         if let Some(device) = self.devices.iter().position(|device| device.has_handle(handle)) {
             return vec![device];
@@ -108,19 +109,18 @@ impl Driver {
     }
 }
 
-/// Defines functions of the API, for the tables: each one's C signature in terms of
-/// [`Argument`](crate::arguments::Argument), what it needs, and the function that does its work, which gets
-/// the locked driver before the arguments.
+/// Defines functions of the API for the tables. Each entry has a C signature in terms of
+/// [`Argument`](crate::arguments::Argument), what the call needs, and the function that implements it, which gets the
+/// locked driver before the arguments.
 macro_rules! functions {
     ($(
         $(#[$meta:meta])*
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) [$needs:ident] => $work:ident;
     )*) => {$(
         $(#[$meta])*
-        ///
         /// # Safety
         ///
-        /// As the API says: each pointer is null, or good for what the function reads or writes there.
+        /// As the API requires: each pointer is null, or valid for what the function reads or writes there.
         pub(crate) unsafe extern "C" fn $name(
             $($argument: <$type as $crate::arguments::Argument>::Raw),*
         ) -> level_zero_sys::ze_result_t {
@@ -130,7 +130,7 @@ macro_rules! functions {
             let needs = $crate::gate::Needs::$needs;
             $crate::gate::call(stringify!($name), needs, &handles, arguments, move |session| {
                 $(
-                    // SAFETY: the caller of the function keeps the promise.
+                    // SAFETY: the function's caller guarantees the same.
                     let $argument = unsafe { <$type as $crate::arguments::Argument>::take($argument) }?;
                 )*
                 self::$work(session, $($argument),*)

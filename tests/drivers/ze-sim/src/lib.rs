@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![allow(non_snake_case, reason = "the functions have the names that the API gives them")]
+#![allow(non_snake_case, reason = "the functions have the API's names")]
 
 mod arguments;
 mod calls;

@@ -1,4 +1,4 @@
-//! Command lists: immediate ones run what they are given; the others record it for a queue.
+//! Command lists. Immediate ones execute their commands; the others record them for a queue.
 
 use level_zero_sys::*;
 use sim_engine::{Position, Spread};
@@ -8,14 +8,14 @@ use crate::result::{Outcome, Refusal};
 use crate::state::{Driver, Handle, Session};
 use crate::submit::{Action, Command, Order};
 
-/// A list or queue without an order of its own has so many lanes. In order, one is enough.
+/// The number of lanes of an unordered list or queue. An in-order one has a single lane.
 const LANES: usize = 4;
 
 pub(crate) struct List {
     pub(crate) context: Handle,
     pub(crate) device: usize,
     pub(crate) ordinal: u32,
-    /// Each command comes after the one before.
+    /// Each command waits for the previous one.
     pub(crate) in_order: bool,
     pub(crate) kind: Kind,
 }
@@ -29,16 +29,16 @@ pub(crate) enum Kind {
     Recorded {
         commands: Vec<Command>,
         closed: bool,
-        /// Its commands that a queue was given last.
+        /// The positions of its commands when a queue last executed it.
         running: Vec<Position>,
     },
 }
 
-/// Flags that only drivers of version 1.7 and later know; older ones ignore them.
+/// The version that introduced the in-order flags. Older drivers ignore them.
 pub(crate) const IN_ORDER_SINCE: crate::tables::Version = (1, 7);
 
 impl Driver {
-    /// Lanes for a new list or queue.
+    /// Opens the lanes of a new list or queue.
     pub(crate) fn open_lanes(&mut self, owner: Handle, device: usize, in_order: bool) -> Spread {
         let count = if in_order { 1 } else { LANES };
         let lanes = (0..count).map(|_| {
@@ -56,7 +56,7 @@ impl Driver {
         self.lists.get_mut(&list.number).ok_or(Refusal::INVALID_ARGUMENT)
     }
 
-    /// Takes a list away, at once; a violation if its work is not over.
+    /// Destroys a list immediately. It is a violation if its work is not over.
     pub(crate) fn destroy_list(&mut self, list: ListHandle) -> Outcome {
         self.check_list_unused(list, "destroyed")?;
         if let Some(List { kind: Kind::Immediate { lanes, .. }, .. }) = self.lists.remove(&list.number) {
@@ -65,7 +65,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A violation if the work of a list is not over.
+    /// Records a violation if the work of a list is not over.
     pub(crate) fn check_list_unused(&mut self, list: ListHandle, about: &str) -> Outcome {
         self.list(list)?;
         let Some(own) = self.lists.get(&list.number) else { return Ok(()) };
@@ -79,7 +79,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The commands of a list that is still recorded.
+    /// Returns the commands of a list that is still being recorded.
     pub(crate) fn recorded(&mut self, list: ListHandle) -> Outcome<(&mut Vec<Command>, &mut bool)> {
         match &mut self.list(list)?.kind {
             Kind::Recorded { commands, closed, .. } => Ok((commands, closed)),
@@ -88,7 +88,7 @@ impl Driver {
     }
 }
 
-/// What every function that appends a command is given beside the command.
+/// The arguments that every append function has besides the command.
 pub(crate) struct Around<'a> {
     pub(crate) list: ListHandle,
     pub(crate) signals: Option<EventHandle>,
@@ -133,7 +133,7 @@ pub(crate) fn append(session: &mut Session, around: Around<'_>, action: Action, 
 }
 
 impl Driver {
-    /// An event that a command of a list may use: of the same context, and of a pool for its device.
+    /// Checks that a list may use an event: it must be in the same context, and in a pool for the list's device.
     fn check_event(&mut self, list: Handle, event: Handle) -> Outcome {
         self.signal(event)?;
         let pool = self.events.get(&event).and_then(|event| self.pools.get(&event.pool));

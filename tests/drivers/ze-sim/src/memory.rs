@@ -1,4 +1,4 @@
-//! Memory: of a device, of the host, or shared by both.
+//! Memory of a device, of the host, or shared by both.
 
 use level_zero_sys::*;
 use sim_engine::GRANULARITY;
@@ -7,24 +7,23 @@ use crate::result::{Outcome, Refusal};
 use crate::settings::Quirk;
 use crate::state::{Driver, Handle, Session};
 
-/// What addresses are multiples of where a program asks for nothing: small pages of a device, and pages of
-/// the host.
+/// The default alignments: small pages of a device, and pages of the host.
 pub(crate) const SMALL_PAGE: u64 = 64 << 10;
 pub(crate) const HOST_PAGE: u64 = 4 << 10;
 
-/// What they are multiples of with the quirk that ignores what programs ask for.
+/// The alignment under the quirk that ignores requested alignments.
 const IGNORANT: u64 = 64;
 
-/// What a program asks for.
+/// A request for memory.
 pub(crate) struct Request {
     pub(crate) context: Handle,
     pub(crate) bytes: usize,
     pub(crate) alignment: usize,
-    /// A descriptor lifts the limit of one allocation.
+    /// A descriptor lifts the limit on one allocation.
     pub(crate) unlimited: bool,
 }
 
-/// Where memory lies, and what is known about it.
+/// The memory that contains an address.
 pub(crate) struct Found {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
@@ -35,7 +34,7 @@ pub(crate) struct Found {
 }
 
 impl Driver {
-    /// What the specification asks of every size and alignment. `limit` is that of one allocation.
+    /// Checks a size and an alignment as the specification requires. `limit` is the largest allocation.
     fn check_request(&self, request: &Request, limit: u64) -> Outcome {
         if request.bytes == 0 {
             if self.settings.has(Quirk::SizeZeroAborts) {
@@ -53,7 +52,7 @@ impl Driver {
         Ok(())
     }
 
-    /// An alignment that is kept to, and not exceeded by luck.
+    /// Returns the alignment to use. It is met exactly, never exceeded by luck.
     fn alignment(&self, request: &Request, page: u64) -> u64 {
         match self.settings.has(Quirk::IgnoreAlignment) {
             true => IGNORANT,
@@ -61,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// Memory of a device; 0 with the quirk that gives none and says that all is well.
+    /// Allocates memory of a device. Under the quirk that returns null with success, returns 0.
     pub(crate) fn allocate_device(&mut self, request: &Request, device: usize) -> Outcome<u64> {
         self.check_request(request, self.max_allocation(device))?;
         if self.settings.has(Quirk::NullSuccess) {
@@ -70,14 +69,14 @@ impl Driver {
         let (alignment, bytes) = (self.alignment(request, SMALL_PAGE), request.bytes as u64);
         let address =
             match bytes.is_multiple_of(GRANULARITY) && (SMALL_PAGE..=GRANULARITY).contains(&alignment) {
-                // Large pages, one behind the other.
+                // Large pages, adjacent to each other.
                 true => self.engine.allocate(device, bytes, request.context, 0),
                 false => self.engine.allocate_aligned(device, bytes, alignment, request.context, 0),
             };
         Ok(address?)
     }
 
-    /// Memory of the host, or shared by it and a device, or by it and all.
+    /// Allocates memory of the host, or shared by the host and one or all devices.
     pub(crate) fn allocate_host(
         &mut self,
         request: &Request,
@@ -95,7 +94,7 @@ impl Driver {
         Ok(host.allocate_aligned(request.bytes, alignment as usize, request.context, device, kind.0)?)
     }
 
-    /// The memory that holds an address; `None`: it is none of the driver's.
+    /// Returns the memory that contains an address, or `None` if it is not the driver's.
     pub(crate) fn find_memory(&self, address: u64) -> Option<Found> {
         if let Some((start, own)) = self.engine.memory.containing(address) {
             let (bytes, device, context) = (own.bytes, Some(own.device), own.owner);
@@ -127,7 +126,8 @@ impl Driver {
         Some(Found { start, bytes, kind, device: Some(physical.device), context, page: GRANULARITY })
     }
 
-    /// A violation if submitted work has yet to touch memory that is about to go; that work then falls away.
+    /// Records a violation if submitted work still needs memory that is about to be freed or unmapped, and drops that
+    /// work.
     pub(crate) fn check_memory_unused(&mut self, address: u64, bytes: u64, about: &str) {
         let count = self.engine.forget_uses(address, bytes);
         if count > 0 {
@@ -138,12 +138,12 @@ impl Driver {
     }
 }
 
-/// Frees memory, at once.
+/// Frees memory immediately.
 pub(crate) fn free(session: &mut Session, context: Handle, address: u64) -> Outcome {
     let allocation = session.engine.memory.at(address).map(|own| (own.bytes, own.owner, Some(own.device)));
     let block = session.engine.host.at(address).map(|own| (own.bytes(), own.owner, own.device));
     let Some((bytes, owner, device)) = allocation.or(block) else {
-        session.violation(format!("{address:#x} is freed, where no memory begins"));
+        session.violation(format!("{address:#x} is freed, but no memory starts there"));
         return Err(Refusal::INVALID_ARGUMENT);
     };
     if device.is_some_and(|device| session.is_lost(device)) {

@@ -1,4 +1,4 @@
-//! Modules and kernels: the engine knows some by name.
+//! Modules and kernels. The engine knows some kernels by name.
 
 use sim_engine::Kernel;
 
@@ -9,21 +9,21 @@ use crate::state::{Driver, Handle};
 pub(crate) struct Module {
     pub(crate) context: Handle,
     pub(crate) device: usize,
-    /// The names of its entry points, known or not, each with a zero behind it.
+    /// The zero-terminated names of its entry points, known or not.
     pub(crate) names: Vec<std::ffi::CString>,
 }
 
-/// A kernel as a program holds it.
+/// A program's kernel object.
 pub(crate) struct KernelObject {
     pub(crate) module: Handle,
     pub(crate) kernel: Kernel,
-    /// As bits; `None`: not set yet.
+    /// The bits of each argument, or `None` if it is not set yet.
     pub(crate) arguments: Vec<Option<u64>>,
-    /// Threads of a group, in each direction.
+    /// The threads of a group in each dimension.
     pub(crate) group: [u32; 3],
 }
 
-/// The most threads that a group has.
+/// The maximum number of threads in a group.
 pub(crate) const MAX_GROUP: u32 = 1024;
 
 impl Driver {
@@ -41,7 +41,7 @@ impl Driver {
         self.kernels.get_mut(&kernel.number).ok_or(Refusal::INVALID_ARGUMENT)
     }
 
-    /// Takes a module away, at once; a violation if a kernel of it is left.
+    /// Destroys a module immediately. It is a violation if any of its kernels are left.
     pub(crate) fn destroy_module(&mut self, module: ModuleHandle) -> Outcome {
         self.module(module)?;
         if self.kernels.values().any(|kernel| kernel.module == module.number) {
@@ -51,7 +51,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes a kernel away, at once; a violation if a launch of it has not happened.
+    /// Destroys a kernel immediately. It is a violation if a launch of it has not happened.
     pub(crate) fn destroy_kernel(&mut self, kernel: KernelHandle) -> Outcome {
         self.kernel(kernel)?;
         let launches = self.engine.pending(|operation| {

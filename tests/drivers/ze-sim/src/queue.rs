@@ -23,7 +23,7 @@ impl Driver {
         self.queues.get_mut(&queue.number).ok_or(Refusal::INVALID_ARGUMENT)
     }
 
-    /// Whether a list may be run by a queue as it is.
+    /// Checks whether a queue may execute a list in its current state.
     pub(crate) fn check_runnable(&mut self, queue: QueueHandle, list: ListHandle) -> Outcome {
         let (context, device, ordinal) = {
             let own = self.queue(queue)?;
@@ -42,7 +42,7 @@ impl Driver {
         self.check_list_unused(list, "run again")
     }
 
-    /// Submits the commands of a list; where they are.
+    /// Submits the commands of a list and returns their positions.
     pub(crate) fn run_list(&mut self, queue: QueueHandle, list: ListHandle) -> Outcome<Vec<Position>> {
         let Queue { context, device, lanes, .. } = self.queue(queue)?;
         let (context, device, mut lanes) = (*context, *device, lanes.clone());
@@ -64,7 +64,7 @@ impl Driver {
         Ok(positions)
     }
 
-    /// Takes a queue away, at once; a violation if its work is not over.
+    /// Destroys a queue immediately. It is a violation if its work is not over.
     pub(crate) fn destroy_queue(&mut self, queue: QueueHandle) -> Outcome {
         self.queue(queue)?;
         let Some(own) = self.queues.remove(&queue.number) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What calls answer when they refuse.
+//! Errors that calls return.
 
 use level_zero_sys::ze_result_t;
 use sim_engine::{Code, Error};
@@ -7,10 +7,10 @@ use sim_engine::{Code, Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) ze_result_t);
 
-/// What a call comes to.
+/// The outcome of a call.
 pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
 
-/// The result that C gets.
+/// Converts an outcome to the result for C.
 pub(crate) fn result(outcome: Outcome) -> ze_result_t {
     outcome.err().map_or(ze_result_t::ZE_RESULT_SUCCESS, |refusal| refusal.0)
 }
@@ -65,7 +65,7 @@ impl Code for Refusal {
     const UNKNOWN: Self = Self(ze_result_t::ZE_RESULT_ERROR_UNKNOWN);
     const FORKED: Self = Self::UNINITIALIZED;
 
-    /// Decimal, or hexadecimal with `0x`, as the headers have it.
+    /// Parses decimal, or hexadecimal with `0x` as in the headers.
     fn parse(text: &str) -> Option<Self> {
         let number = match text.strip_prefix("0x") {
             Some(digits) => u32::from_str_radix(digits, 16).ok()?,

@@ -1,4 +1,4 @@
-//! What the environment asks for, read at the first call of the process.
+//! Settings from the environment, read at the first call of the process.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::result::Refusal;
 use crate::state::Driver;
 use crate::tables::Version;
 
-/// The newest version of the API of which this driver has everything that programs need.
+/// The newest API version for which this driver has everything that programs need.
 const NEWEST: Version = (1, 15);
 const OLDEST: Version = (1, 0);
 
-/// What a real driver was seen to do against the specification, or against expectation.
+/// Behaviour observed in a real driver that contradicts the specification or expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Quirk {
     IgnoreAlignment,
@@ -52,23 +52,23 @@ impl Quirk {
 }
 
 pub(crate) struct Settings {
-    /// The version of the API that the driver has.
+    /// The driver's API version.
     pub(crate) version: Version,
     /// The largest allocation without a descriptor that lifts the limit.
     pub(crate) max_allocation: u64,
     /// Whether devices reach each other's memory.
     pub(crate) peers: bool,
-    /// For how long somebody who waits for what nobody has submitted trusts other threads to submit it.
+    /// How long a thread that waits for unsubmitted work trusts other threads to submit it.
     pub(crate) patience: Duration,
-    /// The numbers of `ZE_AFFINITY_MASK`; `None`: all devices.
+    /// The device numbers in `ZE_AFFINITY_MASK`, or `None` for all devices.
     pub(crate) affinity: Option<Vec<usize>>,
     quirks: BTreeSet<Quirk>,
-    /// A variable that cannot be read; `zeInit` then fails, so that no test runs with less than it asked for.
+    /// Whether a variable was invalid. `zeInit` then fails, so that no test runs with less than it requested.
     pub(crate) mistake: bool,
 }
 
 impl Settings {
-    /// Those of the engine, and ours.
+    /// Reads the engine's settings and this driver's.
     pub(crate) fn read() -> (sim_engine::Settings<Refusal>, Self) {
         let mut environment = Environment::of::<Driver>("Level Zero", "zeInit");
         let engine = sim_engine::Settings::read(&mut environment);
@@ -108,8 +108,8 @@ fn quirks(text: &str) -> Option<BTreeSet<Quirk>> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Quirk::named).collect()
 }
 
-/// Numbers of devices between commas, each perhaps with one of its parts, which ours do not have. Empty: no
-/// mask.
+/// Parses device numbers, separated by commas. Each may have the suffix of a sub-device, which is ignored because there
+/// are none. An empty text means no mask.
 fn affinity(mask: &str) -> Option<Vec<usize>> {
     let device = |entry: &str| entry.split('.').next().and_then(|number| number.trim().parse().ok());
     let chosen: Vec<usize> = mask.split(',').filter_map(device).collect();

@@ -1,15 +1,15 @@
-//! What a SPIR-V module says about itself: its entry points. No code of it is ever run.
+//! Reads the entry points of a SPIR-V module. Its code is never executed.
 
 /// The first word of every module.
 const MAGIC: u32 = 0x0723_0203;
 
-/// Words before the first instruction.
+/// The number of words before the first instruction.
 const HEADER: usize = 5;
 
 /// `OpEntryPoint`
 const ENTRY_POINT: u32 = 15;
 
-/// The names of the entry points of a module; or what is wrong with it.
+/// Returns the names of a module's entry points, or what is wrong with the module.
 pub(crate) fn entry_points(module: &[u8]) -> Result<Vec<String>, &'static str> {
     let words: Vec<u32> = module.chunks_exact(4).map(word).collect();
     if words.first() != Some(&MAGIC) {
@@ -27,7 +27,7 @@ pub(crate) fn entry_points(module: &[u8]) -> Result<Vec<String>, &'static str> {
         }
         let (instruction, later) = rest.split_at(length);
         if operation == ENTRY_POINT {
-            // Behind the execution model and the function's number.
+            // The name follows the execution model and the function's number.
             names.push(text(instruction.get(3..).unwrap_or_default()).ok_or("an entry point has no name")?);
         }
         rest = later;
@@ -39,7 +39,7 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A text that ends with a zero, four characters a word.
+/// Decodes a zero-terminated text, four characters per word.
 fn text(words: &[u32]) -> Option<String> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0)?;

@@ -1,4 +1,4 @@
-//! The one state of the driver.
+//! The driver's single state.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::virtual_memory::Physical;
 
 pub(crate) type Session = sim_engine::Session<Driver>;
 
-/// The number behind a handle: never given out twice, and no address of anything.
+/// The number behind a handle. It is never reused and is not an address.
 pub(crate) type Handle = sim_engine::Handle;
 
 const FIRST_HANDLE: Handle = 0x007e_0000_0000_0000;
 
-/// How far `zeInit` has come.
+/// Whether `zeInit` was called, and its outcome.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Before,
@@ -35,16 +35,16 @@ pub(crate) enum Start {
 pub(crate) struct Driver {
     pub(crate) engine: Engine<Self>,
     pub(crate) settings: Settings,
-    /// What the engine was asked for, which it does not keep.
+    /// Settings used when devices are created. The engine does not keep them.
     pub(crate) machine: Machine,
     pub(crate) start: Start,
     /// Whether the functions of system management may be called.
     pub(crate) sysman: bool,
-    /// The one driver that there is.
+    /// The handle of the only driver.
     pub(crate) handle: Handle,
-    /// Those that the process sees.
+    /// The devices visible to the process.
     pub(crate) devices: Vec<Device>,
-    /// Whether the program has asked how many there are.
+    /// Whether the program has asked for the number of devices.
     pub(crate) devices_counted: bool,
     pub(crate) contexts: BTreeMap<Handle, Context>,
     pub(crate) queues: BTreeMap<Handle, Queue>,
@@ -56,11 +56,11 @@ pub(crate) struct Driver {
     pub(crate) build_logs: BTreeMap<Handle, String>,
     pub(crate) kernels: BTreeMap<Handle, KernelObject>,
     pub(crate) physical: BTreeMap<Handle, Physical>,
-    /// Reserved ranges, by address: the context of each.
+    /// The context of each reserved range, by address.
     pub(crate) reservations: BTreeMap<u64, Handle>,
-    /// How many commands were submitted so far.
+    /// The number of commands submitted so far.
     pub(crate) submitted: u64,
-    /// The thread of which a test made a call fail with the loss of the device.
+    /// The thread in which a test made a call fail with a lost device.
     pub(crate) injected_loss: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Driver {
         }
     }
 
-    /// Remembers what no correct program does.
+    /// Records something that no correct program does.
     pub(crate) fn violation(&mut self, text: impl Into<String>) {
         self.engine.violations.push(text.into());
     }
@@ -107,7 +107,8 @@ impl Driver {
 
 static LOCK: Lock<Driver> = Lock::new(Driver::new);
 
-/// Handles are unlike those of another copy of this library in the process, for loaders tell drivers by them.
+/// Returns a first handle that differs from those of another copy of this library in the process: loaders identify
+/// drivers by their handles.
 fn first_handle() -> Handle {
     let page = (&raw const LOCK).addr() >> 12;
     FIRST_HANDLE | (page & 0xffff) << 32
@@ -115,7 +116,7 @@ fn first_handle() -> Handle {
 
 impl Face for Driver {
     type Code = Refusal;
-    /// The list or the queue that it belongs to.
+    /// The list or queue that it belongs to.
     type Lane = Handle;
     type Mark = Mark;
 
@@ -147,7 +148,7 @@ impl Face for Driver {
     }
 
     fn failed(&mut self, at: Position, _: &Fault) {
-        // A page fault ends the work of a real device too.
+        // A page fault terminates the work of a real device, too.
         if let Some(device) = self.engine.lanes.get(&at.lane).map(|lane: &Lane<Self>| lane.device) {
             self.lose(device);
         }

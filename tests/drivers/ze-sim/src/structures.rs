@@ -1,4 +1,4 @@
-//! Structures that say their type, and chains of them.
+//! Structures that state their type, and chains of them.
 
 use std::ffi::c_void;
 
@@ -6,9 +6,9 @@ use level_zero_sys::*;
 
 use crate::state::Driver;
 
-/// A structure that begins with its type and a pointer to the next.
+/// A structure that starts with its type and a pointer to the next structure.
 pub(crate) trait Structure {
-    /// What it is called, and what types it may say.
+    /// Its name, and the types that it may state.
     const NAME: &'static str;
     const TYPES: &'static [u32];
 
@@ -66,7 +66,7 @@ structures! {
 }
 
 impl Driver {
-    /// A violation if a structure does not say what it is: some drivers go by it, and chains always do.
+    /// Records a violation if a structure does not state its type. Some drivers depend on it, and chains always do.
     pub(crate) fn check_type<T: Structure>(&mut self, structure: &T) {
         let said = structure.stype();
         if !T::TYPES.contains(&said) {
@@ -75,45 +75,45 @@ impl Driver {
     }
 }
 
-/// What all structures of a chain begin with.
+/// The fields that every structure of a chain starts with.
 #[repr(C)]
 struct Link {
     stype: u32,
     next: *const c_void,
 }
 
-/// The structure of a type in a chain, whatever else is in it.
+/// Returns the structure of a type in a chain. Other structures are skipped.
 ///
 /// # Safety
 ///
-/// * `chain` is null, or points to a structure of the API, whose `pNext` again is null or does. Each is of
-///   the type that it says, and lives until the call returns.
+/// * `chain` is null, or points to a structure of the API, whose `pNext` is again null or such a pointer. Each has the
+///   type that it states, and lives until the call returns.
 pub(crate) unsafe fn find<'a, T: Structure>(chain: *const c_void) -> Option<&'a T> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees the same.
     let found = unsafe { place::<T>(chain) };
-    // SAFETY: it says that it is of this type.
+    // SAFETY: it states that it is of this type.
     unsafe { found.as_ref() }
 }
 
-/// The same, to be filled.
+/// Returns the structure of a type in a chain, to be filled in.
 ///
 /// # Safety
 ///
-/// * As of [`find`], and nobody else uses the structure.
+/// * As for [`find`], and nothing else uses the structure.
 pub(crate) unsafe fn find_mut<'a, T: Structure>(chain: *mut c_void) -> Option<&'a mut T> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller guarantees the same.
     let found = unsafe { place::<T>(chain) };
-    // SAFETY: it says that it is of this type.
+    // SAFETY: it states that it is of this type.
     unsafe { found.cast_mut().as_mut() }
 }
 
-/// Where it is; null: nowhere.
+/// Returns the address of the structure, or null if there is none.
 ///
 /// # Safety
 ///
-/// * As of [`find`].
+/// * As for [`find`].
 unsafe fn place<T: Structure>(mut chain: *const c_void) -> *const T {
-    // SAFETY: as the caller promises, every structure begins with what a link has.
+    // SAFETY: the caller guarantees that every structure starts with the fields of a link.
     while let Some(link) = unsafe { chain.cast::<Link>().as_ref() } {
         if T::TYPES.contains(&link.stype) {
             return chain.cast();
@@ -135,7 +135,7 @@ mod tests {
         let unknown =
             ze_external_memory_export_desc_t { pNext: ptr::from_ref(&limits).cast(), ..Default::default() };
         let chain: *const c_void = ptr::from_ref(&unknown).cast();
-        // SAFETY: both live, and say what they are.
+        // SAFETY: both are live and state their types.
         let found = unsafe { find::<ze_relaxed_allocation_limits_exp_desc_t>(chain) };
         assert_eq!(found.map(|limits| limits.flags), Some(1));
         // SAFETY: as above.

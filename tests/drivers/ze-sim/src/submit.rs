@@ -1,12 +1,12 @@
-//! Commands on their way into a lane.
+//! Submits commands to lanes.
 
 use sim_engine::{Kernel, Launch, Lent, Operation, Position, Signal, Source, Spread, Target, Work};
 
 use crate::result::{Outcome, Refusal};
 use crate::state::{Driver, Handle};
 
-/// What a command does. Addresses are looked up when it is submitted, so a list may be recorded before its
-/// memory is there.
+/// What a command does. Its addresses are resolved when it is submitted, so a list may be recorded before its memory
+/// exists.
 #[derive(Clone)]
 pub(crate) enum Action {
     Nothing,
@@ -17,13 +17,13 @@ pub(crate) enum Action {
     Timestamp(u64),
 }
 
-/// How a command stands to the others of a list that has no order of its own.
+/// How a command is ordered relative to the others of an unordered list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Free,
-    /// What comes later waits for it.
+    /// All later commands wait for it.
     Gate,
-    /// And it waits for what came before.
+    /// All later commands wait for it, and it waits for all earlier ones.
     Barrier,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Command {
     pub(crate) signals: Option<Handle>,
 }
 
-/// What goes with a submitted command.
+/// What the driver stores with a submitted command.
 pub(crate) struct Mark {
-    /// Commands are counted as they are submitted.
+    /// The command's number, in the order of submission.
     number: u64,
     /// The kernel that it launches.
     pub(crate) kernel: Option<Handle>,
@@ -46,7 +46,7 @@ pub(crate) struct Mark {
 }
 
 impl Driver {
-    /// Puts a command into the lanes of a list or a queue, which run on a device for a context.
+    /// Submits a command to the lanes of a list or queue of a device and a context.
     pub(crate) fn submit(
         &mut self,
         context: Handle,
@@ -108,8 +108,8 @@ impl Driver {
         })
     }
 
-    /// Whether an address is of the driver's memory, not of the program's own; a violation if it is of
-    /// another context, or of a device that this one does not reach.
+    /// Whether an address is in driver memory rather than the program's own. Records a violation if it belongs to
+    /// another context, or to a device that this one cannot reach.
     fn is_ours(&mut self, context: Handle, device: usize, address: u64) -> bool {
         let allocation = self.engine.memory.containing(address);
         let block = self.engine.host.containing(address);
@@ -117,19 +117,19 @@ impl Driver {
         let on = allocation.map_or(device, |(_, own)| own.device);
         if owner.is_some_and(|owner| owner != context) {
             self.violation(format!(
-                "a command of context {context:#x} uses {address:#x}, which is another's"
+                "a command of context {context:#x} uses {address:#x}, which belongs to another context"
             ));
         }
         if on != device && !self.settings.peers {
             self.violation(format!(
-                "device {device} uses {address:#x} of device {on}, which it does not reach"
+                "device {device} uses {address:#x} of device {on}, which it cannot reach"
             ));
         }
         owner.is_some() || address >= sim_engine::FIRST_ADDRESS
     }
 
-    /// A reset has happened: a violation if a command submitted before it has yet to wait for what is reset,
-    /// or to signal it.
+    /// Called when a reset has happened. Records a violation if a command submitted before it has yet to wait for the
+    /// event or signal it.
     pub(crate) fn check_reset(&mut self, mark: &Mark) {
         let Some((event, signal)) = mark.resets else { return };
         let earlier = |operation: &Operation<Self>| {
@@ -148,7 +148,7 @@ impl Driver {
     }
 }
 
-/// Memory of the program's, which it keeps until the command is over.
+/// Memory of the program, which keeps it alive until the command is over.
 fn lent(address: u64) -> Lent {
     Lent(std::ptr::with_exposed_provenance_mut(address as usize))
 }

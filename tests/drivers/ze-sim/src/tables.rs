@@ -1,5 +1,4 @@
-//! The tables of functions that the loader asks for: the only functions of Level Zero that this library
-//! exports.
+//! The function tables that the loader requests. This library exports no other functions of Level Zero.
 
 use level_zero_sys::ddi::*;
 use level_zero_sys::*;
@@ -8,20 +7,20 @@ use crate::calls::*;
 use crate::result::{Outcome, Refusal, result};
 use crate::state::Session;
 
-/// A version of the API, major and minor.
+/// A version of the API: major and minor number.
 pub(crate) type Version = (u32, u32);
 
-/// As the API writes it: the major number in the upper half.
+/// Decodes an API version, whose upper half is the major number.
 pub(crate) fn version_of(number: ze_api_version_t) -> Version {
     (number.0 >> 16, number.0 & 0xffff)
 }
 
-/// The other way round.
+/// Encodes an API version.
 pub(crate) fn number_of(version: Version) -> ze_api_version_t {
     ze_api_version_t(version.0 << 16 | version.1)
 }
 
-/// Up to which version a table is filled: as long as the loader knows it, and as far as this driver has it.
+/// Returns the version up to which a table is filled: the older of the loader's and the driver's.
 fn agreed(asked: ze_api_version_t, table_is_null: bool) -> Outcome<Version> {
     let (asked, own) = (version_of(asked), Session::new().settings.version);
     if table_is_null {
@@ -30,23 +29,22 @@ fn agreed(asked: ze_api_version_t, table_is_null: bool) -> Outcome<Version> {
     if asked.0 != own.0 { Err(Refusal::UNSUPPORTED_VERSION) } else { Ok(asked.min(own)) }
 }
 
-/// Exports the functions that fill tables: the type of the table, and for each entry the first version that
-/// has it.
+/// Exports the functions that fill tables. Each entry of a table has the first version that includes it.
 macro_rules! tables {
     ($(fn $name:ident($table:ty) {
         $(($major:literal, $minor:literal) $entry:ident = $function:ident,)*
     })*) => {$(
-        /// Fills a table of the loader's.
+        /// Fills one of the loader's tables.
         ///
         /// # Safety
         ///
-        /// * `table` is null, or a table as long as that version of the API has it.
-        // SAFETY: the loader looks for this name in the library alone that it has opened.
+        /// * `table` is null, or as long as the table of that API version.
+        // SAFETY: the loader looks up this name only in the library that it opened.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(version: ze_api_version_t, table: *mut $table) -> ze_result_t {
             result(agreed(version, table.is_null()).map(|agreed| {
                 $(if agreed >= ($major, $minor) {
-                    // SAFETY: the table is there, and long enough for the entries of that version.
+                    // SAFETY: the table is not null, and long enough for the entries of that version.
                     let entry = unsafe { &raw mut (*table).$entry };
                     // SAFETY: as above.
                     unsafe { entry.write(Some($function)) };
@@ -56,10 +54,10 @@ macro_rules! tables {
     )*};
 }
 
-/// Exports the functions for tables of which nothing is simulated: they stay as they are, which is empty.
+/// Exports the functions for tables whose functions are not simulated. They leave the tables empty.
 macro_rules! empty_tables {
     ($($name:ident,)*) => {$(
-        /// Fills a table of the loader's with nothing.
+        /// Leaves one of the loader's tables empty.
         // SAFETY: as for the others.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(version: ze_api_version_t, table: *mut std::ffi::c_void) -> ze_result_t {

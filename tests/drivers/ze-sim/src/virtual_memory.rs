@@ -1,4 +1,4 @@
-//! Virtual memory: reserved addresses, physical memory, and mappings of one to the other.
+//! Virtual memory: reserved addresses, physical memory, and mappings between them.
 
 use level_zero_sys::ze_memory_access_attribute_t;
 use sim_engine::{Access, GRANULARITY};
@@ -9,21 +9,21 @@ use crate::result::{Outcome, Refusal};
 use crate::settings::Quirk;
 use crate::state::{Driver, Handle};
 
-/// Physical memory that a program holds.
+/// A program's physical memory object.
 pub(crate) struct Physical {
     pub(crate) context: Handle,
     pub(crate) device: usize,
     pub(crate) bytes: u64,
-    /// What the engine calls it.
+    /// Its handle in the engine.
     pub(crate) number: u64,
 }
 
-/// The page of a piece of memory of so many bytes.
+/// Returns the page size of memory of a given size.
 pub(crate) fn page_of(bytes: u64) -> u64 {
     if bytes < GRANULARITY { SMALL_PAGE } else { GRANULARITY }
 }
 
-/// What every size is checked for.
+/// Checks a size as every function does.
 pub(crate) fn check_size(bytes: u64) -> Outcome {
     let fits = bytes > 0 && bytes.is_multiple_of(page_of(bytes));
     if fits { Ok(()) } else { Err(Refusal::UNSUPPORTED_SIZE) }
@@ -53,7 +53,7 @@ pub(crate) fn attribute_of(access: Access) -> ze_memory_access_attribute_t {
 }
 
 impl Driver {
-    /// Addresses of a context's own, at a place of the driver's choice.
+    /// Reserves addresses for a context, at a place of the driver's choice.
     pub(crate) fn reserve(&mut self, context: Handle, bytes: u64) -> Outcome<u64> {
         check_size(bytes)?;
         let address = self.engine.reserve_addresses(bytes, page_of(bytes))?;
@@ -61,31 +61,31 @@ impl Driver {
         Ok(address)
     }
 
-    /// The reservation of a context that holds a range, by its start and size.
+    /// Returns the start and the size of a context's reservation that contains a range.
     fn reservation(&mut self, context: Handle, address: u64, bytes: u64) -> Outcome<(u64, u64)> {
         check_range(address, bytes)?;
         let found = self.engine.virtual_memory.reserved(address);
         let holds = found.filter(|(start, size)| address + bytes <= start + size);
         let Some((start, size)) = holds else {
             self.violation(format!(
-                "{bytes} bytes at {address:#x} are taken for reserved, which they are not"
+                "{bytes} bytes at {address:#x} are used as reserved addresses, but are not reserved"
             ));
             return Err(Refusal::INVALID_ARGUMENT);
         };
         if self.reservations.get(&start) != Some(&context) {
-            self.violation(format!("addresses at {address:#x} are another context's"));
+            self.violation(format!("addresses at {address:#x} belong to another context"));
             return Err(Refusal::INVALID_ARGUMENT);
         }
         Ok((start, size))
     }
 
-    /// Gives up a whole reservation, and whatever is mapped there.
+    /// Frees a whole reservation and unmaps whatever is mapped there.
     pub(crate) fn unreserve(&mut self, context: Handle, address: u64, bytes: u64) -> Outcome {
         let (start, size) = self.reservation(context, address, bytes)?;
         if (start, size) != (address, bytes) {
             return Err(Refusal::INVALID_ARGUMENT);
         }
-        self.check_memory_unused(address, bytes, "given up");
+        self.check_memory_unused(address, bytes, "freed");
         for (start, bytes) in self.mappings_in(address, bytes) {
             self.engine.unmap(start, bytes)?;
         }
@@ -94,7 +94,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What is mapped in a range, by start and size.
+    /// Returns the start and size of each mapping in a range.
     fn mappings_in(&self, address: u64, bytes: u64) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut next = address;
@@ -130,7 +130,7 @@ impl Driver {
         Ok(Object::new(handle))
     }
 
-    /// Gives up physical memory; a violation while it is mapped.
+    /// Destroys physical memory. It is a violation while it is mapped.
     pub(crate) fn destroy_physical(&mut self, context: Handle, physical: PhysicalHandle) -> Outcome {
         let own = self.physical(physical)?;
         let (owner, number) = (own.context, own.number);
@@ -140,7 +140,7 @@ impl Driver {
             self.violation(text);
         }
         if owner != context {
-            self.violation(format!("physical memory {:#x} is another context's", physical.number));
+            self.violation(format!("physical memory {:#x} belongs to another context", physical.number));
         }
         self.physical.remove(&physical.number);
         Ok(self.engine.release_physical(number)?)
@@ -188,7 +188,7 @@ impl Driver {
         self.permit(address, bytes, access)
     }
 
-    /// What may be done with mappings, by the device whose memory it is, and by those that reach it.
+    /// Sets the access to mappings for the device that owns the memory and for those that reach it.
     fn permit(&mut self, address: u64, bytes: u64, access: Access) -> Outcome {
         let owner = self.engine.virtual_memory.containing(address).map(|(_, _, physical)| physical.device);
         for device in 0..self.devices.len() {
@@ -199,7 +199,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What may be done at an address, and for how many bytes from there that holds.
+    /// Returns the access at an address, and for how many bytes from there it applies.
     pub(crate) fn access_at(&mut self, context: Handle, address: u64, bytes: u64) -> Outcome<(Access, u64)> {
         self.reservation(context, address, bytes)?;
         let end = address + bytes;

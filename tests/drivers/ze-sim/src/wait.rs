@@ -7,11 +7,11 @@ use sim_engine::{Condition, Waited};
 use crate::result::{Outcome, Refusal};
 use crate::state::Session;
 
-/// After so many looks in a row at which nothing happened, nothing will in the time that is left.
+/// After this many consecutive polls without progress, there will be none in the remaining time.
 const IDLE_LOOKS: u32 = 64;
 
-/// Waits for at most so many virtual nanoseconds until all of these hold: none for 0, for ever for the
-/// largest number. The work that is waited for belongs to these devices.
+/// Waits until all conditions hold. The timeout is in virtual nanoseconds; 0 does not wait, and the largest number
+/// waits forever. The awaited work belongs to these devices.
 pub(crate) fn wait(
     session: &mut Session,
     conditions: &[Condition],
@@ -32,7 +32,8 @@ pub(crate) fn wait(
     }
 }
 
-/// A device may have been lost meanwhile, and its work with it. Where there are others, some of them may yet do theirs.
+/// Whether a device was lost meanwhile, together with awaited work. If there are other devices, some of them may still
+/// complete theirs.
 fn is_lost(session: &Session, conditions: &[Condition], devices: &[usize]) -> bool {
     let is_vain = |condition: &Condition| match condition {
         Condition::Set(signal) => {
@@ -49,7 +50,7 @@ fn look(session: &Session, conditions: &[Condition]) -> Outcome {
     if conditions.iter().all(holds) { Ok(()) } else { Err(Refusal::NOT_READY) }
 }
 
-/// Work happens as it does for who asks again and again; held work does not.
+/// Lets work happen as for a caller that polls. Held work does not happen.
 fn wait_a_while(session: &mut Session, conditions: &[Condition], timeout: u64) -> Outcome {
     let deadline = session.engine.clock.saturating_add(timeout);
     let mut idle = 0;
@@ -61,7 +62,8 @@ fn wait_a_while(session: &mut Session, conditions: &[Condition], timeout: u64) -
     look(session, conditions)
 }
 
-/// Another thread may yet submit what is waited for. Only if none does for long, nobody ever will.
+/// Waits without a timeout. Another thread may still submit the awaited work; the wait is considered endless only if
+/// none does for a long time.
 fn wait_for_ever(session: &mut Session, conditions: &[Condition], devices: &[usize]) -> Outcome {
     let mut last_change = Instant::now();
     let mut submitted = session.submitted;
@@ -78,7 +80,7 @@ fn wait_for_ever(session: &mut Session, conditions: &[Condition], devices: &[usi
         }
         session.wait_for_others_at_most(left);
     }
-    session.violation("somebody waits for what nothing submitted can bring about");
+    session.violation("a thread waits for something that no submitted work can signal");
     devices.iter().for_each(|device| session.lose(*device));
     Err(Refusal::DEVICE_LOST)
 }

@@ -1,13 +1,12 @@
-//! The tables that the loader asks for: each is filled as far as the version that is asked for has it, and no
-//! further.
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+//! The tables that the loader requests. Each is filled exactly as far as the requested version defines it.
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 use std::ffi::c_void;
 
 use level_zero_sys::ddi::*;
 use level_zero_sys::{ze_api_version_t, ze_result_t};
 
-/// What nobody wrote over.
+/// The initial value of a table entry.
 const UNTOUCHED: usize = 0x5a5a_5a5a;
 
 const SUCCESS: ze_result_t = ze_result_t::ZE_RESULT_SUCCESS;
@@ -16,25 +15,24 @@ fn version(minor: u32) -> ze_api_version_t {
     ze_api_version_t(1 << 16 | minor)
 }
 
-/// A table as the loader has it: the entries that a fill wrote, by place.
+/// Fills a table as the loader does and returns the indices of the entries written.
 fn filled<T>(fill: unsafe extern "C" fn(ze_api_version_t, *mut T) -> ze_result_t, minor: u32) -> Vec<usize> {
     let mut places = vec![UNTOUCHED; size_of::<T>() / size_of::<usize>()];
-    // SAFETY: as long as the newest version has it.
+    // SAFETY: the table has the newest version's length.
     assert_eq!(unsafe { fill(version(minor), places.as_mut_ptr().cast()) }, SUCCESS);
     assert!(places.iter().all(|entry| *entry != 0));
     (0..places.len()).filter(|place| places[*place] != UNTOUCHED).collect()
 }
 
-/// The place of an entry in its table.
+/// Returns the index of an entry in its table.
 macro_rules! place {
     ($table:ty, $entry:ident) => {
         std::mem::offset_of!($table, $entry) / size_of::<usize>()
     };
 }
 
-/// How long a table is in the oldest version, and after which versions it has one of our functions more. The
-/// lengths are those of the headers that came with loaders of 1.0, 1.8.12 (specification 1.4), 1.10 (1.6),
-/// 1.13 (1.7), 1.16 (1.9).
+/// The length of a table in the oldest version, and the versions that add one of our functions to it. The lengths come
+/// from the headers shipped with loaders 1.0, 1.8.12 (specification 1.4), 1.10 (1.6), 1.13 (1.7) and 1.16 (1.9).
 #[test]
 fn entries_come_with_their_versions() {
     let global = |minor| filled(ze_sim::zeGetGlobalProcAddrTable, minor);
@@ -100,7 +98,7 @@ fn a_newer_loader_gets_what_there_is() {
 fn what_cannot_be_filled_is_refused() {
     let mut table = ze_mem_dditable_t::default();
     let two = ze_api_version_t(2 << 16);
-    // SAFETY: the table is there.
+    // SAFETY: the table is valid.
     let refused = unsafe { ze_sim::zeGetMemProcAddrTable(two, &raw mut table) };
     assert_eq!(refused, ze_result_t::ZE_RESULT_ERROR_UNSUPPORTED_VERSION);
     assert!(table.pfnFree.is_none());
@@ -131,11 +129,11 @@ fn every_table_that_a_loader_looks_for_is_exported() {
         zetGetMetricGroup zetGetMetricGroupExp zetGetMetricQuery zetGetMetricQueryPool zetGetMetricStreamer
         zetGetModule zetGetTracerExp";
     let path = std::env::current_exe().unwrap().with_file_name("libze_sim.so");
-    // SAFETY: its initialisers have no conditions.
+    // SAFETY: its initialisers have no preconditions.
     let library = unsafe { libloading::Library::new(path) }.unwrap();
     let missing = NAMES.split_whitespace().filter(|name| {
         let symbol = format!("{name}ProcAddrTable");
-        // SAFETY: its address is asked for, nothing else.
+        // SAFETY: only looks up its address.
         unsafe { library.get::<*const c_void>(symbol.as_bytes()) }.is_err()
     });
     assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());

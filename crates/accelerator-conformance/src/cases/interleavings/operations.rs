@@ -1,4 +1,4 @@
-//! What is stopped, and what runs meanwhile.
+//! The operations that are stopped, and those that run meanwhile.
 
 use accelerator_core::{DriverErrorKind, MIB, Result};
 
@@ -7,20 +7,20 @@ use super::stage::{Blocks, Scene};
 use crate::calls::Call;
 use crate::controls::Controls;
 
-/// Takes the blocks to free from the list, and puts what it allocates there.
+/// Takes the blocks to free from the list and adds those that it allocates.
 pub(super) type Act = fn(Scene, &mut Blocks) -> Result<()>;
 
-/// An operation to be stopped.
+/// An operation that is stopped.
 pub(super) struct Stopped {
     pub(super) name: &'static str,
     pub(super) settings: &'static str,
     pub(super) prepare: fn(Scene) -> Result<()>,
     pub(super) act: Act,
-    /// It fails for lack of memory.
+    /// Whether it fails for lack of memory.
     pub(super) fails: bool,
-    /// It takes memory, so that there may be too little for another.
+    /// Whether it takes memory, so that there may be too little for another operation.
     pub(super) takes: bool,
-    /// The calls during which it holds the right to take events, or is about to add some.
+    /// The calls during which it has the right to take events or is about to add events.
     pub(super) holding_events: &'static [Call],
 }
 
@@ -28,18 +28,18 @@ pub(super) struct Stopped {
 pub(super) struct Meanwhile {
     pub(super) name: &'static str,
     pub(super) act: Act,
-    /// It waits for events, and so for who takes them.
+    /// Whether it waits for events, and so for the thread that takes them.
     pub(super) waits_for_events: bool,
-    /// It gives everything back to the driver that is not in use.
+    /// Whether it returns all unused memory to the driver.
     pub(super) empties: bool,
-    /// It takes so much memory that there may be too little for it and another.
+    /// Whether it takes so much memory that there may be too little for it and another operation.
     pub(super) takes: bool,
-    /// It may need new memory, or gives some back. Under the policy `compact` it waits for who does the like.
+    /// Whether it may obtain new memory or return some. Under `compact` it then waits for others that do the same.
     pub(super) maps: bool,
 }
 
 impl Stopped {
-    /// It succeeds, and is the holder of that right while it asks for events or waits for them.
+    /// Makes an operation that succeeds and has the right to take events while it queries or waits for events.
     fn new(name: &'static str, settings: &'static str, act: Act) -> Self {
         let holding_events = &[Call::IsCapturing, Call::IsComplete, Call::WaitHost, Call::Wait];
         Self { name, settings, prepare: |_| Ok(()), act, fails: false, takes: true, holding_events }
@@ -51,32 +51,40 @@ pub(super) fn stopped() -> Vec<Stopped> {
     const COLLECTED: &str = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.3";
     vec![
         Stopped::new("an allocation from the cache", "", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
-        Stopped::new("one that grows", "", |scene, blocks| scene.alloc(scene.slow, 20 * MIB, blocks)),
-        Stopped::new("one that the driver refuses at first", "", need_all),
-        Stopped::new("one that the limit refuses at first", LIMITED, need_all),
+        Stopped::new("an allocation that grows", "", |scene, blocks| {
+            scene.alloc(scene.slow, 20 * MIB, blocks)
+        }),
+        Stopped::new("an allocation that the driver refuses at first", "", need_all),
+        Stopped::new("an allocation that the limit refuses at first", LIMITED, need_all),
         Stopped {
             fails: true,
-            ..Stopped::new("one that fails", "", |scene, blocks| scene.alloc(scene.own, 300 * MIB, blocks))
+            ..Stopped::new("an allocation that fails", "", |scene, blocks| {
+                scene.alloc(scene.own, 300 * MIB, blocks)
+            })
         },
-        Stopped::new("one that collects garbage", COLLECTED, |scene, blocks| {
+        Stopped::new("an allocation that collects garbage", COLLECTED, |scene, blocks| {
             scene.alloc(scene.own, 40 * MIB, blocks)
         }),
-        Stopped::new("one that gives oversize blocks back", "max_split_size_mb:22", |scene, blocks| {
-            scene.alloc(scene.own, 40 * MIB, blocks)
-        }),
-        Stopped::new("one behind a wait on the device", "device_side_reuse:True", |scene, blocks| {
-            scene.alloc(scene.own, 28 * MIB, blocks)
-        }),
+        Stopped::new(
+            "an allocation that releases oversize blocks",
+            "max_split_size_mb:22",
+            |scene, blocks| scene.alloc(scene.own, 40 * MIB, blocks),
+        ),
+        Stopped::new(
+            "an allocation behind a wait on the device",
+            "device_side_reuse:True",
+            |scene, blocks| scene.alloc(scene.own, 28 * MIB, blocks),
+        ),
         Stopped {
             prepare: unrecorded_use,
             holding_events: &[Call::IsCapturing, Call::Event, Call::Record, Call::IsComplete],
-            ..Stopped::new("one that records an event again", "", |scene, blocks| {
+            ..Stopped::new("an allocation that records an event again", "", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
         Stopped {
             holding_events: &[Call::IsCapturing, Call::IsComplete, Call::Dealloc],
-            ..Stopped::new("one without a cache", "caching:False", |scene, blocks| {
+            ..Stopped::new("an allocation without a cache", "caching:False", |scene, blocks| {
                 scene.alloc(scene.own, 512, blocks)
             })
         },
@@ -110,17 +118,21 @@ impl Meanwhile {
 pub(super) fn meanwhile() -> Vec<Meanwhile> {
     vec![
         Meanwhile::new("an allocation from the cache", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
-        Meanwhile::new("one of a whole segment", |scene, blocks| scene.alloc(scene.own, 24 * MIB, blocks))
-            .mapping(),
-        Meanwhile::new("two of parts of a segment", |scene, blocks| {
+        Meanwhile::new("an allocation of a whole segment", |scene, blocks| {
+            scene.alloc(scene.own, 24 * MIB, blocks)
+        })
+        .mapping(),
+        Meanwhile::new("two allocations of parts of a segment", |scene, blocks| {
             scene.alloc(scene.own, 13 * MIB, blocks)?;
             scene.alloc(scene.own, 11 * MIB, blocks)?;
             scene.free(blocks.len() - 2, blocks)
         })
         .mapping(),
-        Meanwhile::new("one on another stream", |scene, blocks| scene.alloc(scene.other, 512, blocks)),
+        Meanwhile::new("an allocation on another stream", |scene, blocks| {
+            scene.alloc(scene.other, 512, blocks)
+        }),
         Meanwhile::new("a free", |scene, blocks| scene.free(0, blocks)),
-        Meanwhile::new("a free that other streams used", |scene, blocks| scene.free(1, blocks)),
+        Meanwhile::new("a free of a block that other streams used", |scene, blocks| scene.free(1, blocks)),
         Meanwhile::new("a free of a whole segment", |scene, blocks| scene.free(2, blocks)),
         Meanwhile::new("a use by another stream", |scene, blocks| {
             scene.device.allocator().record_use(&blocks[0], scene.slow)
@@ -130,12 +142,12 @@ pub(super) fn meanwhile() -> Vec<Meanwhile> {
             scene.device.backend().settle();
             scene.alloc(scene.own, 512, blocks)
         }),
-        Meanwhile::new("a look", |scene, _| {
+        Meanwhile::new("statistics and a snapshot", |scene, _| {
             check_statistics(&scene.device.statistics());
             scene.device.allocator().snapshot();
             Ok(())
         }),
-        Meanwhile::new("resets", |scene, _| {
+        Meanwhile::new("resets of the statistics", |scene, _| {
             scene.device.allocator().reset_peak_statistics();
             scene.device.allocator().reset_accumulated_statistics();
             Ok(())
@@ -158,19 +170,19 @@ pub(super) fn meanwhile() -> Vec<Meanwhile> {
             waits_for_events: true,
             takes: true,
             maps: true,
-            ..Meanwhile::new("one that needs much", |scene, blocks| {
+            ..Meanwhile::new("an allocation that needs much memory", |scene, blocks| {
                 scene.alloc(scene.other, 100 * MIB, blocks)
             })
         },
     ]
 }
 
-/// More than there is without what is cached and what other streams use.
+/// Needs more memory than there is without the cached blocks and those that other streams use.
 fn need_all(scene: Scene, blocks: &mut Blocks) -> Result<()> {
     scene.alloc(scene.own, 100 * MIB, blocks)
 }
 
-/// A freed block with a use that no event could be recorded for.
+/// Leaves a freed block with a use for which no event could be recorded.
 fn unrecorded_use(scene: Scene) -> Result<()> {
     let used = scene.device.alloc(512)?;
     scene.device.allocator().record_use(&used, scene.slow)?;
@@ -178,7 +190,7 @@ fn unrecorded_use(scene: Scene) -> Result<()> {
     scene.device.free(used)
 }
 
-/// Lets the next use ask the driver for a new event.
+/// Empties the event pool, so that the next use asks the driver for a new event.
 fn empty_event_pool(scene: Scene) -> Result<()> {
     let made = scene.device.calls(Call::Event);
     while scene.device.calls(Call::Event) == made {

@@ -1,4 +1,4 @@
-//! What the two operations find.
+//! The state in which the two operations start.
 
 use accelerator_core::{Allocation, AllocatorConfig, MIB, Result, Stream};
 
@@ -6,7 +6,7 @@ use super::super::Context;
 use super::super::context::{Device, Driver, address};
 use crate::controls::Controls;
 
-/// Bytes that may be taken: all of the device, or less where the settings say so.
+/// The bytes that may be taken: the whole device, or less if the settings say so.
 pub(super) const LIMIT: u64 = 180 * MIB;
 
 pub(super) type Blocks = Vec<Allocation<Driver>>;
@@ -16,7 +16,7 @@ pub(super) struct Scene {
     pub(super) device: Device,
     pub(super) own: Stream<Driver>,
     pub(super) other: Stream<Driver>,
-    /// Held: what it uses stays in use.
+    /// A held stream: memory that it uses stays in use.
     pub(super) slow: Stream<Driver>,
     config: AllocatorConfig,
     pub(super) is_compact: bool,
@@ -30,14 +30,14 @@ impl Clone for Scene {
 
 impl Copy for Scene {}
 
-/// Blocks that live.
+/// The live blocks.
 pub(super) struct Stage {
     /// For the operation that is stopped.
     pub(super) first: Blocks,
-    /// For the one that runs meanwhile: a small block, one that another stream used, and a whole segment.
+    /// For the operation that runs meanwhile: a small block, one that another stream used, and a whole segment.
     pub(super) second: Blocks,
     pub(super) kept: Blocks,
-    /// Where blocks lie that are freed, and that other streams use.
+    /// The addresses of two freed blocks that other streams use.
     pub(super) pending: [u64; 2],
 }
 
@@ -60,8 +60,8 @@ impl Scene {
         Ok(Self { device, own, other, slow, config, is_compact })
     }
 
-    /// Something of everything: 40 MiB live, 74 MiB cached on two streams, and 40 MiB that others use, of which 12 MiB
-    /// can be had by asking.
+    /// Sets up blocks of every kind: 40 MiB live, 74 MiB cached on two streams, and 40 MiB used by other streams, of
+    /// which 12 MiB become free when their events are queried.
     pub(super) fn set(self) -> Result<Stage> {
         let Self { device, own, other, slow, .. } = self;
         device.hold(slow);
@@ -83,7 +83,7 @@ impl Scene {
         Ok(Stage { first: vec![first], second: vec![small, shared, large], kept, pending })
     }
 
-    /// Takes back what may have been changed but for the blocks.
+    /// Undoes every change except those to the blocks.
     pub(super) fn reset(self) -> Result<()> {
         self.device.backend().release_all();
         self.device.backend().settle();

@@ -1,4 +1,4 @@
-//! What an allocator gives out.
+//! The allocator's allocations.
 
 use std::num::NonZeroU64;
 
@@ -7,10 +7,10 @@ use crate::backend::Backend;
 use crate::stream::Stream;
 use crate::types::{Error, StreamId};
 
-/// A block that was given out: where it is, and the key to free it again.
+/// An allocated block: its location, and the key to free it.
 ///
-/// Not a guard: dropped without [`free`](super::CachingAllocator::free) its memory stays allocated.
-/// [`Buffer`](crate::Buffer) frees by itself.
+/// It is not a guard: if it is dropped without [`free`](super::CachingAllocator::free), its memory stays allocated.
+/// [`Buffer`](crate::Buffer) frees its memory when dropped.
 #[must_use = "dropping it leaks the memory: free it, or use a Buffer"]
 pub struct Allocation<B: Backend> {
     /// The stream whose arena the block is in.
@@ -23,28 +23,28 @@ pub struct Allocation<B: Backend> {
 }
 
 impl<B: Backend> Allocation<B> {
-    /// Where the memory starts.
+    /// Returns the start of the memory.
     pub fn ptr(&self) -> B::Ptr {
         self.ptr
     }
 
-    /// Bytes of the block: what was asked for, rounded up.
+    /// Returns the size of the block: the requested bytes, rounded up.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes that were asked for.
+    /// Returns the number of bytes requested.
     pub fn requested(&self) -> NonZeroU64 {
         self.requested
     }
 
-    /// The stream that it was allocated on.
+    /// Returns the stream that it was allocated on.
     pub fn stream(&self) -> Stream<B> {
         self.stream
     }
 }
 
-/// An allocation that was given to another device's allocator to free. Into an [`Error`] it turns without the
+/// The error of passing an allocation to another device's allocator to free. Converting it into an [`Error`] drops the
 /// allocation, whose memory then stays allocated.
 #[derive(thiserror::Error)]
 #[error("{error}")]

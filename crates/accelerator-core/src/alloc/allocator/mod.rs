@@ -1,5 +1,5 @@
 //! The caching allocator with the types of a backend: a thin shell around [`DeviceAllocator`].
-#![allow(unsafe_code)] // pointers get their type back
+#![allow(unsafe_code)] // restores the type of erased pointers
 
 mod allocation;
 mod raw;
@@ -21,11 +21,13 @@ use crate::stream::{Instance, Stream, Streams};
 use crate::sync::HookId;
 use crate::types::{DevicePtr, OutOfMemory, Result, Snapshot, Statistics};
 
-/// Serves the memory of one device from a cache, by PyTorch's policy to the byte, unless [`Policy::Compact`](crate::Policy::Compact)
-/// is set.
+/// Serves memory of one device from a cache. It follows PyTorch's policy to the byte, unless
+/// [`Policy::Compact`](crate::Policy::Compact) is set.
 ///
-/// On the same calls from one thread, statistics, segments and blocks equal those of PyTorch's own allocator.
-/// Any thread may call anything at any time; no lock that the warm path waits for is held across a driver call or a callback.
+/// Given the same calls from one thread, statistics, segments and blocks equal those of PyTorch's own allocator.
+///
+/// Any thread may call any method at any time. The warm path waits for no lock that is held across a driver call or a
+/// callback.
 pub struct CachingAllocator<B: Backend> {
     owner: Instance,
     device: DeviceAllocator,
@@ -44,21 +46,23 @@ impl<B: Backend> CachingAllocator<B> {
     /// Allocates `bytes` bytes for work on `stream`. PyTorch: `raw_alloc_with_stream`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a stream of another device, [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory); [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for a
+    /// stream of another device; [`Error::Driver`](crate::Error::Driver).
     pub fn allocate(&self, bytes: NonZeroU64, stream: Stream<B>) -> Result<Allocation<B>> {
         stream.check(self.owner)?;
         self.device.allocate(bytes, stream.id(), |AllocatedBlock { arena, block, base, offset, size }| {
-            // SAFETY: The segments of this allocator are of its driver, whose pointers are those of `B`.
+            // SAFETY: The segments of this allocator come from its own driver, whose pointers have the type `B::Ptr`.
             let ptr = unsafe { base.ptr::<B::Ptr>() }.offset(offset);
             Allocation { arena, block, ptr, size, requested: bytes, stream }
         })
     }
 
-    /// Frees an allocation: at once for its own stream, and when they are done for others that used it.
+    /// Frees an allocation. Its own stream may reuse the memory at once; if other streams used it, it becomes free when
+    /// they have finished.
     ///
     /// # Errors
-    /// [`ForeignAllocation`] for an allocation of another device, which is handed back. A driver that cannot record an
-    /// event is asked again later; that is no error here.
+    /// [`ForeignAllocation`], which hands the allocation back, if it belongs to another device. If the driver cannot
+    /// record an event, that is no error; it is retried later.
     pub fn free(&self, allocation: Allocation<B>) -> Result<(), ForeignAllocation<B>> {
         if let Err(error) = self.check_owner(&allocation) {
             return Err(ForeignAllocation { allocation, error });
@@ -67,8 +71,8 @@ impl<B: Backend> CachingAllocator<B> {
         Ok(())
     }
 
-    /// Notes that `stream` uses the allocation, so that its memory is not reused before that work is done. Of its
-    /// own stream this is nothing. PyTorch: `record_stream`.
+    /// Records that `stream` uses the allocation, so that the memory is not reused before that work is done. For the
+    /// allocation's own stream, this has no effect. PyTorch: `record_stream`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) for an allocation or a stream of another device.
@@ -81,99 +85,101 @@ impl<B: Backend> CachingAllocator<B> {
         Ok(())
     }
 
-    /// Whether it was ever searched for a block: false for an allocator that nobody has used. PyTorch: `initialized`.
+    /// Returns whether the allocator has ever been searched for a block: false if nobody has used it. PyTorch:
+    /// `initialized`.
     pub fn is_used(&self) -> bool {
         self.device.arenas().all().next().is_some()
     }
 
-    /// Everything counted so far. Consistent, also while other threads allocate.
+    /// Returns everything counted so far. The result is consistent, even while other threads allocate.
     ///
-    /// A peak is that of the sums over all threads, in the order in which their calls were counted.
+    /// A peak is the peak of the sums over all threads, in the order in which their calls were counted.
     pub fn statistics(&self) -> Statistics {
         self.device.arenas().sum()
     }
 
-    /// Sets every peak to the current value. PyTorch: `reset_peak_memory_stats`.
+    /// Resets every peak to the current value. PyTorch: `reset_peak_memory_stats`.
     pub fn reset_peak_statistics(&self) {
         self.device.arenas().reset_peak();
     }
 
-    /// Sets the accumulated values and the counters of events to 0. PyTorch: `reset_accumulated_memory_stats`.
+    /// Resets the accumulated values and the event counters to 0. PyTorch: `reset_accumulated_memory_stats`.
     pub fn reset_accumulated_statistics(&self) {
         self.device.arenas().reset_accumulated();
     }
 
-    /// Gives every segment that is free, and of expandable ones every page that is, back to the driver, after waiting for the
-    /// streams that still use freed blocks. PyTorch: `empty_cache`.
+    /// Waits for the streams that still use freed blocks, and then gives every free segment, and every free page of
+    /// expandable segments, back to the driver. PyTorch: `empty_cache`.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) where waiting or unmapping failed; nothing is lost, and it may be called again.
+    /// [`Error::Driver`](crate::Error::Driver) if waiting or unmapping failed. Nothing is lost, and the call may be
+    /// repeated.
     pub fn empty_cache(&self) -> Result<()> {
         self.device.empty_cache()
     }
 
-    /// All segments and blocks at one moment. A history notes that somebody looked.
+    /// Returns all segments and blocks at one moment. If recording is on, the snapshot itself is recorded.
     pub fn snapshot(&self) -> Snapshot {
         self.device.snapshot()
     }
 
-    /// Records from now on what happens, or no longer, and then forgets it. While it is recorded already, what is kept stays,
-    /// under the new limits. PyTorch: `recordHistory`.
+    /// Starts recording a history, or with `None` stops recording and discards the history. If recording is already on,
+    /// the existing entries are kept, within the new limit. PyTorch: `recordHistory`.
     pub fn record_history(&self, recording: Option<Recording>) {
         self.device.arenas().record_history(recording);
     }
 
-    /// What the allocator holds, and what was recorded before, at one moment. PyTorch: `snapshot` of the C++ allocator.
+    /// Returns the current state and the recorded history, at one moment. PyTorch: `snapshot` of the C++ allocator.
     pub fn history(&self) -> History {
         self.device.history()
     }
 
-    /// Bytes of the largest block that could be had without giving anything back: free on the device or in the
+    /// Returns the size of the largest block available without giving anything back: free on the device, or in the
     /// cache of any stream. PyTorch: `cacheInfo`.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) where the device cannot be asked.
+    /// [`Error::Driver`](crate::Error::Driver) if the device cannot be queried.
     pub fn largest_available(&self) -> Result<u64> {
         self.device.largest_available()
     }
 
-    /// Limits the memory taken from the driver to this share of the device's; 1: no limit. What is taken already
-    /// stays. PyTorch: `set_per_process_memory_fraction`.
+    /// Limits the memory taken from the driver to this fraction of the device's memory; 1 means no limit. Memory
+    /// already taken stays. PyTorch: `set_per_process_memory_fraction`.
     ///
     /// # Errors
-    /// [`Error::InvalidFraction`](crate::Error::InvalidFraction) outside 0..=1.
+    /// [`Error::InvalidFraction`](crate::Error::InvalidFraction) if `fraction` is not between 0 and 1.
     pub fn set_memory_fraction(&self, fraction: f64) -> Result<()> {
         self.device.set_memory_fraction(fraction)
     }
 
-    /// The memory fraction in force. PyTorch: `get_per_process_memory_fraction`.
+    /// Returns the memory fraction in force. PyTorch: `get_per_process_memory_fraction`.
     pub fn memory_fraction(&self) -> f64 {
         self.device.arenas().statistics().fraction
     }
 
-    /// The settings in force.
+    /// Returns the settings that were set last.
     pub fn config(&self) -> AllocatorConfig {
         self.device.arenas().config()
     }
 
-    /// Changes the settings for later calls, also those of the device's pinned host memory. The memory fraction is not
-    /// among what changes: it is read when the allocator is made.
+    /// Changes the settings for later calls, including those of the device's pinned host memory. The memory fraction
+    /// does not change; it is only read when the allocator is created.
     pub fn set_config(&self, config: AllocatorConfig) {
         self.device.set_config(config);
     }
 
-    /// Adds a callback that is asked to free memory when a request finds no block; it says whether it freed any.
+    /// Adds a callback that is called to free memory when no block serves a request. It returns whether it freed any.
     /// PyTorch: `FreeMemoryCallback`.
     ///
-    /// It may allocate and free; for requests of its own it is not asked. It runs on the thread that allocates.
+    /// It runs on the allocating thread. It may allocate and free; its own requests do not call it again.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) -> HookId {
         self.device.hooks.callbacks.add(Arc::new(callback))
     }
 
     /// Adds an observer of requests that fail for lack of memory. PyTorch: `attachOutOfMemoryObserver`.
     ///
-    /// It runs once for each, on the thread that allocates, and may allocate and free; requests of its own that
-    /// fail are not observed.
+    /// It runs once for each such request, on the allocating thread. It may allocate and free; its own failing requests
+    /// are not observed.
     pub fn add_out_of_memory_observer(
         &self,
         observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
@@ -181,7 +187,7 @@ impl<B: Backend> CachingAllocator<B> {
         self.device.hooks.observers.add(Arc::new(observer))
     }
 
-    /// Removes a callback or observer. Whether it was there.
+    /// Removes a callback or observer. Returns whether it was registered.
     pub fn remove_hook(&self, id: HookId) -> bool {
         self.device.hooks.remove(id)
     }

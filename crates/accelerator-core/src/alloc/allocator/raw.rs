@@ -1,4 +1,4 @@
-//! Allocation by pointer, for programs that cannot carry an [`Allocation`] along. PyTorch: `raw_alloc`, `raw_delete`.
+//! Allocation by pointer, for programs that cannot store an [`Allocation`]. PyTorch: `raw_alloc`, `raw_delete`.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -10,7 +10,7 @@ use crate::stream::Stream;
 use crate::sync::lock;
 use crate::types::{DevicePtr, Error, Result};
 
-/// The allocations that were given out as pointers.
+/// The allocations that were returned as pointers.
 pub(super) struct RawTable<B: Backend>(Mutex<HashMap<B::Ptr, Allocation<B>>>);
 
 impl<B: Backend> Default for RawTable<B> {
@@ -20,10 +20,10 @@ impl<B: Backend> Default for RawTable<B> {
 }
 
 impl<B: Backend> CachingAllocator<B> {
-    /// Allocates by pointer. Zero bytes are `None`, and nothing is counted.
+    /// Allocates memory by pointer. For zero bytes, returns `None` and counts nothing.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// As for [`allocate`](Self::allocate).
     pub fn raw_alloc(&self, bytes: u64, stream: Stream<B>) -> Result<Option<B::Ptr>> {
         let Some(bytes) = NonZeroU64::new(bytes) else {
             stream.check(self.owner)?;
@@ -35,16 +35,16 @@ impl<B: Backend> CachingAllocator<B> {
         Ok(Some(ptr))
     }
 
-    /// Frees what [`raw_alloc`](Self::raw_alloc) gave.
+    /// Frees memory from [`raw_alloc`](Self::raw_alloc).
     ///
     /// # Errors
-    /// [`Error::UnknownPointer`] for a pointer that is not allocated, freed before or foreign: nothing changes then.
+    /// [`Error::UnknownPointer`], with nothing changed, if the pointer is not allocated, already freed or foreign.
     pub fn raw_free(&self, ptr: B::Ptr) -> Result<()> {
         let allocation = lock(&self.raw.0).remove(&ptr).ok_or_else(|| self.unknown(ptr))?;
         Ok(self.free(allocation)?)
     }
 
-    /// Notes that `stream` uses what [`raw_alloc`](Self::raw_alloc) gave. PyTorch: `recordStream`.
+    /// Records that `stream` uses memory from [`raw_alloc`](Self::raw_alloc). PyTorch: `recordStream`.
     ///
     /// # Errors
     /// [`Error::UnknownPointer`], [`Error::DeviceMismatch`].
@@ -53,7 +53,7 @@ impl<B: Backend> CachingAllocator<B> {
         self.record_use(table.get(&ptr).ok_or_else(|| self.unknown(ptr))?, stream)
     }
 
-    /// Bytes of the block behind the pointer: what was asked for, rounded up.
+    /// Returns the size of the block behind the pointer: the requested bytes, rounded up.
     ///
     /// # Errors
     /// [`Error::UnknownPointer`].

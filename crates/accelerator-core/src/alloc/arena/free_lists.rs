@@ -1,4 +1,4 @@
-//! Which blocks are free, and which are address space without memory.
+//! Lists of free blocks, and of address space without memory.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use crate::types::PoolKind;
 /// The lists of a store: a free list for each pool of each owner, and the unmapped blocks.
 #[derive(Debug, Default)]
 pub(crate) struct FreeLists {
-    /// Those of owner 0. Most stores have no other.
+    /// The lists of owner 0. Most stores have no others.
     first: [FreeList; 2],
     others: Vec<[FreeList; 2]>,
     /// The unmapped blocks of each pool, by position.
     unmapped: [BTreeMap<u64, BlockId>; 2],
-    /// The free blocks of the large pool by the position of their end, where bytes are found by their position. Splitting the
-    /// front off a block changes nothing here.
+    /// The free blocks of the large pool by end position, in stores that look up bytes by position. Splitting off the
+    /// front of a block changes nothing here.
     by_end: Option<BTreeMap<u64, BlockId>>,
 }
 
 impl FreeLists {
-    /// Lists with which free bytes can be found [by position](Self::at).
+    /// Creates lists in which free bytes can be found [by position](Self::at).
     pub(crate) fn by_position() -> Self {
         Self { by_end: Some(BTreeMap::new()), ..Self::default() }
     }
 
-    /// The free list of owner 0.
+    /// Returns the free list of owner 0.
     #[inline(always)]
     pub(crate) fn of(&self, pool: PoolKind) -> &FreeList {
         &self.first[pool as usize]
@@ -49,7 +49,7 @@ impl FreeLists {
         }
     }
 
-    /// Makes lists for an owner, and those before it.
+    /// Creates the lists of an owner, and of those numbered below it.
     pub(crate) fn add_owner(&mut self, owner: Owner) {
         let others = self.others.len().max(usize::from(owner));
         self.others.resize_with(others, Default::default);
@@ -59,25 +59,25 @@ impl FreeLists {
         &self.unmapped[pool as usize]
     }
 
-    /// Bytes of the largest free block of a pool; 0: there is none.
+    /// Returns the size of the largest free block of a pool; 0 if there is none.
     pub(crate) fn largest(&self, blocks: &Blocks, pool: PoolKind) -> u64 {
         let all = std::iter::once(&self.first).chain(&self.others);
         let largest = all.filter_map(|lists| lists[pool as usize].largest(blocks));
         largest.map(|id| blocks[id].size).max().unwrap_or(0)
     }
 
-    /// The free block of the large pool that has the byte at a position, if there is one.
+    /// Returns the free block of the large pool that contains the byte at a position, if any.
     pub(crate) fn at(&self, blocks: &Blocks, position: u64) -> Option<BlockId> {
         let (_, id) = self.by_end.as_ref()?.range(position + 1..).next()?;
         (blocks[*id].position <= position).then_some(*id)
     }
 
-    /// The free blocks of the large pool, by position.
+    /// Returns the free blocks of the large pool, by position.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = BlockId> {
         self.by_end.iter().flat_map(BTreeMap::values).copied()
     }
 
-    /// Lists a free or an unmapped block.
+    /// Lists a free or unmapped block.
     pub(crate) fn list(&mut self, blocks: &mut Blocks, id: BlockId) {
         let Block { pool, position, state, owner, .. } = blocks[id];
         if state == State::Unmapped {
@@ -90,7 +90,7 @@ impl FreeLists {
         }
     }
 
-    /// Takes a listed block off its list.
+    /// Removes a block from its list.
     pub(crate) fn unlist(&mut self, blocks: &mut Blocks, id: BlockId) {
         let Block { pool, position, state, owner, .. } = blocks[id];
         if state == State::Unmapped {

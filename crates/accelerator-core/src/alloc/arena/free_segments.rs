@@ -1,20 +1,20 @@
-//! Segments that are one free block: what best fit can give back.
+//! Segments that are a single free block and can therefore go back to the driver.
 
 use super::store::Store;
 use crate::alloc::blocks::{Base, Block, BlockId, Segment, SegmentId, State};
 use crate::types::{PoolKind, StreamId};
 
-/// A segment that is one free block.
+/// A segment that is a single free block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeSegment {
     segment: SegmentId,
     created: u64,
     pub(crate) size: u64,
-    /// The pool's clock when it became free.
+    /// The value of the pool's clock when it became free.
     pub(crate) free_since: u32,
 }
 
-/// A segment that was removed, to be given back to the driver: once, so it cannot be copied.
+/// A segment that was removed and must go back to the driver. It cannot be copied, so it goes back only once.
 #[derive(Debug)]
 pub(crate) struct DetachedSegment {
     pub(crate) base: Base,
@@ -30,7 +30,7 @@ impl Store {
         self.free_segments(pool).into_iter().filter_map(|segment| self.detach(segment)).collect()
     }
 
-    /// Removes one, if it is free still.
+    /// Removes a segment, if it is still free.
     pub(crate) fn detach(&mut self, free: FreeSegment) -> Option<DetachedSegment> {
         let Segment { created, first, .. } = *self.blocks.segment(free.segment);
         let block = &self.blocks[first.filter(|_| created == free.created)?];
@@ -40,21 +40,22 @@ impl Store {
         Some(self.detach_segment(free.segment, self.stream))
     }
 
-    /// Removes a segment of which all is free, and that served this stream.
+    /// Removes a completely free segment that served this stream.
     pub(crate) fn detach_segment(&mut self, id: SegmentId, stream: StreamId) -> DetachedSegment {
         let Segment { base, size, pool, .. } = *self.blocks.segment(id);
         self.remove_segment(id);
         DetachedSegment { base, size, pool, stream }
     }
 
-    /// The free segments of a pool, in the order of best fit.
+    /// Returns the free segments of a pool, in best-fit order.
     pub(crate) fn free_segments(&self, pool: PoolKind) -> Vec<FreeSegment> {
         let sorted = self.free.of(pool).sorted(&self.blocks);
         sorted.into_iter().filter_map(|free| self.as_segment(free)).collect()
     }
 
-    /// Free segments that give `wanted` bytes, at least the oversize limit, together: one that is large enough, else the largest
-    /// oversize ones before it, as far as they go. PyTorch: the choice of `release_available_cached_blocks`.
+    /// Returns free segments that together give `wanted` bytes, which is at least the oversize limit: a single one that
+    /// is large enough, or else the largest oversize ones below that size, as far as they suffice. PyTorch: the choice
+    /// in `release_available_cached_blocks`.
     pub(crate) fn oversize_for(&self, pool: PoolKind, wanted: u64) -> Vec<FreeSegment> {
         let free = self.free.of(pool);
         if let Some(free) = free.best_fit(&self.blocks, wanted)

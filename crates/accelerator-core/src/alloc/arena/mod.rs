@@ -1,4 +1,4 @@
-//! What one stream holds: blocks, counted and listed, without a driver and without a policy's name.
+//! The counters, blocks and free lists of one stream, independent of driver and policy.
 
 mod free_lists;
 mod free_segments;
@@ -19,27 +19,28 @@ use super::settings::{AllocatorConfig, Request, RoundupDivisions};
 use super::stats::{NeedsSettling, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
-/// What one stream holds. Free blocks never move between streams, so each has its own, behind its own lock.
+/// The counters, blocks and free lists of one stream. Free blocks never move between streams, so each stream has an
+/// arena with its own lock.
 ///
-/// The arena of [`StreamId::SHARED`] is that of a [`Placement`], which all streams use.
+/// The arena of [`StreamId::SHARED`] has a [`Placement`] and serves all streams.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    /// Whether calls take the slow path: something is recorded, searches are counted, or what is freed goes back.
+    /// Whether calls take the slow path: recording is on, searches are counted, or caching is off.
     slow_path: bool,
-    /// Whether that is not so, no segment is or will be expandable, and nothing but best fit chooses blocks: the only thing that
-    /// the warm path checks.
+    /// Whether `slow_path` is false, no segment is or will be expandable, and only best fit chooses blocks. The warm
+    /// path checks nothing else.
     plain: bool,
     /// Whether requests are rounded up to more than whole blocks.
     divides: bool,
     recording: Option<Recording>,
-    /// The blocks, where best fit chooses them; empty where a placement does. Beside each other instead of in an enum, since the
-    /// warm path would have to look which it is.
+    /// The blocks, if best fit chooses them; empty if there is a placement. Not an enum, because the warm path would
+    /// have to check the variant.
     store: Store,
     placement: Option<Box<dyn Placement>>,
 }
 
 impl Arena {
-    /// The arena of a stream, or of all that share it by a placement.
+    /// Creates the arena of a stream, or with a placement the arena shared by all streams.
     pub(crate) fn new(
         stream: StreamId,
         placement: Option<Box<dyn Placement>>,
@@ -53,7 +54,7 @@ impl Arena {
         arena
     }
 
-    /// Sets the device's settings, and what is recorded of it.
+    /// Sets the device's settings and recording options.
     pub(crate) fn configure(&mut self, config: AllocatorConfig, recording: Option<Recording>) {
         self.store_mut().config = config;
         self.slow_path = !config.caching || config.garbage_collection_threshold != 0.0 || recording.is_some();
@@ -88,12 +89,12 @@ impl Arena {
         self.placement.is_some()
     }
 
-    /// What gives the contexts of allocations.
+    /// Returns the function that captures the contexts of allocations.
     pub(crate) fn capture(&self) -> Option<CaptureContext> {
         self.recording?.capture
     }
 
-    /// What gives those of frees.
+    /// Returns the function that captures the contexts of frees.
     pub(crate) fn capture_of_frees(&self) -> Option<CaptureContext> {
         self.recording?.capture_of_frees()
     }
@@ -119,10 +120,10 @@ impl Arena {
         }
     }
 
-    /// The placement, which is of this type.
+    /// Returns the placement as its own type.
     ///
     /// # Panics
-    /// In an arena without such a placement.
+    /// If the arena was not created with a placement of this type.
     pub(crate) fn placement<T: Placement>(&mut self) -> &mut T {
         let placement = self.placement.as_deref_mut().map(|placement| placement as &mut dyn Any);
         let Some(placement) = placement.and_then(|placement| placement.downcast_mut()) else {
@@ -131,7 +132,8 @@ impl Arena {
         placement
     }
 
-    /// What becomes of a request for so many bytes, which are fewer than [`TOO_LARGE`](super::settings::TOO_LARGE).
+    /// Returns the rounded request for this many bytes, which must be fewer than
+    /// [`TOO_LARGE`](super::settings::TOO_LARGE).
     #[inline(always)]
     pub(crate) fn request(&self, requested: NonZeroU64) -> Request {
         match self.divides {
@@ -150,7 +152,7 @@ impl Arena {
         self.store.take::<false>(request, clock)
     }
 
-    /// Allocates a free block, if one serves the request.
+    /// Allocates a free block, if one can serve the request.
     pub(crate) fn take(
         &mut self,
         request: &Request,
@@ -163,15 +165,16 @@ impl Arena {
         }
     }
 
-    /// Frees a block in a [plain](Self::is_plain) arena. False where other streams used it, or that needs settling: nothing has
-    /// changed then.
+    /// Frees a block in a [plain](Self::is_plain) arena. Returns false, with nothing changed, if other streams used the
+    /// block or the operation needs settling.
     #[inline(always)]
     pub(crate) fn free_plain(&mut self, id: BlockId, clock: impl FnOnce(PoolKind) -> u32) -> bool {
         let Block { uses, pool, .. } = self.store.blocks[id];
         uses.is_none() && self.store.make_free::<false>(id, clock(pool), StreamCounters::freed).is_ok()
     }
 
-    /// The user is done with the block. The streams that it waits for, unless it is free at once. PyTorch: `free`.
+    /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once. PyTorch:
+    /// `free`.
     #[inline(always)]
     pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Result<Option<Users>, NeedsSettling> {
         match self.free_when_done(id) {
@@ -180,8 +183,8 @@ impl Arena {
         }
     }
 
-    /// The user is done with a block that stays active until the streams are done that used it: these. If there are none,
-    /// nothing changes.
+    /// Makes a block pending if other streams used it. It stays active until these streams have finished with it.
+    /// Returns them, or `None`, with nothing changed, if there are none.
     #[inline(always)]
     fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
         let keeps_whole = !self.is_shared();
@@ -194,7 +197,7 @@ impl Arena {
         Some(users)
     }
 
-    /// One of the streams that a freed block waits for is done with it. Whether that was the last.
+    /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     #[inline]
     pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NeedsSettling> {
         match &mut self.store_mut().blocks[id].state {
@@ -214,13 +217,13 @@ impl Arena {
         }
     }
 
-    /// Notes that a stream beside the block's own uses it.
+    /// Records that a stream other than the block's own uses it.
     pub(crate) fn record_use(&mut self, id: BlockId, stream: StreamId) {
         let Store { blocks, uses, .. } = self.store_mut();
         uses.record(&mut blocks[id], stream);
     }
 
-    /// Whether the block, were it free, would serve the request.
+    /// Returns whether the block, if it were free, could serve the request.
     pub(crate) fn could_serve(&self, id: BlockId, request: &Request) -> bool {
         let Block { size, pool, expandable, .. } = *self.block(id);
         let config = &self.store().config;
@@ -228,17 +231,17 @@ impl Arena {
         pool == request.pool && size >= request.size && (self.is_shared() || fits())
     }
 
-    /// The stream that a block was allocated on.
+    /// Returns the stream that a block was allocated on.
     pub(crate) fn stream_of(&self, id: BlockId) -> StreamId {
         self.placement.as_ref().map_or(self.store.stream, |placement| placement.stream_of(id))
     }
 
-    /// The stream that a segment serves.
+    /// Returns the stream that a segment serves.
     pub(crate) fn stream_of_segment(&self, segment: SegmentId) -> StreamId {
         self.placement.as_ref().map_or(self.store.stream, |placement| placement.stream_of_segment(segment))
     }
 
-    /// The segments whose memory is that of others, each with its blocks.
+    /// Returns the alias segments, whose memory belongs to other segments, each with its blocks.
     pub(crate) fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)> {
         self.placement.as_ref().map_or_else(Vec::new, |placement| placement.aliases())
     }

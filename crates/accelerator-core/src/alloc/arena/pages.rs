@@ -1,7 +1,7 @@
-//! Expandable segments: address space that has memory only where blocks are.
+//! Expandable segments: address space in which only blocks that are not unmapped have memory.
 //!
-//! Such a segment begins as one unmapped block. Pages are mapped at the lowest place where free and unmapped blocks together
-//! have room for a request, and what is mapped is a free block like any other. PyTorch: `ExpandableSegment`.
+//! Such a segment begins as one unmapped block. Pages are mapped at the lowest place where adjacent free and unmapped
+//! blocks have room for a request. Mapped memory is a free block like any other. PyTorch: `ExpandableSegment`.
 
 use super::Arena;
 use super::store::Store;
@@ -10,7 +10,7 @@ use crate::alloc::settings::Request;
 use crate::types::PoolKind;
 
 impl Arena {
-    /// Takes in a reservation of which nothing is mapped.
+    /// Adds a reservation in which nothing is mapped.
     pub(crate) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
         let store = self.store_mut();
         let id = store.blocks.add_segment(reservation, State::Unmapped);
@@ -21,7 +21,7 @@ impl Arena {
         segment
     }
 
-    /// Removes a reservation, if nothing of it is mapped. Whether that was so.
+    /// Removes a reservation if nothing is mapped in it. Returns whether that was the case.
     pub(crate) fn remove_unmapped(&mut self, segment: SegmentId) -> bool {
         let store = self.store_mut();
         let Some(id) = store.blocks.segment(segment).first else { return false };
@@ -36,17 +36,17 @@ impl Arena {
 }
 
 impl Store {
-    /// The free block to take where the best fit is in an expandable segment. PyTorch: `get_free_block`.
+    /// Returns the block to use when the best fit is in an expandable segment. PyTorch: `get_free_block`.
     pub(super) fn instead_of_expandable(&self, mut id: BlockId) -> Option<BlockId> {
         let free = self.free.of(self.blocks[id].pool);
         if !self.config.expandable_segments {
-            // They were switched off, and their users want none.
+            // The setting was switched off, so requests must not use such segments.
             while self.blocks[id].expandable {
                 id = free.behind(&self.blocks, id)?;
             }
             return Some(id);
         }
-        // Where a block can grow, all that it can grow to would be cut, so a larger one may be the better fit.
+        // A block that can grow counts as large as it can become, so a larger block may be the better fit.
         while self.blocks[id].expandable
             && self.could_grow_to(id) > self.blocks[id].size
             && let Some(next) = free.behind(&self.blocks, id)
@@ -57,17 +57,17 @@ impl Store {
         Some(id)
     }
 
-    /// Bytes of a free block and of the unmapped one behind it.
+    /// Returns the size of a free block plus the unmapped block after it.
     fn could_grow_to(&self, id: BlockId) -> u64 {
         let Block { size, next, .. } = self.blocks[id];
         let next = next.map(|next| &self.blocks[next]).filter(|next| next.state == State::Unmapped);
         size + next.map_or(0, |next| next.size)
     }
 
-    /// The lowest free block with room for a request. PyTorch: `find_expandable_block`.
+    /// Returns the lowest free block with room for a request. PyTorch: `find_expandable_block`.
     ///
     /// # Errors
-    /// The pages to map first, where there is none; perhaps others behind them, too. `None`: no segment has room.
+    /// If there is no such block: the pages to map first. More may be needed after them. `None` if no segment has room.
     pub(crate) fn room_for(&self, request: &Request) -> Result<BlockId, Option<PageRange>> {
         for unmapped in self.free.unmapped(request.pool).values().copied() {
             let before = self.blocks.free(self.blocks[unmapped].previous);
@@ -83,7 +83,7 @@ impl Store {
         Err(None)
     }
 
-    /// Whether the block and those behind it, free or unmapped, have so many bytes together.
+    /// Returns whether the block and its free or unmapped successors have this many bytes together.
     fn has_room(&self, first: BlockId, size: u64) -> bool {
         let (mut room, mut next) = (0, Some(first));
         while let Some(block) = next.map(|next| &self.blocks[next])
@@ -96,18 +96,19 @@ impl Store {
         room >= size
     }
 
-    /// The pages of an unmapped block that hold its first so many bytes, as far as it goes.
+    /// Returns the pages that contain the first `bytes` bytes of an unmapped block, or the whole block if it is
+    /// shorter.
     fn start_of(&self, unmapped: BlockId, bytes: u64) -> PageRange {
         let Block { segment, position, size, .. } = self.blocks[unmapped];
         let Segment { position: start, page, .. } = *self.blocks.segment(segment);
         let len = match page {
             Some(page) if bytes < size => bytes.next_multiple_of(page.get()),
-            _ => size, // whole pages, too
+            _ => size, // also whole pages
         };
         PageRange { segment, offset: position.wrapping_sub(start), len }
     }
 
-    /// Pages have been mapped, which are a free block now, one with its free neighbours: this. PyTorch: `map_block`.
+    /// Adds mapped pages as free memory. Returns the free block, merged with its free neighbours. PyTorch: `map_block`.
     pub(crate) fn add_pages(&mut self, range: PageRange) -> BlockId {
         let id = self.part_of_unmapped(range);
         self.blocks[id].state = State::Free;
@@ -115,12 +116,12 @@ impl Store {
         id
     }
 
-    /// Unmapped pages become a block that is on no list.
+    /// Turns unmapped pages into a block of their own, which is on no list.
     pub(crate) fn part_of_unmapped(&mut self, range: PageRange) -> BlockId {
         let Segment { position, pool, .. } = *self.blocks.segment(range.segment);
         let from = position.wrapping_add(range.offset);
         let unmapped = self.free.unmapped(pool).range(..=from).next_back();
-        let Some(id) = unmapped.map(|(_, id)| *id) else { unreachable!("pages are mapped where none are") };
+        let Some(id) = unmapped.map(|(_, id)| *id) else { unreachable!("only unmapped pages are mapped") };
         self.free.unlist(&mut self.blocks, id);
         let ahead = from - self.blocks[id].position;
         let behind = self.blocks[id].size - ahead - range.len;
@@ -128,7 +129,7 @@ impl Store {
         id
     }
 
-    /// Takes all whole pages away from the pool's free blocks: these. PyTorch: `unmap_block`.
+    /// Takes all whole pages out of the pool's free blocks and returns them. PyTorch: `unmap_block`.
     pub(crate) fn remove_free_pages(&mut self, pool: PoolKind) -> Vec<PageRange> {
         let sorted = self.free.of(pool).sorted(&self.blocks);
         sorted.into_iter().filter_map(|free| self.remove_pages(free)).collect()

@@ -1,4 +1,4 @@
-//! How blocks are chosen where that is not PyTorch's best fit.
+//! How a policy other than best fit chooses blocks.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -9,9 +9,9 @@ use crate::alloc::settings::Request;
 use crate::alloc::stats::NeedsSettling;
 use crate::types::StreamId;
 
-/// The blocks of an arena that all streams share, and how they are chosen.
+/// The blocks of the arena that all streams share, and the policy that chooses among them.
 ///
-/// Object-safe, since the arena names no policy; who brings one gets its own type back from
+/// It is object-safe, because the arena does not know the policy. The policy gets its own type back from
 /// [`Arena::placement`](super::Arena::placement).
 pub(crate) trait Placement: Any + Debug + Send {
     fn store(&self) -> &Store;
@@ -20,15 +20,15 @@ pub(crate) trait Placement: Any + Debug + Send {
     /// Allocates free bytes, if that needs neither the driver nor another stream.
     fn take(&mut self, request: &Request, stream: StreamId) -> Result<Option<AllocatedBlock>, NeedsSettling>;
 
-    /// Makes a block free that `count` counts.
+    /// Makes a block free and counts it with `count`.
     fn put_back(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling>;
 
-    /// The stream that a block was allocated on.
+    /// Returns the stream that a block was allocated on.
     fn stream_of(&self, id: BlockId) -> StreamId;
 
-    /// The stream that a segment serves.
+    /// Returns the stream that a segment serves.
     fn stream_of_segment(&self, segment: SegmentId) -> StreamId;
 
-    /// The addresses at which the same memory shows once more, as far as there are blocks: a segment each.
+    /// Returns the address ranges at which memory is mapped a second time, each as a segment with its blocks.
     fn aliases(&self) -> Vec<(SegmentId, Vec<BlockId>)>;
 }

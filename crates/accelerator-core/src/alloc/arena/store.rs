@@ -1,4 +1,4 @@
-//! The blocks of one arena: counted, listed, allocated by best fit and freed.
+//! The blocks of one arena: counting, listing, best-fit allocation, freeing.
 
 use super::free_lists::FreeLists;
 use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, Segment, SegmentId, State, Uses};
@@ -6,42 +6,42 @@ use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, NeedsSettling, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
-/// Blocks, where they are listed, and how they are counted.
+/// Blocks with their lists and counters.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    /// Whose blocks these are.
+    /// The stream that the blocks belong to.
     pub(crate) stream: StreamId,
-    /// A copy of the device's settings, so that the warm path reads them under the lock that it holds anyway.
+    /// A copy of the device's settings, so that the warm path reads them under the lock that it already holds.
     pub(crate) config: AllocatorConfig,
     pub(crate) counters: StreamCounters,
     pub(crate) blocks: Blocks,
     pub(crate) free: FreeLists,
     pub(super) uses: Uses,
-    /// How many segments are expandable.
+    /// The number of expandable segments.
     pub(super) expandable: usize,
 }
 
 /// A block that was allocated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocatedBlock {
-    /// The stream whose arena it is in.
+    /// The stream whose arena the block is in.
     pub(crate) arena: StreamId,
     pub(crate) block: BlockId,
-    /// Where its segment starts.
+    /// The start of its segment.
     pub(crate) base: Base,
-    /// Bytes from there on.
+    /// The byte offset from there.
     pub(crate) offset: u64,
     pub(crate) size: u64,
 }
 
 impl AllocatedBlock {
-    /// Where it starts, as traces and snapshots have it.
+    /// Returns the start of the block as an address, as traces and snapshots show it.
     pub(crate) fn address(&self) -> u64 {
         self.base.address() + self.offset
     }
 }
 
-/// How a block is counted that becomes free: at once, or after other streams were done with it.
+/// Counts a block that becomes free, either at once or after being pending.
 pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Result<(), NeedsSettling>;
 
 impl Store {
@@ -49,9 +49,10 @@ impl Store {
         Self { stream, free, ..Self::default() }
     }
 
-    /// Allocates the best fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
+    /// Allocates the best-fitting free block, if there is one. PyTorch: `get_free_block`, `alloc_found_block`.
     ///
-    /// `EXPANDABLE`, here and below: whether there may be expandable segments. To look costs the warm path registers.
+    /// `EXPANDABLE`, here and below: whether there may be expandable segments. A run-time check would cost the warm
+    /// path registers.
     #[inline(always)]
     pub(super) fn take<const EXPANDABLE: bool>(
         &mut self,
@@ -68,7 +69,7 @@ impl Store {
         self.take_block::<EXPANDABLE>(id, request, fit, clock).map(Some)
     }
 
-    /// Allocates a free block, or the front of it.
+    /// Allocates a free block or its front.
     #[inline(always)]
     pub(super) fn take_block<const EXPANDABLE: bool>(
         &mut self,
@@ -96,14 +97,14 @@ impl Store {
         Ok(self.allocated_at(front, segment, position, size))
     }
 
-    /// What is told of a block that was allocated.
+    /// Describes a block that was allocated.
     #[inline(always)]
     pub(crate) fn allocated(&self, id: BlockId) -> AllocatedBlock {
         let Block { segment, position, size, .. } = self.blocks[id];
         self.allocated_at(id, segment, position, size)
     }
 
-    /// As [`allocated`](Self::allocated), of a block that is known.
+    /// As [`allocated`](Self::allocated), for a block whose fields are already known.
     #[inline(always)]
     fn allocated_at(&self, block: BlockId, segment: SegmentId, position: u64, size: u64) -> AllocatedBlock {
         let Segment { base, position: start, .. } = self.blocks.segment(segment);
@@ -111,7 +112,7 @@ impl Store {
         AllocatedBlock { arena: self.stream, block, base: *base, offset, size }
     }
 
-    /// Takes in a new segment, and allocates its front.
+    /// Adds a new segment and allocates its front.
     pub(crate) fn take_from_new_segment(
         &mut self,
         segment: NewSegment,
@@ -135,7 +136,7 @@ impl Store {
         self.take_block::<true>(id, request, fit, clock)
     }
 
-    /// Counts that a free block is allocated.
+    /// Counts a free block as allocated.
     #[inline(always)]
     fn count_taken<const EXPANDABLE: bool>(
         &mut self,
@@ -157,7 +158,7 @@ impl Store {
         self.counters.given_out(Counted { pool, bytes, requested, oversize: fit.oversize, split })
     }
 
-    /// Makes a block free, and merges it with its free neighbours. PyTorch: `free_block`.
+    /// Makes a block free and merges it with its free neighbours. PyTorch: `free_block`.
     #[inline(always)]
     pub(super) fn make_free<const EXPANDABLE: bool>(
         &mut self,
@@ -172,7 +173,7 @@ impl Store {
         if let (Some(rest), None) = (behind, before)
             && free.is_outside(rest)
         {
-            // What was split off goes back.
+            // Merge the block back into the one that it was split from.
             let block = &mut self.blocks[rest];
             block.requested = requested;
             block.free_since = clock;
@@ -194,7 +195,7 @@ impl Store {
         Ok(())
     }
 
-    /// Counts a block that becomes free beside these free neighbours.
+    /// Counts a block that becomes free next to these free neighbours.
     #[inline(always)]
     fn count_freed<const EXPANDABLE: bool>(
         &mut self,
@@ -214,7 +215,7 @@ impl Store {
             next = block.next;
         }
         let split = match previous.is_some() || next.is_some() {
-            // Their free pages can always go back.
+            // Free pages of expandable segments can always go back to the driver.
             _ if EXPANDABLE && expandable => Pair::default(),
             true => Pair::new(1 - merged.0[0], size as i64),
             false => Pair::default() - merged,
@@ -223,7 +224,7 @@ impl Store {
         count(&mut self.counters, Counted { pool, bytes: size, requested, oversize, split })
     }
 
-    /// Splits bytes off both ends of a block that is on no list, and lists what they become.
+    /// Splits bytes off both ends of a block that is on no list, and lists the resulting blocks.
     pub(crate) fn split_ends(&mut self, id: BlockId, ahead: u64, behind: u64) {
         if ahead > 0 {
             let front = self.blocks[id].part(0, ahead);
@@ -238,8 +239,8 @@ impl Store {
         }
     }
 
-    /// Merges a block that is on no list with its neighbours of the same state and owner, and lists it. For free memory of an
-    /// owner, the caller says since when all of it is free.
+    /// Merges a block that is on no list with its neighbours of the same state and owner, and lists it. For free memory
+    /// with an owner, the caller must set the time since which all of it has been free.
     pub(crate) fn merge_and_list(&mut self, id: BlockId) {
         let Block { state, owner, previous, next, .. } = self.blocks[id];
         let is_alike =

@@ -1,4 +1,4 @@
-//! An arena and the device's statistics, entered together: what changes in both, and operations that may move a peak.
+//! An arena and the device statistics, locked together: for changes in both, and for operations that may move a peak.
 
 use super::held::Held;
 use super::{Arenas, Setup};
@@ -10,30 +10,30 @@ use crate::alloc::stats::{Bounds, DeviceStatistics, NeedsSettling, PoolAmounts, 
 use crate::sync::Guard;
 use crate::types::{StreamId, TraceAction};
 
-/// What is allocated. PyTorch: `AllocParams`.
+/// The parameters of an allocation. PyTorch: `AllocParams`.
 pub(crate) struct Parameters {
     pub(crate) request: Request,
     pub(crate) stream: StreamId,
-    /// Whose arena it is to be served from.
+    /// The stream whose arena serves the request.
     pub(crate) arena: StreamId,
-    /// Where it comes from, if that is recorded.
+    /// The context of the allocation, if contexts are recorded.
     pub(crate) context: Option<HistoryContext>,
 }
 
-/// One arena and the statistics, locked. What is done here is counted and recorded. Where that needs [settling](Self::settle),
-/// all other active arenas are held, too, and headroom is dealt out anew at the end.
+/// A locked arena and the locked statistics. Operations are counted and recorded. If one needs
+/// [settling](Self::settle), all other active arenas are locked, too, and the headroom is distributed again at the end.
 pub(crate) struct Entered<'a> {
     arenas: &'a Arenas,
-    /// `None` only while others are being locked.
+    /// `None` only while other arenas are being locked.
     arena: Option<Guard<'a, Arena>>,
     statistics: Option<Guard<'a, DeviceStatistics>>,
     settling: Option<Settling<'a>>,
 }
 
-/// The arena has all the headroom there is, and more.
+/// The arena has all the headroom of the device, and its bounds are lifted.
 struct Settling<'a> {
     bounds: Bounds,
-    /// Those that gave their headroom.
+    /// The arenas that gave up their headroom.
     others: Option<(Guard<'a, Setup>, Vec<Guard<'a, Arena>>)>,
 }
 
@@ -43,23 +43,23 @@ impl Arenas {
         Entered { arenas: self, arena: Some(arena), statistics, settling: None }
     }
 
-    /// Enters the arena of a stream with all headroom at hand.
+    /// Enters the arena of a stream with all headroom in hand.
     pub(crate) fn settle(&self, stream: StreamId) -> Entered<'_> {
         let mut entered = self.enter(self.of(stream).lock());
         entered.settle();
         entered
     }
 
-    /// Searches the cache, on the slow path. With a block, a call is at its end.
+    /// Searches the cache on the slow path. If it returns a block, the call is complete.
     pub(crate) fn search(&self, arena: Guard<'_, Arena>, parameters: &Parameters) -> Option<AllocatedBlock> {
         let clock = self.tick(arena.config(), parameters.request.pool);
         let mut entered = self.enter(arena);
         let found = entered.take(parameters, clock);
-        drop(entered.leave()); // as in `drop_discarded`, which would lock again
+        drop(entered.leave()); // as in `drop_discarded`, without locking again
         found
     }
 
-    /// Once more, after something has changed.
+    /// Searches again after something has changed.
     pub(crate) fn search_again(&self, parameters: &Parameters) -> Option<AllocatedBlock> {
         self.search(self.of(parameters.arena).lock(), parameters)
     }
@@ -76,17 +76,17 @@ impl<'a> Entered<'a> {
 
     pub(crate) fn parts(&mut self) -> (&mut Arena, &mut DeviceStatistics) {
         let (Some(arena), Some(statistics)) = (&mut self.arena, &mut self.statistics) else {
-            unreachable!("both are held but while settling begins")
+            unreachable!("both are held except while settling begins")
         };
         (arena, statistics)
     }
 
-    /// Leaves: what the history has let go, to be dropped.
+    /// Unlocks both. Returns the contexts that the recorder has discarded, for the caller to drop.
     pub(crate) fn leave(mut self) -> Vec<HistoryContext> {
         self.statistics().discarded()
     }
 
-    /// Allocates a free block, if one serves the request.
+    /// Allocates a free block, if one can serve the request.
     pub(crate) fn take(&mut self, parameters: &Parameters, clock: u32) -> Option<AllocatedBlock> {
         let Parameters { request, stream, .. } = parameters;
         let found = match self.arena().take(request, *stream, clock) {
@@ -99,7 +99,7 @@ impl<'a> Entered<'a> {
         found
     }
 
-    /// Tells the history, if one is kept, what the request was given.
+    /// Records the allocation of a block, while recording is on.
     pub(crate) fn record(&mut self, parameters: &Parameters, block: &AllocatedBlock) {
         if let Some(recorder) = &mut self.statistics().recorder {
             let (size, stream) = (parameters.request.requested, parameters.stream);
@@ -108,7 +108,7 @@ impl<'a> Entered<'a> {
         }
     }
 
-    /// The user is done with a block: the streams that it waits for, unless it is free at once.
+    /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once.
     pub(crate) fn free(
         &mut self,
         block: BlockId,
@@ -126,7 +126,7 @@ impl<'a> Entered<'a> {
         users
     }
 
-    /// One of the streams that a freed block waits for is done with it. Whether that was the last.
+    /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     pub(crate) fn use_completed(&mut self, block: BlockId, clock: u32) -> bool {
         let subject = self.subject(block);
         let is_free = match self.arena().use_completed(block, clock) {
@@ -145,7 +145,7 @@ impl<'a> Entered<'a> {
         Subject { address, size, stream: arena.stream_of(block) }
     }
 
-    /// The driver gave a charged segment: it is counted and recorded, and to be taken in.
+    /// Counts and records a charged segment that the driver returned. The caller adds it to the arena.
     pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> NewSegment {
         let (arena, statistics) = self.parts();
         let pool = parameters.request.pool;
@@ -157,13 +157,14 @@ impl<'a> Entered<'a> {
         NewSegment { base, size, created, pool, page: None }
     }
 
-    /// The driver mapped pages, of which so many bytes were charged: they are counted and recorded, and to be taken in.
+    /// Counts and records pages that the driver mapped, `charged` bytes of which were charged. The caller adds them to
+    /// the arena.
     pub(crate) fn pages_mapped(&mut self, range: PageRange, charged: u64, parameters: &Parameters) {
         self.statistics().pages_mapped(parameters.request.pool, range.len, charged);
         self.record_pages(range, parameters.context.clone());
     }
 
-    /// Tells the history, if one is kept, that pages have memory.
+    /// Records mapped pages, while recording is on.
     pub(crate) fn record_pages(&mut self, range: PageRange, context: Option<HistoryContext>) {
         let subject = self.subject_of_pages(range);
         if let Some(recorder) = &mut self.statistics().recorder {
@@ -171,7 +172,8 @@ impl<'a> Entered<'a> {
         }
     }
 
-    /// Tells the history, if one is kept, that pages go back: ahead of the driver, which may give them to somebody else at once.
+    /// Records that pages go back, while recording is on. This comes before the driver call, since the driver may give
+    /// the pages to another process at once.
     pub(crate) fn record_leaving_pages(&mut self, range: PageRange) {
         let subject = self.subject_of_pages(range);
         if let Some(recorder) = &mut self.statistics().recorder {
@@ -185,8 +187,9 @@ impl<'a> Entered<'a> {
         Subject { address, size: range.len, stream: arena.stream_of_segment(range.segment) }
     }
 
-    /// Brings all headroom to this arena, and lifts its bounds: from now on no operation of it is refused, and what it adds
-    /// beyond the headroom moves the peaks. Others may enter the arena while the locks are taken.
+    /// Moves all headroom to this arena and lifts its bounds. From then on none of its operations is refused, and
+    /// anything that they add beyond the headroom moves the peaks. Other threads may enter the arena while the locks
+    /// are taken.
     #[cold]
     pub(crate) fn settle(&mut self) -> &mut Arena {
         if self.settling.is_none() {
@@ -234,7 +237,8 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// At least half of the headroom stays with the stream that asked and will ask again; the others have equal parts.
+/// Distributes the headroom: at least half stays with the stream that asked, as it will ask again; the others get equal
+/// parts.
 fn deal_out_headroom<'a>(
     asked: &mut StreamCounters,
     others: impl ExactSizeIterator<Item = &'a mut StreamCounters>,
@@ -244,7 +248,7 @@ fn deal_out_headroom<'a>(
         return;
     }
     let mut headroom = asked.headroom();
-    let part = headroom.halved(1 + others.len().next_power_of_two().ilog2()); // divisions are slow
+    let part = headroom.halved(1 + others.len().next_power_of_two().ilog2()); // a shift, because divisions are slow
     for other in others {
         other.set_headroom(part);
         other.is_alone = false;
@@ -253,7 +257,7 @@ fn deal_out_headroom<'a>(
     asked.set_headroom(headroom);
 }
 
-/// What comes out of an operation that all headroom was at hand for.
+/// Unwraps the result of an operation that had all headroom in hand.
 pub(crate) fn settled<T>(result: Result<T, NeedsSettling>) -> T {
     let Ok(done) = result else { unreachable!("no operation is refused while bounds are lifted") };
     done

@@ -1,4 +1,4 @@
-//! Several arenas at once: sums over all streams, and headroom dealt out among them.
+//! Several arenas locked at once, to sum over all streams and to distribute headroom.
 
 use super::{Arenas, Setup};
 use crate::alloc::arena::Arena;
@@ -7,10 +7,11 @@ use crate::alloc::stats::{DeviceStatistics, PoolAmounts, StreamCounters};
 use crate::sync::{Guard, OwnedLock};
 use crate::types::{Statistics, StreamId};
 
-/// Arenas and the statistics, held: nothing changes in them meanwhile, no arena is made, and no stream becomes active or idle.
+/// Locked arenas and statistics. While they are held, nothing in them changes, no arena is created, and no stream
+/// becomes active or idle.
 pub(crate) struct Held<'a> {
     pub(super) setup: Guard<'a, Setup>,
-    /// One of them; `None`: there is none. Most programs have no other, so it needs no memory.
+    /// The first arena, if there is one. Most programs have no other, and a single one needs no heap memory.
     pub(super) first: First<'a>,
     pub(super) others: Vec<Guard<'a, Arena>>,
     pub(crate) statistics: Guard<'a, DeviceStatistics>,
@@ -19,7 +20,7 @@ pub(crate) struct Held<'a> {
 type First<'a> = Option<Guard<'a, Arena>>;
 
 impl Arenas {
-    /// Everything counted so far.
+    /// Returns all statistics counted so far.
     pub(crate) fn sum(&self) -> Statistics {
         let mut held = self.hold_active(None);
         held.sum();
@@ -41,14 +42,15 @@ impl Arenas {
         statistics.reset_accumulated(counters(first, others));
     }
 
-    /// Holds all arenas.
+    /// Locks all arenas.
     pub(crate) fn hold_all(&self) -> Held<'_> {
         let setup = self.setup.lock_soon();
         let (first, others) = hold(None, self.all());
         Held { setup, first, others, statistics: self.statistics() }
     }
 
-    /// Holds the arenas whose counters have something or may add something, and first this one, also if it is idle.
+    /// Locks the arenas of all active streams. If `first` is given, locks that stream's arena first, even if it is
+    /// idle.
     pub(super) fn hold_active(&self, first: Option<StreamId>) -> Held<'_> {
         let setup = self.setup.lock_soon();
         let others = setup.active.iter().filter(|active| Some(**active) != first);
@@ -58,8 +60,8 @@ impl Arenas {
     }
 }
 
-/// Locks arenas. Nobody waits for the setup with an arena held, and only a thread that has the setup holds several arenas: so
-/// these need no order among themselves.
+/// Locks arenas. No thread waits for the setup while it holds an arena, and only a thread that holds the setup holds
+/// several arenas. So they need no lock order among themselves.
 #[inline(always)]
 fn hold<'a>(
     mut first: First<'a>,
@@ -77,10 +79,11 @@ fn hold<'a>(
 }
 
 impl Held<'_> {
-    /// Brings the statistics up to date.
+    /// Updates the statistics.
     fn sum(&mut self) {
         let Self { first, others, statistics, .. } = self;
-        // Whether the counters of a stream had changed that became idle is known to the one whose settling made it so.
+        // If the counters of a stream became idle, the counters whose settling did that have taken over their
+        // `has_changed`.
         let changed = |arena: &mut Guard<'_, Arena>| std::mem::take(&mut arena.counters_mut().has_changed);
         let mut has_changed = first.as_mut().is_some_and(changed);
         others.iter_mut().for_each(|other| has_changed |= changed(other));

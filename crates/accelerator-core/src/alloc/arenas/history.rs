@@ -1,4 +1,4 @@
-//! Recording a history.
+//! Switching the recording of a history on and off.
 
 use super::{Arenas, in_force};
 use crate::alloc::arena::Arena;
@@ -6,13 +6,14 @@ use crate::alloc::history::{CaptureContext, HistoryContext, Recorder, Recording}
 use crate::sync::Guard;
 
 impl Arenas {
-    /// Records from now on what happens, or no longer, and then forgets it. While it is recorded already, what is kept stays,
-    /// under the new limits.
+    /// Starts recording, or with `None` stops it and discards the history. If recording is already on, the existing
+    /// entries are kept, within the new limit.
     pub(crate) fn record_history(&self, recording: Option<Recording>) {
         let mut setup = self.setup.lock_soon();
         let config = in_force(&setup.config, self.has_virtual_memory);
         setup.recording = recording;
-        // Ended first and begun last: so all that happens in between is recorded, or nothing.
+        // The recorder is removed before the arenas change, or created after, so at any time all of them are recorded
+        // or none.
         let ended = match recording {
             None => self.statistics().recorder.take(),
             Some(_) => None,
@@ -36,7 +37,8 @@ impl Arenas {
         self.drop_discarded();
     }
 
-    /// Where the calling thread is, if that is recorded. The user is asked under no lock: it is let go meanwhile.
+    /// Captures the context of the calling thread, if contexts are recorded. The user's function is called without a
+    /// lock, so the arena is unlocked meanwhile.
     pub(crate) fn captured<'a>(
         &'a self,
         arena: Guard<'a, Arena>,

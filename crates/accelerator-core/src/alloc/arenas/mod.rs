@@ -1,4 +1,4 @@
-//! The arenas of a device, what is the same for all of them, and the device's statistics.
+//! The arenas of a device, their common settings, and the device statistics.
 
 mod entered;
 mod held;
@@ -16,31 +16,31 @@ use crate::sync::{Guard, OwnedLock, Table};
 use crate::types::{PoolKind, StreamId};
 
 pub(crate) struct Arenas {
-    /// By stream number.
+    /// Indexed by stream number.
     of_streams: Table<OwnedLock<Arena>>,
-    /// The one that all streams share.
+    /// The arena that all streams share.
     shared: OnceLock<OwnedLock<Arena>>,
     make_placement: fn() -> Box<dyn Placement>,
-    /// What new arenas start with. A thread that holds several arenas has it locked.
+    /// The initial state of new arenas. A thread that holds several arenas also holds this lock.
     setup: OwnedLock<Setup>,
     statistics: OwnedLock<DeviceStatistics>,
-    /// Searches of the small and of the large pool since garbage collection was switched on.
+    /// The number of searches in the small and large pool since garbage collection was switched on.
     clocks: [AtomicU32; 2],
     /// Whether the backend has virtual memory.
     has_virtual_memory: bool,
 }
 
-/// What is the same for all arenas, and which streams are active.
+/// The common state of all arenas, and the list of active streams.
 struct Setup {
     config: AllocatorConfig,
     recording: Option<Recording>,
-    /// The streams whose counters have something or may add something. Those of all others are empty, and stay so until
+    /// The streams whose counters are not 0 or have headroom. The counters of all other streams stay at 0 until
     /// [`Entered::settle`] makes them active.
     active: Vec<StreamId>,
 }
 
 impl Arenas {
-    /// `make_placement`: how blocks are chosen in the arena that all streams share.
+    /// `make_placement` creates the placement of the arena that all streams share.
     pub(crate) fn new(
         config: AllocatorConfig,
         total_memory: u64,
@@ -59,7 +59,7 @@ impl Arenas {
         }
     }
 
-    /// The arena of a stream, which is made the first time.
+    /// Returns the arena of a stream, creating it at first use.
     #[inline(always)]
     pub(crate) fn of(&self, stream: StreamId) -> &OwnedLock<Arena> {
         match self.of_streams.get(stream.get()) {
@@ -78,7 +78,7 @@ impl Arenas {
 
     #[cold]
     fn make(&self, stream: StreamId) -> &OwnedLock<Arena> {
-        // The lock keeps `set_config` from passing between the copy and the arena's place in the table.
+        // The lock keeps `set_config` from running between this copy and the arena's insertion into the table.
         let setup = self.setup.lock_soon();
         let (config, recording) = (in_force(&setup.config, self.has_virtual_memory), setup.recording);
         let make = |placement| OwnedLock::new(Arena::new(stream, placement, config, recording));
@@ -88,12 +88,12 @@ impl Arenas {
         }
     }
 
-    /// The arenas of the streams.
+    /// Returns the arenas of single streams.
     pub(crate) fn of_streams(&self) -> impl Iterator<Item = &OwnedLock<Arena>> {
         self.of_streams.iter()
     }
 
-    /// The arena that all streams share, if it was ever used.
+    /// Returns the arena that all streams share, if it was ever used.
     pub(crate) fn shared(&self) -> Option<&OwnedLock<Arena>> {
         self.shared.get()
     }
@@ -107,7 +107,8 @@ impl Arenas {
         self.clocks[pool as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts a search, for the age of free blocks: only while garbage collection is on. PyTorch: `get_free_blocks_call_count`.
+    /// Counts a search, to measure the age of free blocks, while garbage collection is on. PyTorch:
+    /// `get_free_blocks_call_count`.
     pub(crate) fn tick(&self, config: &AllocatorConfig, pool: PoolKind) -> u32 {
         let clock = &self.clocks[pool as usize];
         if config.garbage_collection_threshold > 0.0 && self.statistics().limit.is_some() {
@@ -116,24 +117,24 @@ impl Arenas {
         clock.load(Ordering::Relaxed)
     }
 
-    /// The statistics of the device, locked.
+    /// Locks and returns the device statistics.
     pub(crate) fn statistics(&self) -> Guard<'_, DeviceStatistics> {
         self.statistics.lock_soon()
     }
 
-    /// Drops the contexts that the history has let go. They are the user's, who may do anything then: so at the end of a call,
-    /// when no lock is held and no step is open that somebody waits for.
+    /// Drops the contexts that the recorder has discarded. Dropping them may run arbitrary user code, so this must come
+    /// at the end of a call, with no lock held and no step in flight that another thread waits for.
     pub(crate) fn drop_discarded(&self) {
         let discarded = self.statistics().discarded();
         drop(discarded);
     }
 
-    /// The settings that were set last.
+    /// Returns the settings that were set last.
     pub(crate) fn config(&self) -> AllocatorConfig {
         self.setup.lock_soon().config
     }
 
-    /// Changes the settings of all arenas, and of pinned host memory.
+    /// Changes the settings of all arenas and of pinned host memory.
     pub(crate) fn set_config(&self, config: AllocatorConfig, pinned: &HostSettings) {
         let mut setup = self.setup.lock_soon();
         setup.config = config;
@@ -148,8 +149,8 @@ impl Arenas {
     }
 }
 
-/// The settings as they are in force: without virtual memory there are no expandable segments, and what is not kept needs none,
-/// nor does the policy `compact`.
+/// Returns the settings in force. There are no expandable segments without virtual memory. Without caching, there are
+/// neither expandable segments nor the policy `compact`.
 fn in_force(config: &AllocatorConfig, has_virtual_memory: bool) -> AllocatorConfig {
     let policy = if config.caching { config.policy } else { Policy::Pytorch };
     let expands = config.expandable_segments && config.caching && has_virtual_memory;

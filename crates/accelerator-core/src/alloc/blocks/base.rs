@@ -1,14 +1,15 @@
-//! The driver's pointer to a segment without its type, so that what keeps segments is compiled once for all backends.
-#![allow(unsafe_code)] // a pointer's type is given back to it
+//! The driver's pointer to a segment, with its type erased, so that code that stores segments is compiled once for all
+//! backends.
+#![allow(unsafe_code)] // restores the type of an erased pointer
 
 use std::mem::MaybeUninit;
 
 use crate::types::DevicePtr;
 
-/// Eight-byte words that a driver's pointer may have.
+/// The maximum size of a driver's pointer, in eight-byte words.
 const WORDS: usize = 3;
 
-/// Where a segment starts.
+/// The start of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base {
     address: u64,
@@ -22,22 +23,22 @@ impl Base {
             assert!(size_of::<P>() <= WORDS * 8 && align_of::<P>() <= 8, "a DevicePtr has at most 24 bytes");
         }
         let mut erased = MaybeUninit::<[u64; WORDS]>::uninit();
-        // SAFETY: The words have room for a `P`, and its alignment, as the assertion above says.
+        // SAFETY: The assertion above ensures that the words have the size and alignment for a `P`.
         unsafe { erased.as_mut_ptr().cast::<P>().write(ptr) };
         Self { address: ptr.trace_address(), ptr: erased }
     }
 
-    /// The driver's pointer.
+    /// Returns the driver's pointer.
     ///
     /// # Safety
-    /// It was made of a `P`.
+    /// The base was made from a `P`.
     #[inline(always)]
     pub(crate) unsafe fn ptr<P: DevicePtr>(&self) -> P {
-        // SAFETY: The caller says that `new` wrote a `P` there, which is `Copy`.
+        // SAFETY: The caller guarantees that `new` wrote a `P` there, and `P` is `Copy`.
         unsafe { self.ptr.as_ptr().cast::<P>().read() }
     }
 
-    /// [`DevicePtr::trace_address`] of the pointer.
+    /// Returns the [`DevicePtr::trace_address`] of the pointer.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
@@ -64,7 +65,7 @@ mod tests {
     fn a_pointer_comes_back_as_it_was() {
         let handle = Handle(7, 0x1234_5678_9abc, u32::MAX);
         let base = Base::new(handle);
-        // SAFETY: It was made of a `Handle`.
+        // SAFETY: The base was made from a `Handle`.
         assert_eq!(unsafe { base.ptr::<Handle>() }, handle);
         assert_eq!(base.address(), 0x1234_5678_9abc);
     }

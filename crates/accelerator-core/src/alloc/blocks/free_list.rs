@@ -1,8 +1,8 @@
-//! The free blocks of one pool of one stream, in the order in which best fit looks at them.
+//! The free blocks of one pool of one stream, in best-fit order.
 //!
-//! Blocks of about one size share a bin; a bit for each bin that has any finds the next larger one in a few instructions.
-//! One block stays outside the bins, the last that came: what is cut off a block and soon put back to it then touches
-//! no bin. It is compared with the others by the full order, so best fit is what it would be without.
+//! Blocks of similar sizes share a bin. A bitmap of the bins that are not empty leads to the next larger one in a few
+//! instructions. The block inserted last stays outside the bins, so a block that is split and soon merged back touches
+//! no bin. It is compared with the others by the full order, so the result of best fit does not change.
 
 use super::tree::{self, Root};
 use super::{BlockId, Blocks, Order};
@@ -23,13 +23,13 @@ impl FreeList {
         }
     }
 
-    /// Whether this is the block outside the bins.
+    /// Returns whether this is the block outside the bins.
     #[inline(always)]
     pub(crate) fn is_outside(&self, id: BlockId) -> bool {
         self.outside == Some(id)
     }
 
-    /// Makes a block that is in it the one outside the bins, where its size may change.
+    /// Moves a block of the list out of the bins, so that its size may change.
     #[inline(always)]
     pub(crate) fn put_outside(&mut self, blocks: &mut Blocks, id: BlockId) {
         if !self.is_outside(id) {
@@ -38,7 +38,7 @@ impl FreeList {
         }
     }
 
-    /// Takes out a block that is in it.
+    /// Removes a block, which must be in the list.
     #[inline(always)]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, id: BlockId) {
         if self.is_outside(id) {
@@ -48,7 +48,7 @@ impl FreeList {
         }
     }
 
-    /// The first block of at least `size` bytes.
+    /// Returns the first block of at least `size` bytes.
     #[inline(always)]
     pub(crate) fn best_fit(&self, blocks: &Blocks, size: u64) -> Root {
         let outside = self.outside.filter(|id| blocks[*id].size >= size);
@@ -62,7 +62,7 @@ impl FreeList {
         if blocks.order(one) < blocks.order(other) { outside } else { inside }
     }
 
-    /// The block behind this one in the order of best fit.
+    /// Returns the block after this one in best-fit order.
     pub(crate) fn behind(&self, blocks: &Blocks, id: BlockId) -> Root {
         let place = blocks.order(id);
         let outside = self.outside.filter(|outside| blocks.order(*outside) > place);
@@ -74,7 +74,7 @@ impl FreeList {
         [self.outside, inside].into_iter().flatten().max_by_key(|id| blocks.order(*id))
     }
 
-    /// All of them, in order.
+    /// Returns all blocks, in order.
     pub(crate) fn sorted(&self, blocks: &Blocks) -> Vec<BlockId> {
         let mut sorted = self.bins.sorted(blocks);
         if let Some(id) = self.outside {
@@ -84,25 +84,25 @@ impl FreeList {
     }
 }
 
-/// Sizes of fewer than so many smallest blocks have a bin each: those of the small pool, where most requests are.
+/// Sizes below this many smallest blocks have a bin each: the sizes of the small pool, where most requests are.
 const EXACT: u64 = 4096;
-/// Above, each power of two is divided into so many bins.
+/// Above that, each power of two is divided into this many bins.
 const DIVISIONS: u64 = 64;
-/// One for each bin that a size of 64 bits can have.
+/// One bin for every possible 64-bit size.
 const BINS: usize = bin_of(u64::MAX) + 1;
 
 /// Free blocks by size.
 #[derive(Debug)]
 struct Bins {
-    /// A tree for each bin; empty until there is a block.
+    /// A tree for each bin; empty until a block is inserted.
     roots: Vec<Root>,
     /// A bit for each bin: whether it has blocks.
     filled: [u64; BINS.div_ceil(64)],
-    /// A bit for each word of those.
+    /// A bit for each word of `filled`: whether it is nonzero.
     summary: u128,
 }
 
-/// The bin of a size. Larger sizes have no smaller bin.
+/// Returns the bin of a size. A larger size never has a smaller bin.
 #[inline(always)]
 const fn bin_of(size: u64) -> usize {
     let units = size / MIN_BLOCK;
@@ -157,11 +157,11 @@ impl Bins {
         let own = bin_of(size);
         let bin = self.next_filled(own)?;
         let found = tree::first_from(blocks, self.roots[bin], size);
-        // Only in its own bin can all be too small.
+        // Only in the bin of `size` itself can every block be too small.
         found.or_else(|| tree::first_from(blocks, self.roots[self.next_filled(own + 1)?], size))
     }
 
-    /// The first block behind this place.
+    /// Returns the first block after this place in the order.
     fn behind(&self, blocks: &Blocks, place: Order) -> Root {
         let own = bin_of(place.0);
         let bin = self.next_filled(own)?;
@@ -169,7 +169,7 @@ impl Bins {
         found.or_else(|| tree::first_behind(blocks, self.roots[self.next_filled(own + 1)?], place))
     }
 
-    /// The first bin from this one on that has blocks.
+    /// Returns the first bin with blocks, starting from this one.
     #[inline(always)]
     fn next_filled(&self, from: usize) -> Option<usize> {
         let word = from / 64;

@@ -1,4 +1,4 @@
-//! Segments, and the blocks that they are cut into, by number. Blocks are split and merged here and nowhere else.
+//! Segments and their blocks, identified by number. Blocks are split and merged only here.
 
 mod base;
 mod block;
@@ -16,26 +16,27 @@ pub(crate) use self::slab::{BlockId, SegmentId};
 use self::slab::{Id, Slab};
 pub(crate) use self::uses::{Users, Uses};
 
-/// Size and position; and the number, so that no two blocks are equal even where positions have wrapped.
+/// Size, position and number. The number keeps any two blocks distinct even if positions have wrapped.
 pub(crate) type Order = (u64, u64, BlockId);
 
-/// Segments and blocks, mostly those of one stream.
+/// Segments and blocks, usually those of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     blocks: Slab<BlockId, Block>,
     segments: Slab<SegmentId, Segment>,
-    /// Where the next segment starts. Wraps after 16 EiB, and then equal blocks of older segments are given out last. Code that
-    /// finds bytes by their position asks [`has_positions`](Self::has_positions) before it adds a segment.
+    /// The position of the next segment. It wraps after 16 EiB; best fit then no longer prefers older segments among
+    /// blocks of equal size. Code that finds bytes by position calls [`has_positions`](Self::has_positions) before it
+    /// adds a segment.
     next_position: u64,
 }
 
 impl Blocks {
-    /// Whether a segment of so many bytes gets positions that no other has had.
+    /// Returns whether a segment of this size would get positions that no other segment has had.
     pub(crate) fn has_positions(&self, size: u64) -> bool {
         self.next_position.checked_add(size).is_some()
     }
 
-    /// Adds a segment of one block in this state, which is on no list.
+    /// Adds a segment that is a single block in this state. The block is not added to any list.
     pub(crate) fn add_segment(&mut self, new: NewSegment, state: State) -> BlockId {
         let number = self.add_empty_segment(new);
         let segment = &self.segments[number];
@@ -53,7 +54,7 @@ impl Blocks {
         self.segments.insert(Segment { base, size, created, position, pool, page, first: None })
     }
 
-    /// Removes a segment with its blocks, which are on no list.
+    /// Removes a segment and its blocks, none of which may be on a list.
     pub(crate) fn remove_segment(&mut self, id: SegmentId) {
         let mut next = self.segments[id].first.take();
         while let Some(block) = next {
@@ -63,7 +64,7 @@ impl Blocks {
         self.segments.remove(id);
     }
 
-    /// A block of addresses that [`add_empty_segment`](Self::add_empty_segment) added, beside all others there.
+    /// Adds a block with no neighbours to a segment made by [`add_empty_segment`](Self::add_empty_segment).
     pub(crate) fn add_alone(&mut self, block: Block) -> BlockId {
         self.blocks.insert(block)
     }
@@ -77,19 +78,19 @@ impl Blocks {
         &self.segments[id]
     }
 
-    /// The segments that have blocks.
+    /// Returns the segments that have blocks.
     pub(crate) fn segments(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
         let all = self.segments.iter().enumerate().map(|(place, segment)| (SegmentId::at(place), segment));
         all.filter(|(_, segment)| segment.first.is_some())
     }
 
-    /// The blocks of a segment, from its start on.
+    /// Returns the blocks of a segment, in address order.
     pub(crate) fn of_segment(&self, id: SegmentId) -> impl Iterator<Item = (BlockId, &Block)> {
         let ids = std::iter::successors(self.segments[id].first, |id| self[*id].next);
         ids.map(|id| (id, &self[id]))
     }
 
-    /// The first bytes of a block become a block, `front`, its [part](Block::part). It goes on as the rest of it.
+    /// Splits the first bytes off block `rest` as a new block `front`, which is a [part](Block::part) of it.
     #[inline(always)]
     pub(crate) fn split_front(&mut self, rest: BlockId, front: Block) -> BlockId {
         let Block { segment, previous, size, .. } = front;
@@ -102,7 +103,7 @@ impl Blocks {
         id
     }
 
-    /// The last bytes of a block become a block, `back`, its [part](Block::part).
+    /// Splits the last bytes off block `front` as a new block `back`, which is a [part](Block::part) of it.
     pub(crate) fn split_back(&mut self, front: BlockId, back: Block) -> BlockId {
         let Block { size, next, .. } = back;
         let id = self.blocks.insert(Block { previous: Some(front), ..back });
@@ -115,7 +116,7 @@ impl Blocks {
         id
     }
 
-    /// A block takes in the one before it, which is on no list.
+    /// Merges a block with the one before it, which must not be on a list.
     #[inline(always)]
     pub(crate) fn merge_previous(&mut self, id: BlockId, previous: BlockId) {
         let Block { segment, position, size, previous: before, .. } = self[previous];
@@ -127,7 +128,7 @@ impl Blocks {
         self.blocks.remove(previous);
     }
 
-    /// A block takes in the one behind it, which is on no list.
+    /// Merges a block with the one after it, which must not be on a list.
     #[inline(always)]
     pub(crate) fn merge_next(&mut self, id: BlockId, next: BlockId) {
         let Block { size, next: behind, .. } = self[next];
@@ -140,7 +141,7 @@ impl Blocks {
         self.blocks.remove(next);
     }
 
-    /// Makes a block the one behind `previous`, or the first of its segment.
+    /// Makes block `id` the successor of `previous`, or the first of its segment.
     #[inline(always)]
     fn link(&mut self, previous: Option<BlockId>, segment: SegmentId, id: BlockId) {
         match previous {
@@ -149,26 +150,26 @@ impl Blocks {
         }
     }
 
-    /// What free blocks are ordered by, as PyTorch's are: smallest size, then older segment, then lowest address.
+    /// Returns the sort key of free blocks, in PyTorch's order: smallest size, then older segment, then lowest address.
     #[inline(always)]
     pub(crate) fn order(&self, id: BlockId) -> Order {
         let block = &self[id];
         (block.size, block.position, id)
     }
 
-    /// Where a block starts, as traces and snapshots have it.
+    /// Returns the start of a block as an address, as traces and snapshots show it.
     pub(crate) fn address(&self, id: BlockId) -> u64 {
         let Block { segment, position, .. } = self[id];
         let segment = &self.segments[segment];
         segment.base.address() + position.wrapping_sub(segment.position)
     }
 
-    /// Where pages start, as traces and snapshots have it.
+    /// Returns the start of a page range as an address, as traces and snapshots show it.
     pub(crate) fn address_of(&self, pages: PageRange) -> u64 {
         self.segments[pages.segment].base.address() + pages.offset
     }
 
-    /// The block, if there is one and it is free.
+    /// Returns the block if there is one and it is free.
     #[inline(always)]
     pub(crate) fn free(&self, id: Option<BlockId>) -> Option<BlockId> {
         id.filter(|id| self[*id].state == State::Free)
@@ -197,7 +198,7 @@ mod tests {
     use crate::types::PoolKind;
 
     impl Blocks {
-        /// A free block in no segment, for tests that look only at sizes and positions.
+        /// Adds a free block in no segment, for tests that only look at sizes and positions.
         pub(crate) fn add_free(&mut self, size: u64, position: u64) -> BlockId {
             self.blocks.insert(Block {
                 position,

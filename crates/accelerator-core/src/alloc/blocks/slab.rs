@@ -1,10 +1,10 @@
-//! Things by number.
+//! Vectors whose items have stable numbers.
 
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-/// A vector whose places are used again. Until then a removed thing is still there, so the number of a removed thing must not be
-/// kept.
+/// A vector that reuses the slots of removed items. A removed item stays readable until its slot is reused, so its
+/// number must not be kept.
 #[derive(Debug)]
 pub(crate) struct Slab<I, T> {
     slots: Vec<T>,
@@ -31,7 +31,7 @@ impl<I: Id, T> Slab<I, T> {
         I::at(self.slots.len() - 1)
     }
 
-    /// By a quarter, not by as much again: memory for a million blocks is something.
+    /// Grows by a quarter rather than doubling, because a million blocks take considerable memory.
     #[cold]
     fn grow(&mut self) {
         self.slots.reserve_exact((self.slots.len() / 4).max(64));
@@ -41,7 +41,7 @@ impl<I: Id, T> Slab<I, T> {
         self.vacant.push(id);
     }
 
-    /// All of them, also removed ones.
+    /// Returns all items, including removed ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter()
     }
@@ -61,17 +61,17 @@ impl<I: Id, T> IndexMut<I> for Slab<I, T> {
     }
 }
 
-/// The number of a thing in a slab.
+/// The number of an item in a slab.
 pub(crate) trait Id: Copy {
     fn at(index: usize) -> Self;
     fn index(self) -> usize;
 }
 
-/// Numbers from 1, so that an `Option` of one is no larger.
+/// Numbers start at 1, so that an `Option` of one needs no extra space.
 macro_rules! ids {
     ($($name:ident),*) => {
         $(
-            /// The number of such a thing in its arena.
+            /// The number of an item of this kind in its arena.
             #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
             pub(crate) struct $name(NonZeroU32);
 

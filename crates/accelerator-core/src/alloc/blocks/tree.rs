@@ -1,21 +1,21 @@
-//! Free blocks of about one size, in the order of best fit: a treap, whose links lie in the blocks.
+//! Free blocks of similar sizes in best-fit order: a treap whose links are stored in the blocks.
 //!
-//! Most have one or two blocks. Ten thousand equal ones, freed in any order, cost a few dozen steps each, where a sorted list
-//! costs thousands.
+//! Most trees have one or two blocks. With ten thousand equal blocks, freed in any order, an operation takes a few
+//! dozen steps; a sorted list would take thousands.
 
 use super::{BlockId, Blocks, Id, Order};
 
-/// The block on top of a tree.
+/// The block at the root of a tree.
 pub(crate) type Root = Option<BlockId>;
 
-/// Sides of a block.
+/// The sides of a block, used as indices.
 const BEFORE: usize = 0;
 const BEHIND: usize = 1;
 
-/// Where a block hangs: below another, or on top.
+/// Where a block is linked: below another block, or `None` for the root.
 type Link = Option<(BlockId, usize)>;
 
-/// Puts a block in.
+/// Inserts a block and returns the new root.
 #[inline(always)]
 pub(crate) fn insert(blocks: &mut Blocks, root: Root, id: BlockId) -> Root {
     match root {
@@ -27,7 +27,7 @@ pub(crate) fn insert(blocks: &mut Blocks, root: Root, id: BlockId) -> Root {
     }
 }
 
-/// Takes out a block that is in it.
+/// Removes a block, which must be in the tree, and returns the new root.
 #[inline(always)]
 pub(crate) fn remove(blocks: &mut Blocks, root: Root, id: BlockId) -> Root {
     match blocks[id].below {
@@ -36,7 +36,7 @@ pub(crate) fn remove(blocks: &mut Blocks, root: Root, id: BlockId) -> Root {
     }
 }
 
-/// The first block of at least `size` bytes.
+/// Returns the first block of at least `size` bytes.
 #[inline(always)]
 pub(crate) fn first_from(blocks: &Blocks, root: Root, size: u64) -> Root {
     let (mut found, mut rest) = (None, root);
@@ -51,7 +51,7 @@ pub(crate) fn first_from(blocks: &Blocks, root: Root, size: u64) -> Root {
     found
 }
 
-/// The first block behind this place.
+/// Returns the first block after this place in the order.
 pub(crate) fn first_behind(blocks: &Blocks, root: Root, place: Order) -> Root {
     let (mut found, mut rest) = (None, root);
     while let Some(id) = rest {
@@ -68,7 +68,7 @@ pub(crate) fn last(blocks: &Blocks, root: Root) -> Root {
     std::iter::successors(root, |id| blocks[*id].below[BEHIND]).last()
 }
 
-/// Appends all of them in order.
+/// Appends all blocks in order.
 pub(crate) fn list(blocks: &Blocks, root: Root, into: &mut Vec<BlockId>) {
     let Some(id) = root else { return };
     list(blocks, blocks[id].below[BEFORE], into);
@@ -85,7 +85,7 @@ fn insert_below(blocks: &mut Blocks, mut root: Root, id: BlockId) -> Root {
         (link, rest) = (Some((top, side)), blocks[top].below[side]);
     }
     hang(blocks, &mut root, link, Some(id));
-    // What was there is parted at the block: below it, what is before it goes to one side and what is behind to the other.
+    // Split the rest at the new block: blocks ordered before it go below one side, and the others below the other.
     let mut links = [(id, BEFORE), (id, BEHIND)];
     while let Some(top) = rest {
         let side = side_of(place, blocks.order(top));
@@ -108,7 +108,7 @@ fn remove_below(blocks: &mut Blocks, mut root: Root, id: BlockId) -> Root {
         let side = side_of(place, blocks.order(top));
         (link, rest) = (Some((top, side)), blocks[top].below[side]);
     }
-    // What hangs below it on its two sides becomes one.
+    // Merge the two subtrees below the removed block.
     let mut below = blocks[id].below;
     while let [Some(before), Some(behind)] = below {
         let (top, side) = if rank(before) >= rank(behind) { (before, BEHIND) } else { (behind, BEFORE) };
@@ -128,13 +128,14 @@ fn hang(blocks: &mut Blocks, root: &mut Root, link: Link, id: Root) {
     }
 }
 
-/// On which side of `other` a block belongs.
+/// Returns the side of `other` on which a block belongs.
 #[inline(always)]
 fn side_of(block: Order, other: Order) -> usize {
     if block < other { BEFORE } else { BEHIND }
 }
 
-/// Who is above whom: as good as random, so that trees stay flat, also of every so many-th block. No two have the same.
+/// Returns the heap priority of a block. Priorities are as good as random, even among every nth block, so trees stay
+/// flat. No two blocks have the same one.
 #[inline(always)]
 fn rank(id: BlockId) -> u32 {
     let mixed = (id.index() as u32).wrapping_mul(0x9e37_79b9);
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Many blocks of one size, which lie in memory in the order of their numbers.
+    /// The number of blocks in a tree. They have one size, and their numbers follow the order of their addresses.
     const MANY: usize = 10_000;
 
     fn blocks() -> (Blocks, Vec<BlockId>) {
@@ -169,10 +170,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_every_so_many_th_block_is_flat() {
+    fn a_tree_of_every_nth_block_is_flat() {
         let mut blocks = Blocks::default();
         let ids: Vec<BlockId> = (0..300_000).map(|number| blocks.add_free(512, 512 * number)).collect();
-        // Steps at which one multiplication gives numbers that rise in turn.
+        // Steps for which a single multiplication would give monotonic priorities.
         for step in [1, 2, 34, 55, 89, 144, 610, 987] {
             let root = ids.iter().step_by(step).fold(None, |root, id| insert(&mut blocks, root, *id));
             assert!(height(&blocks, root) < 60, "every {step}th: {}", height(&blocks, root));
@@ -189,7 +190,7 @@ mod tests {
         for order in [&ids, &backward, &shuffled] {
             let mut root = order.iter().fold(None, |root, id| insert(&mut blocks, root, *id));
             assert_eq!(listed(&blocks, root), ids);
-            // A perfect tree of so many has 14 levels, a random one about 30.
+            // A perfect tree of this size has 14 levels, and a random one about 30.
             assert!(height(&blocks, root) < 60, "{}", height(&blocks, root));
             let (gone, left) = order.split_at(MANY / 2);
             root = gone.iter().fold(root, |root, id| remove(&mut blocks, root, *id));

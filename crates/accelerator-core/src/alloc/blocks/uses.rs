@@ -1,21 +1,21 @@
-//! Streams beside its own that used a block.
+//! Uses of blocks by streams other than their own.
 
 use super::Block;
 use super::slab::{Slab, UseId};
 use crate::types::StreamId;
 
-/// The uses of all blocks, in a chain for each.
+/// The uses of all blocks: one chain per block.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Slab<UseId, Use>);
 
 #[derive(Debug)]
 struct Use {
     stream: StreamId,
-    /// The next of the block's.
+    /// The next use of the same block.
     next: Option<UseId>,
 }
 
-/// Streams that used a block. Mostly there is one, so one needs no memory.
+/// Streams that used a block. There is usually only one, so a single one needs no heap memory.
 pub(crate) struct Users {
     first: StreamId,
     others: Vec<StreamId>,
@@ -34,7 +34,7 @@ impl Users {
 }
 
 impl Uses {
-    /// Notes that a stream uses a block, unless that is known.
+    /// Records that a stream uses a block, unless that is already recorded.
     pub(crate) fn record(&mut self, block: &mut Block, stream: StreamId) {
         let mut last = None;
         let mut next = block.uses;
@@ -51,7 +51,7 @@ impl Uses {
         }
     }
 
-    /// Takes the uses of a block, if it has any.
+    /// Removes and returns the uses of a block, if it has any.
     pub(crate) fn take(&mut self, block: &mut Block) -> Option<Users> {
         let first = block.uses.take()?;
         let Use { stream, mut next } = self.0[first];

@@ -1,4 +1,4 @@
-//! What happens when no free block serves a request: one function per rung, tried in turn.
+//! The ladder: what happens when no free block serves a request. There is one function for each rung.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::sync::Guard;
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
 impl DeviceAllocator {
-    /// What becomes of a request that no free block of the arena serves, while nothing is recorded.
+    /// Handles a miss in an arena that records nothing.
     #[cold]
     #[inline(never)]
     pub(super) fn after_plain_miss(
@@ -36,10 +36,10 @@ impl DeviceAllocator {
         block
     }
 
-    /// The ladder. PyTorch: `DeviceCachingAllocator::malloc` behind the first `get_free_block`.
+    /// Tries the rungs in turn. PyTorch: `DeviceCachingAllocator::malloc` after the first `get_free_block`.
     fn climb(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         if wanted.source.is_hopeless(&self.memory.context, wanted.parameters.request.size) {
-            // No rung makes the driver give as much at once: the cache is left alone.
+            // No rung can make the driver return this much at once, so the cache is left alone.
             return self.grow(wanted);
         }
         if let Some(block) = self.ask_callbacks(wanted) {
@@ -59,13 +59,13 @@ impl DeviceAllocator {
         grown
     }
 
-    /// Rung 1: callbacks that free memory, and the cache once more.
+    /// Rung 1: runs the callbacks that free memory, and searches the cache again if one did.
     fn ask_callbacks(&self, wanted: &Wanted<'_>) -> Option<AllocatedBlock> {
         self.hooks.free_memory().then(|| self.arenas().search_again(&wanted.parameters)).flatten()
     }
 
-    /// Rung 2, only with `device_side_reuse`: a block that another stream still uses, behind a wait on the device.
-    /// Waits for no other event than those that the block needs, and for none on the host.
+    /// Rung 2, only with `device_side_reuse`: reuses a block that other streams still use, behind a wait on the device.
+    /// It waits only for the events of that block, and not on the host.
     fn reuse_pending(&self, wanted: &Wanted<'_>) -> Result<Option<AllocatedBlock>> {
         if !self.arenas().of(wanted.parameters.arena).lock().config().device_side_reuse {
             return Ok(None);
@@ -78,13 +78,13 @@ impl DeviceAllocator {
         Ok(None)
     }
 
-    /// Rung 4: memory from the driver. PyTorch: `alloc_block`.
+    /// Rung 4: takes memory from the driver. PyTorch: `alloc_block`.
     fn grow(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         wanted.source.grow(&self.memory.context, wanted)
     }
 
-    /// Rung 6: waits for all events, gives back all free memory, and asks the driver a last time. What other threads have charged
-    /// and are refused does not count against it.
+    /// Rung 6: waits for all events, gives all free memory back, and asks the driver one last time. If the limit
+    /// refuses the request, tries again once the charges of other threads are settled, since some may be refunded.
     fn release_all_and_grow(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         self.release_all()?;
         self.arenas().statistics().totals.num_alloc_retries += 1;
@@ -97,8 +97,8 @@ impl DeviceAllocator {
         }
     }
 
-    /// Warns once, as PyTorch does, that expandable segments are asked for in vain. Called under no lock, since who listens is the
-    /// user.
+    /// Warns once, as PyTorch does, that the setting for expandable segments has no effect. The caller must hold no
+    /// lock, because the subscriber belongs to the user.
     fn warn_of_missing_virtual_memory(&self) {
         if self.driver().address_space().is_none()
             && !self.has_warned.load(Ordering::Relaxed)
@@ -115,7 +115,7 @@ impl DeviceAllocator {
     }
 }
 
-/// Whether a further rung may help.
+/// Returns whether another rung may help.
 fn may_climb(grown: &Result<AllocatedBlock, Failure>) -> bool {
     use OutOfMemoryCause::{AllocationTooLarge, Rejected};
     matches!(grown, Err(Failure::Refused(cause)) if !matches!(cause, Rejected | AllocationTooLarge { .. }))

@@ -1,4 +1,4 @@
-//! The allocator of one device, without the types of its backend: compiled once for all of them.
+//! The allocator of one device, without the types of its backend, so that it is compiled once for all backends.
 
 mod ladder;
 mod release;
@@ -26,9 +26,9 @@ pub(crate) struct DeviceAllocator {
     memory: Memory,
     pending: PendingFrees,
     pub(crate) hooks: Hooks,
-    /// The settings of pinned host memory.
+    /// The settings for pinned host memory.
     pub(crate) host_settings: Arc<HostSettings>,
-    /// Whether a warning was given that expandable segments are asked for and the backend has no virtual memory.
+    /// Whether the user has been warned that the backend has no virtual memory for expandable segments.
     has_warned: AtomicBool,
 }
 
@@ -60,7 +60,8 @@ impl DeviceAllocator {
         &*self.memory.context.driver
     }
 
-    /// `typed` gives a block its pointer's type: in each branch, so that the warm path copies no more of the block than that needs.
+    /// `typed` gives the block's pointer its type. It is applied in each branch, so that the warm path copies only the
+    /// parts of the block that it needs.
     #[inline(always)]
     pub(crate) fn allocate<T>(
         &self,

@@ -1,4 +1,4 @@
-//! What gives cached memory back to the driver.
+//! Giving cached memory back to the driver.
 
 use super::DeviceAllocator;
 use crate::alloc::arena::{Arena, FreeSegment};
@@ -22,8 +22,8 @@ impl DeviceAllocator {
         self.memory.release()
     }
 
-    /// Rung 5: with `max_split_size_mb`, gives back the stream's oversize segments that make room for the request.
-    /// Whether they do. PyTorch: `release_available_cached_blocks`.
+    /// Rung 5: with `max_split_size_mb`, gives back oversize segments of the stream to make room for the request.
+    /// Returns whether they suffice. PyTorch: `release_available_cached_blocks`.
     pub(super) fn release_oversize(&self, wanted: &Parameters) -> bool {
         let mut arena = self.arenas().of(wanted.stream).lock();
         let max_split_size = arena.config().max_split_size;
@@ -38,7 +38,7 @@ impl DeviceAllocator {
     }
 
     /// Rung 3: over the threshold, gives back the unsplit large blocks that have been free for longer than the mean,
-    /// round by round, until enough is back. Waits for nothing. PyTorch: `garbage_collect_cached_blocks`.
+    /// and repeats this until enough is back. Waits for nothing. PyTorch: `garbage_collect_cached_blocks`.
     pub(super) fn collect_garbage(&self) {
         let threshold = self.arenas().config().garbage_collection_threshold;
         let Some(excess) = self.over_threshold(threshold) else { return };
@@ -51,7 +51,7 @@ impl DeviceAllocator {
                 free.into_iter().map(move |free| (arena, free))
             })
             .collect();
-        // A block can have become free after the clock was read.
+        // A block may have become free after the clock was read.
         let age = |free: &FreeSegment| {
             u64::from(now.wrapping_sub(free.free_since).cast_signed().max(0).cast_unsigned())
         };
@@ -71,7 +71,7 @@ impl DeviceAllocator {
         }
     }
 
-    /// Bytes reserved over the threshold of garbage collection, if it is on and reached.
+    /// Returns by how many bytes the reserved memory exceeds the garbage collection threshold, if the setting is on.
     fn over_threshold(&self, threshold: f64) -> Option<u64> {
         let statistics = self.arenas().statistics();
         let start = share(threshold, statistics.limit?);

@@ -1,4 +1,4 @@
-//! What the allocator tells: snapshots, the largest block to be had, and why memory ran out.
+//! Reports: snapshots, the largest available block, and why memory ran out.
 
 use std::num::NonZeroU64;
 
@@ -57,7 +57,7 @@ impl DeviceAllocator {
         Ok(cached.fold(free, u64::max))
     }
 
-    /// Counts a request that failed, and tells the observers.
+    /// Counts and records a failed request, and calls the observers.
     pub(super) fn out_of_memory(&self, wanted: &Wanted<'_>, cause: OutOfMemoryCause) -> Error {
         let Parameters { request, stream, arena, context } = &wanted.parameters;
         let largest_cached = self.arenas().of(*arena).lock().store().largest_free(request.pool);
@@ -83,7 +83,7 @@ impl DeviceAllocator {
         };
         let can_expand = self.driver().address_space().is_some();
         report.advice = advice(&report, &self.arenas().config(), can_expand);
-        // As in PyTorch.
+        // As in PyTorch, rejections are not recorded.
         if let Some(recorder) = self.arenas().statistics().recorder.as_mut().filter(|_| !is_rejected) {
             let device_free = report.free.unwrap_or_default();
             let subject = Subject { size: request.size, stream: *stream, ..Subject::NONE };
@@ -93,12 +93,12 @@ impl DeviceAllocator {
         Error::OutOfMemory(Box::new(report))
     }
 
-    /// A request that no device can hold: not counted, as in PyTorch.
+    /// Returns the error for a request that no device can serve. As in PyTorch, it is not counted.
     pub(super) fn too_large(&self, requested: NonZeroU64) -> Error {
         Error::OutOfMemory(Box::new(self.refusal(requested.get(), OutOfMemoryCause::TooLarge)))
     }
 
-    /// A report of which no more is known.
+    /// Returns a report with only the request and the cause.
     fn refusal(&self, requested: u64, cause: OutOfMemoryCause) -> OutOfMemory {
         OutOfMemory {
             device: self.memory.context.device,
@@ -117,7 +117,7 @@ impl DeviceAllocator {
     }
 }
 
-/// What may help and is not done yet.
+/// Returns advice on settings and actions that apply and are not in use yet.
 fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> Vec<&'static str> {
     let unallocated = report.reserved.saturating_sub(report.allocated + report.pending);
     let is_pytorch = config.policy == Policy::Pytorch;
@@ -167,7 +167,7 @@ fn segments_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
     snapshots
 }
 
-/// The ranges of addresses where memory of an arena shows once more, each as a segment of the stream of its first block.
+/// Returns the alias ranges of an arena, each as a segment of the stream of its first block.
 fn aliases_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
     let store = &arena.store().blocks;
     let snapshots = arena.aliases().into_iter().map(|(segment, blocks)| {
@@ -205,7 +205,7 @@ fn segment_snapshot(
     }
 }
 
-/// `None`: it has no memory.
+/// Returns a block's snapshot; `None` if it has no memory.
 fn block_snapshot(blocks: &Blocks, id: BlockId) -> Option<BlockSnapshot> {
     let Block { size, requested, state, .. } = blocks[id];
     let state = match state {

@@ -1,6 +1,5 @@
-//! Allocation and free where the warm path does not do: segments may be expandable, another policy than best fit chooses
-//! blocks, something is recorded, searches are counted for garbage collection, what is freed goes back at once, or counters need
-//! settling.
+//! Allocation and free off the warm path: segments may be expandable, a policy other than best fit chooses blocks,
+//! recording is on, searches are counted for garbage collection, caching is off, or counters need settling.
 
 use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, Arena};
@@ -30,7 +29,7 @@ impl DeviceAllocator {
         self.allocate_recorded(arena, request, stream)
     }
 
-    /// The allocation, where something is recorded, searches are counted, or counters need settling.
+    /// Allocates while recording is on, searches are counted, or counters need settling.
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_recorded(
@@ -66,7 +65,7 @@ impl DeviceAllocator {
         }
     }
 
-    /// The free, where something is recorded, what is freed goes back at once, or counters need settling.
+    /// Frees while recording is on, caching is off, or counters need settling.
     #[cold]
     #[inline(never)]
     fn free_recorded(&self, arena: Guard<'_, Arena>, block: BlockId) {
@@ -89,6 +88,6 @@ impl DeviceAllocator {
                 self.arenas().drop_discarded();
             }
         }
-        drop(discarded); // as in `drop_discarded`, which would lock again
+        drop(discarded); // as in `drop_discarded`, without locking again
     }
 }

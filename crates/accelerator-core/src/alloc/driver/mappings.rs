@@ -1,4 +1,5 @@
-//! Reserved ranges of addresses, the chunks of memory that are mapped there, and aliases where chunks show once more.
+//! Reserved address ranges, the chunks of memory mapped there, and the alias ranges at which chunks are mapped a second
+//! time.
 #![allow(unsafe_code)] // `AddressSpace`
 
 use std::collections::BTreeMap;
@@ -9,41 +10,41 @@ use crate::alloc::blocks::{Base, PageRange, SegmentId};
 use crate::types::DriverResult;
 use crate::virtual_memory::Pages;
 
-/// What the driver has reserved and mapped for one arena.
+/// Everything that the driver has reserved and mapped for one arena.
 #[derive(Default)]
 pub(crate) struct Mappings {
     ranges: Vec<Range>,
-    /// By the segment in whose range they are mapped, and bytes from its start.
+    /// Keyed by the segment in whose range they are mapped, and the byte offset from its start.
     chunks: BTreeMap<(SegmentId, u64), Pages>,
 }
 
-/// The addresses of a segment.
+/// The address range of a segment.
 struct Range {
     segment: SegmentId,
     at: Base,
     len: NonZeroU64,
-    /// Bytes of a page, where all chunks are pages.
+    /// The page size, if all chunks are pages.
     page: NonZeroU64,
 }
 
 impl Mappings {
-    /// Keeps addresses that were reserved, and that the arena has taken in as this segment.
+    /// Stores an address range that was reserved, and that the arena added as this segment.
     pub(crate) fn keep(&mut self, segment: SegmentId, (at, len): (Base, NonZeroU64), page: NonZeroU64) {
         self.ranges.push(Range { segment, at, len, page });
     }
 
-    /// Gives the addresses of a segment back that was removed, since nothing is mapped there.
+    /// Gives the addresses of a removed segment back to the driver. Nothing may be mapped there.
     pub(crate) fn release(&mut self, driver: &dyn AddressSpace, segment: SegmentId) {
         if let Some(place) = self.ranges.iter().position(|range| range.segment == segment) {
             let Range { at, len, .. } = self.ranges.swap_remove(place);
-            // SAFETY: It is of one `reserve`, and no longer in the list. Whoever removed the segment has seen that nothing is mapped
-            // there.
+            // SAFETY: The range comes from one `reserve`, and is no longer in the list. The code that removed the
+            // segment has checked that nothing is mapped there.
             unsafe { driver.release(at, len) }
         }
     }
 
-    /// Makes chunks of these lengths, one behind the other from an offset in a segment on. How many were made: with an error those
-    /// that were mapped before the one that was refused.
+    /// Makes chunks of these lengths and maps them one after another, starting at an offset in a segment. Returns how
+    /// many were made. With an error, these are the chunks mapped before the one that was refused.
     pub(crate) fn make(
         &mut self,
         driver: &dyn AddressSpace,
@@ -61,7 +62,7 @@ impl Mappings {
             && let Some(pages) = created.next()
         {
             let len = pages.len.get();
-            // SAFETY: It lies in the range of the segment, where nothing is mapped.
+            // SAFETY: The chunk is within the segment's range, at an address where nothing is mapped.
             result = unsafe { driver.map(base, offset, &pages) };
             match result {
                 Ok(()) => drop(self.chunks.insert((segment, offset), pages)),
@@ -74,8 +75,8 @@ impl Mappings {
         (made, result)
     }
 
-    /// Maps the pages of a range: how many bytes, from the first on. With an error that is 0, unless the driver would not take back
-    /// what it had mapped before it.
+    /// Maps the pages of a range. Returns the number of bytes mapped, from the first page on. With an error that number
+    /// is 0, unless the driver refuses to unmap what it had already mapped.
     pub(crate) fn map_pages(
         &mut self,
         driver: &dyn AddressSpace,
@@ -92,7 +93,7 @@ impl Mappings {
         (mapped, result)
     }
 
-    /// Unmaps the pages of a range, from the first on: how many bytes, up to a page that the driver would not unmap.
+    /// Unmaps the pages of a range. Returns the number of bytes unmapped, up to the first page that the driver refuses.
     pub(crate) fn unmap_pages(
         &mut self,
         driver: &dyn AddressSpace,
@@ -109,15 +110,15 @@ impl Mappings {
         (unmapped, Ok(()))
     }
 
-    /// Gives the chunk at an offset in a segment back to the driver.
+    /// Unmaps the chunk at an offset in a segment and gives it back to the driver.
     pub(crate) fn unmake(
         &mut self,
         driver: &dyn AddressSpace,
         place @ (segment, offset): (SegmentId, u64),
     ) -> DriverResult<()> {
-        let Some(pages) = self.chunks.remove(&place) else { unreachable!("what is given back was made") };
-        // SAFETY: It is one whole mapping. Whoever gives it back has taken all of it from the arena, or has never taken it in; has
-        // waited for all work that was submitted before; and has taken it away from all aliases.
+        let Some(pages) = self.chunks.remove(&place) else { unreachable!("only existing chunks go back") };
+        // SAFETY: The chunk is one whole mapping. The caller has removed all of it from the arena, or has never added
+        // it; has waited for all work submitted before; and has unmapped it from all alias ranges.
         match unsafe { driver.unmap(self.range(segment).at, offset, pages.len) } {
             Ok(()) => destroy(driver, pages),
             Err(error) => {
@@ -128,15 +129,16 @@ impl Mappings {
         Ok(())
     }
 
-    /// Maps chunks once more, one behind the other at new addresses: these, and how many show there. With an error none does, and
-    /// the addresses are gone, unless the driver would not unmap one.
+    /// Maps chunks a second time, one after another in a new address range. Returns the range, and how many chunks are
+    /// mapped there. With an error there are none, and the range has been released, unless the driver refuses to unmap
+    /// a chunk.
     pub(crate) fn map_alias(
         &mut self,
         driver: &dyn AddressSpace,
         chunks: &[(SegmentId, u64)],
     ) -> (Option<(Base, NonZeroU64)>, usize, DriverResult<()>) {
         let pages: Option<Vec<&Pages>> = chunks.iter().map(|chunk| self.chunks.get(chunk)).collect();
-        let Some(pages) = pages else { unreachable!("the chunks were found") };
+        let Some(pages) = pages else { unreachable!("an alias maps existing chunks") };
         let len: u64 = pages.iter().map(|pages| pages.len.get()).sum();
         let len = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
         let at = match driver.reserve(len) {
@@ -146,17 +148,17 @@ impl Mappings {
         let mut mapped = Vec::with_capacity(chunks.len());
         let mut offset = 0;
         for pages in pages {
-            // SAFETY: The range is the next one of the new addresses. The memory shows at two places from now on; the arena
-            // gives each byte of it out at one of them at a time.
+            // SAFETY: The addresses follow the previous chunk in the new range. The memory is now mapped at two
+            // addresses; the arena gives out each of its bytes at only one of them at a time.
             if let Err(error) = unsafe { driver.map(at, offset, pages) } {
                 while let Some((offset, len)) = mapped.last()
-                    // SAFETY: One whole mapping, that nobody was given.
+                    // SAFETY: This is one whole mapping, which was never given out.
                     && unsafe { driver.unmap(at, *offset, *len) }.is_ok()
                 {
                     mapped.pop();
                 }
                 if mapped.is_empty() {
-                    // SAFETY: As they were reserved, with nothing mapped there.
+                    // SAFETY: The range is as it was reserved, with nothing mapped there.
                     unsafe { driver.release(at, len) };
                     return (None, 0, Err(error));
                 }
@@ -168,7 +170,7 @@ impl Mappings {
         (Some((at, len)), mapped.len(), Ok(()))
     }
 
-    /// Takes a chunk away from a place in an alias.
+    /// Unmaps a chunk from one place in an alias range.
     pub(crate) fn unmap_piece(
         &mut self,
         driver: &dyn AddressSpace,
@@ -176,20 +178,20 @@ impl Mappings {
         len: u64,
     ) -> DriverResult<()> {
         let Some(len) = NonZeroU64::new(len) else { return Ok(()) };
-        // SAFETY: A piece of an alias is one whole mapping. Whoever takes it away has seen that all work is over that used it, and
-        // that no block has it.
+        // SAFETY: A piece of an alias range is one whole mapping. The caller has checked that all work that used it is
+        // complete, and that no block contains it.
         unsafe { driver.unmap(self.range(alias).at, offset, len) }
     }
 
     fn range(&self, segment: SegmentId) -> &Range {
         let range = self.ranges.iter().find(|range| range.segment == segment);
-        let Some(range) = range else { unreachable!("segments of virtual memory have addresses") };
+        let Some(range) = range else { unreachable!("virtual memory segments have a range") };
         range
     }
 }
 
-/// Takes memory of these lengths, all of it before any is mapped: the rule is that memory has run out, and that is known sooner
-/// so. With an error, none.
+/// Creates chunks of these lengths, all of them before any is mapped: the usual error is that memory has run out, and
+/// this order detects it sooner. With an error, none remain.
 fn create_all(driver: &dyn AddressSpace, lens: &[u64]) -> DriverResult<Vec<Pages>> {
     let mut created = Vec::with_capacity(lens.len());
     for len in lens.iter().copied().filter_map(NonZeroU64::new) {
@@ -205,6 +207,6 @@ fn create_all(driver: &dyn AddressSpace, lens: &[u64]) -> DriverResult<Vec<Pages
 }
 
 fn destroy(driver: &dyn AddressSpace, pages: Pages) {
-    // SAFETY: They are of one `create`, mapped nowhere, and owned here.
+    // SAFETY: The pages come from one `create`, are mapped nowhere, and are owned here.
     unsafe { driver.destroy(pages) }
 }

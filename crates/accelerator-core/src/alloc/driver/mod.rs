@@ -1,5 +1,5 @@
-//! The driver of one device without its types: what the allocator asks of it, and nothing else. Only here are segments and pages
-//! taken from a driver and given back.
+//! The driver of one device, with its types erased: exactly the calls that the allocator needs. Only this module takes
+//! segments and pages from a driver and gives them back.
 
 mod mappings;
 mod of_backend;
@@ -13,24 +13,25 @@ use super::blocks::Base;
 use crate::types::{DeviceProperties, DriverResult, MemoryInfo};
 use crate::virtual_memory::Pages;
 
-/// What the allocator asks of a driver.
+/// The driver calls that the allocator needs.
 pub(crate) trait Driver: Send + Sync {
     fn properties(&self) -> &DeviceProperties;
 
     fn memory_info(&self) -> DriverResult<MemoryInfo>;
 
-    /// Takes a segment.
+    /// Takes a segment from the driver.
     fn alloc(&self, size: u64) -> DriverResult<Base>;
 
-    /// Gives a segment back.
+    /// Gives a segment back to the driver.
     fn dealloc(&self, segment: DetachedSegment);
 
-    /// Address space and memory apart, where the backend offers them.
+    /// Returns the backend's virtual memory, if it has any.
     fn address_space(&self) -> Option<&dyn AddressSpace>;
 }
 
-/// [`VirtualMemory`](crate::VirtualMemory) without its pointers: addresses are the start of a reservation, and bytes from there on.
-#[allow(unsafe_code)] // as there
+/// [`VirtualMemory`](crate::VirtualMemory) without its pointers: an address is the start of a reservation plus a byte
+/// offset.
+#[allow(unsafe_code)] // as for `VirtualMemory`
 pub(crate) trait AddressSpace: Send + Sync {
     fn granularity(&self) -> NonZeroU64;
 

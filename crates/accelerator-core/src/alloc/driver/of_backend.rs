@@ -1,5 +1,5 @@
 //! A backend as the driver of one device.
-#![allow(unsafe_code)] // the calls that give memory back
+#![allow(unsafe_code)] // calls that give memory back
 
 use std::num::NonZeroU64;
 
@@ -24,13 +24,13 @@ impl<B: Backend> DriverOf<B> {
     }
 }
 
-/// The pointer of an allocator's segment, which [`Driver::alloc`] or [`AddressSpace::reserve`] of this backend gave.
+/// Returns the pointer of a segment that [`Driver::alloc`] or [`AddressSpace::reserve`] of this backend returned.
 fn ptr<B: Backend>(base: Base) -> B::Ptr {
-    // SAFETY: The only bases that an allocator has are those that its own driver made, of this backend's pointers.
+    // SAFETY: An allocator only has bases that its own driver made, from pointers of this backend.
     unsafe { base.ptr() }
 }
 
-/// Lengths are never 0: sizes are rounded up to at least 512 bytes.
+/// Lengths are never 0, because sizes are rounded up to at least 512 bytes.
 fn len(size: u64) -> NonZeroU64 {
     NonZeroU64::new(size).unwrap_or(NonZeroU64::MIN)
 }
@@ -49,8 +49,8 @@ impl<B: Backend> Driver for DriverOf<B> {
     }
 
     fn dealloc(&self, segment: DetachedSegment) {
-        // SAFETY: A `DetachedSegment` is made only by `Store::detach_segment`, which removes the segment, as `alloc` gave it, so
-        // that it is given back once. All of it was free, so no work on it is submitted any more.
+        // SAFETY: Only `Store::detach_segment` makes a `DetachedSegment`. It removes the segment that `alloc` returned,
+        // so the segment is given back once. All of it was free, so no more work is submitted on it.
         unsafe { self.backend.dealloc(ptr::<B>(segment.base), len(segment.size)) }
     }
 
@@ -73,7 +73,7 @@ impl<B: Backend> AddressSpace for SpaceOf<B> {
     }
 
     unsafe fn release(&self, at: Base, len: NonZeroU64) {
-        // SAFETY: What the caller promises.
+        // SAFETY: The caller guarantees it.
         unsafe { self.0.release(ptr::<B>(at), len) }
     }
 
@@ -82,17 +82,17 @@ impl<B: Backend> AddressSpace for SpaceOf<B> {
     }
 
     unsafe fn destroy(&self, pages: Pages) {
-        // SAFETY: What the caller promises.
+        // SAFETY: The caller guarantees it.
         unsafe { self.0.destroy(pages) }
     }
 
     unsafe fn map(&self, at: Base, offset: u64, pages: &Pages) -> DriverResult<()> {
-        // SAFETY: What the caller promises.
+        // SAFETY: The caller guarantees it.
         unsafe { self.0.map(ptr::<B>(at).offset(offset), pages) }
     }
 
     unsafe fn unmap(&self, at: Base, offset: u64, len: NonZeroU64) -> DriverResult<()> {
-        // SAFETY: What the caller promises.
+        // SAFETY: The caller guarantees it.
         unsafe { self.0.unmap(ptr::<B>(at).offset(offset), len) }
     }
 }

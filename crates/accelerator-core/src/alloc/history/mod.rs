@@ -1,4 +1,5 @@
-//! What happened in an allocator, in order: kept only while somebody wants it. PyTorch: `TraceEntry`, `recordHistory`.
+//! The history of an allocator: its events in order, recorded only while recording is on. PyTorch: `TraceEntry`,
+//! `recordHistory`.
 
 mod recorder;
 
@@ -11,22 +12,22 @@ pub(crate) use self::recorder::{Recorder, Subject};
 use super::settings::AllocatorConfig;
 use crate::types::{Snapshot, StreamId, TraceAction};
 
-/// Where something happened, as whoever records finds it: a stack, a scope. The core only keeps it.
+/// The context of an event, in whatever form the recording code captures it: a stack, a scope. The core only stores it.
 pub type HistoryContext = Arc<dyn Any + Send + Sync>;
 
-/// Gives the context of the calling thread; `None`: there is none.
+/// Captures the context of the calling thread; `None` if there is none.
 pub type CaptureContext = fn() -> Option<HistoryContext>;
 
-/// What to record. PyTorch: `torch.cuda.memory._record_memory_history`.
+/// The recording options. PyTorch: `torch.cuda.memory._record_memory_history`.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
-    /// So many entries are kept, the newest.
+    /// The maximum number of entries. When it is exceeded, the oldest ones are dropped.
     pub max_entries: usize,
-    /// What keeps a context.
+    /// What gets a context.
     pub contexts: ContextsOf,
-    /// Called under no lock on the thread that allocates, once for each allocation, and with [`ContextsOf::All`] for each free.
-    /// It must neither allocate from the device nor free to it, nor panic: in a free that loses the memory. `None`: nothing has
-    /// a context.
+    /// Called on the allocating thread, without any lock held, once for each allocation, and with [`ContextsOf::All`]
+    /// also for each free. It must not allocate or free memory of the device. It must not panic: a panic during a free
+    /// leaks the memory. With `None`, nothing gets a context.
     pub capture: Option<CaptureContext>,
 }
 
@@ -36,38 +37,38 @@ impl Recording {
     }
 }
 
-/// What keeps a context; each keeps what those above it keep.
+/// Selects what gets a context. Each level includes the levels above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContextsOf {
-    /// Blocks that are allocated now, and segments. PyTorch: `state`.
+    /// Currently allocated blocks, and segments. PyTorch: `state`.
     State,
-    /// And the entries of allocations, and of frees that of the allocation. PyTorch: `alloc`.
+    /// Also the entries of allocations, and those of frees, which get the context of the allocation. PyTorch: `alloc`.
     Alloc,
-    /// And frees their own. PyTorch: `all`.
+    /// Also frees, which get their own context. PyTorch: `all`.
     All,
 }
 
-/// What an allocator holds, and what had happened in it before, at one moment.
+/// The state of an allocator at one moment, and the events that led to it.
 #[derive(Clone)]
 pub struct History {
     /// All segments and blocks.
     pub snapshot: Snapshot,
-    /// What happened since it is recorded, the oldest first; empty where nothing is recorded.
+    /// The entries recorded so far, oldest first; empty if nothing is recorded.
     pub entries: Vec<HistoryEntry>,
-    /// Entries that had to go since others came.
+    /// The number of entries that were dropped to make room for newer ones.
     pub dropped: u64,
-    /// The settings ahead of the first entry.
+    /// The settings before the first entry.
     pub settings: AllocatorConfig,
-    /// The memory fraction ahead of the first entry.
+    /// The memory fraction before the first entry.
     pub memory_fraction: f64,
-    /// Contexts of the blocks that are not free, by address.
+    /// The contexts of the blocks that are not free, by address.
     pub block_contexts: HashMap<u64, HistoryContext>,
-    /// Contexts of the segments, by address.
+    /// The contexts of the segments, by address.
     pub segment_contexts: HashMap<u64, HistoryContext>,
 }
 
 impl History {
-    /// That of an allocator of which nothing is recorded.
+    /// The history of an allocator that records nothing.
     pub(crate) fn unrecorded(snapshot: Snapshot, settings: AllocatorConfig, memory_fraction: f64) -> Self {
         let (block_contexts, segment_contexts) = (HashMap::new(), HashMap::new());
         let (entries, dropped) = (Vec::new(), 0);
@@ -82,21 +83,21 @@ impl fmt::Debug for History {
     }
 }
 
-/// One thing that happened.
+/// An event of the history.
 #[derive(Clone)]
 pub struct HistoryEntry {
-    /// What it was.
+    /// What happened.
     pub action: HistoryAction,
-    /// [`DevicePtr::trace_address`](crate::DevicePtr::trace_address) of the block or segment; 0 where there is none.
+    /// The [`DevicePtr::trace_address`](crate::DevicePtr::trace_address) of the block or segment; 0 if there is none.
     pub address: u64,
-    /// Bytes: of a block those that were asked for, of a segment all, of a request that failed those of its block, where
-    /// somebody looked those of all active blocks.
+    /// A number of bytes: for a block, the requested bytes; for a segment, its size; for a failed request, the size of
+    /// its block; for a snapshot, the bytes of all active blocks.
     pub size: u64,
-    /// The stream of the block or segment; for what concerns none the default stream.
+    /// The stream of the block or segment; the default stream if there is neither.
     pub stream: StreamId,
     /// Nanoseconds since 1970.
     pub time: u64,
-    /// Where it happened.
+    /// The context of the event.
     pub context: Option<HistoryContext>,
 }
 
@@ -107,12 +108,12 @@ impl fmt::Debug for HistoryEntry {
     }
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HistoryAction {
-    /// What PyTorch's history has. With the others a history can be replayed.
+    /// An event of PyTorch's history. Together with the other kinds, it makes a history replayable.
     Trace(TraceAction),
-    /// The cache is about to be emptied on demand.
+    /// The cache is about to be emptied at the user's request.
     CacheEmptied,
     /// The driver refused a segment for lack of memory.
     Refused,

@@ -9,8 +9,8 @@ use super::{ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Re
 use crate::alloc::settings::AllocatorConfig;
 use crate::types::{Snapshot, StreamId, TraceAction};
 
-/// The newest entries, and the contexts of what is alive. Part of the device's statistics, under whose lock all that it
-/// tells of is counted: so its order is theirs.
+/// The newest entries, and the contexts of live blocks and segments. It is part of the device statistics. Every event
+/// that it records is counted under their lock, so its entries are in the order of the counts.
 pub(crate) struct Recorder {
     recording: Recording,
     entries: VecDeque<HistoryEntry>,
@@ -19,11 +19,11 @@ pub(crate) struct Recorder {
     memory_fraction: f64,
     blocks: ByAddress,
     segments: ByAddress,
-    /// What contexts hold is the user's, so they are dropped outside the lock.
+    /// Contexts to be dropped outside the lock, because their contents belong to the user.
     pub(crate) discarded: Vec<HistoryContext>,
 }
 
-/// Where something happened: at which address, with how many bytes, on which stream.
+/// What an event concerns: an address, a number of bytes and a stream.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject {
     pub(crate) address: u64,
@@ -40,7 +40,7 @@ impl Subject {
     }
 }
 
-/// Contexts by address. The hash is a quick one: nobody chooses addresses to slow this down.
+/// Contexts by address. The hash is cheap: nobody chooses addresses to attack it.
 type ByAddress = HashMap<u64, HistoryContext, BuildHasherDefault<AddressHasher>>;
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Hasher for AddressHasher {
     }
 
     fn write_u64(&mut self, address: u64) {
-        // Both halves of the product, since addresses are multiples of a power of two.
+        // Combine both halves of the product, because addresses are multiples of a power of two.
         let product = u128::from(address) * 0x9e37_79b9_7f4a_7c15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
@@ -76,7 +76,7 @@ impl Recorder {
         }
     }
 
-    /// Goes on with other limits; what is kept already stays as far as they allow.
+    /// Continues with other options. Existing entries are kept as far as the new limit allows.
     pub(crate) fn change(&mut self, recording: Recording) {
         self.recording = recording;
         while self.entries.len() > recording.max_entries {
@@ -89,7 +89,7 @@ impl Recorder {
         self.trace(TraceAction::Alloc, subject, context);
     }
 
-    /// A block was freed by its user: `completed`, and no other stream uses it.
+    /// Records that the user freed a block. `completed`: no other stream uses it.
     pub(crate) fn freed(&mut self, subject: Subject, context: Option<HistoryContext>, completed: bool) {
         let context = self.of_free(subject.address, context);
         let entry = subject.entry(HistoryAction::Trace(TraceAction::FreeRequested), context);
@@ -101,15 +101,15 @@ impl Recorder {
         }
     }
 
-    /// No other stream uses a block any more that was freed before.
+    /// Records that the last stream has finished with a block that was freed earlier.
     pub(crate) fn free_completed(&mut self, subject: Subject) {
         let context = self.of_free(subject.address, None);
         self.trace(TraceAction::FreeCompleted, subject, context);
         self.discarded.extend(keep(&mut self.blocks, subject.address, None));
     }
 
-    /// Memory came: a segment, or pages so many bytes behind the start of theirs. As in PyTorch the first of all stand for
-    /// the segment.
+    /// Records new memory: a segment, or pages at this offset from the start of their segment. As in PyTorch, the
+    /// context of the first pages becomes that of the segment.
     pub(crate) fn memory_came(
         &mut self,
         action: TraceAction,
@@ -123,24 +123,24 @@ impl Recorder {
         self.trace(action, subject, context);
     }
 
-    /// Memory goes back: a segment, or pages.
+    /// Records that memory goes back to the driver: a segment, or pages.
     pub(crate) fn memory_left(&mut self, action: TraceAction, subject: Subject) {
         let context = self.segments.remove(&subject.address);
         self.trace(action, subject, context);
     }
 
-    /// What changes no context.
+    /// Records an event of PyTorch's history that affects no stored context.
     pub(crate) fn trace(&mut self, action: TraceAction, subject: Subject, context: Option<HistoryContext>) {
         let context = self.of_entry(context, ContextsOf::Alloc);
         self.push(subject.entry(HistoryAction::Trace(action), context));
     }
 
-    /// What concerns neither a block nor a segment.
+    /// Records an event that concerns neither a block nor a segment.
     pub(crate) fn note(&mut self, action: HistoryAction) {
         self.push(Subject::NONE.entry(action, None));
     }
 
-    /// All of it, beside what the allocator holds now.
+    /// Returns the full history, with this snapshot of the current state.
     pub(crate) fn history(&self, snapshot: Snapshot) -> History {
         History {
             entries: self.entries.iter().cloned().collect(),
@@ -151,7 +151,7 @@ impl Recorder {
         }
     }
 
-    /// A free's own context, where frees have one, else that of the allocation.
+    /// Returns the context for a free: its own if frees get one, otherwise that of the allocation.
     fn of_free(&mut self, address: u64, context: Option<HistoryContext>) -> Option<HistoryContext> {
         let own = self.of_entry(context, ContextsOf::All);
         let of_allocation =
@@ -159,7 +159,7 @@ impl Recorder {
         own.or_else(of_allocation)
     }
 
-    /// The context, where entries keep it from this level on.
+    /// Returns the context if entries get one at this level; discards it otherwise.
     fn of_entry(&mut self, context: Option<HistoryContext>, level: ContextsOf) -> Option<HistoryContext> {
         if self.recording.contexts >= level {
             return context;
@@ -187,11 +187,11 @@ impl Recorder {
     }
 }
 
-/// Keeps the context of what is at an address now, if it has one. That of what was there before.
+/// Stores the current context for an address, if there is one. Returns the previous one.
 fn keep(contexts: &mut ByAddress, address: u64, context: Option<&HistoryContext>) -> Option<HistoryContext> {
     match context {
         Some(context) => contexts.insert(address, Arc::clone(context)),
-        None if contexts.is_empty() => None, // nothing to look for
+        None if contexts.is_empty() => None, // nothing to remove
         None => contexts.remove(&address),
     }
 }

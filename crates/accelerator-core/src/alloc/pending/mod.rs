@@ -18,20 +18,21 @@ use crate::types::{DriverResult, Result, StreamId};
 /// The freed blocks that other streams still use.
 #[derive(Default)]
 pub(crate) struct PendingFrees {
-    /// Held by the one thread that goes through them, driver calls included, or for a moment by one that puts a use in. An
-    /// allocation that finds them held goes on without: only a thread that must wait for memory anyway waits for it.
+    /// Held by the one thread that goes through them, driver calls included, or briefly by a thread that adds a use. An
+    /// allocation that finds them locked goes on without them; only a thread that must wait for memory anyway waits for
+    /// them.
     queues: OwnedLock<Queues>,
-    /// Whether they may have any: the warm path looks here. Set by the thread that holds them.
+    /// Whether the queues may have any uses. The warm path checks this flag; the thread that holds the queues sets it.
     queued: AtomicBool,
-    /// Uses that have come while another thread held the queues.
+    /// Uses that arrived while another thread held the queues.
     arrived: Mutex<Vec<Arrived>>,
-    /// Whether there are any: the warm path looks here too. Set by the thread that holds those.
+    /// Whether there are such uses. The warm path checks this flag, too; the thread that holds `arrived` sets it.
     has_arrived: AtomicBool,
-    /// Frees that are on their way there.
+    /// Frees whose events are still being recorded.
     recording: InFlight,
 }
 
-/// A use of a freed block; without an event, if the driver would not record one.
+/// A use of a freed block. It has no event if the driver refused to record one.
 struct Arrived {
     user: StreamId,
     event: Option<EventNumber>,
@@ -41,9 +42,9 @@ struct Arrived {
 #[derive(Default)]
 struct Queues {
     recorded: EventQueues<EventNumber>,
-    /// Uses whose event the driver would not record; tried again each time.
+    /// Uses whose events the driver refused to record. They are retried each time.
     unrecorded: VecDeque<(StreamId, PendingBlock)>,
-    /// Empty. Its memory is used in turn with that of those who have arrived.
+    /// Empty. Its buffer is swapped with that of `arrived`.
     arriving: Vec<Arrived>,
 }
 
@@ -57,20 +58,20 @@ impl Queues {
 }
 
 impl PendingFrees {
-    /// Whether there may be any: one look for the warm path.
+    /// Returns whether there may be any. The warm path checks only this.
     #[inline(always)]
     pub(crate) fn may_have_any(&self) -> bool {
         self.queued.load(Ordering::Relaxed) | self.has_arrived.load(Ordering::Relaxed)
     }
 
-    /// A free begins that will [wait](Self::await_uses). Called before the arena is let go: until the events are in their queues
-    /// the block is nowhere.
+    /// Begins a free that will [wait](Self::await_uses) for streams. It must be called before the arena is unlocked,
+    /// because until its events are in their queues, the block is nowhere.
     #[inline]
     pub(crate) fn begin(&self) -> Step<'_> {
         self.recording.begin()
     }
 
-    /// A freed block waits for these streams. PyTorch: `insert_events`.
+    /// Makes a freed block wait for these streams. PyTorch: `insert_events`.
     #[inline]
     pub(crate) fn await_uses(&self, context: &Context, begun: Step<'_>, block: PendingBlock, users: &Users) {
         users.for_each(|user| {
@@ -80,7 +81,7 @@ impl PendingFrees {
         drop(begun);
     }
 
-    /// Puts a use into its queue; while another thread goes through those, to where it will be found.
+    /// Adds a use to its queue, or to `arrived` while another thread goes through the queues.
     fn enter(&self, arrived: Arrived) {
         if let Some(mut queues) = self.queues.try_lock() {
             self.queued.store(true, Ordering::Relaxed);
@@ -93,7 +94,7 @@ impl PendingFrees {
         }
     }
 
-    /// Takes those in that have arrived.
+    /// Moves the uses that have arrived into the queues.
     #[inline(always)]
     fn take_in(&self, queues: &mut Queues) {
         if self.has_arrived.load(Ordering::Acquire) {
@@ -112,8 +113,8 @@ impl PendingFrees {
         queues.arriving = arriving;
     }
 
-    /// Frees the blocks whose events are complete, without waiting, unless work of this stream is being captured: drivers refuse
-    /// the question then. PyTorch: `process_events`.
+    /// Frees the blocks whose events are complete, without waiting. Does nothing while work of this stream is being
+    /// captured, because drivers then refuse event queries. PyTorch: `process_events`.
     #[inline(never)]
     pub(crate) fn poll(&self, memory: &Memory, stream: StreamId) -> Result<()> {
         let Some(mut queues) = self.queues.try_lock() else { return Ok(()) };
@@ -133,7 +134,7 @@ impl PendingFrees {
         self.take_events(memory, &mut self.queues.lock(), wait)
     }
 
-    /// Goes through the queues, each from its oldest event to the first that is not over.
+    /// Goes through the queues, each from its oldest event to the first that is not complete.
     fn take_events(
         &self,
         memory: &Memory,
@@ -156,8 +157,8 @@ impl PendingFrees {
         taken.map_err(|error| memory.context.error(error))
     }
 
-    /// Makes the stream wait on the device for the uses of the smallest pending block of its own that can serve the
-    /// request, and frees that block. Whether there was one.
+    /// Makes the stream wait on the device for the uses of its smallest pending block that can serve the request, and
+    /// frees that block. Returns whether there was one.
     pub(crate) fn reuse_by_device_wait(&self, memory: &Memory, wanted: &Parameters) -> Result<bool> {
         let context = &memory.context;
         let Some(mut queues) = self.queues.try_lock() else { return Ok(false) };
@@ -165,7 +166,7 @@ impl PendingFrees {
         let Some(chosen) = smallest_pending(context, &queues, wanted) else { return Ok(false) };
         let mut uses = queues.recorded.take_all_of(chosen).into_iter();
         while let Some((user, event)) = uses.next() {
-            // An event that the driver will not wait for on the device is waited for here instead.
+            // If the driver refuses to wait for an event on the device, wait for it on the host.
             let ordered = context.events.wait_on_device(wanted.stream, event);
             let taken_back = ordered.map(|()| context.events.take_back(event));
             if let Err(error) = taken_back.or_else(|_| context.events.wait_until_over(event)) {
@@ -179,11 +180,11 @@ impl PendingFrees {
         Ok(true)
     }
 
-    /// Takes those in that have arrived, and has the driver record for those for which it would not before.
+    /// Moves the uses that have arrived into the queues, and retries events that the driver refused to record.
     #[inline(always)]
     fn take_in_and_record(&self, context: &Context, queues: &mut Queues) -> Result<()> {
         self.take_in(queues);
-        self.queued.store(true, Ordering::Relaxed); // until somebody has seen that there are none
+        self.queued.store(true, Ordering::Relaxed); // until the queues are seen to be empty
         if queues.unrecorded.is_empty() { Ok(()) } else { record_again(context, queues) }
     }
 }

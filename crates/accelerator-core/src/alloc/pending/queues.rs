@@ -1,23 +1,24 @@
-//! One queue of events per stream, so that a slow stream holds back no other.
+//! One queue of events for each stream, so that a slow stream does not hold back the others.
 
 use std::collections::VecDeque;
 
 use crate::alloc::blocks::BlockId;
 use crate::types::StreamId;
 
-/// A freed block of the device, and the stream that it serves.
+/// A freed block of the device, and the arena that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingBlock {
     pub(crate) arena: StreamId,
     pub(crate) block: BlockId,
 }
 
-/// The queues by the stream that uses the blocks, each from its oldest event. Empty ones stay, for their memory.
+/// The queues, by the stream that uses the blocks, each from its oldest event. Empty queues are kept, to reuse their
+/// memory.
 ///
-/// The order in which streams are gone through decides which neighbours merge first, and that shows in the accumulated
-/// `inactive_split` statistics. PyTorch's order is that of a hash table by stream handle, which doubles when it is half
-/// full. Ours is the same, with the handles that streams have on the device that we compare with, so that those
-/// statistics are equal too.
+/// The order of the streams decides which neighbours merge first, which is visible in the accumulated `inactive_split`
+/// statistics. PyTorch uses the order of a hash table by stream handle, which doubles when it is half full. To get
+/// equal statistics, we use the same order, with the handles that streams have on the simulated device that we compare
+/// with.
 pub(crate) struct EventQueues<E, T = PendingBlock> {
     queues: Vec<Queue<E, T>>,
     /// The logarithm of the table's size.
@@ -26,7 +27,7 @@ pub(crate) struct EventQueues<E, T = PendingBlock> {
 
 struct Queue<E, T> {
     user: StreamId,
-    /// In the table.
+    /// The slot in the hash table.
     slot: u64,
     events: VecDeque<(E, T)>,
 }
@@ -38,7 +39,7 @@ impl<E, T> Default for EventQueues<E, T> {
 }
 
 impl<E, T> EventQueues<E, T> {
-    /// The queues in order.
+    /// Returns the queues in order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut VecDeque<(E, T)>> {
         self.queues.iter_mut().map(|queue| &mut queue.events)
     }
@@ -47,7 +48,7 @@ impl<E, T> EventQueues<E, T> {
         self.queues.iter().all(|queue| queue.events.is_empty())
     }
 
-    /// What the oldest event of each stream is for.
+    /// Returns what the oldest event of each stream is for.
     pub(crate) fn oldest(&self) -> impl Iterator<Item = (StreamId, &T)> {
         self.queues.iter().filter_map(|queue| queue.events.front().map(|(_, block)| (queue.user, block)))
     }
@@ -56,12 +57,12 @@ impl<E, T> EventQueues<E, T> {
         self.queue(user).push_back((event, block));
     }
 
-    /// Puts an event that is not complete back to where it was.
+    /// Puts an event that is not complete back at the front of its queue.
     pub(crate) fn put_back(&mut self, user: StreamId, event: E, block: T) {
         self.queue(user).push_front((event, block));
     }
 
-    /// The oldest event of the stream.
+    /// Removes and returns the oldest event of the stream.
     pub(crate) fn pop(&mut self, user: StreamId) -> Option<(E, T)> {
         self.queues.iter_mut().find(|queue| queue.user == user)?.events.pop_front()
     }
@@ -76,7 +77,7 @@ impl<E, T> EventQueues<E, T> {
         &mut self.queues[place].events
     }
 
-    /// Enters a queue that is empty still, and may have a place, as if it had not been there. Its place.
+    /// Moves a queue that is about to be filled to the place it would have if it were new. Returns its index.
     fn fill(&mut self, user: StreamId, mut place: Option<usize>) -> usize {
         let filled = self.queues.iter().filter(|queue| !queue.events.is_empty()).count();
         if 2 * (filled + 1) > 1 << self.bits {
@@ -89,7 +90,7 @@ impl<E, T> EventQueues<E, T> {
         }
         let slot = place.map_or_else(|| slot(user, self.bits), |place| self.queues[place].slot);
         let events = match place {
-            // It would come back to where it is.
+            // It would return to the same place.
             Some(place) if self.queues.get(place + 1).is_none_or(|next| next.slot > slot) => return place,
             Some(place) => self.queues.remove(place).events,
             None => VecDeque::new(),
@@ -105,7 +106,7 @@ impl<E> EventQueues<E> {
         self.queues.iter().flat_map(|queue| queue.events.iter().map(|(_, block)| *block))
     }
 
-    /// Takes every event of one block off the queues.
+    /// Removes all events of one block from the queues.
     pub(crate) fn take_all_of(&mut self, chosen: PendingBlock) -> Vec<(StreamId, E)> {
         let mut taken = Vec::new();
         for Queue { user, events, .. } in &mut self.queues {
@@ -120,8 +121,8 @@ impl<E> EventQueues<E> {
     }
 }
 
-/// The slot of a stream in a table of `1 << bits` by Fibonacci hashing. PyTorch: `fibonacci_hash_policy` on
-/// `c10::Stream::hash`.
+/// Returns the slot of a stream in a table of `1 << bits` slots, by Fibonacci hashing. PyTorch: `fibonacci_hash_policy`
+/// on `c10::Stream::hash`.
 fn slot(stream: StreamId, bits: u32) -> u64 {
     const DEVICE_TYPE: u64 = 1 << 56;
     const FIRST_HANDLE: u64 = 0x2000_0000_0000;
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// The same without a place for queues that are empty, as the table is described.
+    /// The same table without empty queues, as described above.
     #[derive(Default)]
     struct Plain {
         queues: Vec<(StreamId, Vec<u64>)>,

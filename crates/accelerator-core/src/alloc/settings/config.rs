@@ -1,4 +1,4 @@
-//! The allocator's settings, and the strings that they are read from.
+//! The allocator's settings, and how they are read from strings.
 
 use std::fmt;
 
@@ -6,56 +6,58 @@ use super::ignored::IgnoredKey;
 use super::text::{self, Value};
 use crate::types::{Error, MIB, Result};
 
-/// The environment variables with settings, the first of which counts. PyTorch 2.15 reads its own in this order.
+/// The environment variables for settings; the first one that is set wins. PyTorch 2.15 reads its own in this order.
 const VARIABLES: [&str; 4] =
     ["ACCELERATOR_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// What an allocator is set to. PyTorch: `PYTORCH_ALLOC_CONF`.
+/// The settings of an allocator. PyTorch: `PYTORCH_ALLOC_CONF`.
 ///
-/// [`updated`](Self::updated) reads PyTorch's strings. As in PyTorch 2.15 a new string sets `max_split_size_mb`,
-/// `roundup_power2_divisions` and `garbage_collection_threshold` back to their defaults where it omits them, and
-/// `max_non_split_rounding_mb` to `large_segment_size_mb`; it leaves the other keys as they were.
+/// [`updated`](Self::updated) reads PyTorch's strings. As in PyTorch 2.15, a new string resets `max_split_size_mb`,
+/// `roundup_power2_divisions` and `garbage_collection_threshold` to their defaults if it omits them, and resets
+/// `max_non_split_rounding_mb` to `large_segment_size_mb`. It leaves all other keys unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AllocatorConfig {
-    /// Blocks of this size or more are not split; `u64::MAX`: all may be. `max_split_size_mb`, in bytes.
+    /// Blocks of this size or more are not split; with `u64::MAX`, all may be split. `max_split_size_mb`, in bytes.
     pub max_split_size: u64,
-    /// A request of `max_split_size` or more takes no block larger by this much or more.
+    /// A request of `max_split_size` or more only uses blocks that exceed it by less than this.
     /// `max_non_split_rounding_mb`, in bytes.
     pub max_non_split_rounding: u64,
-    /// Share of the memory that the fraction allows, from which old unsplit blocks are released ahead of a driver
-    /// allocation; 0: never. Has no effect without a memory fraction below 1. `garbage_collection_threshold`.
+    /// The share of the memory allowed by the memory fraction above which old unsplit blocks are released before a
+    /// driver allocation; 0 means never. Has no effect without a memory fraction below 1.
+    /// `garbage_collection_threshold`.
     pub garbage_collection_threshold: f64,
     /// How requests are rounded up. `roundup_power2_divisions`.
     pub roundup_power2_divisions: RoundupDivisions,
-    /// Segment for a request over 1 MiB and under 10 MiB, and page of an expandable segment of the large pool.
-    /// `large_segment_size_mb`, in bytes.
+    /// The segment size for requests over 1 MiB and under 10 MiB, and the page size of expandable segments in the large
+    /// pool. `large_segment_size_mb`, in bytes.
     pub large_segment_size: u64,
     /// Whether new memory is mapped into expandable segments, where the backend has virtual memory.
     /// `expandable_segments`.
     pub expandable_segments: bool,
-    /// What new memory is made for and where requests go. A key of ours: `policy`.
+    /// How the allocator places requests and obtains memory. Our own key: `policy`.
     pub policy: Policy,
-    /// Memory fraction that an allocator starts with; later it is
-    /// [`set_memory_fraction`](crate::CachingAllocator::set_memory_fraction)'s. `per_process_memory_fraction`.
+    /// The memory fraction that an allocator starts with;
+    /// [`set_memory_fraction`](crate::CachingAllocator::set_memory_fraction) changes it later.
+    /// `per_process_memory_fraction`.
     pub memory_fraction: f64,
-    /// Whether a request that would bring what is reserved over `memory_fraction` of the device, as it is set at that
-    /// time, fails at once, without the cache being released. `throw_on_cudamalloc_oom`.
+    /// Whether a request fails at once, with the cache kept, if it would bring the reserved memory above the memory
+    /// fraction in force at that time. `throw_on_cudamalloc_oom`.
     pub reject_ahead_of_driver: bool,
-    /// Whether a block that other streams still use may be reused on a miss by letting its stream wait for them on
-    /// the device. Off, as in PyTorch, it comes back when the host sees their events complete. A key of ours:
+    /// Whether a miss may reuse a block that other streams still use, by making its stream wait for them on the device.
+    /// If off, as in PyTorch, the block becomes free once the host sees that their events are complete. Our own key:
     /// `device_side_reuse`.
     pub device_side_reuse: bool,
-    /// Whether freed memory is kept. Off, every request gets a segment of its own, which goes back when it is
-    /// freed. A key of ours: `caching`; PyTorch has the environment variable `PYTORCH_NO_CUDA_MEMORY_CACHING`.
+    /// Whether freed memory is cached. If off, every request gets its own segment, which goes back to the driver when
+    /// it is freed. Our own key: `caching`; PyTorch uses the environment variable `PYTORCH_NO_CUDA_MEMORY_CACHING`.
     pub caching: bool,
-    /// Larger requests of pinned host memory are not rounded up to a power of two; `u64::MAX`: all are.
+    /// Requests for pinned host memory above this size are not rounded up to a power of two; with `u64::MAX`, all are.
     /// `pinned_max_round_threshold_mb`, in bytes.
     pub pinned_max_round_threshold: u64,
-    /// Larger blocks of pinned host memory are not kept: nor are their requests rounded up. `u64::MAX`: all are kept.
-    /// `pinned_max_cached_size_mb`, in bytes.
+    /// Blocks of pinned host memory above this size are not cached, and requests for them are not rounded up. With
+    /// `u64::MAX`, all are cached. `pinned_max_cached_size_mb`, in bytes.
     pub pinned_max_cached_size: u64,
-    /// Whether a thread of its own looks for pinned host memory that streams are done with, instead of each allocation
-    /// of such memory. `pinned_use_background_threads`.
+    /// Whether a background thread, rather than each allocation of pinned host memory, looks for blocks that streams
+    /// have finished with. `pinned_use_background_threads`.
     pub pinned_use_background_threads: bool,
 }
 
@@ -81,10 +83,10 @@ impl Default for AllocatorConfig {
 }
 
 impl AllocatorConfig {
-    /// The settings after this string, `key:value,key:[a:b,c:d]`, white space ignored.
+    /// Returns these settings with a string such as `key:value,key:[a:b,c:d]` applied. White space is ignored.
     ///
-    /// Keys that only PyTorch's CUDA allocator uses have no effect. Each is warned of once in a process, through the
-    /// crate `tracing`.
+    /// Keys that only PyTorch's CUDA allocator uses have no effect. The first use of each in a process logs a warning
+    /// through the crate `tracing`.
     ///
     /// # Errors
     /// [`Error::InvalidSetting`] for an unknown key, a value out of range or a malformed string.
@@ -92,12 +94,12 @@ impl AllocatorConfig {
         self.read(settings, None)
     }
 
-    /// The settings of the environment: of the first variable that is set among `ACCELERATOR_ALLOC_CONF` and PyTorch's
-    /// `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`, in this order. If none is set, the
-    /// defaults. An empty variable counts as set, as in PyTorch.
+    /// Returns the settings from the environment: from the first variable that is set among `ACCELERATOR_ALLOC_CONF`
+    /// and PyTorch's `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`, in this order. If
+    /// none is set, returns the defaults. An empty variable counts as set, as in PyTorch.
     ///
     /// # Errors
-    /// As [`updated`](Self::updated); the error names the variable.
+    /// As for [`updated`](Self::updated); the error names the variable.
     pub fn from_environment() -> Result<Self> {
         let is_set = |variable| std::env::var_os(variable).map(|settings| (variable, settings));
         match VARIABLES.into_iter().find_map(is_set) {
@@ -162,7 +164,7 @@ impl AllocatorConfig {
         Err(format!("`{key}` must be {expected}"))
     }
 
-    /// All settings under their keys.
+    /// All settings, with their keys.
     fn fields(&mut self) -> [(&'static str, Field<'_>); 14] {
         [
             ("max_split_size_mb", Field::Mebibytes(&mut self.max_split_size)),
@@ -183,9 +185,9 @@ impl AllocatorConfig {
     }
 }
 
-/// In PyTorch's notation, what is not as by default. [`updated`](AllocatorConfig::updated) of the defaults with this
-/// text gives the same settings, if they came from one text: several after another can lead to some that none gives at
-/// once.
+/// The settings that differ from the defaults, in PyTorch's notation. Applying this text to the defaults with
+/// [`updated`](AllocatorConfig::updated) gives the same settings if they came from a single string. Several strings
+/// applied in turn can lead to settings that no single string gives.
 impl fmt::Display for AllocatorConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let omitted = Self { max_non_split_rounding: self.large_segment_size, ..Self::default() };
@@ -195,9 +197,9 @@ impl fmt::Display for AllocatorConfig {
     }
 }
 
-/// A setting, by how its text is read.
+/// A setting, by the format of its text.
 enum Field<'a> {
-    /// Bytes, whose text is in MiB.
+    /// A size in bytes, written in MiB.
     Mebibytes(&'a mut u64),
     Number(&'a mut f64),
     Boolean(&'a mut bool),
@@ -233,15 +235,15 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-/// How an allocator turns requests into memory.
+/// How an allocator places requests and obtains memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// As PyTorch's allocator does, to the byte.
+    /// PyTorch's policy, to the byte.
     #[default]
     Pytorch,
-    /// With little more memory than was ever asked for at once. Where the backend has virtual memory, chunks of it are
-    /// put together for requests that no free block serves; what a repeated step needs is remembered. The settings of
-    /// splitting, of segments and of garbage collection have no effect then.
+    /// Keeps the reserved memory close to the peak of requested memory. Where the backend has virtual memory, it
+    /// combines chunks of memory for requests that no free block can serve, and it remembers the placements of a step
+    /// that repeats. The settings for splitting, segments and garbage collection have no effect.
     Compact,
 }
 
@@ -256,22 +258,22 @@ impl Policy {
     }
 }
 
-/// Into how many steps each power of two is divided when a request is rounded up, by the size of the request: under
-/// 2 MiB, under 4 MiB, and so on to 32 GiB and more. 0 and 1: no such rounding.
+/// The number of steps that each power of two is divided into when a request is rounded up, by the size of the request:
+/// under 2 MiB, under 4 MiB, and so on up to 32 GiB and more. 0 and 1 turn such rounding off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundupDivisions([u64; Self::INTERVALS]);
 
 impl RoundupDivisions {
     const INTERVALS: usize = 16;
 
-    /// The divisions for a request of this size in bytes.
+    /// Returns the divisions for a request of this size in bytes.
     pub fn of(&self, size: u64) -> u64 {
         let above_mebibyte = (size / MIB).checked_ilog2().unwrap_or(0) as usize;
         self.0[above_mebibyte.min(Self::INTERVALS - 1)]
     }
 
-    /// `4`, or a table as `[64:8,256:4,>:1]`: from 64 MiB 8, from 256 MiB 4, above that 1. The first entry counts for
-    /// all smaller sizes too; intervals between entries are not rounded, as in PyTorch.
+    /// Reads `4`, or a table such as `[64:8,256:4,>:1]`: 8 from 64 MiB, 4 from 256 MiB, 1 above that. The first entry
+    /// also applies to all smaller sizes. Intervals between entries are not rounded, as in PyTorch.
     fn read(key: &str, value: &Value) -> Result<Self, String> {
         let power_of_two = |steps: u64| match steps.is_power_of_two() {
             true => Ok(steps),
@@ -303,7 +305,7 @@ impl RoundupDivisions {
     }
 }
 
-/// A table of all intervals, by the MiB from which each counts.
+/// A table of all intervals, keyed by the MiB at which each starts.
 impl fmt::Display for RoundupDivisions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries =

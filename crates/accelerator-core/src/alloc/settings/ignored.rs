@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::text::Value;
 
-/// A key that has no effect. Its value is checked as PyTorch checks it.
+/// A key that has no effect. Its value is validated as in PyTorch.
 pub(crate) struct IgnoredKey {
     name: &'static str,
     expected: Expected,
@@ -18,12 +18,12 @@ enum Expected {
     RegisterThreads,
     /// More than 0.
     Mebibytes,
-    /// A fraction or a size. PyTorch accepts any text here, and only warns of one that is neither.
+    /// A fraction or a size. PyTorch accepts any text here and only warns if it is neither.
     Text,
     Table,
 }
 
-/// All of PyTorch 2.15.
+/// All such keys of PyTorch 2.15.
 static KEYS: [IgnoredKey; 11] = [
     IgnoredKey::new("backend", Expected::Allocator),
     IgnoredKey::new("release_lock_on_cudamalloc", Expected::Boolean),
@@ -43,7 +43,7 @@ impl IgnoredKey {
         Self { name, expected, has_warned: AtomicBool::new(false) }
     }
 
-    /// The key of this name, if it is one of these.
+    /// Returns the ignored key with this name, if there is one.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         KEYS.iter().find(|key| key.name == name)
     }
@@ -68,8 +68,8 @@ impl IgnoredKey {
         }
     }
 
-    /// Warns that the key has no effect, once in a process. The caller holds no lock, since the subscriber is the
-    /// program's and may call this library.
+    /// Warns that the key has no effect, once per process. The caller must hold no lock, because the subscriber belongs
+    /// to the program and may call this library.
     pub(crate) fn warn_once(&self) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(

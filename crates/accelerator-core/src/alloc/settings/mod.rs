@@ -1,4 +1,4 @@
-//! The settings: what they are, the text that they are read from, and PyTorch's rules for sizes that follow from them.
+//! The settings, the text form that they are read from, and PyTorch's size rules, which depend on them.
 
 mod config;
 mod ignored;

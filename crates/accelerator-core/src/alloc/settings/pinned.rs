@@ -1,12 +1,12 @@
-//! The settings of pinned host memory, as its allocator reads them: at every call, and without a lock.
+//! The settings for pinned host memory, which its allocator reads on every call without a lock.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::config::AllocatorConfig;
 
-/// What of an [`AllocatorConfig`] is about pinned host memory. Shared by the two allocators of a device, so that one
-/// call changes the settings of both.
+/// The pinned-memory part of an [`AllocatorConfig`]. The two allocators of a device share it, so that one call changes
+/// the settings of both.
 #[derive(Default)]
 pub(crate) struct HostSettings {
     max_round_threshold: AtomicU64,
@@ -27,7 +27,7 @@ impl HostSettings {
         self.use_background_threads.store(config.pinned_use_background_threads, Ordering::Relaxed);
     }
 
-    /// Bytes of the block for a request; `None`: more than there are addresses. PyTorch: `roundSize`.
+    /// Returns the block size for a request, or `None` if it exceeds the address space. PyTorch: `roundSize`.
     pub(crate) fn block_size(&self, requested: NonZeroU64) -> Option<NonZeroU64> {
         let rounds =
             requested.get() <= self.max_round_threshold.load(Ordering::Relaxed) && self.caches(requested);
@@ -35,7 +35,7 @@ impl HostSettings {
         (size.get() <= isize::MAX as u64).then_some(size)
     }
 
-    /// Whether a block of this size is kept when it is free.
+    /// Returns whether a block of this size is cached when it is freed.
     pub(crate) fn caches(&self, size: NonZeroU64) -> bool {
         size.get() <= self.max_cached_size.load(Ordering::Relaxed)
     }

@@ -1,66 +1,67 @@
-//! PyTorch's policy as plain arithmetic: how large a request becomes, what it may take, what is cut.
+//! PyTorch's size rules as plain arithmetic: rounding requests, choosing segment sizes, fitting and splitting blocks.
 
 use super::config::{AllocatorConfig, Policy};
 use crate::types::{MIB, PoolKind};
 
-/// Every block is a multiple of this many bytes. PyTorch: `kMinBlockSize`.
+/// Every block size is a multiple of this many bytes. PyTorch: `kMinBlockSize`.
 pub(crate) const MIN_BLOCK: u64 = 512;
-/// The largest request, rounded, of the small pool. PyTorch: `kSmallSize`.
+/// The largest rounded request in the small pool. PyTorch: `kSmallSize`.
 const SMALL_SIZE: u64 = MIB;
-/// A segment of the small pool. PyTorch: `kSmallBuffer`.
+/// The segment size of the small pool. PyTorch: `kSmallBuffer`.
 const SMALL_SEGMENT: u64 = 2 * MIB;
-/// From here a request gets a segment of its own size, rounded up. PyTorch: `kMinLargeAlloc`.
+/// Requests of this size or more get a segment of their own size, rounded up. PyTorch: `kMinLargeAlloc`.
 const MIN_OWN_SEGMENT: u64 = 10 * MIB;
-/// Such segments are multiples of this. PyTorch: `kRoundLarge`.
+/// The sizes of such segments are multiples of this. PyTorch: `kRoundLarge`.
 const SEGMENT_ROUNDING: u64 = 2 * MIB;
-/// No device has this much; below it no size overflows. PyTorch: the check in `NativeCachingAllocator::allocate`.
+/// No device has this much memory, and no smaller size overflows. PyTorch: the check in
+/// `NativeCachingAllocator::allocate`.
 pub(crate) const TOO_LARGE: u64 = 1 << 60;
 
-/// This share of so many bytes, rounded as PyTorch rounds it.
+/// Returns this fraction of `bytes`, rounded as in PyTorch.
 pub(crate) fn share(fraction: f64, bytes: u64) -> u64 {
     (fraction * bytes as f64) as u64
 }
 
-/// A request, rounded, and where it belongs.
+/// A rounded request, and the pool that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Bytes asked for.
+    /// The number of bytes requested.
     pub(crate) requested: u64,
-    /// Bytes that its block must have.
+    /// The number of bytes that its block must have.
     pub(crate) size: u64,
     pub(crate) pool: PoolKind,
 }
 
 impl Request {
-    /// A request for `requested` bytes, which become `size`.
+    /// A request for `requested` bytes, rounded up to `size`.
     #[inline(always)]
     fn new(requested: u64, size: u64) -> Self {
         Self { requested, size, pool: if size <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large } }
     }
 
-    /// One for fewer bytes than [`TOO_LARGE`], where no settings round it up further.
+    /// A request for fewer bytes than [`TOO_LARGE`], where the settings ask for no further rounding.
     #[inline(always)]
     pub(crate) fn in_blocks(requested: u64) -> Self {
         Self::new(requested, requested.next_multiple_of(MIN_BLOCK))
     }
 }
 
-/// How a request has a block.
+/// How a block serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fit {
-    /// Whether the rest of the block becomes a block of its own. PyTorch: `should_split`.
+    /// Whether the rest of the block becomes a separate block. PyTorch: `should_split`.
     pub(crate) splits: bool,
-    /// Whether what the request gets counts as kept whole.
+    /// Whether the block that the request gets counts as oversize.
     pub(crate) oversize: bool,
 }
 
 impl AllocatorConfig {
-    /// What becomes of a request for `requested` bytes, which are fewer than [`TOO_LARGE`].
+    /// Returns the rounded request for `requested` bytes, which must be fewer than [`TOO_LARGE`].
     pub(crate) fn request(&self, requested: u64) -> Request {
         Request::new(requested, self.round(requested))
     }
 
-    /// Bytes to take from the driver for a request, where that gives no more than `largest` at once.
+    /// Returns the number of bytes to request from the driver, which returns at most `largest` bytes at once.
     pub(crate) fn segment(&self, request: &Request, largest: u64) -> u64 {
         let Request { size, pool, .. } = *request;
         let segment = if !self.caching {
@@ -68,16 +69,16 @@ impl AllocatorConfig {
         } else if pool == PoolKind::Small {
             SMALL_SEGMENT
         } else if size < MIN_OWN_SEGMENT {
-            // Whatever somebody set: a segment holds its block, which is a multiple of the smallest.
+            // Whatever the setting, a segment has room for its block, and its size is a multiple of the smallest block.
             self.large_segment_size.clamp(size, TOO_LARGE).next_multiple_of(MIN_BLOCK)
         } else {
             size.next_multiple_of(SEGMENT_ROUNDING)
         };
         let largest = largest - largest % MIN_BLOCK;
-        if size <= largest { segment.min(largest) } else { segment } // else no driver call will do
+        if size <= largest { segment.min(largest) } else { segment } // otherwise no driver call can succeed
     }
 
-    /// Bytes of a page of an expandable segment.
+    /// Returns the page size of an expandable segment.
     pub(crate) fn page(&self, pool: PoolKind) -> u64 {
         match pool {
             PoolKind::Small => SMALL_SEGMENT,
@@ -85,15 +86,15 @@ impl AllocatorConfig {
         }
     }
 
-    /// Bytes of the block for a request of so many, where none larger is taken whole; requests of 2⁶⁰ bytes and more, which no
-    /// device has, count as 2⁶⁰. PyTorch: `round_size`.
+    /// Returns the block size for a request of this many bytes, assuming that no larger block is used whole. Requests
+    /// of 2⁶⁰ bytes or more, which no device has, count as 2⁶⁰. PyTorch: `round_size`.
     pub fn rounded(&self, requested: u64) -> u64 {
         self.round(requested.min(TOO_LARGE))
     }
 
     fn round(&self, requested: u64) -> u64 {
         let divisions = self.roundup_power2_divisions.of(requested);
-        // More divisions than a u64 can hold in blocks wrap to 0, as in PyTorch.
+        // If `divisions` blocks are more bytes than a u64 can hold, the product wraps to 0, as in PyTorch.
         if divisions > 1 && requested > MIN_BLOCK.wrapping_mul(divisions) && requested >= MIN_BLOCK {
             return match (1 << requested.ilog2()) / divisions {
                 0 => requested.next_power_of_two(),
@@ -103,7 +104,7 @@ impl AllocatorConfig {
         requested.max(1).next_multiple_of(MIN_BLOCK)
     }
 
-    /// How the request may have a free block of at least its size; `None`: that is too large for it.
+    /// Returns how a free block, at least as large as the request, serves it; `None` if the block is too large.
     #[inline(always)]
     pub(crate) fn fit(&self, request: &Request, block: u64) -> Option<Fit> {
         if block < self.max_split_size {
@@ -119,14 +120,14 @@ impl AllocatorConfig {
         fits.then(|| self.fit_of_block(request, block))
     }
 
-    /// How the request has a new block of this size.
+    /// Returns how a new block of this size serves the request.
     pub(crate) fn fit_of_block(&self, request: &Request, block: u64) -> Fit {
         let splits = !self.is_kept_whole(request) && self.leaves_block(request, block);
         let size = if splits { request.size } else { block };
         Fit { splits, oversize: self.is_oversize(size) }
     }
 
-    /// Whether enough of a block is left for another. PyTorch: `should_split`.
+    /// Returns whether the rest of the block is large enough for a block of its own. PyTorch: `should_split`.
     #[inline(always)]
     fn leaves_block(&self, request: &Request, block: u64) -> bool {
         let rest = block - request.size;
@@ -136,17 +137,17 @@ impl AllocatorConfig {
         }
     }
 
-    /// Requests of the small pool are cut out of any block, and where segments are expandable all are.
+    /// Requests in the small pool are split from blocks of any size, and so are all requests in expandable segments.
     fn is_kept_whole(&self, request: &Request) -> bool {
         request.pool == PoolKind::Large && !self.expandable_segments && self.is_oversize(request.size)
     }
 
-    /// Whether best fit chooses blocks, in segments that keep their size.
+    /// Returns whether best fit chooses the blocks and segments keep their size.
     pub(crate) fn is_plain(&self) -> bool {
         self.policy == Policy::Pytorch && !self.expandable_segments
     }
 
-    /// Whether blocks of this size are kept whole.
+    /// Returns whether blocks of this size are never split.
     pub(crate) fn is_oversize(&self, size: u64) -> bool {
         size >= self.max_split_size
     }

@@ -1,4 +1,4 @@
-//! The grammar of a settings string: `key:value,key:[a:b,c:d]`, white space ignored. PyTorch: `ConfigTokenizer`.
+//! The grammar of settings strings: `key:value,key:[a:b,c:d]`, with white space ignored. PyTorch: `ConfigTokenizer`.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -11,7 +11,7 @@ pub(crate) enum Value {
     Table(Vec<(String, Value)>),
 }
 
-/// The keys and values of a settings string.
+/// Parses a settings string into its keys and values.
 pub(crate) fn parse(text: &str) -> Result<Vec<(String, Value)>, String> {
     let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let mut rest = compact.chars().peekable();
@@ -92,13 +92,13 @@ impl Value {
         Ok(self.one_of(key, &["True", "False"])? == 0)
     }
 
-    /// The index of the value among these words.
+    /// Returns the index of the value among these words.
     pub(crate) fn one_of(&self, key: &str, words: &[&str]) -> Result<usize, String> {
         let expected = format!("`{}`", words.join("` or `"));
         self.read(key, &expected, |text| words.iter().position(|word| *word == text))
     }
 
-    /// A number of MiB, in bytes. A number too large for that becomes the largest whole number of MiB.
+    /// Returns a number of MiB, in bytes. A number too large for that becomes the largest whole number of MiB.
     pub(crate) fn mebibytes(&self, key: &str) -> Result<u64, String> {
         Ok(self.integer(key)?.min(u64::MAX / MIB) * MIB)
     }

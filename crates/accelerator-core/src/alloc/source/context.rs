@@ -1,4 +1,4 @@
-//! What every source works with: the driver, the arenas, and charges for what is being asked for.
+//! What every source uses: the driver, the arenas, and charges for memory that is being requested.
 
 use std::num::NonZeroU64;
 
@@ -15,7 +15,7 @@ use crate::types::{
     TraceAction,
 };
 
-/// The driver of a device and its arenas.
+/// The driver of a device, and its arenas.
 pub(crate) struct Context {
     pub(crate) device: Device,
     pub(crate) driver: Box<dyn Driver>,
@@ -23,11 +23,12 @@ pub(crate) struct Context {
     pub(crate) arenas: Arenas,
     /// Memory on its way back to the driver.
     pub(crate) returning: InFlight,
-    /// Charged memory that the driver is being asked for.
+    /// Charged memory that is being requested from the driver.
     pub(crate) asking: InFlight,
 }
 
-/// Bytes that are set aside while the driver is being asked for them. What was not [used](Self::use_up) is given back on drop.
+/// Bytes that are charged while they are being requested from the driver. Those not [used up](Self::use_up) are
+/// refunded on drop.
 #[must_use]
 pub(crate) struct Charge<'a> {
     context: &'a Context,
@@ -36,7 +37,8 @@ pub(crate) struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// The driver gave so many bytes: as many of the charge, as far as it goes, are counted as reserved from now on.
+    /// Uses up this many bytes of the charge, as far as it suffices, because the driver returned the memory. Returns
+    /// how many; they now count as reserved.
     pub(crate) fn use_up(&mut self, bytes: u64) -> u64 {
         let used = bytes.min(self.bytes);
         self.bytes -= used;
@@ -52,9 +54,9 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// Why no memory came from a source.
+/// The reason why a source returned no memory.
 pub(crate) enum Failure {
-    /// Lack of memory: the next rung may help.
+    /// Lack of memory, so the next rung may help.
     Refused(OutOfMemoryCause),
     Error(Error),
 }
@@ -79,7 +81,7 @@ impl Context {
         Error::Driver { device: self.device, source }
     }
 
-    /// Sets bytes aside that the driver is to be asked for.
+    /// Charges bytes that are about to be requested from the driver.
     pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Result<Charge<'_>, Failure> {
         let mut statistics = self.arenas.statistics();
         if !statistics.charge(bytes) {
@@ -95,8 +97,8 @@ impl Context {
         }
     }
 
-    /// With `throw_on_cudamalloc_oom`, whether what is charged exceeds the share of the device that the settings, as they are
-    /// now, allow. The charge is taken back then, before another thread looks.
+    /// Returns whether `throw_on_cudamalloc_oom` is set and the charged memory exceeds the share of the device that the
+    /// current settings allow. If so, the charge is refunded at once, before another thread sees it.
     fn rejects_ahead_of_driver(&self, arena: StreamId, charge: &mut Charge<'_>) -> bool {
         let config = *self.arenas.of(arena).lock().config();
         let allowed = share(config.memory_fraction, self.driver.properties().total_memory);
@@ -108,7 +110,7 @@ impl Context {
         rejects
     }
 
-    /// The driver would not do something. Lack of memory has this cause.
+    /// Converts a driver error into a failure. Lack of memory gets this cause.
     pub(crate) fn failure(&self, error: DriverError, cause: OutOfMemoryCause) -> Failure {
         match error.kind {
             DriverErrorKind::OutOfMemory => Failure::Refused(cause),
@@ -116,7 +118,7 @@ impl Context {
         }
     }
 
-    /// No memory is to be had for what was charged: where that is for lack of it, the history notes it.
+    /// Records a failure to obtain charged memory, if it is due to lack of memory.
     pub(crate) fn refused(&self, failure: Failure) -> Failure {
         if let Failure::Refused(_) = failure {
             self.arenas.statistics().note(|| HistoryAction::Refused);
@@ -137,13 +139,14 @@ impl Context {
         })
     }
 
-    /// Gives segments back to the driver that were taken out of an arena, which is let go before. Bytes that went back.
+    /// Gives segments that were detached from an arena back to the driver, after unlocking the arena. Returns the
+    /// number of bytes.
     pub(crate) fn give_back(&self, arena: Guard<'_, Arena>, segments: Vec<DetachedSegment>) -> u64 {
         let config = *arena.config();
         let begin = |segment| (segment, self.returning.begin());
         let segments: Vec<_> = segments.into_iter().map(begin).collect();
         if let Some(recorder) = &mut self.arenas.statistics().recorder {
-            // Ahead of the driver, which may give the same address to somebody else at once.
+            // This comes before the driver call, since the driver may give the same address to another thread at once.
             for (DetachedSegment { base, size, stream, .. }, _) in &segments {
                 let subject = Subject { address: base.address(), size: *size, stream: *stream };
                 recorder.memory_left(TraceAction::SegmentFree, subject);
@@ -160,19 +163,20 @@ impl Context {
         bytes
     }
 
-    /// Bytes of address space to reserve, in whole pages: 9/8 of the device's memory; `None`: they do not fit into 64 bits.
+    /// Returns the size of an address range to reserve, in whole pages: 9/8 of the device's memory. `None` if it does
+    /// not fit into 64 bits.
     pub(crate) fn reservation_size(&self, page: NonZeroU64) -> Option<u64> {
         let total = self.driver.properties().total_memory.min(TOO_LARGE);
         (total + total / 8).checked_next_multiple_of(page.get())
     }
 
-    /// Waits until the work of a stream is over that it was given so far: drivers unmap without waiting. False: it is being
-    /// captured, so it cannot be waited for.
+    /// Waits for all work submitted to a stream so far, because drivers unmap without waiting. Returns false if the
+    /// stream is being captured and so cannot be waited for.
     pub(crate) fn wait_for_work(&self, stream: StreamId) -> DriverResult<bool> {
         let Some(event) = self.events.record(stream)? else { return Ok(false) };
         let waited = self.events.wait_until_over(event);
         if waited.is_err() {
-            self.events.take_back(event); // to be recorded again
+            self.events.take_back(event); // to be recorded again later
         }
         waited.map(|()| true)
     }

@@ -12,7 +12,7 @@ use crate::alloc::settings::{Policy, Request};
 use crate::sync::Guard;
 use crate::types::{PoolKind, Result, StreamId};
 
-/// The memory of a device: what it is kept in, and where it comes from.
+/// The memory of a device: its arenas, and the sources of new memory.
 pub(crate) struct Memory {
     pub(crate) context: Context,
     segments: Segments,
@@ -26,7 +26,7 @@ impl Memory {
         Self { context, segments, expandable, compact }
     }
 
-    /// A request, with what the ladder needs to know beside it if no block serves it.
+    /// Prepares the data that the ladder needs if no block serves the request.
     pub(crate) fn wanted(
         &self,
         arena: &Arena,
@@ -40,7 +40,8 @@ impl Memory {
         Wanted { parameters, source, segment }
     }
 
-    /// The arena that serves a request of a stream, whose own this is, and the request as it is there.
+    /// Returns the arena that serves a stream's request, given the stream's own arena, and the request adapted to that
+    /// arena.
     pub(crate) fn enter<'a>(
         &'a self,
         arena: Guard<'a, Arena>,
@@ -57,7 +58,7 @@ impl Memory {
         }
     }
 
-    /// Where new memory of an arena comes from, as it is set now.
+    /// Returns the source of new memory for an arena under the current settings.
     fn source_of(&self, arena: &Arena) -> &dyn Source {
         match arena.is_shared() {
             true => &self.compact,
@@ -86,8 +87,8 @@ impl Memory {
         released
     }
 
-    /// With caching off, gives back what an arena holds free. What the driver refuses to take stays free, and
-    /// is offered again.
+    /// With caching off, gives the free memory of an arena back. Memory that the driver refuses to take stays free, and
+    /// is offered again later.
     pub(crate) fn release_uncached(&self, stream: StreamId) {
         let (context, arena) = (&self.context, self.context.arenas.of(stream));
         let is_shared = arena.lock().is_shared();

@@ -1,7 +1,8 @@
-//! Where memory comes from on a miss, and goes to on release.
+//! Where memory comes from on a miss, and where it goes when it is released.
 //!
-//! [`interface`] is what a source does; [`segments`], [`expandable`] and [`compact`] are sources, each in [`context`] of the driver
-//! and the arenas; [`memory`] has them all. To add one: a folder, and its line in [`memory::Memory::source_of`].
+//! [`interface`] defines what a source does. [`segments`], [`expandable`] and [`compact`] are sources. They use the
+//! driver and the arenas through [`context`], and [`memory`] holds them all. To add a source, add a folder, and a line
+//! in [`memory::Memory::source_of`].
 
 mod compact;
 mod context;

@@ -1,4 +1,4 @@
-//! Segments of the size that is asked for. PyTorch: `alloc_block`, `release_blocks`.
+//! Segments sized for a request. PyTorch: `alloc_block`, `release_blocks`.
 
 use super::context::{Context, Failure};
 use super::interface::{Source, Wanted};

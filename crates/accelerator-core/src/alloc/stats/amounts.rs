@@ -1,21 +1,21 @@
-//! Numbers for everything that streams count, where they are summed up and headroom is dealt out.
+//! Values of all quantities that streams count, for summing them and for distributing headroom.
 
 use super::pair::{Pair, by_field};
 
-/// So much of everything that is counted.
+/// A value of each quantity that is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
     /// Blocks that are allocated, and their bytes.
     pub(crate) allocated: Pair,
-    /// Blocks that are allocated, or freed and still in use by a stream, and their bytes.
+    /// Blocks that are allocated, or freed but still used by a stream, and their bytes.
     pub(crate) active: Pair,
-    /// What of the active bytes was asked for, and allocated blocks that are kept whole.
+    /// The requested part of the active bytes, and the number of allocated oversize blocks.
     pub(crate) requested: Pair,
-    /// Free blocks that share their segment, and their bytes.
+    /// Free blocks that share their segment with others, and their bytes.
     pub(crate) split: Pair,
 }
 
-/// Amounts of each pool, and of both together, which need not be their sum: headroom, peaks.
+/// Amounts for each pool and for both pools together. The latter need not be the sum: for headroom and peaks it is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolAmounts {
     pub(crate) small: Amounts,
@@ -27,7 +27,7 @@ by_field!(Amounts { allocated, active, requested, split });
 by_field!(PoolAmounts { small, large, all });
 
 impl Amounts {
-    /// What of each is missing to nothing.
+    /// Returns how far each value is below 0.
     pub(crate) fn missing(self) -> Self {
         (Self::default() - self).map(Pair::increase)
     }
@@ -40,7 +40,7 @@ impl Amounts {
 }
 
 impl PoolAmounts {
-    /// Half of it, half of that, and so on.
+    /// Halves all values this many times.
     pub(crate) fn halved(self, times: u32) -> Self {
         let [small, large, all] =
             [self.small, self.large, self.all].map(|amounts| amounts.map(|pair| pair.halved(times)));
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_and_what_is_left_are_the_whole() {
+    fn halves_and_remainders_add_up_to_the_whole() {
         let amounts = |first: i64| {
             let pair = |place: i64| Pair::new(first + 7 * place, first + 7 * (place + 1));
             Amounts { allocated: pair(0), active: pair(2), requested: pair(4), split: pair(6) }

@@ -1,44 +1,46 @@
-//! What one stream's blocks add to the statistics of the device, counted without touching anything shared.
+//! The contribution of one stream's blocks to the device statistics, counted without touching anything shared.
 //!
-//! A peak is that of a sum over all streams, so it seems that every allocation must see that sum. Escrow avoids it. Each
-//! stream's counters have *headroom*: what they may add before any peak of the device could move. The headroom of all
-//! streams together is the distance to the peak, so peaks need no numbers of their own: each is the current value plus
-//! all headroom. An operation that fits its headroom moves no peak, and no other thread needs to know of it. One that
-//! does not fit is refused before anything has changed, and done again with the headroom of all streams in hand (it
-//! *needs settling*). What it adds beyond that moves the peaks, and headroom is dealt out anew. So peaks are those of
-//! the sums in the order of the operations, as if each operation had taken one lock.
+//! A peak is the peak of a sum over all streams, so it seems that every allocation must see that sum. An escrow scheme
+//! avoids this. Each stream's counters have *headroom*: how much they may add before any peak of the device could move.
+//! The headroom of all streams together is the distance to the peaks, so peaks need no storage: each is the current
+//! value plus all headroom. An operation that fits into its headroom moves no peak, and no other thread needs to know
+//! of it. An operation that does not fit *needs settling*: it is refused before anything has changed, and repeated with
+//! the headroom of all streams in hand. What it adds beyond that headroom moves the peaks. Then the headroom is
+//! distributed again. The peaks are therefore the peaks of the sums in the order of the operations, as if a single lock
+//! had serialised them.
 
 use super::amounts::{Amounts, PoolAmounts};
 use super::pair::{Pair, by_field};
 use crate::types::PoolKind;
 
-/// Part of the device's statistics: that of one stream.
+/// One stream's part of the device statistics.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCounters {
     pools: [PoolCounters; 2],
-    /// What both pools together may add.
+    /// How much both pools together may add.
     all: Headroom,
-    /// Whether no other stream has anything, so that all headroom is here and no peak moves without these counters.
+    /// Whether no other stream is active, so that all headroom is here and only these counters can move a peak.
     pub(crate) is_alone: bool,
-    /// Whether anything was counted since somebody last summed up.
+    /// Whether anything has been counted since the last summation.
     pub(crate) has_changed: bool,
-    /// How many blocks had been given out when [`has_become_idle`](Self::has_become_idle) was last asked.
+    /// The number of blocks given out when [`has_become_idle`](Self::has_become_idle) was last called.
     given_out_before: i64,
 }
 
 #[derive(Debug, Default)]
 struct PoolCounters {
     headroom: Headroom,
-    /// The sums of all that was ever added; they wrap, as in PyTorch.
+    /// The sums of everything ever added. They wrap, as in PyTorch.
     added: Counts,
-    /// What there is and the headroom together: so what there is needs no numbers of its own.
+    /// The current values plus the headroom, so that the current values need no storage.
     bound: Amounts,
 }
 
-/// What may be added before a peak could move.
+/// How much may be added before a peak could move.
 ///
-/// Blocks are both allocated and active, each with a peak of its own. What may be added to both is in `counts`, and all that
-/// the warm path looks at. Only where a block begins or ceases to be pending does what is beyond that change.
+/// Blocks are both allocated and active, and each of the two has its own peak. `counts` has what may be added to both,
+/// which is all that the warm path checks. The excess of either, beyond that, changes only when a block becomes pending
+/// or ceases to be.
 #[derive(Debug, Default)]
 struct Headroom {
     counts: Counts,
@@ -46,14 +48,14 @@ struct Headroom {
     active_beyond: Pair,
 }
 
-/// What operations change.
+/// The quantities that operations change.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Blocks that are allocated and active, and their bytes.
+    /// Blocks that are both allocated and active, and their bytes.
     blocks: Pair,
-    /// What of these bytes was asked for, and how many of the blocks are kept whole.
+    /// The requested part of these bytes, and the number of oversize blocks.
     requested: Pair,
-    /// Free blocks that share their segment, and their bytes.
+    /// Free blocks that share their segment with others, and their bytes.
     split: Pair,
 }
 
@@ -63,16 +65,16 @@ pub(crate) struct Counted {
     pub(crate) pool: PoolKind,
     pub(crate) bytes: u64,
     pub(crate) requested: u64,
-    /// Whether it is kept whole.
+    /// Whether it counts as oversize.
     pub(crate) oversize: bool,
-    /// How many more free blocks share their segment by this, and how many bytes they have more.
+    /// The resulting change in the number and bytes of free blocks that share their segment with others.
     pub(crate) split: Pair,
 }
 
-/// Headroom of the pools and of both that was lifted.
+/// The saved headroom of the small pool, the large pool and both together while bounds are lifted.
 pub(crate) struct Bounds([Counts; 3]);
 
-/// An operation was refused, since a peak might move; nothing has changed.
+/// The operation was refused because a peak might move. Nothing has changed.
 #[derive(Debug)]
 pub(crate) struct NeedsSettling;
 
@@ -92,7 +94,7 @@ impl StreamCounters {
         Ok(())
     }
 
-    /// Counts a block that is free at once.
+    /// Counts a block that becomes free at once.
     #[inline(always)]
     pub(crate) fn freed(&mut self, block: Counted) -> Result<(), NeedsSettling> {
         self.split_changed(block)?;
@@ -104,7 +106,7 @@ impl StreamCounters {
         Ok(())
     }
 
-    /// Counts a block that was freed and is still in use by streams.
+    /// Counts a block that was freed but is still used by streams.
     pub(crate) fn pending_begun(&mut self, pool: PoolKind, bytes: u64, oversize: bool) {
         self.has_changed = true;
         for headroom in [&mut self.pools[pool as usize].headroom, &mut self.all] {
@@ -114,7 +116,7 @@ impl StreamCounters {
         }
     }
 
-    /// Counts a block that no stream uses any more.
+    /// Counts a pending block that no stream uses any more.
     pub(crate) fn pending_over(&mut self, block: Counted) -> Result<(), NeedsSettling> {
         self.split_changed(block)?;
         for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
@@ -138,27 +140,27 @@ impl StreamCounters {
         Ok(())
     }
 
-    /// What there is.
+    /// Returns the current values.
     pub(crate) fn current(&self) -> PoolAmounts {
         self.sum(PoolCounters::current)
     }
 
-    /// All that was ever added.
+    /// Returns the sums of everything ever added.
     pub(crate) fn added(&self) -> PoolAmounts {
         self.sum(|pool| Headroom { counts: pool.added, ..Headroom::default() }.amounts())
     }
 
-    /// What there is and what may be added: its part of the peaks.
+    /// Returns the current values plus the headroom: this stream's part of the peaks.
     pub(crate) fn bound(&self) -> PoolAmounts {
         PoolAmounts { all: self.current().all + self.all.amounts(), ..self.sum(|pool| pool.bound) }
     }
 
-    /// What may be added.
+    /// Returns the headroom.
     pub(crate) fn headroom(&self) -> PoolAmounts {
         PoolAmounts { all: self.all.amounts(), ..self.sum(|pool| pool.headroom.amounts()) }
     }
 
-    /// Sets what may be added from now on.
+    /// Sets the headroom.
     pub(crate) fn set_headroom(&mut self, PoolAmounts { small, large, all }: PoolAmounts) {
         for (pool, amounts) in self.pools.iter_mut().zip([small, large]) {
             pool.bound = pool.current() + amounts;
@@ -172,14 +174,14 @@ impl StreamCounters {
         PoolAmounts { small, large, all: small + large }
     }
 
-    /// Makes headroom for whatever may come, until [`set_bounds`](Self::set_bounds) has this again.
+    /// Gives unlimited headroom, until [`set_bounds`](Self::set_bounds) restores the returned bounds.
     pub(crate) fn lift_bounds(&mut self) -> Bounds {
         let [small, large] = &mut self.pools;
         let all = [&mut small.headroom, &mut large.headroom, &mut self.all];
         Bounds(all.map(|headroom| std::mem::replace(&mut headroom.counts, Counts::BOUNDLESS)))
     }
 
-    /// What was added meanwhile beyond the headroom that there was has moved the peaks.
+    /// Restores the bounds. Anything added meanwhile beyond the saved headroom moves the peaks.
     pub(crate) fn set_bounds(&mut self, Bounds([small, large, all]): Bounds) {
         for (PoolCounters { headroom, bound, .. }, counts) in self.pools.iter_mut().zip([small, large]) {
             headroom.counts = counts - (Counts::BOUNDLESS - headroom.counts);
@@ -189,7 +191,7 @@ impl StreamCounters {
         self.all.cover();
     }
 
-    /// Whether there is nothing, and nothing was given out since somebody last asked.
+    /// Returns whether the current values are all 0 and nothing was given out since the last call.
     pub(crate) fn has_become_idle(&mut self) -> bool {
         let given_out = self.added().all.allocated.0[0];
         let before = std::mem::replace(&mut self.given_out_before, given_out);
@@ -217,7 +219,7 @@ impl Headroom {
         Amounts { allocated, active, requested, split }
     }
 
-    /// Makes nothing of what is less. By how much more that is.
+    /// Raises negative headroom to 0. Returns by how much.
     fn cover(&mut self) -> Amounts {
         let missing = self.amounts().missing();
         if missing != Amounts::default() {
@@ -226,7 +228,7 @@ impl Headroom {
         missing
     }
 
-    /// Moves what may be added both to allocated and to active blocks to where the warm path looks.
+    /// Moves the headroom common to allocated and active blocks to where the warm path looks.
     fn level(&mut self) {
         let both = self.allocated_beyond.least(self.active_beyond);
         self.counts.blocks = self.counts.blocks + both;
@@ -253,7 +255,7 @@ impl Counts {
         Self { blocks: pair, requested: pair, split: pair }
     };
 
-    /// Whether it has less than that of anything.
+    /// Returns whether any quantity is smaller than in `more`.
     #[inline(always)]
     fn lacks(&self, more: Self) -> bool {
         self.blocks.lacks(more.blocks) || self.requested.lacks(more.requested) || self.split.lacks(more.split)

@@ -1,4 +1,4 @@
-//! What a device's allocator has counted, and what it may still take.
+//! The statistics of a device's allocator, and the limit that it must keep to.
 
 use super::amounts::{Amounts, PoolAmounts};
 use super::counters::StreamCounters;
@@ -6,27 +6,28 @@ use crate::alloc::history::{HistoryAction, HistoryContext, Recorder};
 use crate::alloc::settings::{AllocatorConfig, share};
 use crate::types::{PoolKind, PoolStat, Stat, Statistics};
 
-/// Statistics, limit and history of one device, for all streams.
+/// The statistics, limit and history of one device, for all streams.
 ///
-/// Its lock is a leaf: taken inside a stream's, never around one, and never across a driver call.
+/// Its lock is a leaf: it may be taken inside a stream's lock, never the other way round, and is not held across driver
+/// calls.
 pub(crate) struct DeviceStatistics {
-    /// Segments and events; what streams count is as old as the last [`sum`](Self::sum).
+    /// Segments and events. The values that streams count date from the last [`sum`](Self::sum).
     pub(crate) totals: Statistics,
-    /// What was ever added by streams that are idle.
+    /// The sums of everything ever added by streams that are now idle.
     idle: PoolAmounts,
-    /// What there was when the accumulated values were last reset.
+    /// The values at the last reset of the accumulated values.
     at_reset: Sums,
-    /// Bytes taken from the driver, or being asked for.
+    /// Bytes taken from the driver or currently being requested.
     pub(crate) charged: u64,
-    /// Bytes that may be taken; `None`: as many as there are.
+    /// The limit on charged bytes; `None` if the only limit is the device.
     pub(crate) limit: Option<u64>,
     pub(crate) fraction: f64,
     segments_made: u64,
-    /// The history, while somebody wants one.
+    /// The recorder, while recording is on.
     pub(crate) recorder: Option<Box<Recorder>>,
 }
 
-/// What all streams together hold now and held at most, and what was ever added.
+/// Current values, peaks and everything ever added, over all streams.
 #[derive(Default)]
 struct Sums {
     current: PoolAmounts,
@@ -52,7 +53,7 @@ impl DeviceStatistics {
         statistics
     }
 
-    /// Brings the totals up to date. `streams`: the counters of all that are active.
+    /// Updates the totals. `streams`: the counters of all active streams.
     #[cold]
     pub(crate) fn sum<'a>(&mut self, streams: impl Iterator<Item = &'a StreamCounters>) {
         let Sums { current, peak, added } = self.sums(streams);
@@ -79,13 +80,13 @@ impl DeviceStatistics {
         totals.inactive_split_bytes = stats(|amounts| amounts.split.0[1]);
     }
 
-    /// Sets the accumulated values and the counters to 0.
+    /// Resets the accumulated values and the event counters to 0.
     pub(crate) fn reset_accumulated<'a>(&mut self, streams: impl Iterator<Item = &'a StreamCounters>) {
         self.at_reset = self.sums(streams);
         self.totals.reset_accumulated();
     }
 
-    /// A stream becomes idle, which has nothing: what it ever added is kept here.
+    /// Makes the counters of a stream idle. They must be at 0; what the stream ever added is kept here.
     pub(crate) fn make_idle(&mut self, counters: &mut StreamCounters) {
         self.idle = self.idle + counters.added();
         *counters = StreamCounters::default();
@@ -100,26 +101,26 @@ impl DeviceStatistics {
         })
     }
 
-    /// PyTorch: `setMemoryFraction`. 1 is no limit, rather than a limit of all the memory.
+    /// Sets the memory fraction; 1 means no limit, rather than a limit of all memory. PyTorch: `setMemoryFraction`.
     pub(crate) fn set_fraction(&mut self, fraction: f64, total_memory: u64) {
         self.fraction = fraction;
         self.limit = (fraction < 1.0).then(|| share(fraction, total_memory));
     }
 
-    /// Tells the history, if one is kept, of what concerns neither a block nor a segment.
+    /// Records an event that concerns neither a block nor a segment, while recording is on.
     pub(crate) fn note(&mut self, action: impl FnOnce() -> HistoryAction) {
         if let Some(recorder) = &mut self.recorder {
             recorder.note(action());
         }
     }
 
-    /// What the history has let go, to be dropped without a lock.
+    /// Returns the contexts that the recorder has discarded, to be dropped without a lock held.
     pub(crate) fn discarded(&mut self) -> Vec<HistoryContext> {
         self.recorder.as_mut().map(|recorder| std::mem::take(&mut recorder.discarded)).unwrap_or_default()
     }
 
-    /// Sets `size` bytes aside for a driver allocation, if the limit allows them. Without a limit, what statistics can
-    /// count is one.
+    /// Charges `size` bytes for a driver allocation, if the limit allows. Without a limit, the range of the statistics
+    /// is the limit.
     pub(crate) fn charge(&mut self, size: u64) -> bool {
         let limit = self.limit.unwrap_or(i64::MAX as u64);
         let charged = self.charged.checked_add(size).filter(|charged| *charged <= limit);
@@ -127,12 +128,12 @@ impl DeviceStatistics {
         charged.is_some()
     }
 
-    /// Takes back a charge whose driver allocation failed.
+    /// Takes back a charge after the driver allocation failed.
     pub(crate) fn refund(&mut self, size: u64) {
         self.charged -= size;
     }
 
-    /// A charged driver allocation succeeded: its number in the order of creation.
+    /// Counts a charged driver allocation that succeeded. Returns the segment's number in the order of creation.
     pub(crate) fn segment_made(&mut self, config: &AllocatorConfig, pool: PoolKind, size: u64) -> u64 {
         self.reserved(pool, size);
         self.totals.segment.update(pool, |stat| stat.increase(1));
@@ -142,7 +143,7 @@ impl DeviceStatistics {
         self.segment_numbered()
     }
 
-    /// The number of a new segment in the order of creation.
+    /// Returns the number of a new segment in the order of creation.
     pub(crate) fn segment_numbered(&mut self) -> u64 {
         self.segments_made += 1;
         self.segments_made - 1
@@ -156,7 +157,8 @@ impl DeviceStatistics {
         }
     }
 
-    /// Pages were mapped, of which so many bytes were charged before. PyTorch counts neither these as segments nor them as oversize.
+    /// Counts mapped pages, of which `charged` bytes were charged in advance. As in PyTorch, they count neither as
+    /// segments nor as oversize.
     pub(crate) fn pages_mapped(&mut self, pool: PoolKind, size: u64, charged: u64) {
         self.charged += size - charged;
         self.reserved(pool, size);

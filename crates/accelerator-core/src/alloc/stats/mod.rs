@@ -1,4 +1,4 @@
-//! Statistics: what a stream counts by itself, and the sums of a device, peaks included.
+//! Statistics: the counters of each stream, and the sums of a device, including peaks.
 
 mod amounts;
 mod counters;

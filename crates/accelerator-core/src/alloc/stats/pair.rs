@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-/// Two signed numbers: mostly blocks and their bytes. Sums wrap.
+/// Two signed numbers, mostly a number of blocks and their bytes. Sums wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pair(pub(crate) [i64; 2]);
 
@@ -12,24 +12,24 @@ impl Pair {
         Self([first, second])
     }
 
-    /// Whether it has less than that of one.
+    /// Returns whether either number is smaller than in `other`.
     #[inline(always)]
     pub(crate) fn lacks(self, other: Self) -> bool {
         self.0[0] < other.0[0] || self.0[1] < other.0[1]
     }
 
-    /// The lesser of both firsts and of both seconds.
+    /// Returns the element-wise minimum.
     pub(crate) fn least(self, other: Self) -> Self {
         self.each(other, i64::min)
     }
 
-    /// What is more than 0 of each.
+    /// Returns the positive part of each number.
     #[inline(always)]
     pub(crate) fn increase(self) -> Self {
         self.each(Self::default(), i64::max)
     }
 
-    /// Half of each, half of that, and so on.
+    /// Halves both numbers this many times.
     pub(crate) fn halved(self, times: u32) -> Self {
         Self(self.0.map(|number| number >> times))
     }
@@ -58,7 +58,7 @@ impl Sub for Pair {
     }
 }
 
-/// Adds and subtracts what has several of these, each field by itself.
+/// Implements field-wise addition and subtraction.
 macro_rules! by_field {
     ($type:ident { $($field:ident),+ }) => {
         impl std::ops::Add for $type {

@@ -29,7 +29,7 @@ fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let worker = thread::spawn(move || sender.send(work()).unwrap());
     match receiver.recv_timeout(Duration::from_secs(60)) {
         Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("somebody waits for the lock for ever"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread waits for the lock for ever"),
         Err(mpsc::RecvTimeoutError::Disconnected) => std::panic::resume_unwind(worker.join().unwrap_err()),
     }
 }
@@ -62,7 +62,7 @@ fn nothing_is_lost_when_ownership_is_taken_away() {
         (count, locked + VISITS, owned)
     });
     assert_eq!(count, expected);
-    assert!(owned >= 100 || !barrier::is_possible(), "owned {owned} times: nothing to take away");
+    assert!(owned >= 100 || !barrier::is_possible(), "owned {owned} times: too few to test revoking");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_seat_is_one_threads_for_as_long_as_that_lives() {
         let lock = Arc::clone(lock);
         on_seat(seat, move || own(&lock)).join().unwrap()
     };
-    assert_eq!(rival(&lock), Some(false), "two threads that live have one seat");
+    assert_eq!(rival(&lock), Some(false), "two living threads own through one seat");
     drop(let_end);
     first.join().unwrap();
     assert_eq!(rival(&lock), Some(barrier::is_possible()), "the seat is free");
@@ -215,7 +215,7 @@ fn a_lock_whose_owner_has_ended_is_free() {
 }
 
 #[test]
-fn who_wants_in_waits_until_the_owner_is_out() {
+fn a_thread_waits_until_the_owner_has_left() {
     let count = in_time(|| {
         let (lock, (tell, told)) = (Arc::new(OwnedLock::new(0)), mpsc::channel());
         let inner = Arc::clone(&lock);
@@ -234,7 +234,7 @@ fn who_wants_in_waits_until_the_owner_is_out() {
 }
 
 #[test]
-fn who_only_tries_is_refused_while_somebody_is_inside() {
+fn try_lock_fails_while_a_thread_is_inside() {
     let owned = in_time(|| {
         let lock = Arc::new(OwnedLock::new(0));
         let try_elsewhere = |lock: &Arc<OwnedLock<u64>>| {
@@ -244,7 +244,7 @@ fn who_only_tries_is_refused_while_somebody_is_inside() {
         let held = lock.lock(); // as the owner
         let owned = lock.is_owned_by(thread_number());
         assert!(lock.try_lock().is_none() && !try_elsewhere(&lock));
-        assert_eq!(lock.is_owned_by(thread_number()), owned, "who is refused takes nothing away");
+        assert_eq!(lock.is_owned_by(thread_number()), owned, "a failed try_lock does not revoke ownership");
         drop(held);
         assert!(try_elsewhere(&lock));
         let held = lock.try_lock(); // with the mutex
@@ -258,7 +258,7 @@ fn who_only_tries_is_refused_while_somebody_is_inside() {
 }
 
 #[test]
-fn nothing_is_lost_between_who_locks_and_who_tries() {
+fn no_update_is_lost_between_lock_and_try_lock() {
     const TRIES: u64 = 20_000;
     let (count, expected, refused) = in_time(|| {
         let (lock, done) = (OwnedLock::new(0), AtomicBool::new(false));

@@ -9,25 +9,25 @@ use crate::state::{Handle, Session};
 use crate::thread;
 
 exports! {
-    /// From now on a stream's work is written down instead of done.
+    /// Starts capturing a stream: its work is recorded instead of executed.
     fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) [Context] => safe begin;
-    /// Ends that; the graph stands for it, but cannot be launched.
+    /// Ends the capture. The graph that it returns cannot be launched.
     fn cuStreamEndCapture(stream: Handle, graph: Out<'_, Handle>) [Context] => safe end;
-    /// Whether a stream is captured.
+    /// Whether a stream is being captured.
     fn cuStreamIsCapturing(stream: Handle, status: Out<'_, u32>) [Context] => safe status;
-    /// That, and the number of the capture; graphs and dependencies are not told.
+    /// Returns the status and the capture's number. Graphs and dependencies are not reported.
     fn cuStreamGetCaptureInfo_v2(
         stream: Handle, status: Out<'_, u32>, id: Out<'_, u64>, graph: Out<'_, Handle>,
         dependencies: Out<'_, Handle>, count: Out<'_, usize>,
     ) [Context] => safe info;
-    /// The same.
+    /// Like `cuStreamGetCaptureInfo_v2`.
     fn cuStreamGetCaptureInfo_v3(
         stream: Handle, status: Out<'_, u32>, id: Out<'_, u64>, graph: Out<'_, Handle>,
         dependencies: Out<'_, Handle>, edges: Out<'_, Handle>, count: Out<'_, usize>,
     ) [Context] => safe info_with_edges;
-    /// Says what the calling thread may do during captures, and tells what it was before.
+    /// Sets what the calling thread may do during captures, and returns the previous mode.
     fn cuThreadExchangeStreamCaptureMode(mode: Option<&mut u32>) [Init] => safe exchange_mode;
-    /// Takes a graph away.
+    /// Destroys a graph.
     fn cuGraphDestroy(graph: Handle) [Healthy] => safe destroy_graph;
 }
 

@@ -1,4 +1,4 @@
-//! Primary contexts, and which one is current on a thread.
+//! Primary contexts, and the current context of each thread.
 
 use sim_engine::out::{Out, put};
 
@@ -9,35 +9,35 @@ use crate::state::{Handle, Session};
 use crate::thread;
 
 exports! {
-    /// The primary context of a device, made at the first call.
+    /// Retains the primary context of a device. The first call creates it.
     fn cuDevicePrimaryCtxRetain(context: Out<'_, Handle>, device: i32) [Init] => safe retain;
-    /// Gives it back; with the last one it is destroyed, and all that belongs to it.
+    /// Releases it. The last release destroys it and everything that belongs to it.
     fn cuDevicePrimaryCtxRelease_v2(device: i32) [Init] => safe release;
-    /// Its flags, always 0, and whether it exists.
+    /// Returns its flags, always 0, and whether it exists.
     fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<'_, u32>, active: Out<'_, i32>)
         [Init] => safe state;
-    /// Makes a context current on the thread; null: none.
+    /// Makes a context current on the thread, or none if it is null.
     fn cuCtxSetCurrent(context: Handle) [Init] => safe set_current;
-    /// The thread's context, or null.
+    /// Returns the thread's context, or null.
     fn cuCtxGetCurrent(context: Out<'_, Handle>) [Init] => safe get_current;
     /// Makes a context current until it is popped.
     fn cuCtxPushCurrent_v2(context: Handle) [Init] => safe push_current;
-    /// Makes the context before it current again.
+    /// Restores the context that was current before.
     fn cuCtxPopCurrent_v2(context: Out<'_, Handle>) [Init] => safe pop_current;
-    /// The device of the current context.
+    /// Returns the device of the current context.
     fn cuCtxGetDevice(device: Out<'_, i32>) [Init] => safe get_device;
-    /// The API version of a context.
+    /// Returns the API version of a context.
     fn cuCtxGetApiVersion(context: Handle, version: Out<'_, u32>) [Init] => safe api_version;
-    /// How the current context waits: not simulated.
+    /// Sets how the current context waits. Not simulated.
     fn cuCtxSetFlags(flags: u32) [Context] => safe set_flags;
-    /// The least and the greatest priority of streams: 0 and -5.
+    /// Returns the least and the greatest priority of streams: 0 and -5.
     fn cuCtxGetStreamPriorityRange(least: Out<'_, i32>, greatest: Out<'_, i32>)
         [Context] => safe priority_range;
     /// Waits for all work of the current context.
     fn cuCtxSynchronize() [NoCapture] => safe synchronize;
-    /// Lets kernels of the current context into the memory of another's device.
+    /// Lets kernels of the current context access the memory of another context's device.
     fn cuCtxEnablePeerAccess(peer: Handle, flags: u32) [Context] => safe enable_peer_access;
-    /// Ends that.
+    /// Disables that access.
     fn cuCtxDisablePeerAccess(peer: Handle) [Context] => safe disable_peer_access;
 }
 

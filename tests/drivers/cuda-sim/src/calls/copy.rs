@@ -7,32 +7,31 @@ use crate::gate::exports;
 use crate::state::{Driver, Handle, Session};
 
 exports! {
-    /// Copies between any two places; the addresses tell which.
+    /// Copies between any two places. Their addresses tell which kinds of memory they are.
     fn cuMemcpyAsync(target: u64, source: u64, bytes: usize, stream: Handle) [Context] => raw copy_async;
-    /// From host to device. Bytes of pageable memory are taken at the call, those of pinned memory in their
-    /// turn.
+    /// Copies from host to device. Pageable memory is read at the call, pinned memory in stream order.
     fn cuMemcpyHtoDAsync_v2(target: u64, source: u64, bytes: usize, stream: Handle)
         [Context] => raw host_to_device_async;
-    /// From device to host. To pageable memory, it waits until it is done.
+    /// Copies from device to host. If the target is pageable memory, the call waits for the copy.
     fn cuMemcpyDtoHAsync_v2(target: u64, source: u64, bytes: usize, stream: Handle)
         [Context] => raw device_to_host_async;
-    /// From device to device.
+    /// Copies from device to device.
     fn cuMemcpyDtoDAsync_v2(target: u64, source: u64, bytes: usize, stream: Handle)
         [Context] => raw device_to_device_async;
-    /// From memory of one context to memory of another, and of no other than the call names.
+    /// Copies from memory of one context to memory of another. Both must belong to the contexts that the call names.
     fn cuMemcpyPeerAsync(
         target: u64, target_context: Handle, source: u64, source_context: Handle,
         bytes: usize, stream: Handle,
     ) [Context] => raw peer_async;
-    /// In the legacy default stream, and waits.
+    /// Copies from host to device in the legacy default stream, and waits.
     fn cuMemcpyHtoD_v2(target: u64, source: u64, bytes: usize) [NoCapture] => raw host_to_device;
-    /// In the legacy default stream, and waits.
+    /// Copies from device to host in the legacy default stream, and waits.
     fn cuMemcpyDtoH_v2(target: u64, source: u64, bytes: usize) [NoCapture] => raw device_to_host;
-    /// In the legacy default stream; does not wait.
+    /// Copies from device to device in the legacy default stream, without waiting.
     fn cuMemcpyDtoD_v2(target: u64, source: u64, bytes: usize) [NoCapture] => raw device_to_device;
-    /// Fills with a byte.
+    /// Fills memory with a byte.
     fn cuMemsetD8Async(address: u64, value: u8, bytes: usize, stream: Handle) [Context] => safe fill_async;
-    /// In the legacy default stream; waits only if the memory is pinned host memory.
+    /// Fills memory in the legacy default stream. Waits only if it is pinned host memory.
     fn cuMemsetD8_v2(address: u64, value: u8, bytes: usize) [NoCapture] => safe fill;
 }
 
@@ -48,7 +47,7 @@ fn is_pageable(driver: &Driver, address: u64) -> bool {
 }
 
 /// # Safety
-/// * Addresses of pageable host memory are good for so many bytes, until the call returns.
+/// * Addresses of pageable host memory are valid for `bytes` bytes until the call returns.
 unsafe fn copy_async(
     driver: &mut Session,
     target: u64,
@@ -67,7 +66,7 @@ unsafe fn copy_async(
     let lends = is_pageable(driver, target);
     let from = match is_pageable(driver, source) {
         true => {
-            // SAFETY: the caller promises so many bytes there.
+            // SAFETY: the caller promises that many bytes there.
             let taken = unsafe { std::slice::from_raw_parts(source as *const u8, bytes) };
             Source::Snapshot(taken.to_vec())
         }
@@ -133,7 +132,8 @@ unsafe fn device_to_device_async(
     unsafe { copy_async(driver, target, source, bytes, stream) }
 }
 
-/// Device memory has to be the context's. What is not live is left to the work, which goes wrong in its turn.
+/// Checks that device memory belongs to the context. Memory that is not live is left to the work, which fails in its
+/// turn.
 fn check_owner(driver: &mut Driver, address: u64, context: Handle) -> Outcome {
     let device = driver.context(context)?.device;
     let allocated = driver.engine.memory.containing(address).map(|(_, allocation)| allocation.device);

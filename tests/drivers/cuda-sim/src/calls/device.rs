@@ -1,4 +1,4 @@
-//! Devices and what they can do.
+//! Devices and their properties.
 
 use std::ffi::c_char;
 
@@ -10,26 +10,26 @@ use crate::gate::{exports, required};
 use crate::state::{Driver, Session};
 
 exports! {
-    /// How many devices the process sees.
+    /// Returns the number of devices that the process sees.
     fn cuDeviceGetCount(count: Out<'_, i32>) [Init] => safe count;
-    /// A device by its place among them.
+    /// Returns a device by its index among them.
     fn cuDeviceGet(device: Out<'_, i32>, ordinal: i32) [Init] => safe get;
-    /// `Simulated CUDA device N`.
+    /// Returns the name, `Simulated CUDA device N`.
     fn cuDeviceGetName(name: *mut c_char, length: i32, device: i32) [Init] => raw name;
-    /// An identifier that stays the same whatever devices the process sees.
+    /// Returns an identifier that does not depend on which devices the process sees.
     fn cuDeviceGetUuid(uuid: Out<'_, [u8; 16]>, device: i32) [Init] => safe uuid;
-    /// `domain:bus:device.function`.
+    /// Returns `domain:bus:device.function`.
     fn cuDeviceGetPCIBusId(text: *mut c_char, length: i32, device: i32) [Init] => raw pci_address;
-    /// Bytes of memory.
+    /// Returns the total bytes of memory.
     fn cuDeviceTotalMem_v2(bytes: Out<'_, usize>, device: i32) [Init] => safe total_memory;
-    /// A number that describes the device.
+    /// Returns an attribute of the device.
     fn cuDeviceGetAttribute(value: Out<'_, i32>, attribute: i32, device: i32) [Init] => safe attribute;
-    /// Whether kernels of a device may be let into the memory of another: always.
+    /// Whether kernels of a device may be given access to another device's memory: always true.
     fn cuDeviceCanAccessPeer(can: Out<'_, i32>, device: i32, peer: i32) [Init] => safe can_access_peer;
 }
 
 exports! { newer:
-    /// As `cuDeviceGetUuid`; differs for parts of a device, which the simulated ones do not have.
+    /// Like `cuDeviceGetUuid`. The two differ only for partitions of a device, which are not simulated.
     fn cuDeviceGetUuid_v2(uuid: Out<'_, [u8; 16]>, device: i32) [Init] => safe uuid;
 }
 
@@ -65,7 +65,7 @@ unsafe fn pci_address(driver: &mut Session, place: *mut c_char, length: i32, dev
     unsafe { put_text(place, length, &text) }
 }
 
-/// Writes as much of a text as there is room for, and a zero behind it.
+/// Writes as much of a text as fits, followed by a zero byte.
 ///
 /// # Safety
 /// * `place` is null, or has room for `length` bytes.
@@ -98,7 +98,7 @@ fn can_access_peer(driver: &mut Session, can: Out<'_, i32>, device: i32, peer: i
     Ok(())
 }
 
-/// The highest number of an attribute that is known to the driver.
+/// The highest attribute number that the driver knows.
 const LAST_ATTRIBUTE: i32 = 150;
 
 fn attribute(driver: &mut Session, value: Out<'_, i32>, attribute: i32, device: i32) -> Outcome {

@@ -13,20 +13,20 @@ const INTERPROCESS: u32 = 4;
 const ALL_FLAGS: u32 = 7;
 
 exports! {
-    /// Makes an event.
+    /// Creates an event.
     fn cuEventCreate(event: Out<'_, Handle>, flags: u32) [Context] => safe create;
-    /// Takes an event away; who waits for it still does.
+    /// Destroys an event. Work that already waits for it still does.
     fn cuEventDestroy_v2(event: Handle) [Healthy] => safe destroy;
-    /// Marks the work that a stream has so far.
+    /// Records an event: it marks all work that a stream has so far.
     fn cuEventRecord(event: Handle, stream: Handle) [Context] => safe record;
     /// Whether the work that it marks is over.
     fn cuEventQuery(event: Handle) [NoCapture] => safe query;
-    /// Waits until it is.
+    /// Waits for the work that it marks.
     fn cuEventSynchronize(event: Handle) [NoCapture] => safe synchronize;
-    /// Milliseconds of virtual time between two events.
+    /// Returns the milliseconds of virtual time between two events.
     fn cuEventElapsedTime(milliseconds: Out<'_, f32>, start: Handle, end: Handle)
         [Context] => safe elapsed_time;
-    /// The same.
+    /// Like `cuEventElapsedTime`.
     fn cuEventElapsedTime_v2(milliseconds: Out<'_, f32>, start: Handle, end: Handle)
         [Context] => safe elapsed_time;
 }

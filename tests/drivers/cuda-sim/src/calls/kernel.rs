@@ -10,25 +10,25 @@ use crate::gate::{exports, required};
 use crate::ptx;
 use crate::state::{Handle, Session};
 
-/// More threads no block may have.
+/// The maximum number of threads of a block.
 const MOST_THREADS: u64 = 1024;
-/// More shared memory no block may have.
+/// The maximum shared memory of a block.
 const MOST_SHARED: u32 = 48 << 10;
 
 exports! {
-    /// A module from PTX text; other images are refused.
+    /// Loads a module from PTX text. Other images are refused.
     fn cuModuleLoadData(module: Out<'_, Handle>, image: *const c_char) [NoCapture] => raw load_data;
-    /// A module from a file of PTX text.
+    /// Loads a module from a file of PTX text.
     fn cuModuleLoad(module: Out<'_, Handle>, path: *const c_char) [NoCapture] => raw load_file;
-    /// One of its kernels, if the driver knows it by name: `saxpy`, `scale` or `spin`.
+    /// Returns one of its kernels, if the driver knows it by name: `saxpy`, `scale` or `spin`.
     fn cuModuleGetFunction(function: Out<'_, Handle>, module: Handle, name: *const c_char)
         [Context] => raw get_function;
-    /// Takes a module away.
+    /// Unloads a module.
     fn cuModuleUnload(module: Handle) [NoCapture] => safe unload;
-    /// A number that describes a kernel.
+    /// Returns an attribute of a kernel.
     fn cuFuncGetAttribute(value: Out<'_, i32>, attribute: i32, function: Handle)
         [Context] => safe function_attribute;
-    /// Launches a kernel: a thread an element, and no more elements than it is told.
+    /// Launches a kernel. Each thread computes one element, up to the number in the arguments.
     fn cuLaunchKernel(
         function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Handle, arguments: *const *const u8, extra: *const *const u8,
@@ -36,7 +36,7 @@ exports! {
 }
 
 /// # Safety
-/// * `image` is null, or text that ends with a zero.
+/// * `image` is null, or a zero-terminated text.
 unsafe fn load_data(driver: &mut Session, module: Out<'_, Handle>, image: *const c_char) -> Outcome {
     let module = required(module)?;
     if image.is_null() {
@@ -49,7 +49,7 @@ unsafe fn load_data(driver: &mut Session, module: Out<'_, Handle>, image: *const
 }
 
 /// # Safety
-/// * `path` is null, or text that ends with a zero.
+/// * `path` is null, or a zero-terminated text.
 unsafe fn load_file(driver: &mut Session, module: Out<'_, Handle>, path: *const c_char) -> Outcome {
     let module = required(module)?;
     if path.is_null() {
@@ -71,7 +71,7 @@ fn load(driver: &mut Session, image: &[u8]) -> Outcome<Handle> {
 }
 
 /// # Safety
-/// * `name` is null, or text that ends with a zero.
+/// * `name` is null, or a zero-terminated text.
 unsafe fn get_function(
     driver: &mut Session,
     function: Out<'_, Handle>,
@@ -121,8 +121,8 @@ fn function_attribute(
 }
 
 /// # Safety
-/// * `arguments` is null, or points to as many places as the kernel has parameters, each of which holds one.
-#[allow(clippy::too_many_arguments, reason = "so the driver API has it")]
+/// * `arguments` is null, or points to one pointer for each of the kernel's parameters, which points to its argument.
+#[allow(clippy::too_many_arguments, reason = "the driver API has this signature")]
 unsafe fn launch(
     driver: &mut Session,
     function: Handle,
@@ -156,7 +156,7 @@ unsafe fn launch(
     driver.submit(stream, Work::Kernel(launch)).map(drop)
 }
 
-/// The arguments of a kernel as bits, taken at the call.
+/// Returns the bits of a kernel's arguments, copied at the call.
 ///
 /// # Safety
 /// * As [`launch`].
@@ -166,7 +166,7 @@ unsafe fn take_arguments(kernel: Kernel, arguments: *const *const u8) -> Outcome
         if arguments.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller promises a place for each parameter.
+        // SAFETY: the caller promises a pointer for each parameter.
         let place = unsafe { arguments.wrapping_add(index).read() };
         if place.is_null() {
             return Err(Code::INVALID_VALUE);

@@ -6,28 +6,28 @@ use crate::code::{Code, Outcome};
 use crate::gate::{exports, required};
 use crate::state::{Handle, Session};
 
-/// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP` and `_WRITECOMBINED`, which are kept and change nothing here.
+/// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP` and `_WRITECOMBINED`. They are stored and have no effect here.
 const HOST_FLAGS: u32 = 7;
 
-/// Pinned memory is of all contexts.
+/// Pinned memory belongs to all contexts.
 const NO_OWNER: Handle = 0;
 
 exports! {
-    /// Memory of the current device, at a multiple of 2 MiB.
+    /// Allocates memory of the current device, aligned to 2 MiB.
     fn cuMemAlloc_v2(address: Out<'_, u64>, bytes: usize) [NoCapture] => safe allocate;
-    /// Waits for all work of the device, then frees.
+    /// Waits for all work of the device, then frees memory.
     fn cuMemFree_v2(address: u64) [NoCapture] => safe free;
-    /// Free and all memory of the current device.
+    /// Returns the free and the total memory of the current device.
     fn cuMemGetInfo_v2(free: Out<'_, usize>, total: Out<'_, usize>) [Context] => safe info;
-    /// Pinned host memory, which devices see at the same address.
+    /// Allocates pinned host memory, which devices see at the same address.
     fn cuMemHostAlloc(address: Out<'_, u64>, bytes: usize, flags: u32) [NoCapture] => safe allocate_pinned;
-    /// The flags that it was allocated with.
+    /// Returns the flags that pinned memory was allocated with.
     fn cuMemHostGetFlags(flags: Out<'_, u32>, address: u64) [Context] => safe host_flags;
-    /// The same without flags.
+    /// Allocates pinned host memory without flags.
     fn cuMemAllocHost_v2(address: Out<'_, u64>, bytes: usize) [NoCapture] => safe allocate_plain_pinned;
-    /// Frees it, at once; a violation if work still uses it.
+    /// Frees pinned memory immediately. It is a violation if work still uses it.
     fn cuMemFreeHost(address: u64) [NoCapture] => safe free_pinned;
-    /// Where devices see it.
+    /// Returns the address at which devices see pinned memory.
     fn cuMemHostGetDevicePointer_v2(device: Out<'_, u64>, address: u64, flags: u32)
         [Context] => safe device_pointer;
 }
@@ -42,11 +42,10 @@ fn allocate(driver: &mut Session, address: Out<'_, u64>, bytes: usize) -> Outcom
 fn free(driver: &mut Session, address: u64) -> Outcome {
     let context = driver.engine.memory.at(address).ok_or(Code::INVALID_VALUE)?.owner;
     driver.context(context)?;
-    // A device has no other context than its primary one.
+    // A device has only its primary context.
     let ends = driver.ends_of(context);
     driver.wait(&ends);
-    // Both may be otherwise by now: work may have gone wrong, or another thread may have freed the same
-    // memory.
+    // Check again: work may have failed meanwhile, or another thread may have freed the same memory.
     driver.context(context)?;
     Ok(driver.engine.free(address)?)
 }

@@ -1,19 +1,19 @@
-//! What an address is.
+//! Attributes of addresses.
 
 use crate::code::{Code, Outcome};
 use crate::gate::exports;
 use crate::state::{Driver, Handle, Session};
 
 exports! {
-    /// One property of an address: of device memory, of pinned memory, or of mapped virtual memory.
+    /// Returns an attribute of an address in device memory, pinned memory or mapped virtual memory.
     fn cuPointerGetAttribute(value: *mut u8, attribute: i32, address: u64) [Context] => raw attribute;
 }
 
-/// What lies at an address.
+/// The memory at an address.
 struct Found {
     start: u64,
     bytes: u64,
-    /// `None`: on the host.
+    /// `None` for host memory.
     device: Option<usize>,
     context: Handle,
 }
@@ -33,7 +33,7 @@ fn find(driver: &Driver, address: u64) -> Option<Found> {
 }
 
 /// # Safety
-/// * `value` is null, or has room for what the attribute is.
+/// * `value` is null, or has room for the attribute.
 unsafe fn attribute(driver: &mut Session, value: *mut u8, attribute: i32, address: u64) -> Outcome {
     let found = find(driver, address).filter(|_| !value.is_null()).ok_or(Code::INVALID_VALUE)?;
     let number = |number: u64| number.to_ne_bytes().to_vec();
@@ -50,7 +50,7 @@ unsafe fn attribute(driver: &mut Session, value: *mut u8, attribute: i32, addres
         13 => word(1),                                         // MAPPED
         _ => return Err(Code::INVALID_VALUE),
     };
-    // SAFETY: the caller promises room for the attribute, whose size this is.
+    // SAFETY: the caller promises room for the attribute, which has this size.
     unsafe { value.copy_from(bytes.as_ptr(), bytes.len()) };
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Starting, the driver's version, and texts of errors.
+//! Starting the driver, its version, and error texts.
 
 use std::ffi::c_char;
 
@@ -11,11 +11,11 @@ use crate::state::{LOCK, Session};
 exports! {
     /// Starts the driver in this process; its forked children cannot use it.
     fn cuInit(flags: u32) [Nothing] => safe init;
-    /// The simulated version, 1000 times the major number and 10 times the minor.
+    /// Returns the simulated version: 1000 times the major number plus 10 times the minor.
     fn cuDriverGetVersion(version: Out<'_, i32>) [Nothing] => safe version;
-    /// The name of a code.
+    /// Returns the name of a code.
     fn cuGetErrorName(error: i32, name: Out<'_, *const c_char>) [Nothing] => safe error_name;
-    /// What a code means.
+    /// Returns the description of a code.
     fn cuGetErrorString(error: i32, text: Out<'_, *const c_char>) [Nothing] => safe error_text;
 }
 

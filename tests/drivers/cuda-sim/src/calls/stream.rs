@@ -17,26 +17,26 @@ pub(super) const GREATEST_PRIORITY: i32 = -5;
 const NON_BLOCKING: u32 = 1;
 
 exports! {
-    /// Makes a stream.
+    /// Creates a stream.
     fn cuStreamCreate(stream: Out<'_, Handle>, flags: u32) [Context] => safe create;
-    /// Makes a stream with a priority, which is brought into the permitted range and changes nothing else.
+    /// Creates a stream with a priority, which is clamped to the permitted range and has no other effect.
     fn cuStreamCreateWithPriority(stream: Out<'_, Handle>, flags: u32, priority: i32)
         [Context] => safe create_with_priority;
-    /// Takes a stream away; its work still happens.
+    /// Destroys a stream. Its work still happens.
     fn cuStreamDestroy_v2(stream: Handle) [Healthy] => safe destroy;
-    /// Waits for the work in it.
+    /// Waits for a stream's work.
     fn cuStreamSynchronize(stream: Handle) [NoCapture] => safe synchronize;
-    /// Whether its work is over.
+    /// Whether a stream's work is over.
     fn cuStreamQuery(stream: Handle) [NoCapture] => safe query;
-    /// Lets it wait for what an event marks at this moment.
+    /// Makes a stream wait for the work that an event marks at the time of the call.
     fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) [Context] => safe wait_event;
-    /// The priority that it got.
+    /// Returns the priority that a stream got.
     fn cuStreamGetPriority(stream: Handle, priority: Out<'_, i32>) [Context] => safe get_priority;
-    /// The flags that it was made with.
+    /// Returns the flags that a stream was created with.
     fn cuStreamGetFlags(stream: Handle, flags: Out<'_, u32>) [Context] => safe get_flags;
-    /// Its context.
+    /// Returns a stream's context.
     fn cuStreamGetCtx(stream: Handle, context: Out<'_, Handle>) [Context] => safe get_context;
-    /// Calls a function in its turn, on a thread of the driver's.
+    /// Calls a host function in stream order, on one of the driver's threads.
     fn cuLaunchHostFunc(
         stream: Handle, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void,
     )
@@ -71,7 +71,7 @@ fn destroy(driver: &mut Session, handle: Handle) -> Outcome {
     Ok(())
 }
 
-/// Where the work of a stream ends so far.
+/// Returns the position of the last work in a stream so far.
 fn end(driver: &mut Session, handle: Handle) -> Outcome<Position> {
     let stream = driver.stream(handle)?;
     if driver.state_of(stream)?.captured.is_some() {

@@ -1,4 +1,4 @@
-//! Memory that is allocated and freed in the order of a stream.
+//! Memory allocated and freed in stream order.
 
 use sim_engine::Work;
 use sim_engine::out::Out;
@@ -9,10 +9,10 @@ use crate::memory::STREAM_ORDERED;
 use crate::state::{Handle, Session};
 
 exports! {
-    /// Memory of the stream's device. Other streams may touch it at once, which the real driver does not
+    /// Allocates memory of the stream's device. Other streams may use it immediately, which the real driver does not
     /// permit.
     fn cuMemAllocAsync(address: Out<'_, u64>, bytes: usize, stream: Handle) [Context] => safe allocate;
-    /// Frees such memory in its turn.
+    /// Frees stream-ordered memory in stream order.
     fn cuMemFreeAsync(address: u64, stream: Handle) [Context] => safe free;
 }
 
@@ -22,7 +22,7 @@ fn allocate(driver: &mut Session, address: Out<'_, u64>, bytes: usize, stream: H
     let context = driver.state_of(stream)?.context;
     let mut allocated = driver.allocate(context, bytes as u64, STREAM_ORDERED);
     if allocated == Err(Code::OUT_OF_MEMORY) {
-        // Memory whose turn to be freed has not come is waited for.
+        // Waits for memory whose free is still queued.
         let frees = driver.engine.pending(|operation| matches!(operation.work, Work::Free(_)));
         driver.wait(&frees);
         allocated = driver.allocate(context, bytes as u64, STREAM_ORDERED);
@@ -40,7 +40,7 @@ fn free(driver: &mut Session, address: u64, stream: Handle) -> Outcome {
     driver.submit(stream, Work::Free(address)).map(drop)
 }
 
-/// Graphs that allocate are not simulated.
+/// Fails for a captured stream. Graphs that allocate are not simulated.
 fn uncaptured(driver: &mut Session, stream: Handle) -> Outcome<Handle> {
     let stream = driver.stream(stream)?;
     if driver.state_of(stream)?.captured.is_some() { Err(Code::NOT_SUPPORTED) } else { Ok(stream) }

@@ -9,24 +9,24 @@ use crate::state::Session;
 use crate::virtual_memory::{Access, Properties};
 
 exports! { newer:
-    /// Addresses that nothing is mapped at yet; a wish for certain ones is not followed.
+    /// Reserves addresses, at which nothing is mapped yet. A requested address is ignored.
     fn cuMemAddressReserve(address: Out<'_, u64>, bytes: usize, alignment: usize, wish: u64, flags: u64)
         [Healthy] => safe reserve;
-    /// Gives them back, when nothing is mapped there any more.
+    /// Frees reserved addresses with nothing mapped.
     fn cuMemAddressFree(address: u64, bytes: usize) [Healthy] => safe free;
-    /// Physical memory of a device.
+    /// Creates physical memory of a device.
     fn cuMemCreate(handle: Out<'_, u64>, bytes: usize, properties: Option<&Properties>, flags: u64)
         [Healthy] => safe create;
-    /// Gives it up; it lives on while it is mapped.
+    /// Releases its handle. Mapped memory stays alive.
     fn cuMemRelease(handle: u64) [Healthy] => safe release;
-    /// Maps all of it; a part is refused.
+    /// Maps all of it. Mapping a part is refused.
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) [Healthy] => safe map;
-    /// Unmaps whole mappings, at once: work that still touches them goes wrong.
+    /// Unmaps whole mappings immediately. Work that still touches them fails.
     fn cuMemUnmap(address: u64, bytes: usize) [Healthy] => safe unmap;
-    /// Says which devices may touch what is mapped there.
+    /// Sets which devices may access a mapped range.
     fn cuMemSetAccess(address: u64, bytes: usize, access: *const Access, count: usize)
         [Healthy] => raw set_access;
-    /// 2 MiB, both the least and the best.
+    /// Returns 2 MiB as both the minimum and the recommended granularity.
     fn cuMemGetAllocationGranularity(bytes: Out<'_, usize>, properties: Option<&Properties>, option: u32)
         [Init] => safe granularity;
 }
@@ -76,7 +76,7 @@ fn unmap(driver: &mut Session, address: u64, bytes: usize) -> Outcome {
 }
 
 /// # Safety
-/// * `access` is null, or points to so many.
+/// * `access` is null, or points to `count` descriptors.
 unsafe fn set_access(
     driver: &mut Session,
     address: u64,
@@ -87,7 +87,7 @@ unsafe fn set_access(
     if access.is_null() || count == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises so many there.
+    // SAFETY: the caller promises that many descriptors there.
     let access = unsafe { std::slice::from_raw_parts(access, count) };
     access.iter().try_for_each(|access| driver.set_access(address, bytes as u64, *access))
 }

@@ -1,6 +1,6 @@
-//! The driver's functions as tests like to call them: results returned, codes as errors.
-#![allow(dead_code, reason = "each test file uses some of it")]
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+//! Wrappers around the driver's functions for tests: results are returned, codes become errors.
+#![allow(dead_code, reason = "each test file uses only a part")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
@@ -13,20 +13,20 @@ pub(crate) type Outcome<T = ()> = Result<T, i32>;
 
 pub(crate) const NOT_READY: i32 = 600;
 pub(crate) const ILLEGAL_ADDRESS: i32 = 700;
-/// Of two simulated devices, each.
+/// The memory of each of the two simulated devices.
 pub(crate) const MEMORY: u64 = 1 << 30;
 pub(crate) const NON_BLOCKING: u32 = 1;
 pub(crate) const NO_TIMING: u32 = 2;
 pub(crate) const MIB: usize = 1 << 20;
 
-/// The driver to oneself: tests of one program share its state.
+/// Exclusive access to the driver. The tests of a program share its state.
 pub(crate) struct Exclusive {
     _lock: MutexGuard<'static, ()>,
     violations: u64,
 }
 
 impl Exclusive {
-    /// With device 0 current, and no failure planned or left over.
+    /// Takes the driver with device 0 current and no failures planned or left over.
     pub(crate) fn new() -> Self {
         static LOCK: Mutex<()> = Mutex::new(());
         static START: Once = Once::new();
@@ -37,7 +37,7 @@ impl Exclusive {
             unsafe { std::env::set_var("CUDA_SIM_DEVICES", "2") };
             // SAFETY: as above.
             unsafe { std::env::set_var("CUDA_SIM_MEMORY", "1G") };
-            // SAFETY: as above. The machine's own devices may be hidden.
+            // SAFETY: as above. The machine may hide its own devices.
             unsafe { std::env::remove_var("CUDA_VISIBLE_DEVICES") };
             init().unwrap();
         });
@@ -48,25 +48,25 @@ impl Exclusive {
         Self { _lock: lock, violations: cuda_sim::cuda_sim_violations() }
     }
 
-    /// Violations of this test.
+    /// Returns the number of violations during this test.
     pub(crate) fn violations(&self) -> u64 {
         cuda_sim::cuda_sim_violations() - self.violations
     }
 }
 
-/// Makes a device's context current. It stays for the rest of the program.
+/// Makes a device's context current. The context stays alive until the program ends.
 pub(crate) fn use_device(device: i32) -> Handle {
     let context = retain(device).unwrap();
     set_current(context).unwrap();
     context
 }
 
-/// Calls that write what they find out to their last argument but one, or to the first.
+/// Runs a call that writes its result to an out-parameter.
 fn result<T>(call: impl FnOnce(Out<'_, T>) -> i32) -> Outcome<T> {
     let mut place = MaybeUninit::zeroed();
     match call(Some(&mut place)) {
-        // SAFETY: a call that succeeds has written it; else it would be zero, which is fine for the numbers
-        // that tests ask for.
+        // SAFETY: a call that succeeds has written it. Otherwise it would be zero, which is valid for the numbers that
+        // tests request.
         0 => Ok(unsafe { place.assume_init() }),
         code => Err(code),
     }
@@ -79,7 +79,7 @@ fn done(code: i32) -> Outcome {
 macro_rules! calls {
     ($(fn $name:ident($($argument:ident: $type:ty),*) = $function:ident;)*) => {$(
         pub(crate) fn $name($($argument: $type),*) -> Outcome {
-            // SAFETY: addresses that tests pass on are of memory that they own, or are not followed.
+            // SAFETY: addresses that tests pass point to memory that they own, or are not dereferenced.
             done(unsafe { cuda_sim::$function($($argument),*) })
         }
     )*};
@@ -145,30 +145,30 @@ pub(crate) fn init() -> Outcome {
     done(unsafe { cuda_sim::cuInit(0) })
 }
 
-/// Free and all memory.
+/// Returns the free and the total memory.
 pub(crate) fn memory() -> (usize, usize) {
     let mut total = MaybeUninit::zeroed();
-    // SAFETY: both places are there.
+    // SAFETY: both places are valid.
     let free = result(|free| unsafe { cuda_sim::cuMemGetInfo_v2(free, Some(&mut total)) }).unwrap();
     // SAFETY: the call above has written it.
     (free, unsafe { total.assume_init() })
 }
 
-/// Copies bytes to an address, in the legacy default stream.
+/// Copies bytes to an address in the legacy default stream.
 pub(crate) fn upload(target: u64, bytes: &[u8]) -> Outcome {
-    // SAFETY: the source is a slice of as many bytes.
+    // SAFETY: the source is a slice of that many bytes.
     done(unsafe { cuda_sim::cuMemcpyHtoD_v2(target, bytes.as_ptr() as u64, bytes.len()) })
 }
 
-/// The bytes at an address, copied in the legacy default stream.
+/// Returns the bytes at an address, copied in the legacy default stream.
 pub(crate) fn download(source: u64, bytes: usize) -> Outcome<Vec<u8>> {
     let mut place = vec![0; bytes];
-    // SAFETY: the target has room for as many bytes.
+    // SAFETY: the target has room for that many bytes.
     done(unsafe { cuda_sim::cuMemcpyDtoH_v2(place.as_mut_ptr() as u64, source, bytes) })?;
     Ok(place)
 }
 
-/// A byte of pinned memory, which the test holds.
+/// Reads a byte of pinned memory that the test owns.
 pub(crate) fn pinned_byte(address: u64) -> u8 {
     // SAFETY: the test has allocated the address and not freed it.
     unsafe { (address as *const u8).read_volatile() }
@@ -189,20 +189,20 @@ pub(crate) fn launch_host_function(
 }
 
 pub(crate) fn end_capture(stream: Handle) -> Outcome<Handle> {
-    // SAFETY: the place is there.
+    // SAFETY: the place is valid.
     result(|graph| unsafe { cuda_sim::cuStreamEndCapture(stream, graph) })
 }
 
 /// `CUstreamCaptureStatus`
 pub(crate) fn capture_status(stream: Handle) -> Outcome<u32> {
-    // SAFETY: the place is there.
+    // SAFETY: the place is valid.
     result(|status| unsafe { cuda_sim::cuStreamIsCapturing(stream, status) })
 }
 
-/// Sets the calling thread's mode; tells what it was.
+/// Sets the calling thread's mode and returns the previous one.
 pub(crate) fn exchange_capture_mode(mode: u32) -> u32 {
     let mut mode = mode;
-    // SAFETY: the place is there.
+    // SAFETY: the place is valid.
     done(unsafe { cuda_sim::cuThreadExchangeStreamCaptureMode(Some(&mut mode)) }).unwrap();
     mode
 }
@@ -214,17 +214,17 @@ fn on_device(device: i32) -> Location {
 pub(crate) fn create_physical(bytes: usize, device: i32) -> Outcome<u64> {
     let properties =
         Properties { kind: 1, handle_types: 0, location: on_device(device), windows: 0, flags: [0; 8] };
-    // SAFETY: the properties are there.
+    // SAFETY: the properties are valid.
     result(|handle| unsafe { cuda_sim::cuMemCreate(handle, bytes, Some(&properties), 0) })
 }
 
 pub(crate) fn set_access(address: u64, bytes: usize, device: i32, flags: u32) -> Outcome {
     let access = [Access { location: on_device(device), flags }];
-    // SAFETY: there is one.
+    // SAFETY: `access` has one element.
     done(unsafe { cuda_sim::cuMemSetAccess(address, bytes, access.as_ptr(), 1) })
 }
 
-/// A kernel of a module that has all that the driver knows.
+/// Returns a kernel of a module that has all kernels known to the driver.
 pub(crate) fn function(name: &str) -> Outcome<Handle> {
     let text = c".version 8.0\n.entry saxpy(.param .u32 n, .param .f32 a, .param .u64 x, .param .u64 y) {}\n\
                  .entry scale(.param .u32 n, .param .f32 a, .param .u64 x) {}\n.entry spin() {}\n.entry other() {}";
@@ -235,11 +235,11 @@ pub(crate) fn function(name: &str) -> Outcome<Handle> {
     result(|function| unsafe { cuda_sim::cuModuleGetFunction(function, module, name.as_ptr()) })
 }
 
-/// Launches a kernel of 256 threads a block.
+/// Launches a kernel with 256 threads per block.
 pub(crate) fn launch(function: Handle, blocks: u32, stream: Handle, arguments: &[&[u8]]) -> Outcome {
     let places: Vec<*const u8> = arguments.iter().map(|argument| argument.as_ptr()).collect();
     let (places, none) = (places.as_ptr(), std::ptr::null());
-    // SAFETY: the test gives each argument in the kernel's width.
+    // SAFETY: the test passes each argument in the kernel's width.
     done(unsafe { cuda_sim::cuLaunchKernel(function, blocks, 1, 1, 256, 1, 1, 0, stream, places, none) })
 }
 
@@ -256,7 +256,7 @@ pub(crate) fn calls_of(name: &str) -> u64 {
 }
 
 pub(crate) fn violation_text() -> String {
-    // SAFETY: no room is named.
+    // SAFETY: the length is 0.
     let bytes = unsafe { cuda_sim::cuda_sim_violation_text(std::ptr::null_mut(), 0) };
     let mut text = vec![0u8; bytes];
     // SAFETY: there is room for all of it.

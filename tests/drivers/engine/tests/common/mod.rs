@@ -1,6 +1,6 @@
-//! The smallest face, and a driver of it for each test.
-#![allow(dead_code, reason = "each test file uses some of it")]
-#![allow(clippy::unwrap_used, reason = "also in helpers, which clippy does not take for tests")]
+//! The smallest face, and a fresh driver of it for each test.
+#![allow(dead_code, reason = "each test file uses only a part")]
+#![allow(clippy::unwrap_used, reason = "helpers, too, which clippy does not treat as tests")]
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ impl sim_engine::Code for Code {
     }
 }
 
-/// Keeps nothing but the names of marks, and what went wrong.
+/// Records only the names of marks, and what failed.
 pub(crate) struct Tiny {
     pub(crate) engine: Engine<Self>,
     pub(crate) reached: Vec<(&'static str, Times)>,
@@ -89,7 +89,7 @@ impl Face for Tiny {
 
 pub(crate) type Session = sim_engine::Session<Tiny>;
 
-/// A fresh driver to oneself: tests of one program share the place for it.
+/// Exclusive access to a fresh driver. The tests of a program share one static.
 pub(crate) struct Exclusive {
     session: Session,
     _lock: MutexGuard<'static, ()>,
@@ -122,7 +122,7 @@ impl Exclusive {
         self.engine.submit(lane, operation).unwrap()
     }
 
-    /// The bytes at an address, copied by a lane of the first device.
+    /// Reads the bytes at an address with a copy in a lane of the first device.
     pub(crate) fn read(&mut self, address: u64, bytes: usize) -> Vec<u8> {
         let mut place = vec![0; bytes];
         let target = Target::Pageable(Lent(place.as_mut_ptr()));
@@ -134,7 +134,7 @@ impl Exclusive {
         place
     }
 
-    /// The names of the marks that were reached.
+    /// Returns the names of the marks that were reached.
     pub(crate) fn order(&self) -> Vec<&'static str> {
         self.reached.iter().map(|(mark, _)| *mark).collect()
     }
@@ -154,7 +154,7 @@ impl DerefMut for Exclusive {
     }
 }
 
-/// An operation that only tells that it was its turn.
+/// Creates an operation that only records its turn.
 pub(crate) fn mark(name: &'static str) -> Operation<Tiny> {
     Operation::new(Work::Nothing).mark(name)
 }

@@ -35,8 +35,8 @@ functions! {
         count: u32,
         waits: Array<*mut ze_event_handle_t>,
     ) [Init] => fill;
-    /// What comes later waits for it. It waits for the events that it names, or, if it names none, for all
-    /// that came before.
+    /// Appends a barrier, which everything after it waits for. It waits for the named events, or for everything before
+    /// it if none are named.
     fn zeCommandListAppendBarrier(
         list: ListHandle,
         signals: Option<EventHandle>,
@@ -45,12 +45,12 @@ functions! {
     ) [Init] => barrier;
     /// Signals an event.
     fn zeCommandListAppendSignalEvent(list: ListHandle, event: EventHandle) [Init] => signal;
-    /// What comes later waits for these events.
+    /// Makes everything after it wait for these events.
     fn zeCommandListAppendWaitOnEvents(list: ListHandle, count: u32, events: Array<*mut ze_event_handle_t>)
         [Init] => wait_on_events;
     /// Resets an event.
     fn zeCommandListAppendEventReset(list: ListHandle, event: EventHandle) [Init] => reset_event;
-    /// Runs a kernel with the arguments that it has now.
+    /// Launches a kernel with its current arguments.
     fn zeCommandListAppendLaunchKernel(
         list: ListHandle,
         kernel: KernelHandle,
@@ -59,7 +59,7 @@ functions! {
         count: u32,
         waits: Array<*mut ze_event_handle_t>,
     ) [Init] => launch;
-    /// Writes the device's clock to memory.
+    /// Writes the device's clock value to memory.
     fn zeCommandListAppendWriteGlobalTimestamp(
         list: ListHandle,
         to: Address<*mut u64>,
@@ -69,7 +69,7 @@ functions! {
     ) [Init] => write_timestamp;
 }
 
-/// What comes with a command, checked.
+/// Checks the arguments that accompany every command.
 fn around<'a>(
     list: ListHandle,
     signals: Option<EventHandle>,
@@ -79,7 +79,7 @@ fn around<'a>(
     if waits.is_null() && count > 0 {
         return Err(Refusal::INVALID_SIZE);
     }
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     let waits = unsafe { waits.items(count as usize) };
     Ok(Around { list, signals, waits })
 }
@@ -126,10 +126,10 @@ fn fill(
         return Err(Refusal::UNSUPPORTED_ALIGNMENT);
     }
     if to.value < sim_engine::FIRST_ADDRESS && session.find_memory(to.value).is_none() {
-        session.violation(format!("a command fills {:#x}, which is no memory of the driver's", to.value));
+        session.violation(format!("a command fills {:#x}, which is not driver memory", to.value));
         return Err(Refusal::INVALID_ARGUMENT);
     }
-    // SAFETY: there are as many bytes as the caller says.
+    // SAFETY: there are as many bytes as the caller states.
     let pattern = unsafe { pattern.bytes(pattern_bytes) }.to_vec();
     let action = Action::Fill { address: to.value, pattern, bytes: bytes as u64 };
     append(session, around, action, Order::Free)

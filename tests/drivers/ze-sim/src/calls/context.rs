@@ -8,14 +8,14 @@ use crate::result::{Outcome, Refusal};
 use crate::state::Session;
 
 functions! {
-    /// A context with all devices.
+    /// Creates a context with all devices.
     fn zeContextCreate(
         driver: DriverHandle,
         desc: &ze_context_desc_t,
         context: Place<'_, ze_context_handle_t>,
     )
         [Init] => create;
-    /// A context with some of them, or all.
+    /// Creates a context with some or all devices.
     fn zeContextCreateEx(
         driver: DriverHandle,
         desc: &ze_context_desc_t,
@@ -23,7 +23,7 @@ functions! {
         devices: Array<*mut ze_device_handle_t>,
         context: Place<'_, ze_context_handle_t>,
     ) [Init] => create_with;
-    /// Takes it away, at once; a violation if anything of it is left.
+    /// Destroys a context immediately. It is a violation if any of its objects are left.
     fn zeContextDestroy(context: ContextHandle) [Init] => destroy;
     /// Whether none of its devices is lost.
     fn zeContextGetStatus(context: ContextHandle) [Init] => status;
@@ -52,7 +52,7 @@ fn create_with(
     if devices.is_null() && count > 0 {
         return Err(Refusal::INVALID_SIZE);
     }
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     let devices = unsafe { devices.items(count as usize) };
     make(session, driver, desc, devices, context)
 }

@@ -1,4 +1,4 @@
-//! Devices, and what they can do.
+//! Devices and their properties.
 
 use level_zero_sys::*;
 
@@ -12,62 +12,62 @@ use crate::state::Session;
 use crate::structures::find_mut;
 
 functions! {
-    /// The devices that the process sees.
+    /// Enumerates the devices that the process sees.
     fn zeDeviceGet(driver: DriverHandle, count: &mut u32, devices: Array<*mut ze_device_handle_t>)
         [Init] => get;
-    /// The device that a part belongs to: none, for there are no parts.
+    /// Returns the root device of a sub-device. There is none, because there are no sub-devices.
     fn zeDeviceGetRootDevice(device: DeviceHandle, root: Place<'_, ze_device_handle_t>) [Init] => root;
-    /// The parts of a device: none.
+    /// Enumerates the sub-devices of a device: none.
     fn zeDeviceGetSubDevices(device: DeviceHandle, count: &mut u32, parts: Array<*mut ze_device_handle_t>)
         [Init] => parts;
-    /// Name, UUID, limits.
+    /// Returns the name, UUID and limits.
     fn zeDeviceGetProperties(device: DeviceHandle, properties: &mut ze_device_properties_t)
         [Init] => properties;
-    /// Limits of kernels' groups.
+    /// Returns the limits of thread groups.
     fn zeDeviceGetComputeProperties(device: DeviceHandle, properties: &mut ze_device_compute_properties_t)
         [Init] => compute_properties;
-    /// What modules may contain.
+    /// Returns what modules may contain.
     fn zeDeviceGetModuleProperties(device: DeviceHandle, properties: &mut ze_device_module_properties_t)
         [Init] => module_properties;
-    /// One group of queues computes and copies, another copies.
+    /// Enumerates the queue groups: one computes and copies, another only copies.
     fn zeDeviceGetCommandQueueGroupProperties(
         device: DeviceHandle,
         count: &mut u32,
         groups: Array<*mut ze_command_queue_group_properties_t>,
     ) [Init] => queue_groups;
-    /// Its one memory.
+    /// Returns the properties of its single memory.
     fn zeDeviceGetMemoryProperties(
         device: DeviceHandle,
         count: &mut u32,
         memories: Array<*mut ze_device_memory_properties_t>,
     ) [Init] => memories;
-    /// What it can do with each kind of memory.
+    /// Returns how it can access each kind of memory.
     fn zeDeviceGetMemoryAccessProperties(
         device: DeviceHandle,
         properties: &mut ze_device_memory_access_properties_t,
     ) [Init] => memory_access;
-    /// What it can do with another's memory.
+    /// Returns how it can access another device's memory.
     fn zeDeviceGetP2PProperties(
         device: DeviceHandle,
         peer: DeviceHandle,
         properties: &mut ze_device_p2p_properties_t,
     ) [Init] => peer_properties;
-    /// Whether it reaches another's memory.
+    /// Whether it can access another device's memory.
     fn zeDeviceCanAccessPeer(device: DeviceHandle, peer: DeviceHandle, can: Place<'_, ze_bool_t>)
         [Init] => can_access_peer;
-    /// Whether it is not lost.
+    /// Returns an error if the device is lost.
     fn zeDeviceGetStatus(device: DeviceHandle) [InitAlone] => status;
-    /// The clocks of host and device now.
+    /// Returns the current clocks of the host and the device.
     fn zeDeviceGetGlobalTimestamps(device: DeviceHandle, host: Place<'_, u64>, own: Place<'_, u64>)
         [Init] => timestamps;
-    /// Where it sits.
+    /// Returns the PCI address.
     fn zeDevicePciGetPropertiesExt(device: DeviceHandle, properties: &mut ze_pci_ext_properties_t)
         [Init] => pci;
     /// Waits for all its work.
     fn zeDeviceSynchronize(device: DeviceHandle) [Init] => synchronize;
 }
 
-/// Free memory that is not usable, where the driver tells how much is.
+/// Free but unusable memory, where the driver reports how much is usable.
 const NOT_USABLE: u64 = 1 << 20;
 
 fn get(
@@ -83,7 +83,7 @@ fn get(
     }
     session.devices_counted = true;
     let own = session.devices.iter().map(|device| DeviceHandle::new(device.handle).raw());
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { devices.answer(count, own) };
     Ok(())
 }
@@ -113,7 +113,7 @@ fn properties(
     let device = session.device(device)?;
     session.check_type(properties);
     session.describe_device(device, properties);
-    // SAFETY: a structure of the caller's, and what it leads to.
+    // SAFETY: the caller's structure starts a valid chain.
     let usable = unsafe { find_mut::<ze_device_usablemem_size_ext_properties_t>(properties.pNext) };
     if let Some(usable) = usable.filter(|_| session.settings.has(Quirk::UsableMemory)) {
         usable.currUsableMemSize = session.memory_of(device).free().saturating_sub(NOT_USABLE);
@@ -176,7 +176,7 @@ fn queue_groups(
         place.maxMemoryFillPatternSize = group.longest_pattern;
         place.numQueues = group.queues;
     };
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { groups.answer_with(count, QUEUE_GROUPS.iter(), fill) };
     Ok(())
 }
@@ -201,7 +201,7 @@ fn memories(
             ..Default::default()
         };
     };
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { memories.answer_with(count, [total].into_iter(), fill) };
     Ok(())
 }
@@ -218,7 +218,7 @@ fn memory_access(
     properties.deviceAllocCapabilities = plain;
     properties.sharedSingleDeviceAllocCapabilities = plain;
     properties.sharedCrossDeviceAllocCapabilities = plain;
-    // Kernels touch no memory that is not the driver's.
+    // Kernels access only driver memory.
     properties.sharedSystemAllocCapabilities = 0;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The driver: its start, its version and its properties.
+//! The driver: starting it, its version and its properties.
 
 use std::ffi::{CStr, c_char};
 
@@ -11,35 +11,35 @@ use crate::result::{Outcome, Refusal};
 use crate::state::Session;
 use crate::tables::number_of;
 
-/// Flags that choose a type of device, both where they are given to `zeInit` and to `zeInitDrivers`.
+/// Flags that select a device type, for both `zeInit` and `zeInitDrivers`.
 const GPU: u32 = ze_init_flag_t::ZE_INIT_FLAG_GPU_ONLY.0;
 const KNOWN_INIT_FLAGS: u32 = 3;
 
 functions! {
     /// Starts the driver.
     fn zeInit(flags: u32) [Nothing] => init;
-    /// Starts it, and tells the drivers of the types asked for.
+    /// Starts the driver, and enumerates the drivers of the requested types.
     fn zeInitDrivers(
         count: &mut u32,
         drivers: Array<*mut ze_driver_handle_t>,
         desc: &mut ze_init_driver_type_desc_t,
     )
         [Nothing] => init_drivers;
-    /// All drivers: one.
+    /// Enumerates all drivers: one.
     fn zeDriverGet(count: &mut u32, drivers: Array<*mut ze_driver_handle_t>) [Init] => get;
-    /// The version of the API that it has.
+    /// Returns its version of the API.
     fn zeDriverGetApiVersion(driver: DriverHandle, version: Place<'_, ze_api_version_t>)
         [Init] => api_version;
-    /// Its UUID and its own version.
+    /// Returns its UUID and its own version.
     fn zeDriverGetProperties(driver: DriverHandle, properties: &mut ze_driver_properties_t)
         [Init] => properties;
-    /// The extensions that it has.
+    /// Enumerates its extensions.
     fn zeDriverGetExtensionProperties(
         driver: DriverHandle,
         count: &mut u32,
         extensions: Array<*mut ze_driver_extension_properties_t>,
     ) [Init] => extensions;
-    /// The name of what the calling thread's last call that failed answered.
+    /// Returns the name of the error from the calling thread's last failed call.
     fn zeDriverGetLastErrorDescription(driver: DriverHandle, text: Place<'_, *const c_char>)
         [Init] => last_error;
 }
@@ -69,14 +69,14 @@ fn init_drivers(
         driver::start(session)?;
     }
     let handles = wanted.then(|| DriverHandle::new(session.handle).raw());
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { drivers.answer(count, handles.into_iter()) };
     Ok(())
 }
 
 fn get(session: &mut Session, count: &mut u32, drivers: Array<*mut ze_driver_handle_t>) -> Outcome {
     let handle: DriverHandle = Object::new(session.handle);
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { drivers.answer(count, [handle.raw()].into_iter()) };
     Ok(())
 }
@@ -109,7 +109,7 @@ fn extensions(
     let own = session.extensions().into_iter();
     let own = own
         .map(|(name, version)| ze_driver_extension_properties_t { name: crate::device::text(name), version });
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { extensions.answer(count, own) };
     Ok(())
 }
@@ -120,7 +120,7 @@ fn last_error(session: &mut Session, driver: DriverHandle, text: Place<'_, *cons
     Ok(())
 }
 
-/// Those that a program may act on; they have to live for good.
+/// Describes the errors that a program may act on. The texts must be static.
 fn description(failure: Option<Refusal>) -> &'static CStr {
     match failure {
         None => c"",

@@ -12,7 +12,7 @@ use crate::structures::find;
 use crate::wait::wait;
 
 functions! {
-    /// A pool of events for some devices of a context, or all.
+    /// Creates a pool of events for some or all devices of a context.
     fn zeEventPoolCreate(
         context: ContextHandle,
         desc: &ze_event_pool_desc_t,
@@ -20,22 +20,22 @@ functions! {
         devices: Array<*mut ze_device_handle_t>,
         pool: Place<'_, ze_event_pool_handle_t>,
     ) [Init] => create_pool;
-    /// Takes it away, at once; a violation if an event of it is left.
+    /// Destroys a pool immediately. It is a violation if any of its events are left.
     fn zeEventPoolDestroy(pool: PoolHandle) [Init] => destroy_pool;
-    /// An event at a place of a pool.
+    /// Creates an event at an index of a pool.
     fn zeEventCreate(pool: PoolHandle, desc: &ze_event_desc_t, event: Place<'_, ze_event_handle_t>)
         [Init] => create;
-    /// Takes it away, at once; a violation if a submitted command has yet to do with it.
+    /// Destroys an event immediately. It is a violation if a submitted command still uses it.
     fn zeEventDestroy(event: EventHandle) [Init] => destroy;
-    /// Signals it.
+    /// Signals an event.
     fn zeEventHostSignal(event: EventHandle) [Init] => signal;
-    /// Waits for it.
+    /// Waits for an event.
     fn zeEventHostSynchronize(event: EventHandle, timeout: u64) [Init] => synchronize;
-    /// Whether it is signalled.
+    /// Whether an event is signalled.
     fn zeEventQueryStatus(event: EventHandle) [Init] => query;
-    /// Makes it not signalled; a violation if a submitted command has yet to do with it.
+    /// Resets an event. It is a violation if a submitted command still uses it.
     fn zeEventHostReset(event: EventHandle) [Init] => reset;
-    /// When the command ran that signalled it.
+    /// Returns when the command that signalled the event ran.
     fn zeEventQueryKernelTimestamp(event: EventHandle, times: Place<'_, ze_kernel_timestamp_result_t>)
         [Init] => timestamps;
 }
@@ -59,14 +59,14 @@ fn create_pool(
     if desc.flags & !KNOWN_FLAGS != 0 {
         return Err(Refusal::INVALID_ENUMERATION);
     }
-    // SAFETY: a descriptor of the caller's, and what it leads to.
+    // SAFETY: the caller's descriptor starts a valid chain.
     if unsafe { find::<ze_event_pool_counter_based_exp_desc_t>(desc.pNext) }.is_some() {
         return Err(Refusal::UNSUPPORTED_FEATURE);
     }
     if desc.count == 0 || devices.is_null() && count > 0 {
         return Err(Refusal::INVALID_SIZE);
     }
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     let named = unsafe { devices.items(count as usize) };
     let devices = session.devices_among(context, named)?;
     let handle = session.engine.new_handle();
@@ -86,7 +86,7 @@ fn create_pool(
 fn destroy_pool(session: &mut Session, pool: PoolHandle) -> Outcome {
     let left = session.pool(pool)?.used.len();
     if left > 0 {
-        session.violation(format!("event pool {:#x} is destroyed before {left} events of it", pool.number));
+        session.violation(format!("event pool {:#x} is destroyed with {left} events left", pool.number));
     }
     session.pools.remove(&pool.number);
     Ok(())

@@ -10,16 +10,16 @@ use crate::state::{Handle, Session};
 use crate::wait::wait;
 
 functions! {
-    /// A fence of a queue, signalled from the start if so asked.
+    /// Creates a fence of a queue, signalled from the start if requested.
     fn zeFenceCreate(queue: QueueHandle, desc: &ze_fence_desc_t, fence: Place<'_, ze_fence_handle_t>)
         [Init] => create;
-    /// Takes it away, at once.
+    /// Destroys a fence immediately.
     fn zeFenceDestroy(fence: FenceHandle) [Init] => destroy;
-    /// Waits for it.
+    /// Waits for a fence.
     fn zeFenceHostSynchronize(fence: FenceHandle, timeout: u64) [Init] => synchronize;
-    /// Whether it is signalled.
+    /// Whether a fence is signalled.
     fn zeFenceQueryStatus(fence: FenceHandle) [Init] => query;
-    /// Makes it not signalled.
+    /// Resets a fence.
     fn zeFenceReset(fence: FenceHandle) [Init] => reset;
 }
 
@@ -53,13 +53,10 @@ fn synchronize(session: &mut Session, fence: FenceHandle, timeout: u64) -> Outco
     let device = session.queue(queue)?.device;
     match session.fence_conditions(fence)? {
         Some(conditions) => wait(session, &conditions, timeout, &[device]),
-        // Nothing was submitted with it, and the specification lets no other thread use it meanwhile.
+        // Nothing was submitted with it, and the specification forbids other threads to use it meanwhile.
         None if timeout < u64::MAX => Err(Refusal::NOT_READY),
         None => {
-            session.violation(format!(
-                "somebody waits for fence {:#x}, which was given to no work",
-                fence.number
-            ));
+            session.violation(format!("a thread waits for fence {:#x}, which no work signals", fence.number));
             Err(Refusal::NOT_READY)
         }
     }

@@ -1,4 +1,4 @@
-//! Kernels, beside their launches.
+//! Kernels, except their launches.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -12,14 +12,14 @@ use crate::result::{Outcome, Refusal};
 use crate::state::Session;
 
 functions! {
-    /// A kernel of a module that the driver knows by its name.
+    /// Creates a kernel that the driver knows by name.
     fn zeKernelCreate(module: ModuleHandle, desc: &ze_kernel_desc_t, kernel: Place<'_, ze_kernel_handle_t>)
         [Init] => create;
-    /// Takes it away, at once; a violation if a launch of it has not happened.
+    /// Destroys a kernel immediately. It is a violation if a launch of it has not happened.
     fn zeKernelDestroy(kernel: KernelHandle) [Init] => destroy;
-    /// How many threads a group of it has.
+    /// Sets the number of threads of a group.
     fn zeKernelSetGroupSize(kernel: KernelHandle, x: u32, y: u32, z: u32) [Init] => set_group;
-    /// A size of groups for so many threads.
+    /// Suggests a group size for a number of threads.
     fn zeKernelSuggestGroupSize(
         kernel: KernelHandle,
         x: u32,
@@ -29,10 +29,10 @@ functions! {
         group_y: Place<'_, u32>,
         group_z: Place<'_, u32>,
     ) [Init] => suggest_group;
-    /// Sets an argument, which is copied.
+    /// Sets an argument. Its value is copied.
     fn zeKernelSetArgumentValue(kernel: KernelHandle, index: u32, bytes: usize, value: Array<*const c_void>)
         [Init] => set_argument;
-    /// Its name.
+    /// Returns a kernel's name.
     fn zeKernelGetName(kernel: KernelHandle, bytes: &mut usize, name: Array<*mut c_char>) [Init] => name;
 }
 
@@ -51,7 +51,7 @@ fn create(
     if desc.pKernelName.is_null() {
         return Err(Refusal::INVALID_NULL_POINTER);
     }
-    // SAFETY: not null, so a text of the caller's.
+    // SAFETY: not null, so it is the caller's zero-terminated text.
     let wanted = unsafe { CStr::from_ptr(desc.pKernelName) };
     let found = names.iter().find(|name| name.as_c_str() == wanted);
     let found = found.and_then(|name| Kernel::named(&name.to_string_lossy()));
@@ -90,7 +90,7 @@ fn suggest_group(
     group_z: Place<'_, u32>,
 ) -> Outcome {
     session.kernel(kernel)?;
-    // The largest that divides, as threads beyond what is asked for are not to be.
+    // The largest size that divides the threads evenly, so that no extra threads run.
     let divides = |size: &u32| x.is_multiple_of(*size);
     group_x.put((1..=MAX_GROUP.min(x.max(1))).rev().find(divides).unwrap_or(1));
     group_y.put(1);
@@ -112,7 +112,7 @@ fn set_argument(
     if bytes != wanted {
         return Err(Refusal::INVALID_KERNEL_ARGUMENT_SIZE);
     }
-    // SAFETY: null, which stands for zeroes, or as many bytes as the caller says.
+    // SAFETY: null, which means zeroes, or as many bytes as the caller states.
     let given = unsafe { value.bytes(bytes) };
     let mut bits = [0; 8];
     bits[..given.len()].copy_from_slice(given);
@@ -122,7 +122,7 @@ fn set_argument(
 
 fn name(session: &mut Session, kernel: KernelHandle, bytes: &mut usize, name: Array<*mut c_char>) -> Outcome {
     let own = session.kernel(kernel)?.kernel.name();
-    // SAFETY: the size beside it.
+    // SAFETY: `bytes` is the size that the caller passed.
     unsafe { name.answer_text(bytes, own) };
     Ok(())
 }

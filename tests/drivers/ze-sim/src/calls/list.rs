@@ -1,4 +1,4 @@
-//! Command lists, beside what is appended to them.
+//! Command lists, except appending to them.
 
 use level_zero_sys::*;
 
@@ -12,37 +12,37 @@ use crate::state::Session;
 use crate::wait::wait;
 
 functions! {
-    /// A list that records commands for queues of a group.
+    /// Creates a list that records commands for queues of a group.
     fn zeCommandListCreate(
         context: ContextHandle,
         device: DeviceHandle,
         desc: &ze_command_list_desc_t,
         list: Place<'_, ze_command_list_handle_t>,
     ) [Init] => create;
-    /// A list that runs commands as they are appended.
+    /// Creates a list that executes commands as they are appended.
     fn zeCommandListCreateImmediate(
         context: ContextHandle,
         device: DeviceHandle,
         desc: &ze_command_queue_desc_t,
         list: Place<'_, ze_command_list_handle_t>,
     ) [Init] => create_immediate;
-    /// Takes it away, at once.
+    /// Destroys a list immediately.
     fn zeCommandListDestroy(list: ListHandle) [Init] => destroy;
     /// Ends its recording.
     fn zeCommandListClose(list: ListHandle) [Init] => close;
-    /// Begins its recording anew.
+    /// Starts its recording again, with an empty list.
     fn zeCommandListReset(list: ListHandle) [Init] => reset;
     /// Waits for the commands of an immediate list.
     fn zeCommandListHostSynchronize(list: ListHandle, timeout: u64) [Init] => synchronize;
-    /// The device that it was made for.
+    /// Returns its device.
     fn zeCommandListGetDeviceHandle(list: ListHandle, device: Place<'_, ze_device_handle_t>)
         [Init] => device_of;
-    /// The context that it was made on.
+    /// Returns its context.
     fn zeCommandListGetContextHandle(list: ListHandle, context: Place<'_, ze_context_handle_t>)
         [Init] => context_of;
-    /// The group of queues that it is for.
+    /// Returns the ordinal of its queue group.
     fn zeCommandListGetOrdinal(list: ListHandle, ordinal: Place<'_, u32>) [Init] => ordinal_of;
-    /// Whether it is an immediate one.
+    /// Whether it is an immediate list.
     fn zeCommandListIsImmediate(list: ListHandle, immediate: Place<'_, ze_bool_t>) [Init] => is_immediate;
 }
 
@@ -113,7 +113,7 @@ fn reset(session: &mut Session, list: ListHandle) -> Outcome {
 fn synchronize(session: &mut Session, list: ListHandle, timeout: u64) -> Outcome {
     let List { device, kind, .. } = session.list(list)?;
     let device = *device;
-    // So the specification has it.
+    // Required by the specification.
     let Kind::Immediate { lanes, .. } = kind else { return Err(Refusal::NOT_READY) };
     let lanes = lanes.clone();
     let ends: Vec<_> = lanes.ends(&session.engine).into_iter().map(Into::into).collect();

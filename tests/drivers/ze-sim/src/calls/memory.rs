@@ -12,7 +12,7 @@ use crate::state::Session;
 use crate::structures::find;
 
 functions! {
-    /// Memory of a device.
+    /// Allocates memory of a device.
     fn zeMemAllocDevice(
         context: ContextHandle,
         desc: &ze_device_mem_alloc_desc_t,
@@ -21,7 +21,7 @@ functions! {
         device: DeviceHandle,
         address: Place<'_, *mut c_void>,
     ) [Init] => allocate_device;
-    /// Memory of the host that devices see.
+    /// Allocates host memory that devices see.
     fn zeMemAllocHost(
         context: ContextHandle,
         desc: &ze_host_mem_alloc_desc_t,
@@ -29,7 +29,7 @@ functions! {
         alignment: usize,
         address: Place<'_, *mut c_void>,
     ) [Init] => allocate_host;
-    /// Memory that host and device share.
+    /// Allocates memory shared by host and device.
     fn zeMemAllocShared(
         context: ContextHandle,
         device_desc: &ze_device_mem_alloc_desc_t,
@@ -39,16 +39,16 @@ functions! {
         device: Option<DeviceHandle>,
         address: Place<'_, *mut c_void>,
     ) [Init] => allocate_shared;
-    /// Frees memory, at once; a violation if submitted work has yet to use it.
+    /// Frees memory immediately. It is a violation if submitted work still needs it.
     fn zeMemFree(context: ContextHandle, address: Address<*mut c_void>) [Init] => free;
-    /// What kind of memory lies at an address, and of which device.
+    /// Returns the kind of memory at an address, and its device.
     fn zeMemGetAllocProperties(
         context: ContextHandle,
         address: Address<*const c_void>,
         properties: &mut ze_memory_allocation_properties_t,
         device: Option<Place<'_, ze_device_handle_t>>,
     ) [Init] => properties;
-    /// Where the memory begins that holds an address, and its size.
+    /// Returns the start and the size of the memory that contains an address.
     fn zeMemGetAddressRange(
         context: ContextHandle,
         address: Address<*const c_void>,
@@ -60,12 +60,12 @@ functions! {
 const KNOWN_DEVICE_FLAGS: u32 = 7;
 const KNOWN_HOST_FLAGS: u32 = 0x1f;
 
-/// As C has an address.
+/// Converts an address to a C pointer.
 pub(crate) fn pointer(address: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// Whether a chain of descriptors lifts the limit of one allocation.
+/// Whether a chain of descriptors lifts the limit on one allocation.
 ///
 /// # Safety
 ///
@@ -82,7 +82,7 @@ fn check_device_desc(session: &mut Session, desc: &ze_device_mem_alloc_desc_t) -
     if desc.flags & !KNOWN_DEVICE_FLAGS != 0 {
         return Err(Refusal::INVALID_ENUMERATION);
     }
-    // The one memory that there is.
+    // Only memory 0 exists.
     if desc.ordinal == 0 { Ok(()) } else { Err(Refusal::INVALID_ARGUMENT) }
 }
 
@@ -102,7 +102,7 @@ fn allocate_device(
 ) -> Outcome {
     let (context, device) = session.context_on(context, device)?;
     check_device_desc(session, desc)?;
-    // SAFETY: a descriptor of the caller's, and what it leads to.
+    // SAFETY: the caller's descriptor starts a valid chain.
     let unlimited = unsafe { is_unlimited(desc.pNext) };
     let request = Request { context, bytes, alignment, unlimited };
     address.put(pointer(session.allocate_device(&request, device)?));
@@ -119,7 +119,7 @@ fn allocate_host(
 ) -> Outcome {
     let context = session.context(context)?;
     check_host_desc(session, desc)?;
-    // SAFETY: a descriptor of the caller's, and what it leads to.
+    // SAFETY: the caller's descriptor starts a valid chain.
     let unlimited = unsafe { is_unlimited(desc.pNext) };
     let request = Request { context, bytes, alignment, unlimited };
     let kind = ze_memory_type_t::ZE_MEMORY_TYPE_HOST;
@@ -145,7 +145,7 @@ fn allocate_shared(
     let context = session.context(context)?;
     check_device_desc(session, device_desc)?;
     check_host_desc(session, host_desc)?;
-    // SAFETY: a descriptor of the caller's, and what it leads to.
+    // SAFETY: the caller's descriptor starts a valid chain.
     let unlimited = unsafe { is_unlimited(device_desc.pNext) };
     let request = Request { context, bytes, alignment, unlimited };
     let kind = ze_memory_type_t::ZE_MEMORY_TYPE_SHARED;

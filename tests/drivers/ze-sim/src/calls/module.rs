@@ -12,7 +12,7 @@ use crate::spirv;
 use crate::state::Session;
 
 functions! {
-    /// A module of SPIR-V, which is never run: its entry points are found by name.
+    /// Creates a module from SPIR-V, which is never executed. Its entry points are found by name.
     fn zeModuleCreate(
         context: ContextHandle,
         device: DeviceHandle,
@@ -20,14 +20,14 @@ functions! {
         module: Place<'_, ze_module_handle_t>,
         build_log: Option<Place<'_, ze_module_build_log_handle_t>>,
     ) [Init] => create;
-    /// Takes it away, at once; a violation if a kernel of it is left.
+    /// Destroys a module immediately. It is a violation if any of its kernels are left.
     fn zeModuleDestroy(module: ModuleHandle) [Init] => destroy;
-    /// The names of its entry points.
+    /// Enumerates the names of its entry points.
     fn zeModuleGetKernelNames(module: ModuleHandle, count: &mut u32, names: Array<*mut *const c_char>)
         [Init] => kernel_names;
-    /// Takes the text of a build away.
+    /// Destroys a build log.
     fn zeModuleBuildLogDestroy(build_log: BuildLogHandle) [Init] => destroy_log;
-    /// The text of a build.
+    /// Returns the text of a build log.
     fn zeModuleBuildLogGetString(build_log: BuildLogHandle, bytes: &mut usize, text: Array<*mut c_char>)
         [Init] => log_text;
 }
@@ -50,11 +50,11 @@ fn create(
     }
     match desc.format {
         ze_module_format_t::ZE_MODULE_FORMAT_IL_SPIRV => {}
-        // No program has one of a device that does not exist.
+        // No program has a native binary for a device that does not exist.
         ze_module_format_t::ZE_MODULE_FORMAT_NATIVE => return Err(Refusal::INVALID_NATIVE_BINARY),
         _ => return Err(Refusal::INVALID_ENUMERATION),
     }
-    // SAFETY: the caller has as many bytes there.
+    // SAFETY: the caller has that many bytes there.
     let input = unsafe { std::slice::from_raw_parts(desc.pInputModule, desc.inputSize) };
     let found = spirv::entry_points(input);
     if let Some(place) = build_log {
@@ -81,7 +81,7 @@ fn kernel_names(
     names: Array<*mut *const c_char>,
 ) -> Outcome {
     let own = session.module(module)?.names.iter().map(|name| name.as_ptr());
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { names.answer(count, own) };
     Ok(())
 }
@@ -102,7 +102,7 @@ fn log_text(
     let Some(own) = session.build_logs.get(&build_log.number) else {
         return Err(session.unknown("build log", build_log.number));
     };
-    // SAFETY: the size beside it.
+    // SAFETY: `bytes` is the size that the caller passed.
     unsafe { text.answer_text(bytes, own) };
     Ok(())
 }

@@ -11,16 +11,16 @@ use crate::state::Session;
 use crate::wait::wait;
 
 functions! {
-    /// A queue of a group of a device's.
+    /// Creates a queue in one of a device's queue groups.
     fn zeCommandQueueCreate(
         context: ContextHandle,
         device: DeviceHandle,
         desc: &ze_command_queue_desc_t,
         queue: Place<'_, ze_command_queue_handle_t>,
     ) [Init] => create;
-    /// Takes it away, at once.
+    /// Destroys a queue immediately.
     fn zeCommandQueueDestroy(queue: QueueHandle) [Init] => destroy;
-    /// Runs closed lists, and signals a fence when they are over.
+    /// Executes closed lists, and signals a fence when they are over.
     fn zeCommandQueueExecuteCommandLists(
         queue: QueueHandle,
         count: u32,
@@ -31,8 +31,7 @@ functions! {
     fn zeCommandQueueSynchronize(queue: QueueHandle, timeout: u64) [Init] => synchronize;
 }
 
-/// What a descriptor asks for is there. The flag that only newer versions know is let through, as by real
-/// drivers.
+/// Checks that a descriptor requests what exists. Like real drivers, it accepts the flag that only newer versions know.
 pub(crate) fn check_desc(session: &mut Session, desc: &ze_command_queue_desc_t) -> Outcome {
     session.check_type(desc);
     let modes = ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS.0;
@@ -84,7 +83,7 @@ fn execute(
     if count == 0 {
         return Err(Refusal::INVALID_SIZE);
     }
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     let lists = unsafe { lists.items(count as usize) };
     let lists = lists.iter().map(|list| Object::from_raw(*list).ok_or(Refusal::INVALID_NULL_HANDLE));
     let lists: Vec<_> = lists.collect::<Outcome<_>>()?;

@@ -1,4 +1,4 @@
-//! System management: how much memory devices have, and how much of it is free.
+//! System management: the total and the free memory of devices.
 
 use level_zero_sys::*;
 
@@ -16,25 +16,25 @@ type SysmanDevice = DeviceHandle;
 functions! {
     /// Starts system management.
     fn zesInit(flags: u32) [Nothing] => init;
-    /// All drivers: one.
+    /// Enumerates all drivers: one.
     fn zesDriverGet(count: &mut u32, drivers: Array<*mut zes_driver_handle_t>) [Sysman] => drivers;
-    /// Its devices.
+    /// Enumerates the driver's devices.
     fn zesDeviceGet(driver: SysmanDriver, count: &mut u32, devices: Array<*mut zes_device_handle_t>)
         [Sysman] => devices;
-    /// What a device says about itself.
+    /// Returns the properties of a device.
     fn zesDeviceGetProperties(device: SysmanDevice, properties: &mut zes_device_properties_t)
         [Sysman] => properties;
-    /// The memories of a device: one.
+    /// Enumerates the memories of a device: one.
     fn zesDeviceEnumMemoryModules(
         device: SysmanDevice,
         count: &mut u32,
         memories: Array<*mut zes_mem_handle_t>,
     )
         [Sysman] => memories;
-    /// What a memory is.
+    /// Returns the properties of a memory.
     fn zesMemoryGetProperties(memory: MemoryHandle, properties: &mut zes_mem_properties_t)
         [Sysman] => memory_properties;
-    /// How much of it is free.
+    /// Returns the free bytes of a memory.
     fn zesMemoryGetState(memory: MemoryHandle, state: &mut zes_mem_state_t) [Sysman] => memory_state;
 }
 
@@ -52,7 +52,7 @@ fn init(session: &mut Session, flags: u32) -> Outcome {
 
 fn drivers(session: &mut Session, count: &mut u32, drivers: Array<*mut zes_driver_handle_t>) -> Outcome {
     let handle = SysmanDriver::new(session.handle).raw();
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { drivers.answer(count, [handle].into_iter()) };
     Ok(())
 }
@@ -65,7 +65,7 @@ fn devices(
 ) -> Outcome {
     session.check_driver(driver)?;
     let own = session.devices.iter().map(|device| SysmanDevice::new(device.handle).raw());
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { devices.answer(count, own) };
     Ok(())
 }
@@ -92,12 +92,12 @@ fn memories(
 ) -> Outcome {
     let device = session.device(own)?;
     let handle = MemoryHandle::new(session.devices[device].memory_handle).raw();
-    // SAFETY: the count beside them.
+    // SAFETY: `count` is the length that the caller passed.
     unsafe { memories.answer(count, [handle].into_iter()) };
     Ok(())
 }
 
-/// The device of a memory.
+/// Returns the device that a memory belongs to.
 fn memory(session: &mut Session, memory: MemoryHandle) -> Outcome<sim_engine::Device> {
     let found = session.devices.iter().position(|device| device.memory_handle == memory.number);
     match found {

@@ -12,17 +12,17 @@ use crate::state::Session;
 use crate::virtual_memory::{access_of, attribute_of, page_of};
 
 functions! {
-    /// Addresses, at a place of the driver's choice, whatever is wished for.
+    /// Reserves addresses of the driver's choice. A requested address is ignored.
     fn zeVirtualMemReserve(
         context: ContextHandle,
         wish: Option<Address<*const c_void>>,
         bytes: usize,
         address: Place<'_, *mut c_void>,
     ) [Init] => reserve;
-    /// Gives up a whole reservation, and what is mapped there.
+    /// Frees a whole reservation and unmaps what is mapped there.
     fn zeVirtualMemFree(context: ContextHandle, address: Address<*const c_void>, bytes: usize)
         [Init] => unreserve;
-    /// What addresses and sizes are multiples of.
+    /// Returns the page size for memory of a given size.
     fn zeVirtualMemQueryPageSize(
         context: ContextHandle,
         device: DeviceHandle,
@@ -30,14 +30,14 @@ functions! {
         page: Place<'_, usize>,
     )
         [Init] => page_size;
-    /// Physical memory of a device.
+    /// Creates physical memory of a device.
     fn zePhysicalMemCreate(
         context: ContextHandle,
         device: DeviceHandle,
         desc: &mut ze_physical_mem_desc_t,
         physical: Place<'_, ze_physical_mem_handle_t>,
     ) [Init] => create_physical;
-    /// Takes it away; a violation while it is mapped.
+    /// Destroys physical memory. It is a violation while it is mapped.
     fn zePhysicalMemDestroy(context: ContextHandle, physical: PhysicalHandle) [Init] => destroy_physical;
     /// Maps a part of physical memory.
     fn zeVirtualMemMap(
@@ -48,17 +48,17 @@ functions! {
         offset: usize,
         access: ze_memory_access_attribute_t,
     ) [Init] => map;
-    /// Unmaps whole mappings, at once.
+    /// Unmaps whole mappings immediately.
     fn zeVirtualMemUnmap(context: ContextHandle, address: Address<*const c_void>, bytes: usize)
         [Init] => unmap;
-    /// Says what may be done with whole mappings.
+    /// Sets the access to whole mappings.
     fn zeVirtualMemSetAccessAttribute(
         context: ContextHandle,
         address: Address<*const c_void>,
         bytes: usize,
         access: ze_memory_access_attribute_t,
     ) [Init] => set_access;
-    /// What may be done at an address, and for how many bytes from there.
+    /// Returns the access at an address, and for how many bytes from there it applies.
     fn zeVirtualMemGetAccessAttribute(
         context: ContextHandle,
         address: Address<*const c_void>,

@@ -1,47 +1,47 @@
-//! Trials in processes of their own: the loader and the driver read the environment once.
+//! Trials that each run in their own process, because the loader and the driver read the environment once.
 
 use std::process::Command;
 
 use level_zero_sys::LevelZero;
 use libtest_mimic::{Completion, Failed, Trial};
 
-/// Set to the trial's name in the process of a trial.
+/// Set to the trial's name in the trial's process.
 const CHILD: &str = "ZE_SIM_TEST";
 
-/// Whether the validation layer is between the program and the driver. It refuses what it takes for wrong
-/// itself.
+/// Whether the validation layer is between the program and the driver. The layer itself refuses calls that it considers
+/// wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layer {
     Validation,
     None,
 }
 
-/// A trial: its name, what the driver reads in the environment, and what it does.
+/// A trial: its name, the driver's environment variables, and its body.
 pub(crate) struct Alone {
     pub(crate) name: &'static str,
     pub(crate) layer: Layer,
     pub(crate) settings: &'static [(&'static str, &'static str)],
     pub(crate) run: fn(),
-    /// A process that ends by itself is what the trial expects.
+    /// Whether the trial expects its process to abort.
     pub(crate) aborts: bool,
 }
 
-/// A trial under the validation layer.
+/// Creates a trial that runs under the validation layer.
 pub(crate) fn valid(name: &'static str, settings: &'static [(&str, &str)], run: fn()) -> Alone {
     Alone { name, layer: Layer::Validation, settings, run, aborts: false }
 }
 
-/// A trial of calls that the validation layer would refuse, or that it does not know.
+/// Creates a trial for calls that the validation layer would refuse or does not know.
 pub(crate) fn bare(name: &'static str, settings: &'static [(&str, &str)], run: fn()) -> Alone {
     Alone { layer: Layer::None, ..valid(name, settings, run) }
 }
 
-/// The trial that this process is for.
+/// Returns the trial that this process is to run.
 pub(crate) fn child() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
-/// The library, which cargo builds beside the tests.
+/// Returns the path of the library, which cargo builds beside the tests.
 pub(crate) fn library() -> std::path::PathBuf {
     std::env::current_exe().unwrap().with_file_name("libze_sim.so")
 }
@@ -72,7 +72,7 @@ impl Alone {
         }
         let output = command.output()?;
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        // No code: ended by a signal.
+        // Without an exit code, the process was terminated by a signal.
         let as_expected = if self.aborts { output.status.code().is_none() } else { output.status.success() };
         if as_expected { Ok(Completion::Completed) } else { Err(format!("{}\n{text}", output.status).into()) }
     }

@@ -1,5 +1,4 @@
-//! The control functions of the driver that the loader has loaded: the same library, not the one that this
-//! program is linked with.
+//! The control functions of the driver that the loader has loaded, which is not the copy linked into this program.
 
 use std::ffi::{CString, c_char};
 use std::sync::LazyLock;
@@ -10,16 +9,16 @@ use libloading::Library;
 use crate::alone;
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-    // SAFETY: its initialisers have no conditions.
+    // SAFETY: its initialisers have no preconditions.
     unsafe { Library::new(alone::library()) }.unwrap()
 });
 
 macro_rules! controls {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = $symbol:literal;)*) => {$(
         pub(crate) fn $name($($argument: $type),*) -> $result {
-            // SAFETY: the README says that it is of this type.
+            // SAFETY: the README documents this type.
             let function = unsafe { LIBRARY.get::<unsafe extern "C" fn($($type),*) -> $result>($symbol) };
-            // SAFETY: it takes any numbers.
+            // SAFETY: it accepts any numbers.
             unsafe { function.unwrap()($($argument),*) }
         }
     )*};
@@ -37,7 +36,7 @@ controls! {
     fn reset_lost() -> () = b"ze_sim_reset_lost";
 }
 
-/// Everything that lives, by name; nothing of what there is none of.
+/// Returns the number of everything that is live, by name. Zeros are left out.
 pub(crate) fn live() -> Vec<(&'static str, u64)> {
     const ALL: [&str; 17] = [
         "allocations",
@@ -60,9 +59,9 @@ pub(crate) fn live() -> Vec<(&'static str, u64)> {
     ];
     let count = |name: &str| {
         let symbol = format!("ze_sim_live_{name}");
-        // SAFETY: the README says that it is of this type.
+        // SAFETY: the README documents this type.
         let function = unsafe { LIBRARY.get::<unsafe extern "C" fn() -> u64>(symbol.as_bytes()) }.unwrap();
-        // SAFETY: it takes nothing.
+        // SAFETY: it has no arguments.
         unsafe { function() }
     };
     let named = ALL.into_iter().filter(|name| !name.is_empty());
@@ -72,7 +71,7 @@ pub(crate) fn live() -> Vec<(&'static str, u64)> {
 pub(crate) fn fail(name: &str, nth: u64, code: ze_result_t) {
     type Function = unsafe extern "C" fn(*const c_char, u64, u32);
     let name = CString::new(name).unwrap();
-    // SAFETY: the README says that it is of this type.
+    // SAFETY: the README documents this type.
     let function = unsafe { LIBRARY.get::<Function>(b"ze_sim_fail") }.unwrap();
     // SAFETY: the name ends with a zero.
     unsafe { function(name.as_ptr(), nth, code.0) };
@@ -80,7 +79,7 @@ pub(crate) fn fail(name: &str, nth: u64, code: ze_result_t) {
 
 pub(crate) fn calls_of(name: &str) -> u64 {
     let name = CString::new(name).unwrap();
-    // SAFETY: the README says that it is of this type.
+    // SAFETY: the README documents this type.
     let function =
         unsafe { LIBRARY.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"ze_sim_calls_of") }.unwrap();
     // SAFETY: the name ends with a zero.
@@ -89,9 +88,9 @@ pub(crate) fn calls_of(name: &str) -> u64 {
 
 pub(crate) fn violation_text() -> String {
     type Function = unsafe extern "C" fn(*mut c_char, usize) -> usize;
-    // SAFETY: the README says that it is of this type.
+    // SAFETY: the README documents this type.
     let function = unsafe { LIBRARY.get::<Function>(b"ze_sim_violation_text") }.unwrap();
-    // SAFETY: no room is named.
+    // SAFETY: the length is 0.
     let bytes = unsafe { function(std::ptr::null_mut(), 0) };
     let mut text = vec![0u8; bytes];
     // SAFETY: there is room for all of it.
@@ -100,11 +99,11 @@ pub(crate) fn violation_text() -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The violations since `before`, each of which has to contain its text.
+/// Checks the violations since `before`, each of which must contain its text.
 pub(crate) fn expect_violations(before: u64, texts: &[&str]) {
     let all = violation_text();
     let new: Vec<_> = all.lines().skip(before as usize).collect();
     assert_eq!(violations(), all.lines().count() as u64);
     let fits = new.len() == texts.len() && new.iter().zip(texts).all(|(line, text)| line.contains(text));
-    assert!(fits, "expected {texts:?}, there are {new:#?}");
+    assert!(fits, "expected {texts:?}, found {new:#?}");
 }

@@ -1,4 +1,4 @@
-//! What the driver and its devices say about themselves, and system management.
+//! Properties of the driver and its devices, and system management.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -36,7 +36,8 @@ pub(crate) fn trials() -> Vec<Alone> {
     ]
 }
 
-/// What the extension tells before and after 1 MiB was taken; `None`: it is not offered, and its structure left alone.
+/// Checks the usable memory before and after 1 MiB is allocated. With `None`, the extension is missing and its
+/// structure stays untouched.
 fn usable_memory(expected: Option<[u64; 2]>) {
     let program = Program::start();
     let told = || {
@@ -53,7 +54,7 @@ fn usable_memory(expected: Option<[u64; 2]>) {
 }
 
 fn text(array: &[std::ffi::c_char]) -> String {
-    // SAFETY: arrays of the API end with a zero, and these are zeroed.
+    // SAFETY: the API's arrays are zero-terminated, and these start zeroed.
     unsafe { CStr::from_ptr(array.as_ptr()) }.to_str().unwrap().to_owned()
 }
 
@@ -79,7 +80,7 @@ fn properties() {
         assert_eq!((own.type_, own.vendorId, own.flags), (ze_device_type_t::ZE_DEVICE_TYPE_GPU, 0x8086, 0));
         assert_eq!(own.maxMemAllocSize, 3 << 20, "no more than there is");
     }
-    // The other structure counts the same ticks by the second.
+    // The newer structure gives the same clock in ticks per second.
     let mut newer = ze_device_properties_t {
         stype: ze_structure_type_t::ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
         ..Default::default()
@@ -117,7 +118,7 @@ fn contexts() {
         let list = program.list_on(device, 0, 0);
         assert_eq!((memory.is_ok(), list.is_ok()), (works, works), "{device}");
     }
-    control::expect_violations(0, &["device 1 is none of context"; 2]);
+    control::expect_violations(0, &["device 1 is not in context"; 2]);
 }
 
 fn groups() {
@@ -152,7 +153,7 @@ fn version() {
     assert_eq!(version, Ok(ze_api_version_t(0x1_0003)));
 }
 
-/// Free and all bytes of the first device.
+/// Returns the free and the total bytes of the first device.
 fn memory_state(program: &Program, device: zes_device_handle_t) -> Outcome<(u64, u64)> {
     let mut count = 1;
     let mut memory = ptr::null_mut();
@@ -167,7 +168,7 @@ fn memory_state(program: &Program, device: zes_device_handle_t) -> Outcome<(u64,
 
 fn free_memory() {
     let program = Program::start();
-    // Handles of devices serve both.
+    // Device handles work for both APIs.
     let device = program.devices[0].cast();
     assert_eq!(memory_state(&program, device), Ok((3 << 20, 3 << 20)));
     let a = program.device_memory(MIB).unwrap();
@@ -210,7 +211,7 @@ fn init_drivers() {
     };
     let mut desc = ze_init_driver_type_desc_t { flags: 1, ..Default::default() };
     let (mut count, mut driver) = (0, ptr::null_mut());
-    // SAFETY: all places are there, and none where it is asked for the count.
+    // SAFETY: all places are valid; the driver array is null where only the count is requested.
     done(unsafe { init(&raw mut count, ptr::null_mut(), &raw mut desc) }).unwrap();
     assert_eq!(count, 1);
     // SAFETY: as above.

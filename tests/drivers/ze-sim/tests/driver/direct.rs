@@ -1,4 +1,5 @@
-//! What no old loader passes on, or asks by itself: the driver's own functions, from its tables.
+//! Trials that call the driver's own functions from its tables, because old loaders do not pass these calls on, or make
+//! such calls themselves.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -35,18 +36,18 @@ pub(crate) fn trials() -> Vec<Alone> {
     ]
 }
 
-/// A table of the driver, of the newest version.
+/// Returns one of the driver's tables in its newest version.
 fn table<T: Default>(name: &str) -> T {
     type Fill = unsafe extern "C" fn(ze_api_version_t, *mut c_void) -> ze_result_t;
-    // SAFETY: its initialisers have no conditions.
+    // SAFETY: its initialisers have no preconditions.
     let library = unsafe { Library::new(alone::library()) }.unwrap();
-    // SAFETY: the API says that it is of this type, but for that of the table.
+    // SAFETY: the API defines this type, except for the table's.
     let fill = unsafe { library.get::<Fill>(format!("{name}ProcAddrTable").as_bytes()) }.unwrap();
     let mut table = T::default();
     let newest = ze_api_version_t::ZE_API_VERSION_CURRENT;
-    // SAFETY: the table is there, and as long as the newest version has it.
+    // SAFETY: the table is valid, and has the newest version's length.
     done(unsafe { fill(newest, (&raw mut table).cast()) }).unwrap();
-    // Functions of it are called until the process ends.
+    // The table's functions are called until the process ends.
     std::mem::forget(library);
     table
 }
@@ -55,12 +56,12 @@ fn table<T: Default>(name: &str) -> T {
 macro_rules! call {
     ($table:expr, $entry:ident($($argument:expr),* $(,)?)) => {{
         let function = $table.$entry.unwrap();
-        // SAFETY: trials pass on what they have made, and places that are there.
+        // SAFETY: trials pass handles that they created and valid places.
         done(unsafe { function($($argument),*) })
     }};
 }
 
-/// A held list with a command that fills a byte.
+/// Creates a held list with a command that fills a byte.
 fn held_list(program: &Program) -> (List, u64) {
     let (list, a) = (program.list(0), program.device_memory(1).unwrap());
     control::hold(list as usize);
@@ -117,7 +118,7 @@ fn last_failure() {
     let text = || {
         let mut text = ptr::null();
         call!(drivers, pfnGetLastErrorDescription(program.driver, &raw mut text)).unwrap();
-        // SAFETY: the driver's texts are there for good.
+        // SAFETY: the driver's texts are static.
         unsafe { std::ffi::CStr::from_ptr(text) }.to_str().unwrap()
     };
     assert_eq!(text(), "");
@@ -136,11 +137,11 @@ fn clock() {
     );
     done(call).unwrap();
     program.finish(list).unwrap();
-    // SAFETY: the trial's own, written by now.
+    // SAFETY: the trial's own memory, which the command has written by now.
     let written = unsafe { (a as *const u64).read_volatile() };
     let (mut host, mut device) = (0, 0);
     call!(devices, pfnGetGlobalTimestamps(program.devices[0], &raw mut host, &raw mut device)).unwrap();
-    // A barrier after it, and no more.
+    // Only a barrier ran after it.
     assert!(device - written < 10, "{written} {device}");
 }
 
@@ -179,18 +180,18 @@ fn try_again() {
 
 fn forked() {
     let program = Program::start();
-    // SAFETY: the child does nothing but call the driver, which then takes no lock, and ends at once.
+    // SAFETY: the child only calls the driver, which takes no lock in it, and exits immediately.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut device = MaybeUninit::zeroed();
         let mut count = 1;
         let outcome = done(ze!(program, zeDeviceGet(program.driver, &raw mut count, device.as_mut_ptr())));
         let exit = if outcome == Err(ze_result_t::ZE_RESULT_ERROR_UNINITIALIZED) { 0 } else { 1 };
-        // SAFETY: ends the child without running what the parent has yet to run.
+        // SAFETY: exits the child without running the parent's remaining code.
         unsafe { libc::_exit(exit) };
     }
     let mut status = -1;
-    // SAFETY: the place is there.
+    // SAFETY: the place is valid.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
     program.device_memory(1).unwrap();

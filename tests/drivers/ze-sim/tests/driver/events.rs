@@ -83,7 +83,7 @@ fn reset_in_a_list() {
     let pool = program.pool(HOST_VISIBLE, 1);
     let event = program.event(pool, 0).unwrap();
     let barrier = || program.barrier(list, ptr::null_mut(), &mut []).unwrap();
-    // One list keeps itself in order: that is fine, however often.
+    // Within one list this is correct any number of times, because the list orders the commands.
     for _ in 0..4 {
         program.signal(list, event).unwrap();
         program.wait_in(list, &mut [event]).unwrap();
@@ -94,7 +94,7 @@ fn reset_in_a_list() {
     program.finish(list).unwrap();
     assert_eq!(program.query(event), Err(NOT_READY));
     control::expect_violations(0, &[]);
-    // Another that waits may come too late.
+    // A second list may execute its wait only after the reset.
     control::hold(other as usize);
     program.signal(list, event).unwrap();
     barrier();
@@ -139,7 +139,7 @@ fn timeouts() {
     let pool = program.pool(HOST_VISIBLE, 2);
     let [event, last] = [0, 1].map(|index| program.event(pool, index).unwrap());
     let a = program.device_memory(64 * MIB).unwrap();
-    // Four milliseconds and more of virtual time.
+    // Takes more than four milliseconds of virtual time.
     let slow = || {
         program.fill_with(list, a, &[1], 64 * MIB, event, &mut []).unwrap();
     };
@@ -151,17 +151,17 @@ fn timeouts() {
     program.reset_in(list, event).unwrap();
     program.barrier(list, ptr::null_mut(), &mut []).unwrap();
     program.signal(list, last).unwrap();
-    assert_eq!(program.wait_for(last, 10_000_000), Err(NOT_READY), "it takes four hundred");
+    assert_eq!(program.wait_for(last, 10_000_000), Err(NOT_READY), "it takes four hundred milliseconds");
     program.wait_for(last, FOR_EVER).unwrap();
     slow();
     control::hold(list as usize);
-    assert_eq!(program.wait_for(event, 1_000_000), Err(NOT_READY), "it is held");
+    assert_eq!(program.wait_for(event, 1_000_000), Err(NOT_READY), "the list is held");
     control::release(list as usize);
     assert_eq!(program.wait_for(event, 1_000_000_000), Ok(()));
     control::hold(list as usize);
     program.reset(event).unwrap();
     program.barrier(list, event, &mut []).unwrap();
-    assert_eq!(program.wait_for(event, FOR_EVER), Ok(()), "who waits for ever gets what is submitted");
+    assert_eq!(program.wait_for(event, FOR_EVER), Ok(()), "a wait without a timeout gets what is submitted");
     control::expect_violations(0, &[]);
 }
 
@@ -172,7 +172,7 @@ fn in_vain() {
     assert_eq!(program.wait_for(event, 1_000_000), Err(NOT_READY));
     control::expect_violations(0, &[]);
     assert_eq!(program.wait_for(event, FOR_EVER), Err(LOST));
-    control::expect_violations(0, &["waits for what nothing submitted can bring about"]);
+    control::expect_violations(0, &["waits for something that no submitted work can signal"]);
 }
 
 fn in_a_circle() {
@@ -183,7 +183,7 @@ fn in_a_circle() {
     program.barrier(lists[0], first, &mut [second]).unwrap();
     program.barrier(lists[1], second, &mut [first]).unwrap();
     assert_eq!(program.wait_for(first, FOR_EVER), Err(LOST));
-    control::expect_violations(0, &["waits for what nothing submitted can bring about"]);
+    control::expect_violations(0, &["waits for something that no submitted work can signal"]);
 }
 
 fn another_thread() {
@@ -197,12 +197,12 @@ fn another_thread() {
     thread::scope(|scope| {
         scope.spawn(move || {
             thread::sleep(Duration::from_millis(100));
-            // SAFETY: the event lives.
+            // SAFETY: the event is live.
             done(unsafe { function(event as Event) }).unwrap();
         });
         program.finish(list).unwrap();
     });
-    assert!(start.elapsed() < Duration::from_secs(30), "the signal wakes who waits");
+    assert!(start.elapsed() < Duration::from_secs(30), "the signal wakes the waiting thread");
     control::expect_violations(0, &[]);
 }
 
@@ -224,7 +224,7 @@ fn times() {
         program.barrier(list, end, &mut []).unwrap();
         program.finish(list).unwrap();
         let (from, to) = (ask(start).unwrap().global.kernelEnd, ask(end).unwrap().global.kernelStart);
-        // A nanosecond for 16 bytes, and a microsecond beside: what the README says that a fill takes.
+        // As the README says, a fill takes a nanosecond for every 16 bytes plus a microsecond.
         let nanoseconds = (to.wrapping_sub(from) & mask) * properties.timerResolution;
         let expected = bytes as u64 / 16 + 1_000;
         assert!(nanoseconds.abs_diff(expected) < 500, "{nanoseconds} {expected}");
@@ -233,12 +233,12 @@ fn times() {
             program.reset(event).unwrap();
         }
     }
-    assert!(wrapped, "32 bits of ticks wrap in a test already");
+    assert!(wrapped, "32 bits of ticks wrap around even in a test");
     let plain = program.pool(HOST_VISIBLE, 1);
     let untimed = program.event(plain, 0).unwrap();
     program.host_signal(untimed).unwrap();
     assert!(ask(untimed).is_err());
-    control::expect_violations(0, &["asked for times, which its pool has not"]);
+    control::expect_violations(0, &["queried for timestamps, which its pool lacks"]);
 }
 
 fn places() {
@@ -248,11 +248,11 @@ fn places() {
     program.event(pool, 1).unwrap();
     assert!(program.event(pool, 2).is_err());
     assert!(program.event(pool, 0).is_err());
-    control::expect_violations(0, &["where another lives"]);
+    control::expect_violations(0, &["which is taken"]);
     program.destroy_event(first).unwrap();
     program.event(pool, 0).unwrap();
     program.destroy_pool(pool).unwrap();
-    control::expect_violations(1, &["destroyed before 2 events of it"]);
+    control::expect_violations(1, &["destroyed with 2 events left"]);
 }
 
 fn counters() {
@@ -276,7 +276,7 @@ fn visibility() {
     control::expect_violations(0, &["not visible to it"]);
 }
 
-/// A queue, and a list for it.
+/// Creates a queue and a list for it.
 fn queue_and_list(program: &Program) -> (ze_command_queue_handle_t, List) {
     let (context, device) = (program.context, program.devices[0]);
     let desc = ze_command_queue_desc_t::default();
@@ -305,7 +305,7 @@ fn queues() {
     assert!(program.fill(list, a, 7, 8).is_err());
     control::expect_violations(1, &["which is closed"]);
     for _ in 0..2 {
-        // SAFETY: the memory is the trial's.
+        // SAFETY: the memory belongs to the trial.
         unsafe { (b as *mut u64).write_volatile(0) };
         assert_eq!(done(ze!(program, zeFenceQueryStatus(fence))), Err(NOT_READY));
         execute(fence).unwrap();
@@ -358,7 +358,7 @@ fn too_early() {
     program.destroy_list(list).unwrap();
     done(ze!(program, zeCommandQueueDestroy(queue))).unwrap();
     program.destroy_context(program.context).unwrap();
-    let expected = ["command list", "command list", "command queue", "before 1 pieces of memory of it"];
+    let expected = ["command list", "command list", "command queue", "with 1 allocations left"];
     control::expect_violations(0, &expected);
 }
 

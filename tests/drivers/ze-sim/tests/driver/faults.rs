@@ -1,4 +1,4 @@
-//! Failures that a test asks for, and what real drivers were seen to do.
+//! Failures that a test requests, and behaviour observed in real drivers.
 
 use std::ptr;
 
@@ -90,9 +90,9 @@ fn lost() {
     program.fill(list, a, 1, 8).unwrap();
     control::fail("zeCommandListAppendMemoryFill", 1, LOST);
     assert_eq!(program.fill(list, a, 2, 8), Err(LOST));
-    assert_eq!(program.fill(list, a, 2, 8), Err(LOST), "from then on");
+    assert_eq!(program.fill(list, a, 2, 8), Err(LOST), "permanently");
     assert_eq!([program.free(a), program.destroy_list(list)], [Err(LOST); 2]);
-    // The other device goes on.
+    // The other device is not affected.
     program.fill(other, b, 3, 8).unwrap();
     let pool = {
         let desc = ze_event_pool_desc_t { flags: HOST_VISIBLE, count: 1, ..Default::default() };
@@ -104,7 +104,7 @@ fn lost() {
     program.barrier(other, end, &mut []).unwrap();
     program.wait_for(end, FOR_EVER).unwrap();
     control::reset_lost();
-    assert_ne!(program.read(list, a, 8), [1; 8], "its work was dropped");
+    assert_ne!(program.read(list, a, 8), [1; 8], "the lost device's work was dropped");
     control::expect_violations(0, &[]);
 }
 
@@ -118,7 +118,7 @@ fn no_devices() {
 
 fn logged() {
     let path = std::env::temp_dir().join(format!("ze-sim-log-{}", std::process::id()));
-    // SAFETY: the driver reads it at its first call, and no other thread is there yet.
+    // SAFETY: the driver reads the variable at its first call, and there is no other thread yet.
     unsafe { std::env::set_var("ZE_SIM_LOG", &path) };
     let program = Program::start();
     control::fail("zeMemFree", 1, ze_result_t::ZE_RESULT_ERROR_UNKNOWN);
@@ -133,7 +133,7 @@ fn logged() {
     );
 }
 
-/// A pool is for both devices: its events go on with the one that is left, but nobody waits for what the other was to signal.
+/// A pool for both devices keeps working on the remaining one, but waits for the lost device's signals fail.
 fn events_of_others() {
     let program = Program::start();
     let pool = program.pool(HOST_VISIBLE, 3);

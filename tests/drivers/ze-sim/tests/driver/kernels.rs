@@ -20,7 +20,7 @@ pub(crate) fn trials() -> Vec<Alone> {
     ]
 }
 
-/// A module with entry points of these names, and nothing behind them.
+/// Returns a module whose entry points have these names and no code.
 fn spirv(names: &[&str]) -> Vec<u8> {
     let mut words = vec![0x0723_0203_u32, 0x1_0000, 0, 8, 0];
     for (index, name) in names.iter().enumerate() {
@@ -92,7 +92,7 @@ fn compute() {
     program.argument(saxpy, 2, x).unwrap();
     program.argument(saxpy, 3, y).unwrap();
     done(ze!(program, zeKernelSetGroupSize(saxpy, 8, 4, 1))).unwrap();
-    // Two groups are fewer threads than elements, three are more.
+    // Two groups have fewer threads than there are elements, three have more.
     for (groups, elements) in [(2, 64), (3, 70)] {
         program.upload(list, y, &values);
         program.launch(list, saxpy, groups).unwrap();
@@ -135,7 +135,7 @@ fn arguments() {
     }
     program.argument(scale, 1, 100.0_f32).unwrap();
     assert_eq!(program.floats(list, x, 1), [15.0]);
-    // An address of nothing that lives.
+    // The address of freed memory.
     program.free(x).unwrap();
     program.launch(list, scale, 1).unwrap();
     assert_eq!(program.finish(list), Err(LOST));
@@ -147,14 +147,14 @@ fn names() {
     let module = program.module(&spirv(&["other", "saxpy"]), ptr::null_mut()).unwrap();
     let unknown = Err(ze_result_t::ZE_RESULT_ERROR_INVALID_KERNEL_NAME);
     let found = ["scale", "other", "sax"].map(|name| program.kernel(module, name).map(drop));
-    assert_eq!(found, [unknown; 3], "not of the module, or not known");
+    assert_eq!(found, [unknown; 3], "not in the module, or unknown");
     let saxpy = program.kernel(module, "saxpy").unwrap();
     let mut text = [0 as c_char; 6];
     let mut bytes = 0;
     done(ze!(program, zeKernelGetName(saxpy, &raw mut bytes, ptr::null_mut()))).unwrap();
     assert_eq!(bytes, 6);
     done(ze!(program, zeKernelGetName(saxpy, &raw mut bytes, text.as_mut_ptr()))).unwrap();
-    // SAFETY: the call ends it with a zero.
+    // SAFETY: the call writes a final zero.
     assert_eq!(unsafe { CStr::from_ptr(text.as_ptr()) }, c"saxpy");
     let mut count = 2;
     let mut names = [ptr::null(); 2];

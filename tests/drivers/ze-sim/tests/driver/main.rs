@@ -1,4 +1,4 @@
-//! The simulated driver under the real loader: each trial in a process of its own.
+//! The simulated driver under the real loader. Each trial runs in its own process.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a trial that panics has failed")]
 
 mod alone;

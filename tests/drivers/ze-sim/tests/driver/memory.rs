@@ -1,4 +1,4 @@
-//! Memory: bytes, kinds, sizes, alignments, and its end.
+//! Memory: contents, kinds, sizes, alignments, and freeing.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -48,11 +48,11 @@ fn bytes() {
     }
     assert_eq!(program.read(list, last, n), from);
     for place in &places[1..] {
-        // SAFETY: host and shared memory of as many bytes, which nothing writes any more.
+        // SAFETY: host and shared memory of that many bytes, which nothing writes any more.
         let seen = unsafe { std::slice::from_raw_parts(*place as *const u8, n) };
         assert!(seen == from);
     }
-    assert!(places[0] >= 1 << 48, "no program follows addresses of device memory by luck");
+    assert!(places[0] >= 1 << 48, "a program cannot dereference device addresses by luck");
     let live = control::live();
     assert!(live.contains(&("bytes", n as u64)) && live.contains(&("host_bytes", 2 * n as u64)), "{live:?}");
     for place in places {
@@ -140,7 +140,7 @@ fn alignment() {
         assert!(!address.is_multiple_of(2 * granted), "{address:#x} {alignment:#x}");
         let address = program.host_memory(100, alignment).unwrap();
         assert!(address.is_multiple_of(alignment.max(4 << 10) as u64), "{address:#x} {alignment:#x}");
-        // It can be touched there.
+        // Checks that the memory is accessible.
         // SAFETY: host memory of the trial.
         unsafe { ((address + 99) as *mut u8).write_volatile(1) };
         program.free(address).unwrap();
@@ -155,11 +155,11 @@ fn freed_too_early() {
     program.copy(list, a, b, 100).unwrap();
     program.free(b).unwrap();
     control::expect_violations(0, &["are freed while 1 commands have yet to use them"]);
-    // That command does nothing any more.
+    // That command was dropped, so it does nothing.
     program.free(a).unwrap();
     program.finish(list).unwrap();
     assert!(program.free(a).is_err());
-    control::expect_violations(1, &["is freed, where no memory begins"]);
+    control::expect_violations(1, &["is freed, but no memory starts there"]);
 }
 
 fn gone() {
@@ -173,7 +173,7 @@ fn gone() {
     program.barrier(list, end, &mut []).unwrap();
     assert_eq!(program.wait_for(end, FOR_EVER), Err(LOST));
     control::expect_violations(0, &["freed memory: 100 bytes"]);
-    // Every call on the device from then on.
+    // From now on every call on the device fails.
     assert_eq!(program.fill(list, other, 1, 1), Err(LOST));
     assert_eq!([program.device_memory(1).map(drop), program.free(other)], [Err(LOST); 2]);
     assert_eq!(done(ze!(program, zeDeviceGetStatus(program.devices[0]))), Err(LOST));
@@ -200,9 +200,9 @@ fn in_its_turn() {
     let place = &raw mut byte;
     control::hold(list as usize);
     program.copy(list, a, place as u64, 1).unwrap();
-    // SAFETY: the trial's own, which the copy reads later.
+    // SAFETY: the trial's own memory, which the copy reads later.
     unsafe { place.write_volatile(2) };
-    assert_eq!(program.read(list, a, 1), [2], "not taken at the call");
+    assert_eq!(program.read(list, a, 1), [2], "not read at the call");
     program.fill(list, a, 3, 1).unwrap();
     program.barrier(list, ptr::null_mut(), &mut []).unwrap();
     program.copy(list, place as u64, a, 1).unwrap();
@@ -212,7 +212,7 @@ fn in_its_turn() {
     // SAFETY: as above.
     assert_eq!(unsafe { place.read_volatile() }, 3);
     assert!(program.fill(list, place as u64, 3, 1).is_err());
-    control::expect_violations(0, &["which is no memory of the driver's"]);
+    control::expect_violations(0, &["which is not driver memory"]);
 }
 
 fn another_context() {
@@ -223,7 +223,7 @@ fn another_context() {
     let a = other.device_memory(8).unwrap();
     program.fill(list, a, 1, 8).unwrap();
     program.finish(list).unwrap();
-    control::expect_violations(0, &["which is another's"]);
+    control::expect_violations(0, &["which belongs to another context"]);
     assert_eq!(kind_of(&program, a).0, ze_memory_type_t::ZE_MEMORY_TYPE_UNKNOWN);
     program.free(a).unwrap();
     control::expect_violations(1, &["freed on a context that it was not allocated on"]);
@@ -259,7 +259,7 @@ fn apart() {
     let [one, two] = [program.devices[0], program.devices[1]];
     assert_eq!(made(|can| ze!(program, zeDeviceCanAccessPeer(one, two, can))), Ok(0));
     program.fill(list, b, 1, 8).unwrap();
-    control::expect_violations(0, &["of device 1, which it does not reach"]);
+    control::expect_violations(0, &["of device 1, which it cannot reach"]);
 }
 
 fn patterns() {
@@ -275,7 +275,7 @@ fn patterns() {
     let refused = Err(ze_result_t::ZE_RESULT_ERROR_INVALID_SIZE);
     assert_eq!(program.fill_with(list, a, &pattern[..3], 6, none, &mut []), refused);
     assert_eq!(program.fill_with(list, a, &pattern[..4], 6, none, &mut []), refused);
-    assert_eq!(program.fill_with(copies, a, &pattern[..32], 32, none, &mut []), refused, "only copies");
+    assert_eq!(program.fill_with(copies, a, &pattern[..32], 32, none, &mut []), refused, "a copy-only queue");
     let misaligned = Err(ze_result_t::ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);
     assert_eq!(program.fill_with(list, a + 2, &pattern[..4], 8, none, &mut []), misaligned);
     program.fill_with(copies, a, &pattern[..16], 32, none, &mut []).unwrap();
@@ -304,10 +304,13 @@ fn refusals() {
     let call = made(|place| ze!(program, zeMemAllocDevice(context, null, 8, 0, device, place)));
     assert_eq!(call.map(drop), no_pointer);
     control::expect_violations(0, &[]);
-    // What a validation layer lets through, and no correct program does.
+    // Mistakes that a validation layer accepts and no correct program makes.
     let desc = ze_device_mem_alloc_desc_t { stype: ze_structure_type_t(7), ..Default::default() };
     program.device_memory_with(&desc, 8, 0, 0).unwrap();
     assert!(program.fill(7 as List, a, 1, 8).is_err());
-    let expected = ["ze_device_mem_alloc_desc_t says that its type is 0x7", "is given 0x7 as a command list"];
+    let expected = [
+        "ze_device_mem_alloc_desc_t says that its type is 0x7",
+        "uses 0x7, which is not a live command list",
+    ];
     control::expect_violations(0, &expected);
 }

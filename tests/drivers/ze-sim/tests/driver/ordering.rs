@@ -1,4 +1,4 @@
-//! The order of work: what lists, barriers and events promise, and nothing more.
+//! The order of work: exactly what lists, barriers and events guarantee.
 
 use std::collections::BTreeSet;
 use std::ptr;
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Alone> {
     ]
 }
 
-/// What a list leaves in a byte, for many seeds: `work` is done on a fresh list with two bytes that are 0.
+/// Returns the values of the second byte over many seeds. Each time `work` gets a fresh list and two bytes that are 0.
 fn seen(program: &Program, flags: u32, work: impl Fn(List, u64, u64)) -> BTreeSet<u8> {
     let list = program.list(flags);
     let (a, b) = (program.device_memory(1).unwrap(), program.device_memory(1).unwrap());
@@ -143,7 +143,7 @@ fn what_follows_a_wait() {
     let other = program.list(0);
     let found = seen(&program, 0, |list, a, b| {
         program.reset(written).unwrap();
-        // The wait comes before the command that signals, even.
+        // The wait is submitted even before the command that signals.
         program.wait_in(list, &mut [written]).unwrap();
         program.copy(list, b, a, 1).unwrap();
         program.fill_with(other, a, &[1], 1, written, &mut []).unwrap();
@@ -169,7 +169,7 @@ fn one_seed() {
     let program = Program::start();
     let list = program.list(0);
     let a = program.device_memory(1).unwrap();
-    // The order of the fills is in who was last.
+    // The last writer reveals the order of the fills.
     let run = |seed: u64| {
         control::seed(seed);
         let mut last = Vec::new();

@@ -1,4 +1,4 @@
-//! A program on Level Zero, as short as trials like it: what calls make is returned, and refusals are errors.
+//! A compact Level Zero program for trials. Calls return what they create, and failures are errors.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -20,12 +20,12 @@ pub(crate) const IN_ORDER: u32 = ze_command_queue_flag_t::ZE_COMMAND_QUEUE_FLAG_
 pub(crate) type List = ze_command_list_handle_t;
 pub(crate) type Event = ze_event_handle_t;
 
-/// The outcome of a call.
+/// Converts the result of a call.
 pub(crate) fn done(result: ze_result_t) -> Outcome {
     if result == ze_result_t::ZE_RESULT_SUCCESS { Ok(()) } else { Err(result) }
 }
 
-/// The outcome of a call that writes what it makes.
+/// Converts the result of a call that creates an object.
 pub(crate) fn made<T>(call: impl FnOnce(*mut T) -> ze_result_t) -> Outcome<T> {
     let mut place = MaybeUninit::zeroed();
     done(call(place.as_mut_ptr()))?;
@@ -33,17 +33,17 @@ pub(crate) fn made<T>(call: impl FnOnce(*mut T) -> ze_result_t) -> Outcome<T> {
     Ok(unsafe { place.assume_init() })
 }
 
-/// Calls a function of the loader that every one of them has.
+/// Calls a function that every version of the loader has.
 macro_rules! ze {
     ($program:expr, $function:ident($($argument:expr),* $(,)?)) => {{
         let function = $program.ze.$function().unwrap();
-        // SAFETY: trials pass on what they have made, or what the driver does not follow.
+        // SAFETY: trials pass handles that they created, or addresses that the driver does not dereference.
         unsafe { function($($argument),*) }
     }};
 }
 pub(crate) use ze;
 
-/// What calls count before they fill.
+/// Returns everything that a two-step call enumerates.
 fn all<T: Clone>(place: T, call: impl Fn(*mut u32, *mut T) -> ze_result_t) -> Outcome<Vec<T>> {
     let mut count = 0;
     done(call(&raw mut count, ptr::null_mut()))?;
@@ -60,7 +60,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// With all devices in one context.
+    /// Starts the driver and creates one context with all devices.
     pub(crate) fn start() -> Self {
         Self::try_start().unwrap()
     }
@@ -87,7 +87,7 @@ impl Program {
         done(ze!(self, zeContextDestroy(context)))
     }
 
-    /// An immediate list of the first device.
+    /// Creates an immediate list of the first device.
     pub(crate) fn list(&self, flags: u32) -> List {
         self.list_on(0, flags, 0).unwrap()
     }
@@ -103,7 +103,7 @@ impl Program {
         done(ze!(self, zeCommandListDestroy(list)))
     }
 
-    /// Memory of the first device.
+    /// Allocates memory of the first device.
     pub(crate) fn device_memory(&self, bytes: usize) -> Outcome<u64> {
         self.device_memory_with(&Default::default(), bytes, 0, 0)
     }
@@ -234,7 +234,7 @@ impl Program {
         done(ze!(self, zeCommandListAppendEventReset(list, event)))
     }
 
-    /// Waits for all of a list, as a program does on any loader.
+    /// Waits for all work of a list, in a way that every loader supports.
     pub(crate) fn finish(&self, list: List) -> Outcome {
         let pool = self.pool(HOST_VISIBLE, 1);
         let end = self.event(pool, 0)?;
@@ -244,12 +244,12 @@ impl Program {
             return outcome;
         }
         outcome?;
-        // The barrier was the last of the list, but the list is over only when it has seen that.
+        // The barrier was the last command, but the list is idle only once it has noticed that.
         self.destroy_event(end)?;
         self.destroy_pool(pool)
     }
 
-    /// The bytes at an address.
+    /// Returns the bytes at an address.
     pub(crate) fn read(&self, list: List, from: u64, bytes: usize) -> Vec<u8> {
         let mut place = vec![0; bytes];
         self.barrier(list, ptr::null_mut(), &mut []).unwrap();
@@ -259,7 +259,7 @@ impl Program {
     }
 }
 
-/// As C has an array.
+/// Converts a slice to a C array.
 fn counted(events: &mut [Event]) -> (u32, *mut Event) {
     match events {
         [] => (0, ptr::null_mut()),

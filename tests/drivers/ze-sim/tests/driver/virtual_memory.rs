@@ -28,7 +28,7 @@ const READ_ONLY: ze_memory_access_attribute_t =
 
 impl Program {
     fn reserve(&self, bytes: usize) -> Outcome<u64> {
-        // Null is permitted, but the validation layer of old loaders refuses it.
+        // Null is permitted, but old loaders' validation layer refuses it.
         let wish = ptr::without_provenance(1 << 40);
         let address: *mut c_void =
             made(|address| ze!(self, zeVirtualMemReserve(self.context, wish, bytes, address)))?;
@@ -69,7 +69,7 @@ impl Program {
         done(ze!(self, zeVirtualMemSetAccessAttribute(self.context, address, bytes, access)))
     }
 
-    /// What may be done at an address, and for how long that holds.
+    /// Returns the access at an address and the length for which it applies.
     fn access(&self, address: u64, bytes: usize) -> Outcome<(ze_memory_access_attribute_t, usize)> {
         let mut length = 0;
         let address = address as *const c_void;
@@ -92,10 +92,10 @@ fn whole_life() {
     assert!(program.map(address, PAGE, parts[0], READ_WRITE).is_err(), "something is mapped in the range");
     assert_eq!(program.access(address, 4 * PAGE), Ok((READ_WRITE, PAGE)));
     program.set_access(address, 3 * PAGE, READ_WRITE).unwrap();
-    // Across both.
+    // Writes across both mappings.
     program.fill(list, address + PAGE as u64 - 8, 6, 16).unwrap();
     assert_eq!(program.read(list, address + PAGE as u64 - 8, 16), [6; 16]);
-    // Bytes are those of the physical memory.
+    // The contents belong to the physical memory.
     program.unmap(address + PAGE as u64, 2 * PAGE).unwrap();
     program.map(address + 2 * PAGE as u64, 2 * PAGE, parts[1], READ_WRITE).unwrap();
     assert_eq!(program.read(list, address + 2 * PAGE as u64, 8), [6; 8]);
@@ -103,7 +103,7 @@ fn whole_life() {
     for expected in [("reservations", 1), ("physical", 2), ("mappings", 2)] {
         assert!(live.contains(&expected), "{live:?}");
     }
-    // What is mapped goes with the addresses.
+    // Freeing the addresses removes the mappings.
     program.unreserve(address, 4 * PAGE).unwrap();
     for physical in parts {
         program.destroy_physical(physical).unwrap();
@@ -187,8 +187,8 @@ fn pages() {
     assert!(program.unreserve(address, PAGE).is_err(), "a reservation is given up whole");
     control::expect_violations(0, &[]);
     assert!(program.map(address + 2 * PAGE as u64, PAGE, physical, READ_WRITE).is_err());
-    control::expect_violations(0, &["taken for reserved, which they are not"]);
-    // Small ones have small pages.
+    control::expect_violations(0, &["used as reserved addresses, but are not reserved"]);
+    // Small allocations have small pages.
     let address = program.reserve(3 * small).unwrap();
     let physical = program.physical(small).unwrap();
     program.map(address + small as u64, small, physical, READ_WRITE).unwrap();

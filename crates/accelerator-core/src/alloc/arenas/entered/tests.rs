@@ -5,26 +5,26 @@ use crate::alloc::settings::AllocatorConfig;
 use crate::alloc::stats::{Counted, Pair};
 use crate::types::{PoolKind, PoolStat, Statistics};
 
-/// Streams beside the default stream.
+/// The number of streams besides the default stream.
 const OTHERS: u32 = 4;
 
-/// Blocks that nobody has but the counters, and the statistics that they make, counted plainly.
+/// Blocks that exist only in the counters, and the resulting statistics, counted naively.
 struct Walk {
     random: Rng,
     arenas: Arenas,
     expected: Statistics,
     allocated: Vec<(StreamId, Counted)>,
     pending: Vec<(StreamId, Counted)>,
-    /// Free blocks that share their segment, and their bytes, by stream and pool.
+    /// Free blocks that share their segment with others, and their bytes, by stream and pool.
     split: [[Pair; 2]; OTHERS as usize + 1],
     refused: usize,
     fitted: usize,
 }
 
-/// What blocks are like for a while: so now this quantity comes near its peak, now that.
+/// The mix of operations for a while, so that different quantities come near their peaks in turn.
 struct Phase {
     grows: bool,
-    /// There are blocks of the first so many streams.
+    /// Only this many streams have blocks.
     streams: u32,
     pools: [PoolKind; 2],
     equal: bool,
@@ -112,7 +112,7 @@ impl Walk {
         self.allocated.push((stream, block));
     }
 
-    /// Frees a block of the phase's pools; `used`: other streams still use it.
+    /// Frees a block in one of the phase's pools. `used`: other streams still use it.
     fn free(&mut self, phase: &Phase, used: bool) {
         let count = self.allocated.len();
         let first = self.random.usize(..count.max(1));
@@ -147,7 +147,7 @@ impl Walk {
         self.expect_inactive(block);
     }
 
-    /// The block with some change of what is split, which does not become less than nothing.
+    /// Returns the block with a random change in what is split; the sums do not become negative.
     fn with_split(&mut self, phase: &Phase, stream: StreamId, block: Counted) -> Counted {
         if !phase.splits {
             return Counted { split: Pair::default(), ..block };
@@ -181,7 +181,7 @@ impl Walk {
         change(&mut self.expected.inactive_split_bytes, block.split.0[1]);
     }
 
-    /// Does it as the allocator does.
+    /// Counts an operation in the same way as the allocator.
     fn count(
         &mut self,
         stream: StreamId,
@@ -193,7 +193,7 @@ impl Walk {
             self.fitted += 1;
             return;
         }
-        assert_eq!(format!("{:?}", arena.counters()), before, "refused, and yet something changed");
+        assert_eq!(format!("{:?}", arena.counters()), before, "refused, but something changed");
         self.refused += 1;
         settled(operation(self.arenas.enter(arena).settle().counters_mut()));
     }
@@ -204,15 +204,15 @@ impl Walk {
 }
 
 #[test]
-fn statistics_are_those_of_one_plain_count() {
+fn statistics_equal_a_naive_count() {
     for seed in 0..12 {
         let mut walk = Walk::new(seed);
         for phase in 0..60 {
-            // Streams come one by one; at first there is one alone.
+            // Streams are added one by one; at first there is only one.
             let phase = Phase::new(&mut walk.random, 1 + (phase / 10).min(OTHERS));
             (0..100).for_each(|_| walk.step_and_check(&phase));
         }
-        // Both ways were taken.
+        // Both paths were taken.
         assert!(walk.refused > 500 && walk.fitted > 1000, "{} refused, {} fitted", walk.refused, walk.fitted);
     }
 }

@@ -5,7 +5,7 @@ use crate::alloc::blocks::{Id, Order};
 use crate::types::MIB;
 use fastrand::Rng;
 
-/// A free list, and the blocks that must be in it by size and position.
+/// A free list, together with the blocks that it must contain, by size and position.
 struct Walk {
     random: Rng,
     blocks: Blocks,
@@ -34,7 +34,7 @@ impl Walk {
 
     fn insert(&mut self, id: BlockId) {
         self.list.insert(&mut self.blocks, id);
-        assert_eq!(self.free.insert(self.blocks.order(id), id), None, "no two blocks start at one place");
+        assert_eq!(self.free.insert(self.blocks.order(id), id), None, "blocks differ in size or position");
     }
 
     fn remove(&mut self, id: BlockId) {
@@ -42,7 +42,7 @@ impl Walk {
         self.free.remove(&self.blocks.order(id));
     }
 
-    /// A block in the list, one in four times the one outside the bins.
+    /// Picks a block in the list; in one case of four, the one outside the bins.
     fn pick(&mut self) -> Option<BlockId> {
         if self.random.u8(..4) == 0 && self.list.outside.is_some() {
             return self.list.outside;
@@ -51,7 +51,7 @@ impl Walk {
         self.free.values().nth(place).copied()
     }
 
-    /// Cuts off the start of a block.
+    /// Splits off the start of a block.
     fn cut(&mut self, id: BlockId) {
         let (size, position, _) = self.blocks.order(id);
         if size < 2 {
@@ -66,7 +66,7 @@ impl Walk {
         self.taken.push(start);
     }
 
-    /// Puts back to the block outside the bins what lies before it.
+    /// Extends the block outside the bins at its start.
     fn grow(&mut self, id: BlockId) {
         let (size, position, _) = self.blocks.order(id);
         let more = self.size_of_kind(0);
@@ -78,7 +78,7 @@ impl Walk {
 
     fn resize(&mut self, id: BlockId, size: u64, position: u64) {
         (self.blocks[id].size, self.blocks[id].position) = (size, position);
-        assert_eq!(self.free.insert((size, position, id), id), None, "no two blocks start at one place");
+        assert_eq!(self.free.insert((size, position, id), id), None, "blocks differ in size or position");
     }
 
     fn size_of_kind(&mut self, kind: u64) -> u64 {
@@ -140,7 +140,7 @@ impl Walk {
 fn blocks_are_found_as_in_a_sorted_set() {
     for seed in 0..8 {
         let mut walk = Walk::new(seed);
-        // The list grows and shrinks, down to nothing and up to a hundred or two.
+        // The list repeatedly grows to one or two hundred blocks and shrinks to none.
         for step in 0..4000 {
             walk.step(step % 400 < 200);
             walk.check();
@@ -188,6 +188,6 @@ fn larger_sizes_have_no_smaller_bin_and_every_bin_has_a_bit() {
     let bins: Vec<usize> = sizes.iter().map(|size| bin_of(*size)).collect();
     assert!(bins.is_sorted());
     assert!(bins.iter().all(|bin| bin / 64 < 128 && *bin < BINS));
-    // The bins of the smallest blocks have one size each, and there is no gap behind them.
+    // Each bin for small sizes covers one size, and no bin is skipped after them.
     assert_eq!((bin_of(EXACT * MIN_BLOCK - 1), bin_of(EXACT * MIN_BLOCK)), (4095, 4096));
 }

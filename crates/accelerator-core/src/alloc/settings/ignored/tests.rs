@@ -10,8 +10,8 @@ use super::{Expected, IgnoredKey};
 use crate::alloc::AllocatorConfig;
 use crate::types::Error;
 
-/// What PyTorch 2.15 answers to `c10::CachingAllocator::setAllocatorSettings`, except for the allocators other than
-/// `native`: it accepts those only in the environment, and `hipMallocAsync` only in a build for ROCm.
+/// PyTorch 2.15's responses to `c10::CachingAllocator::setAllocatorSettings`, except for allocators other than
+/// `native`: PyTorch accepts those only in the environment, and `hipMallocAsync` only in a build for ROCm.
 #[test]
 fn values_are_accepted_as_in_pytorch_and_change_nothing() {
     for accepted in [
@@ -75,7 +75,7 @@ fn values_are_refused_as_in_pytorch_with_what_was_expected() {
     }
 }
 
-/// The messages of warnings.
+/// Collects the messages of warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 

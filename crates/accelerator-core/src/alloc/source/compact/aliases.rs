@@ -1,9 +1,9 @@
-//! Aliases: ranges of addresses where chunks that lie apart in reserved ranges show once more, one behind the other. A request
-//! that no reserved range has room for in one piece gets its bytes here. An alias is kept: what was once put together need
-//! not be again.
+//! Aliases: address ranges at which chunks from different places in reserved ranges are mapped a second time, one after
+//! another. A request that has no room in one piece in any reserved range gets its bytes here. An alias is kept, so
+//! that the same chunks need not be combined again.
 //!
-//! Whether bytes are free is told by the blocks of the reserved ranges alone. A block in an alias has *backing blocks*, those
-//! of the reserved ranges that have its bytes, in a chain.
+//! Only the blocks of the reserved ranges record which bytes are free. A block in an alias range has *backing blocks*:
+//! the blocks in reserved ranges that hold its bytes, in a chain.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -12,27 +12,27 @@ use super::Compact;
 use crate::alloc::blocks::{Base, Block, BlockId, NewSegment, Owner, SegmentId, State};
 use crate::types::PoolKind;
 
-/// Chunks that show once more.
+/// Chunks that are mapped a second time.
 #[derive(Debug)]
 pub(super) struct AliasRange {
     pub(super) segment: SegmentId,
     /// The position of its start.
     pub(super) start: u64,
     pub(super) pieces: Vec<Piece>,
-    /// The blocks in it.
+    /// The alias blocks in it.
     pub(super) blocks: BTreeSet<BlockId>,
-    /// When it was last used, as uses of aliases are counted.
+    /// The value of the alias use counter when it was last used.
     pub(super) used: u64,
-    /// The epochs in which blocks of it were last freed, of each owner.
+    /// For each owner, the epoch in which a block of it was last freed.
     pub(super) freed: Vec<(Owner, u32)>,
     /// Whether its pieces are being unmapped.
     pub(super) leaves: bool,
 }
 
-/// One chunk of an alias. The same chunk may come twice, where a block has its end and then its start.
+/// A chunk in an alias range. The same chunk may occur twice, if a block uses first its end and later its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// Bytes from the start of the alias.
+    /// The byte offset from the start of the alias range.
     pub(super) offset: u64,
     /// The position of the chunk in its reserved range.
     pub(super) chunk: u64,
@@ -45,7 +45,7 @@ pub(super) struct MappedAlias {
     pub(super) addresses: (Base, NonZeroU64),
     /// Its chunks, each with its length.
     pub(super) chunks: Vec<(u64, u64)>,
-    /// How many of them are mapped.
+    /// How many of the chunks are mapped.
     pub(super) mapped: usize,
 }
 
@@ -54,7 +54,7 @@ impl AliasRange {
         self.pieces.last().map_or(0, |last| last.offset + last.len)
     }
 
-    /// Where the bytes from a position on are in reserved ranges, and how many, whether they are mapped or not.
+    /// Returns the parts of reserved ranges that correspond to these bytes, as positions and lengths, mapped or not.
     pub(super) fn parts(&self, position: u64, size: u64) -> impl Iterator<Item = (u64, u64)> {
         let (from, to) = (position - self.start, position - self.start + size);
         self.pieces.iter().filter_map(move |piece| {
@@ -71,24 +71,24 @@ impl AliasRange {
 }
 
 impl Compact {
-    /// The alias that a position is in: its start.
+    /// Returns the start of the alias range that contains a position.
     pub(super) fn alias_at(&self, position: u64) -> Option<u64> {
         let (start, alias) = self.aliases.range(..=position).next_back()?;
         (position < start + alias.len()).then_some(*start)
     }
 
-    /// Bytes of the addresses where chunks show once more.
+    /// Returns the total length of all alias ranges.
     pub(super) fn aliased(&self) -> u64 {
         self.aliases.values().map(AliasRange::len).sum()
     }
 
-    /// How many of them are of use, where there are more.
+    /// Returns the limit for this total, if it is exceeded.
     pub(super) fn aliases_limit(&self) -> Option<u64> {
         let limit = 2 * self.reserved;
         (self.aliased() > limit).then_some(limit)
     }
 
-    /// Takes in an alias: its segment, and the position of its start.
+    /// Adds an alias range. Returns its segment and start position.
     pub(super) fn add_alias(&mut self, alias: &MappedAlias) -> (SegmentId, u64) {
         let MappedAlias { addresses: (base, _), chunks, mapped } = alias;
         let mut offset = 0;
@@ -107,7 +107,7 @@ impl Compact {
         (segment, start)
     }
 
-    /// Whether the owner can use bytes of an alias; `None`: they are not even free.
+    /// Returns whether the owner can use these bytes of an alias range; `None` if they are not all mapped and free.
     pub(super) fn can_use_in_alias(
         &self,
         alias: u64,
@@ -124,7 +124,7 @@ impl Compact {
         })
     }
 
-    /// Bytes of an alias become a block.
+    /// Turns bytes of an alias range into a block.
     pub(super) fn claim_in_alias(&mut self, alias: u64, position: u64, size: u64, owner: Owner) -> BlockId {
         let parts: Vec<_> = self.aliases[&alias].parts(position, size).collect();
         let mut first = None;
@@ -145,7 +145,7 @@ impl Compact {
         id
     }
 
-    /// The bytes of a block in an alias become free, and the block is gone.
+    /// Frees the bytes of an alias block and removes the block.
     pub(super) fn free_in_alias(&mut self, alias: u64, id: BlockId) {
         let Block { owner, mut below, .. } = self.store.blocks[id];
         self.store.blocks.remove_alone(id);
@@ -161,7 +161,7 @@ impl Compact {
         }
     }
 
-    /// The shortest row of usable bytes in any alias that has so many: those that it has, and where it starts.
+    /// Returns the length and position of the shortest row of usable bytes with enough bytes in any alias range.
     pub(super) fn row_in_aliases(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
         let aliases = self.aliases.values().filter(|alias| !alias.leaves);
         aliases.filter_map(|alias| self.row_in_alias(alias, size, owner)).min()
@@ -174,7 +174,7 @@ impl Compact {
                 best = Some((len, start));
             }
         };
-        // The row so far: its bytes, where it starts, and its first piece.
+        // The current row: its length, its start, and the index of its first piece.
         let (mut row, mut start, mut first) = (0, 0, 0);
         for (number, piece) in alias.pieces.iter().enumerate() {
             let Piece { offset, chunk, len, mapped } = *piece;
@@ -188,7 +188,7 @@ impl Compact {
                 continue;
             }
             if lead == len {
-                // The same bytes once more: a row of its own.
+                // These bytes are already in the row, so a new one begins.
                 consider(row, start);
                 (row, start, first) = (len, offset, number);
                 continue;

@@ -1,145 +1,146 @@
-//! How much memory is made at once, and what it is worth to make less: arithmetic.
+//! Arithmetic that decides how much memory to make at once, and what it is worth to make less.
 //!
-//! The measure of all is the peak: the most bytes that were ever asked for at once. What is reserved beyond it is the price of
-//! fragmentation, and what driver calls may save of that is weighed as a share of it.
+//! The measure of everything is the peak: the most bytes ever requested at once. Reserved memory beyond it is the price
+//! of fragmentation, and the savings of driver calls are weighed as a share of it.
 
 use std::sync::OnceLock;
 
 use super::plan::Effort;
 use crate::types::{MIB, PoolKind};
 
-// The numbers below were chosen together, by what 24 recorded jobs reserve and what calls that takes: BENCHMARKS has the curve.
+// The constants below were tuned together, on the reserved memory and the driver calls of 24 recorded jobs. BENCHMARKS
+// has the curve.
 
-/// From this size on a request gets no more than it needs.
+/// Requests of this size or more get no more than they need.
 const LARGE: u64 = 24 * MIB;
-/// A large request has a chunk of its own at its end only where it is longer than so many of the shortest chunks.
+/// A large request gets a separate last chunk only if it is longer than this many of the shortest chunks.
 const SHORT: u64 = 3;
-/// Large chunks are made of so many bytes together, at least.
+/// The minimum total size of large chunks made at once.
 const CHUNK: u64 = 20 * MIB;
 
-/// Up to so much over the peak, and [`SLACK`], a miss makes memory and looks no further.
+/// Up to this share over the peak, or [`SLACK`] if that is more, a miss simply makes memory.
 const LITTLE: Part = (1, 100);
-/// From so much over the peak, and [`SLACK`], on memory is dear: driver calls are worth more to save it.
+/// Beyond this share over the peak, or [`SLACK`] if that is more, memory is dear: saving it is worth more driver calls.
 const MUCH: Part = (1, 50);
 const SLACK: u64 = 16 * MIB;
-/// A stream waits for others on the device where that saves more than so much of the peak.
+/// A stream waits for others on the device if that saves more than this share of the peak.
 const WORTH_WAITING: Part = (1, 400);
 
-/// What a driver call must save, as a share of the peak. It is most while memory is not dear and the peak is rising, since what is
-/// made then is needed soon anyway.
+/// How much a driver call must save, as a share of the peak, while memory is not dear and the peak is rising. This is
+/// the highest price, because new memory will be needed soon anyway.
 const PRICE_RISING: f64 = 0.004;
 /// The same while memory is dear and the peak is rising, or neither.
 const PRICE: f64 = 0.001;
 /// The same while memory is dear and the peak is not rising.
 const PRICE_DEAR: f64 = 0.0005;
-/// The peak is rising while so much of it is asked for.
+/// The peak counts as rising while at least this share of it is requested.
 const RISING: f64 = 0.98;
-/// The price rises with the fourth power of the aliases mapped, over so many for each growth and so many more: a job that never does
-/// the same again finds no use for old ones.
+/// The price rises with the fourth power of the number of aliases mapped, relative to this many for each growth plus
+/// [`ALIASES_AT_FIRST`]. A job that never repeats itself has no use for old aliases.
 const ALIASES_PER_GROWTH: f64 = 0.6;
 const ALIASES_AT_FIRST: f64 = 16.0;
 
-/// An owner's chunks of the small pool grow by so much of what it has there, and at least [`SMALL_CHUNK`].
+/// An owner's chunks in the small pool grow by this share of their size, and at least by [`SMALL_CHUNK`].
 const SMALL_GROWTH: Part = (1, 5);
 const SMALL_CHUNK: u64 = 2 * MIB;
-/// The large pool grows by so much of what is reserved.
+/// The large pool grows by this share of the reserved memory.
 const GROWTH: Part = (3, 100);
-/// It grows by less where that would bring it over the peak by more than this.
+/// It grows by less if it would otherwise exceed the peak by more than this.
 const GROWTH_LIMIT: Part = (1, 40);
-/// While memory is not dear it grows by at least so much of what is reserved.
+/// While memory is not dear, it grows by at least this share of the reserved memory.
 const LEAST_GROWTH: Part = (1, 100);
-/// While memory is dear it grows by at least so much, and at least by [`LEAST_DEAR_CHUNK`].
+/// While memory is dear, it grows by at least this share, and at least by [`LEAST_DEAR_CHUNK`].
 const LEAST_DEAR_GROWTH: Part = (3, 1000);
 const LEAST_DEAR_CHUNK: u64 = 4 * MIB;
 
-/// The same for segments, which nothing can be put together of, so they are longer.
+/// The same for segments. They are longer, because they cannot be combined.
 const SEGMENT_GROWTH: Part = (3, 50);
 const SEGMENT_LIMIT: Part = (2, 25);
 const LEAST_SEGMENT_GROWTH: Part = (1, 100);
 const LEAST_SEGMENT: u64 = 16 * MIB;
-/// Idle segments go back where more than so much over the peak would be reserved.
+/// Idle segments go back if the reserved memory would otherwise exceed the peak by more than this.
 const EXCESS: Part = (1, 20);
-/// Each of them must save so much of the peak while that is rising.
+/// Each of them must save this share of the peak while the peak is rising.
 const SEGMENT_PRICE_RISING: f64 = 0.005;
-/// The same while it is not.
+/// The same while the peak is not rising.
 const SEGMENT_PRICE: f64 = 0.002;
 
-/// How finely memory is cut into chunks: what `cargo bench --bench compact_curve` varies.
+/// How finely memory is divided into chunks. `cargo bench --bench compact_curve` varies these values.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkLengths {
-    /// The longest chunk has so many bytes, or more where [`share`](Self::share) says so: long ones save calls, short ones are
-    /// whole sooner.
+    /// The maximum chunk length, unless [`share`](Self::share) allows more. Longer chunks need fewer calls; shorter
+    /// ones become completely free sooner.
     pub longest: u64,
-    /// So many parts of so many of what is reserved.
+    /// A fraction of the reserved memory, as numerator and denominator.
     pub share: (u64, u64),
-    /// From this size on a request's last bytes have a chunk of their own: what it shares with the block behind it is then small,
-    /// and the others are whole again as soon as it is freed.
+    /// From this size on, the last bytes of a request get a separate chunk. Only that small chunk is shared with the
+    /// next block, and the others are completely free as soon as the request is freed.
     pub joint_from: u64,
 }
 
 static CHUNK_LENGTHS: OnceLock<ChunkLengths> = OnceLock::new();
 
 impl ChunkLengths {
-    /// The coarsest with which all those jobs reserve little.
+    /// The coarsest division with which all those jobs reserve little memory.
     pub const CHOSEN: Self = Self { longest: CHUNK, share: (3, 200), joint_from: LARGE };
 
-    /// Has this process cut so, unless it has cut some already.
+    /// Sets the lengths for this process, unless it has already made chunks.
     pub fn set(self) {
         CHUNK_LENGTHS.get_or_init(|| self);
     }
 }
 
-/// So many parts of so many.
+/// A fraction: numerator and denominator.
 type Part = (u64, u64);
 
 fn part(bytes: u64, (parts, of): Part) -> u64 {
     bytes / of * parts
 }
 
-/// What a decision looks at.
+/// The values that a decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CostModel {
-    /// Bytes of all chunks.
+    /// The total size of all chunks.
     pub(super) reserved: u64,
-    /// Bytes that are asked for, with those of the request.
+    /// Requested bytes in use, including the request.
     pub(super) requested: u64,
-    /// The most that there ever were of those.
+    /// The highest value of `requested` so far.
     pub(super) peak: u64,
     /// How often chunks were made.
     pub(super) growths: u64,
-    /// How often an alias was made, or memory was given back for other.
+    /// How often an alias was mapped, or memory was given back in exchange for other memory.
     pub(super) rearranged: u64,
 }
 
 impl CostModel {
-    /// Whether so much more memory is little enough not to look further.
+    /// Returns whether this much more memory is little enough to be made without looking further.
     pub(super) fn is_little(&self, more: u64) -> bool {
         self.reserved + more <= self.peak + part(self.peak, LITTLE).max(SLACK)
     }
 
-    /// Whether so much more memory is too much to be taken for a small price.
+    /// Returns whether this much more memory makes memory dear.
     fn is_much(&self, more: u64) -> bool {
         self.reserved + more > self.peak + part(self.peak, MUCH).max(SLACK)
     }
 
-    /// Whether `more` memory is so much that another stream's may be waited for.
+    /// Returns whether this much more memory justifies waiting for other streams.
     pub(super) fn is_worth_waiting(&self, more: u64, effort: Effort) -> bool {
         more > 0 && (effort != Effort::LongRun || self.is_much(more))
     }
 
-    /// What waiting for another stream must save, in bytes.
+    /// Returns how many bytes waiting for other streams must save.
     pub(super) fn least_saved_by_waiting(&self) -> u64 {
         part(self.peak, WORTH_WAITING)
     }
 
-    /// Whether it is worth so many more driver calls to make `saved` bytes less than `grow`.
+    /// Returns whether this many additional driver calls are worth making `saved` bytes less than `grow`.
     pub(super) fn is_worth(&self, calls: i64, saved: i64, grow: u64) -> bool {
         saved >= 0 && (calls <= 0 || saved as f64 >= calls as f64 * self.price(grow))
     }
 
-    /// Bytes that a driver call must save where `grow` would be made. While the peak is rising it is high, since what is made is
-    /// needed anyway soon; and it rises with the share of aliases among what was done, since a job that never does the same again
-    /// finds no use for the old ones.
+    /// Returns how many bytes a driver call must save if `grow` would otherwise be made. The price is high while the
+    /// peak is rising, because new memory will be needed soon anyway. It rises with the share of aliases in everything
+    /// done so far, because a job that never repeats itself has no use for old aliases.
     fn price(&self, grow: u64) -> f64 {
         let share = match (self.is_much(grow), self.is_rising()) {
             (false, true) => PRICE_RISING,
@@ -153,12 +154,13 @@ impl CostModel {
         self.requested as f64 >= RISING * self.peak as f64
     }
 
-    /// How many times as much a call must save, after what was done so far.
+    /// Returns the factor by which past aliases raise the price.
     fn rarity(&self) -> f64 {
         1.0 + (self.rearranged as f64 / (ALIASES_PER_GROWTH * self.growths as f64 + ALIASES_AT_FIRST)).powi(4)
     }
 
-    /// Bytes of the chunks to make for a request that lacks `grow` bytes, where its owner has `owned` in the pool.
+    /// Returns the total length of the chunks to make for a request that lacks `grow` bytes, if its owner has `owned`
+    /// bytes in the pool.
     pub(super) fn length(&self, grow: u64, size: u64, pool: PoolKind, owned: u64, granularity: u64) -> u64 {
         let least = match self.is_much(0) {
             false => CHUNK.max(part(self.reserved, LEAST_GROWTH)),
@@ -171,13 +173,13 @@ impl CostModel {
         grow.max(wanted.next_multiple_of(granularity))
     }
 
-    /// Bytes of the segment to make where nothing can be put together, for an owner that has `owned` in the pool.
+    /// Returns the size of the segment to make without virtual memory, for an owner that has `owned` bytes in the pool.
     pub(super) fn segment(&self, pool: PoolKind, owned: u64) -> u64 {
         let least = LEAST_SEGMENT.max(part(self.reserved, LEAST_SEGMENT_GROWTH));
         self.growth(pool, owned, SEGMENT_GROWTH, SEGMENT_LIMIT, least)
     }
 
-    /// Bytes that a pool grows by: the large one by a share of what is reserved, unless that is over the limit.
+    /// Returns how much a pool grows by: for the large pool a share of the reserved memory, up to the limit.
     fn growth(&self, pool: PoolKind, owned: u64, growth: Part, limit: Part, least: u64) -> u64 {
         match pool {
             PoolKind::Small => SMALL_CHUNK.max(part(owned, SMALL_GROWTH)),
@@ -188,20 +190,20 @@ impl CostModel {
         }
     }
 
-    /// By how much more memory would be reserved than is little, with so much more; `None`: by nothing.
+    /// Returns by how much `more` bytes would exceed the acceptable reserved memory; `None` if they would not.
     pub(super) fn excess(&self, pool: PoolKind, more: u64) -> Option<u64> {
         let excess = (self.reserved + more).saturating_sub(self.peak + part(self.peak, EXCESS));
         (pool == PoolKind::Large && excess > 0).then_some(excess)
     }
 
-    /// Whether to give so many segments back, of so many bytes, ahead of making `more`.
+    /// Returns whether to give back this many segments, with this many bytes in total, before making `more`.
     pub(super) fn is_worth_giving_back(&self, segments: usize, bytes: u64, more: u64) -> bool {
         let saved = bytes.min((self.reserved + more).saturating_sub(self.peak));
         let share = if self.is_rising() { SEGMENT_PRICE_RISING } else { SEGMENT_PRICE };
         segments > 0 && saved as f64 >= segments as f64 * share * self.rarity() * self.peak as f64
     }
 
-    /// Lengths of the chunks that have so many bytes together.
+    /// Returns the lengths of chunks for this many bytes in total.
     pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
         let lengths = CHUNK_LENGTHS.get_or_init(|| ChunkLengths::CHOSEN);
         let joint = if size >= lengths.joint_from && len > SHORT * granularity { granularity } else { 0 };
@@ -225,7 +227,7 @@ mod tests {
     const PAGE: u64 = 2 * MIB;
 
     #[test]
-    fn chunks_are_all_of_the_length_and_none_is_long() {
+    fn chunks_have_the_requested_total_and_none_is_too_long() {
         for reserved in [0, 1 << 30, 50 << 30] {
             let costs = CostModel { reserved, ..COSTS };
             for pages in (1..2000).step_by(7) {
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_by_a_share_of_what_there_is_and_not_far_beyond_the_peak() {
+    fn memory_grows_by_a_share_of_the_reserved_and_little_beyond_the_peak() {
         let length = |reserved, peak, size| {
             let costs = CostModel { reserved, peak, ..COSTS };
             costs.length(PAGE, size, PoolKind::Large, 0, PAGE)

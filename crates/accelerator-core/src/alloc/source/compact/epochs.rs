@@ -1,4 +1,4 @@
-//! Where the epochs of owners end: events tell what is over, and which stream's work comes behind it.
+//! The ends of epochs: events show which epochs are over, and order streams after one another.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -12,14 +12,15 @@ use crate::event::EventNumber;
 use crate::sync::Guard;
 use crate::types::{DriverResult, StreamId};
 
-/// How many epochs of one owner may have ended and not be known to be over. A stream that never gets on needs no more events.
+/// The maximum number of ended epochs of one owner that are not known to be over. A stream that makes no progress needs
+/// no more events.
 const ENDS: usize = 64;
 
-/// What the driver gave.
+/// The memory and events of the policy.
 #[derive(Default)]
 pub(super) struct Memory {
     pub(super) mappings: Mappings,
-    /// The oldest first.
+    /// The ends of epochs, oldest first.
     ends: VecDeque<EpochEnd>,
 }
 
@@ -30,14 +31,14 @@ struct EpochEnd {
     event: EventNumber,
 }
 
-/// A thread that maps or unmaps, alone.
+/// A thread that maps or unmaps, with exclusive access to the policy's memory.
 pub(super) struct Mapper<'a> {
     pub(super) context: &'a Context,
     pub(super) memory: MutexGuard<'a, Memory>,
 }
 
 impl<'a> Mapper<'a> {
-    /// The chunks, and the driver that maps them.
+    /// Returns the mappings, and the driver to change them with.
     pub(super) fn mappings(&mut self) -> (&mut Mappings, &'a dyn AddressSpace) {
         let Some(driver) = self.context.driver.address_space() else {
             unreachable!("there are chunks only where there is virtual memory")
@@ -45,12 +46,13 @@ impl<'a> Mapper<'a> {
         (&mut self.memory.mappings, driver)
     }
 
-    /// The arena that all streams share.
+    /// Locks the arena that all streams share.
     pub(super) fn arena(&self) -> Guard<'a, Arena> {
         self.context.arenas.of(StreamId::SHARED).lock()
     }
 
-    /// Ends epochs, where much was freed or all, and sees which are over; nothing of that while work of the asking stream is captured.
+    /// Ends the epochs in which much was freed, or all of them, and polls which are over. Does nothing while the asking
+    /// stream is being captured.
     pub(super) fn end_epochs(&mut self, asking: StreamId, all: bool) {
         if !matches!(self.context.events.is_capturing(asking), Ok(false)) {
             return;
@@ -66,7 +68,7 @@ impl<'a> Mapper<'a> {
         self.see_what_is_over();
     }
 
-    /// Records events where epochs have ended.
+    /// Records an event for each epoch that has ended.
     fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) {
         for (owner, stream, epoch) in ended {
             match self.context.events.record(stream) {
@@ -76,7 +78,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Makes the stream wait, on the device, for the epochs of all others that have ended. What it will not wait for stays theirs.
+    /// Makes the stream wait on the device for the ended epochs of all others. Where the driver refuses, nothing
+    /// changes.
     pub(super) fn wait_on_device(&self, stream: StreamId) {
         let ends = &self.memory.ends;
         let newest = ends
@@ -93,7 +96,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Notes which epochs are over, without waiting.
+    /// Polls which epochs are over, without waiting.
     fn see_what_is_over(&mut self) {
         let events = &*self.context.events;
         let mut open: Vec<Owner> = Vec::new();
@@ -113,7 +116,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Waits until all is over that was freed so far, by one stream or by all.
+    /// Waits until the work on everything freed so far is over, for one stream or for all.
     pub(super) fn wait_for_epochs(&mut self, waits_for: Option<StreamId>) -> DriverResult<()> {
         let (ended, only) = {
             let mut arena = self.arena();

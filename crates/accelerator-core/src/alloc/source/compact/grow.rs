@@ -1,4 +1,4 @@
-//! A request that no free block serves: the plan is made and carried out.
+//! Handling a request that no free block serves: planning, and carrying the plan out.
 
 use std::num::NonZeroU64;
 
@@ -16,17 +16,17 @@ use crate::alloc::source::context::{Context, Failure};
 use crate::sync::{Guard, try_lock};
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
-/// What is to be done next.
+/// The next step.
 enum Action<'a> {
     Done(AllocatedBlock),
     Grow(Vec<u64>),
     MapAlias(NewAlias, BackingBlocks<'a>),
     Exchange(Vec<u64>),
-    /// The stream waits for the others, on the device.
+    /// The stream waits for the others on the device.
     Wait,
 }
 
-/// Blocks that are held for an alias to be made of their bytes. On drop they become free again.
+/// Blocks held for an alias that is to be made from their bytes. On drop they become free again.
 struct BackingBlocks<'a> {
     context: &'a Context,
     stream: StreamId,
@@ -34,7 +34,7 @@ struct BackingBlocks<'a> {
 }
 
 impl BackingBlocks<'_> {
-    /// They become free, since the alias has their bytes or will not be made.
+    /// Frees the blocks, because the alias block takes over their bytes or will not be made.
     fn release(&mut self, compact: &mut Compact) {
         let owner = compact.owner(self.stream);
         self.blocks.drain(..).for_each(|block| compact.put_free(block, owner));
@@ -51,7 +51,8 @@ impl Drop for BackingBlocks<'_> {
 }
 
 impl CompactSource {
-    /// The arena of the policy, and a request as it is there; `None`: the stream is one too many, and has its own.
+    /// Returns the policy's arena and the request adapted to it; `None` if there are too many streams, and this one
+    /// must use its own arena.
     pub(crate) fn enter<'a>(
         &self,
         context: &'a Context,
@@ -75,7 +76,7 @@ impl CompactSource {
 }
 
 impl<'a> Mapper<'a> {
-    /// Plans, and does what was planned, until the request has its bytes.
+    /// Plans and carries out steps until the request has its bytes.
     pub(super) fn carry_out(
         &mut self,
         wanted: &Parameters,
@@ -90,7 +91,7 @@ impl<'a> Mapper<'a> {
                 Action::Grow(lens) if has_chunks => drop(self.make_chunks(wanted, &lens)?),
                 Action::Grow(lens) => self.make_segment(wanted, lens.iter().sum())?,
                 Action::Exchange(chunks) if has_chunks => {
-                    // What could not go is free memory, as before.
+                    // Chunks that could not go back are free memory, as before.
                     let _ = self.give_back_idle(Some(wanted.stream), |chunk, _| chunks.contains(&chunk));
                     effort = Effort::Exact;
                 }
@@ -147,7 +148,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Makes chunks at the end of the owner's range: free memory. Where they start.
+    /// Makes chunks at the end of the owner's range, as free memory. Returns their start position.
     fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Result<u64, Failure> {
         let context = self.context;
         let len = lens.iter().sum();
@@ -175,7 +176,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// The number of the owner's range, which has space for so many bytes more: if need be a new one.
+    /// Returns the index of an owner's range with space for this many more bytes; reserves one if there is none.
     fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Result<usize, Failure> {
         let Parameters { request: Request { pool, .. }, stream, .. } = *wanted;
         let context = self.context;
@@ -207,8 +208,8 @@ impl<'a> Mapper<'a> {
         Ok(compact.ranges.len() - 1)
     }
 
-    /// Maps an alias of bytes that are held for it, and allocates the request there; `None`: another thread was given what was made
-    /// for it.
+    /// Maps an alias to the bytes held for it, and allocates the request there. Returns `None` if another thread took
+    /// the memory that was made for it.
     fn map_alias(
         &mut self,
         wanted: &Parameters,
@@ -238,8 +239,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// The chunks to map, each with its length: those that the backing blocks are in, and others that are made now; `None`: another
-    /// thread was given what was made.
+    /// Returns the chunks to map, each with its length: those of the backing blocks, and new ones that are made here.
+    /// Returns `None` if another thread took the new memory.
     fn chunks_of_alias(
         &mut self,
         wanted: &Parameters,
@@ -268,7 +269,8 @@ impl<'a> Mapper<'a> {
         Ok(Some(chunks))
     }
 
-    /// Takes in an alias, if it was made, and allocates the request so many bytes behind its start, if all of them were mapped.
+    /// Adds the alias if it was mapped, and allocates the request at offset `from` in it if all of its bytes were
+    /// mapped.
     fn take_in_alias(
         &mut self,
         wanted: &Parameters,

@@ -1,14 +1,14 @@
-//! The policy `compact`: little more memory than was ever asked for at once. `docs/architecture/compact.md` explains it from the
-//! start.
+//! The policy `compact`, which reserves little more memory than the peak of requested memory.
+//! `docs/architecture/compact.md` explains it from the start.
 //!
-//! The blocks of all streams lie in one arena, that of [`StreamId::SHARED`]. From the bottom:
+//! The blocks of all streams are in one arena, that of [`StreamId::SHARED`]. The modules, from the bottom up:
 //!
-//! * [`placement_log`] knows where earlier requests went, [`owners`] who may use a free block.
-//! * [`ranges`] has the chunks of memory, each at its own address, [`aliases`] the addresses where several of them show
-//!   once more, one behind the other. [`place`] finds and gives out bytes.
-//! * [`cost_model`] is arithmetic; [`plan`] chooses what a miss does.
-//! * [`epochs`] asks the driver what is over; [`grow`] and [`release`] carry plans out.
-//! * [`segments`] is what differs without virtual memory.
+//! * [`placement_log`] records where earlier requests went; [`owners`] decides which stream may use a free block.
+//! * [`ranges`] has the chunks of memory, each at its own address; [`aliases`] has the alias ranges, where several
+//!   chunks are mapped a second time, one after another. [`place`] finds and allocates bytes in both.
+//! * [`cost_model`] is arithmetic; [`plan`] decides what a miss does.
+//! * [`epochs`] polls the driver's events; [`grow`] and [`release`] carry plans out.
+//! * [`segments`] is the variant without virtual memory.
 
 mod aliases;
 mod cost_model;
@@ -38,30 +38,30 @@ use crate::alloc::settings::Request;
 use crate::sync::{OwnedLock, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
 
-/// The largest request, rounded, of the small pool. Under PyTorch's policy it is 1 MiB; here that leaves less memory idle in
-/// one pool while the other is at its peak.
+/// The largest rounded request in the small pool. PyTorch's policy uses 1 MiB; with this smaller limit, less memory is
+/// idle in one pool while the other is at its peak.
 const SMALL_SIZE: u64 = 64 << 10;
 
-/// What the arena of the policy holds.
+/// The state of the policy's arena.
 #[derive(Debug, Default)]
 pub(crate) struct Compact {
     store: Store,
     owners: Owners,
     ranges: Vec<ReservedRange>,
-    /// Lengths of the chunks of each pool, by position.
+    /// The lengths of the chunks of each pool, by position.
     chunks: [BTreeMap<u64, u64>; 2],
-    /// By the position of their start.
+    /// Keyed by start position.
     aliases: BTreeMap<u64, AliasRange>,
-    /// Bytes of all chunks.
+    /// The total size of all chunks.
     reserved: u64,
-    /// Bytes that were asked for, of all blocks in use.
+    /// The requested bytes of all blocks in use.
     requested: u64,
     peak_requested: u64,
     /// How often chunks were made.
     growths: u64,
-    /// How often an alias was mapped, or memory was given back for other.
+    /// How often an alias was mapped, or memory was given back in exchange for other memory.
     rearranged: u64,
-    /// How many aliases were used.
+    /// How often an alias was used.
     uses: u64,
 }
 
@@ -70,7 +70,7 @@ impl Compact {
         Self { store: Store::new(StreamId::SHARED, FreeLists::by_position()), ..Self::default() }
     }
 
-    /// What an arena of this policy holds.
+    /// Returns the state of this policy's arena.
     fn of(arena: &mut Arena) -> &mut Self {
         arena.placement()
     }
@@ -79,7 +79,7 @@ impl Compact {
 /// The memory of the policy.
 #[derive(Default)]
 pub(crate) struct CompactSource {
-    /// Locked for as long as the driver maps or unmaps: only a thread that needs new memory, or gives memory back, waits for that.
+    /// Locked while the driver maps or unmaps. Only threads that need new memory, or give memory back, wait for it.
     memory: Mutex<Memory>,
 }
 
@@ -102,13 +102,13 @@ impl Source for CompactSource {
 
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
-            return Err(Failure::Refused(OutOfMemoryCause::Device)); // ahead of a list of as many chunks
+            return Err(Failure::Refused(OutOfMemoryCause::Device)); // before planning a huge list of chunks
         }
         let mut mapper = Mapper { context, memory: lock(&self.memory) };
         mapper.end_epochs(wanted.parameters.stream, true);
         let mut grown = mapper.carry_out(&wanted.parameters, Effort::LongRun);
         for effort in [Effort::Exact, Effort::Utmost] {
-            // Of segments nothing can be put together, so there they are the same.
+            // Segments cannot be combined, so for them the two efforts are the same.
             let is_new = effort == Effort::Exact || context.driver.address_space().is_some();
             if is_new && matches!(grown, Err(Failure::Refused(_))) {
                 grown = mapper.carry_out(&wanted.parameters, effort);

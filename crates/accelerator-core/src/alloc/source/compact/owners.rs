@@ -1,7 +1,8 @@
-//! Streams as owners of free bytes: who freed them may use them again at once, others when its work up to then is over.
+//! Streams as owners of free bytes. A stream may reuse at once what it freed; other streams may use it once the
+//! stream's work up to then is over.
 //!
-//! Bytes are freed in *epochs* of their owner. An epoch ends with an event that is recorded on the stream; once that is complete,
-//! all that was freed in it and before is anybody's.
+//! Bytes are freed in *epochs* of their owner. An epoch ends with an event that is recorded on the stream. Once the
+//! event is complete, any stream may use what was freed in that epoch or before.
 
 use std::ops::{Index, IndexMut};
 
@@ -12,43 +13,43 @@ use crate::types::StreamId;
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     all: Vec<OwnerState>,
-    /// One more than the number, by stream; 0: none.
+    /// The owner number plus one, indexed by stream number; 0 if none.
     numbers: Vec<Owner>,
     /// Whether an epoch should end.
     due: bool,
-    /// An owner that may use everything, for as long as somebody looks what that would help.
+    /// An owner that is temporarily assumed to have access to everything, to see what that would save.
     pub(super) assumed: Option<Owner>,
 }
 
-/// What is kept of one.
+/// The state of one owner.
 #[derive(Debug)]
 pub(super) struct OwnerState {
     pub(super) stream: StreamId,
     pub(super) log: PlacementLog,
-    /// The number of the epoch in which it frees now.
+    /// The epoch in which it frees now.
     pub(super) epoch: u32,
-    /// Whether bytes became free in it.
+    /// Whether bytes were freed in this epoch.
     is_open: bool,
-    /// How many, as far as they were in use.
+    /// How many of them had been in use.
     freed: u64,
     /// Epochs before this one are over.
     over: u32,
-    /// Its work comes behind that of other owners in epochs before these, since its stream has waited for them on the device.
+    /// For each other owner: its epochs before this one precede this owner's work, which waits for them on the device.
     behind: Vec<u32>,
 }
 
-/// Bytes that are freed until an epoch should end, as a share of what is reserved: 1 in so many.
+/// An epoch should end when 1 / `EPOCH` of the reserved memory has been freed in it.
 const EPOCH: u64 = 100;
 
 impl Owners {
-    /// The epoch of bytes that nobody has had.
+    /// The epoch of bytes that no stream has used.
     pub(super) const ALWAYS_OVER: u32 = 0;
 
     pub(super) fn number(&self, stream: StreamId) -> Option<Owner> {
         self.numbers.get(stream.get() as usize)?.checked_sub(1)
     }
 
-    /// The number of a stream, also of a new one; `None`: there are too many.
+    /// Returns the number of a stream, assigning one if needed; `None` if there are too many.
     pub(super) fn number_or_new(&mut self, stream: StreamId) -> Option<Owner> {
         if let Some(number) = self.number(stream) {
             return Some(number);
@@ -65,7 +66,7 @@ impl Owners {
         Some(count - 1)
     }
 
-    /// Whether the owner may use the free block's bytes.
+    /// Returns whether the owner may use the free block's bytes.
     pub(super) fn can_use(&self, block: &Block, owner: Owner) -> bool {
         let Block { owner: of, free_since: epoch, .. } = *block;
         of == owner
@@ -74,7 +75,7 @@ impl Owners {
             || self.assumed == Some(owner)
     }
 
-    /// Whether all work of an owner up to the end of an epoch is known to be over.
+    /// Returns whether all work of an owner up to the end of an epoch is known to be over.
     pub(super) fn is_over(&self, owner: Owner, epoch: u32) -> bool {
         epoch < self[owner].over
     }
@@ -83,7 +84,7 @@ impl Owners {
         self[owner].behind.get(usize::from(other)).is_some_and(|behind| epoch < *behind)
     }
 
-    /// From now on an owner's work comes behind that of another up to the end of an epoch.
+    /// Records that an owner's work from now on comes after another owner's work up to the end of an epoch.
     pub(super) fn comes_behind(&mut self, owner: Owner, other: Owner, epoch: u32) {
         let behind = &mut self[owner].behind;
         if behind.len() <= usize::from(other) {
@@ -92,19 +93,19 @@ impl Owners {
         behind[usize::from(other)] = epoch.saturating_add(1);
     }
 
-    /// Whether there are several.
+    /// Returns whether there is more than one owner.
     pub(super) fn are_several(&self) -> bool {
         self.all.len() > 1
     }
 
-    /// The epoch of what becomes free of the owner's now.
+    /// Opens the owner's current epoch, in which bytes are about to be freed, and returns it.
     pub(super) fn open_epoch(&mut self, owner: Owner) -> u32 {
         let state = &mut self[owner];
         state.is_open = true;
         state.epoch
     }
 
-    /// So many bytes were freed that were in use.
+    /// Counts bytes that were in use and have been freed.
     pub(super) fn freed(&mut self, owner: Owner, bytes: u64, reserved: u64) {
         let are_several = self.are_several();
         let state = &mut self[owner];
@@ -112,12 +113,13 @@ impl Owners {
         self.due |= are_several && self[owner].freed >= reserved / EPOCH;
     }
 
-    /// Whether an epoch should end: one look for the warm path.
+    /// Returns whether an epoch should end. The warm path checks only this flag.
     pub(super) fn is_due(&self) -> bool {
         self.due
     }
 
-    /// Ends the epochs in which much was freed, or all that are open, of those owners that `may`: these, with their streams.
+    /// Ends the epochs in which much was freed, or with `all` every open one, of the owners that `may` accepts. Returns
+    /// them with their streams.
     pub(super) fn end_epochs(
         &mut self,
         all: bool,
@@ -130,7 +132,7 @@ impl Owners {
             let freed = std::mem::take(&mut state.freed);
             if state.is_open && (all || freed >= reserved / EPOCH) && may(number) {
                 ended.push((number, state.stream, state.epoch));
-                state.epoch = state.epoch.saturating_add(1); // what is freed in the last of all is never known to be over
+                state.epoch = state.epoch.saturating_add(1); // the last epoch is never known to be over
                 state.is_open = false;
             } else if freed < reserved / EPOCH {
                 state.freed = freed;
@@ -139,12 +141,12 @@ impl Owners {
         ended
     }
 
-    /// An epoch of the owner has ended without an event, so the end of the next one is to tell.
+    /// Reopens the owner's epoch, because no event could mark the end of the previous one.
     pub(super) fn not_marked(&mut self, owner: Owner) {
         self[owner].is_open = true;
     }
 
-    /// The owner's work up to the end of an epoch is over.
+    /// Records that the owner's work up to the end of an epoch is over.
     pub(super) fn epoch_over(&mut self, owner: Owner, epoch: u32) {
         let over = &mut self[owner].over;
         *over = (*over).max(epoch.saturating_add(1));

@@ -1,4 +1,4 @@
-//! Where a request goes, and what becomes of a block that is freed.
+//! Finding a place for a request, and freeing blocks.
 
 use super::{Compact, SMALL_SIZE};
 use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
@@ -7,12 +7,12 @@ use crate::alloc::settings::Request;
 use crate::alloc::stats::{Counted, NeedsSettling, Pair};
 use crate::types::{PoolKind, StreamId};
 
-/// Where a request is to go.
+/// The place for a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// To a free block, so many bytes behind its start.
+    /// In a free block, at this offset from its start.
     In(BlockId, u64),
-    /// To these bytes, which are free, in a reserved range or in an alias.
+    /// At this position. The bytes are free, in a reserved range or an alias range.
     At(u64),
 }
 
@@ -31,7 +31,7 @@ impl Placement for Compact {
         self.take_at(target, request, owner).map(Some)
     }
 
-    /// Makes a block free, and one with what is free beside it.
+    /// Makes a block free and merges it with adjacent free memory.
     fn put_back(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
         let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
         count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
@@ -59,7 +59,7 @@ impl Placement for Compact {
     }
 }
 
-/// The request as it is under this policy, which has a smaller small pool.
+/// Returns the request under this policy, whose small pool has smaller blocks.
 pub(super) fn with_pool(request: Request) -> Request {
     let pool = if request.size <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large };
     Request { pool, ..request }
@@ -71,13 +71,14 @@ fn counted(request: &Request) -> Counted {
 }
 
 impl Compact {
-    /// Where the same request went before, else the best fit. Other streams may have used the former: `None` unless it is known
-    /// whether they are done with it, as it is where `has_asked`.
+    /// Returns the place that the same request had before, or else the best fit. Other streams may have used that
+    /// place. If it is not known whether they have finished, returns `None`; with `has_asked`, after polling, returns
+    /// the best fit.
     pub(super) fn target_for(&self, request: &Request, owner: Owner, has_asked: bool) -> Option<Target> {
         if request.pool == PoolKind::Large
             && let Some(position) = self.owners[owner].log.predicted(request.size)
         {
-            // Mostly all of it is in one free block.
+            // Usually all of it is in one free block.
             let free = self.store.free.at(&self.store.blocks, position);
             if let Some((free, block)) = free.map(|free| (free, &self.store.blocks[free]))
                 && block.owner == owner
@@ -87,7 +88,7 @@ impl Compact {
             }
             match self.can_use(position, request.size, owner) {
                 Some(true) => return Some(Target::At(position)),
-                // Worth to ask, which only a miss does.
+                // Polling is worthwhile, and only a miss polls.
                 Some(false) if !has_asked => return None,
                 _ => {}
             }
@@ -96,7 +97,7 @@ impl Compact {
         free.best_fit(&self.store.blocks, request.size).map(|free| Target::In(free, 0))
     }
 
-    /// Allocates these bytes.
+    /// Allocates the bytes at this place.
     pub(super) fn take_at(
         &mut self,
         target: Target,
@@ -119,7 +120,7 @@ impl Compact {
         Ok(self.store.allocated(id))
     }
 
-    /// Bytes that can be used become a block.
+    /// Turns usable bytes into a block.
     fn claim(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
         match self.alias_at(position) {
             Some(alias) => self.claim_in_alias(alias, position, size, owner),
@@ -127,7 +128,8 @@ impl Compact {
         }
     }
 
-    /// Whether the bytes can be used; `None`: they are not even free. False: that they are over is not known yet.
+    /// Returns whether the owner can use these bytes: `None` if they are not all free, false if work on them may still
+    /// be running.
     pub(super) fn can_use(&self, position: u64, size: u64, owner: Owner) -> Option<bool> {
         match self.alias_at(position) {
             Some(alias) => self.can_use_in_alias(alias, position, size, owner),
@@ -135,13 +137,13 @@ impl Compact {
         }
     }
 
-    /// A block that is on no list becomes free, as bytes that this owner has just done with.
+    /// Frees a block that is on no list, as bytes that this owner has just finished with.
     pub(super) fn put_free(&mut self, id: BlockId, owner: Owner) {
         let epoch = self.owners.open_epoch(owner);
         self.put_free_since(id, owner, epoch);
     }
 
-    /// As [`put_free`](Self::put_free), for bytes that this owner had done with in an epoch.
+    /// As [`put_free`](Self::put_free), for bytes that this owner finished with in an earlier epoch.
     pub(super) fn put_free_since(&mut self, id: BlockId, owner: Owner, epoch: u32) {
         let Block { previous, next, pool, .. } = self.store.blocks[id];
         let blocks = &self.store.blocks;
@@ -152,7 +154,7 @@ impl Compact {
         if let (None, Some(rest)) = (before, behind)
             && self.store.free.of_owner(owner, pool).is_outside(rest)
         {
-            // What was split off goes back: no list changes.
+            // Merge the block back into the one that it was split from. No list changes.
             self.store.blocks[rest].free_since = free_since;
             self.store.blocks.merge_previous(rest, id);
             return;
@@ -162,9 +164,9 @@ impl Compact {
         self.store.merge_and_list(id);
     }
 
-    /// The number of a stream that has asked for memory here.
+    /// Returns the number of a stream that has requested memory here.
     pub(super) fn owner(&self, stream: StreamId) -> Owner {
-        let Some(owner) = self.owners.number(stream) else { unreachable!("the stream has asked") };
+        let Some(owner) = self.owners.number(stream) else { unreachable!("the stream has a number") };
         owner
     }
 }

@@ -1,22 +1,22 @@
-//! Where the latest requests of a stream went. A job that does the same again makes the same requests in the same order: those
-//! that go to the same places as before find there what they found before, and need nothing of the driver.
+//! The places of a stream's latest requests. A job that repeats a step makes the same requests in the same order. If
+//! they go to the same places again, they find there what they found before and need no driver call.
 
-/// So many requests are kept: more than a step of most jobs has.
+/// The number of requests kept: more than most jobs make in a step.
 const KEPT: usize = 1 << 14;
-/// So many requests in a row are taken for the same part of a job.
+/// The number of consecutive request sizes that identify a part of a job.
 const CONTEXT: usize = 4;
-/// Contexts have a slot each among so many; of those that share one the newest has it.
+/// The number of slots for contexts. The newest of the contexts that share a slot has it.
 const SLOTS: usize = 1 << 15;
 
-/// The latest requests, in a ring.
+/// The latest requests, in a ring buffer.
 #[derive(Debug, Default)]
 pub(super) struct PlacementLog {
     entries: Vec<Entry>,
-    /// The place of the oldest entry, which the next one takes.
+    /// The index of the oldest entry, which the next one replaces.
     oldest: usize,
-    /// The entry that is expected to be asked for next.
+    /// The index of the entry that is expected next.
     expected: usize,
-    /// By the hash of a context: one more than the place of the entry that it ends with; 0: none.
+    /// By the hash of a context: the index of the entry that completes it, plus one; 0 if none.
     slots: Vec<u16>,
 }
 
@@ -27,12 +27,12 @@ struct Entry {
 }
 
 impl PlacementLog {
-    /// Where a request of this size went the last time that it followed the same ones.
+    /// Returns where a request of this size went the last time it followed the same requests.
     pub(super) fn predicted(&self, size: u64) -> Option<u64> {
         self.precedent(size).map(|place| self.entries[place].position)
     }
 
-    /// A request of this size got this place.
+    /// Records that a request of this size got this place.
     pub(super) fn note(&mut self, size: u64, position: u64) {
         self.expected = self.precedent(size).map_or(usize::MAX, |place| (place + 1) % KEPT);
         let slot = self.slot(size);
@@ -48,14 +48,14 @@ impl PlacementLog {
         self.slots[slot] = (place + 1) as u16;
     }
 
-    /// The earlier request of the same size: the expected one, else one in the same context.
+    /// Returns the index of an earlier request of the same size: the expected entry, or else one in the same context.
     fn precedent(&self, size: u64) -> Option<usize> {
         let is_alike = |place: &usize| self.entries.get(*place).is_some_and(|entry| entry.size == size);
         let in_context = || (*self.slots.get(self.slot(size))? as usize).checked_sub(1);
         Some(self.expected).filter(is_alike).or_else(|| in_context().filter(is_alike))
     }
 
-    /// The slot of a request of this size behind the latest ones.
+    /// Returns the slot for a request of this size after the latest ones.
     fn slot(&self, size: u64) -> usize {
         let latest = (1..=CONTEXT).map(|back| {
             let place = (self.oldest + KEPT - back) % KEPT;
@@ -71,8 +71,8 @@ impl PlacementLog {
 mod tests {
     use super::*;
 
-    /// Notes each at a position of its own: how many were foretold right.
-    fn foretold(log: &mut PlacementLog, sizes: &[u64]) -> usize {
+    /// Logs each size at its own position. Returns how many positions were predicted correctly.
+    fn predicted_right(log: &mut PlacementLog, sizes: &[u64]) -> usize {
         let mut right = 0;
         for (position, size) in (1000..).zip(sizes) {
             right += usize::from(log.predicted(*size) == Some(position));
@@ -82,34 +82,34 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_comes_again_is_foretold() {
+    fn a_repeated_round_is_predicted() {
         let mut log = PlacementLog::default();
         let round: Vec<u64> = (0..1000).map(|number| 512 * (1 + number * number * number % 9973)).collect();
-        foretold(&mut log, &round);
+        predicted_right(&mut log, &round);
         for _ in 0..100 {
-            assert!(foretold(&mut log, &round) >= round.len() - CONTEXT);
+            assert!(predicted_right(&mut log, &round) >= round.len() - CONTEXT);
         }
     }
 
     #[test]
-    fn after_something_else_a_round_is_found_again() {
+    fn a_round_is_found_again_after_other_requests() {
         let mut log = PlacementLog::default();
         let round: Vec<u64> = (1..500).map(|number| 512 * number).collect();
-        foretold(&mut log, &round);
+        predicted_right(&mut log, &round);
         for odd in 0..20 {
             log.note(7 + odd, 0);
-            assert!(foretold(&mut log, &round) >= round.len() - CONTEXT);
+            assert!(predicted_right(&mut log, &round) >= round.len() - CONTEXT);
         }
     }
 
     #[test]
-    fn as_many_as_are_kept_are_foretold_and_no_more() {
+    fn rounds_are_predicted_only_if_the_log_holds_them() {
         for (len, expected) in [(KEPT - CONTEXT, KEPT - 4 * CONTEXT), (KEPT + 1, 0)] {
             let mut log = PlacementLog::default();
             let round: Vec<u64> = (0..len as u64).collect();
-            assert_eq!(foretold(&mut log, &round), 0);
-            let right = foretold(&mut log, &round);
-            // Contexts that share a slot are lost where none is expected.
+            assert_eq!(predicted_right(&mut log, &round), 0);
+            let right = predicted_right(&mut log, &round);
+            // Contexts that share a slot are lost unless the entry is expected.
             assert!(if expected == 0 { right == 0 } else { right >= expected }, "{right} of {len}");
             assert!(log.entries.len() <= KEPT);
         }

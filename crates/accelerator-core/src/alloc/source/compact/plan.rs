@@ -1,4 +1,4 @@
-//! What a miss does: make memory, or put together what is free. Only a choice; nothing has changed yet.
+//! Decides what a miss does: make memory, or combine free memory. It changes nothing yet.
 
 use super::Compact;
 use super::cost_model::CostModel;
@@ -7,40 +7,40 @@ use crate::alloc::blocks::Owner;
 use crate::alloc::settings::Request;
 use crate::types::PoolKind;
 
-/// What is to be done for a request.
+/// The plan for a request.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// Nothing: there is a place.
+    /// Use this place; nothing needs to be made.
     Take(Target),
-    /// Chunks of these lengths are made.
+    /// Make chunks of these lengths.
     Grow(Vec<u64>),
-    /// An alias is mapped.
+    /// Map an alias.
     MapAlias(NewAlias),
-    /// These chunks, of which all is free, are given back, so that others can be made where they are of use.
+    /// Give back these chunks, which are completely free, so that others can be made where they are useful.
     Exchange(Vec<u64>),
 }
 
-/// What the driver can do.
+/// The abilities of the driver.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Abilities {
     /// It has virtual memory.
     Chunks {
-        /// What lengths are multiples of.
+        /// Chunk lengths are multiples of this.
         granularity: u64,
-        /// Whether the same memory shows at several addresses.
+        /// Whether the same memory can be mapped at several addresses.
         maps_twice: bool,
-        /// Whether work can be waited for: not while it is captured, nor again for the same request.
+        /// Whether waiting is possible: not during capture, and only once for each request.
         waits: bool,
     },
-    /// It gives segments, wherever it puts them.
+    /// It returns segments, wherever it places them.
     Segments {
-        /// Bytes of the largest.
+        /// The maximum segment size.
         largest: u64,
     },
 }
 
 impl Plan {
-    /// Bytes that it makes.
+    /// Returns how many bytes the plan makes.
     fn made(&self) -> u64 {
         match self {
             Self::Take(_) | Self::Exchange(_) => 0,
@@ -49,12 +49,12 @@ impl Plan {
     }
 }
 
-/// An alias to map.
+/// An alias to be mapped.
 #[derive(Debug)]
 pub(super) struct NewAlias {
-    /// Chunks that show in it, in order, with the bytes that the request gets of each.
+    /// The existing chunks mapped in it, in order, with the bytes of each that the request uses.
     pub(super) parts: Vec<Part>,
-    /// Lengths of the chunks to make: they come behind so many parts.
+    /// The lengths of the chunks to make, which come after the first `behind` parts.
     pub(super) made: Vec<u64>,
     pub(super) behind: usize,
 }
@@ -68,39 +68,39 @@ pub(super) struct Part {
     pub(super) to: u64,
 }
 
-/// How much is done for little memory.
+/// How much effort to spend on saving memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// What pays in the long run.
+    /// As much as pays off in the long run.
     LongRun,
-    /// No more than the request needs.
+    /// Make no more than the request needs.
     Exact,
-    /// As little as can be, whatever calls that takes.
+    /// Make as little as possible, at any price in calls.
     Utmost,
 }
 
-/// Chunks by what of them can be used, from the shortest on.
+/// Chunks by their usable bytes, shortest first.
 struct Usable {
     whole: Vec<(u64, u64)>,
-    /// Those of which the first bytes can be used.
+    /// Chunks whose first bytes are usable.
     heads: Vec<(u64, u64)>,
-    /// The one of which the most last bytes can be used.
+    /// The chunk with the most usable bytes at its end.
     tail: Option<(u64, u64)>,
 }
 
-/// Chunks that give what a request needs, as far as they go.
+/// Chunks for a request, which may not suffice.
 struct Candidate {
-    /// Bytes of the tail that it starts with.
+    /// How many bytes at the end of the first chunk it starts with.
     tail: u64,
     chunks: Vec<u64>,
-    /// Whether the last of them gives a part only, though all whole chunks were not enough.
+    /// Whether it ends in a part of a chunk because all completely free chunks together did not suffice.
     ends_in_head: bool,
     missing: u64,
     left_over: u64,
 }
 
 impl Compact {
-    /// What to do for a request that found no place of its owner's.
+    /// Plans for a request that found no place among its owner's free memory.
     pub(super) fn plan(&self, request: &Request, owner: Owner, driver: Abilities, effort: Effort) -> Plan {
         if let Some(target) = self.target_anywhere(request, owner) {
             return Plan::Take(target);
@@ -133,7 +133,7 @@ impl Compact {
         Plan::Grow(costs.chunks(length, size, granularity))
     }
 
-    /// The idle chunks to give back for `grow` bytes more at the end of a range, if that is worth it.
+    /// Chooses idle chunks to give back in exchange for `grow` more bytes at the end of a range, if that is worth it.
     fn exchange(
         &self,
         grow: u64,
@@ -155,8 +155,7 @@ impl Compact {
         (is_worth && !chosen.is_empty()).then_some(chosen)
     }
 
-    /// Whether so much less would be made if the owner's work came behind that of all others, that it is worth to wait for them on the
-    /// device.
+    /// Returns whether waiting on the device for all other owners would save enough new memory to be worth it.
     pub(super) fn is_worth_waiting(
         &mut self,
         plan: &Plan,
@@ -171,14 +170,14 @@ impl Compact {
             return false;
         }
         self.owners.assumed = Some(owner);
-        // To exchange chunks, the wait would have to be the host's.
+        // Exchanging chunks would need a wait on the host.
         let driver = Abilities::Chunks { granularity, maps_twice, waits: false };
         let then = self.plan(request, owner, driver, effort).made();
         self.owners.assumed = None;
         made > then + if effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
     }
 
-    /// A place that needs no driver call, but perhaps bytes of other owners.
+    /// Returns a place that needs no driver call, possibly with bytes of other owners.
     pub(super) fn target_anywhere(&self, request: &Request, owner: Owner) -> Option<Target> {
         if let Some(target) = self.target_for(request, owner, true) {
             return Some(target);
@@ -197,7 +196,7 @@ impl Compact {
         CostModel { reserved: self.reserved, requested, peak, growths, rearranged }
     }
 
-    /// The best alias for a request, if it is worth it.
+    /// Returns the best alias for a request, if it is worth it.
     fn new_alias(
         &self,
         request: &Request,
@@ -215,7 +214,7 @@ impl Compact {
             (candidate.missing.next_multiple_of(granularity), candidate.chunks.len(), candidate.left_over)
         })?;
         let saved = grow as i64 - best.missing.next_multiple_of(granularity) as i64;
-        // Against a growth: making a chunk is two calls, and mapping it in the alias a third.
+        // Compared with a growth: making a chunk takes two calls, and mapping it in the alias range a third.
         let calls = best.chunks.len() as i64 + if best.missing > 0 { 3 } else { 0 } - 2;
         let is_worth = match effort {
             Effort::LongRun => costs.is_worth(calls, saved, grow),
@@ -225,7 +224,7 @@ impl Compact {
             .then(|| self.laid_out(best, request, granularity, effort, costs))
     }
 
-    /// The chunks of the large pool that the owner can use.
+    /// Returns the chunks of the large pool that the owner can use.
     fn usable_chunks(&self, owner: Owner) -> Usable {
         let mut usable = Usable { whole: Vec::new(), heads: Vec::new(), tail: None };
         for (chunk, len) in &self.chunks[PoolKind::Large as usize] {
@@ -245,7 +244,7 @@ impl Compact {
         usable
     }
 
-    /// The alias of a candidate.
+    /// Lays out the alias for a candidate.
     fn laid_out(
         &self,
         candidate: Candidate,
@@ -259,7 +258,7 @@ impl Compact {
         let missing = missing.next_multiple_of(granularity);
         let made = match missing {
             0 => Vec::new(),
-            // What is behind it starts where it ends.
+            // The last part begins at the start of its chunk, so the new chunks must be exactly as long as needed.
             _ if ends_in_head || effort != Effort::LongRun => costs.chunks(missing, size, granularity),
             _ => {
                 let length = costs.length(missing, size, pool, 0, granularity);
@@ -286,8 +285,8 @@ impl Compact {
     }
 }
 
-/// Of idle memory, from the shortest on, the fewest pieces that have so many bytes together, as far as they go: the longest ones, and
-/// last the shortest that does. With the bytes that they have.
+/// Chooses from idle memory, sorted by length, the fewest pieces with this many bytes together: the longest ones, and
+/// last the shortest one that suffices. All of it may still be too little. Returns the pieces and their total length.
 pub(super) fn fewest<T: Copy>(mut idle: Vec<(u64, T)>, wanted: u64) -> (Vec<T>, u64) {
     let (mut chosen, mut bytes) = (Vec::new(), 0);
     while bytes < wanted {
@@ -300,7 +299,8 @@ pub(super) fn fewest<T: Copy>(mut idle: Vec<(u64, T)>, wanted: u64) -> (Vec<T>, 
 }
 
 impl Usable {
-    /// Chunks for so many bytes, behind the tail of this one: the longest ones, and last the shortest that does.
+    /// Chooses chunks for this many bytes, after the tail if given: the longest ones, and last the shortest one that
+    /// suffices.
     fn candidate(&self, size: u64, tail: Option<(u64, u64)>) -> Candidate {
         let mut whole = self.whole.clone();
         let mut chunks: Vec<u64> = tail.map(|(_, chunk)| chunk).into_iter().collect();

@@ -1,52 +1,52 @@
-//! Memory in reserved ranges. Each stream has one range of addresses for each pool, where every chunk that it makes lies behind
-//! the last one. So free blocks merge across chunks, and memory is as if it were one piece. Without virtual memory each segment
-//! is a range of its own, with one chunk.
+//! Memory in reserved ranges. Each stream has one address range for each pool, and every chunk that it makes is mapped
+//! after its previous one. Free blocks therefore merge across chunks, as if the memory were one piece. Without virtual
+//! memory, each segment is a range with a single chunk.
 
 use super::Compact;
 use super::owners::Owners;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
 use crate::types::PoolKind;
 
-/// Addresses for the chunks of one stream.
+/// An address range for the chunks of one stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReservedRange {
     pub(super) owner: Owner,
     pub(super) pool: PoolKind,
     pub(super) segment: SegmentId,
-    /// Bytes from its start to where the next chunk goes.
+    /// The byte offset at which the next chunk will be mapped.
     pub(super) end: u64,
-    /// Bytes of its chunks.
+    /// The total size of its chunks.
     pub(super) owned: u64,
 }
 
 impl Compact {
-    /// The newest range of an owner.
+    /// Returns the newest range of an owner.
     pub(super) fn range(&self, owner: Owner, pool: PoolKind) -> Option<usize> {
         self.ranges.iter().rposition(|range| (range.owner, range.pool) == (owner, pool))
     }
 
-    /// The position where the next chunk of a range goes.
+    /// Returns the position at which the next chunk of a range will be mapped.
     pub(super) fn end_of(&self, range: usize) -> u64 {
         let ReservedRange { segment, end, .. } = self.ranges[range];
         self.store.blocks.segment(segment).position.wrapping_add(end)
     }
 
-    /// The segment of a chunk, and bytes from its start.
+    /// Returns the segment of a chunk, and its byte offset there.
     pub(super) fn place_of_chunk(&self, chunk: u64) -> (SegmentId, u64) {
         let segments = self.ranges.iter().map(|range| range.segment);
         let mut offsets = segments.map(|id| (id, chunk.wrapping_sub(self.store.blocks.segment(id).position)));
         let place = offsets.find(|(id, offset)| *offset < self.store.blocks.segment(*id).size);
-        let Some(place) = place else { unreachable!("chunks lie in ranges") };
+        let Some(place) = place else { unreachable!("chunks are in ranges") };
         place
     }
 
-    /// Bytes that a range can still take.
+    /// Returns how many more bytes a range has space for.
     pub(super) fn space_in(&self, range: usize) -> u64 {
         let ReservedRange { segment, end, .. } = self.ranges[range];
         self.store.blocks.segment(segment).size - end
     }
 
-    /// Bytes that the owner can use right before where its next chunk goes.
+    /// Returns how many bytes the owner can use directly before the place of its next chunk.
     pub(super) fn free_tail(&self, range: usize) -> u64 {
         let ReservedRange { owner, pool, segment, end, .. } = self.ranges[range];
         let rest = self.store.free.unmapped(pool).get(&self.end_of(range));
@@ -66,7 +66,7 @@ impl Compact {
         bytes
     }
 
-    /// Takes in chunks that were mapped at the end of a range: free memory.
+    /// Adds chunks that were mapped at the end of a range, as free memory.
     pub(super) fn add_chunks(&mut self, range: usize, lens: &[u64]) {
         let start = self.end_of(range);
         let ReservedRange { owner, pool, segment, end, .. } = self.ranges[range];
@@ -83,7 +83,7 @@ impl Compact {
         self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
-    /// Whether the bytes can be used by the owner; `None`: they are not even free.
+    /// Returns whether the owner can use these bytes; `None` if they are not all free.
     pub(super) fn can_use_in_range(&self, position: u64, size: u64, owner: Owner) -> Option<bool> {
         let (mut at, end, mut known) = (position, position + size, true);
         while at < end {
@@ -94,13 +94,13 @@ impl Compact {
         Some(known)
     }
 
-    /// The free block that has the byte at a position, if the owner can use it.
+    /// Returns the free block that contains the byte at a position, if the owner can use it.
     fn usable_at(&self, position: u64, owner: Owner) -> Option<&Block> {
         let block = &self.store.blocks[self.store.free.at(&self.store.blocks, position)?];
         self.owners.can_use(block, owner).then_some(block)
     }
 
-    /// Free bytes become one block that is on no list.
+    /// Turns free bytes into one block that is on no list.
     pub(super) fn claim_in_range(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
         let (mut at, end) = (position, position + size);
         let mut whole = None;
@@ -117,11 +117,11 @@ impl Compact {
                 Some(whole) => self.store.blocks.merge_next(whole, part),
             }
         }
-        let Some(whole) = whole else { unreachable!("requests are for some bytes") };
+        let Some(whole) = whole else { unreachable!("requests are not empty") };
         whole
     }
 
-    /// A part of a free block becomes a block that is on no list.
+    /// Turns a part of a free block into a block that is on no list.
     pub(super) fn claim_part(&mut self, free: BlockId, offset: u64, size: u64, owner: Owner) -> BlockId {
         if offset == 0 && size < self.store.blocks[free].size {
             return self.claim_front(free, size, owner);
@@ -136,8 +136,8 @@ impl Compact {
         free
     }
 
-    /// The front of a free block becomes a block that is on no list. The block goes on as the rest of it, outside the bins: what
-    /// is soon put back to it touches no list.
+    /// Splits the front off a free block as a block that is on no list. The rest stays outside the bins, so merging the
+    /// front back soon changes no bin.
     fn claim_front(&mut self, free: BlockId, size: u64, owner: Owner) -> BlockId {
         let Block { pool, owner: of, .. } = self.store.blocks[free];
         self.store.free.of_owner_mut(of, pool).put_outside(&mut self.store.blocks, free);
@@ -146,7 +146,7 @@ impl Compact {
         self.store.blocks.split_front(free, front)
     }
 
-    /// A part of a chunk becomes a backing block, for an alias that is to show it.
+    /// Turns a part of a chunk into a backing block, for an alias that is to be mapped to it.
     pub(super) fn hold(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
         let held = self.claim_in_range(position, size, owner);
         self.store.blocks[held].state = State::Backing;
@@ -154,7 +154,8 @@ impl Compact {
         held
     }
 
-    /// Bytes from the start of a chunk, and up to its end, that the owner can use. Where that is all of it, the latter are 0.
+    /// Returns how many bytes the owner can use from the start of a chunk, and how many up to its end. If it can use
+    /// the whole chunk, the latter is 0.
     pub(super) fn usable_ends(&self, chunk: u64, len: u64, owner: Owner) -> (u64, u64) {
         let end = chunk + len;
         let (mut lead, mut trail) = (chunk, end);
@@ -171,7 +172,8 @@ impl Compact {
         (lead - chunk, end - trail)
     }
 
-    /// The shortest row of free blocks, of whomever, that has so many bytes: those that it has, and where it starts.
+    /// Returns the length and position of the shortest row of adjacent free blocks that the owner can use and that have
+    /// enough bytes. The blocks may have different owners.
     pub(super) fn row_in_ranges(&self, size: u64, owner: Owner) -> Option<(u64, u64)> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         let mut last: Option<(SegmentId, u64)> = None;

@@ -1,4 +1,4 @@
-//! Memory goes back: chunks that are wholly free, and aliases that nobody uses.
+//! Giving memory back: completely free chunks, and aliases that are not in use.
 
 use std::collections::HashSet;
 
@@ -10,25 +10,26 @@ use super::ranges::ReservedRange;
 use crate::alloc::blocks::{Block, BlockId, Owner, PageRange, SegmentId, State};
 use crate::types::{DriverResult, PoolKind, Result, StreamId};
 
-/// Free chunks of one range, one behind the other, that are to be given back.
+/// Free chunks of one range, adjacent to each other, that are to be given back.
 struct Leaving {
     range: usize,
     pages: PageRange,
-    /// What holds each of them.
+    /// The blocks that hold the chunks.
     chunks: Vec<BlockId>,
 }
 
-/// A piece of an alias that shows its chunk no longer, and is to be unmapped: the start of the alias, and the piece's number.
+/// A piece of an alias that is hidden and is to be unmapped: the start of the alias, and the index of the piece.
 type Hidden = (u64, usize);
 
 impl Mapper<'_> {
-    /// Gives every chunk of a pool back that is wholly free, and all aliases without blocks, after waiting for the streams that
-    /// freed them.
+    /// Gives back every completely free chunk of a pool, and all aliases without blocks, after waiting for the streams
+    /// that freed them.
     ///
-    /// What a stream freed whose work is being captured stays: it could not be waited for.
+    /// Memory freed by a stream that is being captured stays, because that stream cannot be waited for.
     pub(super) fn release(&mut self, pool: PoolKind) -> Result<()> {
         if self.context.driver.address_space().is_none() {
-            // Segments go without waiting, which their driver does; what is left of others serves any stream then.
+            // Segments go back even if this wait fails, because their driver waits itself. After the wait, any stream
+            // may use the memory that remains.
             let waited = self.wait_for_epochs(None);
             self.give_back_segments(|segment| segment.pool == pool);
             return waited.map_err(|error| self.context.error(error));
@@ -46,7 +47,8 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Gives those of the chosen chunks back that are wholly free, and all aliases without blocks, after waiting for one stream or all.
+    /// Gives back the chosen chunks that are completely free, and all aliases without blocks, after waiting for one
+    /// stream or all.
     pub(super) fn give_back_idle(
         &mut self,
         waits_for: Option<StreamId>,
@@ -71,7 +73,7 @@ impl Mapper<'_> {
         result.map_err(|error| context.error(error))
     }
 
-    /// Gives chunks back one by one, unless something has failed before.
+    /// Gives chunks back one by one, unless something has already failed.
     fn give_back_chunks(&mut self, leaving: Leaving, mut result: DriverResult<()>) -> DriverResult<()> {
         let Leaving { range, pages: PageRange { segment, mut offset, .. }, chunks } = leaving;
         let (mut gone, mut kept) = (0, Vec::new());
@@ -99,7 +101,7 @@ impl Mapper<'_> {
         result
     }
 
-    /// Unmaps pieces of aliases, up to the first that the driver will not unmap: that and the others show their chunks again.
+    /// Unmaps pieces of aliases. If the driver refuses one, it and all later ones count as mapped again.
     fn unmap_pieces(&mut self, hidden: Vec<Hidden>) -> DriverResult<()> {
         let mut result = Ok(());
         for (alias, number) in hidden {
@@ -119,16 +121,16 @@ impl Mapper<'_> {
         result
     }
 
-    /// Where chunks show more often than is of use, gives up the aliases that were not used for the longest time.
+    /// Gives up the aliases that were not used for the longest time, if the total length of all exceeds the limit.
     pub(super) fn drop_old_aliases(&mut self) {
         let limit = Compact::of(&mut self.arena()).aliases_limit();
         if let Some(limit) = limit {
-            // What the driver would not unmap is kept, and tried again.
+            // An alias that the driver refuses to unmap is kept and tried again later.
             let _ = self.drop_aliases(limit);
         }
     }
 
-    /// Gives up aliases that nobody uses, until the others have so many bytes at most.
+    /// Gives up aliases that are not in use, until the total length of the others is at most `limit`.
     fn drop_aliases(&mut self, limit: u64) -> DriverResult<()> {
         let (leaving, hidden) = Compact::of(&mut self.arena()).aliases_to_drop(limit);
         let result = self.unmap_pieces(hidden);
@@ -145,14 +147,14 @@ impl Mapper<'_> {
 }
 
 impl AliasRange {
-    /// Whether it has no blocks, and all work on those that it had is over.
+    /// Returns whether it has no blocks, and all work on its former blocks is over.
     fn is_idle(&self, owners: &Owners) -> bool {
         self.blocks.is_empty()
             && !self.leaves
             && self.freed.iter().all(|(owner, epoch)| owners.is_over(*owner, *epoch))
     }
 
-    /// The chosen ones of its pieces show their chunks no longer: these.
+    /// Hides the chosen pieces, so that they are no longer used. Returns them.
     fn hide(&mut self, is_chosen: impl Fn(&Piece) -> bool) -> Vec<Hidden> {
         let pieces = self.pieces.iter_mut().enumerate();
         let chosen = pieces.filter(|(_, piece)| piece.mapped && is_chosen(piece));
@@ -165,7 +167,7 @@ impl AliasRange {
 }
 
 impl Compact {
-    /// Holds the chosen chunks that are wholly free and whose work is over.
+    /// Holds the chosen chunks that are completely free and on which all work is over.
     fn chunks_to_give_back(&mut self, is_chosen: impl Fn(u64, PoolKind) -> bool) -> Vec<Leaving> {
         let mut leaving: Vec<Leaving> = Vec::new();
         for range in 0..self.ranges.len() {
@@ -197,7 +199,7 @@ impl Compact {
         leaving
     }
 
-    /// Makes one block of free neighbours of several owners, where all their work is over.
+    /// Merges free neighbours of different owners on which all work is over.
     fn join_what_is_over(&mut self, range: SegmentId) {
         let mut at = self.store.blocks.segment(range).first;
         while let Some(id) = at {
@@ -215,7 +217,7 @@ impl Compact {
         }
     }
 
-    /// Whether the block, were it the owner's, would be one with bytes behind it on which work goes on.
+    /// Returns whether giving the block to the owner would merge it with bytes behind it on which work is not over.
     fn would_join_unfinished(&self, id: BlockId, owner: Owner) -> bool {
         self.store.blocks[id].next.is_some_and(|behind| {
             let Block { state, owner: of, .. } = self.store.blocks[behind];
@@ -223,7 +225,7 @@ impl Compact {
         })
     }
 
-    /// The free blocks of a range whose work is over.
+    /// Returns the free blocks of a range on which all work is over.
     fn free_and_over(&self, range: SegmentId) -> Vec<BlockId> {
         let blocks = self.store.blocks.of_segment(range).map(|(id, _)| id);
         blocks.filter(|id| self.is_free_and_over(*id)).collect()
@@ -234,7 +236,7 @@ impl Compact {
         state == State::Free && self.owners.is_over(owner, free_since)
     }
 
-    /// No alias shows these chunks from now on: the pieces that did.
+    /// Hides the pieces of all aliases that are mapped to these chunks. Returns them.
     fn hide_chunks(&mut self, leaving: &[Leaving]) -> Vec<Hidden> {
         let blocks = leaving.iter().flat_map(|row| &row.chunks);
         let chunks: HashSet<u64> = blocks.map(|block| self.store.blocks[*block].position).collect();
@@ -242,7 +244,7 @@ impl Compact {
         aliases.flat_map(|alias| alias.hide(|piece| chunks.contains(&piece.chunk))).collect()
     }
 
-    /// A chunk that was held is gone: addresses without memory.
+    /// Replaces a held chunk, which has been unmapped, by addresses without memory.
     fn remove_chunk(&mut self, range: usize, block: BlockId) {
         let held = &mut self.store.blocks[block];
         let (position, len) = (held.position, held.size);
@@ -253,7 +255,7 @@ impl Compact {
         self.chunks[pool as usize].remove(&position);
         self.reserved -= len;
         self.ranges[range].owned -= len;
-        // What is unmapped at the end is where the next chunk goes.
+        // If the end of the range is unmapped now, the next chunk goes there.
         let start = self.store.blocks.segment(segment).position;
         let end = self.store.free.unmapped(pool).range(..self.end_of(range)).next_back();
         let Some((unmapped, last)) = end else { return };
@@ -264,8 +266,8 @@ impl Compact {
         }
     }
 
-    /// The aliases that nobody uses, the one that was not used for the longest time first, until the others have so many bytes: they
-    /// are given to nobody from now on. With their pieces.
+    /// Chooses aliases that are not in use, the least recently used first, until the total length of the others is at
+    /// most `limit`. From now on they serve no requests. Returns them with their pieces.
     fn aliases_to_drop(&mut self, limit: u64) -> (Vec<u64>, Vec<Hidden>) {
         let mut aliased = self.aliased();
         let Self { owners, aliases, .. } = self;
@@ -284,7 +286,8 @@ impl Compact {
         (leaving, hidden)
     }
 
-    /// Removes an alias, if nothing is mapped there any more: its segment. Else it may be used again.
+    /// Removes an alias and returns its segment, if nothing is mapped there any more. Otherwise the alias may be used
+    /// again.
     fn remove_alias(&mut self, start: u64) -> Option<SegmentId> {
         let alias = self.aliases.get_mut(&start)?;
         alias.leaves = false;

@@ -1,5 +1,5 @@
-//! Where the backend has no virtual memory, chunks are segments, each wherever the driver puts it: nothing can be put together. So
-//! segments are large and shared by requests of all sizes above 64 KiB, and those that lie idle go back before much more is taken.
+//! Without virtual memory, chunks are segments, wherever the driver places them, and cannot be combined. Segments are
+//! therefore large, and requests of all sizes above 64 KiB share them. Idle ones go back before much more is taken.
 
 use super::Compact;
 use super::epochs::Mapper;
@@ -13,18 +13,18 @@ use crate::alloc::settings::Request;
 use crate::alloc::source::context::Failure;
 use crate::types::{MIB, StreamId};
 
-/// What segments are multiples of, where they can be.
+/// Segment sizes are multiples of this, where possible.
 const ROUNDING: u64 = 2 * MIB;
 
 impl Mapper<'_> {
-    /// Gives the chosen ones of the segments back of which all is free.
+    /// Gives the chosen segments back, if they are completely free.
     pub(super) fn give_back_segments(&self, is_chosen: impl Fn(&Segment) -> bool) {
         let mut arena = self.arena();
         let segments = Compact::of(&mut arena).detach_idle(is_chosen);
         self.context.give_back(arena, segments);
     }
 
-    /// Takes a segment from the driver: free memory.
+    /// Takes a segment from the driver, as free memory.
     pub(super) fn make_segment(&self, wanted: &Parameters, size: u64) -> Result<(), Failure> {
         let context = self.context;
         let mut charge = context.charge(StreamId::SHARED, size)?;
@@ -40,7 +40,7 @@ impl Mapper<'_> {
 }
 
 impl Compact {
-    /// Takes in a segment: free memory of this owner.
+    /// Adds a segment as free memory of this owner.
     fn add_segment(&mut self, owner: Owner, new: NewSegment) {
         let NewSegment { size, pool, .. } = new;
         let block = self.store.blocks.add_segment(new, State::Free);
@@ -53,7 +53,7 @@ impl Compact {
         self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
-    /// What to do for a request that found no place: give back what lies idle, or make a segment.
+    /// Plans for a request that found no place: give idle segments back, or make one.
     pub(super) fn plan_segments(
         &self,
         request: &Request,
@@ -70,7 +70,7 @@ impl Compact {
         Plan::Grow(vec![self.segment_size(request, owner, effort, largest)])
     }
 
-    /// Bytes of the segment to make for a request.
+    /// Returns the size of the segment to make for a request.
     fn segment_size(&self, request: &Request, owner: Owner, effort: Effort, largest: u64) -> u64 {
         let ranges = self.ranges.iter();
         let own = ranges.filter(|range| (range.owner, range.pool) == (owner, request.pool));
@@ -84,8 +84,8 @@ impl Compact {
         size.min(largest).max(request.size)
     }
 
-    /// The positions of idle segments to give back, the fewest that do, so that what is reserved stays little; none, if that is not
-    /// worth it.
+    /// Returns the positions of the idle segments to give back to limit the reserved memory: as few as suffice, or none
+    /// if it is not worth it.
     fn segments_to_exchange(&self, request: &Request) -> Vec<u64> {
         let costs = self.cost_model(request);
         let more = request.size.next_multiple_of(ROUNDING);
@@ -96,7 +96,7 @@ impl Compact {
         if costs.is_worth_giving_back(chosen.len(), bytes, more) { chosen } else { Vec::new() }
     }
 
-    /// The segments of which all is free.
+    /// Returns the segments that are completely free.
     fn idle(&self) -> impl Iterator<Item = (usize, &Segment)> {
         let segments = self.ranges.iter().map(|range| range.segment).enumerate();
         segments.filter_map(|(range, id)| {
@@ -105,7 +105,7 @@ impl Compact {
         })
     }
 
-    /// Removes the chosen ones of the segments of which all is free.
+    /// Removes the chosen segments, if they are completely free.
     pub(super) fn detach_idle(&mut self, is_chosen: impl Fn(&Segment) -> bool) -> Vec<DetachedSegment> {
         let chosen = self.idle().filter(|(_, segment)| is_chosen(segment)).map(|(range, _)| range);
         let chosen: Vec<usize> = chosen.collect();

@@ -21,7 +21,7 @@ use crate::types::{
 
 #[derive(Default)]
 pub(super) struct Expandable {
-    /// The address space of each stream, by its number.
+    /// The address space of each stream, indexed by stream number.
     mappings: Table<Mutex<Mappings>>,
     turns: Turns,
 }
@@ -31,7 +31,7 @@ impl Source for Expandable {
         false
     }
 
-    /// Pages are charged as they are mapped, so what is left of the request's own charge goes.
+    /// Pages use up the charge as they are mapped; dropping the charge refunds the rest.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         let Some(driver) = context.driver.address_space() else {
             unreachable!("segments expand only where there is virtual memory")
@@ -40,8 +40,8 @@ impl Source for Expandable {
         self.expand(context, driver, wanted, &mut charge)
     }
 
-    /// Unmaps whole free pages, and gives back reservations that then have none. Nothing while work of the stream is being
-    /// captured: it could not be waited for.
+    /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
+    /// stream's work is being captured, because it cannot be waited for.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
         let stream = arena.lock().stream();
         let (Some(driver), Some(mappings)) =
@@ -86,7 +86,8 @@ impl Source for Expandable {
 }
 
 impl Expandable {
-    /// Maps pages until a request has room, and allocates it there. Pages that were mapped before one was refused stay, free.
+    /// Maps pages until a request has room, and allocates it there. If a page is refused, pages mapped before it stay
+    /// as free memory.
     fn expand(
         &self,
         context: &Context,
@@ -99,7 +100,7 @@ impl Expandable {
             Some(mappings) => mappings,
             None => {
                 let mappings = lock(self.mappings(stream));
-                // What another thread has mapped meanwhile may do.
+                // Another thread may have mapped suitable pages in the meantime.
                 if let Some(block) = context.arenas.search_again(&wanted.parameters) {
                     return Ok(block);
                 }
@@ -122,7 +123,7 @@ impl Expandable {
             };
             let Err(error) = done else { continue };
             if let Some(range) = mapped {
-                // What the driver would not take back is free memory.
+                // Pages that the driver refused to unmap are free memory.
                 let mut entered = context.arenas.settle(stream);
                 add_pages(&mut entered, range, wanted, charge);
             }
@@ -130,7 +131,8 @@ impl Expandable {
         }
     }
 
-    /// Maps pages, as [`Mappings::map_pages`]; where they ran out while other threads took some, too, once more without them.
+    /// Maps pages as [`Mappings::map_pages`] does. If memory ran out while other threads were also taking pages, tries
+    /// again alone.
     fn map_pages(
         &self,
         driver: &dyn AddressSpace,
@@ -154,10 +156,10 @@ impl Expandable {
     }
 }
 
-/// Takes in what was mapped, and allocates the request where there is room for it.
+/// Adds the mapped pages to the arena, and allocates the request where there is room for it.
 ///
 /// # Errors
-/// The pages to map next; `None`: address space is to be reserved.
+/// The pages to map next, or `None` if address space must be reserved.
 fn next(
     context: &Context,
     mapped: Option<PageRange>,
@@ -177,7 +179,7 @@ fn next(
     Ok(block)
 }
 
-/// Takes in mapped pages: the free block that they are part of.
+/// Adds mapped pages to the arena. Returns the free block that contains them.
 fn add_pages(
     entered: &mut Entered<'_>,
     range: PageRange,
@@ -188,8 +190,8 @@ fn add_pages(
     entered.arena().store_mut().add_pages(range)
 }
 
-/// Reserves address space for a request; `None`: it would not fit even there. PyTorch reserves 9/8 of the device's memory, since
-/// pages may be unmapped at the start while others are mapped at the end.
+/// Reserves address space for a request. Returns `None` if the request would not fit even there. Like PyTorch, reserves
+/// 9/8 of the device's memory, because pages may be unmapped at the start while others are mapped at the end.
 fn reserve(
     context: &Context,
     driver: &dyn AddressSpace,

@@ -1,24 +1,24 @@
-//! Threads that take pages from the driver. Pages come one by one, so two that take the last ones from each other would both
-//! fail, where one could have been served.
+//! Turns of threads that take pages from the driver. Pages are taken one by one, so two threads that compete for the
+//! last ones would both fail, although one of them could have been served.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Lets all take pages at once, and those alone who ran out beside others.
+/// Lets all threads take pages concurrently, except that a thread that ran out of memory beside others retries alone.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Shared by all who take, held alone by one who has failed.
+    /// Read-locked by every thread that takes pages, write-locked by one that retries.
     turn: RwLock<()>,
-    /// How many are taking.
+    /// The number of turns in progress.
     open: AtomicUsize,
-    /// How many have ever begun.
+    /// The number of turns ever begun.
     begun: AtomicUsize,
 }
 
-/// A thread takes pages, perhaps beside others.
+/// A turn of a thread, possibly beside others.
 pub(super) struct Turn<'a> {
     of: &'a Turns,
-    /// How many had begun before.
+    /// The number of turns begun before it.
     before: usize,
     was_alone: bool,
     _shared: RwLockReadGuard<'a, ()>,
@@ -34,7 +34,7 @@ impl Turns {
 }
 
 impl<'a> Turn<'a> {
-    /// Ends this turn; where others were taking meanwhile, one begins that keeps them out.
+    /// Ends this turn. If other threads took pages during it, begins one that excludes them.
     pub(super) fn alone(self) -> Option<RwLockWriteGuard<'a, ()>> {
         let turns = self.of;
         let none_came = turns.begun.load(Ordering::SeqCst) == self.before.wrapping_add(1);

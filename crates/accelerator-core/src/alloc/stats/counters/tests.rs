@@ -2,16 +2,17 @@ use super::*;
 
 const BLOCK: Counted =
     Counted { pool: PoolKind::Large, bytes: 4096, requested: 4000, oversize: true, split: Pair([1, 512]) };
-/// What one such block adds.
+/// The amounts that one such block adds.
 const OF_BLOCK: Amounts = amounts([1, 4096, 1, 4096, 4000, 1, 1, 512]);
 
-/// Blocks and bytes that are allocated, those that are active, bytes asked for and blocks kept whole, split blocks and bytes.
+/// Takes, in this order: allocated blocks and bytes, active blocks and bytes, requested bytes and oversize blocks,
+/// split blocks and bytes.
 const fn amounts([a, a_bytes, b, b_bytes, requested, oversize, c, c_bytes]: [i64; 8]) -> Amounts {
     let (allocated, active) = (Pair([a, a_bytes]), Pair([b, b_bytes]));
     Amounts { allocated, active, requested: Pair([requested, oversize]), split: Pair([c, c_bytes]) }
 }
 
-/// These, less one of the quantity with this number.
+/// Returns the amounts with one quantity, given by number, reduced by 1.
 fn without_one(amounts: Amounts, quantity: usize) -> Amounts {
     let mut less = amounts;
     let Amounts { allocated, active, requested, split } = &mut less;
@@ -19,7 +20,7 @@ fn without_one(amounts: Amounts, quantity: usize) -> Amounts {
     less
 }
 
-/// Headroom for exactly this in the large pool, and in both together.
+/// Creates counters with exactly this headroom in the large pool and in both pools together.
 fn counters(pool: Amounts, all: Amounts) -> StreamCounters {
     let mut counters = StreamCounters::default();
     counters.set_headroom(PoolAmounts { small: amounts([1 << 40; 8]), large: pool, all });
@@ -27,7 +28,7 @@ fn counters(pool: Amounts, all: Amounts) -> StreamCounters {
 }
 
 #[test]
-fn what_just_fits_is_counted() {
+fn an_exact_fit_is_counted() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);
     assert!(counters.given_out(BLOCK).is_ok());
     assert_eq!(counters.current().large, OF_BLOCK);
@@ -37,7 +38,7 @@ fn what_just_fits_is_counted() {
 }
 
 #[test]
-fn what_lacks_one_of_anything_is_refused_and_changes_nothing() {
+fn any_lack_of_headroom_is_refused_and_changes_nothing() {
     for quantity in 0..8 {
         let less = without_one(OF_BLOCK, quantity);
         for mut counters in [counters(less, OF_BLOCK), counters(OF_BLOCK, less)] {
@@ -49,7 +50,7 @@ fn what_lacks_one_of_anything_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_free_that_splits_more_than_may_be_is_refused_and_changes_nothing() {
+fn a_free_without_headroom_for_its_split_is_refused_and_changes_nothing() {
     let enough = OF_BLOCK + OF_BLOCK;
     for split in [6, 7] {
         let less = without_one(enough, split);
@@ -68,7 +69,7 @@ fn a_free_that_splits_more_than_may_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn peaks_are_moved_by_what_is_over_them() {
+fn additions_beyond_the_headroom_move_the_peaks() {
     let twice = OF_BLOCK + OF_BLOCK;
     let mut counters = counters(Amounts::default(), OF_BLOCK);
     for there in [OF_BLOCK, twice] {
@@ -81,24 +82,24 @@ fn peaks_are_moved_by_what_is_over_them() {
     let bounds = counters.lift_bounds();
     counters.freed(BLOCK).unwrap();
     counters.set_bounds(bounds);
-    // More is split, and nothing else is more than it was.
+    // More memory is split; no other peak moves.
     let peak = amounts([2, 8192, 2, 8192, 8000, 2, 3, 1536]);
     assert_eq!(counters.bound().large, peak);
     assert_eq!(counters.headroom().all, amounts([1, 4096, 1, 4096, 4000, 1, 0, 0]));
 }
 
 #[test]
-fn who_has_nothing_rests_when_it_is_asked_a_second_time() {
+fn empty_counters_become_idle_at_the_second_check() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);
     assert!(counters.has_become_idle());
     counters.given_out(BLOCK).unwrap();
-    assert!(!counters.has_become_idle() && !counters.has_become_idle(), "it has something");
+    assert!(!counters.has_become_idle() && !counters.has_become_idle(), "a block is allocated");
     let back = Counted { split: Pair([-1, -512]), ..BLOCK };
     counters.freed(back).unwrap();
     assert!(counters.has_become_idle());
     counters.given_out(BLOCK).unwrap();
     counters.freed(back).unwrap();
-    assert!(!counters.has_become_idle(), "it has been used since");
+    assert!(!counters.has_become_idle(), "a block was given out since");
     assert!(counters.has_become_idle());
 }
 
@@ -114,7 +115,7 @@ fn a_pending_block_makes_room_where_more_may_be_active_than_allocated() {
 }
 
 #[test]
-fn what_is_freed_may_be_given_out_again() {
+fn freed_blocks_return_their_headroom() {
     let mut counters = counters(OF_BLOCK, OF_BLOCK);
     let back = Counted { split: Pair([-1, -512]), ..BLOCK };
     for _ in 0..3 {
@@ -126,7 +127,7 @@ fn what_is_freed_may_be_given_out_again() {
         counters.pending_begun(back.pool, back.bytes, back.oversize);
         let pending = amounts([0, 0, 1, 4096, 4000, 0, 1, 512]);
         assert_eq!(counters.current().large, pending);
-        // It may be allocated again, but is active still.
+        // The block may be allocated again, but is still active.
         assert!(counters.given_out(BLOCK).is_err());
         counters.pending_over(back).unwrap();
         assert_eq!(counters.current().large, Amounts::default());
