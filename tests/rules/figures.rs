@@ -219,7 +219,7 @@ fn cells(document: &str) -> Vec<Cell> {
 }
 
 /// The anchor that a heading gets in the rendered document.
-fn anchor(heading: &str) -> String {
+pub(crate) fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
@@ -268,12 +268,12 @@ fn is_figure(c: char) -> bool {
     c.is_ascii_digit() || c == '.' || c == ','
 }
 
-fn line_of(text: &str, at: usize) -> usize {
+pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
 /// The text with blanks for fenced code; as many lines.
-fn without_code(text: &str) -> String {
+pub(crate) fn without_code(text: &str) -> String {
     let mut inside = false;
     let lines = text.lines().map(|line| {
         let fence = line.trim_start().starts_with("```");

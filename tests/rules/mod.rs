@@ -2,6 +2,7 @@
 
 pub(crate) mod figures;
 pub(crate) mod layers;
+pub(crate) mod links;
 pub(crate) mod packages;
 pub(crate) mod source;
 pub(crate) mod table;
