@@ -1,37 +1,37 @@
-# What steps share. Read by .ci/run.
+# Functions shared by all steps. Read by .ci/run.
 # shellcheck shell=bash disable=SC2154 # .ci/run sets the variables of `finish`
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# Runs when the script ends, however it ends: how long each step took, and whether all is well. The status would not do:
-# it is 0 after a signal that came between two commands.
+# Runs when the script ends for any reason. Prints how long each step took, and whether all steps passed. The exit
+# status cannot tell: it is 0 after a signal between two commands.
 finish() {
   printf '\n%s' "$times"
-  if [ -n "$held" ]; then
-    printf '%6d s  in all\n\n%s%s\n' "$SECONDS" "$closing" "$untested"
+  if [ -n "$passed" ]; then
+    printf '%6d s  in total\n\n%s%s\n' "$SECONDS" "$closing" "$untested"
   else
-    printf '%6d s  %s: FAILED, or was stopped\n' $((SECONDS - began)) "$current"
+    printf '%6d s  %s: FAILED or stopped\n' $((SECONDS - began)) "$current"
   fi
   rm -rf "$scratch" 2>/dev/null || as_root rm -rf "$scratch"
 }
 
-# Notes for the last line what could not be tested, and why.
+# Adds to the last line what could not be tested, and why.
 untested=
 not_tested() { untested="$untested, but $1"; }
 
-# Hides the drivers that the machine has; the steps that need one show it to their programs.
+# Hides the drivers of the machine. Steps that need a driver make it visible to their programs.
 see_no_drivers() {
-  # OpenCL's loaders look for drivers here: in an empty folder.
+  # OpenCL loaders look for drivers in this folder, which is empty.
   mkdir "$scratch/no-drivers"
   export OCL_ICD_VENDORS=$scratch/no-drivers
   unset OCL_ICD_FILENAMES
-  # None of CUDA's devices is seen.
+  # No CUDA device is visible.
   export CUDA_VISIBLE_DEVICES=
-  # None of Level Zero's drivers: an empty name would crash some loaders.
+  # No Level Zero driver is visible. An empty name would crash some loaders.
   export ZE_ENABLE_ALT_DRIVERS=/no/such/driver
 }
 
-# Installs those of these Debian packages that are missing.
+# Installs these Debian packages, if they are missing.
 apt_is_fresh=
 install() {
   local package missing=()
@@ -46,8 +46,8 @@ install() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}"
 }
 
-# Builds a tool of cargo unless it is there: its name, its version, and further arguments of `cargo install`. A debug
-# build takes a third of the time, and the tools have little to do.
+# Builds a cargo tool unless it is installed. Arguments: its name, its version, and further arguments of `cargo
+# install`. A debug build takes a third of the time, and is fast enough.
 cargo_tool() {
   local tools=${CARGO_TARGET_DIR:-$PWD/target}/tools
   PATH=$PATH:$tools/bin
@@ -56,8 +56,8 @@ cargo_tool() {
   fi
 }
 
-# Builds the programs, in release and once, and sets `built` to their folder. Their features are those that all members
-# of the workspace ask for together, as in all tests, so that nothing is built twice.
+# Builds the programs once, in release mode, and sets `built` to their folder. As in all tests, the features are those
+# that all members of the workspace request together, so that nothing is built twice.
 built=
 programs() {
   if [ -n "$built" ]; then return; fi

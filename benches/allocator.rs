@@ -1,5 +1,5 @@
-//! Allocate and free through the core: warm, from the cache, and cold, from the driver.
-#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
+//! Allocates and frees through the core: warm, from the cache, and cold, from the driver.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 use std::hint::black_box;
 use std::num::NonZeroU64;

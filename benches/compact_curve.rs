@@ -1,8 +1,8 @@
-//! The curve that the lengths of chunks of the policy `compact` were chosen from. `docs/BENCHMARKS.md` explains its
+//! Prints the curve from which the chunk lengths of the policy `compact` were chosen. `docs/BENCHMARKS.md` explains its
 //! columns.
 //!
-//! `cargo bench -p accelerator-benches --bench compact_curve` prints it. The lengths hold for a whole process, so the
-//! program starts itself with the number of each line.
+//! Run it with `cargo bench -p accelerator-benches --bench compact_curve`. The lengths apply to the whole process, so
+//! the program starts itself again for each line, with the line number.
 #![allow(missing_docs, reason = "a benchmark")]
 
 use std::env;
@@ -19,8 +19,8 @@ use accelerator_core::{Accelerator, AllocatorConfig, ChunkLengths, GIB, MIB};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Longest chunk in bytes, in ten-thousandths of what is reserved, and from which size on a request ends in a chunk of
-/// its own.
+/// The longest chunk in bytes and in ten-thousandths of the reserved memory, and the minimum size of requests that end
+/// in a chunk of their own.
 const LENGTHS: [(u64, u64, u64); 9] = [
     (NONE, 0, NONE),
     (64 * MIB, 300, NONE),
@@ -33,9 +33,10 @@ const LENGTHS: [(u64, u64, u64); 9] = [
     (8 * MIB, 25, 8 * MIB),
 ];
 const NONE: u64 = u64::MAX;
-/// MiB of one more allocation ahead of each trace: what a trace comes to scatters with any small change.
+/// The size in MiB of an additional allocation before each trace. Results vary with any small change, so they are
+/// averaged over these.
 const AHEAD: [u64; 5] = [0, 1, 7, 33, 100];
-/// The same programs recorded again.
+/// Second recordings of the same programs.
 const SECOND_RECORDINGS: [&str; 4] =
     ["bart_offload_train_2", "bart_offload_train_3", "llama_serve_cat_2", "moe_ep_train_2"];
 
@@ -53,9 +54,7 @@ fn main() -> Result<()> {
 }
 
 fn all_lines() -> Result<()> {
-    println!(
-        "| longest chunk | joint from | 9: mean | worst | runs | calls | 15: mean | worst | runs | calls |"
-    );
+    println!("| longest chunk | joint from | 9: mean | worst | runs | calls | 15: mean | worst | runs | calls |");
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     let numbers = (0..LENGTHS.len()).map(|number| number.to_string());
     for argument in ["expandable".to_owned()].into_iter().chain(numbers) {
@@ -79,7 +78,8 @@ fn line(name: &str, settings: &str) -> Result<()> {
     Ok(())
 }
 
-/// The jobs of a folder: name, and trace, unless `accel` brings it along.
+/// Returns the names of the jobs in a folder, and the paths of their traces. A trace that is bundled with `accel` may
+/// be missing there.
 fn jobs(set: &str) -> Result<Vec<(String, PathBuf)>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(set);
     let figures = fs::read_to_string(folder.join("expandable.txt"))?;
@@ -88,14 +88,12 @@ fn jobs(set: &str) -> Result<Vec<(String, PathBuf)>> {
     Ok(names.map(|name| (name.to_owned(), folder.join(format!("{name}.trace.zst")))).collect())
 }
 
-/// The means over what is ahead, and in brackets the worst.
+/// Returns the columns for a set of jobs: means over all sizes in `AHEAD`, and in parentheses the worst value.
 fn columns(jobs: &[(String, PathBuf)], settings: &str) -> Result<String> {
     let (mut means, mut worsts, mut worst_of_all, mut runs, mut calls) = (0.0, 0.0, 0.0_f64, 0, 0);
     for ahead in AHEAD {
-        let replayed: Vec<_> = jobs
-            .iter()
-            .map(|(name, path)| replay(name, path, settings, ahead * MIB))
-            .collect::<Result<_>>()?;
+        let replayed: Vec<_> =
+            jobs.iter().map(|(name, path)| replay(name, path, settings, ahead * MIB)).collect::<Result<_>>()?;
         let logarithms: f64 = replayed.iter().map(|job| job.overhead.ln()).sum();
         let worst = replayed.iter().map(|job| job.overhead).fold(0.0, f64::max);
         means += (logarithms / jobs.len() as f64).exp();
@@ -105,17 +103,17 @@ fn columns(jobs: &[(String, PathBuf)], settings: &str) -> Result<String> {
         calls += replayed.iter().map(|job| job.calls).sum::<u64>();
     }
     let of = AHEAD.len() as f64;
-    let count = |sum: f64| accelerator_core::grouped((sum / of).round() as u64);
+    let count = |sum: f64| accelerator_tracker::grouped((sum / of).round() as u64);
     let (runs, calls) = (count(runs as f64), count(calls as f64));
     Ok(format!("{:.3} | {:.3} ({worst_of_all:.3}) | {runs} | {calls}", means / of, worsts / of))
 }
 
 struct Replayed {
-    /// Peak reserved over peak requested.
+    /// The peak of reserved memory, divided by the peak of requested memory.
     overhead: f64,
-    /// As the statistics count the driver's calls.
+    /// The number of driver calls according to the statistics.
     runs: i64,
-    /// Those that create, map, unmap and destroy.
+    /// The number of driver calls that create, map, unmap and destroy.
     calls: u64,
 }
 
@@ -126,7 +124,7 @@ fn replay(name: &str, path: &Path, settings: &str, ahead: u64) -> Result<Replaye
     };
     let config = AllocatorConfig::default().updated(settings)?;
     let accelerator = Accelerator::new(Sim::new(1024 * GIB), 0, config)?;
-    // Never freed: it only moves what follows.
+    // Never freed, since it only shifts the allocations that follow.
     let _first = NonZeroU64::new(ahead)
         .map(|bytes| accelerator.allocator().allocate(bytes, accelerator.default_stream()))
         .transpose()?;

@@ -1,12 +1,11 @@
-//! What programs call through the facade, on each backend that finds a device: streams, guards, buffers, events, statistics,
-//! copies.
-#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
+//! Calls through the facade, on each backend that finds a device: streams, guards, buffers, events, statistics, copies.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 use std::hint::black_box;
 
 use accelerator::{
-    BackendStatus, Buffer, DeviceIndexGuard, Event, Result, Stream, StreamGuard, backends, current_stream,
-    memory, set_accelerator,
+    BackendStatus, Buffer, DeviceIndexGuard, Event, Result, Stream, StreamGuard, backends, current_stream, memory,
+    set_accelerator,
 };
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
@@ -32,9 +31,7 @@ fn on(criterion: &mut Criterion, backend: &str) -> Result<()> {
     call(&mut group, "stream guard", || StreamGuard::new(black_box(&side)));
     for (size, bytes) in [("512 B", 512), ("4 MiB", 4 << 20)] {
         let host = vec![1u8; bytes];
-        call(&mut group, &format!("allocate, drop/{size}"), || {
-            Buffer::allocate(black_box(bytes as u64), None)
-        });
+        call(&mut group, &format!("allocate, drop/{size}"), || Buffer::allocate(black_box(bytes as u64), None));
         call(&mut group, &format!("create from bytes, drop/{size}"), || Buffer::from_slice(&host, None));
     }
     events(&mut group, &side)?;
@@ -53,7 +50,7 @@ fn on(criterion: &mut Criterion, backend: &str) -> Result<()> {
 fn events(group: &mut Group, stream: &Stream) -> Result<()> {
     let [start, end] = [(); 2].map(|()| Event::with_flags(accelerator::EventFlags::TIMING));
     group.bench_function("event/record", |bencher| {
-        // No more than so many are pending: the stream may be slower than the calls.
+        // Limits the number of pending records, since the stream may be slower than the calls.
         let caught_up = || stream.synchronize().expect("the stream");
         let record = |()| start.record(Some(stream)).expect("its own device");
         bencher.iter_batched(caught_up, record, BatchSize::NumIterations(256));
@@ -66,7 +63,7 @@ fn events(group: &mut Group, stream: &Stream) -> Result<()> {
     Ok(())
 }
 
-/// Each until the bytes are there.
+/// Measures each copy until the bytes have arrived.
 fn copies(group: &mut Group, size: &str, bytes: usize) -> Result<()> {
     let (mut host, stream) = (vec![1u8; bytes], current_stream(None)?);
     let (mut first, mut second) = (Buffer::from_slice(&host, None)?, Buffer::from_slice(&host, None)?);
@@ -79,7 +76,7 @@ fn copies(group: &mut Group, size: &str, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// A call, with the drop of what it gives.
+/// Measures a call, including the drop of its result.
 fn call<T>(group: &mut Group, name: &str, mut call: impl FnMut() -> Result<T>) {
     group.bench_function(name, |bencher| bencher.iter(|| drop(black_box(call().expect("no failure")))));
 }

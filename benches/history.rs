@@ -1,5 +1,5 @@
-//! What recording the history costs: a warm pair of 512 B, which makes three entries, without and with it.
-#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
+//! The cost of recording the history: a warm pair of 512 B, which makes three entries, without and with recording.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 use std::hint::black_box;
 use std::num::NonZeroU64;

@@ -1,14 +1,14 @@
-//! Instructions of an operation, counted by callgrind: a trial fails where there are over 5 % more of them than
-//! `instructions.txt` says, and where there are over 5 % fewer, since a gain that is not written down hides the next loss.
+//! Counts the instructions of operations with callgrind. A trial fails if a count is more than 5 % above the count in
+//! `instructions.txt`. It also fails if a count is more than 5 % below, since an unrecorded gain hides the next loss.
 //!
-//! `cargo bench -p accelerator-benches --bench instructions` compares; with `-- --write` behind it, it writes the file anew.
+//! `cargo bench -p accelerator-benches --bench instructions` compares the counts. With `-- --write` it writes the file.
 //!
-//! The program counts itself: it starts callgrind on itself with `-c OPERATION TIMES`, [`operations`] does the operation so
-//! often, [`callgrind`] reads how many instructions that took, and [`written`] compares them with the file. The number is the
-//! same each time, or where `malloc` is called the same to half a percent, whatever the path, the environment and the load of
-//! the machine. Callgrind shows the program a processor of its own, so that the C library takes the same functions on any
-//! x86-64 with AVX2; another C library has others.
-#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
+//! The program measures itself: it starts callgrind on itself with `-c OPERATION TIMES`, [`operations`] repeats the
+//! operation, [`callgrind`] reads the number of instructions, and [`written`] compares it with the file. The count is
+//! always the same, regardless of the path, the environment and the load of the machine. If `malloc` is called, it
+//! varies by up to half a percent. Callgrind simulates its own processor, so the C library chooses the same functions
+//! on any x86-64 with AVX2. Another C library has other functions.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 #[path = "instructions/callgrind.rs"]
 mod callgrind;
@@ -31,7 +31,7 @@ use crate::written::Written;
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 fn main() -> ExitCode {
-    // Cargo adds `--bench`, with which only what measures time would run.
+    // Cargo adds `--bench`, with which only benchmarks of time would run.
     let arguments: Vec<String> = env::args().filter(|argument| argument != "--bench").collect();
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[1..] {
         ["-c", operation, times] => perform(operation, times),
@@ -69,8 +69,8 @@ fn write() -> Result<()> {
 }
 
 fn trials() -> Vec<Trial> {
-    let of_operations = operations::names()
-        .map(|operation| Trial::ignorable_test(operation.clone(), move || compare(&operation)));
+    let of_operations =
+        operations::names().map(|operation| Trial::ignorable_test(operation.clone(), move || compare(&operation)));
     [
         Trial::test("the_file_names_these_operations", the_file_names_these_operations),
         Trial::test("over_5_percent_either_way_fail", written::over_5_percent_either_way_fail),
@@ -93,8 +93,6 @@ fn the_file_names_these_operations() -> Result<(), Failed> {
     let (listed, known): (Vec<_>, Vec<_>) = (Written::read()?.names(), operations::names().collect());
     match listed == known {
         true => Ok(()),
-        false => {
-            Err(format!("{} has {listed:?}, and not {known:?}: {}", written::FILE, written::ADVICE).into())
-        }
+        false => Err(format!("{} has {listed:?} instead of {known:?}: {}", written::FILE, written::ADVICE).into()),
     }
 }

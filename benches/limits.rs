@@ -1,7 +1,8 @@
-//! What grows with the number of blocks, and how long others wait meanwhile: tables for `docs/BENCHMARKS.md`.
+//! Measures costs that grow with the number of blocks, and how long other threads wait. Prints tables for
+//! `docs/BENCHMARKS.md`.
 //!
-//! Fails where an operation grows faster than it may. With `--test` all of it is smaller and takes a moment.
-#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
+//! Fails if the cost of an operation grows faster than allowed. With `--test`, everything is smaller and fast.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 #[path = "../tests/limits/sizes.rs"]
 mod sizes;
@@ -15,12 +16,13 @@ use std::time::{Duration, Instant};
 
 use accelerator_conformance::Sim;
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, CachingAllocator, ContextsOf, MIB, Recording, Stream, grouped,
+    Accelerator, Allocation, AllocatorConfig, CachingAllocator, ContextsOf, MIB, Recording, Stream,
 };
+use accelerator_tracker::grouped;
 
 use sizes::Sizes;
 
-/// Blocks in the table of rare operations, and at most in a column about them.
+/// The number of blocks in the table of rare operations, and the maximum in a column for such an operation.
 const MANY: usize = 100_000;
 
 fn main() -> ExitCode {
@@ -29,15 +31,14 @@ fn main() -> ExitCode {
     let grown = growth(counts);
     cold_operations(if quick { 10_000 } else { MANY });
     let too_much = grown.iter().filter(|(_, factor, most)| factor > most).inspect(|(what, factor, most)| {
-        eprintln!("{what}: {factor:.1} times as much among the most blocks, and {most:.1} is the limit");
+        eprintln!("{what}: the cost grew by a factor of {factor:.1}, but the limit is {most:.1}");
     });
     if too_much.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A device of its own, whose memory does not end.
+/// Creates a device with practically unlimited memory.
 fn device() -> (&'static CachingAllocator<Sim>, [Stream<Sim>; 2]) {
-    let accelerator =
-        Accelerator::new(Sim::new(1 << 50), 0, AllocatorConfig::default()).expect("a simulated device");
+    let accelerator = Accelerator::new(Sim::new(1 << 50), 0, AllocatorConfig::default()).expect("a simulated device");
     let streams = [(); 2].map(|()| accelerator.dedicated_stream(0).expect("a stream"));
     (accelerator.allocator(), streams)
 }
@@ -52,26 +53,24 @@ fn free(allocator: &CachingAllocator<Sim>, block: Option<Allocation<Sim>>) {
     allocator.free(block.expect("a block")).expect("its own allocation");
 }
 
-/// What a call costs among so many blocks, in nanoseconds.
+/// A column of the table: an operation, and its cost.
 struct Column {
     what: &'static str,
+    /// Returns the cost of a call in nanoseconds, given the number of blocks.
     cost: fn(usize) -> f64,
-    /// Among how many it is measured at most.
+    /// The maximum number of blocks for this column.
     most: usize,
 }
 
-/// A table of costs by the number of blocks. What costs how many times as much among the most of them, and how many it may.
+/// Prints a table of costs by the number of blocks. Returns, for each operation, the factor by which the cost grew, and
+/// the maximum factor.
 ///
-/// A thousand times as many blocks make a tree twice as high, and then nothing is in the processor's caches any more. Growth with
-/// the square root of the number would be 32 times: what is below is no list that is searched.
+/// With a thousand times as many blocks, a tree is twice as high, and the processor's caches miss. Growth with the
+/// square root of the number would be a factor of 32. A factor below that excludes a linear search.
 fn growth(counts: &[usize]) -> Vec<(&'static str, f64, f64)> {
     const COLUMNS: [Column; 3] = [
         Column { what: "replace one of random size", cost: replacements, most: usize::MAX },
-        Column {
-            what: "free and allocate, all of one size in random order",
-            cost: equal_blocks,
-            most: usize::MAX,
-        },
+        Column { what: "free and allocate, all of one size in random order", cost: equal_blocks, most: usize::MAX },
         Column { what: "`empty_cache`, for each segment", cost: segments_given_back, most: MANY },
     ];
     println!("| blocks |{}", COLUMNS.map(|column| format!(" {} |", column.what)).concat());
@@ -98,12 +97,11 @@ fn growth(counts: &[usize]) -> Vec<(&'static str, f64, f64)> {
     COLUMNS.iter().zip(grown).map(|(column, (factor, most))| (column.what, factor, most)).collect()
 }
 
-/// So many blocks of 512 B to 128 KiB live, and one after another is replaced.
+/// Measures the replacement of one of `count` live blocks of 512 B to 128 KiB.
 fn replacements(count: usize) -> f64 {
     const OPERATIONS: usize = 20_000;
     let ((allocator, [stream, _]), mut sizes) = (device(), Sizes::new());
-    let mut blocks: Blocks =
-        (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
+    let mut blocks: Blocks = (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
     let mut replace = |operations: usize| {
         for _ in 0..operations {
             let slot = &mut blocks[sizes.below(count)];
@@ -115,8 +113,8 @@ fn replacements(count: usize) -> f64 {
     least((0..10).map(|_| timed(|| replace(OPERATIONS)))) / OPERATIONS as f64
 }
 
-/// Every other one of so many equal blocks is freed and allocated again, in random order: so none of them merge, and half
-/// of the blocks are free and equal, where sorted lists are slowest.
+/// Measures freeing and allocating every other one of `count` equal blocks, in random order. So no blocks merge, and
+/// half of the blocks are free and of equal size, which is the worst case for sorted lists.
 fn equal_blocks(count: usize) -> f64 {
     let ((allocator, [stream, _]), mut sizes) = (device(), Sizes::new());
     let size = NonZeroU64::new(512).expect("not 0");
@@ -125,15 +123,13 @@ fn equal_blocks(count: usize) -> f64 {
     (1..order.len()).rev().for_each(|last| order.swap(last, sizes.below(last + 1)));
     let lap = || {
         timed(|| order.iter().for_each(|index| free(allocator, blocks[*index].take())))
-            + timed(|| {
-                order.iter().for_each(|index| blocks[*index] = Some(allocate(allocator, size, stream)))
-            })
+            + timed(|| order.iter().for_each(|index| blocks[*index] = Some(allocate(allocator, size, stream))))
     };
     let laps = (200_000 / count).clamp(4, 50);
     least(std::iter::repeat_with(lap).take(laps)) / order.len() as f64
 }
 
-/// As many segments of the driver, all free, given back.
+/// Measures giving back `count` free segments to the driver.
 fn segments_given_back(count: usize) -> f64 {
     let lap = || {
         let (allocator, [stream, _]) = device();
@@ -143,7 +139,7 @@ fn segments_given_back(count: usize) -> f64 {
     least(std::iter::repeat_with(lap).take(2)) / count as f64
 }
 
-/// How long the rare operations take among many blocks, and how long a thread on another stream is held up meanwhile.
+/// Prints how long rare operations take with many blocks, and how long they delay a thread on another stream.
 fn cold_operations(count: usize) {
     println!("| with {} blocks | takes | a pair of another thread takes at most |", grouped(count as u64));
     println!("|---|---|---|");
@@ -176,11 +172,10 @@ fn row(
     println!("| {what} | {} | {} |", shown(median(took)), shown(median(held_up)));
 }
 
-/// Mostly allocated, of random sizes; every tenth is free.
+/// Makes blocks of random sizes. Every tenth is free, the others are allocated.
 fn allocated(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>, count: usize) {
     let mut sizes = Sizes::new();
-    let mut blocks: Blocks =
-        (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
+    let mut blocks: Blocks = (0..count).map(|_| Some(allocate(allocator, sizes.size(9, 8), stream))).collect();
     blocks.iter_mut().step_by(10).for_each(|block| free(allocator, block.take()));
 }
 
@@ -190,7 +185,7 @@ fn recorded(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>, coun
     allocated(allocator, stream, count);
 }
 
-/// Each a segment of its own, and free.
+/// Makes free blocks, each in its own segment.
 fn free_segments(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>, count: usize) {
     let size = NonZeroU64::new(10 * MIB).expect("not 0");
     let blocks: Blocks = (0..count).map(|_| Some(allocate(allocator, size, stream))).collect();
@@ -198,13 +193,9 @@ fn free_segments(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>,
     blocks.into_iter().for_each(|block| free(allocator, block));
 }
 
-/// Runs an operation while another thread allocates and frees on its stream. How long it took, and the longest of the
-/// other's pairs meanwhile, in nanoseconds.
-fn beside(
-    allocator: &'static CachingAllocator<Sim>,
-    stream: Stream<Sim>,
-    operation: impl FnOnce(),
-) -> (f64, f64) {
+/// Runs an operation while another thread allocates and frees on its stream. Returns the duration of the operation and
+/// of the other thread's longest pair, in nanoseconds.
+fn beside(allocator: &'static CachingAllocator<Sim>, stream: Stream<Sim>, operation: impl FnOnce()) -> (f64, f64) {
     let (stop, longest, pairs) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -224,7 +215,7 @@ fn beside(
         more_pairs(10_000);
         longest.store(0, Ordering::Relaxed);
         let took = timed(operation);
-        more_pairs(2); // the one that was held up has ended
+        more_pairs(2); // the delayed pair has ended
         stop.store(true, Ordering::Relaxed);
         (took, longest.load(Ordering::Relaxed) as f64)
     })
@@ -236,12 +227,12 @@ fn timed(work: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64
 }
 
-/// On a machine that others use, the least is the nearest to what it takes.
+/// Returns the minimum, which on a shared machine is closest to the true duration.
 fn least(times: impl IntoIterator<Item = f64>) -> f64 {
     times.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// Where the least would be of a run in which the other thread had no processor.
+/// Returns the median. The minimum could come from a run in which the other thread was not scheduled.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     times[times.len() / 2]

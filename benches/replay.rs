@@ -1,5 +1,5 @@
-//! The bundled trace, replayed whole: a training run of GPT-2.
-#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at what should not happen")]
+//! Replays the whole bundled trace: a training run of GPT-2.
+#![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 use accelerator_cli::replay::Replayer;
 use accelerator_cli::trace::{Line, Source};

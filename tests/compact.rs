@@ -78,8 +78,7 @@ fn reserves_little(job: &Job, Bounds { device, worst, .. }: Bounds) -> Result<()
 }
 
 fn all_reserve_little(jobs: &[Arc<Job>], bounds: Bounds) -> Result<(), Failed> {
-    let overheads: Vec<f64> =
-        jobs.iter().map(|job| overhead(job, bounds.device)).collect::<Result<_, _>>()?;
+    let overheads: Vec<f64> = jobs.iter().map(|job| overhead(job, bounds.device)).collect::<Result<_, _>>()?;
     let mean = (overheads.iter().map(|overhead| overhead.ln()).sum::<f64>() / overheads.len() as f64).exp();
     let allowed = bounds.mean;
     match mean <= allowed {

@@ -28,8 +28,8 @@ use std::thread;
 
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, MIB, MemoryInfo, Snapshot,
-    Statistics, Stream,
+    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, MIB, MemoryInfo, Snapshot, Statistics,
+    Stream,
 };
 use fastrand::Rng;
 
@@ -108,8 +108,7 @@ fn work(accelerator: &'static Accelerator<Sim>, shared: Stream<Sim>, live: &Live
             97 => allocator.empty_cache().unwrap(),
             98 => own.synchronize().unwrap(),
             _ => {
-                let settings =
-                    ["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True"];
+                let settings = ["", "max_split_size_mb:20", "roundup_power2_divisions:4", "device_side_reuse:True"];
                 let settings = settings[random.usize(..4)];
                 allocator.set_config(allocator.config().updated(settings).unwrap());
             }
@@ -169,8 +168,7 @@ fn threads_share_an_allocator() {
         let workers: Vec<_> = (0..THREADS)
             .map(|seed| {
                 let (live, served) = (&live, &served);
-                scope
-                    .spawn(move || served.fetch_add(work(accelerator, shared, live, seed), Ordering::Relaxed))
+                scope.spawn(move || served.fetch_add(work(accelerator, shared, live, seed), Ordering::Relaxed))
             })
             .collect();
         let results: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
@@ -182,10 +180,7 @@ fn threads_share_an_allocator() {
     assert!(live.0.lock().unwrap().is_empty());
     let statistics = accelerator.allocator().statistics();
     let Statistics { num_alloc_retries, num_ooms, num_device_free, .. } = statistics;
-    assert!(
-        num_alloc_retries > 0 && num_ooms > 0 && num_device_free > 0,
-        "the workload was too light: {statistics:?}"
-    );
+    assert!(num_alloc_retries > 0 && num_ooms > 0 && num_device_free > 0, "the workload was too light: {statistics:?}");
     check_empty(accelerator, Some(served.into_inner()));
 }
 
@@ -239,11 +234,7 @@ fn buffers_are_freed_on_another_thread() {
     assert_ne!(second.ptr(), first);
     accelerator.backend().release(user.native());
     drop(accelerator.allocate(1, stream).unwrap());
-    assert_eq!(
-        allocator.statistics().active.all.current,
-        1,
-        "released memory is free at the next allocation"
-    );
+    assert_eq!(allocator.statistics().active.all.current, 1, "released memory is free at the next allocation");
     drop(second);
     check_empty(accelerator, None);
 }

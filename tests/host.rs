@@ -38,8 +38,7 @@ fn a_panicking_kernel_fails_the_next_synchronize_and_no_other() {
     let host = host();
     let stream = host.default_stream();
     let mut x = host.allocate(8, stream).unwrap();
-    launch(stream, x.slice_mut::<u8>().unwrap(), |x| assert!(x.is_empty(), "this panic is part of the test"))
-        .unwrap();
+    launch(stream, x.slice_mut::<u8>().unwrap(), |x| assert!(x.is_empty(), "this panic is part of the test")).unwrap();
     let error = stream.synchronize().unwrap_err().to_string();
     assert!(error.contains("a kernel panicked"), "{error}");
     stream.synchronize().unwrap();
@@ -121,14 +120,10 @@ fn refused_arguments_change_nothing() {
     let (one, other) = (host(), host());
     let stream = one.default_stream();
     let mut x = one.allocate(10, stream).unwrap();
-    let refused =
-        launch(other.default_stream(), x.slice::<u8>().unwrap(), |_| unreachable!("it was refused"));
+    let refused = launch(other.default_stream(), x.slice::<u8>().unwrap(), |_| unreachable!("it was refused"));
     assert!(matches!(refused, Err(Error::DeviceMismatch { .. })));
     assert!(matches!(x.slice::<u32>(), Err(Error::ElementSize { size: 10, element: 4 })));
-    assert!(matches!(
-        x.write(8, &[1, 2, 3], stream),
-        Err(Error::OutOfBounds { offset: 8, len: 3, size: 10 })
-    ));
+    assert!(matches!(x.write(8, &[1, 2, 3], stream), Err(Error::OutOfBounds { offset: 8, len: 3, size: 10 })));
     assert!(matches!(x.read(u64::MAX, &mut [0], stream), Err(Error::OutOfBounds { .. })));
     other.synchronize().unwrap();
     assert_eq!(x.slice::<u8>().unwrap().to_vec(stream).unwrap(), [0; 10]);
@@ -140,8 +135,7 @@ fn an_empty_buffer_can_be_given_to_a_kernel() {
     let stream = host.default_stream();
     let mut empty = host.allocate(0, stream).unwrap();
     let (tell, told) = mpsc::channel();
-    launch(stream, (empty.slice_mut::<f64>().unwrap(),), move |(empty,)| tell.send(empty.len()).unwrap())
-        .unwrap();
+    launch(stream, (empty.slice_mut::<f64>().unwrap(),), move |(empty,)| tell.send(empty.len()).unwrap()).unwrap();
     assert_eq!(told.recv().unwrap(), 0);
 }
 

@@ -39,15 +39,13 @@ fn assembled() -> Result<Completion, Failed> {
     };
     assert!(status.success(), "{status}");
     assert!(fs::read(output)? == fs::read(example("saxpy.spv"))?, "assemble saxpy.spvasm again, and copy it");
-    let valid =
-        Command::new("spirv-val").args(["--target-env", "opencl2.0"]).arg(example("saxpy.spv")).status()?;
+    let valid = Command::new("spirv-val").args(["--target-env", "opencl2.0"]).arg(example("saxpy.spv")).status()?;
     assert!(valid.success(), "{valid}");
     Ok(Completion::Completed)
 }
 
 fn the_same() -> Result<(), Failed> {
-    let of_program =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/accelerator-cli/src/kernels/saxpy.spv");
+    let of_program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/accelerator-cli/src/kernels/saxpy.spv");
     assert!(fs::read(of_program)? == fs::read(example("saxpy.spv"))?, "copy the example's file");
     Ok(())
 }
@@ -61,10 +59,7 @@ fn computes() -> Result<Completion, Failed> {
     let (_, id) = accelerator.backend().native();
     let languages = device::get_device_info(id, device::CL_DEVICE_IL_VERSION).map(String::from);
     if !languages.unwrap_or_default().contains("SPIR-V") {
-        return Ok(Completion::ignored_with(format!(
-            "{} does not accept SPIR-V",
-            accelerator.properties().name
-        )));
+        return Ok(Completion::ignored_with(format!("{} does not accept SPIR-V", accelerator.properties().name)));
     }
     let saxpy = compile(accelerator.backend())?;
     for elements in [1, 63, 64, 1000, 65_537] {
@@ -109,9 +104,8 @@ fn check(
         set(saxpy, 3, &arguments.1.native())?;
         let (queue, none) = (stream.native().native(), ptr::null());
         // SAFETY: The arguments are set and kept alive until here, and both have as many elements as there are threads.
-        let launched = unsafe {
-            command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &threads, &group, 0, ptr::null())
-        };
+        let launched =
+            unsafe { command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &threads, &group, 0, ptr::null()) };
         // SAFETY: The call returned a reference that we own.
         called(unsafe { event::release_event(called(launched)?) })?;
     }

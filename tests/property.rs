@@ -82,11 +82,7 @@ fn each_call_fails_on<S: Subject<Faulty<Sim>>>(device: impl Fn() -> Sim, program
 }
 
 /// Runs random programs with one failing call each. With a single failure, many programs run in little time.
-fn one_call_fails<S: Subject<Faulty<Sim>>>(
-    cases: u32,
-    programs: impl Strategy<Value = Program>,
-    finish: fn(S),
-) {
+fn one_call_fails<S: Subject<Faulty<Sim>>>(cases: u32, programs: impl Strategy<Value = Program>, finish: fn(S)) {
     let programs = programs.prop_map(without_failing_allocations);
     check(cases, (programs, any::<Index>(), select(&REASONS)), |(program, nth, kind)| {
         let device = || Sim::new(program.capacity);
@@ -235,12 +231,7 @@ fn an_event_that_is_recorded_late_keeps_later_work_waiting() {
     driver.fail_next(Call::Record, DriverErrorKind::Other);
     machine.run(&[Op::Free { nth: 0 }, Op::Hold(1), allocate(12, 0)]);
     assert_eq!(driver.calls().of(Call::Wait), 1, "after a wait for the held stream");
-    machine.run(&[
-        allocate(22, 2),
-        Op::RecordUse { nth: 1, stream: 0 },
-        Op::Free { nth: 1 },
-        allocate(22, 3),
-    ]);
+    machine.run(&[allocate(22, 2), Op::RecordUse { nth: 1, stream: 0 }, Op::Free { nth: 1 }, allocate(22, 3)]);
     assert_eq!(driver.calls().of(Call::Alloc), 3, "the block of stream 2 is in use");
     machine.finish();
 }

@@ -12,8 +12,8 @@ use std::thread;
 use accelerator_conformance::{Controls, Sim};
 use accelerator_core::HistoryAction::{CacheEmptied, Refused, Trace};
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, BlockState, ContextsOf, History, HistoryContext, HistoryEntry,
-    MIB, Recording, TraceAction,
+    Accelerator, Allocation, AllocatorConfig, BlockState, ContextsOf, History, HistoryContext, HistoryEntry, MIB,
+    Recording, TraceAction,
 };
 
 type Device = &'static Accelerator<Sim>;
@@ -62,11 +62,9 @@ fn told(history: &History) -> Vec<(TraceAction, u64, Option<u64>)> {
 #[test]
 fn each_level_keeps_its_contexts() {
     use TraceAction::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc};
-    for (contexts, taken, freed) in [
-        (ContextsOf::State, None, None),
-        (ContextsOf::Alloc, Some(1), Some(1)),
-        (ContextsOf::All, Some(1), Some(3)),
-    ] {
+    for (contexts, taken, freed) in
+        [(ContextsOf::State, None, None), (ContextsOf::Alloc, Some(1), Some(1)), (ContextsOf::All, Some(1), Some(3))]
+    {
         NUMBER.set(0);
         let device = device();
         record(device, usize::MAX, contexts);
@@ -235,11 +233,7 @@ fn entries_of_expandable_segments_stand_in_the_order_of_the_statistics() {
 
 fn entries_of_threads_stand_in_order(device: Device) -> History {
     let allocator = device.allocator();
-    allocator.record_history(Some(Recording {
-        max_entries: usize::MAX,
-        contexts: ContextsOf::All,
-        capture: None,
-    }));
+    allocator.record_history(Some(Recording { max_entries: usize::MAX, contexts: ContextsOf::All, capture: None }));
     let streams: Vec<_> = (0..3).map(|_| device.dedicated_stream(0).unwrap()).collect();
     thread::scope(|scope| {
         for (number, stream) in streams.iter().enumerate() {
@@ -298,13 +292,12 @@ fn walk(entries: &[HistoryEntry]) -> (usize, u64) {
             }
             TraceAction::SegmentUnmap => {
                 assert!(range.all(|page| pages.remove(&page)), "{what}: not mapped");
-                let inside =
-                    |(at, (len, _)): (&u64, &(u64, bool))| *at < address + size && at + len > *address;
+                let inside = |(at, (len, _)): (&u64, &(u64, bool))| *at < address + size && at + len > *address;
                 assert!(!blocks.iter().any(inside), "{what}: it has live blocks");
             }
             TraceAction::Alloc => {
-                let paged = (address / PAGE..(address + size).div_ceil(PAGE))
-                    .all(|page| pages.contains(&(page * PAGE)));
+                let paged =
+                    (address / PAGE..(address + size).div_ceil(PAGE)).all(|page| pages.contains(&(page * PAGE)));
                 let within = paged || segments.iter().any(|(at, len)| (*at..at + len).contains(address));
                 assert!(within, "{what}: not in a segment");
                 assert_eq!(blocks.insert(*address, (*size, false)), None, "{what}");

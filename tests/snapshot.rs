@@ -82,8 +82,7 @@ fn without_stacks_there_are_only_scopes() {
     drop(module);
     let second = allocates_a_page();
     drop(first);
-    let names =
-        |entry: &TraceEntry| entry.frames.iter().map(|frame| frame.name.to_string()).collect::<Vec<_>>();
+    let names = |entry: &TraceEntry| entry.frames.iter().map(|frame| frame.name.to_string()).collect::<Vec<_>>();
     let told: Vec<_> = trace().iter().map(|entry| (entry.action, names(entry))).collect();
     let embed = || vec!["embed".to_owned()];
     let expected = [
@@ -100,8 +99,7 @@ fn without_stacks_there_are_only_scopes() {
 #[test]
 fn a_snapshot_holds_what_the_allocator_does_and_its_file_reads_back() {
     let _one = host();
-    memory::set_allocator_settings("max_split_size_mb:200,roundup_power2_divisions:[256:8,512:4,>:2]")
-        .unwrap();
+    memory::set_allocator_settings("max_split_size_mb:200,roundup_power2_divisions:[256:8,512:4,>:2]").unwrap();
     record_memory_history(HistoryOptions::default(), None).unwrap();
     let held: Vec<_> = [100, 3 * MIB, 700_000].map(|bytes| Buffer::allocate(bytes, None).unwrap()).into();
     drop(Buffer::allocate(30 * MIB, None).unwrap());
@@ -127,8 +125,7 @@ fn a_snapshot_holds_what_the_allocator_does_and_its_file_reads_back() {
     assert_eq!(shape, expected);
     assert_eq!(shape.len(), 3);
 
-    let setting =
-        |key: &str| taken.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
+    let setting = |key: &str| taken.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone());
     assert_eq!(setting("max_split_size"), Some(Setting::Integer(200 << 20)));
     let Some(Setting::Table(divisions)) = setting("roundup_power2_divisions") else { panic!() };
     let of = |mebibytes: &str| divisions.iter().find(|(from, _)| from == mebibytes).unwrap().1;

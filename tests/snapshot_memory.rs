@@ -131,12 +131,8 @@ fn a_hostile_pickle_takes_what_it_may_and_no_more() {
     // A list whose elements are passed on, each with its own list of frames, which is kept.
     let frames = (0..100_000_u32).flat_map(|line| {
         let line = line.to_le_bytes();
-        [
-            &b"}(\x8c\x06action\x8c\x08snapshot\x8c\x06frames](}(\x8c\x08filename\x8c\x00\x8c\x04lineJ"[..],
-            &line,
-            b"ueu",
-        ]
-        .concat()
+        [&b"}(\x8c\x06action\x8c\x08snapshot\x8c\x06frames](}(\x8c\x08filename\x8c\x00\x8c\x04lineJ"[..], &line, b"ueu"]
+            .concat()
     });
     let frames = [&b"}(\x8c\x08segments]\x8c\x0ddevice_traces](]("[..], &frames.collect::<Vec<_>>()].concat();
     let many = |operations: &[u8]| operations.repeat(8 * LIMIT / operations.len() / 16);

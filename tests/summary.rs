@@ -21,12 +21,7 @@ fn pytorch_stats() -> BTreeMap<&'static str, i64> {
 fn statistics(values: &BTreeMap<&'static str, i64>) -> Statistics {
     let stat = |name: &str| {
         let value = |metric| values[format!("{name}.{metric}").as_str()];
-        Stat {
-            current: value("current"),
-            peak: value("peak"),
-            allocated: value("allocated"),
-            freed: value("freed"),
-        }
+        Stat { current: value("current"), peak: value("peak"), allocated: value("allocated"), freed: value("freed") }
     };
     let pools = |name: &str| PoolStat {
         all: stat(&format!("{name}.all")),

@@ -10,15 +10,15 @@ step_cuda-info() {
   on_simulated_cuda "$built/accel" info --backend cuda | grep 'Simulated CUDA device 0'
 }
 
-step cuda-conformance 'simulated CUDA: conformance, more orders of work, each driver function failing in turn'
+step cuda-conformance 'simulated CUDA: conformance, other orders of work, each driver function failing in turn'
 step_cuda-conformance() {
   programs
   ACCELERATOR_REQUIRE=cuda on_simulated_cuda "$built/accel" conformance --backend cuda
-  # The first call of each function: by default the 1,000th, too, which is twice as long.
+  # Fails only the first call of each function. The default also fails the 1,000th call, and takes twice as long.
   ACCELERATOR_FAILING_CALLS=1 cargo test --release --workspace --test cuda --locked -- --ignored
 }
 
-step cuda-verify 'simulated CUDA: verify, in short, and a pipeline of three streams'
+step cuda-verify 'simulated CUDA: verify --quick, and a pipeline of three streams'
 step_cuda-verify() {
   programs
   on_simulated_cuda "$built/accel" verify --backend cuda --quick

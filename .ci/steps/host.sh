@@ -1,10 +1,10 @@
-# What needs no driver.
+# Steps that need no driver.
 # shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
 
-step programs 'builds the programs, in release'
+step programs 'builds the programs in release mode'
 step_programs() { programs; }
 
-step no-driver 'accel says that there is no driver'
+step no-driver 'accel reports that there is no driver'
 step_no-driver() {
   programs
   "$built/accel" info --backend opencl | grep '^opencl is not available: '
@@ -21,10 +21,10 @@ step_replay() {
 step tests 'all tests, as in the README'
 step_tests() { ACCELERATOR_REQUIRE=host cargo test --workspace --locked; }
 
-step properties 'properties on ten times as many inputs as in all tests, in release'
+step properties 'property tests with ten times as many inputs, in release mode'
 step_properties() {
   if ! ACCELERATOR_PROPERTY_FACTOR=10 ACCELERATOR_PROPERTY_FAILURES=$scratch/failing properties; then
-    tail -n +1 "$scratch"/failing/* # the inputs, whole
+    tail -n +1 "$scratch"/failing/* # shows the complete inputs
     exit 1
   fi
 }
@@ -32,37 +32,37 @@ properties() {
   local program
   program=$(cargo test --release --workspace --test property --no-run --message-format=json --locked |
     sed -n 's/.*"executable":"\([^"]*\/property-[^"]*\)".*/\1/p')
-  # A process for each: allocators live as long as theirs, and each property makes thousands.
+  # Each property has its own process: allocators live as long as their process, and each property creates thousands.
   "$program" --list --format terse | sed -n 's/: test$//p' |
     RUST_BACKTRACE=0 xargs -n 1 -P 2 "$program" --quiet --exact &&
     cargo test --release --workspace --test pytorch_files --locked -- random::
 }
 
-step conformance 'conformance of the simulated device and of the host, in release'
+step conformance 'conformance of the simulated device and of the host, in release mode'
 step_conformance() {
   programs
   "$built/accel" conformance --backend sim
   "$built/accel" conformance --backend host
 }
 
-step verify 'accel verify on the host, in short, and its report'
+step verify 'accel verify --quick on the host, and its report'
 step_verify() {
   programs
   cargo test --workspace --test program --locked -- --ignored
   "$built/accel" verify --backend host --quick
 }
 
-step names 'the README of the facade: every name of its tables'
+step names 'every name in the tables of the facade README'
 step_names() {
   programs
   "$built/examples/every_name"
 }
 
-step tracker 'a network is trained, and what it leaves is read'
+step tracker 'trains a network, and reads the files that it writes'
 step_tracker() {
   programs
   "$built/examples/train_mlp" --stats "$scratch/run.jsonl" --snapshot "$scratch/run.pickle" | tee "$scratch/run"
-  grep -E '^(9[0-9]|100)\.[0-9] % of the points' "$scratch/run" # it has learnt
+  grep -E '^(9[0-9]|100)\.[0-9] % of the points' "$scratch/run" # the network has learnt
   "$built/accel" tracker "$scratch/run.jsonl" --top 5
   "$built/accel" convert "$scratch/run.pickle" -o "$scratch/run.trace.gz"
   "$built/accel" replay "$scratch/run.trace.gz" --backend sim
@@ -70,7 +70,7 @@ step_tracker() {
   "$built/examples/live"
 }
 
-step snapshot 'a large snapshot is read in bounded memory'
+step snapshot 'reads a large snapshot in bounded memory'
 step_snapshot() {
   ACCELERATOR_SNAPSHOT_MIB=64 cargo test --release --workspace --test snapshot_memory --locked -- --ignored
 }

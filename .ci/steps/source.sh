@@ -1,10 +1,10 @@
 # The sources: layout, lints, documents, dependencies, packages.
 # shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
 
-step format 'the sources have the layout of rustfmt'
+step format 'the sources are formatted by rustfmt'
 step_format() { cargo fmt --all --check; }
 
-step clippy 'no warning, with each set of features'
+step clippy 'no clippy warnings, with several sets of features'
 step_clippy() {
   cargo clippy --workspace --all-targets --locked -- --deny warnings
   cargo clippy --locked -- --deny warnings
@@ -17,11 +17,11 @@ step_clippy() {
   cargo clippy --package accelerator-opencl --all-targets --all-features --locked -- --deny warnings
 }
 
-step documentation 'the documentation of all crates, without a warning'
+step documentation 'the documentation of all crates builds without warnings'
 step_documentation() { RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --locked; }
 
-# The core needs typed views, error messages, what they are built with, warnings, and one system call.
-step core-dependencies 'the core has the dependencies listed here, and no others'
+# The core depends on crates for typed views, error messages, warnings and one system call, and on their dependencies.
+step core-dependencies 'the core has only the dependencies listed in this step'
 step_core-dependencies() {
   diff <(cargo tree --package accelerator-core --edges normal --prefix none --format '{lib}' --no-dedupe --locked |
     sort --unique) \
@@ -29,8 +29,8 @@ step_core-dependencies() {
       thiserror_impl tracing tracing_core unicode_ident)
 }
 
-# The feature that is left out is a client for git of its own: it then uses the program.
-step deny 'dependencies have licences and sources that deny.toml allows, and no known vulnerability'
+# The omitted default feature is a built-in git client. Without it cargo-deny runs the program git.
+step deny 'dependencies have licences and sources that deny.toml allows, and no known vulnerabilities'
 step_deny() {
   cargo_tool cargo-deny 0.20.2 --no-default-features
   cargo deny --locked check --hide-inclusion-graph licenses bans sources
@@ -38,11 +38,11 @@ step_deny() {
     cargo deny --locked check --hide-inclusion-graph --disable-fetch advisories
   else
     tail -3 "$scratch/advisories"
-    not_tested 'known vulnerabilities of dependencies were NOT LOOKED UP: the database of advisories cannot be fetched'
+    not_tested 'known vulnerabilities of dependencies were NOT CHECKED: the advisory database could not be fetched'
   fi
 }
 
-step cuda-versions 'oldest and newest bindings of CUDA, and those that a user chooses'
+step cuda-versions 'the oldest and newest bindings of CUDA, and a version that a user chooses'
 step_cuda-versions() {
   local version
   for version in cuda-11040 cuda-13040; do
@@ -51,7 +51,7 @@ step_cuda-versions() {
   cargo check --package accelerator-rs --features cuda-without-version,accelerator-cuda/cuda-12080 --locked
 }
 
-# Clippy already finds functions of the standard library that are newer.
+# Clippy already reports functions of the standard library that are too new.
 step oldest-rust 'the oldest supported Rust compiles everything, if it is installed'
 step_oldest-rust() {
   local version toolchain
@@ -64,22 +64,22 @@ step_oldest-rust() {
   fi
 }
 
-step package 'the packages for crates.io have their licence and README, and compile'
+step package 'the packages for crates.io contain their licence and README, and compile'
 step_package() {
   local packages=${CARGO_TARGET_DIR:-target}/package package
   rm -rf "$packages"
-  # Takes all crates but those with `publish = false`, and sends nothing. The unpacked packages stay.
+  # Packages all crates except those with `publish = false`, and uploads nothing. The unpacked packages stay.
   cargo publish --workspace --dry-run --locked --allow-dirty --quiet
   for package in "$packages"/*-[0-9]*; do ls "$package"/{Cargo.toml,README.md,LICENSE-MIT}; done
 }
 
-step semver 'the version number fits the changes of the API since the last tag'
+step semver 'the version number matches the API changes since the last tag'
 step_semver() {
   local tag
   if tag=$(git describe --tags --abbrev=0 2>/dev/null); then
     cargo_tool cargo-semver-checks 0.51.0
     cargo semver-checks --workspace --baseline-rev "$tag"
   else
-    printf 'skipped: there is no tag yet to compare with\n'
+    printf 'skipped: there is no tag to compare with yet\n'
   fi
 }

@@ -1,7 +1,7 @@
-# What other programs say of ours: valgrind, PyTorch's tools, Python, a browser.
+# Steps that need other programs: valgrind, PyTorch's tools, Python, a browser.
 # shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
 
-step instructions 'counts of instructions are those of benches/instructions.txt'
+step instructions 'instruction counts match benches/instructions.txt'
 step_instructions() {
   install valgrind
   ACCELERATOR_REQUIRE=valgrind cargo bench --workspace --bench instructions --locked
@@ -20,11 +20,11 @@ step_pytorch-tools() {
     ACCELERATOR_PYTORCH_SOURCES=$scratch/sources ACCELERATOR_REQUIRE=python,pytorch \
       cargo test --workspace --test pytorch_code --locked
   else
-    not_tested "our files were NOT TESTED with PyTorch's own tools: PyPI does not give them"
+    not_tested "our files were NOT TESTED with PyTorch's own tools: they could not be downloaded from PyPI"
   fi
 }
 
-step side-by-side "side by side with PyTorch: the program's own tests"
+step side-by-side 'the tests of the side-by-side benchmark with PyTorch'
 step_side-by-side() {
   install python3
   python3 -m unittest discover benches/pytorch

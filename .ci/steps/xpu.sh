@@ -1,7 +1,7 @@
 # Level Zero: its loader, Intel's driver, and the simulated driver of the tests.
 # shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
 
-# Runs a program with Intel's driver, which has no device here and does nothing that it is given.
+# Runs a program with Intel's driver without a device. It accepts work, but executes nothing.
 without_hardware() {
   env --chdir="$scratch" --unset ZE_ENABLE_ALT_DRIVERS NEOReadDebugKeys=1 SetCommandStreamReceiver=1 \
     ProductFamilyOverride=tgllp AUBDumpSubCaptureMode=1 "$@"
@@ -21,14 +21,14 @@ step_xpu-loader() {
   env --unset ZE_ENABLE_ALT_DRIVERS "$built/accel" conformance --backend xpu
 }
 
-step xpu-tests "Level Zero: tests on Intel's driver without hardware and on the simulated one, with the loader's checks"
+step xpu-tests "Level Zero: tests on Intel's driver without hardware and the simulated driver, with the loader's checks"
 step_xpu-tests() {
   install libze1 intel-opencl-icd spirv-tools
   ACCELERATOR_REQUIRE=xpu,spirv-tools \
     cargo test --workspace --test ddi --test loader --test driver --test xpu --test kernels --locked
 }
 
-step xpu-compiler "Level Zero: Intel's driver without hardware takes a kernel, and nothing comes back"
+step xpu-compiler "Level Zero: Intel's driver without hardware accepts a kernel but does not execute it"
 step_xpu-compiler() {
   install libze1 intel-opencl-icd
   programs
@@ -40,7 +40,7 @@ step_xpu-compiler() {
   grep 'did not come back' "$scratch/saxpy"
 }
 
-step xpu-conformance 'simulated Level Zero: conformance, more orders of work, each driver function failing in turn'
+step xpu-conformance 'simulated Level Zero: conformance, other orders of work, each driver function failing in turn'
 step_xpu-conformance() {
   install libze1
   programs
@@ -48,7 +48,7 @@ step_xpu-conformance() {
   ACCELERATOR_FAILING_CALLS=1 ACCELERATOR_REQUIRE=xpu cargo test --release --workspace --test xpu --locked -- --ignored
 }
 
-step xpu-verify 'simulated Level Zero: verify, in short, and a kernel'
+step xpu-verify 'simulated Level Zero: verify --quick, and a kernel'
 step_xpu-verify() {
   install libze1
   programs
@@ -57,12 +57,12 @@ step_xpu-verify() {
 }
 
 step xpu-newer-loader 'simulated Level Zero: the newer loader of Debian 13'
-# With this loader streams keep their order by themselves, and it checks for leaks.
+# With this loader, streams keep their own order, and the loader checks for leaks.
 step_xpu-newer-loader() {
   install debootstrap
   if as_root debootstrap --variant=minbase --include=libze1 trixie "$scratch/debian13" >"$scratch/debootstrap" 2>&1 &&
     in_debian13 true; then
-    # The program of the trials, with what it reads, at the paths that it was built with.
+    # Copies the test program and the files that it reads, to the paths that it was built with.
     local program beside needed
     program=$(cargo test --workspace --test xpu --no-run --message-format=json --locked |
       sed -n 's/.*"executable":"\([^"]*\/xpu-[^"]*\)".*/\1/p')
@@ -77,6 +77,6 @@ step_xpu-newer-loader() {
   fi
 }
 in_debian13() {
-  # shellcheck disable=SC2016 # the inner shell expands it
+  # shellcheck disable=SC2016 # the inner shell expands the variables
   as_root unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$@"' sh "$scratch/debian13" env "$@"
 }

@@ -1,4 +1,4 @@
-//! What programs call through the facade, on the host: the cache is warm, and nothing waits.
+//! Calls through the facade, on the host. The cache is warm, and nothing waits.
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -8,10 +8,10 @@ use accelerator::{
     Buffer, DeviceIndexGuard, Event, Result, Stream, StreamGuard, current_stream, memory, set_accelerator,
 };
 
-/// Does a call so often.
+/// Repeats a call the given number of times.
 type Repeated = fn(u64) -> Result<()>;
 
-/// By name.
+/// The calls with their names.
 pub(crate) const CALLS: [(&str, Repeated); 7] = [
     ("buffer-512B", |times| repeat(times, || Buffer::allocate(black_box(512), None))),
     ("buffer-4MiB", |times| repeat(times, || Buffer::allocate(black_box(4 << 20), None))),
@@ -24,7 +24,7 @@ pub(crate) const CALLS: [(&str, Repeated); 7] = [
 
 pub(crate) fn perform(call: Repeated, times: u64) -> super::Result<()> {
     set_accelerator("host")?;
-    drop(Buffer::allocate(1, None)?); // opens the device, as programs have
+    drop(Buffer::allocate(1, None)?); // opens the device, as programs do
     Ok(call(times)?)
 }
 
@@ -33,7 +33,8 @@ fn stream_guard(times: u64) -> Result<()> {
     repeat(times, || StreamGuard::new(black_box(&stream)))
 }
 
-/// Behind work that goes on, so that the stream's thread need not be woken: that would cost what the scheduler makes of it.
+/// Records events after work that is still running, so that the stream's thread need not be woken. The cost of that
+/// would depend on the scheduler.
 fn event(times: u64) -> Result<()> {
     let (stream, event) = (Stream::new(None)?, Event::new());
     let mut buffer = Buffer::allocate_on(1, &stream)?;
@@ -46,7 +47,7 @@ fn event(times: u64) -> Result<()> {
 }
 
 fn memory_stats(times: u64) -> Result<()> {
-    let _used = Buffer::allocate(1, None)?; // else there are none
+    let _used = Buffer::allocate(1, None)?; // otherwise there are no statistics
     repeat(times, || memory::memory_stats(None))
 }
 
@@ -58,7 +59,7 @@ fn repeat<T>(times: u64, call: impl Fn() -> Result<T>) -> Result<()> {
     counted(times, &call)
 }
 
-/// The calls that are counted, and nothing else. Callgrind is told its name.
+/// Runs the counted calls and nothing else. Its name is passed to callgrind.
 #[inline(never)]
 fn counted(times: u64, call: &dyn Fn() -> Result<()>) -> Result<()> {
     for _ in 0..times {

@@ -1,26 +1,26 @@
-//! What is counted.
+//! The operations whose instructions are counted.
 
 use accelerator_cli::commands::{self, Command};
 use clap::Parser;
 
 use super::{Result, facade};
 
-/// The scenarios of `accel bench`, which has them, their warm-up and the function that is counted.
+/// The scenarios of `accel bench`, which implements them, their warm-up and the counted function.
 const SCENARIOS: [&str; 7] = ["small", "large", "lifo", "random", "xstream", "shared", "stats"];
 
-/// Of all operations, as they stand in the file.
+/// Returns the names of all operations, in the order of the file.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     let scenarios = SCENARIOS.iter().map(|name| format!("bench/{name}"));
     scenarios.chain(facade::CALLS.iter().map(|(name, _)| format!("facade/{name}")))
 }
 
-/// How often an operation is done to be counted. What the counted function does once is then under a tenth of an
-/// instruction an operation. A multiple of the 64 pairs that make a round of `lifo`.
+/// Returns the number of repetitions of an operation. It is a multiple of the 64 pairs in a round of `lifo`. It is so
+/// large that the one-time instructions of the counted function are less than a tenth of an instruction per operation.
 pub(crate) fn times(operation: &str) -> u64 {
     if operation.starts_with("bench/") { 20_480 } else { 2048 }
 }
 
-/// Does an operation so often, in a function that callgrind is to count, behind a warm-up.
+/// Repeats an operation after a warm-up, in the function whose instructions callgrind counts.
 pub(crate) fn perform(operation: &str, times: u64) -> Result<()> {
     if let Some(scenario) = operation.strip_prefix("bench/") {
         return bench(scenario, times);

@@ -1,4 +1,4 @@
-//! The counts in the repository.
+//! The recorded counts in the repository.
 
 use std::fmt;
 use std::fs;
@@ -14,11 +14,11 @@ pub(crate) const ADVICE: &str =
     "write the new count: cargo bench -p accelerator-benches --bench instructions -- --write";
 
 const HEAD: &str = "\
-# Instructions of an operation, which `cargo bench -p accelerator-benches --bench instructions` compares with what it counts.
-# Made by that command with `-- --write` behind it, on x86-64 with valgrind and glibc 2.36 (Debian 12): do not edit.
+# Instructions per operation. `cargo bench -p accelerator-benches --bench instructions` compares them with new counts.
+# Written by that command with `-- --write`, on x86-64 with valgrind and glibc 2.36 (Debian 12). Do not edit.
 ";
 
-/// How far a count may be from the one that is written down.
+/// The tolerated relative difference between a new count and the recorded one.
 const TOLERANCE: f64 = 0.05;
 
 /// Operations with their instructions, in the order of the file.
@@ -38,8 +38,7 @@ impl Written {
             Some((name.to_owned(), count.trim().parse().ok()?))
         };
         let entries = lines.map(|line| {
-            entry(line)
-                .ok_or_else(|| format!("{FILE}: `{line}` is no operation with its count: {ADVICE}").into())
+            entry(line).ok_or_else(|| format!("{FILE}: `{line}` is not an operation and its count: {ADVICE}").into())
         });
         entries.collect::<Result<_>>().map(Self)
     }
@@ -56,19 +55,21 @@ impl Written {
         self.0.iter().find(|(name, _)| name == operation).map(|(_, count)| *count)
     }
 
+    /// Compares a new count with the recorded one.
+    ///
     /// # Errors
-    /// What has become of the operation, and what to do.
+    /// The change, and what to do about it.
     pub(crate) fn compare(&self, operation: &str, counted: f64) -> Result<(), String> {
         let Some(written) = self.of(operation) else {
-            return Err(format!("{counted:.1} instructions, and {FILE} has no count: {ADVICE}"));
+            return Err(format!("{counted:.1} instructions, but {FILE} has no count: {ADVICE}"));
         };
         let change = (counted / written - 1.0) * 100.0;
-        let found = format!("{counted:.1} instructions, where {FILE} has {written:.1}: {change:+.1} %");
+        let found = format!("{counted:.1} instructions, but {FILE} has {written:.1}: {change:+.1} %");
         if counted > written * (1.0 + TOLERANCE) {
-            return Err(format!("{found}. Make it lighter; or if that is its price, {ADVICE}"));
+            return Err(format!("{found}. Make it cheaper; or if the cost is justified, {ADVICE}"));
         }
         if counted < written * (1.0 - TOLERANCE) {
-            return Err(format!("{found}. So that this is not lost again, {ADVICE}"));
+            return Err(format!("{found}. To keep this gain, {ADVICE}"));
         }
         Ok(())
     }
@@ -87,7 +88,7 @@ pub(crate) fn over_5_percent_either_way_fail() -> Result<(), Failed> {
     for fits in [190.0, 200.0, 210.0] {
         written.compare("pair", fits)?;
     }
-    for (counted, change, what) in [(211.0, "+5.5 %", "lighter"), (189.0, "-5.5 %", "not lost again")] {
+    for (counted, change, what) in [(211.0, "+5.5 %", "cheaper"), (189.0, "-5.5 %", "keep this gain")] {
         let error = written.compare("pair", counted).expect_err("over 5 %");
         assert!(error.contains(change) && error.contains(what) && error.contains(ADVICE), "{error}");
     }
@@ -96,8 +97,7 @@ pub(crate) fn over_5_percent_either_way_fail() -> Result<(), Failed> {
 }
 
 pub(crate) fn the_file_reads_as_it_was_written() -> Result<(), Failed> {
-    let written =
-        Written(vec![("bench/small".to_owned(), 605.0), ("facade/memory_stats".to_owned(), 12_345.6)]);
+    let written = Written(vec![("bench/small".to_owned(), 605.0), ("facade/memory_stats".to_owned(), 12_345.6)]);
     assert_eq!(Written::parsed(&written.to_string())?, written);
     for wrong in ["small", "small many", "small 1 2", "small 1\n\nlarge 2"] {
         assert!(Written::parsed(wrong).is_err(), "{wrong:?}");

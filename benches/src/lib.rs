@@ -1,1 +1,1 @@
-//! Benchmarks of the workspace: see the files beside this folder.
+//! The benchmarks of the workspace are in the files next to this folder.

@@ -29,13 +29,7 @@ pub(crate) fn check<S: Strategy>(name: &str, cases: u32, inputs: S, property: im
 }
 
 /// Like [`check`], with another folder for a failing input. A file from an earlier run is removed.
-pub(crate) fn check_in<S: Strategy>(
-    folder: &Path,
-    name: &str,
-    cases: u32,
-    inputs: S,
-    property: impl Fn(&S::Value),
-) {
+pub(crate) fn check_in<S: Strategy>(folder: &Path, name: &str, cases: u32, inputs: S, property: impl Fn(&S::Value)) {
     let file = folder.join(format!("{}.txt", name.replace("::", ".")));
     let _ = std::fs::remove_file(&file); // usually there is none
     let config = config(cases);

@@ -53,9 +53,8 @@ fn of(set: &str) -> Vec<Job> {
         }
     };
     let jobs: Vec<_> = figures.lines().filter(|line| !line.starts_with('#')).map(job).collect();
-    let traces = fs::read_dir(&folder)
-        .expect("a folder")
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let traces =
+        fs::read_dir(&folder).expect("a folder").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     for trace in traces.filter_map(|file| file.strip_suffix(".trace.zst").map(str::to_owned)) {
         assert!(jobs.iter().any(|job| job.name == trace), "{set}/expandable.txt has no {trace}");
     }
@@ -66,8 +65,7 @@ impl Job {
     /// Returns our allocator's result, computed once.
     pub(crate) fn replayed(&self, device: Device) -> Result<&Replayed, Failed> {
         let replayed = self.replayed[device as usize].get_or_init(|| {
-            let replayed =
-                self.source().map_err(Failed::from).and_then(|trace| replayed::replay(trace, device));
+            let replayed = self.source().map_err(Failed::from).and_then(|trace| replayed::replay(trace, device));
             replayed.map_err(|error| error.message().unwrap_or_default().to_owned())
         });
         replayed.as_ref().map_err(Failed::from)

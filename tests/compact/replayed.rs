@@ -40,16 +40,8 @@ pub(crate) struct Replayed {
 }
 
 /// The driver calls that concern memory.
-const FOR_MEMORY: [Call; 8] = [
-    Call::Alloc,
-    Call::Dealloc,
-    Call::Reserve,
-    Call::Release,
-    Call::Create,
-    Call::Destroy,
-    Call::Map,
-    Call::Unmap,
-];
+const FOR_MEMORY: [Call; 8] =
+    [Call::Alloc, Call::Dealloc, Call::Reserve, Call::Release, Call::Create, Call::Destroy, Call::Map, Call::Unmap];
 
 pub(crate) fn replay(mut trace: Source, device: Device) -> Result<Replayed, Failed> {
     let config = AllocatorConfig::default().updated("policy:compact")?;

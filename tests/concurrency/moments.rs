@@ -20,9 +20,8 @@ fn a_block_that_goes_to_and_fro_is_always_seen() {
     let accelerator: &Accelerator<Sim> = device();
     let allocator = accelerator.allocator();
     let streams = [(); STREAMS].map(|()| accelerator.dedicated_stream(0).unwrap());
-    let allocate = |stream: Stream<Sim>| -> Allocation<Sim> {
-        allocator.allocate(NonZeroU64::new(512).unwrap(), stream).unwrap()
-    };
+    let allocate =
+        |stream: Stream<Sim>| -> Allocation<Sim> { allocator.allocate(NonZeroU64::new(512).unwrap(), stream).unwrap() };
     let beside: Vec<_> = (0..STREAMS * BESIDE).map(|number| allocate(streams[number % STREAMS])).collect();
     let at_least = beside.len() as i64 + 1;
     let done = AtomicBool::new(false);
@@ -50,10 +49,7 @@ fn a_block_that_goes_to_and_fro_is_always_seen() {
         (snapshots, statistics)
     });
     for blocks in snapshots.into_iter().chain(statistics.iter().map(|stat| stat.current)) {
-        assert!(
-            (at_least..=at_least + 1).contains(&blocks),
-            "{blocks} blocks, expected {at_least} or one more"
-        );
+        assert!((at_least..=at_least + 1).contains(&blocks), "{blocks} blocks, expected {at_least} or one more");
     }
     let peak = allocator.statistics().allocation.all.peak;
     assert_eq!(peak, at_least + 1);

@@ -6,9 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use accelerator_conformance::{Controls, Sim};
-use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, GIB, MIB, PoolStat, Stat, Statistics, Stream,
-};
+use accelerator_core::{Accelerator, Allocation, AllocatorConfig, GIB, MIB, PoolStat, Stat, Statistics, Stream};
 use fastrand::Rng;
 
 use super::relations::check_relations;
@@ -43,8 +41,7 @@ impl Model {
 
     fn check(&self, statistics: &Statistics, step: &str) {
         let of = |value: fn(&Stat) -> i64| {
-            let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } =
-                statistics;
+            let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } = statistics;
             let stats = [allocation, allocated_bytes, active, active_bytes, requested_bytes];
             let pools = |stat: &PoolStat| [&stat.all, &stat.small_pool, &stat.large_pool].map(value);
             [0, 1, 2].map(|pool| stats.map(|stat| pools(stat)[pool]))

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use accelerator_core::{
-    Backend, BlockState, CachingAllocator, PoolKind, SegmentSnapshot, Snapshot, Statistics,
-};
+use accelerator_core::{Backend, BlockState, CachingAllocator, PoolKind, SegmentSnapshot, Snapshot, Statistics};
 
 use super::relations::check_relations;
 
@@ -101,9 +99,7 @@ pub(crate) enum OnTheWay {
 pub(crate) fn check_sums(snapshot: &Snapshot, statistics: &Statistics, on_the_way: OnTheWay) {
     let mut sums = [[0; 9]; 2];
     let aliases = snapshot.aliases.iter().map(|alias| (alias, 0));
-    for (segment, memory) in
-        snapshot.segments.iter().map(|segment| (segment, segment.total_size)).chain(aliases)
-    {
+    for (segment, memory) in snapshot.segments.iter().map(|segment| (segment, segment.total_size)).chain(aliases) {
         let sum = &mut sums[segment.pool as usize];
         let mut add = |quantity: usize, amount: u64| sum[quantity] += amount as i64;
         let of_fixed_size = !segment.expandable && memory > 0;
@@ -141,9 +137,7 @@ pub(crate) fn check_sums(snapshot: &Snapshot, statistics: &Statistics, on_the_wa
         let of_snapshot = [of_all[quantity], small[quantity], large[quantity]];
         let counted = [stat.all, stat.small_pool, stat.large_pool].map(|stat| stat.current);
         let agree = match (on_the_way, quantity) {
-            (OnTheWay::Perhaps, 0 | 1) => {
-                of_snapshot.iter().zip(&counted).all(|(seen, counted)| seen <= counted)
-            }
+            (OnTheWay::Perhaps, 0 | 1) => of_snapshot.iter().zip(&counted).all(|(seen, counted)| seen <= counted),
             _ => of_snapshot == counted,
         };
         assert!(agree, "quantity {quantity}: {of_snapshot:?} in the snapshot, {counted:?} counted");

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use accelerator_conformance::Sim;
 use accelerator_core::{
-    Accelerator, BlockState, CachingAllocator, ContextsOf, History, HistoryAction, Recording, Stream,
-    TraceAction,
+    Accelerator, BlockState, CachingAllocator, ContextsOf, History, HistoryAction, Recording, Stream, TraceAction,
 };
 use fastrand::Rng;
 

@@ -60,8 +60,7 @@ fn stress<B: Late>(backend: B, settings: SettingsList) -> (&'static Accelerator<
     let _watchdog = Watchdog::new(length + Duration::from_secs(60));
     let mailboxes: Vec<_> = (0..WORKERS).map(|_| Mutex::new(Mailbox::default())).collect();
     let shared = [accelerator.default_stream(), accelerator.stream(0).unwrap()];
-    let mut workers: Vec<_> =
-        (0..WORKERS).map(|number| Worker::new(accelerator, number, shared, settings)).collect();
+    let mut workers: Vec<_> = (0..WORKERS).map(|number| Worker::new(accelerator, number, shared, settings)).collect();
     check_rest(accelerator, &workers, &mailboxes, pools, None);
 
     let (start, mut rounds, mut seen) = (Instant::now(), 0, Seen::default());
@@ -108,8 +107,7 @@ fn run<B: Late>(
 ) -> Seen {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let readers: Vec<_> =
-            (0..READERS).map(|_| scope.spawn(|| read(accelerator.allocator(), &stop))).collect();
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| read(accelerator.allocator(), &stop))).collect();
         let working: Vec<_> =
             workers.iter_mut().map(|worker| scope.spawn(move || worker.run(mailboxes, round))).collect();
         let failed = working.into_iter().map(thread::ScopedJoinHandle::join).filter(Result::is_err).count();
@@ -142,11 +140,8 @@ fn check_rest<B: Late>(
     check_sums(&snapshot, &statistics, OnTheWay::None);
 
     let in_mailboxes = || mailboxes.iter().map(|mailbox| mailbox.lock().unwrap());
-    let holdings: Vec<Holding> = workers
-        .iter()
-        .map(|worker| worker.holding)
-        .chain(in_mailboxes().map(|mailbox| mailbox.holding))
-        .collect();
+    let holdings: Vec<Holding> =
+        workers.iter().map(|worker| worker.holding).chain(in_mailboxes().map(|mailbox| mailbox.holding)).collect();
     let together = holdings.iter().copied().fold(Holding::default(), Holding::and);
     let totals = totals(workers);
     let counted = |value| allocated(&statistics, value);
@@ -165,10 +160,7 @@ fn check_rest<B: Late>(
         .map(|block| Held { address: block.address, size: block.size, requested: block.requested_size })
         .collect();
     in_snapshot.sort_unstable();
-    assert!(
-        held == in_snapshot,
-        "the blocks of the snapshot differ from the threads': {held:?}, {in_snapshot:?}"
-    );
+    assert!(held == in_snapshot, "the blocks of the snapshot differ from the threads': {held:?}, {in_snapshot:?}");
 
     let Some((round, seen)) = after else { return };
     let peaks = allocated(&statistics, |stat| stat.peak);
@@ -182,11 +174,7 @@ fn check_rest<B: Late>(
         return;
     }
     for had in holdings.iter().map(|holding| holding.peak).chain([together.current]) {
-        assert_eq!(
-            each(peaks, had, i64::max)[..pools],
-            peaks[..pools],
-            "peaks below what holders had at one moment"
-        );
+        assert_eq!(each(peaks, had, i64::max)[..pools], peaks[..pools], "peaks below what holders had at one moment");
     }
     assert!(peaks[0][0] >= seen.most[0] && peaks[0][1] >= seen.most[1], "{peaks:?} is less than {seen:?}");
 }

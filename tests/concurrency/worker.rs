@@ -5,9 +5,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use accelerator_conformance::{Controls, Sim};
-use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, KIB, MIB, Stream,
-};
+use accelerator_core::{Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Error, KIB, MIB, Stream};
 use accelerator_host::Host;
 use fastrand::Rng;
 

@@ -214,8 +214,7 @@ const STICKY: [Code; 15] = [
 ];
 
 /// More such codes, which older bindings lack.
-const LATER_STICKY: [(i32, &str); 2] =
-    [(226, "CUDA_ERROR_CONTAINED"), (721, "CUDA_ERROR_TENSOR_MEMORY_LEAK")];
+const LATER_STICKY: [(i32, &str); 2] = [(226, "CUDA_ERROR_CONTAINED"), (721, "CUDA_ERROR_TENSOR_MEMORY_LEAK")];
 
 /// Each of these codes loses the device: the driver is not called again.
 fn sticky_errors() -> Outcome {

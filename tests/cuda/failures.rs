@@ -13,20 +13,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("failures::out_of_memory", &[("CUDA_SIM_MEMORY", "1G")], out_of_memory),
         trial("failures::the_ladder_frees_the_cache", &[("CUDA_SIM_MEMORY", "1G")], ladder),
-        trial(
-            "failures::out_of_host_memory",
-            &[("CUDA_SIM_HOST_MEMORY", "64M")],
-            failures::out_of_host_memory::<Cuda>,
-        ),
+        trial("failures::out_of_host_memory", &[("CUDA_SIM_HOST_MEMORY", "64M")], failures::out_of_host_memory::<Cuda>),
         trial("failures::lost_device", &[(VIOLATES, "1")], lost_device),
-        trial(
-            "failures::another_device_stays_usable",
-            &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")],
-            another,
-        ),
-        trial("failures::code_without_a_name", &[], || {
-            failures::code_without_a_name::<Cuda>("cuMemsetD8Async")
-        }),
+        trial("failures::another_device_stays_usable", &[(VIOLATES, "1"), ("CUDA_SIM_DEVICES", "2")], another),
+        trial("failures::code_without_a_name", &[], || failures::code_without_a_name::<Cuda>("cuMemsetD8Async")),
         trial("failures::a_wait_that_fails_has_waited", &[], failed_wait),
         trial("failures::a_copy_that_nobody_knows_of", &[], unknown_copy),
     ]

@@ -14,9 +14,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("suite::seed_2", &[("CUDA_SIM_SEED", "2")], suite::passes::<Cuda>),
         trial("suite::seed_3", &[("CUDA_SIM_SEED", "3")], suite::passes::<Cuda>),
     ];
-    let faults = calls().map(|call| {
-        trial(format!("suite::with_a_failing::{call}"), &[], || suite::each_in_turn::<Cuda>(&[]))
-    });
+    let faults =
+        calls().map(|call| trial(format!("suite::with_a_failing::{call}"), &[], || suite::each_in_turn::<Cuda>(&[])));
     [one].into_iter().chain(more.into_iter().chain(faults).map(long)).collect()
 }
 

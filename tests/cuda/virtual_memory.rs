@@ -20,11 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("virtual_memory::compact", &[("CUDA_SIM_MEMORY", "176M")], virtual_memory::compact::<Cuda>),
         trial("virtual_memory::expandable_segments::seed_1", SEED_1, expandable_segments),
         trial("virtual_memory::expandable_segments::seed_2", SEED_2, expandable_segments),
-        trial(
-            "virtual_memory::not_offered",
-            &[("CUDA_SIM_FAIL", "cuMemGetAllocationGranularity@*=801")],
-            not_offered,
-        ),
+        trial("virtual_memory::not_offered", &[("CUDA_SIM_FAIL", "cuMemGetAllocationGranularity@*=801")], not_offered),
     ]
 }
 

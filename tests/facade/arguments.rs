@@ -3,8 +3,8 @@
 use accelerator::host::Host;
 use accelerator::{
     Accelerator, Buffer, Device, DeviceArg, DeviceIndexGuard, DeviceKind, Error, Stream, current_accelerator,
-    current_device_index, current_stream, device_index, exchange_device_index, memory_allocated,
-    memory_stats, set_accelerator, set_device_index, synchronize,
+    current_device_index, current_stream, device_index, exchange_device_index, memory_allocated, memory_stats,
+    set_accelerator, set_device_index, synchronize,
 };
 use accelerator_conformance::Sim;
 

@@ -7,8 +7,7 @@ use accelerator::host::Host;
 use accelerator::memory::{self, memory_stats};
 use accelerator::{
     Backend, Buffer, DeviceIndexGuard, Error, Event, MIB, Stream, current_accelerator, current_device_index,
-    current_stream, device_count, get_device_capability, is_available, set_accelerator, set_device_index,
-    synchronize,
+    current_stream, device_count, get_device_capability, is_available, set_accelerator, set_device_index, synchronize,
 };
 
 use crate::process::{HOST, OPENCL, XPU, processes};

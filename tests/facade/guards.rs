@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use accelerator::{
-    DeviceIndexGuard, Error, Result, Stream, StreamGuard, StreamId, current_device_index, current_stream,
-    device_index, set_device_index,
+    DeviceIndexGuard, Error, Result, Stream, StreamGuard, StreamId, current_device_index, current_stream, device_index,
+    set_device_index,
 };
 
 use crate::process::processes;

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accelerator::host::Host;
 use accelerator::memory::{self, memory_allocated, memory_reserved, memory_stats};
-use accelerator::{
-    Accelerator, Buffer, DeviceArg, Error, MIB, OutOfMemoryCause, current_stream, synchronize,
-};
+use accelerator::{Accelerator, Buffer, DeviceArg, Error, MIB, OutOfMemoryCause, current_stream, synchronize};
 
 use crate::process::{host, processes};
 

@@ -8,9 +8,9 @@ use accelerator::memory::{self, memory_stats};
 use accelerator::opencl::OpenCl;
 use accelerator::opencl::cl3::{device, platform};
 use accelerator::{
-    Accelerator, Buffer, Error, Event, EventFlags, KIB, MIB, MemoryInfoSource, OutOfMemoryCause,
-    PinnedBuffer, Result, Stream, StreamGuard, StreamId, current_accelerator, current_device_index,
-    current_stream, device_count, get_device_capability, is_available, set_accelerator, synchronize, typed,
+    Accelerator, Buffer, Error, Event, EventFlags, KIB, MIB, MemoryInfoSource, OutOfMemoryCause, PinnedBuffer, Result,
+    Stream, StreamGuard, StreamId, current_accelerator, current_device_index, current_stream, device_count,
+    get_device_capability, is_available, set_accelerator, synchronize, typed,
 };
 
 use crate::process::{HOST, OPENCL, processes};

@@ -43,11 +43,7 @@ pub(crate) use processes;
 
 /// Creates a trial with this path. It runs the body in its own process, in which the host has three devices and no
 /// driver is found, whatever the machine has.
-pub(crate) fn on_host(
-    path: &'static str,
-    variables: &'static [(&str, &str)],
-    body: fn() -> Result<()>,
-) -> Trial {
+pub(crate) fn on_host(path: &'static str, variables: &'static [(&str, &str)], body: fn() -> Result<()>) -> Trial {
     trial(path, body, |command| {
         // The folder where OpenCL loaders look for drivers. This is faster than loading drivers and ignoring their
         // devices.
@@ -63,11 +59,7 @@ pub(crate) fn on_host(
 
 /// Creates a trial with this path. It runs the body in its own process with the machine's OpenCL devices and a host
 /// device. The trial is ignored without an OpenCL device, or fails if `ACCELERATOR_REQUIRE` lists `opencl`.
-pub(crate) fn on_opencl(
-    path: &'static str,
-    variables: &'static [(&str, &str)],
-    body: fn() -> Result<()>,
-) -> Trial {
+pub(crate) fn on_opencl(path: &'static str, variables: &'static [(&str, &str)], body: fn() -> Result<()>) -> Trial {
     trial(path, body, |command| {
         command.env("ACCELERATOR_HOST_DEVICES", "1").envs(variables.iter().copied());
         match OpenCl::probe() {
@@ -100,8 +92,7 @@ fn trial(
             return Ok(completion);
         }
         let output = command.output()?;
-        let (stdout, stderr) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         // The count confirms that the name is right.
         match output.status.success() && stdout.contains("1 passed") {
             true => Ok(Completion::Completed),

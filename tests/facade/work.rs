@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use accelerator::host::{self, Host};
 use accelerator::{
-    Accelerator, Buffer, DriverErrorKind, Error, Event, EventFlags, Stream, StreamGuard, StreamId,
-    current_stream, get_device_capability, synchronize,
+    Accelerator, Buffer, DriverErrorKind, Error, Event, EventFlags, Stream, StreamGuard, StreamId, current_stream,
+    get_device_capability, synchronize,
 };
 use accelerator_conformance::Sim;
 

@@ -7,8 +7,7 @@ use crate::ours;
 use crate::recorded::{self, Recorded};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial =
-        |recorded: Recorded| Trial::test(format!("parity::{}", recorded.name), move || compare(&recorded));
+    let trial = |recorded: Recorded| Trial::test(format!("parity::{}", recorded.name), move || compare(&recorded));
     recorded::all().into_iter().map(trial).collect()
 }
 

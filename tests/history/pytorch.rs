@@ -74,9 +74,7 @@ fn snapshot(text: &str) -> MemorySnapshot {
         let is_expandable = plain != line;
         let words: Vec<_> = plain.split_whitespace().collect();
         match words.as_slice() {
-            ["setting", key, values @ ..] => {
-                snapshot.settings.push(((*key).to_owned(), setting(key, values)))
-            }
+            ["setting", key, values @ ..] => snapshot.settings.push(((*key).to_owned(), setting(key, values))),
             [
                 "segment",
                 _,
@@ -147,11 +145,8 @@ fn entry(name: &str, place: u64, size: u64, stream: u64) -> TraceEntry {
         "oom" => TraceAction::OutOfMemory { device_free: place },
         _ => panic!("{name}"),
     };
-    let address = if matches!(action, TraceAction::OutOfMemory { .. } | TraceAction::Snapshot) {
-        0
-    } else {
-        BASE + place
-    };
+    let address =
+        if matches!(action, TraceAction::OutOfMemory { .. } | TraceAction::Snapshot) { 0 } else { BASE + place };
     TraceEntry {
         action,
         address,
@@ -173,9 +168,7 @@ fn setting(key: &str, values: &[&str]) -> Setting {
         "expandable_segments" => Setting::Flag(values[0] == "1"),
         "roundup_power2_divisions" => {
             let table = values.iter().enumerate();
-            Setting::Table(
-                table.map(|(power, steps)| ((1 << power).to_string(), steps.parse().unwrap())).collect(),
-            )
+            Setting::Table(table.map(|(power, steps)| ((1 << power).to_string(), steps.parse().unwrap())).collect())
         }
         _ => Setting::Text(values.concat().into()),
     }

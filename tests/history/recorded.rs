@@ -19,8 +19,7 @@ pub(crate) struct Recorded {
 
 /// Returns all recordings.
 pub(crate) fn all() -> Vec<Recorded> {
-    let digests =
-        fs::read_to_string(data().join("history/digests.txt")).expect("tests/data/history/digests.txt");
+    let digests = fs::read_to_string(data().join("history/digests.txt")).expect("tests/data/history/digests.txt");
     let read = |line: &str| {
         let mut words = line.split(' ');
         let mut word = || words.next().expect("three words");

@@ -11,29 +11,25 @@ use crate::recorded::{self, Recorded};
 
 /// In these, free blocks may report a different last request. That depends on the order in which neighbours became
 /// free, which a history of several streams does not determine.
-const OTHER_NEIGHBOURS: [&str; 3] =
-    ["models::gpt2_fsdp_emulated", "expandable::rand_28", "expandable::rand_48"];
+const OTHER_NEIGHBOURS: [&str; 3] = ["models::gpt2_fsdp_emulated", "expandable::rand_28", "expandable::rand_48"];
 
 /// Under the policy `compact`, these are placed identically.
 const IN_PLACE: [&str; 1] = ["models::maskrcnn_train"];
 
 /// The real models that are tested: those with several streams. All nine would take a minute.
-const MODELS: [&str; 3] =
-    ["models::gpt2_ddp_buckets", "models::gpt2_fsdp_emulated", "models::maskrcnn_train"];
+const MODELS: [&str; 3] = ["models::gpt2_ddp_buckets", "models::gpt2_fsdp_emulated", "models::maskrcnn_train"];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let is_tried = |recorded: &Recorded| {
-        !recorded.name.starts_with("models::") || MODELS.contains(&recorded.name.as_str())
-    };
+    let is_tried =
+        |recorded: &Recorded| !recorded.name.starts_with("models::") || MODELS.contains(&recorded.name.as_str());
     let trial = |recorded: Recorded| {
         Trial::test(format!("replayed::{}", recorded.name), move || {
             let entries = whole(&recorded)?;
             later_half(&recorded, entries)
         })
     };
-    let compact = |recorded: Recorded| {
-        Trial::test(format!("compact::{}", recorded.name), move || under_compact(&recorded))
-    };
+    let compact =
+        |recorded: Recorded| Trial::test(format!("compact::{}", recorded.name), move || under_compact(&recorded));
     // Most other settings have no effect under `compact`.
     let is_compact = |recorded: &Recorded| {
         let is_other = recorded.name.starts_with("settings::") || recorded.name.ends_with("::expandable");
@@ -43,14 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let aliased = Trial::test("compact::aliased", aliased);
     let guessed = recorded::all().into_iter().filter(|recorded| recorded.name == "models::bert_finetune");
     let guessed = guessed.map(|recorded| Trial::test("without_notes", move || without_notes(&recorded)));
-    recorded::all()
-        .into_iter()
-        .filter(is_tried)
-        .map(trial)
-        .chain(compact)
-        .chain([aliased])
-        .chain(guessed)
-        .collect()
+    recorded::all().into_iter().filter(is_tried).map(trial).chain(compact).chain([aliased]).chain(guessed).collect()
 }
 
 /// Information from our notes is reconstructed without them, as for PyTorch's files: what made room on a device that is
@@ -129,8 +118,7 @@ fn aliased() -> Result<(), Failed> {
     };
     assert_eq!(aliases.iter().map(|block| block.size).sum::<u64>(), 80 << 20);
     assert_eq!((bytes(BlockState::Aliased), bytes(BlockState::Allocated)), (80 << 20, 60 << 20));
-    let last =
-        |action| told.device_traces[0].iter().rfind(|entry| entry.action == action && entry.size == 80 << 20);
+    let last = |action| told.device_traces[0].iter().rfind(|entry| entry.action == action && entry.size == 80 << 20);
     assert_eq!(last(TraceAction::Alloc).map(|entry| entry.address), Some(aliases[0].address));
     assert!(through_a_file(&told)? == told, "the snapshot read differs from the one written");
     let again = ours::replay(trace_of(&told, &Options::default())?, usize::MAX)?;

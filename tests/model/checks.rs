@@ -16,10 +16,7 @@ impl Model {
         check_relations(statistics);
         let reserved: u64 = self.segments.iter().map(|segment| segment.total_size).sum();
         assert_eq!(reserved, used, "the snapshot's segments and the device's used bytes differ");
-        assert_eq!(
-            statistics.reserved_bytes.all.current, used as i64,
-            "reserved_bytes and the device differ"
-        );
+        assert_eq!(statistics.reserved_bytes.all.current, used as i64, "reserved_bytes and the device differ");
     }
 
     /// Checks that live and pending blocks do not overlap.
@@ -41,8 +38,7 @@ impl Model {
             .entries
             .iter()
             .map(|entry| {
-                let state =
-                    if entry.pending.is_some() { BlockState::PendingFree } else { BlockState::Allocated };
+                let state = if entry.pending.is_some() { BlockState::PendingFree } else { BlockState::Allocated };
                 (entry.start, entry.size, entry.requested, entry.stream, entry.small, state)
             })
             .collect();
@@ -64,9 +60,7 @@ impl Model {
             "segment" | "reserved_bytes" => !self.expanded,
             _ => true,
         };
-        for ((name, found), (_, expected)) in
-            statistics.pool_stats().into_iter().zip(self.tally.0.pool_stats())
-        {
+        for ((name, found), (_, expected)) in statistics.pool_stats().into_iter().zip(self.tally.0.pool_stats()) {
             assert!(!counted(name) || found == expected, "{name}: {found:?}, expected {expected:?}");
         }
         let expected = &self.tally.0;

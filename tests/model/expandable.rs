@@ -1,9 +1,7 @@
 //! Checks for programs that have ever used expandable segments. Where a request is placed among pages that come and go
 //! is up to the allocator. The model only decides what must have room, what may stay, and what is charged.
 
-use accelerator_core::{
-    BlockState, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot, Statistics,
-};
+use accelerator_core::{BlockState, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, SegmentSnapshot, Statistics};
 
 use super::look::Seen;
 use super::machine::{Driver, Machine};
@@ -25,14 +23,8 @@ impl<B: Driver> Machine<B> {
                 "{entry:?}, {expected:?}"
             ),
         }
-        assert!(
-            !had_room || seen.alloc + seen.create + seen.map == 0,
-            "grew though there was room: {seen:?}"
-        );
-        assert!(
-            !had_room || seen.dealloc + seen.unmap == 0,
-            "gave memory back though there was room: {seen:?}"
-        );
+        assert!(!had_room || seen.alloc + seen.create + seen.map == 0, "grew though there was room: {seen:?}");
+        assert!(!had_room || seen.dealloc + seen.unmap == 0, "gave memory back though there was room: {seen:?}");
         assert!(!settings.expands() || seen.alloc == 0, "created a fixed-size segment: {seen:?}");
         assert!(settings.expands() || seen.create + seen.map == 0, "expanded a segment: {seen:?}");
     }
@@ -68,10 +60,8 @@ impl<B: Driver> Machine<B> {
         for segment in self.model.segments.iter().filter(own).filter(|segment| segment.expandable) {
             let page = if segment.pool == PoolKind::Small { 2 * MIB } else { LARGEST_PAGE };
             // A block of this size contains a whole page, at any alignment.
-            let kept = segment
-                .blocks
-                .iter()
-                .find(|block| block.state == BlockState::Inactive && block.size >= 2 * page);
+            let kept =
+                segment.blocks.iter().find(|block| block.state == BlockState::Inactive && block.size >= 2 * page);
             assert_eq!(kept, None, "kept free pages of {segment:?}");
         }
     }
@@ -81,8 +71,7 @@ impl Model {
     /// Checks the current segment statistics. How they came about is not tracked.
     pub(crate) fn check_expanded_statistics(&self, statistics: &Statistics) {
         for (pool, chosen) in [None, Some(PoolKind::Small), Some(PoolKind::Large)].into_iter().enumerate() {
-            let own =
-                || self.segments.iter().filter(|segment| chosen.is_none_or(|pool| pool == segment.pool));
+            let own = || self.segments.iter().filter(|segment| chosen.is_none_or(|pool| pool == segment.pool));
             let reserved: u64 = own().map(|segment| segment.total_size).sum();
             let segments = own().filter(|segment| !segment.expandable).count();
             let (name, stat) = pools(statistics.reserved_bytes)[pool];

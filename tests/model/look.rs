@@ -78,11 +78,7 @@ impl<B: Driver> Machine<B> {
                 assert_eq!((entry.start, entry.size), (start, settings.cut(expected, whole)), "{entry:?}");
             }
             (None, Some(segment)) => {
-                assert_eq!(
-                    (segment.address, segment.total_size),
-                    (entry.start, expected.segment),
-                    "{entry:?}"
-                );
+                assert_eq!((segment.address, segment.total_size), (entry.start, expected.segment), "{entry:?}");
                 assert_eq!(entry.size, settings.cut(expected, segment.total_size), "{entry:?}");
             }
             // A block that became free after a wait. The allocator may choose which one.
@@ -99,9 +95,7 @@ impl<B: Driver> Machine<B> {
         let lacks = |limit: u64| used + expected.segment > limit;
         let limit = self.share(self.model.fraction);
         let justified = match report.cause {
-            OutOfMemoryCause::Device => {
-                lacks(self.capacity) || injected || self.lacks_pages(report, expected)
-            }
+            OutOfMemoryCause::Device => lacks(self.capacity) || injected || self.lacks_pages(report, expected),
             OutOfMemoryCause::Limit => self.model.fraction < 1.0 && lacks(limit),
             OutOfMemoryCause::Rejected => {
                 self.model.settings.throw_on_oom && lacks(self.share(self.model.settings.memory_fraction))
@@ -113,10 +107,7 @@ impl<B: Driver> Machine<B> {
         let Statistics { allocated_bytes, active_bytes, .. } = &self.model.tally.0;
         let [allocated, active] = [allocated_bytes, active_bytes].map(|stat| stat.all.current as u64);
         assert_eq!((report.requested, report.segment), (bytes, expected.segment));
-        assert_eq!(
-            (report.allocated, report.pending, report.reserved),
-            (allocated, active - allocated, used)
-        );
+        assert_eq!((report.allocated, report.pending, report.reserved), (allocated, active - allocated, used));
         if self.accelerator.backend().faults() == 0 {
             assert_eq!((report.total, report.free), (Some(self.capacity), Some(self.capacity - used)));
         }
@@ -131,10 +122,8 @@ impl<B: Driver> Machine<B> {
         }
         let snapshot = self.accelerator.allocator().snapshot();
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-        let pending: BTreeSet<u64> = blocks
-            .filter(|block| block.state == BlockState::PendingFree)
-            .map(|block| block.address)
-            .collect();
+        let pending: BTreeSet<u64> =
+            blocks.filter(|block| block.state == BlockState::PendingFree).map(|block| block.address).collect();
         let gone: Vec<Entry> = self
             .model
             .entries
@@ -195,12 +184,7 @@ impl<B: Driver> Machine<B> {
 
     /// Returns the start and the size of the best fit, found by searching the segments before the call, with the blocks
     /// in `gone` free. Best fit is the smallest block, then the oldest segment, then the lowest address.
-    pub(crate) fn best_fit(
-        &self,
-        gone: &BTreeSet<u64>,
-        stream: u32,
-        expected: Expected,
-    ) -> Option<(u64, u64)> {
+    pub(crate) fn best_fit(&self, gone: &BTreeSet<u64>, stream: u32, expected: Expected) -> Option<(u64, u64)> {
         let pool = if expected.small { PoolKind::Small } else { PoolKind::Large };
         let mut free: Vec<(u64, u64, u64)> = Vec::new();
         for segment in &self.model.segments {

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use accelerator_conformance::{Controls, Faulty, Sim};
-use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, OutOfMemoryCause, Result, Stream,
-};
+use accelerator_core::{Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, OutOfMemoryCause, Result, Stream};
 
 use super::program::{Op, STREAMS};
 use super::settings::{Expected, Settings};
@@ -145,8 +143,7 @@ impl<B: Driver> Machine<B> {
         );
         // Whether the segments before the call tell what was free during it. With caching off they do not, because a
         // poll frees memory.
-        let plain =
-            seen.wait + seen.wait_host + seen.faults == 0 && (self.model.settings.caching || gone.is_empty());
+        let plain = seen.wait + seen.wait_host + seen.faults == 0 && (self.model.settings.caching || gone.is_empty());
         let expanded = self.model.expanded;
         let had_room = expanded && plain && self.has_room(stream, expected);
         let fit = self.best_fit(&gone, stream, expected).filter(|_| plain && !expanded);
@@ -196,13 +193,7 @@ impl<B: Driver> Machine<B> {
         }
     }
 
-    fn after_out_of_memory(
-        &mut self,
-        cause: OutOfMemoryCause,
-        waited: bool,
-        stream: u32,
-        expected: Expected,
-    ) {
+    fn after_out_of_memory(&mut self, cause: OutOfMemoryCause, waited: bool, stream: u32, expected: Expected) {
         if cause == OutOfMemoryCause::Rejected {
             self.model.counters.num_oom_rejections += 1;
             return;
@@ -256,12 +247,8 @@ impl<B: Driver> Machine<B> {
         let allocator = self.accelerator.allocator();
         allocator.record_use(&self.allocations[&start], self.streams[stream as usize]).unwrap();
         assert_eq!(self.since(before).total, 0, "recording a use called the driver");
-        let entry = self
-            .model
-            .entries
-            .iter_mut()
-            .find(|entry| entry.start == start && entry.pending.is_none())
-            .unwrap();
+        let entry =
+            self.model.entries.iter_mut().find(|entry| entry.start == start && entry.pending.is_none()).unwrap();
         if stream != entry.stream && !entry.users.contains(&stream) {
             entry.users.push(stream);
         }
@@ -316,12 +303,8 @@ impl<B: Driver> Machine<B> {
             self.free(start);
             self.check();
         }
-        let plain = Settings {
-            caching: Some(true),
-            throw_on_oom: Some(false),
-            expandable: Some(false),
-            ..Settings::default()
-        };
+        let plain =
+            Settings { caching: Some(true), throw_on_oom: Some(false), expandable: Some(false), ..Settings::default() };
         self.step(&Op::Configure(plain));
         self.step(&Op::EmptyCache);
         assert_eq!(self.accelerator.backend().used(), 0, "the device is not empty");

@@ -132,11 +132,7 @@ impl Model {
     /// Makes the model uncertain about waits and uses, because a call failed on the way.
     pub(crate) fn unsure(&mut self) {
         self.streams.may_have_waited();
-        self.entries
-            .iter_mut()
-            .filter_map(|entry| entry.pending.as_mut())
-            .flatten()
-            .for_each(|used| used.sure = false);
+        self.entries.iter_mut().filter_map(|entry| entry.pending.as_mut()).flatten().for_each(|used| used.sure = false);
     }
 
     /// Records that the allocator polled every event and dropped the uses that were over. Uses that may have been over

@@ -54,15 +54,9 @@ pub(crate) fn expandable_programs(length: usize) -> impl Strategy<Value = Progra
 
 /// Random programs. `expandable`: whether their settings include expandable segments.
 fn any_programs(length: usize, expandable: bool) -> impl Strategy<Value = Program> {
-    let capacity = prop_oneof![
-        Just(26 * MIB),
-        Just(64 * MIB),
-        Just(300 * MIB + 512),
-        Just(2048 * MIB),
-        (40 * MIB..600 * MIB)
-    ];
-    (capacity, vec(op(expandable), length / 2..length * 3 / 2))
-        .prop_map(|(capacity, ops)| Program { capacity, ops })
+    let capacity =
+        prop_oneof![Just(26 * MIB), Just(64 * MIB), Just(300 * MIB + 512), Just(2048 * MIB), (40 * MIB..600 * MIB)];
+    (capacity, vec(op(expandable), length / 2..length * 3 / 2)).prop_map(|(capacity, ops)| Program { capacity, ops })
 }
 
 fn op(expandable: bool) -> impl Strategy<Value = Op> {

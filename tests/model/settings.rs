@@ -59,10 +59,7 @@ impl Settings {
             ("max_split_size_mb", self.max_split_mb.map(|mb| mb.to_string())),
             ("large_segment_size_mb", self.large_segment_mb.map(|mb| mb.to_string())),
             ("max_non_split_rounding_mb", self.max_non_split_rounding_mb.map(|mb| mb.to_string())),
-            (
-                "garbage_collection_threshold",
-                self.garbage_collection_percent.map(|percent| format!("0.{percent:02}")),
-            ),
+            ("garbage_collection_threshold", self.garbage_collection_percent.map(|percent| format!("0.{percent:02}"))),
             ("roundup_power2_divisions", self.roundup.as_ref().map(Roundup::text)),
             ("per_process_memory_fraction", self.memory_percent.map(|percent| format!("0.{percent:02}"))),
             ("throw_on_cudamalloc_oom", self.throw_on_oom.map(boolean)),
@@ -138,9 +135,7 @@ impl InForce {
             max_non_split_rounding: new.max_non_split_rounding_mb.map_or(large_segment, |mb| mb * MIB),
             roundup: new.roundup.clone().unwrap_or(Roundup::Number(0)),
             large_segment,
-            memory_fraction: new
-                .memory_percent
-                .map_or(self.memory_fraction, |percent| f64::from(percent) / 100.0),
+            memory_fraction: new.memory_percent.map_or(self.memory_fraction, |percent| f64::from(percent) / 100.0),
             throw_on_oom: new.throw_on_oom.unwrap_or(self.throw_on_oom),
             device_side_reuse: new.device_side_reuse.unwrap_or(self.device_side_reuse),
             caching: new.caching.unwrap_or(self.caching),

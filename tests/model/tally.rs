@@ -7,12 +7,7 @@ use accelerator_core::{PoolStat, Stat, Statistics};
 pub(crate) struct Tally(pub(crate) Statistics);
 
 impl Tally {
-    pub(crate) fn change(
-        &mut self,
-        quantity: fn(&mut Statistics) -> &mut PoolStat,
-        small: bool,
-        amount: i64,
-    ) {
+    pub(crate) fn change(&mut self, quantity: fn(&mut Statistics) -> &mut PoolStat, small: bool, amount: i64) {
         let PoolStat { all, small_pool, large_pool } = quantity(&mut self.0);
         change(all, amount);
         change(if small { small_pool } else { large_pool }, amount);

@@ -209,9 +209,7 @@ fn overlap() -> Outcome {
         // SAFETY: Both are in the buffer. Some overlap on purpose, which the backend detects.
         unsafe { backend.copy(ends.0, ends.1, bytes(len), stream.native()) }
     };
-    for (to, from, len) in
-        [(0, 0, 1), (0, 0, LEN), (1, 0, 2), (99, 100, 2), (0, 4_999, 5_000), (5_000, 1, 5_000)]
-    {
+    for (to, from, len) in [(0, 0, 1), (0, 0, LEN), (1, 0, 2), (99, 100, 2), (0, 4_999, 5_000), (5_000, 1, 5_000)] {
         let error = copy(to, from, len).unwrap_err();
         let expected = DriverError {
             kind: DriverErrorKind::InvalidArgument,

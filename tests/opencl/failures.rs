@@ -201,9 +201,7 @@ fn any_call() -> Outcome {
             program(device)?; // the device works as before
         }
     }
-    for call in
-        [Call::Stream, Call::Copy, Call::Fill, Call::Record, Call::Wait, Call::Synchronize, Call::Alloc]
-    {
+    for call in [Call::Stream, Call::Copy, Call::Fill, Call::Record, Call::Wait, Call::Synchronize, Call::Alloc] {
         assert!(told.contains(&call.name()), "`{}` was not among {told:?}", call.name());
     }
     assert_eq!((driver.live_allocations(), driver.misuses()), (0, 0));

@@ -85,8 +85,7 @@ fn many() -> Outcome {
     let buffers = (0..COUNT).map(|_| device.allocate(512, stream)).collect::<Result<Vec<_>, _>>()?;
     let segments = device.allocator().snapshot().segments;
     assert_eq!(segments.len(), 1, "all are in one buffer object");
-    let arguments =
-        buffers.iter().map(|buffer| KernelArgument::new(buffer, stream)).collect::<Result<Vec<_>, _>>()?;
+    let arguments = buffers.iter().map(|buffer| KernelArgument::new(buffer, stream)).collect::<Result<Vec<_>, _>>()?;
     for (argument, buffer) in arguments.iter().zip(&buffers) {
         check(argument, buffer)?;
     }
@@ -176,8 +175,7 @@ fn neighbours() -> Outcome {
     let after = read_raw(device.backend(), start, 5 * 512, stream.native())?;
 
     let mut expected = before;
-    let bytes =
-        |numbers: &mut dyn Iterator<Item = u32>| numbers.flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
+    let bytes = |numbers: &mut dyn Iterator<Item = u32>| numbers.flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
     expected[512..][..400].copy_from_slice(&bytes(&mut (1_000..1_100)));
     expected[3 * 512..][..400].copy_from_slice(&bytes(&mut (0..100).map(|i| u32::MAX - i)));
     assert!(after == expected);
@@ -217,11 +215,7 @@ fn threads() -> Outcome {
 pub(crate) struct Kernel(cl_kernel);
 
 impl Kernel {
-    pub(crate) fn new(
-        device: &'static Accelerator<OpenCl>,
-        name: &CStr,
-        source: &str,
-    ) -> Result<Self, Failed> {
+    pub(crate) fn new(device: &'static Accelerator<OpenCl>, name: &CStr, source: &str) -> Result<Self, Failed> {
         let (context, id) = device.backend().native();
         let program = called(program::create_program_with_source(context, &[source]))?;
         called(program::build_program(program, &[id], c"", None, ptr::null_mut()))?;
@@ -240,9 +234,8 @@ impl Kernel {
         }
         let (queue, none) = (stream.native().native(), ptr::null());
         // SAFETY: All arguments are set, and have as many elements as there are work items.
-        let launched = unsafe {
-            command_queue::enqueue_nd_range_kernel(queue, self.0, 1, none, &items, none, 0, NO_EVENTS)
-        };
+        let launched =
+            unsafe { command_queue::enqueue_nd_range_kernel(queue, self.0, 1, none, &items, none, 0, NO_EVENTS) };
         called(launched).map(|event| drop(Pending(event)))
     }
 }

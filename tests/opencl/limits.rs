@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use accelerator_core::{
-    Accelerator, Backend, DriverError, DriverErrorKind, Error, KIB, MIB, MemoryInfo, MemoryInfoSource,
-    OutOfMemory, OutOfMemoryCause,
+    Accelerator, Backend, DriverError, DriverErrorKind, Error, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory,
+    OutOfMemoryCause,
 };
 use accelerator_opencl::cl3::{device, memory};
 use accelerator_opencl::{KernelArgument, OpenCl};
@@ -153,8 +153,7 @@ fn largest_allocation() -> Outcome {
         let report = refusal(device, largest + 1);
         assert_eq!(report.cause, OutOfMemoryCause::AllocationTooLarge { largest, driver });
         let text = report.to_string();
-        let part =
-            format!("allows at most {largest}: clCreateBuffer failed: CL_INVALID_BUFFER_SIZE (code -61).");
+        let part = format!("allows at most {largest}: clCreateBuffer failed: CL_INVALID_BUFFER_SIZE (code -61).");
         assert!(text.contains(&part), "`{part}` in: {text}");
         let mut statistics = allocator.statistics();
         assert_eq!((statistics.num_ooms, *observed.lock().unwrap()), (count, count));

@@ -4,9 +4,7 @@
 use std::ptr;
 use std::time::Duration;
 
-use accelerator_core::{
-    Accelerator, Backend, Buffer, DevicePtr, DriverErrorKind, EventFlags, KIB, MIB, Place, Stream,
-};
+use accelerator_core::{Accelerator, Backend, Buffer, DevicePtr, DriverErrorKind, EventFlags, KIB, MIB, Place, Stream};
 use accelerator_opencl::cl3::types::{
     CL_BLOCKING, cl_command_queue, cl_command_queue_properties, cl_context, cl_device_id, cl_int, cl_mem,
 };
@@ -16,8 +14,8 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::kernels::Kernel;
 use crate::rig::{
-    NO_EVENTS, Outcome, Pending, UserEvent, around, becomes_true, bytes, called, check_all_gone, check_busy,
-    device, trial,
+    NO_EVENTS, Outcome, Pending, UserEvent, around, becomes_true, bytes, called, check_all_gone, check_busy, device,
+    trial,
 };
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -94,16 +92,7 @@ fn write(queue: cl_command_queue, to: &Buffer<OpenCl>, data: &[u8]) -> Outcome {
     let from = data.as_ptr().cast();
     // SAFETY: The buffer has that many bytes, and the call returns when it has read the host's.
     let written = unsafe {
-        command_queue::enqueue_write_buffer(
-            queue,
-            buffer,
-            CL_BLOCKING,
-            offset,
-            data.len(),
-            from,
-            0,
-            NO_EVENTS,
-        )
+        command_queue::enqueue_write_buffer(queue, buffer, CL_BLOCKING, offset, data.len(), from, 0, NO_EVENTS)
     };
     called(written).map(|event| drop(Pending(event)))
 }
@@ -113,9 +102,7 @@ fn read(queue: cl_command_queue, from: cl_mem, offset: usize, len: usize) -> Res
     let mut data = vec![0; len];
     let to = data.as_mut_ptr().cast();
     // SAFETY: The buffer object has that many bytes, and the call returns when it has written the host's.
-    let read = unsafe {
-        command_queue::enqueue_read_buffer(queue, from, CL_BLOCKING, offset, len, to, 0, NO_EVENTS)
-    };
+    let read = unsafe { command_queue::enqueue_read_buffer(queue, from, CL_BLOCKING, offset, len, to, 0, NO_EVENTS) };
     drop(Pending(called(read)?));
     Ok(data)
 }
@@ -250,8 +237,7 @@ fn buffer_made_elsewhere() -> Outcome {
     drop(ours);
     check_all_gone(device)?;
     // The driver releases its reference some time after the last work is done.
-    let references =
-        || called(memory::get_mem_object_info(theirs, memory::CL_MEM_REFERENCE_COUNT).map(u32::from));
+    let references = || called(memory::get_mem_object_info(theirs, memory::CL_MEM_REFERENCE_COUNT).map(u32::from));
     becomes_true(|| Ok(references()? == 1))?;
     // SAFETY: Releases the reference from its creation.
     called(unsafe { memory::release_mem_object(theirs) })

@@ -18,10 +18,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 const LEN: u64 = 30 * MIB;
 
 /// Allocates the released amount of memory several times, and writes all of it.
-fn overwrite(
-    device: &'static Accelerator<OpenCl>,
-    other: Stream<OpenCl>,
-) -> Result<Vec<Buffer<OpenCl>>, Failed> {
+fn overwrite(device: &'static Accelerator<OpenCl>, other: Stream<OpenCl>) -> Result<Vec<Buffer<OpenCl>>, Failed> {
     let mut others = Vec::new();
     for _ in 0..4 {
         let mut buffer = device.allocate(LEN, other)?;

@@ -82,12 +82,7 @@ pub(crate) fn bytes(count: u64) -> NonZeroU64 {
 }
 
 /// Copies from the device without the allocator and the buffers, and waits.
-pub(crate) fn read_raw(
-    backend: &OpenCl,
-    from: OpenClPtr,
-    len: u64,
-    stream: &OpenClStream,
-) -> Result<Vec<u8>, Failed> {
+pub(crate) fn read_raw(backend: &OpenCl, from: OpenClPtr, len: u64, stream: &OpenClStream) -> Result<Vec<u8>, Failed> {
     let mut host = vec![0; len as usize];
     let to = Place::Host(NonNull::from(host.as_mut_slice()).cast());
     // SAFETY: Every caller passes an address with that many bytes. Those of the host stay alive until the

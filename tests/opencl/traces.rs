@@ -29,8 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         let name = path.file_name().unwrap().to_string_lossy().replace(".trace.zst", "");
         trial(format!("traces::{name}"), move || same(|| Ok(Source::open(&path)?)))
     };
-    let bundled =
-        |trace: &'static Bundled| trial(format!("traces::{}", trace.name), || same(|| Ok(trace.source()?)));
+    let bundled = |trace: &'static Bundled| trial(format!("traces::{}", trace.name), || same(|| Ok(trace.source()?)));
     traces.into_iter().map(of_file).chain(BUNDLED.iter().map(bundled)).collect()
 }
 

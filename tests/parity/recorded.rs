@@ -85,10 +85,7 @@ impl Recorded {
     }
 
     /// Returns the part of the replay's output that is compared.
-    pub(crate) fn printed(
-        &self,
-        replay: impl Fn(String) -> Result<String, Failed>,
-    ) -> Result<String, Failed> {
+    pub(crate) fn printed(&self, replay: impl Fn(String) -> Result<String, Failed>) -> Result<String, Failed> {
         let mut trace = self.trace()?;
         if let Some(ahead) = &self.ahead {
             trace.insert_str(0, &format!("{ahead}\n"));

@@ -17,17 +17,8 @@ pub(crate) const VIOLATES: &str = "ACCELERATOR_VIOLATES";
 pub(crate) const CHILD: &str = "ACCELERATOR_TRIAL";
 
 /// Prefixes of environment variables that concern the drivers or this project. None of these reach a trial.
-const SURROUNDINGS: [&str; 9] = [
-    "CUDA_",
-    "ZE_",
-    "ZES_",
-    "ZEL_",
-    "NEO",
-    "ONEAPI_",
-    "ACCELERATOR_BACKEND",
-    "ACCELERATOR_ALLOC",
-    "PYTORCH_",
-];
+const SURROUNDINGS: [&str; 9] =
+    ["CUDA_", "ZE_", "ZES_", "ZEL_", "NEO", "ONEAPI_", "ACCELERATOR_BACKEND", "ACCELERATOR_ALLOC", "PYTORCH_"];
 
 /// Whether this is the process of the trial with this name. If so, it is terminated after ten minutes, which is longer
 /// than any trial takes, so that an endless wait is a failure.
@@ -66,8 +57,7 @@ pub(crate) fn again(variables: &[(&str, &str)]) -> Outcome {
 pub(crate) fn completed(command: &mut Command) -> Result<Completion, Failed> {
     let output = command.output()?;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let ignored =
-        stdout.lines().find_map(|line| Some(line.split_once(" ... ignored (")?.1.trim_end_matches(')')));
+    let ignored = stdout.lines().find_map(|line| Some(line.split_once(" ... ignored (")?.1.trim_end_matches(')')));
     // The count confirms that the name is right. The leak checks of Level Zero's loader only print.
     match output.status.success() && !stderr.contains("LEAK") {
         true if stdout.contains("1 passed") => Ok(Completion::Completed),

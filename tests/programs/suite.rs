@@ -45,8 +45,7 @@ const TURNS: &str = "ACCELERATOR_FAILING_CALLS";
 /// Runs the suite with failing calls of the function at the end of the trial's name, each in its own process. Functions
 /// in `may_be_unused` need not be called.
 pub(crate) fn each_in_turn<B: Simulated>(may_be_unused: &[&str]) -> Outcome {
-    let name =
-        env::args().find_map(|argument| Some(argument.split_once("suite::with_a_failing::")?.1.to_owned()));
+    let name = env::args().find_map(|argument| Some(argument.split_once("suite::with_a_failing::")?.1.to_owned()));
     let name = name.ok_or("the trial is not run by its name")?;
     if let Ok(turn) = env::var(TURN) {
         return with_a_failing::<B>(&name, turn.parse()?, may_be_unused);

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, DevicePtr, DriverError, DriverErrorKind, Error, GIB, MIB, Place,
-    StreamKind, VirtualMemory,
+    Accelerator, AllocatorConfig, Backend, DevicePtr, DriverError, DriverErrorKind, Error, GIB, MIB, Place, StreamKind,
+    VirtualMemory,
 };
 
 use super::process::Outcome;

@@ -22,16 +22,10 @@ use self::machine::Machine;
 use self::programs::{Beside, programs};
 use super::model::program::{Op, Program};
 use super::model::settings::Settings;
-use super::{
-    a_pair_fails, check, each_call_fails_on, faulty, one_call_fails, pair_fails, without_failing_allocations,
-};
+use super::{a_pair_fails, check, each_call_fails_on, faulty, one_call_fails, pair_fails, without_failing_allocations};
 
 /// Runs random programs and returns in how many tenths of them memory was aliased.
-fn run_all<B: Simulated>(
-    cases: u32,
-    programs: impl Strategy<Value = Program>,
-    driver: impl Fn(&Program) -> B,
-) -> u32 {
+fn run_all<B: Simulated>(cases: u32, programs: impl Strategy<Value = Program>, driver: impl Fn(&Program) -> B) -> u32 {
     let (run, aliased) = (Cell::new(0), Cell::new(0));
     check(cases, programs, |program| {
         let mut machine = Machine::new(driver(program), program.capacity, true);

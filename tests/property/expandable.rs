@@ -11,8 +11,7 @@ use super::{a_pair_fails, check, faulty, one_call_fails, without_failing_allocat
 fn finish<B: Driver>(machine: Machine<B>) {
     let driver = machine.accelerator().backend();
     machine.finish();
-    for (taken, given_back) in
-        [(Call::Reserve, Call::Release), (Call::Create, Call::Destroy), (Call::Map, Call::Unmap)]
+    for (taken, given_back) in [(Call::Reserve, Call::Release), (Call::Create, Call::Destroy), (Call::Map, Call::Unmap)]
     {
         let [taken, given_back] = [taken, given_back].map(|call| driver.calls().of(call));
         assert!(driver.faults() > 0 || taken >= given_back, "{taken} taken, {given_back} given back");

@@ -84,9 +84,7 @@ impl Model {
         let rounds = bytes <= self.round && bytes <= self.cached;
         let size = if rounds { bytes.next_power_of_two() } else { bytes };
         let free = self.blocks.iter().enumerate().filter_map(|(number, block)| match block.state {
-            State::Free { since } if block.size >= size && class(block.size) == class(size) => {
-                Some((since, number))
-            }
+            State::Free { since } if block.size >= size && class(block.size) == class(size) => Some((since, number)),
             _ => None,
         });
         let (number, made) = match free.max() {
@@ -119,9 +117,7 @@ impl Model {
     fn look_at_events(&mut self) {
         let mut stuck = [false; STREAMS];
         for (number, user) in std::mem::take(&mut self.uses) {
-            let State::Pending { users, held } = &mut self.blocks[number].state else {
-                panic!("not pending")
-            };
+            let State::Pending { users, held } = &mut self.blocks[number].state else { panic!("not pending") };
             if stuck[user] || held.contains(&user) {
                 stuck[user] = true;
                 self.uses.push((number, user));
@@ -271,11 +267,7 @@ impl Machine {
         let Stat { current, peak, allocated, .. } = statistics.active_bytes;
         let classes = |place: usize| self.model.classes.values().map(|class| class[place]).sum::<i64>();
         assert_eq!(current, sum(active), "active bytes");
-        assert_eq!(
-            [current, peak, allocated],
-            [0, 1, 2].map(classes),
-            "active bytes: current, peak, cumulative"
-        );
+        assert_eq!([current, peak, allocated], [0, 1, 2].map(classes), "active bytes: current, peak, cumulative");
         let held = sum(|block| block.state != State::GivenBack);
         assert_eq!(statistics.allocated_bytes.current, held, "bytes from the driver");
         assert_eq!(self.device.backend().host_used(), held as u64, "bytes by the driver's own statistics");

@@ -18,8 +18,7 @@ pub(crate) fn segments(snapshot: &MemorySnapshot) -> String {
 /// Returns the comparison of two segment lists that differ in one segment.
 pub(crate) fn compare(before: &Segment, after: &Segment) -> String {
     let addresses = format!("only_before = [{}]\nonly_after = [{}]\n", before.address, after.address);
-    let of =
-        |when: &str, segment: &Segment| blocks(&format!("{when};{}", of_segment(segment)), &segment.blocks);
+    let of = |when: &str, segment: &Segment| blocks(&format!("{when};{}", of_segment(segment)), &segment.blocks);
     addresses + &of("only_before", before) + &of("only_after", after)
 }
 
@@ -95,8 +94,7 @@ pub(crate) fn segsum(snapshot: &MemorySnapshot) -> String {
                 stream => format!(" stream_{stream}"),
             };
             let total = bytes(segment.total_size);
-            writeln!(out, "[{}] {total} allocated, {} free{stream}", pages(segment), free(outside, inside))
-                .unwrap();
+            writeln!(out, "[{}] {total} allocated, {} free{stream}", pages(segment), free(outside, inside)).unwrap();
         }
     }
     writeln!(out, "segments: {}", snapshot.segments.len()).unwrap();
@@ -136,9 +134,7 @@ fn pages(segment: &Segment) -> String {
 /// Returns the history as lines that look like Python.
 pub(crate) fn trace(snapshot: &MemorySnapshot) -> String {
     let mut out = String::new();
-    for (device, entries) in
-        snapshot.device_traces.iter().enumerate().filter(|(_, entries)| !entries.is_empty())
-    {
+    for (device, entries) in snapshot.device_traces.iter().enumerate().filter(|(_, entries)| !entries.is_empty()) {
         writeln!(out, "Device {device} ----------------").unwrap();
         out += &history(&snapshot.segments, entries);
     }
@@ -165,13 +161,10 @@ fn history(segments: &[Segment], entries: &[TraceEntry]) -> String {
         match entry.action {
             TraceAction::Alloc => {
                 let name = name();
-                let made =
-                    made.iter().map(|(start, size, name): &(u64, u64, String)| (*start, *size, name.clone()));
+                let made = made.iter().map(|(start, size, name): &(u64, u64, String)| (*start, *size, name.clone()));
                 let held = segments.iter().enumerate();
-                let held =
-                    held.map(|(index, held)| (held.address, held.allocated_size, format!("seg_{index}")));
-                let inside =
-                    made.chain(held).find(|(start, size, _)| (*start..start + size).contains(&address));
+                let held = held.map(|(index, held)| (held.address, held.allocated_size, format!("seg_{index}")));
+                let inside = made.chain(held).find(|(start, size, _)| (*start..start + size).contains(&address));
                 let (start, _, segment) = inside.unwrap_or((0, 0, "MEM".to_owned()));
                 writeln!(out, "{name} = {segment}[{}:{}]", address - start, bytes(size)).unwrap();
                 blocks.push((address, name));
@@ -203,7 +196,6 @@ fn history(segments: &[Segment], entries: &[TraceEntry]) -> String {
             other => panic!("PyTorch prints {other:?} as a dictionary"),
         }
     }
-    let total =
-        if total < 0 { format!("-{}", bytes(total.unsigned_abs())) } else { bytes(total.unsigned_abs()) };
+    let total = if total < 0 { format!("-{}", bytes(total.unsigned_abs())) } else { bytes(total.unsigned_abs()) };
     out + &format!("TOTAL MEM: {total}")
 }

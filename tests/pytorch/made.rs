@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelerator_tracker::snapshot::{
-    Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind, Segment,
-    Setting, TraceAction, TraceEntry,
+    Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind, Segment, Setting,
+    TraceAction, TraceEntry,
 };
 
 const BASE: u64 = 0x7000_0000_0000;

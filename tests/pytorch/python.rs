@@ -21,10 +21,7 @@ pub(crate) fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Stri
 }
 
 /// Runs a trial with Python. Without Python the trial is skipped, or fails if this requirement is listed.
-pub(crate) fn with_python(
-    requirement: &str,
-    trial: impl FnOnce() -> Result<(), Failed>,
-) -> Result<Completion, Failed> {
+pub(crate) fn with_python(requirement: &str, trial: impl FnOnce() -> Result<(), Failed>) -> Result<Completion, Failed> {
     match Command::new("python3").arg("--version").output() {
         Ok(output) if output.status.success() => trial().map(|()| Completion::Completed),
         Ok(output) => unavailable(requirement, &String::from_utf8_lossy(&output.stderr)),

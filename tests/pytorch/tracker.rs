@@ -100,8 +100,7 @@ fn saved_again(code: &Path) -> Result<(), Failed> {
         assert_eq!((&saved.name, saved.memory), (&ours.name, ours.memory));
     }
     assert_eq!(saved.operators.len(), stats.operators.len() + 1);
-    let markers: Vec<_> =
-        saved.markers.iter().map(|marker| (marker.name.as_str(), marker.position)).collect();
+    let markers: Vec<_> = saved.markers.iter().map(|marker| (marker.name.as_str(), marker.position)).collect();
     assert_eq!(markers, [("fw_start", 1), ("fw_bw_boundary", 15)]);
     assert_eq!(saved.num_alloc_retries, stats.num_alloc_retries);
     Ok(())

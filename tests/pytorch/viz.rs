@@ -56,18 +56,12 @@ fn plots() -> Result<Completion, Failed> {
 
 /// Runs a trial on three snapshots: a handmade one, one recorded from our allocator, and one that PyTorch wrote and we
 /// wrote again.
-fn on_snapshots(
-    trial: impl Fn(&Path, &Path, &MemorySnapshot) -> Result<(), Failed>,
-) -> Result<Completion, Failed> {
+fn on_snapshots(trial: impl Fn(&Path, &Path, &MemorySnapshot) -> Result<(), Failed>) -> Result<Completion, Failed> {
     with_pytorch(|sources| {
-        let real =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("data/pytorch/tiny_transformer.snapshot.pickle");
+        let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/pytorch/tiny_transformer.snapshot.pickle");
         let folder = tempfile::tempdir()?;
-        let snapshots = [
-            ("made", made::snapshot()),
-            ("recorded", recorded::snapshot()),
-            ("real", MemorySnapshot::read(real)?),
-        ];
+        let snapshots =
+            [("made", made::snapshot()), ("recorded", recorded::snapshot()), ("real", MemorySnapshot::read(real)?)];
         for (name, snapshot) in snapshots {
             let file = folder.path().join(name);
             snapshot.write(&file)?;

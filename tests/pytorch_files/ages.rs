@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use accelerator_tracker::Limits;
 use accelerator_tracker::snapshot::{
-    Annotation, BlockState, Collector, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor, Stop,
-    TraceAction, TraceEntry, visit,
+    Annotation, BlockState, Collector, MemorySnapshot, PoolKind, Segment, Setting, SnapshotVisitor, Stop, TraceAction,
+    TraceEntry, visit,
 };
 use libtest_mimic::{Completion, Failed, Trial};
 
@@ -112,11 +112,7 @@ fn defaults() -> Result<(), Failed> {
         ("total_size", Integer(3 << 20)),
         (
             "blocks",
-            List(vec![
-                block("active_allocated", 512),
-                block("active_pending_free", 1024),
-                block("inactive", 512),
-            ]),
+            List(vec![block("active_allocated", 512), block("active_pending_free", 1024), block("inactive", 512)]),
         ),
     ]);
     let entry = Dict(vec![("action", Text("alloc")), ("addr", Integer(4096)), ("size", Integer(500))]);
@@ -126,19 +122,13 @@ fn defaults() -> Result<(), Failed> {
         ("device_traces", List(vec![List(vec![]), List(vec![entry, oom])])),
     ])))?;
     let [segment] = &*snapshot.segments else { return Err("one segment".into()) };
-    assert_eq!(
-        (segment.device, segment.stream, segment.pool_id, segment.is_expandable),
-        (0, 0, (0, 0), false)
-    );
+    assert_eq!((segment.device, segment.stream, segment.pool_id, segment.is_expandable), (0, 0, (0, 0), false));
     assert_eq!(segment.segment_type, PoolKind::Large);
     assert_eq!((segment.allocated_size, segment.active_size, segment.requested_size), (512, 1536, 1536));
     let blocks: Vec<_> =
         segment.blocks.iter().map(|block| (block.address, block.requested_size, block.state)).collect();
-    let expected = [
-        (4096, 512, BlockState::Allocated),
-        (4608, 1024, BlockState::PendingFree),
-        (5632, 512, BlockState::Inactive),
-    ];
+    let expected =
+        [(4096, 512, BlockState::Allocated), (4608, 1024, BlockState::PendingFree), (5632, 512, BlockState::Inactive)];
     assert_eq!(blocks, expected);
     assert!(segment.frames.is_empty() && segment.blocks[0].frames.is_empty());
     assert_eq!(snapshot.device_traces[0], []);
@@ -151,8 +141,7 @@ fn defaults() -> Result<(), Failed> {
 
 /// A snapshot may be a list instead of a dictionary, as in PyTorch's reader.
 fn segments_alone() -> Result<(), Failed> {
-    let segment =
-        || Dict(vec![("address", Integer(0)), ("total_size", Integer(2 << 20)), ("blocks", List(vec![]))]);
+    let segment = || Dict(vec![("address", Integer(0)), ("total_size", Integer(2 << 20)), ("blocks", List(vec![]))]);
     let snapshot = read(&pickle(&List(vec![segment(), segment()])))?;
     assert_eq!(snapshot.segments.len(), 2);
     assert_eq!(snapshot.segments[0].segment_type, PoolKind::Small);
@@ -166,8 +155,7 @@ fn blocks_with_history() -> Result<(), Failed> {
         Dict(vec![("addr", Integer(0)), ("real_size", Integer(500)), ("frames", List(vec![frame()]))]),
         Dict(vec![("addr", Integer(0)), ("real_size", Integer(7))]),
     ];
-    let block =
-        Dict(vec![("size", Integer(512)), ("state", Text("active_allocated")), ("history", List(uses))]);
+    let block = Dict(vec![("size", Integer(512)), ("state", Text("active_allocated")), ("history", List(uses))]);
     let segment = vec![("address", Integer(0)), ("total_size", Integer(512)), ("blocks", List(vec![block]))];
     let snapshot = read(&pickle(&List(vec![Dict(segment)])))?;
     let block = &snapshot.segments[0].blocks[0];

@@ -45,10 +45,7 @@ fn longer() -> Result<(), Failed> {
     for mut file in files() {
         let end = file.len();
         file.extend(b"\n");
-        assert_eq!(
-            refusal(&file),
-            format!("at byte {end}: the pickle ends before this byte, but the file continues")
-        );
+        assert_eq!(refusal(&file), format!("at byte {end}: the pickle ends before this byte, but the file continues"));
     }
     Ok(())
 }

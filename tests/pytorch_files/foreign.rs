@@ -46,15 +46,13 @@ fn kinds() -> Result<(), Failed> {
 
 fn wrong() -> Result<(), Failed> {
     let segment = |key, value| {
-        let mut fields =
-            vec![("address", Integer(0)), ("total_size", Integer(512)), ("blocks", List(vec![]))];
+        let mut fields = vec![("address", Integer(0)), ("total_size", Integer(512)), ("blocks", List(vec![]))];
         fields.retain(|(own, _)| *own != key);
         fields.extend([(key, value)]);
         Dict(vec![("segments", List(vec![Dict(fields)]))])
     };
-    let entry = |fields| {
-        Dict(vec![("segments", List(vec![])), ("device_traces", List(vec![List(vec![Dict(fields)])]))])
-    };
+    let entry =
+        |fields| Dict(vec![("segments", List(vec![])), ("device_traces", List(vec![List(vec![Dict(fields)])]))]);
     let alloc = || ("action", Text("alloc"));
     for (made, expected) in [
         (
@@ -65,10 +63,7 @@ fn wrong() -> Result<(), Failed> {
             segment("address", Raw(b"\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01")),
             "`address` of a segment is an int, but",
         ),
-        (
-            segment("total_size", Text("2 MiB")),
-            "`total_size` of a segment is a str, but should be a whole number",
-        ),
+        (segment("total_size", Text("2 MiB")), "`total_size` of a segment is a str, but should be a whole number"),
         (segment("blocks", Integer(1)), "`blocks` of a segment is 1, but should be a list"),
         (segment("blocks", List(vec![Integer(1)])), "a block is an int, but should be a dict"),
         (segment("blocks", List(vec![Dict(vec![("size", Integer(1))])])), "a block has no `state`"),
@@ -83,10 +78,7 @@ fn wrong() -> Result<(), Failed> {
         (entry(vec![alloc(), ("size", Integer(1))]), "an entry of the history has no `addr`"),
         (entry(vec![alloc(), ("addr", Integer(1))]), "an entry of the history has no `size`"),
         (entry(vec![alloc(), ("time_us", Text("now"))]), "`time_us` of an entry of the history is a str"),
-        (
-            Dict(vec![("segments", List(vec![])), ("device_traces", List(vec![Integer(1)]))]),
-            "should be a list",
-        ),
+        (Dict(vec![("segments", List(vec![])), ("device_traces", List(vec![Integer(1)]))]), "should be a list"),
     ] {
         let refused = refusal(&pickle(&made));
         assert!(refused.contains(expected), "{refused}\n{expected}");
@@ -114,10 +106,7 @@ fn code() -> Result<(), Failed> {
     ];
     for made in places {
         let refused = refusal(&pickle(&made));
-        assert!(
-            refused.contains("refused GLOBAL of `posix.system`: a pickle may only hold data"),
-            "{refused}"
-        );
+        assert!(refused.contains("refused GLOBAL of `posix.system`: a pickle may only hold data"), "{refused}");
     }
     Ok(())
 }

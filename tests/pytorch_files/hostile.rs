@@ -57,8 +57,7 @@ fn bombs() -> Result<(), Failed> {
     let segment = |blocks: &str| operations(&format!("}}('address'K1'total_size'K2'blocks'{blocks}u"));
     let segments = |segment: &[u8]| [&operations("'segments']("), &*segment.repeat(1000), b"eu"].concat();
     let segment_again = [segment("]"), b"q0".to_vec(), b"h0".repeat(1000)].concat();
-    let all_in_one =
-        [&operations("}('address'K1'total_size'K2'blocks']("), &*block, &many_blocks, b"eu"].concat();
+    let all_in_one = [&operations("}('address'K1'total_size'K2'blocks']("), &*block, &many_blocks, b"eu"].concat();
     for segments in [
         segments(&segment("h0")),
         segments(&segment("](hbe")),
@@ -162,11 +161,8 @@ fn large() -> Result<(), Failed> {
     // An object kept as a frame cannot be a segment.
     let frame = operations("](}('filename''f'u}q0('address'K1'total_size'K2ue");
     let entry = [&operations("}('action''snapshot''frames'"), &*frame, b"u"].concat();
-    let refused = refusal(&pickle(&[
-        &operations("}('device_traces'](]("),
-        &entry,
-        &operations("ee'segments'](h0h0eu"),
-    ]));
+    let refused =
+        refusal(&pickle(&[&operations("}('device_traces'](]("), &entry, &operations("ee'segments'](h0h0eu")]));
     assert!(refused.contains("a segment is also part of another object"), "{refused}");
     assert!(start.elapsed() < Duration::from_secs(60));
     Ok(())
@@ -177,16 +173,10 @@ fn cycles() -> Result<(), Failed> {
     for (text, expected) in [
         ("}q0('segments'](h0eu", "a segment has no `address`"),
         ("}('segments']q0(h0eu", "a segment is a list or tuple, but should be a dict"),
-        (
-            "}('segments']'device_traces']q0(h0eu",
-            "an entry of the history is an object that was already read",
-        ),
+        ("}('segments']'device_traces']q0(h0eu", "an entry of the history is an object that was already read"),
         (&format!("}}('segments']({segment}'blocks']q0(h0eueu"), "a block is a list"),
         (&format!("}}('segments']({segment}'frames']q0(h0eueu"), "a frame is a list"),
-        (
-            "}('segments'](}q0('address'K1'total_size'K2'blocks'](h0eueu",
-            "a block is an object that was already read",
-        ),
+        ("}('segments'](}q0('address'K1'total_size'K2'blocks'](h0eueu", "a block is an object that was already read"),
         ("]q0(h0e", "a segment is a list or tuple"),
         ("}q0('segments']'allocator_settings'h0u", ""),
     ] {

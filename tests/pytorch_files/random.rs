@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use accelerator_tracker::snapshot::{
-    Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind,
-    Segment, Setting, TraceAction, TraceEntry,
+    Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolKind, Segment,
+    Setting, TraceAction, TraceEntry,
 };
 use libtest_mimic::{Failed, Trial};
 use proptest::collection::vec;
@@ -59,8 +59,12 @@ fn block() -> impl Strategy<Value = Block> {
         Just(BlockState::Inactive),
         Just(BlockState::Aliased)
     ];
-    (size(), size(), size(), state, frames()).prop_map(|(address, size, requested_size, state, frames)| {
-        Block { address, size, requested_size, state, frames }
+    (size(), size(), size(), state, frames()).prop_map(|(address, size, requested_size, state, frames)| Block {
+        address,
+        size,
+        requested_size,
+        state,
+        frames,
     })
 }
 
@@ -102,14 +106,7 @@ fn entry() -> impl Strategy<Value = TraceEntry> {
     ];
     let numbers = (size(), size(), size(), any::<i64>(), (size(), size()));
     (action, numbers, frames(), text(), text(), setting()).prop_map(
-        |(
-            action,
-            (address, size, stream, time_us, pool_id),
-            frames,
-            user_metadata,
-            compile_context,
-            other,
-        )| {
+        |(action, (address, size, stream, time_us, pool_id), frames, user_metadata, compile_context, other)| {
             let word = (Arc::from("action"), Setting::Text("annotate".into()));
             let plain = !matches!(other, Setting::Table(_));
             let other = [(Arc::from("unheard_of"), other)].into_iter().filter(|_| plain);
@@ -139,18 +136,16 @@ fn notes() -> impl Strategy<Value = DeviceNotes> {
     let notes = vec((size(), kind).prop_map(|(before, kind)| Note { before, kind }), 0..4);
     let texts = (text(), text(), text());
     (any::<u32>(), texts, size(), 0.0..1f64, size(), vec(size(), 0..5), notes).prop_map(
-        |(device, (kind, name, settings), total_memory, memory_fraction, dropped, segment_order, notes)| {
-            DeviceNotes {
-                device,
-                kind: kind.to_string(),
-                name: name.to_string(),
-                total_memory,
-                settings: settings.to_string(),
-                memory_fraction,
-                dropped,
-                segment_order,
-                notes,
-            }
+        |(device, (kind, name, settings), total_memory, memory_fraction, dropped, segment_order, notes)| DeviceNotes {
+            device,
+            kind: kind.to_string(),
+            name: name.to_string(),
+            total_memory,
+            settings: settings.to_string(),
+            memory_fraction,
+            dropped,
+            segment_order,
+            notes,
         },
     )
 }

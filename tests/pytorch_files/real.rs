@@ -23,13 +23,11 @@ fn sums() -> Result<(), Failed> {
     let statistics = std::fs::read_to_string(data("tiny_transformer.memory_stats.json"))?;
     let statistic = |name: &str| -> u64 {
         let line = statistics.lines().find(|line| line.contains(&format!("\"{name}\"")));
-        let digits: String =
-            line.unwrap().split(':').next_back().unwrap().matches(char::is_numeric).collect();
+        let digits: String = line.unwrap().split(':').next_back().unwrap().matches(char::is_numeric).collect();
         digits.parse().unwrap()
     };
     let segments = &snapshot.segments;
-    let sum =
-        |size: fn(&accelerator_tracker::snapshot::Segment) -> u64| segments.iter().map(size).sum::<u64>();
+    let sum = |size: fn(&accelerator_tracker::snapshot::Segment) -> u64| segments.iter().map(size).sum::<u64>();
     assert_eq!(sum(|segment| segment.total_size), statistic("reserved_bytes.all.current"));
     assert_eq!(sum(|segment| segment.allocated_size), statistic("allocated_bytes.all.current"));
     assert_eq!(sum(|segment| segment.active_size), statistic("active_bytes.all.current"));

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use accelerator_conformance::{Call, Controls, Sim};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, BlockState, DriverError, DriverErrorKind, Error, EventFlags, GIB,
-    KIB, MIB, OutOfMemory, OutOfMemoryCause, StreamKind,
+    Accelerator, AllocatorConfig, Backend, BlockState, DriverError, DriverErrorKind, Error, EventFlags, GIB, KIB, MIB,
+    OutOfMemory, OutOfMemoryCause, StreamKind,
 };
 
 fn limited(largest: u64, settings: &str) -> &'static Accelerator<Sim> {
@@ -41,11 +41,7 @@ fn a_segment_is_as_large_as_the_device_gives_where_its_block_fits() {
     ] {
         let device = limited(largest, "");
         let buffer = device.allocate(requested, device.default_stream()).unwrap();
-        assert_eq!(
-            (buffer.block_size(), device.backend().used()),
-            (block, segment),
-            "{requested} of {largest}"
-        );
+        assert_eq!((buffer.block_size(), device.backend().used()), (block, segment), "{requested} of {largest}");
         let segments = device.allocator().snapshot().segments;
         assert_eq!(segments.len(), 1);
         assert_eq!((segments[0].total_size, segments[0].allocated_size), (segment, block));
@@ -100,10 +96,7 @@ fn a_request_over_the_largest_allocation_is_told_so_and_costs_no_cache() {
     assert_eq!(*observed.lock().unwrap(), [report]);
 
     let mut statistics = allocator.statistics();
-    assert_eq!(
-        (statistics.num_ooms, statistics.num_alloc_retries, statistics.num_sync_all_streams),
-        (1, 0, 0)
-    );
+    assert_eq!((statistics.num_ooms, statistics.num_alloc_retries, statistics.num_sync_all_streams), (1, 0, 0));
     statistics.num_ooms = 0;
     assert_eq!((allocator.snapshot(), statistics, device.backend().used()), before);
     assert_eq!(device.backend().calls().of(Call::Dealloc), 0);
@@ -135,9 +128,7 @@ fn a_request_that_is_too_large_only_when_it_is_rounded_is_refused_too() {
     for settings in ["", "caching:False"] {
         let device = limited(16 * MIB - 100, settings);
         let report = refusal(device, 16 * MIB - 200);
-        let OutOfMemoryCause::AllocationTooLarge { largest, .. } = report.cause else {
-            unreachable!("{report:?}")
-        };
+        let OutOfMemoryCause::AllocationTooLarge { largest, .. } = report.cause else { unreachable!("{report:?}") };
         assert_eq!(largest, 16 * MIB - 100);
         drop(device.allocate(16 * MIB - 512, device.default_stream()).unwrap());
     }

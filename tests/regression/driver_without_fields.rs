@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use accelerator_conformance::{Sim, SimEvent, SimPtr, SimStream};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, DeviceKind, DeviceProperties, DriverResult, Error, EventFlags,
-    MemoryInfo, Place, StreamKind, Unavailable,
+    Accelerator, AllocatorConfig, Backend, DeviceKind, DeviceProperties, DriverResult, Error, EventFlags, MemoryInfo,
+    Place, StreamKind, Unavailable,
 };
 
 static SIM: LazyLock<Sim> = LazyLock::new(Sim::default);
@@ -78,13 +78,7 @@ unsafe impl Backend for Fieldless {
         unsafe { SIM.dealloc(ptr, len) }
     }
 
-    unsafe fn copy(
-        &self,
-        to: Place<SimPtr>,
-        from: Place<SimPtr>,
-        len: NonZeroU64,
-        on: &SimStream,
-    ) -> DriverResult<()> {
+    unsafe fn copy(&self, to: Place<SimPtr>, from: Place<SimPtr>, len: NonZeroU64, on: &SimStream) -> DriverResult<()> {
         // SAFETY: The caller guarantees the same.
         unsafe { SIM.copy(to, from, len, on) }
     }
@@ -97,8 +91,7 @@ unsafe impl Backend for Fieldless {
 
 #[test]
 fn its_instances_are_told_apart() {
-    let [one, other] =
-        [0, 1].map(|index| Accelerator::new(Fieldless, index, AllocatorConfig::default()).unwrap());
+    let [one, other] = [0, 1].map(|index| Accelerator::new(Fieldless, index, AllocatorConfig::default()).unwrap());
     let bytes = NonZeroU64::new(4096).unwrap();
     let mismatch = |error: &Error| matches!(error, Error::DeviceMismatch { .. });
     assert!(mismatch(&one.allocator().allocate(bytes, other.default_stream()).unwrap_err()));

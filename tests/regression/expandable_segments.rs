@@ -6,8 +6,7 @@ use std::thread;
 
 use accelerator_conformance::{Call, Controls, Faulty, Sim};
 use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, GIB, HistoryAction, MIB, Recording,
-    TraceAction,
+    Accelerator, AllocatorConfig, Backend, ContextsOf, DriverErrorKind, GIB, HistoryAction, MIB, Recording, TraceAction,
 };
 use accelerator_host::{Host, launch};
 use tracing::span::{Attributes, Id, Record};
@@ -43,8 +42,7 @@ fn an_error_of_a_streams_work_is_told_to_who_waits_for_that_stream() {
     let [failing, other] = [device.default_stream(), device.stream(0).unwrap()];
     drop(device.allocate(100 * MIB, failing).unwrap());
     let mut few = device.allocate(8, failing).unwrap();
-    launch(failing, few.slice_mut::<u8>().unwrap(), |few| assert!(few.is_empty(), "part of the test"))
-        .unwrap();
+    launch(failing, few.slice_mut::<u8>().unwrap(), |few| assert!(few.is_empty(), "part of the test")).unwrap();
     let many = device.allocate(150 * MIB, other);
     assert!(many.is_ok(), "the pages of the first stream were released: {many:?}");
     assert!(failing.synchronize().is_err());

@@ -14,8 +14,7 @@ fn a_foreign_device_does_not_become_current_on_a_thread() {
     // A thread without a current device.
     let worker = std::thread::spawn(move || {
         buffer.fill(1).unwrap();
-        let (before, facades) =
-            (memory::memory_allocated(None).unwrap(), Buffer::allocate(8192, None).unwrap());
+        let (before, facades) = (memory::memory_allocated(None).unwrap(), Buffer::allocate(8192, None).unwrap());
         assert_eq!(memory::memory_allocated(None).unwrap(), before + facades.block_size());
         assert_eq!(current_stream(None).unwrap().device(), facades.device());
     });

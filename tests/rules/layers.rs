@@ -23,8 +23,7 @@ pub(crate) const UNSAFE_IN_CORE: [&str; 15] = [
 ];
 
 /// Names of backends and of their drivers.
-const BACKENDS: [&str; 9] =
-    ["host", "cuda", "xpu", "opencl", "level_zero", "levelzero", "hip", "rocm", "metal"];
+const BACKENDS: [&str; 9] = ["host", "cuda", "xpu", "opencl", "level_zero", "levelzero", "hip", "rocm", "metal"];
 
 /// The allocator is the same for all backends.
 pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
@@ -40,8 +39,7 @@ pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
             for literal in literals(&source.lines[line - 1], code) {
                 let kind = literal.split(':').next().unwrap_or_default().to_lowercase();
                 if BACKENDS.contains(&kind.as_str()) {
-                    let what =
-                        format!("the string \"{literal}\" is a backend's name: ask for a property instead");
+                    let what = format!("the string \"{literal}\" is a backend's name: ask for a property instead");
                     findings.push(source.finding(line, what));
                 }
             }
@@ -55,9 +53,7 @@ pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
 
 pub(crate) fn unsafe_where_not_listed(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for source in
-        sources.iter().filter(|source| !UNSAFE_IN_CORE.iter().any(|file| source.file.ends_with(file)))
-    {
+    for source in sources.iter().filter(|source| !UNSAFE_IN_CORE.iter().any(|file| source.file.ends_with(file))) {
         for (index, code) in source.code.iter().enumerate().filter(|(_, code)| has_word(code, "unsafe")) {
             let what = format!("`{}`: only {UNSAFE_IN_CORE:?} may be unsafe, move it there", code.trim());
             findings.push(source.finding(index + 1, what));
@@ -86,8 +82,7 @@ mod tests {
 
     #[test]
     fn names_of_backends_are_found_in_code_and_not_in_comments_and_messages() {
-        let bad =
-            "use x::Cuda;\nif kind == \"cuda\" {}\nlet host = 1;\n#[cfg(feature = \"a\")]\nname(\"host:1\")";
+        let bad = "use x::Cuda;\nif kind == \"cuda\" {}\nlet host = 1;\n#[cfg(feature = \"a\")]\nname(\"host:1\")";
         let lines: Vec<usize> =
             found(backends_named(&[core("alloc/a.rs", bad)])).iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [1, 2, 3, 4, 5]);

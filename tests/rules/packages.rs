@@ -28,22 +28,16 @@ const MAY_NEED: [(&str, &[&str]); 6] = [
     ("crates/accelerator-tracker", &["accelerator-core", "accelerator"]),
     (
         "crates/accelerator",
-        &[
-            "accelerator-core",
-            "accelerator-host",
-            "accelerator-cuda",
-            "accelerator-xpu",
-            "accelerator-opencl",
-        ],
+        &["accelerator-core", "accelerator-host", "accelerator-cuda", "accelerator-xpu", "accelerator-opencl"],
     ),
     ("crates/level-zero-sys", &[]),
     ("backends", &["accelerator-core", "level-zero-sys"]),
 ];
 
 pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
-    let strange = entries.iter().filter(|entry| {
-        !entry.starts_with('.') && *entry != "target" && !TOP_LEVEL.contains(&entry.as_str())
-    });
+    let strange = entries
+        .iter()
+        .filter(|entry| !entry.starts_with('.') && *entry != "target" && !TOP_LEVEL.contains(&entry.as_str()));
     strange
         .map(|entry| Finding {
             file: entry.clone(),
@@ -55,9 +49,8 @@ pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
 
 /// A package that needs one it must not know. `folder`: where its manifest lies.
 pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
-    let place = |listed: &&(&str, &[&str])| {
-        folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"))
-    };
+    let place =
+        |listed: &&(&str, &[&str])| folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"));
     let Some((_, allowed)) = MAY_NEED.iter().find(place) else { return Vec::new() };
     let mut findings = Vec::new();
     let mut section = "";

@@ -140,9 +140,8 @@ fn blank_out(text: &str) -> String {
 /// The end of the comment or literal that starts here; here: none does.
 fn end_of_blank(chars: &[char], at: usize) -> usize {
     let starts = |pattern: &str| pattern.chars().enumerate().all(|(n, c)| chars.get(at + n) == Some(&c));
-    let find = |from: usize, wanted: &dyn Fn(usize) -> bool| {
-        (from..chars.len()).find(|n| wanted(*n)).unwrap_or(chars.len())
-    };
+    let find =
+        |from: usize, wanted: &dyn Fn(usize) -> bool| (from..chars.len()).find(|n| wanted(*n)).unwrap_or(chars.len());
     let inside_word = at > 0 && is_word(chars[at - 1]);
     if starts("//") {
         return find(at, &|n| chars[n] == '\n');
@@ -163,9 +162,8 @@ fn end_of_blank(chars: &[char], at: usize) -> usize {
         let first = find(at, &|n| chars[n] != 'b' && chars[n] != 'r');
         let quote = find(first, &|n| chars[n] != '#');
         if chars.get(quote) == Some(&'"') {
-            let closes = |n: usize| {
-                chars[n] == '"' && chars[n + 1..].iter().take_while(|c| **c == '#').count() >= quote - first
-            };
+            let closes =
+                |n: usize| chars[n] == '"' && chars[n + 1..].iter().take_while(|c| **c == '#').count() >= quote - first;
             return (find(quote + 1, &closes) + 1 + quote - first).min(chars.len());
         }
     }

@@ -9,9 +9,7 @@ fn linked(readme: &str) -> Vec<(usize, &str)> {
         let here = row.trim_end_matches('|').rsplit(" | ").next().unwrap_or_default();
         here.split("[`").skip(1).filter_map(move |rest| Some((index + 1, rest.split_once("`]")?.0)))
     });
-    links
-        .map(|(line, path)| (line, path.trim_end_matches("()").rsplit("::").next().unwrap_or(path)))
-        .collect()
+    links.map(|(line, path)| (line, path.trim_end_matches("()").rsplit("::").next().unwrap_or(path))).collect()
 }
 
 /// Names of the tables that the example does not use. Fails where the tables link nothing: they were not found.

@@ -5,11 +5,8 @@ use super::source::{Finding, Source, words};
 pub(crate) const LONGEST_FILE: usize = 400;
 
 /// As long as the headers make them: bindgen's output, which nobody edits.
-const GENERATED: [&str; 3] = [
-    "crates/level-zero-sys/src/bindings.rs",
-    "crates/level-zero-sys/src/ddi.rs",
-    "crates/level-zero-sys/src/lists.rs",
-];
+const GENERATED: [&str; 3] =
+    ["crates/level-zero-sys/src/bindings.rs", "crates/level-zero-sys/src/ddi.rs", "crates/level-zero-sys/src/lists.rs"];
 
 /// Calls that end the program where a user can reach them, in macros: clippy finds all others.
 pub(crate) fn panics_in_macros(sources: &[Source]) -> Vec<Finding> {
@@ -42,8 +39,7 @@ pub(crate) fn too_much(folder: &str, sources: &[Source], too_many: usize, beyond
     let name = |source: &Source| source.file.rsplit('/').next().unwrap_or_default().to_owned();
     let at = |what| Finding { file: folder.to_owned(), line: 1, what };
     let missing = beyond.iter().filter(|file| !sources.iter().any(|source| name(source) == **file));
-    let mut findings: Vec<_> =
-        missing.map(|file| at(format!("has no {file}: take it off the list"))).collect();
+    let mut findings: Vec<_> = missing.map(|file| at(format!("has no {file}: take it off the list"))).collect();
     let counts = sources.iter().map(|source| (name(source), code_lines(source)));
     let counts: Vec<_> = counts.filter(|(file, _)| !beyond.contains(&file.as_str())).collect();
     let lines: usize = counts.iter().map(|(_, lines)| lines).sum();
@@ -88,28 +84,16 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     for backend in backends {
         let places: Vec<_> = asked.iter().filter(|(name, ..)| backend_of(name) == backend).collect();
         match places.as_slice() {
-            [] => findings.push(at(
-                facade,
-                1,
-                format!("no `cfg(feature = \"{backend}\")`: add the backend's one"),
-            )),
+            [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add the backend's one"))),
             [_] => {}
             [_, more @ ..] => findings.extend(more.iter().map(|(_, file, line)| {
-                at(
-                    file,
-                    *line,
-                    format!("feature `{backend}` is asked for more than once: keep one `cfg` per backend"),
-                )
+                at(file, *line, format!("feature `{backend}` is asked for more than once: keep one `cfg` per backend"))
             })),
         }
     }
     for (name, file, line) in &asked {
         if !backends.iter().any(|backend| backend_of(name) == backend) {
-            findings.push(at(
-                file,
-                *line,
-                format!("feature `{name}` is no backend's: features only add backends"),
-            ));
+            findings.push(at(file, *line, format!("feature `{name}` is no backend's: features only add backends")));
         }
         if *file != asked[0].1 {
             let what = format!("a `cfg` outside {}: keep all of them in one file", asked[0].1);
@@ -131,12 +115,9 @@ pub(crate) fn machine_paths(file: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for path in &roots {
-            let starts =
-                |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~})>*".contains(c));
+            let starts = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~})>*".contains(c));
             if line.match_indices(path.as_str()).any(|(at, _)| starts(at)) {
-                let what = format!(
-                    "`{path}` is a path of one machine: take it from the environment, or leave it out"
-                );
+                let what = format!("`{path}` is a path of one machine: take it from the environment, or leave it out");
                 findings.push(Finding { file: file.to_owned(), line: index + 1, what });
             }
         }
@@ -199,8 +180,7 @@ mod tests {
 
     #[test]
     fn machine_paths_are_found() {
-        let text =
-            ["see /wo", "rk/main\n", "cd \"/ho", "me/me\"\nframe", "/wo", "rk/a and ~/wo", "rk/b"].concat();
+        let text = ["see /wo", "rk/main\n", "cd \"/ho", "me/me\"\nframe", "/wo", "rk/a and ~/wo", "rk/b"].concat();
         assert_eq!(lines(&machine_paths("a", &text)), [1, 2]);
     }
 }

@@ -62,8 +62,7 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
         let path = module_path(&source.file);
         let Some(own) = inside(&path, layers.folder) else { continue };
         let Some(rank) = layers.rank(own) else {
-            let what =
-                format!("module `{own}` is not in the order of the layers: give it its place in LAYERS");
+            let what = format!("module `{own}` is not in the order of the layers: give it its place in LAYERS");
             findings.push(source.finding(1, what));
             continue;
         };
@@ -78,7 +77,10 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
                 Some(_) => {}
                 None => findings.push(source.finding(
                     line,
-                    format!("`{name}` is neither a module of `{}` nor re-exported there: name its module", layers.name()),
+                    format!(
+                        "`{name}` is neither a module of `{}` nor re-exported there: name its module",
+                        layers.name()
+                    ),
                 )),
             }
         }

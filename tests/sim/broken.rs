@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags,
-    MemoryInfo, Place, StreamKind, Unavailable,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
+    StreamKind, Unavailable,
 };
 use accelerator_host::{Host, HostEvent, HostPtr, HostStream};
 

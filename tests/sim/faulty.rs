@@ -100,8 +100,7 @@ fn held_work() -> Result<(), Failed> {
 
 fn chains() -> Result<(), Failed> {
     let rig = Rig::new()?;
-    let (first, second) =
-        (rig.driver.event(EventFlags::default())?, rig.driver.event(EventFlags::default())?);
+    let (first, second) = (rig.driver.event(EventFlags::default())?, rig.driver.event(EventFlags::default())?);
     rig.driver.hold(&rig.one);
     rig.fill(1, &rig.one)?;
     rig.driver.record(&first, &rig.one)?;

@@ -97,11 +97,7 @@ fn passed_on() -> Result<(), Failed> {
 }
 
 /// Makes the call three times: refused by the outer driver, refused by the inner one, and successful.
-fn refused<T>(
-    driver: &Faulty<Faulty<Sim>>,
-    call: Call,
-    mut run: impl FnMut() -> DriverResult<T>,
-) -> DriverResult<T> {
+fn refused<T>(driver: &Faulty<Faulty<Sim>>, call: Call, mut run: impl FnMut() -> DriverResult<T>) -> DriverResult<T> {
     driver.fail_next(call, DriverErrorKind::Other);
     driver.inner().fail_next(call, DriverErrorKind::Unsupported);
     for kind in [DriverErrorKind::Other, DriverErrorKind::Unsupported] {
@@ -118,11 +114,7 @@ fn each_fails() -> Result<(), Failed> {
     let second = refused(driver, Call::Create, || memory.create(PAGE))?;
     driver.fail_allocs(1);
     assert_eq!(memory.create(PAGE).unwrap_err().kind, DriverErrorKind::OutOfMemory);
-    assert_eq!(
-        (driver.used(), driver.inner().inner().used()),
-        (4 * MIB, 4 * MIB),
-        "failed calls allocate nothing"
-    );
+    assert_eq!((driver.used(), driver.inner().inner().used()), (4 * MIB, 4 * MIB), "failed calls allocate nothing");
     // SAFETY: A separate reservation, mapped once. The failed calls mapped nothing, or the second would have been
     // refused.
     refused(driver, Call::Map, || unsafe { memory.map(at, &second) })?;
@@ -229,8 +221,7 @@ fn reclaimed() -> Result<(), Failed> {
     let driver = &rig.driver;
     assert_eq!((driver.live_allocations(), driver.live_reservations(), driver.used()), (0, 0, 0));
     assert_eq!((driver.inner().used(), driver.misuses()), (0, 0));
-    for (taken, given_back) in
-        [(Call::Reserve, Call::Release), (Call::Create, Call::Destroy), (Call::Map, Call::Unmap)]
+    for (taken, given_back) in [(Call::Reserve, Call::Release), (Call::Create, Call::Destroy), (Call::Map, Call::Unmap)]
     {
         let calls = driver.inner().calls();
         assert_eq!(calls.of(taken), calls.of(given_back));
@@ -244,11 +235,7 @@ fn gates() -> Result<(), Failed> {
     std::thread::scope(|scope| {
         let creating = scope.spawn(|| rig.memory().create(PAGE));
         assert!(gate.wait_reached(Duration::from_secs(10)));
-        assert_eq!(
-            rig.driver.inner().calls().of(Call::Create),
-            1,
-            "the call waits before reaching the inner driver"
-        );
+        assert_eq!(rig.driver.inner().calls().of(Call::Create), 1, "the call waits before reaching the inner driver");
         gate.open();
         let second = creating.join().unwrap().unwrap();
         // SAFETY: It was never mapped.

@@ -78,10 +78,7 @@ fn held_streams() -> Result<(), Failed> {
     assert!(sim.is_complete(&elsewhere)?, "other streams run");
     assert!(!sim.is_complete(&first)? && !sim.is_complete(&second)?);
     sim.wait_host(&first)?;
-    assert!(
-        sim.is_complete(&first)? && !sim.is_complete(&second)?,
-        "waiting executes the work up to that point"
-    );
+    assert!(sim.is_complete(&first)? && !sim.is_complete(&second)?, "waiting executes the work up to that point");
     sim.synchronize(&stream)?;
     assert!(sim.is_complete(&second)?);
     sim.record(&second, &stream)?;

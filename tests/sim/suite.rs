@@ -77,10 +77,7 @@ fn run(name: &str, filter: &str, required: &str) -> Result<Output, Failed> {
         command.arg(filter);
     }
     let output = command.output()?;
-    Ok(Output {
-        success: output.status.success(),
-        text: String::from_utf8_lossy(&output.stdout).into_owned(),
-    })
+    Ok(Output { success: output.status.success(), text: String::from_utf8_lossy(&output.stdout).into_owned() })
 }
 
 fn passes(output: Output) -> Result<(), Failed> {
@@ -94,8 +91,7 @@ fn passes(output: Output) -> Result<(), Failed> {
 fn told(output: &Output, trial: &str) -> Result<String, Failed> {
     let mut lines = output.text.lines().map(str::trim);
     let told = lines.find(|line| line.starts_with(trial) && line.contains(": "));
-    told.map(str::to_owned)
-        .ok_or_else(|| Failed::from(format!("`{trial}` is not in the table: {}", output.text)))
+    told.map(str::to_owned).ok_or_else(|| Failed::from(format!("`{trial}` is not in the table: {}", output.text)))
 }
 
 fn finds(name: &str, case: &str) -> Result<(), Failed> {
@@ -152,10 +148,6 @@ fn unsupported() -> Result<(), Failed> {
 
 fn unknown_case() -> Result<(), Failed> {
     let output = run("listed", "unknown", "")?;
-    assert!(
-        !output.success && output.text.contains("case 1000 is listed, but does not exist"),
-        "{}",
-        output.text
-    );
+    assert!(!output.success && output.text.contains("case 1000 is listed, but does not exist"), "{}", output.text);
     Ok(())
 }

@@ -29,32 +29,21 @@ fn a_program_is_recorded_as_it_ran() {
     {
         let _layer = scope("layer");
         let mut y = host.allocate(2 * MIB, stream).unwrap();
-        launch(stream, (x.slice::<u8>().unwrap(), y.slice_mut::<u8>().unwrap()), |(x, y)| y[0] = x[0])
-            .unwrap();
+        launch(stream, (x.slice::<u8>().unwrap(), y.slice_mut::<u8>().unwrap()), |(x, y)| y[0] = x[0]).unwrap();
         tracker.operator("gelu");
         y.read(0, &mut [0], stream).unwrap();
     }
     x.write(0, &[1; 8], stream).unwrap();
     tracker.stop().unwrap();
     let stats = tracker.stats();
-    let expected = [
-        "allocate_0",
-        "fill_0",
-        "layer.allocate_1",
-        "layer.launch_0",
-        "layer.gelu_0",
-        "layer.copy_0",
-        "copy_1",
-    ];
+    let expected =
+        ["allocate_0", "fill_0", "layer.allocate_1", "layer.launch_0", "layer.gelu_0", "layer.copy_0", "copy_1"];
     assert_eq!(names(&stats), expected);
     let in_use: Vec<_> = stats.operators.iter().map(|operator| operator.memory).collect();
     let small = memory(4 * KIB, 4 * KIB, 2 * MIB); // 4000 bytes in blocks of 512
     let both = memory(4 * KIB + 2 * MIB, 4 * KIB + 2 * MIB, 22 * MIB);
     assert_eq!(in_use, [small, small, both, both, both, both, memory(4 * KIB, 4 * KIB, 22 * MIB)]);
-    assert_eq!(
-        stats.summary_top(2).operators,
-        [("layer.allocate_1".into(), 2 << 20), ("allocate_0".into(), 4 << 10)]
-    );
+    assert_eq!(stats.summary_top(2).operators, [("layer.allocate_1".into(), 2 << 20), ("allocate_0".into(), 4 << 10)]);
 }
 
 fn kernels_with_names_are_recorded_under_them() {

@@ -51,10 +51,7 @@ fn files_of_other_kinds() {
              writes",
         ),
         (b"\xff\xff", "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle"),
-        (
-            b"alloc 1 2 3\n",
-            "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle",
-        ),
+        (b"alloc 1 2 3\n", "at byte 0: not a memory tracker's file: it is neither lines of JSON nor a pickle"),
     ] {
         assert_eq!(refused(bytes), message);
     }
@@ -116,11 +113,7 @@ fn lines_that_are_wrong() {
             "\"operators\":3",
             "lines are missing: the end counts 3 operators and 0 markers, but the file has 2 and 0".into(),
         ),
-        (
-            "\"num_alloc_retries\":0}\n",
-            "\"num_alloc_retries\":0}\n{}\n",
-            "line 5: there is data after the end".into(),
-        ),
+        ("\"num_alloc_retries\":0}\n", "\"num_alloc_retries\":0}\n{}\n", "line 5: there is data after the end".into()),
         (
             "{\"kind\":\"end\",\"operators\":2,\"markers\":0",
             "{\"kind\":\"marker\",\"name\":\"m\",\"position\":3}\n{\"kind\":\"end\",\"operators\":2,\"markers\":1",

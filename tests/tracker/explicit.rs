@@ -51,12 +51,7 @@ fn operators_carry_what_is_in_use_after_them() {
     let same = |allocated, reserved| memory(allocated, allocated, reserved);
     assert_eq!(
         in_use,
-        [
-            same(4 * MIB + KIB, 22 * MIB),
-            same(7 * MIB + KIB, 22 * MIB),
-            same(7 * MIB, 22 * MIB),
-            same(0, 22 * MIB)
-        ]
+        [same(4 * MIB + KIB, 22 * MIB), same(7 * MIB + KIB, 22 * MIB), same(7 * MIB, 22 * MIB), same(0, 22 * MIB)]
     );
     let times: Vec<_> = stats.operators.iter().map(|operator| operator.time.unwrap()).collect();
     assert!(times.is_sorted(), "{times:?}");
@@ -155,8 +150,7 @@ fn markers_stand_where_they_are_set() {
     tracker.marker("step 1");
     tracker.forward_start();
     let stats = tracker.stats();
-    let markers: Vec<_> =
-        stats.markers.iter().map(|marker| (marker.name.as_str(), marker.position)).collect();
+    let markers: Vec<_> = stats.markers.iter().map(|marker| (marker.name.as_str(), marker.position)).collect();
     assert_eq!(markers, [("fw_start", 0), ("fw_bw_boundary", 2), ("step 1", 3), ("fw_start", 3)]);
 }
 

@@ -69,8 +69,7 @@ fn a_tracker_loads_what_another_saved() {
 fn any_name_and_number_comes_back() {
     let folder = folder();
     let path = folder.path().join("run.jsonl");
-    let mut stats =
-        run(None, &[("", 0), ("a\"\n{}\u{2028}\0", i64::MAX as u64), ("Σ.forward.mm_0", 1 << 60)]);
+    let mut stats = run(None, &[("", 0), ("a\"\n{}\u{2028}\0", i64::MAX as u64), ("Σ.forward.mm_0", 1 << 60)]);
     stats.operators[1].memory = memory(i64::MAX as u64, 0, i64::MAX as u64);
     stats.operators[2].time = Some(Duration::from_nanos(u64::MAX));
     stats.markers = vec![Marker { name: "ende\r\n".into(), position: 3, time: None }];
@@ -167,8 +166,7 @@ const CHILD: &str = "ACCELERATOR_TRACKER_SAVES";
 /// Alternately saves runs of two lengths, forever.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let path = env::var_os(CHILD)?;
-    let names: Vec<String> =
-        (0..20_000).map(|number| format!("layers.{number}.forward.addmm_{number}")).collect();
+    let names: Vec<String> = (0..20_000).map(|number| format!("layers.{number}.forward.addmm_{number}")).collect();
     let operators: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), MIB)).collect();
     let (long, short) = (run(None, &operators), run(None, &operators[..10_000]));
     for stats in [&long, &short].into_iter().cycle() {
@@ -208,10 +206,7 @@ fn a_kill_while_saving_leaves_a_whole_file() {
         // On Linux, the temporary file has a name only while it replaces the other file.
         let left = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         for left in left.filter(|left| *left != path) {
-            assert!(
-                cfg!(not(target_os = "linux")) || TrackerStats::load(&left).is_ok(),
-                "an incomplete file"
-            );
+            assert!(cfg!(not(target_os = "linux")) || TrackerStats::load(&left).is_ok(), "an incomplete file");
             fs::remove_file(left).unwrap();
         }
         if in_the_middle >= 5 {

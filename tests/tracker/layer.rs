@@ -60,9 +60,8 @@ fn a_span_says_where_work_belongs_that_is_recorded_by_itself() {
     let tracker = MemoryTracker::of(sim);
     tracker.start_monitor(Feed::Automatic).unwrap();
     let subscriber = Registry::default().with(TrackerLayer::new(tracker.clone()));
-    let kept = with_default(subscriber, || {
-        info_span!("addmm").in_scope(|| sim.allocate(MIB, sim.default_stream()).unwrap())
-    });
+    let kept =
+        with_default(subscriber, || info_span!("addmm").in_scope(|| sim.allocate(MIB, sim.default_stream()).unwrap()));
     let stats = tracker.stats();
     assert_eq!(names(&stats), ["addmm.allocate_0", "addmm_0"]);
     assert_eq!(stats.operators[1].memory.allocated, kept.block_size());
@@ -77,8 +76,7 @@ fn events_with_the_field_are_markers() {
         info!(other = "nothing", "fw_start");
     });
     let stats = tracker.stats();
-    let markers: Vec<_> =
-        stats.markers.iter().map(|marker| (marker.name.as_str(), marker.position)).collect();
+    let markers: Vec<_> = stats.markers.iter().map(|marker| (marker.name.as_str(), marker.position)).collect();
     assert_eq!(markers, [("fw_start", 0), ("step 1", 1)]);
 }
 

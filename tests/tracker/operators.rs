@@ -162,7 +162,6 @@ fn launches_of_others_can_be_named() {
     let (seen, _observer) = observed(sim.device());
     report_operator(|| Operator::on(stream, OperatorKind::Launch, 0).named("saxpy"));
     report_operator(|| Operator::new(OperatorKind::Launch, sim.device(), stream.id(), 0));
-    let names: Vec<_> =
-        seen.lock().unwrap().iter().map(|operator| (operator.name, operator.stream)).collect();
+    let names: Vec<_> = seen.lock().unwrap().iter().map(|operator| (operator.name, operator.stream)).collect();
     assert_eq!(names, [("saxpy", stream.id()), ("launch", stream.id())]);
 }

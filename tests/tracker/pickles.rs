@@ -103,13 +103,9 @@ fn a_file_without_a_count_is_read() {
         assert!(told.contains(message), "{told}, expected {message}");
     }
     for amount in ["nan", "-1.0", "inf", "8796093022208.0", "1e308"] {
-        let text =
-            String::from_utf8(tracker_pickle("(d", "")).unwrap().replacen("F2.0", &format!("F{amount}"), 1);
+        let text = String::from_utf8(tracker_pickle("(d", "")).unwrap().replacen("F2.0", &format!("F{amount}"), 1);
         let told = refused(text.as_bytes());
-        assert!(
-            told.contains("`memories_allocated` has no name and amount of memory for operator 1"),
-            "{told}"
-        );
+        assert!(told.contains("`memories_allocated` has no name and amount of memory for operator 1"), "{told}");
     }
 }
 

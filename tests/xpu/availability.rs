@@ -205,10 +205,7 @@ fn contexts() -> Outcome {
 fn facade_prefers_cuda() -> Outcome {
     const BOTH: &str = "ACCELERATOR_XPU_BOTH";
     if std::env::var_os(BOTH).is_none() {
-        return process::again(&[
-            (BOTH, "1"),
-            ("LD_PRELOAD", &process::beside("cuda_sim").to_string_lossy()),
-        ]);
+        return process::again(&[(BOTH, "1"), ("LD_PRELOAD", &process::beside("cuda_sim").to_string_lossy())]);
     }
     assert_eq!(accelerator::current_accelerator(), Some(DeviceKind::new("cuda")));
     assert_eq!(Xpu::probe()?, 1);

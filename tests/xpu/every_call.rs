@@ -24,9 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("every_call::is_out_of_memory", IS_OUT_OF_MEMORY, || in_turn(OUT_OF_MEMORY)),
         simulated("every_call::loses_the_device", LOSES, || in_turn(LOST)),
         unchecked("every_call::of_the_backend_refuses", BACKEND_REFUSES, || of_the_backend(REFUSED)),
-        unchecked("every_call::of_the_backend_is_out_of_memory", BACKEND_IS_OUT, || {
-            of_the_backend(OUT_OF_MEMORY)
-        }),
+        unchecked("every_call::of_the_backend_is_out_of_memory", BACKEND_IS_OUT, || of_the_backend(OUT_OF_MEMORY)),
         unchecked("every_call::of_the_backend_loses_the_device", BACKEND_LOSES, || of_the_backend(LOST)),
         unchecked("every_call::is_made", BACKEND_WHOLE, is_made),
         simulated("every_call::is_let_through_by_the_checks", LET_THROUGH, is_let_through),
@@ -206,8 +204,7 @@ fn is_made() -> Outcome {
         suite::BEYOND.iter().all(|call| all.contains(*call)),
         "a function that the suite omits is no longer called"
     );
-    let never: BTreeSet<_> =
-        all.iter().filter(|call| control::calls_of(call) == 0).map(String::as_str).collect();
+    let never: BTreeSet<_> = all.iter().filter(|call| control::calls_of(call) == 0).map(String::as_str).collect();
     // Loaders before 1.10 start drivers with one call, later ones with another. Those before 1.9.4 do not find devices
     // by UUID.
     let old = ["zeInitDrivers", "zesDeviceGet", "zesDeviceGetProperties", "zesDriverGet", "zesInit"];

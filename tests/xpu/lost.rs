@@ -90,9 +90,7 @@ fn at_a_call() -> Outcome {
             let steps = [
                 |other: &mut accelerator_core::Buffer<Xpu>, stream| other.fill(1, stream),
                 |other: &mut accelerator_core::Buffer<Xpu>, stream| other.read(0, &mut [0], stream),
-                |other: &mut accelerator_core::Buffer<Xpu>, _| {
-                    other.accelerator().allocate_host(64 * MIB).map(drop)
-                },
+                |other: &mut accelerator_core::Buffer<Xpu>, _| other.accelerator().allocate_host(64 * MIB).map(drop),
                 |other: &mut accelerator_core::Buffer<Xpu>, stream| {
                     other.accelerator().allocate(64 * MIB, stream).map(drop)
                 },

@@ -4,8 +4,7 @@
 use std::num::NonZeroU64;
 
 use accelerator_core::{
-    Backend, DriverErrorKind, Error, GIB, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemoryCause,
-    StreamKind,
+    Backend, DriverErrorKind, Error, GIB, KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemoryCause, StreamKind,
 };
 use accelerator_xpu::{Xpu, XpuPtr};
 use libtest_mimic::{Failed, Trial};
@@ -18,14 +17,9 @@ use crate::rig::{Outcome, check_all_gone, device, device_numbered, simulated, un
 const QUIRKS: &str = "ZE_SIM_QUIRKS";
 const NO_SYSMAN: &[(&str, &str)] = &[(QUIRKS, "no-sysman"), ("ZE_SIM_MEMORY", "8G")];
 const INTEGRATED: &[(&str, &str)] = &[(QUIRKS, "no-sysman,integrated"), ("ZE_SIM_MEMORY", "8G")];
-const SYSMAN: &[(&str, &str)] = &[
-    ("ZES_ENABLE_SYSMAN", "1"),
-    ("ZE_SIM_DEVICES", "3"),
-    ("ZE_AFFINITY_MASK", "1,2"),
-    ("ZE_SIM_MEMORY", "8G"),
-];
-const USABLE: &[(&str, &str)] =
-    &[("ZES_ENABLE_SYSMAN", "1"), (QUIRKS, "usable-memory"), ("ZE_SIM_MEMORY", "8G")];
+const SYSMAN: &[(&str, &str)] =
+    &[("ZES_ENABLE_SYSMAN", "1"), ("ZE_SIM_DEVICES", "3"), ("ZE_AFFINITY_MASK", "1,2"), ("ZE_SIM_MEMORY", "8G")];
+const USABLE: &[(&str, &str)] = &[("ZES_ENABLE_SYSMAN", "1"), (QUIRKS, "usable-memory"), ("ZE_SIM_MEMORY", "8G")];
 const NO_RELAXED_LIMITS: &[(&str, &str)] = &[(QUIRKS, "no-relaxed-limits"), ("ZE_SIM_MAX_ALLOCATION", "1G")];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -38,11 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("memory::over_the_limit", &[("ZE_SIM_MAX_ALLOCATION", "1G")], over_the_limit),
         simulated("memory::over_the_limit_of_old_drivers", NO_RELAXED_LIMITS, over_the_old_limit),
         simulated("memory::out_of_memory", &[("ZE_SIM_MEMORY", "1G")], out_of_memory),
-        simulated(
-            "memory::out_of_host_memory",
-            &[("ZE_SIM_HOST_MEMORY", "64M")],
-            failures::out_of_host_memory::<Xpu>,
-        ),
+        simulated("memory::out_of_host_memory", &[("ZE_SIM_HOST_MEMORY", "64M")], failures::out_of_host_memory::<Xpu>),
         simulated("memory::free_by_accounting", NO_SYSMAN, free_by_accounting),
         simulated("memory::free_by_accounting_of_an_integrated_device", INTEGRATED, free_of_integrated),
         simulated("memory::free_by_sysman", SYSMAN, free_by_sysman),
@@ -75,8 +65,7 @@ fn no_bytes() -> Outcome {
     other.copy_from_pinned(0, &pinned, 0..0, stream)?;
     other.copy_to_pinned(0..0, &mut pinned, 0, stream)?;
     device.synchronize()?;
-    let asked =
-        ["zeMemAllocDevice", "zeMemAllocHost", "zeCommandListAppendMemoryFill"].map(control::calls_of);
+    let asked = ["zeMemAllocDevice", "zeMemAllocHost", "zeCommandListAppendMemoryFill"].map(control::calls_of);
     assert_eq!((asked, control::calls_of("zeCommandListAppendMemoryCopy")), ([0; 3], 0));
     drop((empty, other, pinned));
     check_all_gone(device)
@@ -169,10 +158,7 @@ fn over_the_old_limit() -> Outcome {
     let OutOfMemoryCause::AllocationTooLarge { largest, driver } = told.cause else {
         return Err(format!("{told:?}").into());
     };
-    assert_eq!(
-        (largest, driver.call, driver.kind),
-        (GIB, "zeMemAllocDevice", DriverErrorKind::AllocationTooLarge)
-    );
+    assert_eq!((largest, driver.call, driver.kind), (GIB, "zeMemAllocDevice", DriverErrorKind::AllocationTooLarge));
     for part in ["ZE_experimental_relaxed_allocation_limits", "update the driver", "1073741824"] {
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -232,11 +218,8 @@ fn free_of_integrated() -> Outcome {
 /// Reports the right device, with hidden devices and others.
 fn free_by_sysman() -> Outcome {
     let (device, other) = (Xpu::open(1)?, Xpu::open(0)?);
-    let expected = [8, 7, 5].map(|free| MemoryInfo {
-        free: free * GIB,
-        total: 8 * GIB,
-        source: MemoryInfoSource::Driver,
-    });
+    let expected =
+        [8, 7, 5].map(|free| MemoryInfo { free: free * GIB, total: 8 * GIB, source: MemoryInfoSource::Driver });
     assert_eq!(told_free(&device)?, expected);
     let taken = other.alloc(bytes(GIB))?;
     assert_eq!([device.memory_info()?.free, other.memory_info()?.free], [8 * GIB, 7 * GIB]);
@@ -252,11 +235,8 @@ fn free_by_sysman() -> Outcome {
 
 /// Preferred over system management, which in the simulated driver reports 1 MiB less.
 fn free_by_driver() -> Outcome {
-    let expected = [8, 7, 5].map(|free| MemoryInfo {
-        free: free * GIB - MIB,
-        total: 8 * GIB,
-        source: MemoryInfoSource::Driver,
-    });
+    let expected =
+        [8, 7, 5].map(|free| MemoryInfo { free: free * GIB - MIB, total: 8 * GIB, source: MemoryInfoSource::Driver });
     let device = Xpu::open(0)?;
     assert_eq!(told_free(&device)?, expected);
     // If the driver does not report it, system management is the fallback.

@@ -154,10 +154,7 @@ fn own_commands() -> Outcome {
         stream.native().submit(|list| {
             let (value, none) = (2_u8, ptr::null_mut());
             let value = (&raw const value).cast();
-            ze!(
-                device.backend(),
-                zeCommandListAppendMemoryFill(list, at, value, 1, 64, none, 0, ptr::null_mut())
-            )
+            ze!(device.backend(), zeCommandListAppendMemoryFill(list, at, value, 1, 64, none, 0, ptr::null_mut()))
         })?;
         copy.copy_from(&buffer, stream)?;
         buffer.fill(3, stream)?;
@@ -178,8 +175,7 @@ fn kernels() -> Outcome {
         control::seed(seed);
         y.fill(0, stream)?;
         let (n, a) = (1000_u32, 2.0_f32);
-        let arguments =
-            [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
+        let arguments = [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
         for _ in 0..3 {
             // SAFETY: The arguments match the kernel, and the buffers have that many elements.
             unsafe { kernel.launch(stream, [4, 1, 1], [256, 1, 1], &arguments) }?;
@@ -200,8 +196,7 @@ fn dropped_kernel() -> Outcome {
         // SAFETY: The example's kernel, which is valid.
         let mut kernel = unsafe { device.backend().module(SPIRV, c"") }?.kernel(c"saxpy")?;
         let (n, a) = (100_u32, 2.0_f32);
-        let arguments =
-            [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
+        let arguments = [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
         control::hold(stream.native().native());
         // SAFETY: The arguments match the kernel, and the buffers have that many elements.
         unsafe { kernel.launch(stream, [1, 1, 1], [128, 1, 1], &arguments) }?;

@@ -20,9 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("peers::do_not_reach", APART, do_not_reach),
         simulated("peers::wrong_stream", SEED_1, peers::wrong_stream::<Xpu>),
         simulated("peers::every_call_in_turn", SEED_1, || peers::every_call_in_turn::<Xpu>(29)),
-        simulated("peers::every_call_in_turn_through_the_host", APART, || {
-            peers::every_call_in_turn::<Xpu>(29)
-        }),
+        simulated("peers::every_call_in_turn_through_the_host", APART, || peers::every_call_in_turn::<Xpu>(29)),
     ]
 }
 
@@ -60,8 +58,7 @@ fn do_not_reach() -> Outcome {
     let (here, there) = peers::two::<Xpu>()?;
     assert!(!here.backend().can_access_peer(there.backend())?);
     assert!(here.backend().can_access_peer(here.backend())?);
-    let (len, peers) =
-        (std::num::NonZeroU64::MIN, here.backend().peer_copies().ok_or("it has no peer copies")?);
+    let (len, peers) = (std::num::NonZeroU64::MIN, here.backend().peer_copies().ok_or("it has no peer copies")?);
     let [to, from] = [here, there].map(|device| device.backend().alloc(len).unwrap());
     // SAFETY: Both are that long, and the call is refused anyway.
     #[allow(unsafe_code)]

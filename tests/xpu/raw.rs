@@ -33,8 +33,7 @@ pub(crate) fn free(backend: &Xpu, at: *mut c_void) -> DriverResult<()> {
 pub(crate) fn list(backend: &Xpu) -> DriverResult<sys::ze_command_list_handle_t> {
     let (_, device, context) = backend.native();
     let mode = sys::ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
-    let (description, mut list) =
-        (sys::ze_command_queue_desc_t { mode, ..Default::default() }, ptr::null_mut());
+    let (description, mut list) = (sys::ze_command_queue_desc_t { mode, ..Default::default() }, ptr::null_mut());
     ze!(backend, zeCommandListCreateImmediate(context, device, &description, &mut list))?;
     Ok(list)
 }

@@ -23,11 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let more = [
         simulated("suite::seed_2", &[("ZE_SIM_SEED", "2")], suite::passes::<Xpu>),
         // The oldest supported driver, which has no in-order lists.
-        simulated(
-            "suite::seed_3",
-            &[("ZE_SIM_SEED", "3"), ("ZE_SIM_API_VERSION", "1.3")],
-            suite::passes::<Xpu>,
-        ),
+        simulated("suite::seed_3", &[("ZE_SIM_SEED", "3"), ("ZE_SIM_API_VERSION", "1.3")], suite::passes::<Xpu>),
     ];
     let faults = calls()
         .into_iter()

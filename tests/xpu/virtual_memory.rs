@@ -19,11 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         unchecked("virtual_memory::a_second_mapping_takes_the_memory", MOVING_MAPPING, || asked_once(false)),
         unchecked("virtual_memory::no_attempt_leaves_anything", &[], no_attempt_leaves_anything),
         unchecked("virtual_memory::compact", &[TIGHT], virtual_memory::compact::<Xpu>),
-        unchecked(
-            "virtual_memory::compact_with_one_mapping",
-            TIGHT_ONE_MAPPING,
-            virtual_memory::compact::<Xpu>,
-        ),
+        unchecked("virtual_memory::compact_with_one_mapping", TIGHT_ONE_MAPPING, virtual_memory::compact::<Xpu>),
         unchecked(
             "virtual_memory::compact_with_a_moving_mapping",
             TIGHT_MOVING_MAPPING,
@@ -73,10 +69,7 @@ const SEED_2: &[(&str, &str)] = &[("ZE_SIM_DEVICES", "2"), ("ZE_SIM_SEED", "2")]
 
 fn expandable_segments() -> Outcome {
     virtual_memory::expandable_segments::<Xpu>()?;
-    assert!(matches!(
-        (control::calls_of("zeMemAllocDevice"), control::calls_of("zePhysicalMemCreate")),
-        (0, 4..)
-    ));
+    assert!(matches!((control::calls_of("zeMemAllocDevice"), control::calls_of("zePhysicalMemCreate")), (0, 4..)));
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 
 use accelerator_core::{
-    Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, KIB, Pages, Place,
-    StreamKind, VirtualMemory,
+    Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, KIB, Pages, Place, StreamKind,
+    VirtualMemory,
 };
 use accelerator_xpu::{Xpu, XpuEvent, XpuPtr, XpuStream, sys};
 
@@ -151,8 +151,7 @@ fn bytes(device: &Xpu) -> DriverResult<()> {
 fn events(device: &Xpu) -> DriverResult<()> {
     let memory = Memory::of(device)?;
     let target = Pinned::of(device)?;
-    let (one, other) =
-        (device.stream(StreamKind::Default)?, device.stream(StreamKind::Side { priority: 1 })?);
+    let (one, other) = (device.stream(StreamKind::Default)?, device.stream(StreamKind::Side { priority: 1 })?);
     let timed = |_| device.event(EventFlags::TIMING);
     let (start, end) = (timed(0)?, timed(1)?);
     let event = device.event(EventFlags::default())?;

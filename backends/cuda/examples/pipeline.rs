@@ -100,11 +100,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         }
     }
     let peak = device.allocator().statistics().reserved_bytes.all.peak as u64;
-    println!(
-        "{CHUNKS} chunks of {} equal the host's; the device's memory was {} at most",
-        Bytes(CHUNK),
-        Bytes(peak)
-    );
+    println!("{CHUNKS} chunks of {} equal the host's; the device's memory was {} at most", Bytes(CHUNK), Bytes(peak));
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
-    MemoryInfoSource, PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, MemoryInfoSource,
+    PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
 };
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
 
@@ -169,11 +169,9 @@ unsafe impl Backend for Cuda {
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         let (mut at, len) = (ptr::null_mut(), bytes(len));
         // SAFETY: The call writes an address.
-        self.context.run_beside_captures(|| unsafe {
-            call!(cuMemHostAlloc(&mut at, len, CU_MEMHOSTALLOC_PORTABLE))
-        })?;
-        let nowhere =
-            || answer::refused("cuMemHostAlloc", DriverErrorKind::Other, "the driver returned no address");
+        self.context
+            .run_beside_captures(|| unsafe { call!(cuMemHostAlloc(&mut at, len, CU_MEMHOSTALLOC_PORTABLE)) })?;
+        let nowhere = || answer::refused("cuMemHostAlloc", DriverErrorKind::Other, "the driver returned no address");
         NonNull::new(at.cast()).ok_or_else(nowhere)
     }
 

@@ -5,8 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
 use accelerator_core::{
-    DeviceCapability, DeviceProperties, DriverError, DriverErrorKind, DriverResult, PciAddress, Unavailable,
-    Uuid,
+    DeviceCapability, DeviceProperties, DriverError, DriverErrorKind, DriverResult, PciAddress, Unavailable, Uuid,
 };
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUresult as Code, CUuuid};
 
@@ -27,8 +26,7 @@ pub(crate) fn count() -> Result<u32, Unavailable> {
 
 fn asked() -> Result<u32, Unavailable> {
     if !library::is_there() {
-        let reason =
-            "there is no NVIDIA driver: libcuda was not found or could not be loaded; install the driver";
+        let reason = "there is no NVIDIA driver: libcuda was not found or could not be loaded; install the driver";
         return Err(Unavailable { reason: reason.to_owned() });
     }
     let mut count = 0;
@@ -47,9 +45,9 @@ fn why(error: &DriverError) -> Unavailable {
         return none();
     }
     let reason = match answer::is(error, Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH) {
-        true => format!(
-            "{error}: the driver's library and its kernel module have different versions; restart the machine"
-        ),
+        true => {
+            format!("{error}: the driver's library and its kernel module have different versions; restart the machine")
+        }
         false => format!("the NVIDIA driver cannot be initialized: {error}"),
     };
     Unavailable { reason }

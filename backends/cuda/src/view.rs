@@ -9,8 +9,7 @@ use accelerator_core::{Buffer, Device, Error, Result, Stream, element_count};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
-    CudaStream as CudarcStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, LaunchArgs, PushKernelArg,
-    SyncOnDrop,
+    CudaStream as CudarcStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop,
 };
 
 use crate::cuda::Cuda;

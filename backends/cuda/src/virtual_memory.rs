@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use accelerator_core::{DriverResult, Pages, VirtualMemory};
 use cudarc::driver::sys::{
-    CUdevice_attribute as Attribute, CUmemAccess_flags as Flag,
-    CUmemAllocationGranularity_flags as Granularity, CUmemAllocationType as Kind,
-    CUmemLocationType as LocationType,
+    CUdevice_attribute as Attribute, CUmemAccess_flags as Flag, CUmemAllocationGranularity_flags as Granularity,
+    CUmemAllocationType as Kind, CUmemLocationType as LocationType,
 };
 
 use crate::calls::call;
@@ -61,8 +60,8 @@ impl Pager {
         let (mut granularity, properties) = (0, properties(context));
         let option = Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM as c_uint;
         // SAFETY: The properties are complete, and the call writes a number.
-        let asked = context
-            .run(|| unsafe { call!(cuMemGetAllocationGranularity(&mut granularity, &properties, option)) });
+        let asked =
+            context.run(|| unsafe { call!(cuMemGetAllocationGranularity(&mut granularity, &properties, option)) });
         asked.ok()?;
         Some(Self { context: Arc::clone(context), granularity: NonZeroU64::new(granularity as u64)? })
     }

@@ -73,11 +73,9 @@ impl Access {
     /// deadlock.
     pub(crate) fn run<T>(&self, touched: &[Bytes], work: impl FnOnce() -> T) -> T {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let conflicting = |running: &mut Vec<Bytes>| {
-            running.iter().any(|other| touched.iter().any(|wanted| conflict(wanted, other)))
-        };
-        let mut running =
-            self.changed.wait_while(running, conflicting).unwrap_or_else(PoisonError::into_inner);
+        let conflicting =
+            |running: &mut Vec<Bytes>| running.iter().any(|other| touched.iter().any(|wanted| conflict(wanted, other)));
+        let mut running = self.changed.wait_while(running, conflicting).unwrap_or_else(PoisonError::into_inner);
         running.extend_from_slice(touched);
         drop(running);
         let _running = Running { access: self, touched }; // also dropped if the work panics
@@ -86,10 +84,7 @@ impl Access {
 }
 
 fn conflict(a: &Bytes, b: &Bytes) -> bool {
-    (a.written || b.written)
-        && a.memory == b.memory
-        && a.range.start < b.range.end
-        && b.range.start < a.range.end
+    (a.written || b.written) && a.memory == b.memory && a.range.start < b.range.end && b.range.start < a.range.end
 }
 
 struct Running<'a> {

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Instant;
 
 use accelerator_core::{
-    Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
-    EventFlags, MemoryInfo, Place, StreamKind, Unavailable, read_capacity, read_variable,
+    Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags,
+    MemoryInfo, Place, StreamKind, Unavailable, read_capacity, read_variable,
 };
 
 use crate::access::{Access, Backing, Bytes, Touched};

@@ -1,8 +1,6 @@
 //! Kernels: closures over typed views of buffers, run on a stream.
 
-use accelerator_core::{
-    Buffer, Error, Operator, OperatorKind, Result, Slice, SliceMut, Stream, report_operator,
-};
+use accelerator_core::{Buffer, Error, Operator, OperatorKind, Result, Slice, SliceMut, Stream, report_operator};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::access::Touched;
@@ -85,12 +83,7 @@ pub struct Elements<T> {
 unsafe impl<T> Send for Elements<T> {}
 
 impl<T> Elements<T> {
-    fn of(
-        buffer: &Buffer<Host>,
-        written: bool,
-        stream: Stream<Host>,
-        touched: &mut Vec<Touched>,
-    ) -> Result<Self> {
+    fn of(buffer: &Buffer<Host>, written: bool, stream: Stream<Host>, touched: &mut Vec<Touched>) -> Result<Self> {
         const { assert!(align_of::<T>() <= 512, "blocks are aligned to 512 bytes") };
         buffer.record_use(stream)?;
         let bytes = buffer.len() as usize;

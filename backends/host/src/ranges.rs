@@ -34,8 +34,7 @@ impl Ranges {
         if let Some(above) = self.holes.remove(&end) {
             end += above;
         }
-        if let Some((below, free)) =
-            self.holes.range(..start).next_back().map(|(below, free)| (*below, *free))
+        if let Some((below, free)) = self.holes.range(..start).next_back().map(|(below, free)| (*below, *free))
             && below + free == start
         {
             self.holes.remove(&below);

@@ -258,9 +258,7 @@ fn refused(error: &io::Error) -> DriverError {
     let code = code(error);
     match error.raw_os_error() {
         Some(libc::ENOMEM) => DriverError { code, ..FULL }, // no addresses left, or too many mappings
-        _ => {
-            DriverError { kind: DriverErrorKind::Other, code, name: "error of the operating system", ..FULL }
-        }
+        _ => DriverError { kind: DriverErrorKind::Other, code, name: "error of the operating system", ..FULL },
     }
 }
 

@@ -93,9 +93,8 @@ fn launch(
     unsafe { kernel::set_kernel_arg(saxpy, 2, size_of_val(&y), (&raw const y).cast()) }.map_err(ClError)?;
     let (queue, none) = (stream.native().native(), ptr::null());
     // SAFETY: The arguments are set and live until here, and both have as many elements as there are work items.
-    let launched = unsafe {
-        command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &elements, none, 0, ptr::null())
-    };
+    let launched =
+        unsafe { command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, &elements, none, 0, ptr::null()) };
     // SAFETY: The call returned a reference that we own and do not need: the stream itself tracks when its work is
     // done.
     unsafe { event::release_event(launched.map_err(ClError)?) }.map_err(ClError)?;

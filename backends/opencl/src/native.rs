@@ -29,11 +29,7 @@ impl OpenCl {
     ///
     /// # Safety
     /// * `context` is a live OpenCL context.
-    pub unsafe fn from_native(
-        context: cl_context,
-        device: cl_device_id,
-        capacity: Option<u64>,
-    ) -> DriverResult<Self> {
+    pub unsafe fn from_native(context: cl_context, device: cl_device_id, capacity: Option<u64>) -> DriverResult<Self> {
         let devices = answer::of("clGetContextInfo", get_context_info(context, CL_CONTEXT_DEVICES))?;
         if !Vec::<isize>::from(devices).contains(&(device.addr() as isize)) {
             return Err(answer::error("clGetContextInfo", CL_INVALID_DEVICE));

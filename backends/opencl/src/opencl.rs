@@ -5,8 +5,8 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, Weak};
 
 use accelerator_core::{
-    Accounting, Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult,
-    EventFlags, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
+    Accounting, Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags,
+    MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
 };
 use cl3::types::{CL_NON_BLOCKING, cl_device_id, cl_mem_flags, cl_queue_properties};
 use cl3::{command_queue, context, device, error_codes, event, ext, memory};
@@ -89,8 +89,7 @@ impl OpenCl {
     /// Makes a buffer object. It may have no memory yet, as some drivers allocate it at the first use.
     pub(crate) fn buffer(&self, flags: cl_mem_flags, len: NonZeroU64) -> DriverResult<Memory> {
         // SAFETY: The context is alive, and no host memory is passed.
-        let made =
-            unsafe { memory::create_buffer(self.context.raw(), flags, len.get() as usize, ptr::null_mut()) };
+        let made = unsafe { memory::create_buffer(self.context.raw(), flags, len.get() as usize, ptr::null_mut()) };
         // SAFETY: The call has just returned this reference.
         Ok(unsafe { Memory::owned(answer::of_allocation("clCreateBuffer", made)?) })
     }
@@ -102,9 +101,7 @@ impl OpenCl {
         let made = self.buffer(memory::CL_MEM_READ_WRITE, len)?;
         let (queue, flags) = (self.own.raw(), memory::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
         // SAFETY: The queue and the buffer object are alive; the list has one entry.
-        let moved = unsafe {
-            command_queue::enqueue_migrate_mem_object(queue, 1, &made.raw(), flags, 0, ptr::null())
-        };
+        let moved = unsafe { command_queue::enqueue_migrate_mem_object(queue, 1, &made.raw(), flags, 0, ptr::null()) };
         // SAFETY: The call has just returned this reference.
         let moved = unsafe { Event::owned(answer::of_allocation(CALL, moved)?) };
         answer::of_allocation(CALL, event::wait_for_events(&[moved.raw()]))?;
@@ -249,17 +246,13 @@ unsafe impl Backend for OpenCl {
                 let ((to, at), from) = (to.native(), from.as_ptr().cast());
                 // SAFETY: The caller promises two valid ranges; the one on the host stays valid until the stream has
                 // done the copy.
-                unsafe {
-                    command_queue::enqueue_write_buffer(queue, to, CL_NON_BLOCKING, at, len, from, 0, none)
-                }
+                unsafe { command_queue::enqueue_write_buffer(queue, to, CL_NON_BLOCKING, at, len, from, 0, none) }
             }),
             (Place::Host(to), Place::Device(from)) => stream.submit("clEnqueueReadBuffer", |queue| {
                 let ((from, at), to) = (from.native(), to.as_ptr().cast());
                 // SAFETY: The caller promises two valid ranges; the one on the host stays valid until the stream has
                 // done the copy.
-                unsafe {
-                    command_queue::enqueue_read_buffer(queue, from, CL_NON_BLOCKING, at, len, to, 0, none)
-                }
+                unsafe { command_queue::enqueue_read_buffer(queue, from, CL_NON_BLOCKING, at, len, to, 0, none) }
             }),
             (Place::Host(to), Place::Host(from)) => {
                 stream.synchronize()?;
@@ -271,13 +264,7 @@ unsafe impl Backend for OpenCl {
         copied.map(drop)
     }
 
-    unsafe fn fill(
-        &self,
-        dst: OpenClPtr,
-        value: u8,
-        len: NonZeroU64,
-        stream: &OpenClStream,
-    ) -> DriverResult<()> {
+    unsafe fn fill(&self, dst: OpenClPtr, value: u8, len: NonZeroU64, stream: &OpenClStream) -> DriverResult<()> {
         let ((buffer, at), len) = (dst.native(), len.get() as usize);
         let filled = stream.submit("clEnqueueFillBuffer", |queue| {
             let (pattern, none) = ((&raw const value).cast(), ptr::null());
@@ -324,9 +311,8 @@ fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> Drive
         0,
     ];
     // SAFETY: The device is in the context; the list ends with 0.
-    let made = unsafe {
-        command_queue::create_command_queue_with_properties(context.raw(), device, properties.as_ptr())
-    };
+    let made =
+        unsafe { command_queue::create_command_queue_with_properties(context.raw(), device, properties.as_ptr()) };
     // SAFETY: The call has just returned this reference.
     Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueueWithProperties", made)?) })
 }

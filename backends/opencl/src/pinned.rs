@@ -27,9 +27,8 @@ impl OpenCl {
         let (flags, mut start) = (memory::CL_MAP_READ | memory::CL_MAP_WRITE, ptr::null_mut());
         let (to, of) = (self.own.raw(), memory.raw());
         // SAFETY: The queue and the buffer object are alive, and the range covers the whole object.
-        let mapped = unsafe {
-            command_queue::enqueue_map_buffer(to, of, CL_BLOCKING, flags, 0, len, &mut start, 0, none)
-        };
+        let mapped =
+            unsafe { command_queue::enqueue_map_buffer(to, of, CL_BLOCKING, flags, 0, len, &mut start, 0, none) };
         // SAFETY: The call has just returned this reference.
         drop(unsafe { Event::owned(answer::of_allocation("clEnqueueMapBuffer", mapped)?) });
         let start = NonNull::new(start.cast::<u8>());
@@ -49,8 +48,7 @@ impl OpenCl {
         let Some(memory) = pinned else { return };
         let (queue, object, start) = (self.own.raw(), memory.raw(), start.as_ptr().cast());
         // SAFETY: The object is mapped there, and nothing uses it any more.
-        let unmapped =
-            unsafe { command_queue::enqueue_unmap_mem_object(queue, object, start, 0, ptr::null()) };
+        let unmapped = unsafe { command_queue::enqueue_unmap_mem_object(queue, object, start, 0, ptr::null()) };
         // SAFETY: The call has just returned this reference.
         drop(unmapped.map(|unmapped| unsafe { Event::owned(unmapped) }));
         let _ = command_queue::flush(queue); // otherwise the memory is kept until the queue is used again

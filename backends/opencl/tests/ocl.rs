@@ -5,13 +5,10 @@
 use std::ffi::CString;
 
 use accelerator_core::{Accelerator, AllocatorConfig, Buffer, DriverErrorKind, MIB, Stream};
-use accelerator_opencl::ocl_core::{
-    self, ArgVal, CommandQueueProperties, Context, ContextProperties, DeviceId,
-};
+use accelerator_opencl::ocl_core::{self, ArgVal, CommandQueueProperties, Context, ContextProperties, DeviceId};
 use accelerator_opencl::{KernelArgument, OpenCl};
 
-const SOURCE: &str =
-    "kernel void square(global uint* x) { size_t i = get_global_id(0); x[i] = x[i] * x[i]; }";
+const SOURCE: &str = "kernel void square(global uint* x) { size_t i = get_global_id(0); x[i] = x[i] * x[i]; }";
 
 /// Squares the elements with a kernel that `ocl-core` compiles and launches.
 fn square(stream: Stream<OpenCl>, numbers: &mut Buffer<OpenCl>) {

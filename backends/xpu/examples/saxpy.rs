@@ -46,18 +46,13 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("the driver compiled the kernel");
     let (count, factor) = (ELEMENTS as u32, 3.0_f32);
     let groups = [count.div_ceil(THREADS), 1, 1];
-    let arguments = [
-        Argument::value(&count),
-        Argument::value(&factor),
-        Argument::Buffer(&device_x),
-        Argument::Buffer(&device_y),
-    ];
+    let arguments =
+        [Argument::value(&count), Argument::value(&factor), Argument::Buffer(&device_x), Argument::Buffer(&device_y)];
     // SAFETY: The arguments match the kernel, which skips threads beyond the count.
     unsafe { saxpy.launch(stream, groups, [THREADS, 1, 1], &arguments) }?;
     stream.synchronize()?;
     println!("launched the kernel and waited for it");
-    let (x_back, result): (Vec<f32>, Vec<f32>) =
-        (device_x.slice()?.to_vec(stream)?, device_y.slice()?.to_vec(stream)?);
+    let (x_back, result): (Vec<f32>, Vec<f32>) = (device_x.slice()?.to_vec(stream)?, device_y.slice()?.to_vec(stream)?);
     check(&x, &y, &x_back, &result)
 }
 

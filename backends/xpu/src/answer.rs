@@ -62,9 +62,7 @@ pub(crate) fn is_ready(answer: DriverResult<()>) -> DriverResult<bool> {
 
 fn kind(code: Code) -> Kind {
     match code {
-        Code::ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY | Code::ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY => {
-            Kind::OutOfMemory
-        }
+        Code::ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY | Code::ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY => Kind::OutOfMemory,
         Code::ZE_RESULT_ERROR_UNSUPPORTED_SIZE => Kind::AllocationTooLarge,
         Code::ZE_RESULT_ERROR_DEVICE_LOST
         | Code::ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET

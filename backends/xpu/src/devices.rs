@@ -9,8 +9,8 @@ use level_zero_sys::{
     LevelZero, ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ze_api_version_t, ze_command_queue_group_properties_t,
     ze_command_queue_group_property_flag_t as GroupFlag, ze_device_handle_t, ze_device_memory_properties_t,
     ze_device_module_flag_t as ModuleFlag, ze_device_module_properties_t, ze_device_properties_t,
-    ze_device_property_flag_t as DeviceFlag, ze_device_type_t, ze_driver_extension_properties_t,
-    ze_driver_handle_t, ze_driver_properties_t, ze_pci_ext_properties_t, ze_structure_type_t,
+    ze_device_property_flag_t as DeviceFlag, ze_device_type_t, ze_driver_extension_properties_t, ze_driver_handle_t,
+    ze_driver_properties_t, ze_pci_ext_properties_t, ze_structure_type_t,
 };
 
 use crate::answer::{self, ask};
@@ -29,10 +29,7 @@ unsafe impl Sync for Found {}
 
 /// Returns a list from a function that is called twice: first for the number of items, then for the items. Some drivers
 /// crash if asked for handles right away.
-pub(crate) fn list<T: Clone>(
-    blank: T,
-    ask: impl Fn(*mut u32, *mut T) -> DriverResult<()>,
-) -> DriverResult<Vec<T>> {
+pub(crate) fn list<T: Clone>(blank: T, ask: impl Fn(*mut u32, *mut T) -> DriverResult<()>) -> DriverResult<Vec<T>> {
     let mut count = 0;
     ask(&mut count, ptr::null_mut())?;
     let mut items = vec![blank; count as usize];

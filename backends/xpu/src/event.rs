@@ -71,11 +71,7 @@ impl XpuEvent {
     pub(crate) fn elapsed_ns(&self, end: &Self, clock: Clock) -> DriverResult<i64> {
         let (Some(from), Some(to)) = (self.recorded(), end.recorded()) else {
             let why = "an event was not recorded";
-            return Err(answer::refused(
-                "zeEventQueryKernelTimestamp",
-                DriverErrorKind::InvalidArgument,
-                why,
-            ));
+            return Err(answer::refused("zeEventQueryKernelTimestamp", DriverErrorKind::InvalidArgument, why));
         };
         let ticks = clock.difference(from.signal.ticks()?, to.signal.ticks()?);
         let submitted = signed_ns(from.signal.taken, to.signal.taken);
@@ -158,16 +154,8 @@ mod tests {
             let exact = seconds as i64 * SECOND;
             for lag in [-100 * SECOND, 0, 100 * SECOND] {
                 let submitted = exact + lag;
-                assert_eq!(
-                    elapsed(5, reading(seconds), submitted, false),
-                    exact,
-                    "{seconds} s, {lag} ns off"
-                );
-                assert_eq!(
-                    elapsed(reading(seconds), 5, -submitted, false),
-                    -exact,
-                    "-{seconds} s, {lag} ns off"
-                );
+                assert_eq!(elapsed(5, reading(seconds), submitted, false), exact, "{seconds} s, {lag} ns off");
+                assert_eq!(elapsed(reading(seconds), 5, -submitted, false), -exact, "-{seconds} s, {lag} ns off");
             }
         }
     }

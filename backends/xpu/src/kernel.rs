@@ -219,9 +219,7 @@ impl Kernel {
         let launched = sized.and_then(|()| {
             queue.submit(|list| {
                 // SAFETY: The caller promises that the arguments match; the list is used under its lock.
-                unsafe {
-                    call!(device, zeCommandListAppendLaunchKernel(list, self.raw, &groups, none, 0, nothing))
-                }
+                unsafe { call!(device, zeCommandListAppendLaunchKernel(list, self.raw, &groups, none, 0, nothing)) }
             })
         });
         if !self.launched_on.iter().any(|other| Arc::ptr_eq(other, queue)) {

@@ -77,8 +77,7 @@ fn drivers(api: &LevelZero) -> DriverResult<Vec<ze_driver_handle_t>> {
 
 /// Returns a note on the user's choice of devices, which may exclude all of them.
 fn masked() -> String {
-    std::env::var("ZE_AFFINITY_MASK")
-        .map_or_else(|_| String::new(), |mask| format!(" with ZE_AFFINITY_MASK={mask}"))
+    std::env::var("ZE_AFFINITY_MASK").map_or_else(|_| String::new(), |mask| format!(" with ZE_AFFINITY_MASK={mask}"))
 }
 
 /// Returns the library, or the error for opening a device without probing first.

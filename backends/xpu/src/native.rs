@@ -52,10 +52,7 @@ impl XpuStream {
     ///
     /// # Errors
     /// Errors of `commands`; an error if the device is lost.
-    pub fn submit(
-        &self,
-        commands: impl FnOnce(ze_command_list_handle_t) -> DriverResult<()>,
-    ) -> DriverResult<()> {
+    pub fn submit(&self, commands: impl FnOnce(ze_command_list_handle_t) -> DriverResult<()>) -> DriverResult<()> {
         self.0.submit(commands)
     }
 }

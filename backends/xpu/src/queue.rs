@@ -117,8 +117,7 @@ impl Queue {
         (order, owned): (Order, bool),
         make: impl FnOnce() -> DriverResult<ze_command_list_handle_t>,
     ) -> DriverResult<Arc<Self>> {
-        let submitted =
-            Submitted { end: End::Start, barriers: VecDeque::new(), spare: Some(signals.take()?) };
+        let submitted = Submitted { end: End::Start, barriers: VecDeque::new(), spare: Some(signals.take()?) };
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             signals: Arc::clone(signals),
@@ -174,9 +173,7 @@ impl Queue {
             None => unsafe { call!(device, zeCommandListAppendBarrier(list, signal, 0, ptr::null_mut())) },
             // The event may belong to another device. If that one is lost, this one is not.
             // SAFETY: The caller makes the same promise.
-            Some(mut event) => unsafe {
-                ask!(device.api, zeCommandListAppendBarrier(list, signal, 1, &mut event))
-            },
+            Some(mut event) => unsafe { ask!(device.api, zeCommandListAppendBarrier(list, signal, 1, &mut event)) },
         }
     }
 

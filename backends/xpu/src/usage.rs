@@ -8,9 +8,8 @@ use std::sync::atomic::Ordering;
 
 use accelerator_core::{DriverResult, MemoryInfo, MemoryInfoSource};
 use level_zero_sys::{
-    ZE_DEVICE_USABLEMEM_SIZE_PROPERTIES_EXT_NAME, ze_device_properties_t,
-    ze_device_usablemem_size_ext_properties_t, zes_device_handle_t, zes_device_properties_t,
-    zes_driver_handle_t, zes_mem_handle_t, zes_mem_state_t,
+    ZE_DEVICE_USABLEMEM_SIZE_PROPERTIES_EXT_NAME, ze_device_properties_t, ze_device_usablemem_size_ext_properties_t,
+    zes_device_handle_t, zes_device_properties_t, zes_driver_handle_t, zes_mem_handle_t, zes_mem_state_t,
 };
 
 use crate::answer::ask;
@@ -65,8 +64,7 @@ impl Usage {
             return None;
         }
         let unknown = u64::MAX;
-        let mut usable =
-            ze_device_usablemem_size_ext_properties_t { currUsableMemSize: unknown, ..Default::default() };
+        let mut usable = ze_device_usablemem_size_ext_properties_t { currUsableMemSize: unknown, ..Default::default() };
         let chain = (&raw mut usable).cast::<c_void>();
         let mut properties = ze_device_properties_t { pNext: chain, ..Default::default() };
         // SAFETY: The call fills a chain of two structures, which state their types.

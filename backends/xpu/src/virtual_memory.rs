@@ -39,8 +39,7 @@ impl Pager {
     pub(crate) fn new(device: &Arc<Device>, group: Group, signals: &Arc<Signals>) -> Option<Self> {
         let mut page = 0;
         // SAFETY: The context is alive, and the call writes a number.
-        unsafe { call!(device, zeVirtualMemQueryPageSize(device.context(), device.raw(), PAGE, &mut page)) }
-            .ok()?;
+        unsafe { call!(device, zeVirtualMemQueryPageSize(device.context(), device.raw(), PAGE, &mut page)) }.ok()?;
         let granularity = NonZeroU64::new(page.max(PAGE) as u64)?;
         let (device, signals) = (Arc::clone(device), Arc::clone(signals));
         let pager = Self { device, granularity, group, signals, maps_twice: OnceLock::new() };

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, PeerCopies,
-    Place, StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, PeerCopies, Place,
+    StreamKind, Unavailable, VirtualMemory,
 };
 use level_zero_sys as sys;
 use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Priority};
@@ -47,8 +47,7 @@ pub struct Xpu {
 impl Xpu {
     fn new(library: &'static Library, ordinal: u32) -> DriverResult<Self> {
         let api = &library.api;
-        let none =
-            || answer::refused("zeDeviceGet", DriverErrorKind::InvalidArgument, "no device has this number");
+        let none = || answer::refused("zeDeviceGet", DriverErrorKind::InvalidArgument, "no device has this number");
         let found = *library.devices.get(ordinal as usize).ok_or_else(none)?;
         let described = devices::described(api, found.device)?;
         let extensions = found.extensions(api)?;
@@ -62,10 +61,7 @@ impl Xpu {
         let plain = Signals::new(&device, false);
         Ok(Self {
             usual_limit: described.maxMemAllocSize,
-            clock: Clock {
-                ticks_per_second: described.timerResolution,
-                bits: described.kernelTimestampValidBits,
-            },
+            clock: Clock { ticks_per_second: described.timerResolution, bits: described.kernelTimestampValidBits },
             group,
             next_queue: AtomicU32::new(0),
             timed: Signals::new(&device, true),
@@ -112,10 +108,7 @@ impl Xpu {
         stream.0.submit(|list| {
             // SAFETY: The caller promises two valid ranges; the list is used under its lock.
             unsafe {
-                ask!(
-                    self.device.api,
-                    zeCommandListAppendMemoryCopy(list, to, from, len, none, 0, ptr::null_mut())
-                )
+                ask!(self.device.api, zeCommandListAppendMemoryCopy(list, to, from, len, none, 0, ptr::null_mut()))
             }
         })
     }
@@ -177,9 +170,7 @@ unsafe impl Backend for Xpu {
 
     fn stream(&self, kind: StreamKind) -> DriverResult<XpuStream> {
         let priority = match kind {
-            StreamKind::Side { priority } if priority < 0 => {
-                Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH
-            }
+            StreamKind::Side { priority } if priority < 0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH,
             StreamKind::Side { priority } if priority > 0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_LOW,
             StreamKind::Default | StreamKind::Side { .. } => Priority::ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
         };
@@ -233,14 +224,12 @@ unsafe impl Backend for Xpu {
                        ZE_experimental_relaxed_allocation_limits: update the driver, or allocate several smaller parts";
             return Err(answer::refused(CALL, DriverErrorKind::AllocationTooLarge, why));
         }
-        let flags =
-            sys::ze_relaxed_allocation_limits_exp_flag_t::ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE.0;
+        let flags = sys::ze_relaxed_allocation_limits_exp_flag_t::ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE.0;
         let relaxed = sys::ze_relaxed_allocation_limits_exp_desc_t { flags, ..Default::default() };
         let chain = if beyond { (&raw const relaxed).cast() } else { ptr::null() };
         let description = sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() };
         let (device, mut at) = (&self.device, ptr::null_mut());
-        let (context, raw, size, alignment) =
-            (device.context(), device.raw(), bytes(len), ALIGNMENT as usize);
+        let (context, raw, size, alignment) = (device.context(), device.raw(), bytes(len), ALIGNMENT as usize);
         // SAFETY: The descriptions state their types, and the call writes an address.
         let allocated =
             unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
@@ -280,10 +269,7 @@ unsafe impl Backend for Xpu {
         stream.0.submit(|list| {
             // SAFETY: The caller promises a range that is valid for writes; the call itself reads the one-byte pattern.
             unsafe {
-                call!(
-                    self.device,
-                    zeCommandListAppendMemoryFill(list, to, pattern, 1, len, none, 0, ptr::null_mut())
-                )
+                call!(self.device, zeCommandListAppendMemoryFill(list, to, pattern, 1, len, none, 0, ptr::null_mut()))
             }
         })
     }

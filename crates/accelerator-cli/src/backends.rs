@@ -1,6 +1,6 @@
 //! The backends in this build of `accel`.
 //!
-//! A new one needs a name in [`Choice`] and an implementation of `Offered`.
+//! A new backend needs a name in [`Choice`] and an implementation of `Offered`.
 
 use accelerator_conformance::{AnyBackend, Controls, Faulty, Plan, Sim, Suite};
 use accelerator_core::{Backend, Device, DriverResult, Error, GIB, Result};
@@ -22,35 +22,35 @@ pub enum Choice {
     Xpu,
     /// The first OpenCL device, in the order of `ACCELERATOR_OPENCL_DEVICES`
     OpenCl,
-    /// The host: real memory, reserved but not touched
+    /// The host's memory, reserved but not touched
     Host,
-    /// A simulated device: addresses only
+    /// A simulated device with addresses but no memory
     Sim,
 }
 
-/// The memory of devices whose memory can be chosen. Replays touch none of it.
+/// The default memory size of the host and simulated devices. Replays touch none of it.
 const CAPACITY: u64 = 16 * GIB;
 
-/// What a command does with a backend. Where possible, it continues with code that is compiled once for all backends:
-/// an [`Opener`](accelerator_conformance::Opener), cases, a device of type `Replayed`.
+/// The work of a command on a backend. Where possible, the work continues in code that is compiled once for all
+/// backends: with an [`Opener`](accelerator_conformance::Opener), cases, or a device of type `Replayed`.
 pub(crate) trait Job {
     type Outcome;
 
     fn with<B: Offered>(self) -> Self::Outcome;
 }
 
-/// A backend as the commands need it.
+/// What the commands need from a backend.
 pub(crate) trait Offered: Backend {
-    /// The driver on which traces are replayed. All backends that are not simulated share one type.
+    /// The driver on which traces are replayed. All backends except the simulated one share one type.
     type Replayed: Controls;
 
-    /// Opens the first device, to hand out at most `capacity` bytes. `None`: no capacity was given.
+    /// Opens the first device, limited to `capacity` bytes if one was given.
     fn replayed(capacity: Option<u64>) -> Result<Self::Replayed>;
 
-    /// A kernel to try. `None`: the backend has none.
+    /// A kernel for `verify`, if the backend has kernels.
     const SAXPY: Option<Saxpy<AnyBackend>>;
 
-    /// The conformance suite, with what is known of the drivers.
+    /// The conformance suite, with the known limitations of the drivers.
     fn suite() -> Suite<Self> {
         Suite::new(Self::KIND.name())
     }
@@ -67,7 +67,7 @@ impl Choice {
         }
     }
 
-    /// The trials of its conformance suite.
+    /// Returns the trials of the backend's conformance suite.
     pub fn conformance(self) -> Plan {
         struct Conformance;
 
@@ -108,7 +108,7 @@ impl Offered for OpenCl {
     fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
         opened(|| match capacity {
             Some(_) => Self::with_capacity(0, capacity),
-            None => Self::open(0), // as the environment says
+            None => Self::open(0), // the environment may set a capacity
         })
     }
 }
@@ -135,7 +135,7 @@ impl Offered for Sim {
     }
 }
 
-/// The first device, of which at most `capacity` bytes are handed out.
+/// Opens the first device, limited to `capacity` bytes if one was given.
 fn first<B: Backend>(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
     let opened = opened(|| B::open(0))?;
     Ok(match capacity {

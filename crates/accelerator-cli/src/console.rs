@@ -1,21 +1,21 @@
-//! Messages on standard error, besides the output.
+//! Messages on standard error.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use accelerator_core::printable;
 
-/// Prints a message for the user. If standard error is closed or full, nobody can be told.
+/// Prints a message for the user. Ignores errors: if standard error is closed or full, there is nowhere to report them.
 pub fn tell(what: impl Display) {
     let _ = writeln!(io::stderr(), "accel: {what}");
 }
 
-/// Warns of something that is not as it was recorded or requested.
+/// Prints a warning about something that differs from what was recorded or requested.
 pub(crate) fn warn(warning: &str) {
     tell(format_args!("warning: {warning}"));
 }
 
-/// A text of several lines, with escapes where a terminal needs them.
+/// Escapes characters that control a terminal in a text of several lines.
 pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }

@@ -28,46 +28,46 @@ pub enum Failure {
         /// The reason.
         error: ReplayError,
     },
-    /// The library refuses.
+    /// The library returned an error.
     #[error(transparent)]
     Accelerator(#[from] Error),
-    /// No conformance case has this in its name.
+    /// No conformance case has this text in its name.
     #[error("no case name contains `{}`", printable(.0))]
     NoCase(String),
-    /// A file of a tracker, or a snapshot, cannot be read.
+    /// A tracker file or a snapshot cannot be read.
     #[error(transparent)]
     Recorded(#[from] FileError),
-    /// A picture cannot be made.
+    /// A picture cannot be drawn or written.
     #[error(transparent)]
     Plot(#[from] PlotError),
-    /// A snapshot has nothing of this device.
-    #[error("{}: nothing recorded for device {device}; it has {has}", printable(path))]
+    /// A snapshot has no data for this device.
+    #[error("{}: nothing was recorded for device {device}; recorded devices: {has}", printable(path))]
     NoDevice {
         /// The snapshot.
         path: PathBuf,
-        /// The device that was asked for.
+        /// The requested device.
         device: u32,
-        /// The devices that it has.
+        /// The devices in the snapshot.
         has: String,
     },
-    /// A file is no snapshot.
+    /// A file is not a snapshot.
     #[error(
-        "{0}: not a pickle, so not a snapshot: `torch.cuda.memory._dump_snapshot` and `accel replay --snapshot` \
-         write snapshots"
+        "{0}: not a snapshot, because it is not a pickle: `torch.cuda.memory._dump_snapshot` and \
+         `accel replay --snapshot` write snapshots"
     )]
     NoSnapshot(String),
-    /// A snapshot has nothing at all.
+    /// A snapshot is empty.
     #[error("{0}: the snapshot has neither a history nor segments: was `_record_memory_history` called?")]
     NothingRecorded(String),
-    /// There is nothing to show.
+    /// There is nothing to report.
     #[error("{name}: nothing to report: it has no {lacks}")]
     NothingToShow {
         /// The input.
         name: String,
-        /// What it lacks.
+        /// What is missing.
         lacks: &'static str,
     },
-    /// A trace has nothing in which settings would differ.
+    /// A trace has no allocations, so all settings are equal.
     #[error("{0}: nothing to compare: it allocates nothing")]
     NoAllocations(String),
     /// A picture would be empty.
@@ -77,7 +77,7 @@ pub enum Failure {
         path: PathBuf,
         /// The input.
         name: String,
-        /// What it lacks.
+        /// What is missing.
         lacks: &'static str,
     },
     /// A picture cannot be drawn.
@@ -89,12 +89,12 @@ pub enum Failure {
         why: String,
     },
     /// The output would replace the input.
-    #[error("{}: the output would replace the input: give it another name", printable(.0))]
+    #[error("{}: the output would replace the input: choose another name", printable(.0))]
     IsInput(PathBuf),
-    /// An option that does not go with the others, or with this input.
+    /// An option has no effect with the other options or with this input.
     #[error("{0}\n\nFor more information, try '--help'.")]
     Usage(String),
-    /// A snapshot cannot be read twice.
+    /// A snapshot that must be read twice cannot be saved to a temporary file.
     #[error("{name}: cannot be saved to a temporary file in {}: {error}", printable(&std::env::temp_dir()))]
     Spool {
         /// The snapshot.
@@ -102,7 +102,7 @@ pub enum Failure {
         /// The reason.
         error: io::Error,
     },
-    /// A file for output cannot be written.
+    /// An output file cannot be written.
     #[error("{}: cannot be written: {error}", printable(path))]
     File {
         /// The file.
@@ -110,16 +110,16 @@ pub enum Failure {
         /// The reason.
         error: io::Error,
     },
-    /// A file takes more than it may.
+    /// A file exceeds a limit.
     #[error("{0}: if you trust the file, add `--no-limits`")]
     Limited(Box<Failure>),
-    /// The output cannot be written.
+    /// Standard output cannot be written.
     #[error("standard output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
 
 impl Failure {
-    /// Adds the option that helps, if there is one.
+    /// Mentions `--no-limits` if it would help.
     pub(crate) fn with_advice(self) -> Self {
         let mut next: Option<&(dyn error::Error + 'static)> = Some(&self);
         while let Some(error) = next {
@@ -132,12 +132,12 @@ impl Failure {
         self
     }
 
-    /// An error in a line of a trace.
+    /// Returns the failure for an error in a line of a trace.
     pub(crate) fn in_line(trace: &str, line: usize, error: impl Into<ReplayError>) -> Self {
         Self::Line { trace: trace.to_owned(), line, error: error.into() }
     }
 
-    /// An error in a snapshot that does not become a trace.
+    /// Returns the failure for a snapshot that cannot be converted to a trace.
     pub(crate) fn in_snapshot(name: &str, error: ConvertError) -> Self {
         match error {
             ConvertError::Empty => Self::NothingRecorded(name.to_owned()),
@@ -150,12 +150,12 @@ impl Failure {
         }
     }
 
-    /// An option that has no effect on such an input.
+    /// Returns the failure for an option that has no effect on this kind of input.
     pub(crate) fn unused(option: &str, name: &str, kind: &str) -> Self {
-        Self::Usage(format!("{name} is {kind}: `{option}` has no effect on it; leave it out"))
+        Self::Usage(format!("{name} is {kind}: `{option}` has no effect on it; leave the option out"))
     }
 
-    /// Status 2 for wrong usage, otherwise 1.
+    /// Returns 2 for wrong usage, otherwise 1.
     pub fn status(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
@@ -167,7 +167,7 @@ impl Failure {
         Self::File { path: path.to_owned(), error }
     }
 
-    /// Whether the reader of the output has stopped reading, as in `accel info | head -1`.
+    /// Returns whether the reader of the output has exited, as in `accel info | head -1`.
     pub fn is_closed_pipe(&self) -> bool {
         let error = match self {
             Self::Output(error) => error,

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Ok(Arguments { command }) => commands::run(command),
         Err(told) => told_by_clap(told),
     };
-    // Flushing can fail as well.
+    // Flushing can also fail.
     let ended = ended.and_then(|status| Ok(io::stdout().flush().map(|()| status)?));
     match ended {
         Ok(status) => status,
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the help or the version, or what is wrong with the arguments as far as that is visible without the input.
+/// Prints the help, the version, or the usage error that clap found in the arguments.
 fn told_by_clap(mut told: clap::Error) -> Result<ExitCode, Failure> {
     let escaped = told.context().filter_map(|(kind, value)| match value {
         ContextValue::String(text) => Some((kind, printable(text))).filter(|(_, shown)| shown != text),
@@ -47,11 +47,11 @@ fn told_by_clap(mut told: clap::Error) -> Result<ExitCode, Failure> {
     });
     for (kind, shown) in escaped.collect::<Vec<_>>() {
         told.insert(kind, ContextValue::String(shown));
-        told.remove(ContextKind::Suggested); // it may have the same text
+        told.remove(ContextKind::Suggested); // it may contain the same text
     }
     let text = told.render().to_string();
     if told.use_stderr() {
-        let _ = io::stderr().write_all(text.as_bytes()); // nobody else can be told
+        let _ = io::stderr().write_all(text.as_bytes()); // there is nowhere else to report it
         return Ok(ExitCode::from(2));
     }
     io::stdout().write_all(text.as_bytes())?;

@@ -5,7 +5,7 @@ use std::fmt;
 use accelerator_core::printable;
 use comfy_table::{CellAlignment, ColumnConstraint, Width, presets};
 
-/// A Markdown table whose columns are aligned in plain text, too: the first to the left, the others to the right.
+/// A Markdown table that is also aligned as plain text: the first column to the left, the others to the right.
 pub(crate) struct Table {
     table: comfy_table::Table,
     numbers: bool,
@@ -19,9 +19,9 @@ impl Table {
         Self { numbers: true, ..words }
     }
 
-    /// A table of words: every column is aligned to the left.
+    /// Creates a table of words: every column is aligned to the left.
     pub(crate) fn of_words<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        const NARROWEST: u16 = 5; // with a blank on each side
+        const NARROWEST: u16 = 5; // including a space on each side
         let mut table = comfy_table::Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(cells(header));
         for column in table.column_iter_mut() {
@@ -35,7 +35,7 @@ impl Table {
     }
 }
 
-/// Escapes texts so that they neither end their cells, nor are HTML, nor control a terminal.
+/// Escapes texts so that they cannot end their cells, act as HTML or control a terminal.
 fn cells<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
     let escaped = texts.into_iter().map(|text| text.into().replace('|', "\\|").replace('<', "\\<"));
     escaped.map(|text| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))).collect()
@@ -46,7 +46,7 @@ impl fmt::Display for Table {
         const SEPARATOR: usize = 1;
         for (number, line) in self.table.lines().enumerate() {
             match number == SEPARATOR && self.numbers {
-                // A colon at its end aligns a column to the right where Markdown is rendered.
+                // In rendered Markdown, a colon at the end aligns the column to the right.
                 true => writeln!(f, "{}", line.replace("-|", ":|").replacen(":|", "-|", 1))?,
                 false => writeln!(f, "{line}")?,
             }

@@ -1,4 +1,4 @@
-//! Work on as many threads as there are processors.
+//! Work on as many threads as there are hardware threads.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
@@ -6,8 +6,7 @@ use std::thread;
 
 use crate::failure::Failure;
 
-/// Does all of the work, several pieces at a time. A thread stops at its first failure, and the first failure is
-/// returned.
+/// Runs `work` on all items, several at a time. A thread stops at its first failure. Returns the first failure.
 pub(crate) fn on_threads<T: Send>(
     work: impl Iterator<Item = T> + Send,
     run: impl Fn(T) -> Result<(), Failure> + Sync,

@@ -1,13 +1,13 @@
-//! How the program ends by a signal.
+//! Termination by signals.
 
 #[cfg(unix)]
 pub(crate) use unix::{end_by_closed_pipe, watch};
 
-/// On other systems nothing is done before such an end.
+/// Does nothing on systems other than Unix.
 #[cfg(not(unix))]
 pub(crate) fn watch() {}
 
-/// Nobody reads the output, so nobody is told.
+/// Ends without a message, since nobody reads the output.
 #[cfg(not(unix))]
 pub(crate) fn end_by_closed_pipe() -> std::process::ExitCode {
     std::process::ExitCode::FAILURE
@@ -27,11 +27,10 @@ mod unix {
     use signal_hook::iterator::Signals;
     use signal_hook::low_level::emulate_default_handler;
 
-    /// From now on, a signal that ends the program first removes its temporary files. A parent process still sees that
-    /// the signal ended it. A signal that the program was started to ignore, as with `nohup`, stays ignored.
+    /// Removes temporary files before a signal ends the program. The parent process still sees that the signal ended
+    /// it. A signal that was ignored when the program started, as with `nohup`, stays ignored.
     pub(crate) fn watch() {
-        let signals: Vec<_> =
-            [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+        let signals: Vec<_> = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)).collect();
         let (ready, is_ready) = mpsc::channel();
         let watcher = move || {
             let Ok(mut signals) = Signals::new(signals) else { return };
@@ -41,14 +40,14 @@ mod unix {
                 let _ = emulate_default_handler(signal);
             }
         };
-        // Without the thread, a signal ends the program as it ends any other.
+        // Without the thread, signals end the program with their default action.
         if thread::Builder::new().name("signals".to_owned()).spawn(watcher).is_ok() {
             let _ = is_ready.recv();
         }
     }
 
-    /// Ends like a program that ignores write errors: without a message, and with a status that is not success, since
-    /// not everything was printed and perhaps not everything was done.
+    /// Ends as SIGPIPE ends a program by default: without a message, but not with success, since not everything was
+    /// printed and perhaps not everything was done.
     pub(crate) fn end_by_closed_pipe() -> ExitCode {
         let _ = emulate_default_handler(SIGPIPE);
         ExitCode::FAILURE
@@ -56,9 +55,9 @@ mod unix {
 
     fn is_ignored(signal: libc::c_int) -> bool {
         let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: Without a new action the call changes nothing but `action`, which has room for one.
+        // SAFETY: Without a new action the call only writes to `action`, which has room for one action.
         let answer = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
-        // SAFETY: The call has filled it, as its result says.
+        // SAFETY: The call succeeded, so it initialised `action`.
         answer == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
     }
 }

@@ -1,4 +1,4 @@
-//! Warnings of the libraries, said on standard error.
+//! Prints warnings of the libraries on standard error.
 
 use std::fmt::Debug;
 
@@ -9,12 +9,12 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::console;
 
-/// Shows each warning from now on. Called once, ahead of all else.
+/// Starts to print warnings. Called once, before everything else.
 pub fn show() {
-    let _ = tracing::subscriber::set_global_default(Warnings); // it fails where somebody listens already
+    let _ = tracing::subscriber::set_global_default(Warnings); // fails if a subscriber is already set
 }
 
-/// Listens to warnings alone: spans are of no interest.
+/// A subscriber that handles only warnings and ignores spans.
 struct Warnings;
 
 impl Subscriber for Warnings {
@@ -44,7 +44,7 @@ struct Message;
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
-            console::warn(&printable(&format!("{value:?}"))); // it may have a name that a driver gave
+            console::warn(&printable(&format!("{value:?}"))); // it may contain a name from a driver
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The page of `accel report` in a browser: no texts overlap or stick out on a wide and on a narrow screen.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at what should not happen")]
+//! The page of `accel report` in a browser: on wide and narrow screens, no texts overlap or stick out.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at anything unexpected")]
 
 #[path = "program/accel.rs"]
 #[allow(dead_code, reason = "another target uses more of it")]
@@ -25,8 +25,7 @@ fn main() {
         .iter()
         .map(|trace| {
             trial(trace.name, || {
-                let (input, page) =
-                    (file(&format!("{}.trace.zst", trace.name), trace.file), page(trace.name));
+                let (input, page) = (file(&format!("{}.trace.zst", trace.name), trace.file), page(trace.name));
                 let ended = run(&["report", input.to_str().unwrap(), "-o", page.to_str().unwrap()]);
                 assert_eq!(ended.status, Some(0), "{}", ended.error);
                 page
@@ -45,9 +44,7 @@ fn main() {
             page
         }));
     }
-    for (name, count) in
-        [("nothing", 0), ("one_call", 1), ("ten_calls", 10), ("hundred_thousand_calls", 100_000)]
-    {
+    for (name, count) in [("nothing", 0), ("one_call", 1), ("ten_calls", 10), ("hundred_thousand_calls", 100_000)] {
         trials.push(trial(name, move || {
             let page = page(name);
             report::save(&hostile(count), &page).unwrap();
@@ -61,7 +58,7 @@ fn page(name: &str) -> PathBuf {
     folder("browser").join(name).with_extension("html")
 }
 
-/// A trial of a page, at all widths.
+/// Returns a trial that checks a page at all widths.
 fn trial(name: &str, page: impl Fn() -> PathBuf + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || {
         let Some(browser) = browser() else { return unavailable("chromium", "no `chromium` is in PATH") };
@@ -76,13 +73,10 @@ fn trial(name: &str, page: impl Fn() -> PathBuf + Send + 'static) -> Trial {
 fn browser() -> Option<PathBuf> {
     let folders: Vec<_> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
-        .find(|path| path.is_file())
+    names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|path| path.is_file())
 }
 
-/// Opens the page in a frame of this width, since windows cannot be that narrow, and asks it for problems.
+/// Opens the page in a frame of this width, since windows cannot be that narrow, and collects problems.
 fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
     let text = fs::read_to_string(page).unwrap();
     let errors = "<head><script>window.problems = []; \
@@ -101,14 +95,7 @@ fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
     let user_data = tempfile::tempdir().unwrap();
     // The browser itself must not use the network.
     let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--hide-scrollbars",
-        ])
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .args(["--window-size=1400,1000", "--virtual-time-budget=20000", "--dump-dom"])
         .arg(format!("--user-data-dir={}", user_data.path().display()))
@@ -118,21 +105,16 @@ fn check(browser: &Path, page: &Path, width: u32) -> Result<(), Failed> {
     let told = dom.split_once("<pre id=\"told\">").and_then(|(_, rest)| rest.split_once("</pre>"));
     let told = told.map(|(told, _)| told).filter(|told| !told.is_empty());
     match told {
-        Some(told) if told.contains("\"problems\":[]") && told.contains(&format!("\"width\":{width},")) => {
-            Ok(())
-        }
+        Some(told) if told.contains("\"problems\":[]") && told.contains(&format!("\"width\":{width},")) => Ok(()),
         Some(told) => Err(format!("{} at {width}: {told}", page.display()).into()),
-        None => Err(format!("{} at {width}: nothing was told: {dom:.300}", page.display()).into()),
+        None => Err(format!("{} at {width}: no answer: {dom:.300}", page.display()).into()),
     }
 }
 
 /// Long names, names in other scripts, and names that would break a page.
 fn hostile(count: usize) -> Profile {
-    let names = [
-        "</script><b>x",
-        "数据并行训练步骤的梯度聚合运算符名称非常长",
-        "a.very.long.module.path.".repeat(20).leak(),
-    ];
+    let names =
+        ["</script><b>x", "数据并行训练步骤的梯度聚合运算符名称非常长", "a.very.long.module.path.".repeat(20).leak()];
     let value = |at: usize| ((at * 7_919) % 1_009) as u64 * 7_654_321;
     let sample = |at: usize| Sample {
         name: format!("{}{}", names[at % 3], at % 50).into(),
@@ -162,9 +144,7 @@ fn hostile(count: usize) -> Profile {
             call: 0,
             segments: (0..count.min(30)).map(segment).collect(),
         }],
-        spans: (0..count)
-            .map(|at| Span { bytes: value(at), start: Some(at), end: Some(at + at % 613) })
-            .collect(),
+        spans: (0..count).map(|at| Span { bytes: value(at), start: Some(at), end: Some(at + at % 613) }).collect(),
         statistics: vec![(names[2].to_owned(), i64::MIN), ("x.bytes".to_owned(), i64::MAX)],
         ..Profile::default()
     }

@@ -1,5 +1,5 @@
 //! `accel` with the OpenCL drivers of the machine.
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
 #[path = "program/accel.rs"]
 #[allow(dead_code, reason = "the other target uses more of it")]
@@ -20,8 +20,8 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// A trial that gets what `accel info` prints of OpenCL's devices. It is ignored where there are none, and fails there
-/// if `ACCELERATOR_REQUIRE` lists `opencl`.
+/// Returns a trial that receives the output of `accel info` for OpenCL. Without devices it is ignored, or fails if
+/// `ACCELERATOR_REQUIRE` lists `opencl`.
 fn trial(name: &str, run: fn(&str) -> Completion) -> Trial {
     Trial::ignorable_test(name, move || {
         let devices = Ended::of(accel_with_drivers(&INFO).output()?).out;
@@ -40,7 +40,7 @@ fn no_such_device(_devices: &str) -> Completion {
     Completion::Completed
 }
 
-/// Only PoCL can be configured to have no device, so this is tested with PoCL alone.
+/// Tests only PoCL, since other drivers cannot be configured to have no device.
 fn platform_without_device(devices: &str) -> Completion {
     const PLATFORM: &str = "Portable Computing Language";
     if !devices.lines().filter(|line| line.contains("opencl:")).all(|row| row.contains(PLATFORM)) {
@@ -83,9 +83,8 @@ fn report(devices: &str) -> Completion {
     let told = Ended::of(accel_with_drivers(&["verify", "--backend", "opencl", "--quick"]).output().unwrap());
     assert_eq!(told.status, Some(0), "{}{}", told.error, told.out);
     let title = told.out.lines().next().unwrap();
-    let name =
-        title.strip_prefix("# accel verify on opencl:0 (").and_then(|rest| rest.strip_suffix("): all held"));
+    let name = title.strip_prefix("# accel verify on opencl:0 (").and_then(|rest| rest.strip_suffix("): all passed"));
     assert!(name.is_some_and(|name| devices.contains(name)), "{title}\n{devices}");
-    assert_eq!(told.out.matches("\n## ").count(), told.out.matches(": held\n").count(), "{}", told.out);
+    assert_eq!(told.out.matches("\n## ").count(), told.out.matches(": passed\n").count(), "{}", told.out);
     Completion::Completed
 }

@@ -1,5 +1,5 @@
-//! `accel` as a user runs it: what it prints, and how it ends.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at what should not happen")]
+//! Runs `accel` as a user does, and checks its output and exit status.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at anything unexpected")]
 
 #[path = "program/accel.rs"]
 mod accel;
@@ -59,12 +59,10 @@ fn wrong_usage_ends_with_2() {
 }
 
 #[test]
-fn a_setting_without_effect_is_warned_of() {
+fn a_setting_without_effect_causes_a_warning() {
     let ended = run(&["replay", "--plain", "--conf", "backend:native,release_lock_on_cudamalloc:True"]);
     let warning = |key| {
-        format!(
-            "accel: warning: the allocator setting `{key}` has no effect: only PyTorch's CUDA allocator uses it"
-        )
+        format!("accel: warning: the allocator setting `{key}` has no effect: only PyTorch's CUDA allocator uses it")
     };
     let expected = ["backend", "release_lock_on_cudamalloc"].map(warning);
     assert_eq!(ended.error.lines().collect::<Vec<_>>(), expected);
@@ -77,18 +75,12 @@ fn a_failed_run_ends_with_1_and_says_where() {
     for (input, message) in [
         ("alloc 1 5 0\nallok 2\n", "standard input:2: expected an operation, but found `allok`"),
         ("alloc 1 5\n", "standard input:1: expected the number of a stream, but the line ends"),
-        ("alloc 1 5 0\nalloc 1 5 0\n", "standard input:2: allocation 1 is live already"),
+        ("alloc 1 5 0\nalloc 1 5 0\n", "standard input:2: allocation 1 is already live"),
         ("\nfree 9\n", "standard input:2: allocation 9 is not live"),
         ("alloc 1 5 0\nfree 1\nfree 1\n", "standard input:3: allocation 1 is not live"),
         ("record 3 1\n", "standard input:1: allocation 3 is not live"),
-        (
-            "stats\nfraction 1.5\n",
-            "standard input:2: the memory fraction must be between 0 and 1, but is 1.5",
-        ),
-        (
-            "stats\nfraction NaN\n",
-            "standard input:2: the memory fraction must be between 0 and 1, but is NaN",
-        ),
+        ("stats\nfraction 1.5\n", "standard input:2: the memory fraction must be between 0 and 1, but is 1.5"),
+        ("stats\nfraction NaN\n", "standard input:2: the memory fraction must be between 0 and 1, but is NaN"),
         ("conf max_split_size_mb:5\n", "standard input:1: allocator settings `max_split_size_mb:5`"),
     ] {
         for extra in [&["--plain"][..], &[]] {
@@ -98,14 +90,14 @@ fn a_failed_run_ends_with_1_and_says_where() {
 }
 
 #[test]
-fn what_came_before_a_failure_is_told() {
+fn output_before_a_failure_is_printed() {
     let ended = run_with_input(&["replay", "--plain", "-"], b"alloc 7 0 0\nfree 9\n");
     ended.fails(1, "allocation 9 is not live");
     assert_eq!(ended.out, "null 7\n");
 }
 
 #[test]
-fn a_truncated_or_foreign_file_is_told() {
+fn a_truncated_or_foreign_file_is_reported() {
     let whole = BUNDLED[0].file;
     let zst = file("truncated.trace.zst", &whole[..whole.len() / 2]);
     run(&["replay", zst.to_str().unwrap()]).fails(1, "truncated or damaged");
@@ -159,8 +151,7 @@ fn settings_of_the_environment_count_and_are_checked() {
 
 #[test]
 fn plain_output_is_that_of_the_format() {
-    let trace =
-        "capacity 4194304\nalloc 1 1000 0\nalloc 2 0 0\nalloc 3 9000000 3\nfree 3\nsnapshot\nmeminfo\n";
+    let trace = "capacity 4194304\nalloc 1 1000 0\nalloc 2 0 0\nalloc 3 9000000 3\nfree 3\nsnapshot\nmeminfo\n";
     let ended = run_with_input(&["replay", "--plain", "--placements", "--time", "-"], trace.as_bytes());
     assert_eq!(ended.status, Some(0));
     let expected = "at 1 0x0\nnull 2\noom 3\n@6 snapshot\n\
@@ -172,7 +163,7 @@ fn plain_output_is_that_of_the_format() {
 }
 
 #[test]
-fn expandable_segments_are_told() {
+fn expandable_segments_are_reported() {
     let trace = b"alloc 1 1000 0\nalloc 2 30000000 0\nfree 2\nconf expandable_segments:False\nsnapshot\n";
     let arguments = ["replay", "-", "--backend", "sim", "--conf", "expandable_segments:True"];
     let ended = run_with_input(&[&arguments[..], &["--plain"]].concat(), trace);
@@ -184,7 +175,7 @@ fn expandable_segments_are_told() {
         counter 1\n  \
         block +0 size 41943040 requested 30000000 inactive\nend\n";
     assert_eq!(ended.out, expected, "{}", ended.error);
-    // Switched off again at the end.
+    // The summary reports them although they were switched off at the end.
     let row = |text: &str| text.lines().find(|line| line.contains("expandable segments ")).map(str::to_owned);
     assert!(row(&run_with_input(&arguments, trace).out).unwrap().trim_end().ends_with("in use"));
     assert_eq!(row(&run_with_input(&arguments[..4], b"alloc 1 1000 0\n").out), None);

@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{
-    Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind,
-    DriverResult, EventFlags, GIB, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
-    VirtualMemory,
+    Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult,
+    EventFlags, GIB, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, VirtualMemory,
 };
 
 use self::virtual_memory::Pager;
@@ -80,13 +79,8 @@ impl Sim {
             uuid: None,
             pci_address: None,
         };
-        let memory = Memory {
-            capacity,
-            used: 0,
-            next: <Self as Controls>::BASE,
-            live: BTreeMap::new(),
-            pager: Pager::new(),
-        };
+        let memory =
+            Memory { capacity, used: 0, next: <Self as Controls>::BASE, live: BTreeMap::new(), pager: Pager::new() };
         Self {
             properties,
             calls: Calls::default(),
@@ -138,8 +132,7 @@ impl Sim {
 
     /// Checks whether memory may be allocated: no failure is due, and the size is within the limit.
     fn admit(&self, call: Call, len: NonZeroU64) -> DriverResult<()> {
-        let injected =
-            self.fail_allocs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let injected = self.fail_allocs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if injected.is_ok() {
             return Err(out_of_memory(call));
         }
@@ -311,11 +304,7 @@ unsafe impl Backend for Sim {
         self.calls.count(Call::Dealloc);
         let mut memory = self.memory();
         let given_back = memory.live.remove(&ptr.0);
-        assert_eq!(
-            given_back,
-            Some(len.get()),
-            "dealloc of {ptr:?} with {len} bytes, which were not allocated"
-        );
+        assert_eq!(given_back, Some(len.get()), "dealloc of {ptr:?} with {len} bytes, which were not allocated");
         memory.used -= len.get();
     }
 
@@ -330,13 +319,7 @@ unsafe impl Backend for Sim {
         Err(failure(Call::Copy, DriverErrorKind::Unsupported, "the simulated device has addresses only"))
     }
 
-    unsafe fn fill(
-        &self,
-        _dst: SimPtr,
-        _value: u8,
-        _len: NonZeroU64,
-        _stream: &SimStream,
-    ) -> DriverResult<()> {
+    unsafe fn fill(&self, _dst: SimPtr, _value: u8, _len: NonZeroU64, _stream: &SimStream) -> DriverResult<()> {
         self.calls.count(Call::Fill);
         Err(failure(Call::Fill, DriverErrorKind::Unsupported, "the simulated device has addresses only"))
     }

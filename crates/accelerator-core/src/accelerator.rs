@@ -83,14 +83,7 @@ impl<B: Backend> Accelerator<B> {
         let allocator = CachingAllocator::new(streams, config);
         let host_allocator = CachingHostAllocator::new(streams, allocator.host_settings());
         let host_allocator = Box::leak(Box::new(host_allocator));
-        Ok(Box::leak(Box::new(Self {
-            instance,
-            backend,
-            streams,
-            default_stream,
-            allocator,
-            host_allocator,
-        })))
+        Ok(Box::leak(Box::new(Self { instance, backend, streams, default_stream, allocator, host_allocator })))
     }
 
     /// The kind and number of the device.

@@ -6,8 +6,7 @@ use std::ptr::NonNull;
 
 use crate::host_memory;
 use crate::types::{
-    DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MemoryInfo,
-    Unavailable,
+    DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, MemoryInfo, Unavailable,
 };
 use crate::virtual_memory::VirtualMemory;
 
@@ -231,13 +230,7 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     ///
     /// # Safety
     /// * `dst` is valid for writes of `len` bytes.
-    unsafe fn fill(
-        &self,
-        dst: Self::Ptr,
-        value: u8,
-        len: NonZeroU64,
-        stream: &Self::Stream,
-    ) -> DriverResult<()>;
+    unsafe fn fill(&self, dst: Self::Ptr, value: u8, len: NonZeroU64, stream: &Self::Stream) -> DriverResult<()>;
 
     /// Takes `len` bytes of host memory that the device accesses directly, so that copies from and to it are
     /// asynchronous. The memory is initialised, and aligned to at least 64 bytes. It is ordinary memory if the device

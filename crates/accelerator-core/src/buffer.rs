@@ -41,14 +41,9 @@ impl<B: Backend> Accelerator<B> {
 }
 
 impl<B: Backend> Buffer<B> {
-    pub(crate) fn allocate(
-        accelerator: &'static Accelerator<B>,
-        len: u64,
-        stream: Stream<B>,
-    ) -> Result<Self> {
+    pub(crate) fn allocate(accelerator: &'static Accelerator<B>, len: u64, stream: Stream<B>) -> Result<Self> {
         stream.check(accelerator.instance())?;
-        let allocation =
-            NonZeroU64::new(len).map(|len| accelerator.allocator().allocate(len, stream)).transpose()?;
+        let allocation = NonZeroU64::new(len).map(|len| accelerator.allocator().allocate(len, stream)).transpose()?;
         let buffer = Self { accelerator, stream, allocation, len };
         if len > 0 {
             report_operator(|| Operator::on(stream, OperatorKind::Allocate, len));

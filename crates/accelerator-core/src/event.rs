@@ -68,9 +68,7 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn is_complete(&self) -> Result<bool> {
-        self.native
-            .get()
-            .map_or(Ok(true), |native| self.owner.device.driver_result(self.backend.is_complete(native)))
+        self.native.get().map_or(Ok(true), |native| self.owner.device.driver_result(self.backend.is_complete(native)))
     }
 
     /// Waits on the host until the event has been reached. PyTorch: `torch.Event.synchronize`.
@@ -78,9 +76,7 @@ impl<B: Backend> Event<B> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn synchronize(&self) -> Result<()> {
-        self.native
-            .get()
-            .map_or(Ok(()), |native| self.owner.device.driver_result(self.backend.wait_host(native)))
+        self.native.get().map_or(Ok(()), |native| self.owner.device.driver_result(self.backend.wait_host(native)))
     }
 
     /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
@@ -194,24 +190,18 @@ impl<B: Backend> EventPool<B> {
 
     #[inline]
     fn native(&self, number: EventNumber) -> &B::Event {
-        let Some(event) = self.events.get(number.0) else { unreachable!("every number has an event") };
-        event
+        self.events.get(number.0).unwrap_or_else(|| unreachable!("every number has an event"))
     }
 
     #[inline]
     fn stream(&self, id: StreamId) -> &'static B::Stream {
-        let Some(stream) = self.streams.get(id) else { unreachable!("every number has a stream") };
-        stream.native()
+        self.streams.get(id).unwrap_or_else(|| unreachable!("every number has a stream")).native()
     }
 
     /// Records an event, reusing the given one if there is one, after the work submitted to the stream so far. If that
     /// fails, the event becomes idle.
     #[inline]
-    pub(crate) fn record_again(
-        &self,
-        event: Option<EventNumber>,
-        stream: StreamId,
-    ) -> DriverResult<EventNumber> {
+    pub(crate) fn record_again(&self, event: Option<EventNumber>, stream: StreamId) -> DriverResult<EventNumber> {
         self.record_on(event, self.stream(stream))
     }
 

@@ -32,10 +32,9 @@ pub use pinned::{CachingHostAllocator, PinnedBuffer};
 pub use stream::{STREAMS_PER_PRIORITY, Stream};
 pub use sync::HookId;
 pub use types::{
-    BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr,
-    DriverError, DriverErrorKind, DriverResult, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics,
-    KIB, MIB, MemoryInfo, MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat,
-    Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, grouped,
-    parse_bytes, printable, read_capacity, read_variable,
+    BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError,
+    DriverErrorKind, DriverResult, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,
+    MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result, SegmentSnapshot, Snapshot,
+    Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, parse_bytes, printable, read_capacity, read_variable,
 };
 pub use virtual_memory::{Pages, VirtualMemory};

@@ -22,12 +22,7 @@ impl<B: Backend> Buffer<B> {
     /// [`OutOfBounds`](crate::Error::OutOfBounds) if the source is longer;
     /// [`DeviceMismatch`](crate::Error::DeviceMismatch) if a stream and its buffer belong to different devices;
     /// [`Driver`](crate::Error::Driver).
-    pub fn copy_from_peer(
-        &mut self,
-        source: &Self,
-        stream: Stream<B>,
-        source_stream: Stream<B>,
-    ) -> Result<()> {
+    pub fn copy_from_peer(&mut self, source: &Self, stream: Stream<B>, source_stream: Stream<B>) -> Result<()> {
         check_bounds(0, source.len(), self.len())?;
         self.record_use(stream)?;
         source.record_use(source_stream)?;
@@ -54,8 +49,7 @@ fn directly<B: Backend>(
     source: &Buffer<B>,
     source_stream: Stream<B>,
 ) -> DriverResult<()> {
-    let (Some(to), Some(from), Some(len)) = (destination.ptr(), source.ptr(), NonZeroU64::new(source.len()))
-    else {
+    let (Some(to), Some(from), Some(len)) = (destination.ptr(), source.ptr(), NonZeroU64::new(source.len())) else {
         return Ok(());
     };
     follow(peers, stream, source_stream)?;

@@ -204,8 +204,7 @@ impl<B: Backend> Streams<B> {
 
     fn add(&'static self, priority: i32, native: B::Stream) -> Stream<B> {
         let (owner, backend) = (self.owner, self.backend);
-        let (_, state) =
-            self.table.push(|id| StreamState { id: StreamId(id), owner, priority, backend, native });
+        let (_, state) = self.table.push(|id| StreamState { id: StreamId(id), owner, priority, backend, native });
         Stream(state)
     }
 }

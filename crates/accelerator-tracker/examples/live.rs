@@ -1,4 +1,5 @@
-//! The statistics of a device for Prometheus while a program runs: what an exporter would answer to a scrape.
+//! Publishes the statistics of a device for Prometheus while a program runs, and prints an exporter's answer to a
+//! scrape.
 //!
 //! ```text
 //! cargo run --release -p accelerator-tracker --features metrics --example live
@@ -12,7 +13,7 @@ use accelerator_tracker::live::LiveStatistics;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A server would install an exporter that listens. This one is asked below.
+    // A server would install an exporter that listens. This example reads the exporter directly, below.
     let exporter = PrometheusBuilder::new().install_recorder()?;
 
     set_accelerator("host")?;

@@ -1,8 +1,9 @@
-//! A small network trained for real on the host, tracked from start to end.
+//! Trains a small network on the host, tracked from start to end.
 //!
-//! It learns which of three spirals a point lies on. Forward pass, backward pass and optimizer are kernels on the
-//! memory and the stream of the device, each with buffers of its own, as in a framework. Its modules are nested, and
-//! operators are named after them as in PyTorch: `blocks.0.fc1.forward.addmm_1`. Then it shows where the memory went.
+//! The network learns which of three spirals a point is on. As in a framework, the forward pass, the backward pass and
+//! the optimizer are kernels on the memory and the stream of the device, each with its own buffers. Its modules are
+//! nested, and operators are named after them as in PyTorch: `blocks.0.fc1.forward.addmm_1`. At the end, the example
+//! shows where the memory went.
 //!
 //! ```text
 //! cargo run --release -p accelerator-tracker --example train_mlp -- --stats run.jsonl --snapshot run.pickle
@@ -36,19 +37,19 @@ use spirals::Spirals;
 /// Trains a small network on the host, and shows where the memory went.
 #[derive(Parser)]
 struct Arguments {
-    /// How many times the network sees all points
+    /// The number of training steps, each with all points
     #[arg(long, default_value_t = 300)]
     steps: u32,
-    /// Save what the tracker recorded, for `accel tracker` and `accel report`
+    /// Save the tracker file, for `accel tracker` and `accel report`
     #[arg(long)]
     stats: Option<PathBuf>,
-    /// Record the history of the memory too, and save a snapshot of it that PyTorch's memory_viz reads
+    /// Also record the memory history, and save a snapshot of it for PyTorch's memory_viz
     #[arg(long)]
     snapshot: Option<PathBuf>,
-    /// Let the tracker record by itself what is submitted to the device, allocations and copies included
+    /// Let the tracker record everything that is submitted to the device, including allocations and copies
     #[arg(long)]
     automatic: bool,
-    /// Train this many times with the tracker and as often without it, in turn, and show what it costs
+    /// Train this many times with the tracker and as often without it, alternately, and show the cost of tracking
     #[arg(long)]
     compare: Option<u32>,
 }
@@ -81,7 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Trains a new network. Returns the share of points that it gets right.
+/// Trains a new network. Returns the share of points that it classifies correctly.
 fn train(steps: u32, tracker: &MemoryTracker, feed: Feed) -> accelerator::Result<f32> {
     let operators = Operators::new(tracker, feed)?;
     let spirals = Spirals::new(512)?;
@@ -99,7 +100,7 @@ fn train(steps: u32, tracker: &MemoryTracker, feed: Feed) -> accelerator::Result
     network.accuracy(&operators, &spirals)
 }
 
-/// Shows what tracking costs.
+/// Shows the cost of tracking.
 fn compare(times: u32, steps: u32, tracker: &MemoryTracker, feed: Feed) -> Result<(), Box<dyn Error>> {
     let mut took = [Vec::new(), Vec::new()];
     for _ in 0..times {
@@ -115,12 +116,12 @@ fn compare(times: u32, steps: u32, tracker: &MemoryTracker, feed: Feed) -> Resul
             }
         }
     }
-    // The minimum: on a shared machine, times vary upwards.
+    // Use the minimum, since on a shared machine disturbances only make times longer.
     let [without, with] = took.map(|took| took.into_iter().min().unwrap_or_default());
     let operators = tracker.stats().operators.len();
     let ratio = with.as_secs_f64() / without.as_secs_f64();
     println!(
-        "the least of {times} runs of {steps} steps: {without:?} untracked, {with:?} tracked: {ratio:.4} times as long"
+        "fastest of {times} runs of {steps} steps: {without:?} untracked, {with:?} tracked, {ratio:.4} times as long"
     );
     println!("{operators} operators in a run");
     Ok(())

@@ -1,4 +1,4 @@
-//! How this crate reads and writes files.
+//! Reads and writes files.
 
 mod temporary;
 mod whole;
@@ -17,27 +17,27 @@ use crate::pickle::PickleError;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// The system refuses.
+    /// The operating system returned an error.
     #[error("{}: cannot be {doing}: {source}", printable(path))]
     Io {
         /// The file.
         path: PathBuf,
-        /// What could not be done: `opened`, `read`, `written`.
+        /// The operation that failed: `opened`, `read` or `written`.
         doing: &'static str,
         /// The error of the system.
         source: io::Error,
     },
-    /// It does not hold what it should.
+    /// Its contents are invalid.
     #[error("{}: at byte {offset}: {reason}", printable(path))]
     Content {
         /// The file.
         path: PathBuf,
         /// The offset, from 0.
         offset: u64,
-        /// What is wrong, and what to do about it.
+        /// The problem, and what to do about it.
         reason: String,
     },
-    /// It is no pickle that can be read.
+    /// It is not a readable pickle.
     #[error("{}: {source}", printable(path))]
     Pickle {
         /// The file.
@@ -45,7 +45,7 @@ pub enum FileError {
         /// The offset and the reason.
         source: PickleError,
     },
-    /// It takes more than it may.
+    /// It exceeds a limit.
     #[error("{}: at byte {offset}: line {line}: {source}", printable(path))]
     Limit {
         /// The file.
@@ -79,11 +79,11 @@ impl FileError {
     }
 }
 
-/// What a file that begins like this seems to be, if it is not one of ours.
+/// Guesses what kind of file begins like this, if it is not one of ours.
 pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
     const KNOWN: [(&[u8], &str); 12] = [
         (b"PK\x03\x04", "a zip archive, such as `torch.save` writes"),
-        // The number with which the older format of `torch.save` begins, as a pickle of its own.
+        // The older format of `torch.save` begins with this number, pickled separately.
         (b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "what older versions of `torch.save` write"),
         (b"\x1f\x8b", "compressed with gzip: unpack it first"),
         (b"\x28\xb5\x2f\xfd", "compressed with zstd: unpack it first"),
@@ -103,12 +103,12 @@ pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
     known.map(|(_, what)| *what)
 }
 
-/// Text from a file for use in a message: only its beginning, and without anything that a terminal would obey.
+/// Returns the beginning of a text from a file, for use in a message. Characters that control a terminal are escaped.
 pub fn excerpt(text: &str) -> String {
     shortened(text, 80)
 }
 
-/// As [`excerpt`], with at most `longest` characters.
+/// Like [`excerpt`], with at most `longest` characters.
 pub(crate) fn shortened(text: &str, longest: usize) -> String {
     let end = text.char_indices().nth(longest).map_or(text.len(), |(end, _)| end);
     let rest = if end < text.len() { "…" } else { "" };

@@ -1,4 +1,4 @@
-//! Spans of the crate `tracing` as modules and operators.
+//! Records spans of the crate `tracing` as modules and operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use crate::tracker::{MemoryTracker, Opener, close, current_scope, open};
 
-/// Feeds a tracker with the spans and events that an application already has.
+/// Feeds a tracker with the existing spans and events of an application.
 ///
-/// A span is a module while it is entered, inside the spans around it: `forward` within `step` is `step.forward`. A
-/// span without spans of its own is also an operator of its name. It is recorded when the span closes, in the module
-/// around it. An event with a field `marker`, such as `tracing::info!(marker = "fw_start")`, sets the marker of that
-/// name. Everything that this layer sees counts: give it a filter.
+/// While a span is entered, it is a module inside the enclosing spans: `forward` within `step` is `step.forward`. A
+/// span without inner spans is also an operator with its name. It is recorded in the enclosing module when the span
+/// closes. An event with a field `marker`, such as `tracing::info!(marker = "fw_start")`, sets the marker with that
+/// name. The layer records everything that it receives, so add a filter to it.
 #[derive(Clone, Debug)]
 pub struct TrackerLayer {
     tracker: MemoryTracker,
 }
 
 impl TrackerLayer {
-    /// A layer that feeds this tracker.
+    /// Creates a layer that feeds this tracker.
     pub fn new(tracker: MemoryTracker) -> Self {
         Self { tracker }
     }
@@ -32,12 +32,12 @@ impl TrackerLayer {
 
 /// The names of a span's module.
 struct Module {
-    /// The path of the module around it.
+    /// The path of the enclosing module.
     around: Option<Arc<str>>,
     path: Arc<str>,
 }
 
-/// Marks a span in which another one was made.
+/// Marks a span in which another one was created.
 struct HasChildren;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TrackerLayer {
@@ -51,9 +51,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TrackerLayer {
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        let path = context
-            .span(id)
-            .and_then(|span| span.extensions().get::<Module>().map(|module| Arc::clone(&module.path)));
+        let path =
+            context.span(id).and_then(|span| span.extensions().get::<Module>().map(|module| Arc::clone(&module.path)));
         if let Some(path) = path {
             open(Opener::Span(id.into_u64()), path);
         }
@@ -87,12 +86,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TrackerLayer {
 }
 
 impl Module {
-    /// Inside the span around it, or otherwise inside the module that the thread is in.
+    /// Returns the module of a span. It is inside the enclosing span, or otherwise inside the current module of the
+    /// thread.
     fn of<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Self {
         let parent = span.parent();
-        let around = parent
-            .as_ref()
-            .and_then(|parent| parent.extensions().get::<Self>().map(|module| Arc::clone(&module.path)));
+        let around =
+            parent.as_ref().and_then(|parent| parent.extensions().get::<Self>().map(|module| Arc::clone(&module.path)));
         match around.or_else(current_scope) {
             Some(around) => {
                 let path = format!("{around}.{}", span.name()).into();

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod file;
+mod grouped;
 pub mod history;
 #[cfg(feature = "tracing")]
 mod layer;
@@ -18,6 +19,7 @@ pub mod snapshot;
 pub mod tracker;
 
 pub use file::{FileError, excerpt, is_standard_output, remove_temporary_files, temporary_file, write_whole};
+pub use grouped::grouped;
 #[cfg(feature = "tracing")]
 pub use layer::TrackerLayer;
 pub use limits::Limits;

@@ -1,4 +1,4 @@
-//! How much a file may take while it is read.
+//! Limits on the memory for reading a file.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,55 +6,58 @@ use std::io::{self, BufRead, Read};
 
 use accelerator_core::{Bytes, GIB, MIB};
 
-/// Limits on what reading one file may take, whoever wrote it. A hundred kilobytes can decompress to many gigabytes,
-/// and a pickle can ask for a hundred times its size in memory. The files of real programs stay far below the defaults.
+/// Limits for reading a file from an untrusted source. A hundred kilobytes can decompress to many gigabytes, and a
+/// pickle can demand a hundred times its size in memory. Files of real programs stay far below the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory for what is held of the file at once; by default 2 GiB. While a pickle is read, the limit is
-    /// also 64 MiB and 32 times the bytes read so far, unless this is `u64::MAX`. A pickle never takes 16 GiB or more.
+    /// The memory that the contents of the file may use at once, in bytes; by default 2 GiB. For a pickle, the memory
+    /// is also limited to 64 MiB plus 32 times the bytes read so far, unless this is `u64::MAX`. A pickle can never use
+    /// 16 GiB or more.
     pub memory: u64,
-    /// Bytes of a line in a text file; by default 1 MiB. The longest real lines are names of modules and settings.
+    /// The length of a line in a text file, in bytes; by default 1 MiB. The longest real lines are names of modules and
+    /// settings.
     pub line: u64,
-    /// Bytes that a compressed file may decompress to; by default 64 MiB. It is for programs that decompress, which
-    /// this crate does not. Larger files may decompress to more: [100 times](Self::may_unpack_to) their size.
+    /// The size to which a compressed file may decompress, in bytes; by default 64 MiB. Large files may decompress to
+    /// more: [100 times](Self::may_unpack_to) their size. This crate does not decompress; the limit is for programs
+    /// that do.
     pub unpacked: u64,
 }
 
-/// Bytes of memory for each byte of a pickle. Of real files, those of a tracker take most, since they are held
-/// completely: 14. A hostile file can ask for a hundred.
+/// Bytes of memory for each byte of a pickle. Among real files, tracker files need the most, 14, since all their
+/// contents are kept. A hostile file can demand a hundred.
 const MEMORY_OF_A_BYTE: u64 = 32;
 
-/// Added to that, for short pickles.
+/// Additional memory for a pickle, so that short ones fit.
 const MEMORY_OF_A_PICKLE: u64 = 64 * MIB;
 
-/// The most for any pickle: the number of each of its parts fits below this.
+/// The maximum for any pickle, so that 32 bits can number its parts.
 const MEMORY_OF_ANY_PICKLE: u64 = 16 * GIB - 1;
 
 /// Bytes that a compressed byte may decompress to. Traces and snapshots of real programs reach 10 to 20; zeros reach
-/// 1,000 with gzip and 30,000 with zstd. A limit relative to the file suits files of any size. A fixed number would
-/// not: real snapshots have gigabytes, which would fill a small disk.
+/// 1,000 with gzip and 30,000 with zstd. A limit relative to the file suits files of any size. A fixed limit would not:
+/// real snapshots can have gigabytes, and so large a limit would let a small file fill a small disk.
 const UNPACKED_OF_A_BYTE: u64 = 100;
 
 impl Limits {
     /// No limits, for trusted files.
     pub const NONE: Self = Self { memory: u64::MAX, line: u64::MAX, unpacked: u64::MAX };
 
-    /// How many bytes this many compressed bytes may decompress to.
+    /// Returns how many bytes a file of `packed` compressed bytes may decompress to.
     pub fn may_unpack_to(&self, packed: u64) -> u64 {
         self.unpacked.max(packed.saturating_mul(UNPACKED_OF_A_BYTE))
     }
 
-    /// Bytes of memory for a pickle of which this many bytes were read.
+    /// Returns how much memory a pickle may use after `read` bytes of it were read.
     pub(crate) fn memory_of_pickle(&self, read: u64) -> u64 {
         let for_its_size = read.saturating_mul(MEMORY_OF_A_BYTE).saturating_add(MEMORY_OF_A_PICKLE);
         let wanted = if self.memory == u64::MAX { u64::MAX } else { self.memory.min(for_its_size) };
         wanted.min(MEMORY_OF_ANY_PICKLE)
     }
 
-    /// Appends a line with its end to a text. Returns the bytes read, 0 at the end.
+    /// Appends a line, including its line end, to a text. Returns the number of bytes read, which is 0 at the end.
     ///
     /// # Errors
-    /// Those of the reader, and [`LimitError::Line`] as the inner error of one.
+    /// Errors of the reader, and [`LimitError::Line`] as the inner error of an [`io::Error`].
     pub fn read_line(&self, reader: &mut (impl BufRead + ?Sized), text: &mut Vec<u8>) -> io::Result<usize> {
         let count = reader.take(self.line.saturating_add(1)).read_until(b'\n', text)?;
         match count as u64 > self.line {
@@ -70,36 +73,36 @@ impl Default for Limits {
     }
 }
 
-/// A file takes more than its reader was told that it may.
+/// A file exceeds a limit.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// Of memory.
+    /// Its contents need too much memory.
     #[error("its contents take more than {} of memory", Bytes(*limit))]
     Memory {
-        /// How many bytes it may take.
+        /// The maximum number of bytes.
         limit: u64,
     },
-    /// A line.
+    /// A line is too long.
     #[error("the line is longer than {limit} bytes")]
     Line {
-        /// How many bytes it may have.
+        /// The maximum number of bytes.
         limit: u64,
     },
-    /// Unpacked.
-    #[error("{} of it decompress to more than {}", Bytes(*packed), Bytes(*limit))]
+    /// It decompresses to too many bytes.
+    #[error("its first {} decompress to more than {}", Bytes(*packed), Bytes(*limit))]
     Unpacked {
-        /// How many compressed bytes were read.
+        /// The number of compressed bytes that were read.
         packed: u64,
-        /// How many bytes they may decompress to.
+        /// The maximum number of decompressed bytes.
         limit: u64,
     },
-    /// The part of it that a decoder must have at hand.
-    #[error("decompressing it takes a window of {}, but at most {} is allowed", Bytes(*window), Bytes(*limit))]
+    /// The decoder would need too large a window.
+    #[error("decompressing it needs a window of {}, but at most {} is allowed", Bytes(*window), Bytes(*limit))]
     Window {
-        /// Bytes of the window.
+        /// The size of the window in bytes.
         window: u64,
-        /// How many bytes it may have.
+        /// The maximum size in bytes.
         limit: u64,
     },
 }
@@ -107,24 +110,24 @@ pub enum LimitError {
 accelerator_core::debug_as_display!(LimitError);
 
 impl LimitError {
-    /// The limit inside an error of input or output.
+    /// Returns the limit error inside an I/O error.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-/// Counts the memory of what is held of a file.
+/// Counts the memory that the contents of a file use.
 #[derive(Clone, Debug)]
 pub struct Budget {
     used: u64,
     limit: u64,
 }
 
-/// Roughly what the system's allocator adds to a piece of memory.
+/// The approximate overhead of the system's allocator for an allocation, in bytes.
 pub(crate) const ALLOCATION: u64 = 16;
 
 impl Budget {
-    /// A budget of this many bytes, of which none is used.
+    /// Creates a budget of this many bytes. None is used.
     pub fn new(limit: u64) -> Self {
         Self { used: 0, limit }
     }
@@ -134,7 +137,7 @@ impl Budget {
         self.limit = limit;
     }
 
-    /// Checks whether this many bytes more fit.
+    /// Checks whether this many additional bytes fit.
     ///
     /// # Errors
     /// [`LimitError::Memory`].
@@ -148,7 +151,7 @@ impl Budget {
     /// Counts bytes that are about to be used.
     ///
     /// # Errors
-    /// [`LimitError::Memory`]: they are not counted then.
+    /// [`LimitError::Memory`]. The bytes are then not counted.
     pub fn charge(&mut self, bytes: u64) -> Result<(), LimitError> {
         self.has_room(bytes)?;
         self.used = self.used.saturating_add(bytes);
@@ -157,7 +160,7 @@ impl Budget {
 
     /// Counts bytes that are no longer used.
     pub fn discharge(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.used, "more is given back than was counted");
+        debug_assert!(bytes <= self.used, "more bytes are given back than were counted");
         self.used = self.used.saturating_sub(bytes);
     }
 
@@ -171,7 +174,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes room in a list whose memory is counted here. While the list moves, both its old and its new memory count.
+    /// Reserves room in a list whose memory is counted here. While the list moves, both its old and its new memory
+    /// count.
     pub(crate) fn reserve<T>(&mut self, list: &mut Vec<T>, more: usize) -> Result<(), LimitError> {
         const FEWEST: usize = 4;
         let (length, before) = (list.len(), list.capacity());
@@ -185,20 +189,15 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes room in a table for one more, as [`reserve`](Self::reserve).
-    pub(crate) fn reserve_in_table<K: Eq + Hash, V>(
-        &mut self,
-        table: &mut HashMap<K, V>,
-    ) -> Result<(), LimitError> {
+    /// Reserves room in a table for one more entry, like [`reserve`](Self::reserve).
+    pub(crate) fn reserve_in_table<K: Eq + Hash, V>(&mut self, table: &mut HashMap<K, V>) -> Result<(), LimitError> {
         if table.len() < table.capacity() {
             return Ok(());
         }
-        // An eighth of the places stays free, and each place has one more byte of its own.
+        // An eighth of the slots stays free, and each slot needs one additional byte.
         let bytes = |capacity: usize| match capacity {
             0 => 0,
-            capacity => {
-                ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64
-            }
+            capacity => ((capacity.saturating_mul(8) / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)) as u64,
         };
         let before = table.capacity();
         self.charge(bytes((before + 1).max(3)))?;

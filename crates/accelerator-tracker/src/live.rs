@@ -1,5 +1,5 @@
-//! The statistics of a device while a program runs, through the facade of the crate `metrics`. The program chooses the
-//! exporter, for example that of Prometheus.
+//! Publishes the statistics of a device while a program runs, through the facade of the crate `metrics`. The program
+//! chooses the exporter, for example one for Prometheus.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -10,24 +10,24 @@ use accelerator::DeviceArg;
 use accelerator::memory::DeviceMemory;
 use metrics::{counter, gauge};
 
-/// Publishes the statistics of a device's memory at intervals until it is dropped, and then a last time.
+/// Publishes the memory statistics of a device at intervals until it is dropped, and then a last time.
 ///
 /// See [`publish`] for the names.
 #[derive(Debug)]
-#[must_use = "dropped, it publishes no more"]
+#[must_use = "it stops publishing when dropped"]
 pub struct LiveStatistics {
-    /// Dropped at the end, which tells the thread to end as well.
+    /// Dropped at the end, which stops the thread.
     running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why nothing is published.
+/// Why publishing cannot start.
 #[derive(thiserror::Error)]
 pub enum LiveError {
     /// The device cannot be opened.
     #[error(transparent)]
     Accelerator(#[from] accelerator::Error),
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the thread that publishes statistics: {0}")]
     Thread(#[from] io::Error),
 }
@@ -35,8 +35,8 @@ pub enum LiveError {
 accelerator_core::debug_as_display!(LiveError);
 
 impl LiveStatistics {
-    /// Publishes now, and then after each `interval`, on a thread of its own. Opens the device. Intervals below a
-    /// millisecond count as one.
+    /// Opens the device, and publishes its statistics now and then after each `interval`, on a separate thread. The
+    /// shortest interval is a millisecond.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -59,20 +59,20 @@ impl Drop for LiveStatistics {
     fn drop(&mut self) {
         self.running.take();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic comes from the exporter, and its message was printed
+            let _ = thread.join(); // a panic comes from the exporter, and its message was already printed
         }
     }
 }
 
-/// Publishes the statistics of a device's memory once.
+/// Publishes the memory statistics of a device once.
 ///
 /// The names come from PyTorch's keys. `allocated_bytes.small_pool.current` is the gauge
 /// `accelerator_memory_allocated_bytes{device="cuda:0",pool="small_pool"}`, and its `peak` is the gauge
 /// `accelerator_memory_allocated_bytes_peak`. `allocated` and `freed`, the totals since the start, are the counters
 /// `accelerator_memory_allocated_bytes_allocated_total` and `…_freed_total`. The pool `all` is the sum of the others,
-/// so do not sum over `pool`. If the program resets a counter, the published one stays as it is until the new value
-/// exceeds it. `num_ooms` and others like it are counters such as `accelerator_memory_num_ooms_total`. `max_split_size`
-/// is a gauge.
+/// so do not sum over `pool`. If the program resets a counter, the published counter keeps its value until the new
+/// value exceeds it. `num_ooms` and similar keys are counters such as `accelerator_memory_num_ooms_total`.
+/// `max_split_size` is a gauge.
 pub fn publish(memory: &DeviceMemory) {
     let device = memory.device().to_string();
     for (key, value) in memory.statistics().entries() {

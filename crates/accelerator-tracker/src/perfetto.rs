@@ -1,4 +1,4 @@
-//! A [`Profile`] as a trace in Chrome's JSON format, which <https://ui.perfetto.dev> and `chrome://tracing` open.
+//! Writes a [`Profile`] as a trace in Chrome's JSON format, for <https://ui.perfetto.dev> and `chrome://tracing`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn save(profile: &Profile, path: &Path) -> Result<(), FileError> {
 /// microsecond.
 ///
 /// # Errors
-/// Those of the writer.
+/// Errors of the writer.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut events = Events { out, first: true };
     events.out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
@@ -33,9 +33,8 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     events.named("thread_name", "operators")?;
     let clock = Clock::of(profile);
     let mut calls = 0;
-    let same_module = |a: &Sample, b: &Sample| {
-        profile.module_and_operator(&a.name).0 == profile.module_and_operator(&b.name).0
-    };
+    let same_module =
+        |a: &Sample, b: &Sample| profile.module_and_operator(&a.name).0 == profile.module_and_operator(&b.name).0;
     for run in profile.samples.chunk_by(same_module) {
         events.run(profile, run, calls, &clock)?;
         calls += run.len();
@@ -51,14 +50,14 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     events.out.write_all(b"\n]}\n")
 }
 
-/// One event. The names of the fields are those of the format.
+/// An event. The field names are those of the format.
 #[derive(Serialize)]
 struct Event<'a> {
     name: &'a str,
     ph: &'static str,
     pid: u32,
     tid: u32,
-    /// Microseconds.
+    /// The time in microseconds.
     ts: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<u64>,
@@ -84,7 +83,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// When calls began and ended.
+/// The times at which calls began and ended.
 struct Clock {
     times: Vec<u64>,
     measured: bool,
@@ -101,7 +100,7 @@ impl Clock {
         Self { times, measured: profile.has_times() }
     }
 
-    /// A sample is taken when a call ends. The call began when the one before it ended.
+    /// Returns when a call began: when the previous one ended. Samples are taken at the ends of calls.
     fn start(&self, call: usize) -> u64 {
         match (self.measured, call) {
             (false, _) => call as u64,
@@ -135,7 +134,7 @@ impl Events<'_> {
         self.write(&Event { args: Some(Arguments::Name { name: &name }), ..Event::new("M", what, 0) })
     }
 
-    /// Writes consecutive calls of one module, and the module around them.
+    /// Writes consecutive calls of one module, enclosed by the module.
     fn run(&mut self, profile: &Profile, run: &[Sample], first: usize, clock: &Clock) -> io::Result<()> {
         let last = first + run.len() - 1;
         let module = run.first().map_or("", |sample| profile.module_and_operator(&sample.name).0);
@@ -209,10 +208,8 @@ mod tests {
 
     #[test]
     fn modules_are_around_their_operators() {
-        let mut profile =
-            profile(&[("a.b.mm", 100, 5), ("a.b.add", 130, 9), ("c.mm", 170, 9), ("free", 200, 0)]);
-        profile.markers =
-            ["fw_bw_boundary", "\u{202e}x"].map(|name| Marker { name: name.into(), call: 2 }).into();
+        let mut profile = profile(&[("a.b.mm", 100, 5), ("a.b.add", 130, 9), ("c.mm", 170, 9), ("free", 200, 0)]);
+        profile.markers = ["fw_bw_boundary", "\u{202e}x"].map(|name| Marker { name: name.into(), call: 2 }).into();
         let events = events(&profile);
         assert_eq!(of(&events, "i", "\\u{202e}x").len(), 1);
         let slice = |name| {
@@ -224,13 +221,10 @@ mod tests {
         assert_eq!(of(&events, "X", "add")[0]["args"]["allocated"], 9);
         let marker = of(&events, "i", "fw_bw_boundary")[0];
         assert_eq!((marker["ts"].as_u64(), marker["s"].as_str()), (Some(30), Some("p")));
-        // Where it changed: calls 0, 1 and 3. The reserved memory at its first and its last call.
+        // Allocated changes at calls 0, 1 and 3. Reserved has only its first and last call.
         let counters = of(&events, "C", "allocated");
         let counters = counters.iter().map(|event| (event["ts"].as_u64(), event["args"]["bytes"].as_u64()));
-        assert_eq!(
-            counters.collect::<Vec<_>>(),
-            [(Some(0), Some(5)), (Some(30), Some(9)), (Some(100), Some(0))]
-        );
+        assert_eq!(counters.collect::<Vec<_>>(), [(Some(0), Some(5)), (Some(30), Some(9)), (Some(100), Some(0))]);
         assert_eq!(of(&events, "C", "reserved").len(), 2);
     }
 
@@ -238,9 +232,7 @@ mod tests {
         let number = |value: &Value| value.as_u64().unwrap();
         let slices = events(profile).into_iter().filter(|event| event["ph"] == "X");
         slices
-            .map(|slice| {
-                (slice["name"].as_str().unwrap().into(), number(&slice["ts"]), number(&slice["dur"]))
-            })
+            .map(|slice| (slice["name"].as_str().unwrap().into(), number(&slice["ts"]), number(&slice["dur"])))
             .collect()
     }
 
@@ -258,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_a_snapshot_are_no_modules() {
+    fn the_places_of_a_snapshot_are_not_modules() {
         let frame = Frame { name: "convert".into(), filename: "torch/nn/module.py".into(), line: 1326 };
         let entry = |action| TraceEntry {
             action,
@@ -288,15 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn every_event_has_what_the_format_asks_for() {
+    fn every_event_has_the_fields_that_the_format_requires() {
         let events = events(&profile(&[("\"quoted\".\u{202e}x\n", 1, 1), ("y", 0, 2)]));
         for event in &events {
-            assert!(
-                event["ph"].is_string()
-                    && event["pid"].is_u64()
-                    && event["tid"].is_u64()
-                    && event["ts"].is_u64()
-            );
+            assert!(event["ph"].is_string() && event["pid"].is_u64() && event["tid"].is_u64() && event["ts"].is_u64());
             assert_eq!(event["ph"] == "X", event["dur"].is_u64());
         }
         assert!(!events.is_empty() && self::events(&Profile::default()).len() == 2);

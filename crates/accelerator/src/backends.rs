@@ -1,6 +1,6 @@
 //! The backends of this build, in order of preference.
 //!
-//! A new one takes a line in the list at the end, and a feature and an optional dependency in `Cargo.toml`.
+//! A new backend needs a line in the list at the end, and a feature and an optional dependency in `Cargo.toml`.
 
 #[allow(dead_code, reason = "used only in a build without backends")]
 mod none;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use accelerator_core::{Accelerator, Backend, Buffer, DeviceKind, Event, PinnedBuffer, Result, Unavailable};
 
-/// A backend of this build, by its place in [`ENTRIES`].
+/// A backend of this build, as an index into [`ENTRIES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BuiltIn(usize);
 
-/// By place: what [`BuiltIn::known_count`] returns.
+/// The counts that [`BuiltIn::known_count`] returns, by index.
 static KNOWN_COUNTS: [AtomicU32; ENTRIES.len()] = [const { AtomicU32::new(0) }; ENTRIES.len()];
 
-/// The functions of a backend that need no opened device.
+/// The functions of a backend that need no open device.
 pub(crate) struct Entry {
     kind: DeviceKind,
     probe: fn() -> Result<u32, Unavailable>,
@@ -25,12 +25,12 @@ pub(crate) struct Entry {
 }
 
 impl BuiltIn {
-    /// All of them, in order of preference.
+    /// Returns all backends, in order of preference.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..ENTRIES.len()).map(Self)
     }
 
-    /// The one with this name.
+    /// Returns the backend with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::all().find(|backend| backend.kind().name() == name)
     }
@@ -47,7 +47,7 @@ impl BuiltIn {
         ENTRIES[self.0].kind
     }
 
-    /// The number of its devices, or the reason why there is none.
+    /// Returns the number of its devices, or the reason why there are none.
     pub(crate) fn probe(self) -> Result<u32, Unavailable> {
         match (ENTRIES[self.0].probe)() {
             Ok(0) => Err(Unavailable { reason: "there is no device".to_owned() }),
@@ -68,17 +68,17 @@ impl BuiltIn {
         self.probe().unwrap_or(0)
     }
 
-    /// Opens a device with the settings of the environment. `memory::open` also applies those that the program has set.
+    /// Opens a device with the settings from the environment. `memory::open` also applies settings made by the program.
     pub(crate) fn open(self, index: u32) -> Result<AnyDevice> {
         (ENTRIES[self.0].open)(index)
     }
 
-    /// A device if it was opened before.
+    /// Returns a device if it is open.
     pub(crate) fn opened(self, index: u32) -> Option<AnyDevice> {
         (ENTRIES[self.0].opened)(index)
     }
 
-    /// All devices that were opened before.
+    /// Returns all open devices.
     pub(crate) fn all_opened(self) -> impl Iterator<Item = AnyDevice> {
         (0..self.count()).filter_map(move |index| self.opened(index))
     }
@@ -101,7 +101,7 @@ impl Entry {
 
 type OpenedDevice<B> = &'static Accelerator<B>;
 
-/// Makes an enum with a variant for each backend, which holds the core's type over that backend.
+/// Defines an enum with a variant for each backend, which contains the core's type for that backend.
 macro_rules! any {
     ($(#[$attribute:meta])* $Any:ident of $Typed:ident: $( #[$cfg:meta] $Variant:ident($Backend:path); )*) => {
         $(#[$attribute])*
@@ -120,11 +120,11 @@ macro_rules! any {
     };
 }
 
-/// Makes the enums, and the macro that matches on them. `$dollar` is `$`, for the parameters of that macro.
+/// Defines the enums, and the macro that matches on them. `$dollar` is `$`, for the parameters of that macro.
 macro_rules! variants {
     ($dollar:tt $( #[$cfg:meta] $Variant:ident($Backend:path); )*) => {
         any! {
-            /// An opened device of any backend of this build.
+            /// An open device of any backend of this build.
             #[derive(Clone, Copy)]
             AnyDevice of OpenedDevice: $( #[$cfg] $Variant($Backend); )*
         }
@@ -141,7 +141,7 @@ macro_rules! variants {
             AnyPinned of PinnedBuffer: $( #[$cfg] $Variant($Backend); )*
         }
 
-        /// Calls a method of the core's type, over whichever backend: `dispatch!(AnyBuffer, self.any, ref buffer =>
+        /// Calls a method of the core's type for any backend: `dispatch!(AnyBuffer, self.any, ref buffer =>
         /// buffer.len())`.
         macro_rules! dispatch {
             ($dollar Any:ident, $dollar any:expr, $dollar typed:pat => $dollar body:expr) => {
@@ -159,7 +159,7 @@ macro_rules! variants {
 
 macro_rules! backends {
     ($dollar:tt $( #[cfg(feature = $feature:tt)] $name:ident: $package:ident::$Backend:ident; )*) => {
-        /// The crates of the backends, each under its name.
+        /// The crates of the backends, under the names of the backends.
         pub(crate) mod crates {
             $(
                 #[cfg(feature = $feature)]

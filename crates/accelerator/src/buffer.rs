@@ -1,4 +1,4 @@
-//! Memory of whichever backend is current.
+//! Memory of the current accelerator.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use crate::device_arg::DeviceArg;
 use crate::pinned::PinnedBuffer;
 use crate::stream::{Stream, numbered};
 
-/// The most bytes that a copy between two backends holds on the host at a time.
+/// The size in bytes of the largest part that a copy between two backends stores on the host at a time.
 const STAGING: u64 = 16 * MIB;
 
-/// Memory of a device. When it is dropped, its memory is freed to the stream that it was allocated on. PyTorch: a
-/// tensor's storage.
+/// Memory of a device. When the buffer is dropped, its memory returns to the stream that it was allocated on. PyTorch:
+/// a tensor's storage.
 ///
-/// Its methods run on the current stream of its device, and record that the stream uses it, so that its memory is not
-/// reused before that work is done. The program orders work on two streams itself, with events.
+/// Its methods submit work to the current stream of its device, and record that the stream uses the buffer. So its
+/// memory is not reused before that work is done. The program must use events to order work on two streams.
 #[must_use]
 pub struct Buffer {
     pub(crate) any: AnyBuffer,
@@ -31,7 +31,7 @@ impl Buffer {
     /// device. PyTorch: `torch.empty(…, device=…)`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Driver`]; those of [`DeviceArg`] and of opening the device.
+    /// [`Error::OutOfMemory`]; [`Error::Driver`]; errors of [`DeviceArg`] and of opening the device.
     pub fn allocate<'a>(len: u64, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         Self::allocate_on(len, &current_stream(device)?)
     }
@@ -47,10 +47,11 @@ impl Buffer {
         })
     }
 
-    /// Allocates as [`allocate`](Self::allocate), and copies `elements` there. PyTorch: `torch.tensor(…, device=…)`.
+    /// Allocates like [`allocate`](Self::allocate), and copies `elements` into the buffer. PyTorch:
+    /// `torch.tensor(…, device=…)`.
     ///
     /// # Errors
-    /// Those of [`allocate`](Self::allocate).
+    /// As for [`allocate`](Self::allocate).
     pub fn from_slice<'a, T: NoUninit>(elements: &[T], device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let bytes: &[u8] = bytemuck::cast_slice(elements);
         let mut buffer = Self::allocate(bytes.len() as u64, device)?;
@@ -58,12 +59,12 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// The number of the stream that it was allocated on.
+    /// Returns the number of the stream that it was allocated on.
     pub fn stream_id(&self) -> StreamId {
         dispatch!(AnyBuffer, self.any, ref buffer => buffer.stream().id())
     }
 
-    /// Fills it with one byte value, asynchronously.
+    /// Fills it with a byte value, asynchronously.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -90,13 +91,13 @@ impl Buffer {
         dispatch!(AnyBuffer, self.any, ref buffer => buffer.read(offset, bytes, stream.typed()?))
     }
 
-    /// Copies all of `source` to the start of this buffer, behind the work of the current streams of both devices.
-    /// Asynchronous on one device, and between devices whose driver copies directly. Other copies go through the host,
-    /// and return once the bytes have arrived. PyTorch: `torch.Tensor.copy_`.
+    /// Copies all of `source` to the start of this buffer, after the work on the current streams of both devices. The
+    /// copy is asynchronous within a device, and between devices whose driver copies directly. Other copies go through
+    /// the host, and the call returns once the bytes have arrived. PyTorch: `torch.Tensor.copy_`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a longer source; [`Error::Driver`], after which a copy between devices may be
-    /// partial.
+    /// [`Error::OutOfBounds`] if the source is longer; [`Error::Driver`], after which a copy between devices may be
+    /// incomplete.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         if self.device().kind == source.device().kind {
             return self.copy_within_backend(source);
@@ -115,8 +116,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies a range of pinned host memory to `offset`, asynchronously. The source may be dropped at once. PyTorch:
-    /// `torch.Tensor.copy_(…, non_blocking=True)`.
+    /// Copies a range of pinned host memory to `offset`, asynchronously. The source may be dropped immediately.
+    /// PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`]; [`Error::DeviceMismatch`] for memory that is pinned for another device;
@@ -130,16 +131,11 @@ impl Buffer {
     }
 
     /// Copies a range to `offset` in pinned host memory, asynchronously. [`PinnedBuffer::bytes`] waits for the copy.
-    /// The destination may be dropped at once. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
+    /// The destination may be dropped immediately. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
     ///
     /// # Errors
-    /// Those of [`copy_from_pinned`](Self::copy_from_pinned).
-    pub fn copy_to_pinned(
-        &self,
-        range: Range<u64>,
-        destination: &mut PinnedBuffer,
-        offset: u64,
-    ) -> Result<()> {
+    /// As for [`copy_from_pinned`](Self::copy_from_pinned).
+    pub fn copy_to_pinned(&self, range: Range<u64>, destination: &mut PinnedBuffer, offset: u64) -> Result<()> {
         let stream = self.current_stream();
         let mismatch = destination.mismatch(self.device());
         dispatch!(AnyBuffer, self.any, ref buffer => {

@@ -1,4 +1,4 @@
-//! Which backend is the current accelerator: one for the whole process.
+//! Chooses the current accelerator: one backend for the whole process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,11 +8,11 @@ use crate::backends::BuiltIn;
 
 const VARIABLE: &str = "ACCELERATOR_BACKEND";
 
-/// The place of the chosen backend; past the last one while none is chosen.
+/// The index of the chosen backend, or an invalid index while none is chosen.
 static CHOSEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// The kind of the current accelerator, whether or not it has a device. PyTorch:
-/// `torch.accelerator.current_accelerator`, and with [`is_available`] its `check_available=True`:
+/// Returns the kind of the current accelerator, whether or not it has a device. PyTorch:
+/// `torch.accelerator.current_accelerator`. Combine it with [`is_available`] for PyTorch's `check_available=True`:
 ///
 /// ```
 /// use accelerator::{current_accelerator, is_available};
@@ -21,34 +21,36 @@ static CHOSEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// # assert!(with_a_device.is_some());
 /// ```
 ///
-/// [`set_accelerator`] chooses it. Unless that was called, it is the backend that the environment variable
-/// `ACCELERATOR_BACKEND` names. Without the variable it is the first of `cuda`, `xpu`, `opencl` and `host` that this
-/// build has and that finds a device, from then on for the rest of the process; while none finds a device, it is the
-/// first that this build has.
+/// [`set_accelerator`] chooses it. If that was not called, it is the backend that the environment variable
+/// `ACCELERATOR_BACKEND` names. Without the variable, it is the first of `cuda`, `xpu`, `opencl` and `host` that is in
+/// this build and finds a device. This choice then lasts for the rest of the process. As long as no backend finds a
+/// device, it is the first one in this build.
 ///
-/// `None` where this build has no backend, and where `ACCELERATOR_BACKEND` names one that it does not have. Functions
+/// Returns `None` if this build has no backend, or if `ACCELERATOR_BACKEND` names one that it does not have. Functions
 /// that return a `Result` then fail with [`Error::NoAccelerator`] or [`Error::UnknownBackend`].
 pub fn current_accelerator() -> Option<DeviceKind> {
     current().ok().map(BuiltIn::kind)
 }
 
-/// Whether the current accelerator has a device. Opens none. PyTorch: `torch.accelerator.is_available`.
+/// Returns whether the current accelerator has a device. Does not open a device. PyTorch:
+/// `torch.accelerator.is_available`.
 pub fn is_available() -> bool {
     device_count() > 0
 }
 
-/// The number of devices of the current accelerator, which may be 0. Opens none. PyTorch:
+/// Returns the number of devices of the current accelerator, which may be 0. Does not open a device. PyTorch:
 /// `torch.accelerator.device_count`.
 pub fn device_count() -> u32 {
     current().map_or(0, BuiltIn::count)
 }
 
-/// Makes the backend with this name the current accelerator of the process, whatever the environment says. Buffers,
-/// streams and events of another backend stay usable. PyTorch has no counterpart: each build of it has one accelerator.
+/// Makes the backend with this name the current accelerator of the process, regardless of the environment. Buffers,
+/// streams and events of another backend stay usable. PyTorch has no counterpart, since each build of it has one
+/// accelerator.
 ///
 /// # Errors
-/// [`Error::UnknownBackend`] for a name that no backend of this build has; [`Error::NoAccelerator`] for a backend
-/// without a device. The current accelerator then stays as it was.
+/// [`Error::UnknownBackend`] if this build has no backend with this name; [`Error::NoAccelerator`] if the backend has
+/// no device. The current accelerator is then unchanged.
 pub fn set_accelerator(name: &str) -> Result<()> {
     let backend = named(name, "set_accelerator")?;
     backend.probe().map_err(|why| Error::no_accelerator(backend.kind(), &why))?;
@@ -61,16 +63,16 @@ pub fn set_accelerator(name: &str) -> Result<()> {
 pub struct BackendStatus {
     /// Its kind.
     pub kind: DeviceKind,
-    /// The number of its devices, or the reason why there is none.
+    /// The number of its devices, or the reason why there are none.
     pub devices: Result<u32, Unavailable>,
 }
 
-/// All backends of this build in order of preference. PyTorch: `torch.<backend>.is_available()` for each.
+/// Returns all backends of this build in order of preference. PyTorch: `torch.<backend>.is_available()` for each.
 pub fn backends() -> Vec<BackendStatus> {
     BuiltIn::all().map(|backend| BackendStatus { kind: backend.kind(), devices: backend.probe() }).collect()
 }
 
-/// The current accelerator.
+/// Returns the current accelerator.
 pub(crate) fn current() -> Result<BuiltIn> {
     match BuiltIn::at(CHOSEN.load(Ordering::Acquire)) {
         Some(chosen) => Ok(chosen),
@@ -78,11 +80,11 @@ pub(crate) fn current() -> Result<BuiltIn> {
     }
 }
 
-/// The number of devices of the current accelerator.
+/// Returns the number of devices of the current accelerator, which is not 0.
 ///
 /// # Errors
-/// [`Error::NoAccelerator`] where it has none, with the reason, and unless it was chosen with the reasons of the
-/// others.
+/// [`Error::NoAccelerator`] if it has none, with the reason. If the program or the environment did not choose it, the
+/// reasons of the other backends are included.
 pub(crate) fn count(current: BuiltIn) -> Result<u32> {
     current.probe().map_err(|why| {
         let chosen = CHOSEN.load(Ordering::Acquire) == current.place();
@@ -103,10 +105,10 @@ fn choose() -> Result<BuiltIn> {
         Some(name) => named(&name.to_string_lossy(), VARIABLE)?,
         None => match BuiltIn::all().find(|backend| backend.count() > 0) {
             Some(available) => available,
-            None => return Ok(first), // not for good: a device may appear later
+            None => return Ok(first), // not stored, since a device may appear later
         },
     };
-    // Unless another thread chose in the meantime.
+    // Another thread may have chosen in the meantime.
     let chosen = chosen.place();
     let result = CHOSEN.compare_exchange(usize::MAX, chosen, Ordering::AcqRel, Ordering::Acquire);
     Ok(BuiltIn::at(result.err().unwrap_or(chosen)).unwrap_or(first))

@@ -1,4 +1,4 @@
-//! The current device and stream of this thread.
+//! The current device and streams of a thread.
 
 use accelerator_core::{DeviceCapability, DeviceProperties, Error, Result};
 
@@ -7,22 +7,22 @@ use crate::device_arg::{DeviceArg, Target};
 use crate::stream::Stream;
 use crate::{choice, selection};
 
-/// The index of the current device of this thread; 0 until another is set. PyTorch:
+/// Returns the index of the current device of this thread, which is initially 0. PyTorch:
 /// `torch.accelerator.current_device_index`.
 ///
 /// # Errors
-/// [`Error::NoAccelerator`] where there is no device; [`Error::UnknownBackend`].
+/// [`Error::NoAccelerator`] if there is no device; [`Error::UnknownBackend`].
 pub fn current_device_index() -> Result<u32> {
     let backend = choice::current()?;
     choice::count(backend)?;
     Ok(selection::index(backend))
 }
 
-/// Makes a device the current one of this thread. The device must be given with its index; a negative index does
-/// nothing. Opens no device. PyTorch: `torch.accelerator.set_device_index`.
+/// Makes a device the current device of this thread. The argument must have an index; a negative index does nothing.
+/// Does not open the device. PyTorch: `torch.accelerator.set_device_index`.
 ///
 /// # Errors
-/// [`Error::DeviceIndexRequired`] for a device without an index, such as `None` and `"host"`; those of [`DeviceArg`].
+/// [`Error::DeviceIndexRequired`] for a device without an index, such as `None` or `"host"`; errors of [`DeviceArg`].
 pub fn set_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     match device.into() {
         DeviceArg::Index(..0) => Ok(()),
@@ -30,11 +30,11 @@ pub fn set_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     }
 }
 
-/// Makes a device the current one of this thread, and returns the index of the one that was. PyTorch:
+/// Makes a device the current device of this thread, and returns the index of the previous one. PyTorch:
 /// `at::accelerator::exchangeDevice` (C++).
 ///
 /// # Errors
-/// Those of [`set_device_index`]; [`Error::InvalidDevice`] for a negative index, too.
+/// As for [`set_device_index`]; also [`Error::InvalidDevice`] for a negative index.
 pub fn exchange_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u32> {
     let Target { backend, index } = device.into().resolve_index()?;
     Ok(selection::exchange_index(backend, index))
@@ -43,7 +43,7 @@ pub fn exchange_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u32
 /// The old name of [`current_device_index`]. PyTorch: `torch.accelerator.current_device_idx`.
 ///
 /// # Errors
-/// Those of [`current_device_index`].
+/// As for [`current_device_index`].
 #[deprecated = "use `current_device_index`"]
 pub fn current_device_idx() -> Result<u32> {
     current_device_index()
@@ -52,34 +52,34 @@ pub fn current_device_idx() -> Result<u32> {
 /// The old name of [`set_device_index`]. PyTorch: `torch.accelerator.set_device_idx`.
 ///
 /// # Errors
-/// Those of [`set_device_index`].
+/// As for [`set_device_index`].
 #[deprecated = "use `set_device_index`"]
 pub fn set_device_idx<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     set_device_index(device)
 }
 
-/// The current stream of a device on this thread: the default stream of the device until [`set_stream`] sets another.
-/// Opens the device. PyTorch: `torch.accelerator.current_stream`.
+/// Returns the current stream of a device on this thread, which is the default stream until [`set_stream`] sets
+/// another. Opens the device. PyTorch: `torch.accelerator.current_stream`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`] and of opening the device.
+/// Errors of [`DeviceArg`] and of opening the device.
 pub fn current_stream<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Stream> {
     let target = device.into().resolve()?;
     match selection::stream(target.backend, target.index) {
         Some(stream) => Ok(stream),
         None => {
             let stream = Stream::current_of(target.backend, target.open()?);
-            selection::exchange_stream(target.backend, target.index, Some(stream)); // so that the next call finds it at once
+            selection::exchange_stream(target.backend, target.index, Some(stream)); // so that the next call is fast
             Ok(stream)
         }
     }
 }
 
-/// Makes a stream the current one of its device on this thread, and that device the current device. PyTorch:
+/// Makes a stream the current stream of its device on this thread, and makes that device the current device. PyTorch:
 /// `torch.accelerator.set_stream`.
 ///
 /// # Errors
-/// [`Error::DeviceKindMismatch`] for a stream of another backend than the current accelerator;
+/// [`Error::DeviceKindMismatch`] if the stream belongs to a backend other than the current accelerator;
 /// [`Error::UnknownBackend`].
 pub fn set_stream(stream: &Stream) -> Result<()> {
     let (backend, index) = of_current_accelerator(stream)?;
@@ -97,28 +97,29 @@ pub(crate) fn of_current_accelerator(stream: &Stream) -> Result<(BuiltIn, u32)> 
     Ok((current, device.index))
 }
 
-/// Waits until all work submitted to all streams of a device is done. Does nothing for a device that was never opened.
+/// Waits until all work submitted to all streams of a device is done. Does nothing for a device that is not open.
 /// PyTorch: `torch.accelerator.synchronize`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`]; [`Error::Driver`], also for work that failed.
+/// Errors of [`DeviceArg`]; [`Error::Driver`], also if the work failed.
 pub fn synchronize<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     device.into().resolve()?.opened().map_or(Ok(()), |device| device.synchronize())
 }
 
-/// The element types that a device can compute with. Opens the device. PyTorch:
+/// Returns the element types that a device supports. Opens the device. PyTorch:
 /// `torch.accelerator.get_device_capability`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`] and of opening the device.
+/// Errors of [`DeviceArg`] and of opening the device.
 pub fn get_device_capability<'a>(device: impl Into<DeviceArg<'a>>) -> Result<DeviceCapability> {
     get_device_properties(device).map(|properties| properties.capability.clone())
 }
 
-/// The name, driver, memory and limits of a device. Opens the device. PyTorch: `torch.cuda.get_device_properties`.
+/// Returns the name, driver, memory and limits of a device. Opens the device. PyTorch:
+/// `torch.cuda.get_device_properties`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`] and of opening the device.
+/// Errors of [`DeviceArg`] and of opening the device.
 pub fn get_device_properties<'a>(device: impl Into<DeviceArg<'a>>) -> Result<&'static DeviceProperties> {
     device.into().resolve()?.open().map(|device| device.properties())
 }

@@ -1,15 +1,16 @@
-//! A device of whichever backend, and its allocators.
+//! A device of any backend, and its allocators.
 
 use accelerator_core::{
-    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo,
-    OutOfMemory, Recording, Result, Snapshot, Statistics, Stream, StreamId,
+    AllocatorConfig, Device, DeviceProperties, EventFlags, History, HookId, HostStatistics, MemoryInfo, OutOfMemory,
+    Recording, Result, Snapshot, Statistics, Stream, StreamId,
 };
 
 use crate::backends::{AnyDevice, AnyEvent, AnyPinned, dispatch};
 
-// The callers of these are generic over how a device is named. So that they stay small, the `match` is here.
+// The callers of these methods are generic over the type of their device argument. The `match` is here to keep them
+// small.
 impl AnyDevice {
-    /// Tells device instances apart.
+    /// Returns an address that identifies the device instance.
     pub(crate) fn address(self) -> usize {
         dispatch!(AnyDevice, self, device => std::ptr::from_ref(device).addr())
     }
@@ -94,10 +95,7 @@ impl AnyDevice {
         dispatch!(AnyDevice, self, device => device.allocator().add_free_memory_callback(callback))
     }
 
-    pub(crate) fn add_out_of_memory_observer(
-        self,
-        observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>,
-    ) -> HookId {
+    pub(crate) fn add_out_of_memory_observer(self, observer: Box<dyn Fn(&OutOfMemory) + Send + Sync>) -> HookId {
         dispatch!(AnyDevice, self, device => device.allocator().add_out_of_memory_observer(observer))
     }
 

@@ -1,4 +1,4 @@
-//! Which device an argument names.
+//! Device arguments.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +8,8 @@ use accelerator_core::{Device, DeviceKind, Error, Result};
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::{choice, memory, selection};
 
-/// A device of the current accelerator as an argument: nothing, an index, text, a [`Device`] or a [`DeviceKind`].
-/// PyTorch: the parameter `device` of the functions of `torch.accelerator`.
+/// An argument that names a device of the current accelerator: `None`, an index, text, a [`Device`] or a
+/// [`DeviceKind`]. PyTorch: the parameter `device` of the functions of `torch.accelerator`.
 ///
 /// ```
 /// use accelerator::{Device, DeviceArg, current_accelerator, memory_stats};
@@ -23,23 +23,23 @@ use crate::{choice, memory, selection};
 /// let device: Device = "host:0".parse()?;
 /// memory_stats(device)?;
 /// let kind = current_accelerator().expect("the host is there");
-/// memory_stats(kind)?; // as "host"
+/// memory_stats(kind)?; // like "host"
 ///
 /// let index: Option<u32> = Some(0);
 /// memory_stats(index)?;
 /// let name: Option<String> = None;
-/// memory_stats(DeviceArg::or_current(name))?; // an option of anything else that names a device
+/// memory_stats(DeviceArg::or_current(name))?; // an option of any other type that names a device
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
-/// A function that takes a device fails with
+/// A function with a device argument fails with
 /// * [`Error::InvalidDeviceName`] for text that does not name a device,
-/// * [`Error::DeviceKindMismatch`] for a device of another kind than the current accelerator,
+/// * [`Error::DeviceKindMismatch`] for a device whose kind is not that of the current accelerator,
 /// * [`Error::InvalidDevice`] for an index that is out of range,
-/// * [`Error::NoAccelerator`] where there is no device at all, and
-/// * [`Error::UnknownBackend`] where `ACCELERATOR_BACKEND` names a backend that this build does not have.
+/// * [`Error::NoAccelerator`] if there is no device at all, and
+/// * [`Error::UnknownBackend`] if `ACCELERATOR_BACKEND` names a backend that this build does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceArg<'a> {
@@ -57,13 +57,13 @@ pub enum DeviceArg<'a> {
 }
 
 impl DeviceArg<'_> {
-    /// The device given, or the current device for `None`. An `Option<u32>` converts by itself.
+    /// Returns the given device, or the current device for `None`. An `Option<u32>` converts directly.
     pub fn or_current(device: Option<impl Into<Self>>) -> Self {
         device.map_or(Self::Current, Into::into)
     }
 }
 
-// The only one for an option: with another, `None` alone would be ambiguous.
+// This is the only conversion from an option. With a second one, a plain `None` would be ambiguous.
 impl From<Option<u32>> for DeviceArg<'_> {
     #[inline]
     fn from(index: Option<u32>) -> Self {
@@ -112,7 +112,7 @@ macro_rules! from_integers {
         impl From<$integer> for DeviceArg<'_> {
             #[inline]
             fn from(index: $integer) -> Self {
-                Self::Index(i64::try_from(index).unwrap_or(i64::MAX)) // out of range all the same
+                Self::Index(i64::try_from(index).unwrap_or(i64::MAX)) // also out of range
             }
         }
     )+};
@@ -120,7 +120,7 @@ macro_rules! from_integers {
 
 from_integers! { u8 u16 u32 u64 usize i8 i16 i32 i64 isize }
 
-/// A device of the current accelerator, opened or not.
+/// A device of the current accelerator, whether open or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) backend: BuiltIn,
@@ -128,19 +128,19 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The device, opened if need be.
+    /// Returns the device. Opens it if necessary.
     pub(crate) fn open(self) -> Result<AnyDevice> {
         memory::open(self.backend, self.index)
     }
 
-    /// The device if it was opened before.
+    /// Returns the device if it is open.
     pub(crate) fn opened(self) -> Option<AnyDevice> {
         self.backend.opened(self.index)
     }
 }
 
 impl DeviceArg<'_> {
-    /// The device that is meant: the current one where there is no index.
+    /// Returns the named device, or the current one if there is no index.
     pub(crate) fn resolve(self) -> Result<Target> {
         let backend = choice::current()?;
         let given = if matches!(self, Self::Current) { None } else { self.index(backend)? };
@@ -148,7 +148,7 @@ impl DeviceArg<'_> {
         Ok(Target { backend, index })
     }
 
-    /// The device that is meant, which must be given with its index.
+    /// Returns the named device. The argument must have an index.
     pub(crate) fn resolve_index(self) -> Result<Target> {
         let backend = choice::current()?;
         match self.index(backend)? {
@@ -157,7 +157,7 @@ impl DeviceArg<'_> {
         }
     }
 
-    /// The index of a device that exists; `None` where none was given.
+    /// Returns the index, after a check that the device exists, or `None` if there is no index.
     fn index(&self, backend: BuiltIn) -> Result<Option<u32>> {
         match self {
             Self::Current => Ok(None),
@@ -181,7 +181,7 @@ impl DeviceArg<'_> {
     }
 }
 
-/// As it was given, with `None` for the current device.
+/// Formats the argument as it was given, with `None` for the current device.
 impl fmt::Display for DeviceArg<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

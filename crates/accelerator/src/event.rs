@@ -1,4 +1,4 @@
-//! Events of whichever backend is current.
+//! Events of the current accelerator.
 
 use std::any::Any;
 use std::fmt;
@@ -11,11 +11,11 @@ use crate::current::current_stream;
 use crate::stream::Stream;
 use crate::typed::alike;
 
-/// A point in the work of a stream: a program waits for it, asks whether it was reached, and measures time with it.
-/// Threads may share it.
+/// A point in the work of a stream. A program can wait for it, query whether it was reached, and measure time with it.
+/// Threads can share it.
 ///
-/// It belongs to the device of the stream that it is first recorded on, where the driver's event is made. Before that
-/// it counts as complete. PyTorch: `torch.Event`.
+/// It belongs to the device of the stream that it is first recorded on. The first record creates the driver's event;
+/// before that it counts as complete. PyTorch: `torch.Event`.
 #[derive(Default)]
 pub struct Event {
     flags: EventFlags,
@@ -23,14 +23,14 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event without timing. PyTorch: `torch.Event()`.
+    /// Creates an event without timing. PyTorch: `torch.Event()`.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An event that can do what the flags say. PyTorch: `torch.Event(enable_timing=…, blocking=…, interprocess=…)`.
+    /// Creates an event with these flags. PyTorch: `torch.Event(enable_timing=…, blocking=…, interprocess=…)`.
     ///
-    /// [`record`](Self::record) fails where the driver refuses the flags.
+    /// [`record`](Self::record) fails if the driver refuses the flags.
     ///
     /// ```
     /// use accelerator::{Event, EventFlags};
@@ -42,41 +42,42 @@ impl Event {
         Self { flags, recorded: OnceLock::new() }
     }
 
-    /// The flags that it was made with.
+    /// Returns the flags that it was created with.
     pub fn flags(&self) -> EventFlags {
         self.flags
     }
 
-    /// Its device, once it was recorded. PyTorch: `torch.Event.device`.
+    /// Returns its device, or `None` before the first record. PyTorch: `torch.Event.device`.
     pub fn device(&self) -> Option<Device> {
         self.recorded.get().map(AnyEvent::device)
     }
 
-    /// The driver's handle as a number; 0 before the first record, and where the driver has none. Where the driver
-    /// makes an event for each record, as OpenCL does, each record changes it. PyTorch: `torch.Event.event_id`.
+    /// Returns the driver's handle as a number, which is 0 before the first record or if the driver has no handle. If
+    /// the driver creates a new event for each record, as OpenCL does, each record changes the number. PyTorch:
+    /// `torch.Event.event_id`.
     ///
-    /// The handle itself is reached through [`typed`](Self::typed).
+    /// For the handle itself, use [`typed`](Self::typed).
     pub fn event_id(&self) -> u64 {
         self.recorded.get().map_or(0, |event| dispatch!(AnyEvent, *event, ref event => event.id()))
     }
 
-    /// Records the event behind all work submitted to `stream` so far; `None`: the current stream of the current
-    /// device. If it is recorded again, the last record counts. PyTorch: `torch.Event.record`.
+    /// Records the event after all work submitted to `stream` so far. `None` means the current stream of the current
+    /// device. If the event is recorded again, the last record counts. PyTorch: `torch.Event.record`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for a stream of another device than at the first record; [`Error::Driver`], with
-    /// [`Unsupported`](accelerator_core::DriverErrorKind::Unsupported) for an interprocess event where the backend has
-    /// none, and with [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) for one with timing on
-    /// CUDA.
+    /// [`Error::DeviceMismatch`] if the stream belongs to a device other than that of the first record;
+    /// [`Error::Driver`], with [`Unsupported`](accelerator_core::DriverErrorKind::Unsupported) for an interprocess
+    /// event if the backend has none, and with [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument)
+    /// for an interprocess event with timing on CUDA.
     pub fn record(&self, stream: Option<&Stream>) -> Result<()> {
         let stream = given_or_current(stream)?;
         let event = self.recorded.get_or_init(|| stream.accelerator().new_event(self.flags));
         dispatch!(AnyEvent, *event, ref event => event.record(stream.typed()?))
     }
 
-    /// Makes later work of `stream` wait for the event as recorded now; `None`: the current stream of the current
-    /// device. For a stream of another device, the calling thread waits instead. An event that was never recorded
-    /// delays nothing. PyTorch: `torch.Event.wait`.
+    /// Makes later work on `stream` wait for the last record of the event. `None` means the current stream of the
+    /// current device. If the stream belongs to another device, the calling thread waits instead. An event that was
+    /// never recorded delays nothing. PyTorch: `torch.Event.wait`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -90,7 +91,8 @@ impl Event {
         }
     }
 
-    /// Whether the work before it is done; true for an event that was never recorded. PyTorch: `torch.Event.query`.
+    /// Returns whether the work before it is done. An event that was never recorded counts as complete. PyTorch:
+    /// `torch.Event.query`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -99,7 +101,7 @@ impl Event {
         dispatch!(AnyEvent, *event, ref event => event.is_complete())
     }
 
-    /// Waits until the work before it is done. Returns at once for an event that was never recorded. PyTorch:
+    /// Waits until the work before it is done. Returns immediately for an event that was never recorded. PyTorch:
     /// `torch.Event.synchronize`.
     ///
     /// # Errors
@@ -109,11 +111,11 @@ impl Event {
         dispatch!(AnyEvent, *event, ref event => event.synchronize())
     }
 
-    /// Milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
+    /// Returns the milliseconds from this event to `end`. PyTorch: `torch.Event.elapsed_time`.
     ///
     /// # Errors
     /// [`Error::ElapsedTime`] unless both events have timing, were recorded and are complete; [`Error::DeviceMismatch`]
-    /// unless they are of one device; [`Error::Driver`].
+    /// unless they belong to the same device; [`Error::Driver`].
     pub fn elapsed_time(&self, end: &Self) -> Result<f64> {
         match (self.recorded.get(), end.recorded.get()) {
             (Some(start), Some(end)) => start.elapsed_time(end),
@@ -124,10 +126,10 @@ impl Event {
         }
     }
 
-    /// The core's event, for its native handle; `None` before the first record.
+    /// Returns the core's event, for its native handle, or `None` before the first record.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`] for an event of another backend.
+    /// [`Error::DeviceMismatch`] if the event belongs to another backend.
     pub fn typed<B: Backend>(&self) -> Result<Option<&accelerator_core::Event<B>>> {
         let Some(event) = self.recorded.get() else { return Ok(None) };
         let found = event.device();

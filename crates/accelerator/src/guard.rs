@@ -1,4 +1,4 @@
-//! Guards that switch this thread's current device or stream, and restore it on drop.
+//! Guards that change the current device or stream of a thread, and restore it on drop.
 
 use accelerator_core::Result;
 
@@ -7,10 +7,11 @@ use crate::device_arg::{DeviceArg, Target};
 use crate::restore::Restore;
 use crate::stream::Stream;
 
-/// Makes a device the current one of this thread until the guard is dropped. PyTorch: `torch.accelerator.device_index`.
+/// Makes a device the current device of this thread until the guard is dropped. PyTorch:
+/// `torch.accelerator.device_index`.
 ///
-/// Guards also restore during a panic, and in whatever order they are dropped: once all of them are, everything is
-/// current again that was current before the first.
+/// Guards also restore during a panic. They may be dropped in any order: after the last drop, the state before the
+/// first guard is restored.
 ///
 /// ```
 /// use accelerator::{DeviceIndexGuard, current_device_index};
@@ -19,22 +20,22 @@ use crate::stream::Stream;
 /// {
 ///     let _guard = DeviceIndexGuard::new(0)?;
 ///     assert_eq!(current_device_index()?, 0);
-/// } // what was the current device before is so again
+/// } // the previous device is current again
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "if it is dropped at once, it restores at once"]
+#[must_use = "dropping it restores the previous state immediately"]
 pub struct DeviceIndexGuard {
     _device: Option<Restore>,
 }
 
 impl DeviceIndexGuard {
-    /// Switches to a device. `None` switches nothing and restores nothing.
+    /// Switches to a device. `None` changes nothing and restores nothing.
     ///
     /// # Errors
-    /// [`Error::DeviceIndexRequired`](crate::Error::DeviceIndexRequired) for a device without an index other than
-    /// `None`; those of [`DeviceArg`].
+    /// [`Error::DeviceIndexRequired`](crate::Error::DeviceIndexRequired) for any other argument without an index;
+    /// errors of [`DeviceArg`].
     pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let device = device.into();
         if device == DeviceArg::Current {
@@ -45,19 +46,19 @@ impl DeviceIndexGuard {
     }
 }
 
-/// [`DeviceIndexGuard::new`] under the name that PyTorch has for it: `torch.accelerator.device_index`.
+/// Calls [`DeviceIndexGuard::new`], under PyTorch's name: `torch.accelerator.device_index`.
 ///
 /// # Errors
-/// Those of [`DeviceIndexGuard::new`].
+/// As for [`DeviceIndexGuard::new`].
 pub fn device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<DeviceIndexGuard> {
     DeviceIndexGuard::new(device)
 }
 
-/// Makes a stream, and its device, current on this thread until the guard is dropped. PyTorch: `with stream:`.
+/// Makes a stream and its device current on this thread until the guard is dropped. PyTorch: `with stream:`.
 ///
-/// It restores what was current on the stream's device, and the current device, as [`DeviceIndexGuard`] does.
+/// It restores the current stream of the stream's device, and the current device, as [`DeviceIndexGuard`] does.
 #[derive(Debug)]
-#[must_use = "if it is dropped at once, it restores at once"]
+#[must_use = "dropping it restores the previous state immediately"]
 pub struct StreamGuard {
     _stream: Restore,
     _device: Restore,
@@ -67,12 +68,9 @@ impl StreamGuard {
     /// Switches to the stream.
     ///
     /// # Errors
-    /// Those of [`set_stream`](crate::set_stream).
+    /// As for [`set_stream`](crate::set_stream).
     pub fn new(stream: &Stream) -> Result<Self> {
         let (backend, index) = current::of_current_accelerator(stream)?;
-        Ok(Self {
-            _stream: Restore::stream(backend, index, *stream),
-            _device: Restore::device(backend, index),
-        })
+        Ok(Self { _stream: Restore::stream(backend, index, *stream), _device: Restore::device(backend, index) })
     }
 }

@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
-// From the bottom: `backends` lists the backends, with the enums and the `match` over them; `choice` knows which one is
-// the current accelerator, `selection` what each thread has selected on it, and `restore` what guards bring back;
-// `device_arg` finds the device that an argument names. The public interface builds on these.
+// Bottom up: `backends` lists the backends, with the enums and the `match` over them. `choice` determines the current
+// accelerator, `selection` stores the current device and streams of each thread, and `restore` restores them for
+// guards. `device_arg` finds the device that an argument names. The public interface builds on these modules.
 mod backends;
 mod buffer;
 mod choice;
@@ -23,12 +23,12 @@ mod view;
 
 pub use accelerator_core as core;
 pub use accelerator_core::{
-    Accelerator, AllocatorConfig, Backend, BlockSnapshot, BlockState, Bytes, CaptureContext, ContextsOf,
-    Device, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat,
-    Error, EventFlags, GIB, History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory,
-    HostStatistics, KIB, MIB, MemoryInfo, MemoryInfoSource, Operator, OperatorKind, OperatorObserver,
-    OutOfMemory, OutOfMemoryCause, PoolKind, PoolStat, Recording, Result, SegmentSnapshot, Snapshot, Stat,
-    Statistics, StreamId, TraceAction, Unavailable, observe_operators, parse_bytes, report_operator,
+    Accelerator, AllocatorConfig, Backend, BlockSnapshot, BlockState, Bytes, CaptureContext, ContextsOf, Device,
+    DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DurationStat, Error, EventFlags, GIB,
+    History, HistoryAction, HistoryContext, HistoryEntry, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,
+    MemoryInfoSource, Operator, OperatorKind, OperatorObserver, OutOfMemory, OutOfMemoryCause, PoolKind, PoolStat,
+    Recording, Result, SegmentSnapshot, Snapshot, Stat, Statistics, StreamId, TraceAction, Unavailable,
+    observe_operators, parse_bytes, report_operator,
 };
 #[allow(unused_imports, unreachable_pub, reason = "empty in a build without backends")]
 pub use backends::crates::*;
@@ -43,10 +43,10 @@ pub use current::{
 pub use device_arg::DeviceArg;
 pub use event::Event;
 pub use guard::{DeviceIndexGuard, StreamGuard, device_index};
-// `torch.accelerator` has these at its root, too.
+// `torch.accelerator` also has these at its root.
 pub use memory::{
-    empty_cache, empty_host_cache, get_memory_info, max_memory_allocated, max_memory_reserved,
-    memory_allocated, memory_reserved, memory_stats, reset_accumulated_memory_stats, reset_peak_memory_stats,
+    empty_cache, empty_host_cache, get_memory_info, max_memory_allocated, max_memory_reserved, memory_allocated,
+    memory_reserved, memory_stats, reset_accumulated_memory_stats, reset_peak_memory_stats,
 };
 pub use pinned::PinnedBuffer;
 pub use stream::Stream;

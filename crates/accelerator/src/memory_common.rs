@@ -1,4 +1,4 @@
-//! What device memory and pinned host memory have in common.
+//! Methods that device memory and pinned host memory have in common.
 
 use std::any::Any;
 
@@ -13,49 +13,49 @@ use crate::typed::alike;
 macro_rules! memory {
     ($Memory:ident over $Any:ident, $what:literal) => {
         impl $Memory {
-            /// Its length in bytes, as requested.
+            /// Returns its length in bytes, as requested.
             pub fn len(&self) -> u64 {
                 dispatch!($Any, self.any, ref memory => memory.len())
             }
 
-            /// Whether its length is 0.
+            /// Returns whether its length is 0.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// The size of its block in bytes: `len` rounded up. The statistics count it: device memory as allocated,
-            /// pinned host memory as active.
+            /// Returns the size of its block in bytes, which is `len` rounded up. The statistics count this size:
+            /// device memory as allocated, pinned host memory as active.
             pub fn block_size(&self) -> u64 {
                 dispatch!($Any, self.any, ref memory => memory.block_size())
             }
 
-            /// Its device. For pinned host memory, the device that it is pinned for.
+            /// Returns its device. For pinned host memory, this is the device that it is pinned for.
             pub fn device(&self) -> Device {
                 dispatch!($Any, self.any, ref memory => memory.device())
             }
 
-            /// Records that `stream` uses it, so that its memory is not reused before that work is done. All methods
-            /// here do so themselves; this is for work that another library submits. PyTorch:
+            /// Records that `stream` uses it, so that its memory is not reused before that work is done. The methods
+            /// here do this by themselves; call it for work that another library submits. PyTorch:
             /// `torch.Tensor.record_stream`.
             ///
             /// # Errors
-            /// [`Error::DeviceMismatch`] for a stream of another device.
+            /// [`Error::DeviceMismatch`] if the stream belongs to another device.
             pub fn record_stream(&self, stream: &Stream) -> Result<()> {
                 dispatch!($Any, self.any, ref memory => memory.record_use(stream.typed()?))
             }
 
-            /// The core's type, for kernels and other libraries that read it.
+            /// Returns the core's type, for kernels and other libraries that read it.
             ///
             /// # Errors
-            /// [`Error::DeviceMismatch`] for memory of another backend.
+            /// [`Error::DeviceMismatch`] if the memory belongs to another backend.
             pub fn typed<B: Backend>(&self) -> Result<&accelerator_core::$Memory<B>> {
                 self.downcast().ok_or_else(|| self.mismatch(alike::<B>(self.device())))
             }
 
-            /// The core's type, for kernels and other libraries that write it.
+            /// Returns the core's type, for kernels and other libraries that write to it.
             ///
             /// # Errors
-            /// [`Error::DeviceMismatch`] for memory of another backend.
+            /// [`Error::DeviceMismatch`] if the memory belongs to another backend.
             pub fn typed_mut<B: Backend>(&mut self) -> Result<&mut accelerator_core::$Memory<B>> {
                 let mismatch = self.mismatch(alike::<B>(self.device()));
                 self.downcast_mut().ok_or(mismatch)
@@ -69,7 +69,7 @@ macro_rules! memory {
                 dispatch!($Any, self.any, ref mut memory => memory as &mut dyn Any).downcast_mut()
             }
 
-            /// The error where memory of another device is needed.
+            /// Returns the error for a call that needs memory of another device.
             pub(crate) fn mismatch(&self, expected: Device) -> Error {
                 Error::DeviceMismatch { what: $what, expected, found: self.device() }
             }

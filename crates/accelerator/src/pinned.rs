@@ -1,4 +1,4 @@
-//! Pinned host memory for whichever backend is current.
+//! Pinned host memory for the current accelerator.
 
 use std::fmt;
 
@@ -10,11 +10,12 @@ use crate::device_arg::DeviceArg;
 
 /// Host memory that a device can access directly, so that copies run while the program continues:
 /// [`Buffer::copy_from_pinned`](crate::Buffer::copy_from_pinned) and
-/// [`Buffer::copy_to_pinned`](crate::Buffer::copy_to_pinned) return at once. PyTorch: the storage of a tensor with
+/// [`Buffer::copy_to_pinned`](crate::Buffer::copy_to_pinned) return immediately. PyTorch: the storage of a tensor with
 /// `pin_memory=True`.
 ///
-/// Host and device never access the same bytes at once: reading waits for the copies into it, and writing for all
-/// copies. It may be dropped during a copy; its memory returns to the cache once the copy is done.
+/// Host and device never access the same bytes at the same time: reading waits for copies into the buffer, and writing
+/// waits for all copies. The buffer may be dropped during a copy; its memory returns to the cache once the copy is
+/// done.
 #[must_use]
 pub struct PinnedBuffer {
     pub(crate) any: AnyPinned,
@@ -24,15 +25,16 @@ impl PinnedBuffer {
     /// Allocates `len` bytes for copies from and to the device. Their contents are arbitrary. Opens the device.
     ///
     /// # Errors
-    /// [`Error::HostOutOfMemory`]; [`Error::Driver`]; those of [`DeviceArg`] and of opening the device.
+    /// [`Error::HostOutOfMemory`]; [`Error::Driver`]; errors of [`DeviceArg`] and of opening the device.
     pub fn allocate<'a>(len: u64, device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         Ok(Self { any: device.into().resolve()?.open()?.allocate_host(len)? })
     }
 
-    /// Allocates as [`allocate`](Self::allocate), and copies `elements` there. PyTorch: `torch.Tensor.pin_memory`.
+    /// Allocates like [`allocate`](Self::allocate), and copies `elements` into the buffer. PyTorch:
+    /// `torch.Tensor.pin_memory`.
     ///
     /// # Errors
-    /// Those of [`allocate`](Self::allocate).
+    /// As for [`allocate`](Self::allocate).
     pub fn from_slice<'a, T: NoUninit>(elements: &[T], device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let bytes: &[u8] = bytemuck::cast_slice(elements);
         let mut pinned = Self::allocate(bytes.len() as u64, device)?;
@@ -40,35 +42,35 @@ impl PinnedBuffer {
         Ok(pinned)
     }
 
-    /// Its bytes. Waits for the copies into it, but not for later work of their streams.
+    /// Returns its bytes. Waits for copies into it, but not for later work on their streams.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the wait or a copy failed. Then the bytes are not what was to be copied.
+    /// [`Error::Driver`] if the wait or a copy failed. The contents are then wrong.
     pub fn bytes(&self) -> Result<&[u8]> {
         dispatch!(AnyPinned, self.any, ref pinned => pinned.bytes())
     }
 
-    /// Its bytes, to write them. Waits for all copies from it and into it.
+    /// Returns its bytes for writing. Waits for all copies from it and into it.
     ///
     /// # Errors
-    /// [`Error::Driver`] where the wait or a copy failed. The failure of a copy is reported once.
+    /// [`Error::Driver`] if the wait or a copy failed. The failure of a copy is reported once.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         dispatch!(AnyPinned, self.any, ref mut pinned => pinned.bytes_mut())
     }
 
-    /// Its bytes as elements. Waits as [`bytes`](Self::bytes).
+    /// Returns its bytes as elements. Waits like [`bytes`](Self::bytes).
     ///
     /// # Errors
-    /// [`Error::ElementSize`] unless the length is a multiple of the element's size; those of [`bytes`](Self::bytes).
+    /// [`Error::ElementSize`] unless the length is a multiple of the element's size; as for [`bytes`](Self::bytes).
     pub fn slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
         let not_whole = self.not_whole::<T>();
         bytemuck::try_cast_slice(self.bytes()?).map_err(|_| not_whole)
     }
 
-    /// Its bytes as elements, to write them. Waits as [`bytes_mut`](Self::bytes_mut).
+    /// Returns its bytes as elements for writing. Waits like [`bytes_mut`](Self::bytes_mut).
     ///
     /// # Errors
-    /// [`Error::ElementSize`] unless the length is a multiple of the element's size; those of
+    /// [`Error::ElementSize`] unless the length is a multiple of the element's size; as for
     /// [`bytes_mut`](Self::bytes_mut).
     pub fn slice_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<&mut [T]> {
         let not_whole = self.not_whole::<T>();

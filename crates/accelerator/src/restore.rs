@@ -1,8 +1,8 @@
-//! What guards restore when they are dropped, in whatever order that happens.
+//! Restores the state that guards have saved, in whatever order the guards are dropped.
 //!
-//! A guard that is dropped before a later guard of the same selection must not restore: that would undo what the later
-//! one switched to, and the later one would then bring back what the first had switched to. Instead it hands what it
-//! saved to the later one.
+//! If a guard is dropped before a later guard of the same selection, it must not restore. That would undo the later
+//! guard's change, and the later guard would then restore the earlier guard's change. Instead the earlier guard passes
+//! its saved state to the later one.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -12,12 +12,12 @@ use crate::selection;
 use crate::stream::Stream;
 
 thread_local! {
-    /// What this thread's living guards have saved, in the order in which the guards were made. A guard that was dropped
-    /// before a later one leaves a gap, so that places stay the same.
+    /// The state saved by the living guards of this thread, in the order in which the guards were created. A guard that
+    /// is dropped before a later one leaves a gap, so that places stay the same.
     static LIVING: RefCell<Vec<Option<Saved>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A selection as it was.
+/// A saved selection.
 #[derive(Clone, Copy, Debug)]
 enum Saved {
     /// The current device of a backend.
@@ -42,15 +42,11 @@ impl Restore {
 
     /// Makes a stream of a device of a backend current and saves the one that was.
     pub(crate) fn stream(backend: BuiltIn, index: u32, stream: Stream) -> Self {
-        Self::new(Saved::Stream {
-            backend,
-            index,
-            stream: selection::exchange_stream(backend, index, Some(stream)),
-        })
+        Self::new(Saved::Stream { backend, index, stream: selection::exchange_stream(backend, index, Some(stream)) })
     }
 
     fn new(saved: Saved) -> Self {
-        // In a thread that is ending there may be neither guards nor selections any more.
+        // In a thread that is ending, guards and selections may already be gone.
         let place = LIVING.try_with(|living| {
             let mut living = living.borrow_mut();
             living.push(Some(saved));
@@ -59,8 +55,8 @@ impl Restore {
         Self { place: place.unwrap_or_default(), thread: PhantomData }
     }
 
-    /// Takes this guard off the list. Returns what is to be restored, unless a later guard of the same selection is
-    /// still alive: that one has it now.
+    /// Removes this guard from the list. Returns the state to restore, unless it was passed to a later guard of the same
+    /// selection.
     fn leave(&self) -> Option<Saved> {
         let leave = |living: &RefCell<Vec<Option<Saved>>>| {
             let mut living = living.borrow_mut();
@@ -91,10 +87,9 @@ impl Saved {
     fn is_same_selection(self, other: Self) -> bool {
         match (self, other) {
             (Self::Device { backend, .. }, Self::Device { backend: other, .. }) => backend == other,
-            (
-                Self::Stream { backend, index, .. },
-                Self::Stream { backend: other_backend, index: other_index, .. },
-            ) => (backend, index) == (other_backend, other_index),
+            (Self::Stream { backend, index, .. }, Self::Stream { backend: other_backend, index: other_index, .. }) => {
+                (backend, index) == (other_backend, other_index)
+            }
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
-//! What each thread has selected: the current device, and on each device the current stream.
+//! The current device, and the current stream of each device, for each thread and backend.
 //!
-//! Per thread and backend. A thread that is ending, whose selection is gone, sees device 0 and default streams.
+//! For a thread that is ending, whose selection is gone, device 0 and default streams are current.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use crate::stream::Stream;
 #[derive(Default)]
 struct Selection {
     index: u32,
-    /// By device index; `None`: the default stream, which nobody has asked for yet.
+    /// The current streams by device index. `None` means the default stream, which has not been requested yet.
     streams: Vec<Option<Stream>>,
 }
 
@@ -18,22 +18,23 @@ thread_local! {
     static SELECTIONS: RefCell<[Selection; ENTRIES.len()]> = RefCell::default();
 }
 
-/// The current device.
+/// Returns the index of the current device.
 pub(crate) fn index(backend: BuiltIn) -> u32 {
     with(backend, |selection| selection.index).unwrap_or_default()
 }
 
-/// Makes a device current, which must exist, and returns the one that was.
+/// Makes a device current, which must exist, and returns the index of the previous one.
 pub(crate) fn exchange_index(backend: BuiltIn, index: u32) -> u32 {
     with(backend, |selection| std::mem::replace(&mut selection.index, index)).unwrap_or_default()
 }
 
-/// The current stream of a device, if any was selected or asked for.
+/// Returns the current stream of a device, if any was selected or requested.
 pub(crate) fn stream(backend: BuiltIn, index: u32) -> Option<Stream> {
     with(backend, |selection| *selection.streams.get(index as usize)?).flatten()
 }
 
-/// Makes a stream the current one of a device, or with `None` the default stream. Returns what [`stream`] returned.
+/// Makes a stream the current stream of a device. `None` means the default stream. Returns the previous one, like
+/// [`stream`].
 pub(crate) fn exchange_stream(backend: BuiltIn, index: u32, stream: Option<Stream>) -> Option<Stream> {
     let index = index as usize;
     with(backend, |Selection { streams, .. }| {

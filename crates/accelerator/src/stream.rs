@@ -1,4 +1,4 @@
-//! Streams of whichever backend is current.
+//! Streams of the current accelerator.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,9 +10,9 @@ use crate::device_arg::DeviceArg;
 use crate::event::Event;
 use crate::selection;
 
-/// A stream of a device: work submitted to it runs in order, and may run at the same time as the work of other streams.
+/// A stream of a device. Work submitted to it runs in order, and may run at the same time as work on other streams.
 ///
-/// It is a handle to copy; the stream itself lives as long as its device. PyTorch: `torch.Stream`.
+/// This is a handle that can be copied; the stream itself lives as long as its device. PyTorch: `torch.Stream`.
 #[derive(Clone, Copy)]
 pub struct Stream {
     accelerator: AnyDevice,
@@ -21,31 +21,31 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream of the device other than its default stream, with priority 0. Each priority has 32 streams, which are
-    /// handed out in turn. Opens the device. PyTorch: `torch.Stream(device)`.
+    /// Returns a stream of the device other than its default stream, with priority 0. Each priority has 32 streams,
+    /// which are returned in turn. Opens the device. PyTorch: `torch.Stream(device)`.
     ///
     /// # Errors
-    /// Those of [`DeviceArg`] and of opening the device; [`Error::Driver`].
+    /// Errors of [`DeviceArg`] and of opening the device; [`Error::Driver`].
     pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         Self::with_priority(device, 0)
     }
 
-    /// As [`new`](Self::new), with a priority: a lower number runs first. A priority outside the device's range becomes
-    /// the nearest one in it. PyTorch: `torch.Stream(device, priority=…)`.
+    /// Like [`new`](Self::new), with a priority: a lower number runs first. A priority outside the device's range is
+    /// clamped to it. PyTorch: `torch.Stream(device, priority=…)`.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub fn with_priority<'a>(device: impl Into<DeviceArg<'a>>, priority: i32) -> Result<Self> {
         let target = device.into().resolve()?;
         let accelerator = target.open()?;
         Ok(Self { accelerator, backend: target.backend, id: accelerator.new_stream(priority)? })
     }
 
-    /// The stream of the device with this number. Opens the device. PyTorch: `torch.Stream(stream_id=…, device_index=…,
-    /// device_type=…)`.
+    /// Returns the stream of the device with this number. Opens the device. PyTorch:
+    /// `torch.Stream(stream_id=…, device_index=…, device_type=…)`.
     ///
     /// # Errors
-    /// [`Error::UnknownStream`] where the device has no such stream; those of [`DeviceArg`] and of opening the device.
+    /// [`Error::UnknownStream`] if the device has no such stream; errors of [`DeviceArg`] and of opening the device.
     pub fn from_id<'a>(device: impl Into<DeviceArg<'a>>, id: StreamId) -> Result<Self> {
         let target = device.into().resolve()?;
         let accelerator = target.open()?;
@@ -55,22 +55,22 @@ impl Stream {
         }
     }
 
-    /// Its device. PyTorch: `torch.Stream.device`, `device_index`, `device_type`.
+    /// Returns its device. PyTorch: `torch.Stream.device`, `device_index`, `device_type`.
     pub fn device(&self) -> Device {
         self.accelerator.device()
     }
 
-    /// Its number among the streams of its device; 0 is the default stream. PyTorch: `torch.Stream.stream_id`.
+    /// Returns its number among the streams of its device; 0 is the default stream. PyTorch: `torch.Stream.stream_id`.
     pub fn id(&self) -> StreamId {
         self.id
     }
 
-    /// Its priority; a lower number runs first.
+    /// Returns its priority; a lower number runs first.
     pub fn priority(&self) -> i32 {
         dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).priority())
     }
 
-    /// Whether all work submitted to it is done. PyTorch: `torch.Stream.query`.
+    /// Returns whether all work submitted to it is done. PyTorch: `torch.Stream.query`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -81,12 +81,13 @@ impl Stream {
     /// Waits until all work submitted to it is done. PyTorch: `torch.Stream.synchronize`.
     ///
     /// # Errors
-    /// [`Error::Driver`], also for work that failed.
+    /// [`Error::Driver`], also if the work failed.
     pub fn synchronize(&self) -> Result<()> {
         dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).synchronize())
     }
 
-    /// Whether work submitted to it is captured in a graph instead of being done. PyTorch: `torch.Stream.is_capturing`.
+    /// Returns whether work submitted to it is captured in a graph instead of being executed. PyTorch:
+    /// `torch.Stream.is_capturing`.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -94,10 +95,10 @@ impl Stream {
         dispatch!(AnyDevice, self.accelerator, device => numbered(device, self.id).is_capturing())
     }
 
-    /// Makes later work wait for the event as recorded now. PyTorch: `torch.Stream.wait_event`.
+    /// Makes later work wait for the last record of the event. PyTorch: `torch.Stream.wait_event`.
     ///
     /// # Errors
-    /// Those of [`Event::wait`].
+    /// As for [`Event::wait`].
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         event.wait(Some(self))
     }
@@ -105,32 +106,32 @@ impl Stream {
     /// Makes later work wait for all work submitted to `other` so far. PyTorch: `torch.Stream.wait_stream`.
     ///
     /// # Errors
-    /// Those of [`Event::wait`].
+    /// As for [`Event::wait`].
     pub fn wait_stream(&self, other: &Self) -> Result<()> {
         self.wait_event(&other.record_event()?)
     }
 
-    /// Makes an event without timing, and records it behind all work submitted so far. PyTorch:
+    /// Creates an event without timing, and records it after all work submitted so far. PyTorch:
     /// `torch.Stream.record_event()`.
     ///
     /// # Errors
-    /// Those of [`Event::record`].
+    /// As for [`Event::record`].
     pub fn record_event(&self) -> Result<Event> {
         let event = Event::new();
         self.record(&event)?;
         Ok(event)
     }
 
-    /// Records an event behind all work submitted so far. PyTorch: `torch.Stream.record_event(event)`.
+    /// Records an event after all work submitted so far. PyTorch: `torch.Stream.record_event(event)`.
     ///
     /// # Errors
-    /// Those of [`Event::record`].
+    /// As for [`Event::record`].
     pub fn record(&self, event: &Event) -> Result<()> {
         event.record(Some(self))
     }
 
-    /// The current stream of an opened device on this thread. For a device instance that the program opened by itself,
-    /// that is always the default stream.
+    /// Returns the current stream of an open device on this thread. For a device instance that the program opened
+    /// itself, this is always the default stream.
     pub(crate) fn current_of(backend: BuiltIn, accelerator: AnyDevice) -> Self {
         let selected = selection::stream(backend, accelerator.device().index);
         let of_this = selected.filter(|stream| stream.accelerator.address() == accelerator.address());
@@ -146,11 +147,8 @@ impl Stream {
     }
 }
 
-/// The stream with this number, which came from the device itself, so that the device has it.
-pub(crate) fn numbered<B: Backend>(
-    accelerator: &Accelerator<B>,
-    stream: StreamId,
-) -> accelerator_core::Stream<B> {
+/// Returns the stream with this number. The number must come from the device, so that the stream exists.
+pub(crate) fn numbered<B: Backend>(accelerator: &Accelerator<B>, stream: StreamId) -> accelerator_core::Stream<B> {
     accelerator.stream_by_id(stream).unwrap_or(accelerator.default_stream())
 }
 

@@ -7,7 +7,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::buffer::Buffer;
 
-/// A view of a buffer as elements, to read them.
+/// A read-only view of a buffer as elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a, T> {
     buffer: &'a Buffer,
@@ -15,7 +15,7 @@ pub struct Slice<'a, T> {
     element: PhantomData<T>,
 }
 
-/// A view of a buffer as elements, to read and write them.
+/// A writable view of a buffer as elements.
 #[derive(Debug)]
 pub struct SliceMut<'a, T> {
     buffer: &'a mut Buffer,
@@ -24,7 +24,7 @@ pub struct SliceMut<'a, T> {
 }
 
 impl Buffer {
-    /// A view of its elements, to read them.
+    /// Returns a read-only view of its elements.
     ///
     /// # Errors
     /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size.
@@ -32,7 +32,7 @@ impl Buffer {
         Ok(Slice { len: element_count::<T>(self.len())?, buffer: self, element: PhantomData })
     }
 
-    /// A view of its elements, to read and write them.
+    /// Returns a writable view of its elements.
     ///
     /// # Errors
     /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size.
@@ -40,11 +40,11 @@ impl Buffer {
         Ok(SliceMut { len: element_count::<T>(self.len())?, buffer: self, element: PhantomData })
     }
 
-    /// Its elements, copied to the host. PyTorch: `torch.Tensor.tolist`.
+    /// Copies its elements to the host. PyTorch: `torch.Tensor.tolist`.
     ///
     /// # Errors
-    /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size; those
-    /// of [`read`](Self::read).
+    /// [`Error::ElementSize`](crate::Error::ElementSize) unless the length is a multiple of the element's size; as for
+    /// [`read`](Self::read).
     pub fn to_vec<T: AnyBitPattern + NoUninit>(&self) -> Result<Vec<T>> {
         self.slice()?.to_vec()
     }
@@ -53,32 +53,32 @@ impl Buffer {
 macro_rules! reading {
     ($view:ident) => {
         impl<T> $view<'_, T> {
-            /// The number of elements.
+            /// Returns the number of elements.
             pub fn len(&self) -> usize {
                 self.len
             }
 
-            /// Whether there are none.
+            /// Returns whether there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len == 0
             }
         }
 
         impl<T: AnyBitPattern + NoUninit> $view<'_, T> {
-            /// The elements, copied to the host.
+            /// Copies the elements to the host.
             ///
             /// # Errors
-            /// Those of [`Buffer::read`].
+            /// As for [`Buffer::read`].
             pub fn to_vec(&self) -> Result<Vec<T>> {
                 let mut elements = vec![T::zeroed(); self.len];
                 self.read(0, &mut elements)?;
                 Ok(elements)
             }
 
-            /// Copies the elements from index `start` on into `elements`.
+            /// Copies the elements from index `start` into `elements`.
             ///
             /// # Errors
-            /// Those of [`Buffer::read`].
+            /// As for [`Buffer::read`].
             pub fn read(&self, start: usize, elements: &mut [T]) -> Result<()> {
                 self.buffer.read(bytes_to::<T>(start), bytemuck::cast_slice_mut(elements))
             }
@@ -90,16 +90,16 @@ reading!(Slice);
 reading!(SliceMut);
 
 impl<T: NoUninit> SliceMut<'_, T> {
-    /// Copies `elements` to index `start` and on, and returns once they have arrived.
+    /// Copies `elements` to the positions from index `start`, and returns once they have arrived.
     ///
     /// # Errors
-    /// Those of [`Buffer::write`].
+    /// As for [`Buffer::write`].
     pub fn write(&mut self, start: usize, elements: &[T]) -> Result<()> {
         self.buffer.write(bytes_to::<T>(start), bytemuck::cast_slice(elements))
     }
 }
 
-/// The offset of an element in bytes. If that overflows, it is past the end of every buffer.
+/// Returns the offset of an element in bytes. On overflow, returns an offset past the end of every buffer.
 fn bytes_to<T>(start: usize) -> u64 {
     (start as u64).saturating_mul(size_of::<T>() as u64)
 }

@@ -17,8 +17,7 @@ fn filled() -> Result<Completion, Failed> {
         Ok(driver) => driver,
         // A machine that must have the driver of an Intel GPU must have this library.
         Err(error)
-            if std::env::var("ACCELERATOR_REQUIRE")
-                .is_ok_and(|all| all.split(',').any(|name| name == "xpu")) =>
+            if std::env::var("ACCELERATOR_REQUIRE").is_ok_and(|all| all.split(',').any(|name| name == "xpu")) =>
         {
             return Err(error.into());
         }

@@ -50,10 +50,7 @@ fn missing_loader() -> Result<(), Failed> {
     let message = error.to_string();
     assert!(message.starts_with("the Level Zero loader could not be opened: "), "{message}");
     assert_eq!(format!("{error:?}"), message, "what `main` prints");
-    assert!(
-        message.contains(&reason.to_string()) && message.matches("/nonexistent").count() == 1,
-        "{message}"
-    );
+    assert!(message.contains(&reason.to_string()) && message.matches("/nonexistent").count() == 1, "{message}");
     Ok(())
 }
 
@@ -95,8 +92,7 @@ fn no_functions() -> Result<Completion, Failed> {
 fn names_tried() -> Result<Completion, Failed> {
     let Err(error) = LevelZero::load() else { return Ok(Completion::ignored_with("there is a loader")) };
     let names: Vec<_> = error.tried().map(|(name, _)| name.to_str().unwrap()).collect();
-    let expected: &[_] =
-        if cfg!(windows) { &["ze_loader.dll"] } else { &["libze_loader.so.1", "libze_loader.so"] };
+    let expected: &[_] = if cfg!(windows) { &["ze_loader.dll"] } else { &["libze_loader.so.1", "libze_loader.so"] };
     assert_eq!(names, expected);
     assert!(names.iter().all(|name| error.to_string().contains(name)), "{error}");
     Ok(Completion::Completed)

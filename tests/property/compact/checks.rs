@@ -35,8 +35,7 @@ impl<B: Simulated> Machine<B> {
         let live = self.expected.live.values().map(|(entry, _)| seen(entry, BlockState::Allocated));
         let pending = self.expected.pending.iter().map(|entry| seen(entry, BlockState::PendingFree));
         let mut expected: Vec<_> = live.chain(pending).collect();
-        let is_active =
-            |block: &&BlockSnapshot| matches!(block.state, BlockState::Allocated | BlockState::PendingFree);
+        let is_active = |block: &&BlockSnapshot| matches!(block.state, BlockState::Allocated | BlockState::PendingFree);
         let mut found: Vec<_> = blocks(snapshot)
             .filter(is_active)
             .map(|block| (block.address, block.size, block.requested_size, block.state))

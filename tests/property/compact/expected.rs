@@ -82,13 +82,7 @@ impl<B: Simulated> Expected<B> {
     }
 
     /// Records an allocation. The stream's work on the bytes must come after all unfinished work on them.
-    pub(crate) fn allocated(
-        &mut self,
-        driver: &B,
-        stream: Stream<B>,
-        entry: Entry,
-        allocation: Allocation<B>,
-    ) {
+    pub(crate) fn allocated(&mut self, driver: &B, stream: Stream<B>, entry: Entry, allocation: Allocation<B>) {
         self.forget_what_is_over(driver);
         let others = self.work.iter().filter(|work| work.stream != entry.stream);
         let unfinished: Vec<_> = others.filter(|work| overlap(&work.entry.memory, &entry.memory)).collect();
@@ -172,9 +166,7 @@ fn recorded<B: Backend>(driver: &B, stream: Stream<B>) -> B::Event {
 pub(crate) fn overlap(one: &[PhysicalRange], other: &[PhysicalRange]) -> bool {
     one.iter().any(|one| {
         other.iter().any(|other| {
-            one.memory == other.memory
-                && one.offset < other.offset + other.len
-                && other.offset < one.offset + one.len
+            one.memory == other.memory && one.offset < other.offset + other.len && other.offset < one.offset + one.len
         })
     })
 }

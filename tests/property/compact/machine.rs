@@ -4,8 +4,7 @@ use std::num::NonZeroU64;
 
 use accelerator_conformance::Call;
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, KIB, MIB, OutOfMemory, OutOfMemoryCause,
-    Stream,
+    Accelerator, Allocation, AllocatorConfig, DevicePtr, Error, KIB, MIB, OutOfMemory, OutOfMemoryCause, Stream,
 };
 
 use super::expected::{Entry, Expected, Simulated};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The processor time of the calling thread. `None`: the system does not tell.
+/// Returns the CPU time of the calling thread, or `None` if the system does not report it.
 pub(super) fn of_this_thread() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a `timespec` of ours to write to, and the call keeps no pointer to it.
+    // SAFETY: `time` is a valid `timespec` to write to, and the call keeps no pointer to it.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     let (seconds, nanoseconds) = (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
     (failed == 0).then(|| Duration::new(seconds, nanoseconds))

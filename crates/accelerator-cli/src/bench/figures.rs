@@ -2,20 +2,20 @@ use std::fmt;
 
 use super::scenario::Scenario;
 
-/// The line above the lines of figures.
+/// Returns the header line.
 pub(crate) fn header(repetitions: u32) -> String {
     let columns = "# scenario threads ns_per_op  min max  cpu_ns thread_ns  device_allocs ops_per_rep";
     format!("{columns}  (api core, {repetitions} reps)")
 }
 
-/// The measurements of a scenario. As text, a line with the columns of PyTorch's benchmark.
+/// The measurements of a scenario. They are printed as a line with the columns of PyTorch's benchmark.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(super) scenario: Scenario,
     pub(super) threads: usize,
     /// The wall time of each repetition, divided by the operations of all threads.
     pub(super) wall: Spread,
-    /// The processor time of the threads, divided likewise.
+    /// The CPU time of the threads, divided in the same way.
     pub(super) cpu: Option<Spread>,
     /// Driver allocations in all repetitions.
     pub(super) device_allocs: u64,
@@ -32,7 +32,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// `values` has at least one element.
+    /// Returns the spread of `values`, which must have at least one element.
     pub(super) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         Self { least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }
@@ -45,10 +45,7 @@ impl fmt::Display for Figures {
         let Spread { least, median, most } = wall;
         let cpu = cpu.as_ref().map_or("-".to_owned(), |cpu| format!("{:.1}", cpu.median));
         let of_thread = median * *threads as f64;
-        write!(
-            f,
-            "{scenario:<8} {threads} {median:9.1}  {least:9.1} {most:9.1}  {cpu:>9} {of_thread:9.1}  "
-        )?;
+        write!(f, "{scenario:<8} {threads} {median:9.1}  {least:9.1} {most:9.1}  {cpu:>9} {of_thread:9.1}  ")?;
         write!(f, "{device_allocs} {ops}")
     }
 }

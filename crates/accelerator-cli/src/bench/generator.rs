@@ -1,10 +1,10 @@
 use std::num::NonZeroU64;
 
-/// xorshift64*, as in the benchmark of PyTorch's allocator, so that both serve the same requests.
+/// xorshift64*, as in the benchmark of PyTorch's allocator, so that both allocators serve the same requests.
 pub(super) struct Generator(u64);
 
 impl Generator {
-    /// The generator of a thread, by its number.
+    /// Creates the generator for the thread with this number.
     pub(super) fn of_thread(number: u64) -> Self {
         Self(42 + number)
     }
@@ -17,17 +17,17 @@ impl Generator {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// Draws a size from one of `octaves` octaves, starting with that of `2^first`. Each octave is equally likely.
+    /// Draws a size from `octaves` octaves, the lowest of which starts at `2^first`. Each octave is equally likely.
     #[inline]
     pub(super) fn size(&mut self, first: u32, octaves: u64) -> NonZeroU64 {
         let draw = self.draw();
         let power = 1u64 << (u64::from(first) + (draw >> 32) % octaves);
-        // Never 0, and no check for it is compiled in: the bit of the power of two is set.
+        // Never 0, since the bit of the power of two is set. The compiler removes the check.
         NonZeroU64::new(power | (draw & (power - 1))).unwrap_or(NonZeroU64::MIN)
     }
 }
 
-/// What PyTorch's side draws.
+/// Draws of PyTorch's side.
 #[cfg(test)]
 pub(super) mod known {
     /// A draw, and the two sizes that result from it.
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_thread_draws_its_own() {
-        // The formula on wider words, from the state of the second thread.
+        // The same formula with wider words, starting with the state of the second thread.
         let (mut generator, mut x, word) = (Generator::of_thread(1), 43u128, (1 << 64) - 1);
         for _ in 0..100 {
             x ^= x / (1 << 12);

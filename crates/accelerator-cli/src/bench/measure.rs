@@ -11,15 +11,15 @@ use super::threads::Threads;
 use super::worker::Worker;
 use crate::failure::Failure;
 
-/// Operations of the first lap. All lengths are multiples of it, so that `lifo` does whole rounds.
+/// The number of operations in the first lap. Every lap is a multiple of it, so that `lifo` runs whole rounds.
 const UNIT: u64 = 64;
 
-/// How much is measured.
+/// How much to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// How many times, at least once.
+    /// The number of repetitions, at least 1.
     pub(crate) repetitions: u32,
-    /// About how long each time.
+    /// The approximate duration of a repetition.
     pub(crate) length: Duration,
 }
 
@@ -50,7 +50,8 @@ pub(super) fn measure(
     })
 }
 
-/// How many operations of a thread take about `length`. Laps of growing length are run until one takes half as long.
+/// Returns how many operations a thread runs in about `length`. Runs longer and longer laps until one takes half of
+/// `length`.
 fn ops_for(length: Duration, threads: &Threads<'_>) -> Result<u64> {
     let mut ops = UNIT;
     loop {

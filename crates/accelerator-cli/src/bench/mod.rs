@@ -1,7 +1,7 @@
-//! The scenarios of `accel bench`, which have exactly the operations of the benchmark of PyTorch's own allocator.
+//! The scenarios of `accel bench`. They run exactly the same operations as the benchmark of PyTorch's own allocator.
 //!
-//! From the bottom: [`generator`] draws the sizes, [`worker`] has the loops of one thread, [`start_line`] and
-//! [`threads`] start threads together, [`measure`] repeats that, and [`figures`] has the results.
+//! Bottom up: [`generator`] draws the sizes, [`worker`] contains the loops of one thread, [`start_line`] and
+//! [`threads`] start threads at the same time, [`measure`] repeats that, and [`figures`] formats the results.
 
 mod cpu_time;
 mod figures;
@@ -21,10 +21,10 @@ pub(crate) use self::scenario::Scenario;
 use self::worker::Worker;
 use crate::failure::Failure;
 
-/// The memory of the simulated device, so much that nothing runs out of memory.
+/// The memory of the simulated device, large enough that no scenario runs out of memory.
 const CAPACITY: u64 = 1 << 40;
 
-/// One device for all scenarios, with the streams that were created so far.
+/// One device for all scenarios, with the streams created so far.
 pub(crate) struct Bench {
     accelerator: &'static Accelerator<Sim>,
     streams: Vec<Stream<Sim>>,
@@ -39,23 +39,18 @@ impl Bench {
     /// Measures a scenario, and leaves the cache empty.
     ///
     /// # Errors
-    /// Those of the allocator; [`Failure::Usage`] for more threads than the system can start.
-    pub(crate) fn measure(
-        &mut self,
-        scenario: Scenario,
-        threads: usize,
-        effort: Effort,
-    ) -> Result<Figures, Failure> {
+    /// Errors of the allocator; [`Failure::Usage`] for more threads than the system can start.
+    pub(crate) fn measure(&mut self, scenario: Scenario, threads: usize, effort: Effort) -> Result<Figures, Failure> {
         let mut workers = self.workers(scenario, threads)?;
         let figures = measure::measure(scenario, &mut workers, effort, self.accelerator.backend())?;
         self.accelerator.allocator().empty_cache()?;
         Ok(figures)
     }
 
-    /// Runs operations on one thread, after a warm-up. Returns how many were run: `lifo` does whole rounds.
+    /// Runs operations on one thread, after a warm-up. Returns how many it ran, since `lifo` runs whole rounds.
     ///
     /// # Errors
-    /// Those of the allocator.
+    /// Errors of the allocator.
     pub(crate) fn count(&mut self, scenario: Scenario, ops: u64) -> Result<u64> {
         let mut done = 0;
         for worker in &mut self.workers(scenario, 1)? {
@@ -65,7 +60,7 @@ impl Bench {
         Ok(done)
     }
 
-    /// One worker for each thread. Each has a stream of its own, unless all share one, and a second stream.
+    /// Creates one worker for each thread. Each has its own stream, unless all share one, and a second stream.
     fn workers(&mut self, scenario: Scenario, threads: usize) -> Result<Vec<Worker>> {
         while self.streams.len() < 2 * threads {
             self.streams.push(self.accelerator.dedicated_stream(0)?);
@@ -80,10 +75,10 @@ impl Bench {
     }
 }
 
-/// The operations that are counted, and nothing else. Keep its name: the help mentions it for callgrind.
+/// Runs the counted operations and nothing else. Keep its name: the help text passes it to callgrind.
 #[inline(never)]
 fn counted(worker: &mut Worker, ops: u64) -> Result<u64> {
-    // Prevents a tail call, which would leave this function before the work.
+    // Prevents a tail call, which would leave this function before the work starts.
     std::hint::black_box(worker.run(ops))
 }
 
@@ -126,10 +121,9 @@ mod tests {
         let mut bench = Bench::new().unwrap();
         for (scenario, threads) in [(Scenario::Random, 1), (Scenario::Small, 3)] {
             let mut measure = || bench.measure(scenario, threads, SHORT).unwrap();
-            // If the machine pauses while the number of operations is determined, it is too low.
-            let takes_so_long = |figures: &Figures| {
-                figures.wall.most * figures.ops as f64 > SHORT.length.as_nanos() as f64 / 5.0
-            };
+            // If the machine pauses while the number of operations is being determined, the number is too low.
+            let takes_so_long =
+                |figures: &Figures| figures.wall.most * figures.ops as f64 > SHORT.length.as_nanos() as f64 / 5.0;
             let figures = (0..50).map(|_| measure()).find(takes_so_long).expect("takes so long");
             assert_eq!((figures.threads, figures.ops % (64 * threads as u64)), (threads, 0));
             assert!(figures.wall.least > 0.0 && figures.wall.least <= figures.wall.median);
@@ -145,7 +139,7 @@ mod tests {
     fn a_warm_cache_asks_the_driver_for_nothing() {
         let figures = Bench::new().unwrap().measure(Scenario::Small, 2, SHORT).unwrap();
         assert_eq!(figures.device_allocs, 0);
-        // Without caching, each allocation asks the driver.
+        // Without caching, each allocation calls the driver.
         let config = AllocatorConfig::default().updated("caching:False").unwrap();
         let accelerator = Accelerator::new(Sim::new(CAPACITY), 0, config).unwrap();
         let mut bench = Bench { accelerator, streams: Vec::new() };

@@ -3,7 +3,7 @@ use std::fmt;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-/// What is repeated. Each repetition counts as one operation, unless the text says otherwise.
+/// What to repeat. Each repetition counts as one operation, unless the text says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub(crate) enum Scenario {
@@ -11,13 +11,13 @@ pub(crate) enum Scenario {
     Small,
     /// Allocate 4 MiB and free them
     Large,
-    /// 64 allocations of 512 bytes to 64 MiB, then 64 frees, the last first; an operation is a pair
+    /// 64 allocations of 512 bytes to 64 MiB, then 64 frees in reverse order; each pair is one operation
     Lifo,
-    /// 4096 allocations of 512 bytes to 32 MiB live; free one of them and make another
+    /// With 4096 live allocations of 512 bytes to 32 MiB, free a random one and make another
     Random,
-    /// Allocate 512 bytes, record their use by a second stream, free them
+    /// Allocate 512 bytes, record their use on a second stream, free them
     Xstream,
-    /// As small, with all threads on one stream
+    /// Like small, but all threads share one stream
     Shared,
     /// Read the statistics
     Stats,

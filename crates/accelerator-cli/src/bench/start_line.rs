@@ -1,8 +1,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Where threads wait for the next lap without using a processor, and start at the same time.
+/// Lets threads wait for the next lap without using CPU time, and start at the same time.
 ///
-/// Unlike a barrier it does not count threads, so a thread that failed or never started does not block the others.
+/// Unlike a barrier, it does not count threads, so a thread that failed or never started does not block the others.
 pub(super) struct StartLine {
     state: Mutex<State>,
     changed: Condvar,
@@ -11,11 +11,11 @@ pub(super) struct StartLine {
 #[derive(Clone, Copy)]
 struct State {
     lap: u64,
-    /// The operations of the lap. `None`: there are no more laps.
+    /// The number of operations in the lap, or `None` after the last lap.
     ops: Option<u64>,
 }
 
-/// Ends the laps when it is dropped, so that no thread waits forever, however the function ends.
+/// Ends the laps when dropped, so that no thread waits forever, however the function ends.
 pub(super) struct Open<'a>(&'a StartLine);
 
 impl StartLine {
@@ -23,7 +23,8 @@ impl StartLine {
         Self { state: Mutex::new(State { lap: 0, ops: Some(0) }), changed: Condvar::new() }
     }
 
-    /// Waits for the lap of this number, from 1. Returns its operations. `None`: there are no more laps.
+    /// Waits for the lap with this number, counted from 1. Returns its number of operations, or `None` if there are no
+    /// more laps.
     pub(super) fn wait(&self, lap: u64) -> Option<u64> {
         let waiting = |state: &mut State| state.lap < lap && state.ops.is_some();
         let state = self.changed.wait_while(self.state(), waiting);

@@ -11,21 +11,21 @@ use super::start_line::{Open, StartLine};
 use super::worker::Worker;
 use crate::failure::Failure;
 
-/// Threads at the start line, warmed up, each with its worker.
+/// Warmed-up threads at the start line, each with its worker.
 pub(super) struct Threads<'a> {
     line: Open<'a>,
     results: Vec<Receiver<Result<Run>>>,
 }
 
-/// What all threads did between a start and the last finish.
+/// The work of all threads between a start and the last finish.
 pub(super) struct Lap {
     pub(super) ops: u64,
     pub(super) wall: Duration,
-    /// The processor time of all threads together.
+    /// The total CPU time of all threads.
     pub(super) cpu: Option<Duration>,
 }
 
-/// What one thread did.
+/// The work of one thread.
 struct Run {
     ops: u64,
     begin: Instant,
@@ -34,8 +34,10 @@ struct Run {
 }
 
 impl<'a> Threads<'a> {
+    /// Starts a thread for each worker, and waits until all are warmed up.
+    ///
     /// # Errors
-    /// [`Failure::Usage`] for more threads than the system can start; those of the allocator.
+    /// [`Failure::Usage`] for more threads than the system can start; errors of the allocator.
     pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         line: &'scope StartLine,
@@ -52,14 +54,14 @@ impl<'a> Threads<'a> {
             started.map_err(|error| not_started(threads.results.len(), wanted, &error))?;
             threads.results.push(receiver);
         }
-        runs(&threads.results)?; // until they are warm
+        runs(&threads.results)?; // wait for the warm-up
         Ok(threads)
     }
 
     /// Runs this many operations on each thread.
     ///
     /// # Errors
-    /// Those of the allocator.
+    /// Errors of the allocator.
     pub(super) fn lap(&self, ops: u64) -> Result<Lap> {
         self.line.start(ops);
         let runs = runs(&self.results)?;
@@ -74,7 +76,7 @@ impl<'a> Threads<'a> {
     /// Ends the laps. Each thread frees its live blocks.
     ///
     /// # Errors
-    /// Those of the allocator.
+    /// Errors of the allocator.
     pub(super) fn finish(self) -> Result<()> {
         let Self { line, results } = self;
         drop(line);
@@ -82,21 +84,17 @@ impl<'a> Threads<'a> {
     }
 }
 
-/// The next result of each thread.
+/// Waits for the next result of each thread.
 fn runs(results: &[Receiver<Result<Run>>]) -> Result<Vec<Run>> {
     let received = results.iter().map(|results| {
-        // A thread without an answer has panicked and printed why. The panic continues here.
+        // A thread without a result has panicked and printed why. The panic continues here.
         results.recv().unwrap_or_else(|gone| resume_unwind(Box::new(gone)))
     });
     received.collect()
 }
 
-/// Works until the receiver is gone, which means that another thread has failed.
-fn work(
-    worker: &mut Worker,
-    line: &StartLine,
-    results: &Sender<Result<Run>>,
-) -> Result<(), SendError<Result<Run>>> {
+/// Works until the last lap, or until the receiver is gone because another thread failed.
+fn work(worker: &mut Worker, line: &StartLine, results: &Sender<Result<Run>>) -> Result<(), SendError<Result<Run>>> {
     results.send(timed(|| worker.warm_up()))?;
     for lap in 1.. {
         let Some(ops) = line.wait(lap) else { break };

@@ -9,18 +9,18 @@ use super::scenario::Scenario;
 
 const SMALL: NonZeroU64 = NonZeroU64::new(512).unwrap();
 const LARGE: NonZeroU64 = NonZeroU64::new(4 << 20).unwrap();
-/// How deep `lifo` goes.
+/// The stack depth of `lifo`.
 const DEPTH: usize = 64;
-/// How many blocks are live in `random`.
+/// The number of live blocks in `random`.
 const LIVE: usize = 4096;
 
 type Slots<const COUNT: usize> = [Option<Allocation<Sim>>; COUNT];
 
 /// One thread's share of a scenario.
 ///
-/// Constant sizes go through `black_box`: they are not known when PyTorch's allocator is compiled, so they must not be
-/// known here either.
-#[repr(align(128))] // what one thread writes must not share a cache line with another's
+/// Constant sizes pass through `black_box`: PyTorch's allocator does not know them at compile time, so this one must
+/// not either.
+#[repr(align(128))] // threads must not write to the same cache line
 pub(super) struct Worker {
     scenario: Scenario,
     allocator: &'static CachingAllocator<Sim>,
@@ -42,7 +42,7 @@ impl Worker {
         Self { scenario, allocator, stream, other, generator, live }
     }
 
-    /// Fills the cache, so that the operations afterwards are the same each time.
+    /// Fills the cache, so that all later operations behave the same.
     pub(super) fn warm_up(&mut self) -> Result<u64> {
         self.fill()?;
         self.run(match self.scenario {
@@ -53,7 +53,7 @@ impl Worker {
         })
     }
 
-    /// Makes the blocks that are live when the operations start.
+    /// Allocates the blocks that are live when the operations start.
     pub(super) fn fill(&mut self) -> Result<()> {
         if self.scenario == Scenario::Random {
             for slot in self.live.iter_mut() {
@@ -73,7 +73,7 @@ impl Worker {
         Ok(freed)
     }
 
-    /// Runs operations. Returns how many were run: `lifo` does whole rounds.
+    /// Runs operations. Returns how many it ran, since `lifo` runs whole rounds.
     pub(super) fn run(&mut self, ops: u64) -> Result<u64> {
         match self.scenario {
             Scenario::Small | Scenario::Shared => self.pairs(SMALL, ops),
@@ -153,7 +153,7 @@ mod tests {
         (accelerator, Worker::new(scenario, 0, accelerator.allocator(), stream, other))
     }
 
-    /// The bytes that were requested, slot by slot.
+    /// Returns the requested bytes of each slot.
     fn sizes(worker: &Worker) -> Vec<u64> {
         worker.live.iter().flatten().map(|block| block.requested().get()).collect()
     }
@@ -166,19 +166,13 @@ mod tests {
         let mut expected = sizes(&worker);
         assert_eq!(expected[..64], first.iter().map(|draw| draw.size_of_16).collect::<Vec<_>>());
         for step in later.chunks_exact(2) {
-            let [Draw { value, .. }, Draw { size_of_16, .. }] = *step else {
-                unreachable!("two draws a step")
-            };
+            let [Draw { value, .. }, Draw { size_of_16, .. }] = *step else { unreachable!("two draws a step") };
             worker.run(1).unwrap();
             expected[(value >> 32) as usize % 4096] = size_of_16;
-            assert!(
-                sizes(&worker) == expected,
-                "slot {} is to have {size_of_16} bytes",
-                (value >> 32) % 4096
-            );
+            assert!(sizes(&worker) == expected, "slot {} must have {size_of_16} bytes", (value >> 32) % 4096);
         }
         let statistics = accelerator.allocator().statistics();
-        assert_eq!(statistics.allocation.all.peak, 4096, "the old block goes first");
+        assert_eq!(statistics.allocation.all.peak, 4096, "the old block is freed first");
         assert_eq!(worker.finish().unwrap(), 4096);
         assert_eq!(accelerator.allocator().statistics().allocation.all.current, 0);
     }

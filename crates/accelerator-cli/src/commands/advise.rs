@@ -9,13 +9,15 @@ use super::reading::Reading;
 use crate::compare::{Advice, Comparison, Setting};
 use crate::failure::Failure;
 
-/// The job.
+/// The arguments of `accel advise`.
 #[derive(Args)]
 pub struct Arguments {
-    /// The requests of the job: a trace, or a snapshot with its history from PyTorch or from here, as a file, plain or
-    /// compressed with gzip or zstd, or `-` for standard input
+    /// The recorded job: a trace, or a snapshot with a history
+    ///
+    /// PyTorch or this project may have written the snapshot. The file may be compressed with gzip or zstd. `-` reads
+    /// standard input.
     trace: PathBuf,
-    /// The device of a snapshot [default: the one with the longest history]
+    /// The device in the snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
     #[command(flatten)]

@@ -10,24 +10,28 @@ use clap::{ArgAction, Args, ValueEnum};
 use crate::bench::{Bench, Effort, Scenario, header};
 use crate::failure::Failure;
 
-/// More would only measure the system's scheduler.
+/// The most threads. With more, only the system's scheduler would be measured.
 const MOST_THREADS: usize = 256;
 
 const COUNTING: &str = "\
-Counting instructions, with the program that `cargo build --release` makes:
+Columns:
+  ns_per_op      wall time in ns, divided by the operations of all threads: the median of the repetitions
+  min, max       the lowest and the highest of these values
+  cpu_ns         CPU time of the threads, divided in the same way
+  thread_ns      the time of an operation as one thread sees it
+  device_allocs  driver allocations in all repetitions, 0 with a warm cache
+  ops_per_rep    operations in a repetition
+
+To count instructions, build with `cargo build --release` and run:
   valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*bench::counted*' accel bench -c small 2000
-counts those of exactly the 2000 operations: the allocator's, and 20 to 70 an operation of the loop itself.
-`callgrind_annotate` shows where they are.
+This counts the instructions of exactly 2000 operations. The loop itself adds 20 to 70 to each operation.
+`callgrind_annotate` shows where the instructions are.";
 
-Columns: wall time in ns over the operations of all threads, its median, least and most over the repetitions;
-the threads' time on a processor over the same; the time of an operation as one thread sees it; driver
-allocations in all repetitions, 0 with a warm cache; operations of a repetition.";
-
-/// What to measure.
+/// The arguments of `accel bench`.
 #[derive(Args)]
 #[command(after_long_help = COUNTING)]
 pub struct Arguments {
-    /// What to measure [default: all of them]
+    /// What to measure [default: all scenarios]
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
     /// Numbers of threads
@@ -36,10 +40,10 @@ pub struct Arguments {
     /// Repetitions of each measurement
     #[arg(short, long, default_value = "7", value_parser = at_least_1::<NonZeroU32>)]
     reps: NonZeroU32,
-    /// About how long a repetition takes
+    /// The approximate duration of a repetition
     #[arg(short, long, default_value = "200", value_parser = at_least_1::<NonZeroU32>)]
     milliseconds: NonZeroU32,
-    /// Run this many operations on one thread, to count instructions; `lifo` does whole rounds of 64
+    /// Run this many operations on one thread, to count instructions; `lifo` runs whole rounds of 64
     #[arg(
         short,
         long,
@@ -96,7 +100,7 @@ fn ops_of(text: &str) -> Result<NonZeroU64, Failure> {
     at_least_1(text).map_err(|expected| in_count(text, &expected))
 }
 
-/// Clap's message for an option whose values are all of one kind.
+/// Returns the same message as clap, which cannot check two values of different types.
 fn in_count(text: &str, expected: &str) -> Failure {
     Failure::Usage(format!("invalid value '{}' for '--count <SCENARIO> <OPS>': {expected}", printable(text)))
 }

@@ -13,7 +13,7 @@ use crate::convert::Options;
 use crate::failure::Failure;
 use crate::trace::BUNDLED;
 
-/// `accel replay --compare`.
+/// Runs `accel replay --compare`.
 pub(super) fn run(
     paths: &[PathBuf],
     device: Option<u32>,
@@ -30,10 +30,7 @@ pub(super) fn run(
         progress.set_message(trace.name.clone());
         let mut own = settings.clone();
         own.extend(
-            trace
-                .recorded
-                .clone()
-                .filter(|recorded| settings.iter().all(|setting| setting.config != recorded.config)),
+            trace.recorded.clone().filter(|recorded| settings.iter().all(|setting| setting.config != recorded.config)),
         );
         let comparison = Comparison::of(&trace, &own, capacity, &progress)?;
         if !as_markdown {
@@ -51,7 +48,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The traces, one after the other; the bundled ones if none are given.
+/// Returns the traces one by one, or the bundled ones if no paths are given.
 fn traces(
     paths: &[PathBuf],
     device: Option<u32>,
@@ -63,15 +60,14 @@ fn traces(
     }
 }
 
-/// The requests of a program, from a trace or a snapshot.
+/// Reads the requests of a program from a trace or a snapshot.
 pub(super) fn trace(path: &Path, device: Option<u32>, limits: Limits) -> Result<Trace, Failure> {
     let options = Options { device, settings: false, refusals: false };
     let (source, converted) = input(Some(path), &options, limits)?;
     let trace = Trace::read(source)?;
     if trace.left_out > 0 {
         warn(&format!(
-            "{}: lines that change the settings, the size of the device or the failures of its driver are ignored \
-             ({})",
+            "{}: ignored {} lines that change the settings, the size of the device or the failures of its driver",
             printable(path),
             trace.left_out
         ));
@@ -82,7 +78,7 @@ pub(super) fn trace(path: &Path, device: Option<u32>, limits: Limits) -> Result<
     })
 }
 
-/// A progress bar on standard error, if that is a terminal.
+/// Returns a progress bar, which is shown if standard error is a terminal.
 pub(super) fn progress() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} replays, {msg}");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

@@ -12,13 +12,13 @@ use crate::console::printable_lines;
 use crate::failure::Failure;
 use crate::parallel::on_threads;
 
-/// What to run.
+/// The arguments of `accel conformance`.
 #[derive(Args)]
 pub struct Arguments {
     /// The backend to test
     #[arg(long, value_enum, default_value = "host")]
     backend: Choice,
-    /// Only the cases whose name contains this, such as C33 or stream
+    /// Run only the cases whose name contains this text, such as C33 or stream
     filter: Option<String>,
 }
 
@@ -37,8 +37,7 @@ impl Job for &Arguments {
 impl Arguments {
     fn run(&self, all: Vec<PlannedCase>, opener: Opener) -> Result<ExitCode, Failure> {
         let filter = self.filter.as_deref().unwrap_or_default();
-        let (chosen, others): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|case| case.trial().contains(filter));
+        let (chosen, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|case| case.trial().contains(filter));
         if chosen.is_empty() {
             return Err(Failure::NoCase(filter.to_owned()));
         }
@@ -52,8 +51,8 @@ impl Arguments {
     }
 }
 
-/// Runs the cases and reports each as soon as it is done, as the test harness does. The harness would panic if its
-/// output cannot be written.
+/// Runs the cases and reports each as soon as it is done, like the test harness. The harness itself would panic if its
+/// output could not be written.
 fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure> {
     let started = Instant::now();
     let width = cases.iter().map(|case| case.trial().chars().count()).max().unwrap_or(0);
@@ -65,7 +64,7 @@ fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure>
         let verdict = match &report.verdict {
             Verdict::Passed => "ok".to_owned(),
             Verdict::Failed(_) => "FAILED".to_owned(), // the report says why
-            excuse => format!("ignored ({})", printable(&excuse.to_string())),
+            other => format!("ignored ({})", printable(&other.to_string())),
         };
         writeln!(io::stdout(), "test {:<width$} ... {verdict}", report.trial)?;
         done.lock().unwrap_or_else(PoisonError::into_inner).push(report);
@@ -85,7 +84,7 @@ fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure>
     Ok(report)
 }
 
-/// What the suite ran on, in the driver's words.
+/// Returns the device that the suite ran on, as its driver describes it.
 fn subject(opener: Opener) -> Option<String> {
     let Opened { device, properties, .. } = opener.accelerator(0).ok()?;
     Some(format!("on {device}: {} ({})", printable(&properties.name), printable(&properties.driver)))

@@ -13,16 +13,17 @@ use crate::console::{tell, warn};
 use crate::convert::{Converted, Options, SnapshotFile, Written, convert};
 use crate::failure::Failure;
 
-/// What to convert, and where to.
+/// The arguments of `accel convert`.
 #[derive(Args)]
 pub struct Arguments {
-    /// The snapshot: a file that `torch.cuda.memory._dump_snapshot` or this project wrote, plain or compressed with
-    /// gzip or zstd, or `-` for standard input
+    /// The snapshot, written by `torch.cuda.memory._dump_snapshot` or by this project
+    ///
+    /// The file may be compressed with gzip or zstd. `-` reads standard input.
     snapshot: PathBuf,
-    /// The trace, which is compressed if its name ends with .gz [default: standard output]
+    /// Where to write the trace; compressed if the name ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The device [default: the one with the longest history]
+    /// The device in the snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
     #[command(flatten)]
@@ -89,8 +90,7 @@ pub(super) fn written<W: Write>(
         Written::Operation(op) => writeln!(out, "{op}"),
         Written::Comment(text) => writeln!(out, "# {text}"),
     };
-    let converted =
-        convert(snapshot, options, &mut write).map_err(|error| Failure::in_snapshot(&name, error))?;
+    let converted = convert(snapshot, options, &mut write).map_err(|error| Failure::in_snapshot(&name, error))?;
     let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     Ok((converted, out))
 }

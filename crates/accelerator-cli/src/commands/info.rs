@@ -9,18 +9,18 @@ use comfy_table::{ContentArrangement, Table, presets};
 use crate::backends::{Choice, Job, Offered};
 use crate::failure::Failure;
 
-/// What to show.
+/// The arguments of `accel info`.
 #[derive(Args)]
 pub struct Arguments {
-    /// Only the devices of this backend [default: those of all but the simulated one]
+    /// Show only the devices of this backend [default: all backends except sim]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
 }
 
-/// The devices, and the reasons why others are missing.
+/// The devices that were found, and the reasons why others are not available.
 struct Devices {
     table: Table,
-    /// The identity of a device outside this program, if its driver tells.
+    /// UUIDs and PCI addresses of devices, if their drivers report them.
     identities: Vec<String>,
     missing: Vec<(String, String)>,
 }
@@ -78,7 +78,7 @@ impl Devices {
         let MemoryInfo { free, total, source } = memory?;
         let free = match source {
             MemoryInfoSource::Driver => Bytes(free).to_string(),
-            MemoryInfoSource::Accounting => format!("{}, by own count", Bytes(free)),
+            MemoryInfoSource::Accounting => format!("{}, counting only this process", Bytes(free)),
         };
         self.table.add_row([
             device.to_string(),

@@ -19,33 +19,33 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 
-/// What `accel` can do.
+/// The commands of `accel`.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Shows the devices of every backend that was compiled in, or why there are none.
+    /// Show the devices of every backend, or why there are none.
     Info(info::Arguments),
-    /// Replays an allocation trace and shows how the allocator handled it.
+    /// Replay an allocation trace and show how the allocator handled it.
     Replay(Box<replay::Arguments>),
-    /// Says which settings suit a job best, and what they save.
+    /// Recommend allocator settings for a job, and show what they save.
     Advise(advise::Arguments),
-    /// Turns the history in a snapshot, from PyTorch or from here, into an allocation trace.
+    /// Convert the history in a snapshot to an allocation trace.
     Convert(convert::Arguments),
-    /// Shows where the memory went: a page, pictures, a trace for Perfetto.
+    /// Show where the memory went: as a page, as pictures, or as a trace for Perfetto.
     Report(Box<report::Arguments>),
-    /// Runs the conformance suite on this machine.
+    /// Run the conformance suite on this machine.
     Conformance(conformance::Arguments),
-    /// Shows which operators took the most memory, from the file of a tracker.
+    /// Show which operators used the most memory, from a tracker file.
     Tracker(tracker::Arguments),
-    /// Measures the allocator's host time on a simulated device.
+    /// Measure the allocator's host time on a simulated device.
     Bench(bench::Arguments),
-    /// Tests everything on this machine's hardware, and reports it as Markdown.
+    /// Test and measure a backend on this machine, and write a report in Markdown.
     Verify(verify::Arguments),
 }
 
 /// Runs a command. Returns its exit status.
 ///
 /// # Errors
-/// [`Failure`], which has an exit status too.
+/// [`Failure`], which also has an exit status.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     let ended = match command {
         Command::Info(arguments) => info::run(&arguments),

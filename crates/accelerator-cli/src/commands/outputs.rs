@@ -1,15 +1,13 @@
-//! Output files, besides the input.
+//! Checks that output files are not the input.
 
 use std::fs::{self, Metadata};
 use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Refuses to replace the input, whatever names the two have. `input`: `-` is standard input; `None` is not a file.
-pub(super) fn check<'a>(
-    outputs: impl IntoIterator<Item = &'a Path>,
-    input: Option<&Path>,
-) -> Result<(), Failure> {
+/// Refuses outputs that would replace the input, even under another name. As `input`, `-` is standard input, and `None`
+/// means that the input is not a file.
+pub(super) fn check<'a>(outputs: impl IntoIterator<Item = &'a Path>, input: Option<&Path>) -> Result<(), Failure> {
     let Some(input) = input else { return Ok(()) };
     let file = if input.as_os_str() == "-" { Path::new("/dev/stdin") } else { input };
     match outputs.into_iter().find(|output| is_same_file(output, file)) {
@@ -18,7 +16,7 @@ pub(super) fn check<'a>(
     }
 }
 
-/// Whether both lead to one file. Devices and pipes can be read and written at the same time.
+/// Returns whether both paths lead to the same regular file. Devices and pipes can be read and written at once.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let file = |path| fs::metadata(path).ok().filter(Metadata::is_file);
     match (file(one), file(other)) {

@@ -1,12 +1,13 @@
 use accelerator_tracker::Limits;
 use clap::Args;
 
-/// How a file is read.
+/// How to read a file.
 #[derive(Args, Clone, Copy)]
 pub(super) struct Reading {
-    /// Read a file that you trust, whatever memory and space it takes. Without this option a line may have 1 MiB, the
-    /// parts of a file that are held in memory may take 2 GiB, and a compressed file may decompress to 64 MiB or to 100
-    /// times its size, whichever is more
+    /// Read a trusted file without limits on memory and size
+    ///
+    /// By default, a line may be up to 1 MiB long, the contents may need up to 2 GiB of memory at once, and a
+    /// compressed file may decompress to 64 MiB or to 100 times its size, whichever is more.
     #[arg(long)]
     no_limits: bool,
 }

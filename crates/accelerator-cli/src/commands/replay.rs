@@ -21,47 +21,52 @@ use crate::failure::Failure;
 use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, PlainOutput, Replayer, Setup, Summary};
 use crate::trace::{Line, Source, SourceError};
 
-/// What to replay, and how.
+/// The arguments of `accel replay`.
 #[derive(Args)]
 pub struct Arguments {
-    /// A trace, or a snapshot with its history from PyTorch or from here, as a file, plain or compressed with gzip or
-    /// zstd, or `-` for standard input; several with --compare [default: the bundled training run of GPT-2; with
+    /// A trace, or a snapshot with a history; several with --compare [default: the bundled training run of GPT-2; with
     /// --compare all bundled traces]
+    ///
+    /// PyTorch or this project may have written the snapshot. The file may be compressed with gzip or zstd. `-` reads
+    /// standard input.
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// The device to replay on [default: host; with --plain sim]
+    /// The device to replay on [default: host, or sim with --plain]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
-    /// Memory of the device at the start, such as 16GiB; the trace may change it [default: 16GiB; on a device with a
-    /// driver, all that it has; for a snapshot, what the recorded device had; with --compare, as much as is requested]
+    /// The memory of the device, such as 16GiB; the trace may change it
+    ///
+    /// The default is 16GiB for host and sim, and all memory of the device for the other backends. For a snapshot it is
+    /// the memory of the recorded device, and with --compare as much as is requested.
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
-    /// Allocator settings, such as max_split_size_mb:64; with --compare further settings, and the option may be
-    /// repeated [default: those of the environment; for a snapshot, those that were recorded]
+    /// Allocator settings, such as max_split_size_mb:64 [default: from the environment, or as recorded in the snapshot]
+    ///
+    /// With --compare these settings are compared with the others, and the option may be repeated.
     #[arg(long, value_parser = setting)]
     conf: Vec<Setting>,
-    /// Print line for line what a replay through PyTorch's own allocator prints
+    /// Print exactly what a replay through PyTorch's own allocator prints
     #[arg(long)]
     plain: bool,
-    /// With --plain, print the place of each allocation
+    /// With --plain, also print the place of each allocation
     #[arg(short, long, requires = "plain")]
     placements: bool,
-    /// Print the time of the allocator's operations on standard error
+    /// Print the total time of the allocator operations on standard error
     #[arg(long)]
     time: bool,
-    /// The device of a snapshot [default: the one with the longest history]
+    /// The device in the snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
-    /// Write a snapshot of the end of the replay, with its history, that PyTorch's tools read
+    /// Write a snapshot of the final state, with its history, for PyTorch's tools
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// Replay under several settings on a simulated device, and show for each the memory that it reserves, its cost,
-    /// and the smallest device that it needs; for several traces also a summary. Lines `capacity`, `conf` and
-    /// `fail_mallocs` of a trace are ignored, except for the settings at its beginning, which are compared too; the
-    /// environment is ignored
+    /// Compare several settings on a simulated device: reserved memory, cost, and the smallest device that is enough
+    ///
+    /// Several traces also get a summary. The lines `capacity`, `conf` and `fail_mallocs` of a trace are ignored,
+    /// except for settings at its beginning, which are compared too. The environment is ignored.
     #[arg(long, conflicts_with_all = ["backend", "plain", "placements", "time", "snapshot"])]
     compare: bool,
-    /// With --compare, print the tables as Markdown; for several traces all settings side by side
+    /// With --compare, print Markdown tables; several traces are shown with all settings side by side
     #[arg(long, requires = "compare")]
     markdown: bool,
     #[command(flatten)]
@@ -75,9 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     if traces.len() > 1 || conf.len() > 1 {
         let several = if traces.len() > 1 { "traces" } else { "settings" };
-        return Err(Failure::Usage(format!(
-            "several {several} need `--compare`: give one, or add that option"
-        )));
+        return Err(Failure::Usage(format!("several {several} need `--compare`: give only one, or add that option")));
     }
     let default = if arguments.plain { Choice::Sim } else { Choice::Host };
     outputs::check(arguments.snapshot.as_deref(), traces.first().map(PathBuf::as_path))?;
@@ -85,7 +88,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 impl Arguments {
-    /// Bytes of memory for a line of the trace.
+    /// Returns the memory that a line of the trace needs, in bytes.
     fn memory_of_line(&self, is_snapshot: bool) -> u64 {
         const HELD: u64 = 64;
         const IN_HISTORY: u64 = 256;
@@ -107,18 +110,15 @@ fn replay<R: Controls>(
     open: fn(Option<u64>) -> accelerator_core::Result<R>,
 ) -> Result<ExitCode, Failure> {
     let conf = arguments.conf.first();
-    let options = Options {
-        device: arguments.device,
-        settings: conf.is_none(),
-        refusals: arguments.capacity.is_none(),
-    };
+    let options =
+        Options { device: arguments.device, settings: conf.is_none(), refusals: arguments.capacity.is_none() };
     let (mut lines, recorded) =
         input(arguments.traces.first().map(PathBuf::as_path), &options, arguments.reading.limits())?;
     lines.charge(arguments.memory_of_line(recorded.is_some()), MEMORY_OF_ALLOCATION);
     let trace = lines.name().to_owned();
     let config = match (conf, &recorded) {
         (Some(setting), _) => setting.config,
-        (None, Some(_)) => AllocatorConfig::default(), // the recorded ones follow
+        (None, Some(_)) => AllocatorConfig::default(), // the trace sets the recorded ones
         (None, None) => AllocatorConfig::from_environment()?,
     };
     let mut setup = Setup { capacity: arguments.capacity, config };
@@ -148,7 +148,7 @@ fn replay<R: Controls>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The trace, and what is known of the snapshot from which it was made.
+/// Opens the input. Returns the trace, and, if it was converted from a snapshot, information about the snapshot.
 pub(super) fn input(
     path: Option<&Path>,
     options: &Options,
@@ -183,7 +183,7 @@ struct Replay<B: Controls> {
 }
 
 impl<B: Controls> Replay<B> {
-    /// Line by line, so that a trace may come through a pipe.
+    /// Replays line by line, so that a trace may come through a pipe.
     fn plain(
         &mut self,
         mut lines: impl Iterator<Item = Result<Line, SourceError>>,
@@ -195,12 +195,11 @@ impl<B: Controls> Replay<B> {
             let outcome = self.step(&line)?;
             Ok(output.write(line.number, &outcome)?)
         });
-        output.finish()?; // shows what came before a failure
+        output.finish()?; // shows the output before a failure
         result
     }
 
-    /// Reads everything in advance, since the progress bar needs the number of lines. For a snapshot it is known
-    /// already.
+    /// Reads all lines in advance, since the progress bar needs their number. For a snapshot it is already known.
     fn with_summary(
         &mut self,
         lines: impl Iterator<Item = Result<Line, SourceError>>,

@@ -8,12 +8,12 @@ use clap::Args;
 use super::reading::Reading;
 use crate::failure::Failure;
 
-/// What to show.
+/// The arguments of `accel tracker`.
 #[derive(Args)]
 pub struct Arguments {
-    /// The file of a tracker, from `MemoryTracker::save_stats` or from PyTorch
+    /// The tracker file, from `MemoryTracker::save_stats` or from PyTorch
     file: PathBuf,
-    /// How many operators to show
+    /// The number of operators to show
     #[arg(long, default_value_t = Summary::DEFAULT_TOP)]
     top: usize,
     #[command(flatten)]

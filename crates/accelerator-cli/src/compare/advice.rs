@@ -1,4 +1,4 @@
-//! Which settings to choose for a job, in words.
+//! Advice on which settings to choose for a job.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use crate::replay::percent;
 /// The share of the reserved memory or of the smallest device that settings must save to be worth a change.
 const WORTH: f64 = 0.05;
 
-/// The share that one of the two may lose while the other gains.
+/// The share by which one of the two may get worse while the other improves.
 const LOSS: f64 = 0.01;
 
-/// What to choose for a job, as text.
+/// Advice for a job. It is formatted as text.
 pub(crate) struct Advice<'a> {
     comparison: &'a Comparison,
-    /// What the job uses now: the settings that it was recorded with, or the defaults.
+    /// The row of the current settings: those that the job was recorded with, or the defaults.
     now: &'a Row,
     best: Option<&'a Row>,
-    /// The best of the settings that work on every device, if it is another one.
+    /// The best of the settings that work on every device, if `best` does not.
     everywhere: Option<&'a Row>,
 }
 
 impl<'a> Advice<'a> {
-    /// Advice from a comparison, for a job that has these settings now. `None`: they were not compared.
+    /// Returns advice for a job that currently has the settings `now`, or `None` if these were not compared.
     pub(crate) fn of(comparison: &'a Comparison, now: &Setting) -> Option<Self> {
         let now = comparison.row(now)?;
         let best = best(now, comparison.rows.iter().filter(|row| row.setting.maps));
@@ -38,7 +38,7 @@ impl<'a> Advice<'a> {
     }
 }
 
-/// The settings that save most. Of equal ones, those with the fewest device calls.
+/// Returns the settings that save the most. Of equal ones, returns those with the fewest device calls.
 fn best<'a>(now: &Row, rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
     let worth_it = rows.filter_map(|row| {
         let (reserved, device) = gains(now, row)?;
@@ -48,8 +48,8 @@ fn best<'a>(now: &Row, rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
     worth_it.min_by_key(|(loss, row)| (*loss, row.calls)).map(|(_, row)| row)
 }
 
-/// The best settings that work on every device, or otherwise those that need the smallest device, whatever they reserve
-/// on a larger one.
+/// Returns the best settings that work on every device. If there are none, returns those that need the smallest device,
+/// however much they reserve on a larger one.
 fn best_everywhere<'a>(now: &Row, rows: &'a [Row]) -> Option<&'a Row> {
     let rows = || rows.iter().filter(|row| !row.setting.needs_virtual_memory());
     let small = || {
@@ -59,12 +59,12 @@ fn best_everywhere<'a>(now: &Row, rows: &'a [Row]) -> Option<&'a Row> {
     best(now, rows()).or_else(small)
 }
 
-/// How much smaller the reserved memory and the smallest device become, as shares.
+/// Returns the shares by which the reserved memory and the smallest device become smaller.
 fn gains(now: &Row, row: &Row) -> Option<(f64, f64)> {
     let less = |own: u64, now: u64| 1.0 - own as f64 / now as f64;
     match (row.smallest?, now.smallest) {
         (own, Some(now_smallest)) => Some((less(row.reserved, now.reserved), less(own, now_smallest))),
-        (_, None) => Some((0.0, 1.0)), // now it completes
+        (_, None) => Some((0.0, 1.0)), // with these settings the job completes
     }
 }
 
@@ -73,10 +73,7 @@ impl fmt::Display for Advice<'_> {
         write!(f, "{}\n{}\n{}", wrapped(&self.verdict()), self.numbers(), wrapped(&self.reason()))?;
         if let Some(best) = self.best {
             let texts = [how(&best.setting), self.elsewhere(best)];
-            texts
-                .iter()
-                .filter(|text| !text.is_empty())
-                .try_for_each(|text| write!(f, "\n{}", wrapped(text)))?;
+            texts.iter().filter(|text| !text.is_empty()).try_for_each(|text| write!(f, "\n{}", wrapped(text)))?;
         }
         Ok(())
     }
@@ -87,26 +84,26 @@ impl Advice<'_> {
         let job = &self.comparison.name;
         if self.comparison.rows.iter().all(|row| row.smallest.is_none()) {
             return format!(
-                "No setting helps: {job} runs out of memory under each, however large the device."
+                "No setting helps: {job} runs out of memory under every setting, however large the device is."
             );
         }
         let Some(best) = self.best else {
             let keep = match self.now.setting.name.as_str() {
                 DEFAULT => "the default settings",
-                Setting::RECORDED => "the settings that were recorded",
+                Setting::RECORDED => "the recorded settings",
                 name => name,
             };
             return format!("Keep {keep}: nothing else saves {:.0} % of the memory of {job}.", WORTH * 100.0);
         };
         let set = match best.setting.name.as_str() {
-            DEFAULT => "Leave the settings out".to_owned(),
+            DEFAULT => "Use the default settings".to_owned(),
             name => format!("Set {name}"),
         };
         match gains(self.now, best) {
             Some((reserved, device)) if self.now.smallest.is_some() => {
                 format!("{set}: {job} then {}, and {}.", reserves(reserved), fits(device))
             }
-            _ => format!("{set}: {job} then completes, which it does not now."),
+            _ => format!("{set}: {job} then completes; now it runs out of memory."),
         }
     }
 
@@ -119,12 +116,12 @@ impl Advice<'_> {
         let Row { requested, reserved, in_pieces, .. } = *self.now;
         let lost = reserved.saturating_sub(requested);
         if lost == 0 {
-            return "Why: all that is reserved at its peak is asked for.".to_owned();
+            return "Why: everything reserved at the peak was requested.".to_owned();
         }
         let pieces = match in_pieces {
             0 => String::new(),
             some if some >= lost => ", in free pieces between blocks in use".to_owned(),
-            some => format!(", up to {} of them in free pieces between blocks in use", Bytes(some)),
+            some => format!(", up to {} of it in free pieces between blocks in use", Bytes(some)),
         };
         let effect = match self.best.map(|best| &best.setting) {
             Some(Setting { name, effect, .. }) if !effect.is_empty() => {
@@ -133,7 +130,8 @@ impl Advice<'_> {
             _ => String::new(),
         };
         format!(
-            "Why: it asks for {} at its peak, and {} are reserved for that now; {} ({}) are lost{pieces}.{effect}",
+            "Why: at its peak it requests {}, and {} are reserved for that now. The difference of {} ({}) is \
+             lost{pieces}.{effect}",
             Bytes(requested),
             Bytes(reserved),
             Bytes(lost),
@@ -141,7 +139,7 @@ impl Advice<'_> {
         )
     }
 
-    /// The settings for devices on which the best ones do not work.
+    /// Recommends settings for devices on which the best ones do not work.
     fn elsewhere(&self, best: &Row) -> String {
         if !best.setting.needs_virtual_memory() {
             return String::new();
@@ -153,7 +151,7 @@ impl Advice<'_> {
             }
             None => format!("nothing saves {:.0} %", WORTH * 100.0),
         };
-        format!("It takes a device with virtual memory, which OpenCL has not; there {there}.")
+        format!("This needs a device with virtual memory, which OpenCL does not have. Without it, {there}.")
     }
 }
 
@@ -179,8 +177,8 @@ fn how(setting: &Setting) -> String {
                     PYTORCH_ALLOC_CONF unset, and set nothing in code."
             .to_owned(),
         name => format!(
-            "How: ACCELERATOR_ALLOC_CONF={name} in the environment, or in code, ahead of the first allocation, \
-             accelerator::memory::set_allocator_settings(\"{name}\")."
+            "How: set ACCELERATOR_ALLOC_CONF={name} in the environment, or call \
+             accelerator::memory::set_allocator_settings(\"{name}\") before the first allocation."
         ),
     }
 }

@@ -8,15 +8,15 @@ use super::trace::Trace;
 use crate::failure::Failure;
 use crate::replay::Outcome;
 
-/// Requests to the device are multiples of this under nearly all settings.
+/// The step of the search. Under nearly all settings, requests to the device are multiples of this.
 pub(super) const STEP: u64 = 2 * MIB;
 
-/// A capacity at which the trace completes, while it does not with one [`STEP`] less. It is found by bisection from
-/// `start`. At most `most`, at which the trace completes.
+/// Returns a capacity at which the trace completes, but would not complete with one [`STEP`] less. The search is a
+/// bisection from `start`. The result is at most `most`, at which the trace must complete.
 ///
 /// Completion need not be monotonic: with less memory the cache is emptied earlier, which may happen to leave less
-/// fragmentation. So there may be smaller capacities that are large enough too. This one is the lower end of a range of
-/// them.
+/// fragmentation. So smaller capacities may also be large enough. The result is the lower end of a range of capacities
+/// that are.
 pub(super) fn smallest(
     trace: &Trace,
     setting: &Setting,
@@ -26,8 +26,8 @@ pub(super) fn smallest(
 ) -> Result<u64, Failure> {
     let mut large_enough = start.next_multiple_of(STEP).min(most);
     progress.inc_length(u64::from((large_enough / STEP).max(1).ilog2()) + 2);
-    // Usually it is, since the allocator never held more. It may not be if a memory fraction reserves part of the
-    // device.
+    // Usually it is large enough, since the allocator never reserved more. It may be too small if a memory fraction
+    // excludes part of the device.
     while large_enough < most && !completes(trace, setting, large_enough, progress)? {
         large_enough = large_enough.saturating_mul(2).min(most);
     }
@@ -42,13 +42,8 @@ pub(super) fn smallest(
     Ok(large_enough)
 }
 
-/// Whether no request runs out of memory.
-fn completes(
-    trace: &Trace,
-    setting: &Setting,
-    capacity: u64,
-    progress: &ProgressBar,
-) -> Result<bool, Failure> {
+/// Returns whether no request runs out of memory.
+fn completes(trace: &Trace, setting: &Setting, capacity: u64, progress: &ProgressBar) -> Result<bool, Failure> {
     let mut replayer = trace.replayer(setting, capacity, false)?;
     let mut completes = true;
     for line in &trace.lines {

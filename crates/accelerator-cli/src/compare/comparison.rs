@@ -12,11 +12,11 @@ use crate::replay::Outcome;
 
 /// A trace under several settings.
 pub(crate) struct Comparison {
-    /// The trace.
+    /// The name of the trace.
     pub(crate) name: String,
     /// The number of allocator operations in it.
     pub(crate) operations: u64,
-    /// Bytes of the device. `None`: as many as were requested.
+    /// The memory of the device in bytes, or `None` if it has as much as is requested.
     pub(crate) capacity: Option<u64>,
     pub(crate) rows: Vec<Row>,
 }
@@ -32,22 +32,22 @@ pub(crate) struct Row {
     pub(crate) in_pieces: u64,
     /// Device calls that reserve or release memory.
     pub(crate) calls: u64,
-    /// The host's time for an allocator operation.
+    /// The host time of an allocator operation.
     pub(crate) time: Duration,
     /// Whether all requests were served.
     pub(super) completes: bool,
-    /// The smallest device on which it completes. `None`: none up to the capacity.
+    /// The smallest device on which the trace completes, or `None` if it does not complete up to the capacity.
     pub(crate) smallest: Option<u64>,
 }
 
-/// Practically unlimited, and far below the end of the simulated device's addresses.
+/// A capacity that is practically unlimited, but far below the end of the simulated device's addresses.
 pub(super) const ENDLESS: u64 = (16 << 10) * GIB;
 
-/// The number of replays of which the fastest gives the time.
+/// The number of timed replays. The fastest counts.
 const TIMED: u64 = 3;
 
 impl Comparison {
-    /// Replays a trace under each of the settings, and then on smaller and smaller devices. Without a capacity the
+    /// Replays a trace under each of the settings, and then on smaller and smaller devices. Without a capacity, the
     /// device has as much memory as is requested.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Comparison {
         let most = capacity.unwrap_or(ENDLESS);
         progress.inc_length(settings.len() as u64 * TIMED);
         let mut rows = Vec::new();
-        // One by one, since threads would disturb each other's times.
+        // One by one, since concurrent replays would disturb each other's times.
         for setting in settings {
             let mut row = Row::of(trace, setting, most, progress)?;
             for _ in 1..TIMED {
@@ -77,7 +77,7 @@ impl Comparison {
         Ok(Self { name: trace.name.clone(), operations: trace.operations(), capacity, rows })
     }
 
-    /// The row of these settings.
+    /// Returns the row of these settings.
     pub(crate) fn row(&self, setting: &Setting) -> Option<&Row> {
         let is_it = |row: &&Row| (row.setting.config, row.setting.maps) == (setting.config, setting.maps);
         self.rows.iter().find(is_it)
@@ -109,7 +109,7 @@ impl Row {
         })
     }
 
-    /// Reserved bytes for each byte that was requested.
+    /// Returns the ratio of reserved to requested bytes.
     pub(crate) fn overhead(&self) -> f64 {
         self.reserved as f64 / self.requested as f64
     }

@@ -1,6 +1,7 @@
-//! Comparisons as Markdown: for one trace a line for each setting, for several traces the settings side by side.
+//! Comparisons as Markdown: one trace has a line for each setting, several traces have the settings side by side.
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
+use accelerator_tracker::grouped;
 
 use super::comparison::{Comparison, Row};
 use super::setting::Setting;
@@ -8,7 +9,7 @@ use super::table::{LEGEND, Totals, cells, device, heading, recorded};
 use crate::markdown::Table;
 use crate::replay::percent;
 
-/// Comparisons under the same settings. One under more settings is shown by itself.
+/// Formats comparisons under the same settings. A single comparison may have more settings.
 pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> String {
     match comparisons {
         [one] => of_one(one),
@@ -17,15 +18,8 @@ pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> Stri
 }
 
 fn of_one(comparison: &Comparison) -> String {
-    let header = [
-        "setting",
-        "peak requested",
-        "peak reserved",
-        "share used",
-        "device calls",
-        "smallest device",
-        "host ns",
-    ];
+    let header =
+        ["setting", "peak requested", "peak reserved", "share used", "device calls", "smallest device", "host ns"];
     let mut table = Table::new(header);
     for row in &comparison.rows {
         table.add([row.setting.name.clone()].into_iter().chain(cells(row, comparison.capacity)));
@@ -61,12 +55,8 @@ fn of_several(comparisons: &[Comparison], settings: &[Setting]) -> String {
     )
 }
 
-/// A line for each trace, a column for each setting.
-fn matrix(
-    comparisons: &[Comparison],
-    settings: &[Setting],
-    cell: impl Fn(&Row, &Row, Option<u64>) -> String,
-) -> Table {
+/// Returns a table with a line for each trace and a column for each setting.
+fn matrix(comparisons: &[Comparison], settings: &[Setting], cell: impl Fn(&Row, &Row, Option<u64>) -> String) -> Table {
     let before = ["trace", "peak requested"].map(str::to_owned).into_iter();
     let mut table = Table::new(before.chain(settings.iter().map(|setting| setting.name.clone())));
     for comparison in comparisons {

@@ -1,5 +1,5 @@
-//! Traces under several settings on a simulated device: what they would reserve, and how small a device they would run
-//! on.
+//! Compares traces under several settings on a simulated device: the memory that they would reserve, and the smallest
+//! device on which they would complete.
 
 mod advice;
 mod capacity;

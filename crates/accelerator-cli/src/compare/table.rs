@@ -1,13 +1,14 @@
 //! Comparisons as tables for a terminal of 80 columns.
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
+use accelerator_tracker::grouped;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::comparison::{Comparison, ENDLESS, Row};
 use super::setting::Setting;
 use crate::replay::percent;
 
-/// One comparison.
+/// Formats a comparison.
 pub(crate) fn text(comparison: &Comparison) -> String {
     let Comparison { name, operations, capacity, rows } = comparison;
     let size = capacity.map_or_else(String::new, |bytes| format!(" of {}", Bytes(bytes)));
@@ -16,7 +17,7 @@ pub(crate) fn text(comparison: &Comparison) -> String {
     format!("{name}: {} operations, on a simulated device{size}\n\n{table}{recorded}\n", grouped(*operations))
 }
 
-/// A line for each setting.
+/// Returns a table with a line for each setting.
 pub(super) fn settings<'a>(rows: impl IntoIterator<Item = &'a Row>, capacity: Option<u64>) -> String {
     let header = [
         "setting",
@@ -34,27 +35,26 @@ pub(super) fn settings<'a>(rows: impl IntoIterator<Item = &'a Row>, capacity: Op
     table(header.map(str::to_owned).to_vec(), rows)
 }
 
-/// What the columns mean.
+/// The meaning of the columns.
 pub(crate) const LEGEND: &str = "\
 Device calls: num_device_alloc + num_device_free. Smallest device: the trace
-completes there, and not with 2 MiB less. Host: nanoseconds an operation, in the
-fastest of three replays.\n";
+completes on it, but not with 2 MiB less. Host ns: nanoseconds per operation, in
+the fastest of three replays.\n";
 
-/// Several comparisons: how the settings do on all of their traces.
+/// Formats a summary of several comparisons: the results of each setting over all traces.
 pub(crate) fn summary(comparisons: &[Comparison], settings: &[Setting]) -> String {
     let totals = Totals::all(comparisons, settings);
     let header = ["setting", "mean", "worst", "of", "device\ncalls", "smallest\ndevice"];
     let rows = totals.iter().map(|total| {
         let Totals { setting, mean, worst, worst_of, calls, device } = total;
         let (mean, worst) = (format!("{mean:.3}"), format!("{worst:.3}"));
-        [(*setting).to_owned(), mean, worst, (*worst_of).to_owned(), grouped(*calls), format!("{device:.3}")]
-            .to_vec()
+        [(*setting).to_owned(), mean, worst, (*worst_of).to_owned(), grouped(*calls), format!("{device:.3}")].to_vec()
     });
     let table = table(header.map(str::to_owned).to_vec(), rows);
     format!("{}\n\n{table}\n", heading(comparisons))
 }
 
-/// What is in the summary.
+/// Returns the heading of the summary.
 pub(super) fn heading(comparisons: &[Comparison]) -> String {
     let complete = complete(comparisons).count();
     let of = match complete == comparisons.len() {
@@ -67,7 +67,7 @@ pub(super) fn heading(comparisons: &[Comparison]) -> String {
     )
 }
 
-/// A setting on all traces.
+/// The results of a setting over all traces.
 pub(super) struct Totals<'a> {
     pub(super) setting: &'a str,
     pub(super) mean: f64,
@@ -83,8 +83,7 @@ impl<'a> Totals<'a> {
     }
 
     fn of(comparisons: &'a [Comparison], setting: &'a Setting) -> Self {
-        let mut totals =
-            Self { setting: &setting.name, mean: 0.0, worst: 0.0, worst_of: "-", calls: 0, device: 0.0 };
+        let mut totals = Self { setting: &setting.name, mean: 0.0, worst: 0.0, worst_of: "-", calls: 0, device: 0.0 };
         let mut count = 0.0;
         for comparison in complete(comparisons) {
             let (Some(row), Some(first)) = (comparison.row(setting), comparison.rows.first()) else {
@@ -103,18 +102,18 @@ impl<'a> Totals<'a> {
     }
 }
 
-/// Those of which every row can be compared with the others.
+/// Returns the comparisons in which the trace completes under all settings.
 fn complete(comparisons: &[Comparison]) -> impl Iterator<Item = &Comparison> {
     comparisons.iter().filter(|comparison| comparison.rows.iter().all(|row| row.smallest.is_some()))
 }
 
-/// The settings of the row of recorded settings.
+/// Returns the recorded settings as text, if there is a row for them.
 pub(super) fn recorded(comparison: &Comparison) -> Option<String> {
     let named = comparison.rows.iter().find(|row| row.setting.name == Setting::RECORDED)?;
     Some(format!("{}: {}", Setting::RECORDED, named.setting.config))
 }
 
-/// All cells but the name of the setting.
+/// Returns all cells except the name of the setting.
 pub(super) fn cells(row: &Row, capacity: Option<u64>) -> [String; 6] {
     [
         Bytes(row.requested).to_string(),
@@ -122,22 +121,22 @@ pub(super) fn cells(row: &Row, capacity: Option<u64>) -> [String; 6] {
         percent(row.requested, row.reserved),
         grouped(row.calls),
         device(row, capacity),
-        row.time.as_nanos().to_string(), // without separators: on a slow machine it has more digits than would fit
+        row.time.as_nanos().to_string(), // without separators, which would not fit on a slow machine
     ]
 }
 
-/// The smallest device, or how large a device is too small.
+/// Returns the smallest device, or a size that is too small.
 pub(super) fn device(row: &Row, capacity: Option<u64>) -> String {
     let over = || format!("over {}", Bytes(capacity.unwrap_or(ENDLESS)));
     row.smallest.map_or_else(over, |smallest| Bytes(smallest).to_string())
 }
 
-/// Wraps a text at 80 columns.
+/// Wraps a text to 80 columns.
 pub(super) fn wrapped(text: &str) -> String {
     const COLUMNS: usize = 80;
     let mut lines = String::new();
     let mut column = 0;
-    let glued = text.replace(" %", "\u{a0}%"); // a number keeps its unit
+    let glued = text.replace(" %", "\u{a0}%"); // no line break between a number and its unit
     for word in glued.split(' ') {
         let length = word.chars().count();
         let separator = match column {
@@ -151,7 +150,7 @@ pub(super) fn wrapped(text: &str) -> String {
     lines.replace('\u{a0}', " ") + "\n"
 }
 
-/// A table of numbers: the first column is aligned left, the others right.
+/// Formats a table of numbers. The first column is aligned to the left, the others to the right.
 fn table(header: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header).add_rows(rows);

@@ -8,45 +8,43 @@ use crate::failure::Failure;
 use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, Replayer};
 use crate::trace::{Line, Op, Source};
 
-/// Bytes of memory for a line.
+/// The memory that a line needs, in bytes.
 const MEMORY_OF_LINE: u64 = 64;
 
-/// The most replays that run at the same time.
+/// The maximum number of replays that run at the same time.
 const REPLAYS: u64 = 8;
 
-/// The requests of a program, held to be replayed many times.
+/// The requests of a program, stored to be replayed many times.
 pub(crate) struct Trace {
     /// Its name in messages.
     source: String,
-    /// Its name in tables: that of its file, without endings.
+    /// Its name in tables: the file name without extensions.
     pub(crate) name: String,
     pub(crate) lines: Vec<Line>,
-    /// The settings that it was recorded with, if it has them.
+    /// The settings that it was recorded with, if known.
     pub(crate) recorded: Option<Setting>,
-    /// How many later lines were ignored.
+    /// The number of lines after the first request that were ignored.
     pub(crate) left_out: usize,
 }
 
 impl Trace {
-    /// Reads the lines of a trace that describe the program. The settings, the size of the device and the failures of
-    /// its driver (`conf`, `capacity`, `fail_mallocs`) are ignored, since they are what is varied. So are lines that
-    /// only print.
+    /// Reads the lines of a trace that describe the program. Lines that only print are ignored. So are the settings,
+    /// the size of the device and the failures of its driver (`conf`, `capacity`, `fail_mallocs`), since the comparison
+    /// varies them.
     ///
     /// # Errors
     /// [`Failure`], also for a trace that allocates nothing.
     pub(crate) fn read(mut source: Source) -> Result<Self, Failure> {
         source.charge(MEMORY_OF_LINE, REPLAYS * MEMORY_OF_ALLOCATION);
         let name = source.name().to_owned();
-        let mut trace =
-            Self { name: short(&name), source: name, lines: Vec::new(), recorded: None, left_out: 0 };
+        let mut trace = Self { name: short(&name), source: name, lines: Vec::new(), recorded: None, left_out: 0 };
         let mut recorded: Option<AllocatorConfig> = None;
         for line in source {
             let line = line?;
             match &line.op {
                 Op::Conf { settings } => {
                     let updated = recorded.unwrap_or_default().updated(settings);
-                    let updated =
-                        updated.map_err(|error| Failure::in_line(&trace.source, line.number, error))?;
+                    let updated = updated.map_err(|error| Failure::in_line(&trace.source, line.number, error))?;
                     match trace.lines.is_empty() {
                         true => recorded = Some(updated),
                         false => trace.left_out += 1,
@@ -75,33 +73,28 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Sets the settings under which the program ran, instead of those of the trace.
+    /// Replaces the recorded settings of the trace.
     pub(crate) fn recorded_with(self, config: AllocatorConfig) -> Self {
         Self { recorded: Some(as_recorded(config)), ..self }
     }
 
-    /// How many of its lines are operations of the allocator.
+    /// Returns the number of lines that are allocator operations.
     pub(super) fn operations(&self) -> u64 {
         let is_operation = |op: &Op| matches!(op, Op::Alloc { .. } | Op::Free { .. } | Op::Record { .. });
         self.lines.iter().filter(|line| is_operation(&line.op)).count() as u64
     }
 
-    /// A replay on a simulated device of its own.
+    /// Creates a replay on a new simulated device.
     ///
     /// # Errors
-    /// Those of the library.
-    pub(super) fn replayer(
-        &self,
-        setting: &Setting,
-        capacity: u64,
-        timed: bool,
-    ) -> Result<Replayer<Sim>, Failure> {
+    /// Errors of the library.
+    pub(super) fn replayer(&self, setting: &Setting, capacity: u64, timed: bool) -> Result<Replayer<Sim>, Failure> {
         let device = Sim::new(capacity);
         let device = if setting.maps { device } else { device.without_virtual_memory() };
         Ok(Replayer::new(Accelerator::new(device, 0, setting.config)?, timed))
     }
 
-    /// Replays one of its lines.
+    /// Replays a line.
     ///
     /// # Errors
     /// [`Failure::Line`].
@@ -114,7 +107,7 @@ fn as_recorded(config: AllocatorConfig) -> Setting {
     Setting { name: Setting::RECORDED.to_owned(), config, effect: "", maps: true }
 }
 
-/// The name of a file without its folder and the endings that all of them have.
+/// Returns a file name without its folder and the usual extensions.
 fn short(name: &str) -> String {
     const ENDINGS: [&str; 5] = ["zst", "gz", "trace", "pickle", "snapshot"];
     let name = name.strip_suffix(" (bundled)").unwrap_or(name);

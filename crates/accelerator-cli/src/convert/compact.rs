@@ -1,14 +1,14 @@
-//! Rebuilds what was allocated before a history starts, under the policy `compact`.
+//! Rebuilds the memory that was allocated before a history starts, under the policy `compact`.
 //!
 //! The policy chooses the places of requests. So its memory is filled range by range, including gaps. Then the gaps are
-//! freed, for the blocks that were assembled from such gaps.
+//! freed, so that the remaining blocks can be assembled from them.
 
 use std::io;
 
 use super::layout::Rebuild;
 use super::survey::{EarlyBlock, EarlySegment};
 
-/// Smaller requests would be served by another pool.
+/// The smallest gap that is filled. Another pool would serve smaller requests.
 const LEAST_GAP: u64 = 64 << 10;
 
 impl<'a> Rebuild<'a, '_> {
@@ -19,8 +19,7 @@ impl<'a> Rebuild<'a, '_> {
             for block in blocks {
                 self.fill_gap(block.address.saturating_sub(end), stream)?;
                 self.block(block, block.requested)?;
-                let size =
-                    block.size.unwrap_or_else(|| self.recorded.rounded(block.requested.min(range.size)));
+                let size = block.size.unwrap_or_else(|| self.recorded.rounded(block.requested.min(range.size)));
                 end = block.address.saturating_add(size);
             }
             self.fill_gap(range.address.saturating_add(range.size).saturating_sub(end), stream)?;
@@ -28,7 +27,7 @@ impl<'a> Rebuild<'a, '_> {
         for id in std::mem::take(&mut self.fillers) {
             self.output.free(id)?;
         }
-        self.output.comment("their places are left to the policy `compact`")
+        self.output.comment("the policy `compact` chooses their places")
     }
 
     fn fill_gap(&mut self, bytes: u64, stream: u32) -> io::Result<()> {

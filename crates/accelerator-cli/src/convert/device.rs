@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 
 use super::ConvertError;
 
-/// The device that was asked for, or otherwise the one with the most entries in its history, with a warning if others
-/// have entries too. `entries`: the number of entries of each device of the snapshot.
-pub(crate) fn chosen(
-    entries: &BTreeMap<u32, u64>,
-    wanted: Option<u32>,
-) -> Result<(u32, Option<String>), ConvertError> {
+/// Returns the requested device, or otherwise the one with the most entries in its history, with a warning if other
+/// devices have entries too. `entries` has the number of entries for each device in the snapshot.
+pub(crate) fn chosen(entries: &BTreeMap<u32, u64>, wanted: Option<u32>) -> Result<(u32, Option<String>), ConvertError> {
     if let Some(device) = wanted {
         let known = || entries.keys().copied().collect();
         return match entries.contains_key(&device) {
@@ -18,14 +15,14 @@ pub(crate) fn chosen(
             false => Err(ConvertError::NoSuchDevice { device, known: known() }),
         };
     }
-    // The first of several.
+    // The first of equal ones.
     let most = entries.iter().rev().max_by_key(|(_, count)| **count);
     let device = *most.ok_or(ConvertError::Empty)?.0;
     let recorded: Vec<_> =
         entries.iter().filter(|(_, count)| **count > 0).map(|(device, _)| device.to_string()).collect();
     let warning = (recorded.len() > 1).then(|| {
         let all = recorded.join(", ");
-        format!("devices {all} have histories: this is that of device {device}; --device chooses another")
+        format!("devices {all} have histories; using that of device {device}: --device chooses another")
     });
     Ok((device, warning))
 }

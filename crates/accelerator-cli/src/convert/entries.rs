@@ -1,4 +1,4 @@
-//! The second pass over a snapshot: entries of a history become operations.
+//! The second pass over a snapshot: converts the entries of a history to operations.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,17 +15,17 @@ use super::streams::Streams;
 use super::survey::Start;
 use crate::trace::Op;
 
-/// A block that is allocated or waits for a stream.
+/// A block that is allocated or pending.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Live {
-    /// Its allocation in the trace.
+    /// The number of its allocation in the trace.
     pub(super) id: u64,
     pub(super) bytes: u64,
     pub(super) stream: u32,
-    /// The stream that it waits for. It stands for whichever stream it was, and is held until the `free_completed` of
-    /// the block.
+    /// The stream that it waits for. It represents the real stream, whichever that was, and is held until the
+    /// `free_completed` of the block.
     pub(super) user: Option<u32>,
-    /// The size of its segment, if the block is free and so is all of the segment.
+    /// The size of its segment, if the whole segment is free.
     pub(super) segment: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Entries<'a, 'b> {
     live: BTreeMap<u64, Live>,
     pending: usize,
     segments: Segments,
-    /// Whether the history has notes, which say what has to be guessed from a history of PyTorch's.
+    /// Whether the history has notes. They contain facts that must be guessed for a history from PyTorch.
     has_notes: bool,
     /// Whether the history may start between the entries of one call.
     torn: bool,
@@ -47,10 +47,10 @@ pub(super) struct Entries<'a, 'b> {
     notes: VecDeque<Note>,
     annotations: VecDeque<Annotation>,
     place: u64,
-    /// A block whose free was requested by the last entry.
+    /// The block whose free the last entry requested.
     requested: Option<u64>,
     group: Group,
-    /// A block whose stream was released, while no later call has noticed that yet.
+    /// A block whose stream was released, but no later call has noticed it yet.
     unseen: Option<Live>,
     /// Whether the cache was just emptied, which notices every release.
     emptied: bool,
@@ -140,7 +140,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         self.settle_requested()?;
         self.flush()?;
         let Some(Live { bytes, stream, .. }) = self.unseen else { return Ok(()) };
-        self.output.comment("lets the allocator see which blocks the streams are done with")?;
+        self.output.comment("lets the allocator see which pending blocks are complete")?;
         let id = self.output.allocate(bytes, stream)?;
         self.output.free(id)
     }
@@ -177,8 +177,8 @@ impl<'a, 'b> Entries<'a, 'b> {
         self.output.write(Op::Conf { settings })
     }
 
-    /// New memory shows whether segments were expandable at that time. A history of PyTorch's has only the settings at
-    /// its end.
+    /// Switches expandable segments on or off. New memory shows whether they were in use at that time, while a history
+    /// from PyTorch has only the settings at its end.
     fn expandable_segments(&mut self, expandable_segments: bool) -> io::Result<()> {
         match self.has_notes || self.config.expandable_segments == expandable_segments {
             true => Ok(()),
@@ -206,7 +206,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(())
     }
 
-    /// A request. The entries just before it belong to it, or to an `empty_cache` before it.
+    /// Converts a request. The entries just before it belong to it, or to an `empty_cache` before it.
     fn request(&mut self, entry: &TraceEntry, place: Option<u64>) -> io::Result<()> {
         let (bytes, stream) = (entry.size, self.streams.of(entry.stream));
         let group = std::mem::take(&mut self.group);
@@ -216,7 +216,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             has_pending: self.pending > 0,
         };
         let torn = std::mem::take(&mut self.torn) && group.refused == 0 && group.gives_back();
-        // With the same memory it is refused again, after the same pages.
+        // With the same memory, the driver refuses it again after the same pages.
         let refuses_itself = group.mapped_last && place.is_none() && self.has_capacity;
         let plan = match self.has_notes && !torn {
             true => group.told(place.is_none()),
@@ -246,7 +246,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             self.let_go(live)?;
         }
         if plan.refused > 0 {
-            self.unseen = None; // the driver was asked again after all streams were waited for
+            self.unseen = None; // the allocator waited for all streams before it called the driver again
         }
         match place {
             None => self.output.free(id),
@@ -267,7 +267,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(())
     }
 
-    /// The user has freed the block that the last entry named, and another stream still uses it.
+    /// Frees the block that the last entry named, while another stream still uses it.
     fn settle_requested(&mut self) -> io::Result<()> {
         match self.requested.take() {
             Some(address) if self.completes => self.free_later(address),
@@ -292,7 +292,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(Live { user: Some(user), ..live })
     }
 
-    /// No stream uses the block any more.
+    /// Releases the stream of a block that no stream uses any more.
     fn let_go(&mut self, live: Live) -> io::Result<()> {
         let Some(stream) = live.user else { return self.output.free(live.id) };
         self.output.write(Op::Release { stream })?;
@@ -301,7 +301,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(())
     }
 
-    /// The entries so far belong to no request.
+    /// Converts the entries so far, which belong to no request.
     fn flush(&mut self) -> io::Result<()> {
         let gives_back = self.group.gives_back();
         let Group { freed, completed, completed_late, refused, .. } = std::mem::take(&mut self.group);
@@ -314,7 +314,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             self.unseen = None;
         }
         let torn = std::mem::take(&mut self.torn);
-        // A request that is rejected before the driver is asked releases the cache, and is in no history.
+        // A request that is rejected before the driver is called releases the cache, but is not in the history.
         let told = self.has_notes && (emptied || refused > 0);
         match gives_back && (torn || !told) {
             true => self.empty_cache(),
@@ -322,7 +322,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         }
     }
 
-    /// Writes the marked times up to this one.
+    /// Writes the annotations up to this time.
     fn annotate(&mut self, time: i64) -> io::Result<()> {
         while self.annotations.front().is_some_and(|annotation| annotation.time_us <= time)
             && let Some(Annotation { stage, name, .. }) = self.annotations.pop_front()

@@ -1,7 +1,7 @@
 //! Rebuilds the expandable segments that existed before a history starts.
 //!
 //! Pages are mapped at the lowest unmapped place. So the range from the first page to the last is filled, including
-//! holes. Then the blocks in the holes are freed, and the cache is emptied.
+//! holes. Then the blocks in the holes are freed, and the cache is emptied to unmap their pages.
 
 use std::io;
 
@@ -20,11 +20,11 @@ pub(super) struct Expandable<'a> {
     has_holes: bool,
 }
 
-/// Pages of the large pool are larger.
+/// A lower limit for pages of the large pool.
 const SMALLEST_PAGE: u64 = 10 * MIB;
 
 impl<'a> Expandable<'a> {
-    /// `most`: the most bytes of addresses that a segment may have.
+    /// Groups the ranges into expandable segments. A segment may cover at most `most` bytes of addresses.
     pub(super) fn all(
         ranges: Vec<(EarlySegment, Vec<&'a EarlyBlock>)>,
         config: &AllocatorConfig,
@@ -60,8 +60,8 @@ impl<'a> Expandable<'a> {
         self.ranges.last().map_or(0, |(range, _)| range.address.saturating_add(range.size) - first)
     }
 
-    /// A snapshot does not have the size of pages. It is a known size that divides all ranges, or otherwise their
-    /// greatest common divisor.
+    /// Returns the page size, which a snapshot does not contain. It is a known size that divides all ranges, or
+    /// otherwise their greatest common divisor.
     fn large_page(&self, config: &AllocatorConfig) -> u64 {
         let first = self.ranges.first().map_or(0, |(range, _)| range.address);
         let places = self.ranges.iter().flat_map(|(range, _)| [range.address - first, range.size]);
@@ -72,16 +72,14 @@ impl<'a> Expandable<'a> {
         known.or(whole).unwrap_or(config.large_segment_size)
     }
 
-    /// Whether addresses have to be filled that were not mapped.
+    /// Returns whether addresses must be filled that were not mapped.
     pub(super) fn needs_holes(&self) -> bool {
         self.has_holes && (self.ranges.len() > 1 || self.starts_with_small_gap())
     }
 
     fn starts_with_small_gap(&self) -> bool {
         let Some((range, blocks)) = self.ranges.first() else { return false };
-        blocks
-            .first()
-            .is_some_and(|block| !self.small && (1..=SMALL).contains(&(block.address - range.address)))
+        blocks.first().is_some_and(|block| !self.small && (1..=SMALL).contains(&(block.address - range.address)))
     }
 }
 
@@ -90,13 +88,13 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 }
 
 impl<'a> Rebuild<'a, '_> {
-    /// Settings under which each request is placed right after the one before.
+    /// Returns settings under which each request is placed directly after the previous one.
     pub(super) fn expanding(&self, expandable: &Expandable<'_>) -> AllocatorConfig {
         let page = if expandable.small { self.plain.large_segment_size } else { expandable.page };
         AllocatorConfig {
             expandable_segments: true,
             large_segment_size: page,
-            max_non_split_rounding: self.plain.max_non_split_rounding.max(page), // settings as text cannot have less
+            max_non_split_rounding: self.plain.max_non_split_rounding.max(page), // the text form of settings cannot have less
             ..self.plain
         }
     }
@@ -109,18 +107,16 @@ impl<'a> Rebuild<'a, '_> {
         }
         for (range, blocks) in &expandable.ranges {
             let stream = self.start.streams.of(range.stream);
-            // Each block is as large as its request. The rest of its place is a gap, or too small for one.
-            let size_of =
-                |block: &EarlyBlock, room: u64| self.recorded.rounded(block.requested.min(room)).min(room);
-            let (mut pieces, outside) =
-                pieces(range, blocks, small, size_of, |size| small == (size <= SMALL));
+            // Each block is as large as its request. The rest of its place becomes a gap unless it is too small.
+            let size_of = |block: &EarlyBlock, room: u64| self.recorded.rounded(block.requested.min(room)).min(room);
+            let (mut pieces, outside) = pieces(range, blocks, small, size_of, |size| small == (size <= SMALL));
             let mut hole = if expandable.has_holes { range.address.saturating_sub(end) } else { 0 };
             if hole > 0
                 && let Some(Piece { size, block: None }) = pieces.first().copied()
                 && size <= SMALL
                 && !small
             {
-                hole += size; // too small for a request, like the rest of the hole
+                hole += size; // too small for a request, so it is filled with the hole
                 pieces.remove(0);
             }
             let holes = self.filled(hole, small, stream)?;

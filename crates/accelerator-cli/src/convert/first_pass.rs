@@ -1,25 +1,23 @@
-//! The first pass over a snapshot: its parts, device by device, and the memory that they take.
+//! The first pass over a snapshot: collects its parts for each device, and counts the memory that they need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use accelerator_core::AllocatorConfig;
 use accelerator_tracker::limits::{Budget, LimitError};
-use accelerator_tracker::snapshot::{
-    Annotation, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry,
-};
+use accelerator_tracker::snapshot::{Annotation, DeviceNotes, Segment, Setting, SnapshotVisitor, Stop, TraceEntry};
 
 use super::device::chosen;
 use super::survey::{DeviceSurvey, Start};
 use super::{ConvertError, settings};
 
-/// Bytes of memory for each known block, segment or range of pages, here and in the second pass.
+/// The memory that a block, segment or range of pages needs, here and in the second pass, in bytes.
 const MEMORY_OF_PART: u64 = 256;
 
-/// Bytes of memory for everything else that is known of a device.
+/// The memory that all other data of a device needs, in bytes.
 const MEMORY_OF_DEVICE: u64 = 1024;
 
-/// Everything known of a snapshot except its entries.
+/// Everything in a snapshot except its entries.
 #[derive(Debug)]
 pub(super) struct Survey {
     settings: Vec<(String, Setting)>,
@@ -31,10 +29,10 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// The most marked times that become comments.
+    /// The maximum number of annotations that become comments.
     const MOST_ANNOTATIONS: usize = 1 << 16;
 
-    /// A first pass that may take this many bytes of memory.
+    /// Creates a first pass that may use this many bytes of memory.
     pub(super) fn new(memory: u64) -> Self {
         Self {
             settings: Vec::new(),
@@ -46,7 +44,7 @@ impl Survey {
         }
     }
 
-    /// Updates what is known of a device, and counts the memory that this adds.
+    /// Updates the data of a device, and counts the added memory.
     fn take(&mut self, device: u32, take: impl FnOnce(&mut DeviceSurvey)) -> Result<(), LimitError> {
         if !self.devices.contains_key(&device) {
             self.budget.charge(MEMORY_OF_DEVICE)?;
@@ -59,14 +57,14 @@ impl Survey {
         self.budget.charge(parts.saturating_sub(before) as u64 * MEMORY_OF_PART)
     }
 
-    /// The start of this device's history, or of the one with the most entries.
+    /// Returns the start of the history of this device, or of the device with the most entries.
     pub(super) fn start(mut self, wanted: Option<u32>) -> Result<Start, ConvertError> {
         let entries = self.devices.iter().map(|(device, survey)| (*device, survey.entries)).collect();
         let (chosen, warning) = chosen(&entries, wanted)?;
         let device = self.devices.remove(&chosen).ok_or(ConvertError::Empty)?;
         let mut warnings: Vec<_> = warning.into_iter().collect();
         if self.left_out > 0 {
-            warnings.push(format!("{} marked times are ignored", self.left_out));
+            warnings.push(format!("ignored {} annotations", self.left_out));
         }
         let notes = self.notes.into_iter().find(|notes| notes.device == chosen);
         let mut annotations = self.annotations;
@@ -85,7 +83,7 @@ impl Survey {
 
 impl SnapshotVisitor for Survey {
     fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
-        self.take(notes.device, |_| {})?; // a device on which nothing happened is not an error
+        self.take(notes.device, |_| {})?; // a device without entries is not an error
         self.notes.push(notes);
         Ok(())
     }
@@ -126,8 +124,7 @@ impl SnapshotVisitor for Survey {
     }
 }
 
-/// A segment with its allocated blocks only, and without frames. What a block at another address uses does not belong
-/// to it.
+/// Returns a segment with only its allocated blocks, and without frames. Memory that an alias uses is not included.
 fn without_free(segment: Segment) -> Segment {
     let mut blocks = segment.blocks;
     blocks.retain(|block| block.state.is_active());
@@ -141,14 +138,13 @@ mod tests {
 
     use super::*;
 
-    /// Frees `frees` blocks that the history does not allocate. Each of them existed before.
+    /// Surveys a history that frees `frees` blocks without allocating them. So they existed before.
     fn survey(frees: usize, memory: u64) -> Result<(), String> {
         let free = |address: usize| {
             let address = (address as u64 * 512).to_le_bytes();
             [&b"}(h\x01h\x02h\x03\x8a\x08"[..], &address, b"h\x04K\x01u"].concat()
         };
-        let words =
-            b"\x80\x04\x8c\x06actionq\x010\x8c\x0efree_completedq\x020\x8c\x04addrq\x030\x8c\x04sizeq\x040";
+        let words = b"\x80\x04\x8c\x06actionq\x010\x8c\x0efree_completedq\x020\x8c\x04addrq\x030\x8c\x04sizeq\x040";
         let before = b"}(\x8c\x08segments]\x8c\x0ddevice_traces](](";
         let frees: Vec<_> = (0..frees).flat_map(free).collect();
         let pickle = [&words[..], before, &frees, b"eeu."].concat();

@@ -1,17 +1,18 @@
-//! The entries of a history between two calls of the program, and what they say of the next request: did the driver
-//! refuse memory, was the cache emptied, and could the request have had the blocks that were completed last?
+//! The entries of a history between two calls of the program, and what they reveal about the next request: did the
+//! driver refuse memory, was the cache emptied, and could the request have used the blocks that were completed last?
 //!
-//! Our own notes tell. A history of PyTorch's has the same entries for all these cases, which are weighed here.
+//! Our own notes answer these questions. A history from PyTorch has the same entries in all these cases, so the answer
+//! is guessed here.
 
 use accelerator_core::{AllocatorConfig, MIB};
 
 use super::entries::Live;
 use super::segments::Segment;
 
-/// Entries that do not belong to a call yet.
+/// Entries that are not yet assigned to a call.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// A block that was freed, and that no other stream used as far as the entries tell.
+    /// A block that was freed, and that no other stream used according to the entries.
     pub(super) freed: Option<Live>,
     /// Blocks that other streams have finished with.
     pub(super) completed: Vec<Live>,
@@ -25,7 +26,7 @@ pub(super) struct Group {
     pub(super) made: bool,
     /// Whether the last memory was mapped pages.
     pub(super) mapped_last: bool,
-    /// How often the driver is known to have refused.
+    /// The number of known refusals by the driver.
     pub(super) refused: u64,
 }
 
@@ -45,7 +46,8 @@ pub(super) struct State<'a> {
     pub(super) has_pending: bool,
 }
 
-/// How often an allocation asks the driver at most: first, after releasing oversize blocks, and after releasing all.
+/// The maximum number of driver calls of an allocation: the first, after releasing oversize blocks, and after releasing
+/// all free memory.
 const MOST_ATTEMPTS: u64 = 3;
 
 /// The operations that lead to the same entries.
@@ -57,16 +59,16 @@ pub(super) struct Plan {
     pub(super) behind: Vec<Live>,
     /// Whether the cache is emptied before the request.
     pub(super) empties_cache: bool,
-    /// How often the driver refuses.
+    /// The number of refusals by the driver.
     pub(super) refused: u64,
 }
 
 impl Request {
-    /// Whether this block can serve the request once it is free.
+    /// Returns whether this block can serve the request once it is free.
     fn may_take(&self, block: &Live, config: &AllocatorConfig) -> bool {
         let rounded = |bytes: u64| config.rounded(bytes.min(1 << 60));
         let (size, own) = (rounded(self.bytes), rounded(block.bytes));
-        // The whole segment, if nothing else is in it.
+        // The whole segment is available if nothing else is in it.
         let free = block.segment.unwrap_or(own);
         let same_pool = (own <= MIB) == (size <= MIB);
         let fits = match size >= config.max_split_size {
@@ -82,19 +84,19 @@ impl Group {
         self.unmapped || !self.given_back.is_empty()
     }
 
-    /// The plan that the notes describe.
+    /// Returns the plan that the notes describe.
     pub(super) fn told(self, failed: bool) -> Plan {
         let before = self.freed.into_iter().chain(self.completed).collect();
-        // A request that the driver refused as too large was not tried again, but would be in a replay.
+        // If the driver refused a request as too large, it was not tried again, but it would be in a replay.
         let refused = if failed && self.refused > 0 { MOST_ATTEMPTS } else { self.refused };
         Plan { before, behind: self.completed_late, empties_cache: false, refused }
     }
 
-    /// The plan without notes.
+    /// Returns the most likely plan, if there are no notes.
     pub(super) fn guessed(self, request: &Request, state: &State<'_>) -> Plan {
         let gives_back = self.gives_back();
         let Self { freed, completed, given_back, unmapped, made, .. } = self;
-        // The request would have got such a block if it had been free in time.
+        // Such a block would have served the request if it had been free in time.
         let serves = |block: &Live| block.stream == request.stream && request.may_take(block, state.config);
         let missed = freed.iter().chain(&completed).any(serves);
         let (at_once, freed_late): (Vec<_>, Vec<_>) = freed.into_iter().partition(|block| !serves(block));
@@ -108,7 +110,7 @@ impl Group {
             return all_behind(MOST_ATTEMPTS);
         }
         if made && missed {
-            // With nothing to release it is enough that they are not free.
+            // If there was nothing to release, it is enough that the blocks are not free yet.
             return all_behind(u64::from(gives_back));
         }
         let everything = !state.has_idle && !state.has_pending;

@@ -19,7 +19,7 @@ pub trait Passes {
     /// [`FileError`].
     fn pass(&mut self, visitor: &mut dyn SnapshotVisitor) -> Result<(), FileError>;
 
-    /// Bytes of memory for what is held of it.
+    /// Returns how many bytes of memory its contents may use.
     fn memory(&self) -> u64;
 }
 
@@ -27,24 +27,24 @@ pub trait Passes {
 pub struct SnapshotFile {
     name: PathBuf,
     limits: Limits,
-    /// What has been read of it, in a file of its own or in a temporary one.
+    /// The input file itself, or a temporary file with the part that has been read.
     file: File,
-    /// What follows, which is added to the temporary file as it is read. So no more is decompressed of a file that
-    /// turns out not to be a snapshot.
+    /// The rest, which is appended to the temporary file as it is read. So decompression stops if the file turns out
+    /// not to be a snapshot.
     rest: Box<dyn BufRead>,
 }
 
-/// How much is read at once.
+/// The size of reads in bytes.
 const BUFFER: usize = 1 << 18;
 
 impl SnapshotFile {
-    /// Whether a file that begins like this is a pickle, as PyTorch's snapshots are, and not a trace.
+    /// Returns whether a file that begins like this is a pickle, as PyTorch's snapshots are, and not a trace.
     pub fn is_like(start: &[u8]) -> bool {
-        // Protocols 0 and 1 begin with the dictionary, later ones with their number.
+        // Protocols 0 and 1 begin with the dictionary, later ones with the protocol number.
         matches!(start, [0x80, ..] | [b'(', b'd', ..] | [b'}', ..])
     }
 
-    /// The file of this name, or standard input for `-`: a snapshot, or otherwise a trace.
+    /// Opens the file with this name, or standard input for `-`. Returns a snapshot or, as the inner error, a trace.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -55,15 +55,15 @@ impl SnapshotFile {
         }
     }
 
-    /// The snapshot in a file, or otherwise the trace.
+    /// Opens a file. Returns a snapshot or, as the inner error, a trace.
     ///
     /// # Errors
-    /// [`Failure`] for a file that cannot be opened, and for a compressed one if there is no room for a temporary file.
+    /// [`Failure`] if the file cannot be opened, or if it is compressed and there is no room for a temporary file.
     pub fn open(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         let name = printable(path);
         let mut file = File::open(path).map_err(|error| SourceError::Open { name, error })?;
         let mut start = [0; 2];
-        // What a pipe gives cannot be read again.
+        // A pipe cannot be read twice.
         let is_file = file.metadata().is_ok_and(|found| found.is_file());
         let is_plain = is_file && file.read_exact(&mut start).is_ok() && Self::is_like(&start);
         match is_plain {
@@ -72,7 +72,7 @@ impl SnapshotFile {
         }
     }
 
-    /// The snapshot from a source, by way of a temporary file, or otherwise the trace.
+    /// Returns the snapshot from a source, by way of a temporary file, or the source itself if it is a trace.
     ///
     /// # Errors
     /// [`Failure::Spool`].
@@ -87,19 +87,19 @@ impl SnapshotFile {
         }
     }
 
-    /// The contents from the start. What is read for the first time is appended to the file.
+    /// Returns a reader of the contents from the start. Data that is read for the first time is appended to the file.
     pub(crate) fn content(&mut self) -> io::Result<impl BufRead> {
         self.file.rewind()?;
         let rest = Spooled { rest: &mut self.rest, file: &self.file };
         Ok(BufReader::with_capacity(BUFFER, (&self.file).chain(rest)))
     }
 
-    /// The limits that apply to it.
+    /// Returns the limits that apply to it.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Its name in messages.
+    /// Returns its name for messages.
     pub fn name(&self) -> String {
         printable(&self.name)
     }
@@ -134,7 +134,7 @@ impl Read for Spooled<'_> {
     }
 }
 
-/// It is in memory already.
+/// A snapshot that is already in memory.
 impl Passes for &MemorySnapshot {
     fn memory(&self) -> u64 {
         u64::MAX
@@ -163,8 +163,8 @@ mod tests {
 
     use super::*;
 
-    /// Reads a pickle that begins with `start`, followed by `then`. Returns why it is refused, and how much of it went
-    /// into the file.
+    /// Reads a pickle that begins with `start`, followed by `count` times `then`. Returns why it is refused, and how
+    /// many bytes were written to the file.
     fn refused(start: &[u8], then: &[u8], count: usize) -> (String, u64) {
         let bytes = [start, &then.repeat(count)].concat();
         let source = Source::from_bytes("a pickle", bytes).unwrap();

@@ -1,7 +1,7 @@
-//! Rebuilds what was allocated before a history starts.
+//! Rebuilds the memory that was allocated before a history starts.
 //!
-//! The segments are created one after the other. Each is filled to its end, including gaps, so that only the rest of it
-//! is free, and each request is placed right after the one before. What fills the gaps is freed at the end.
+//! The segments are created one after the other. Each is filled to its end, including gaps. So only its end is free,
+//! and each request is placed directly after the previous one. The allocations that fill the gaps are freed at the end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,11 +22,7 @@ pub(super) const SMALL: u64 = MIB;
 pub(super) const SMALL_SEGMENT: u64 = 2 * MIB;
 
 /// Rebuilds the memory. Returns the blocks by address.
-pub(super) fn rebuild(
-    start: &Start,
-    options: &Options,
-    output: &mut Output<'_>,
-) -> io::Result<BTreeMap<u64, Live>> {
+pub(super) fn rebuild(start: &Start, options: &Options, output: &mut Output<'_>) -> io::Result<BTreeMap<u64, Live>> {
     let plain = plain(&start.config);
     let recorded = if options.settings { start.config } else { plain };
     let mut rebuild = Rebuild {
@@ -49,7 +45,7 @@ pub(super) fn rebuild(
     Ok(rebuild.live)
 }
 
-/// Settings under which a request gets a block of its own size, from a segment of a known size.
+/// Returns settings under which a request gets a block of exactly its size, from a segment of a known size.
 fn plain(config: &AllocatorConfig) -> AllocatorConfig {
     AllocatorConfig {
         max_split_size: u64::MAX,
@@ -66,19 +62,19 @@ pub(super) struct Rebuild<'a, 'b> {
     pub(super) start: &'a Start,
     pub(super) recorded: AllocatorConfig,
     pub(super) plain: AllocatorConfig,
-    /// The settings that are in use.
+    /// The current settings.
     current: AllocatorConfig,
     options: &'a Options,
     pub(super) output: &'a mut Output<'b>,
     pub(super) fillers: Vec<u64>,
     /// Allocations in pages that were not mapped.
     pub(super) holes: Vec<u64>,
-    /// Allocations in place of blocks that are larger under the recorded settings than under the plain ones.
+    /// Placeholders for blocks that are larger under the recorded settings than under the plain ones.
     larger: Vec<(u64, &'a EarlyBlock)>,
     /// The same in expandable segments.
     pub(super) larger_expandable: Vec<(u64, &'a EarlyBlock)>,
     live: BTreeMap<u64, Live>,
-    /// How many segments and blocks are not exactly as they were.
+    /// The number of segments and blocks that are not exactly as they were.
     pub(super) inexact: u64,
 }
 
@@ -91,7 +87,7 @@ impl<'a> Rebuild<'a, '_> {
         let (mut classic, mut ranges) = (Vec::new(), Vec::new());
         for segment in &self.start.segments {
             if segment.is_expandable && !self.options.settings {
-                continue; // whether there are any is not up to the trace
+                continue; // the trace does not decide whether there are any
             }
             let end = segment.address.saturating_add(segment.size);
             let own: Vec<_> = rest.range(segment.address..end).map(|(_, block)| *block).collect();
@@ -143,9 +139,8 @@ impl<'a> Rebuild<'a, '_> {
             self.output.comment(&format!("{} of them are not exactly where they were", self.inexact))?;
         }
         if !self.start.ordered {
-            self.output.comment(
-                "the order in which their segments were created is unknown: their addresses decide it",
-            )?;
+            self.output
+                .comment("the order in which their segments were created is unknown: they are sorted by address")?;
         }
         self.output.write(Op::ResetPeak)?;
         self.output.write(Op::ResetAccumulated)?;
@@ -161,13 +156,13 @@ impl<'a> Rebuild<'a, '_> {
         self.output.write(Op::Conf { settings })
     }
 
-    /// The bytes of addresses of an expandable segment.
+    /// Returns how many bytes of addresses an expandable segment may cover.
     fn most_addresses(&self) -> u64 {
         let memory = self.start.capacity.unwrap_or(16 * GIB);
         memory.saturating_add(memory / 8)
     }
 
-    /// Filling holes takes more memory than there was.
+    /// Lifts the memory limits, since filling holes may need more memory than the recorded device had.
     fn without_limits(&mut self) -> io::Result<()> {
         if let (Some(bytes), true) = (self.start.capacity, self.options.refusals) {
             self.output.write(Op::Capacity { bytes: bytes.saturating_mul(16) })?;
@@ -175,7 +170,7 @@ impl<'a> Rebuild<'a, '_> {
         self.output.write(Op::Fraction { fraction: 1.0 })
     }
 
-    /// Frees what fills the holes.
+    /// Frees the allocations in the holes, and restores the memory limits.
     fn within_limits(&mut self) -> io::Result<()> {
         for id in std::mem::take(&mut self.holes) {
             self.output.free(id)?;
@@ -194,14 +189,12 @@ impl<'a> Rebuild<'a, '_> {
         let size_of = |block: &EarlyBlock, room| self.size_of(block, room, small);
         let (pieces, outside) = pieces(segment, blocks, small, size_of, |size| small || size > SMALL);
         let first = pieces.first().map_or(segment.size, |piece| match piece.block {
-            Some(block) if self.is_cut(block, piece.size, segment.size - piece.size, small) => {
-                block.requested
-            }
+            Some(block) if self.is_cut(block, piece.size, segment.size - piece.size, small) => block.requested,
             _ if small => piece.size.min(SMALL),
             _ => piece.size,
         });
         if self.segment_for(first) != segment.size {
-            // It is created by a request of its size, and empty then.
+            // A request of the segment's size creates it, and the free leaves it empty.
             self.inexact += u64::from(self.segment_for(segment.size) != segment.size);
             let whole = self.output.allocate(segment.size, stream)?;
             self.output.free(whole)?;
@@ -211,10 +204,8 @@ impl<'a> Rebuild<'a, '_> {
         for piece in pieces {
             left -= piece.size;
             match piece.block {
-                Some(block) if self.is_cut(block, piece.size, left, small) => {
-                    self.block(block, block.requested)?
-                }
-                // Cut to its size now, and requested when nothing else is free.
+                Some(block) if self.is_cut(block, piece.size, left, small) => self.block(block, block.requested)?,
+                // Allocate a placeholder now, and request the block when nothing else is free.
                 Some(block) if is_whole(&self.plain, block.requested, piece.size, small) => {
                     smaller.push((self.output.allocate(piece.size, stream)?, block));
                 }
@@ -243,21 +234,21 @@ impl<'a> Rebuild<'a, '_> {
         Ok(())
     }
 
-    /// The size of a block of which only the request is known. The rest of the room up to the next block belongs to a
-    /// large block if the rest is too small for a block.
+    /// Returns the size of a block of which only the request is known. `room` is the space up to the next block. In the
+    /// large pool, the block takes all of it if the rest would be too small for a block.
     fn size_of(&self, block: &EarlyBlock, room: u64, small: bool) -> u64 {
         let size = self.recorded.rounded(block.requested.min(room)).min(room);
         let kept_whole = size >= self.recorded.max_split_size;
         if !small && (room - size <= SMALL || kept_whole) { room } else { size }
     }
 
-    /// Whether a request for the block gets exactly this size, with `left` bytes after it.
+    /// Returns whether a request for the block gets exactly this size if `left` bytes follow it.
     fn is_cut(&self, block: &EarlyBlock, size: u64, left: u64, small: bool) -> bool {
         let rounded = self.plain.rounded(block.requested.min(size));
         rounded == size || (left == 0 && is_whole(&self.plain, block.requested, size, small))
     }
 
-    /// Allocations that fill `size` bytes.
+    /// Makes allocations that fill `size` bytes.
     pub(super) fn filled(&mut self, size: u64, small: bool, stream: u32) -> io::Result<Vec<u64>> {
         let most = if small { SMALL } else { size };
         let (mut left, mut filled) = (size, Vec::new());
@@ -276,7 +267,7 @@ impl<'a> Rebuild<'a, '_> {
         Ok(())
     }
 
-    /// The size of the segment that a request creates if nothing is free.
+    /// Returns the size of the segment that a request creates if nothing is free.
     fn segment_for(&self, requested: u64) -> u64 {
         const OWN: u64 = 10 * MIB;
         let size = self.plain.rounded(requested.min(1 << 60));
@@ -293,7 +284,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether a request gets a free block of this size as a whole.
+/// Returns whether a request gets a free block of this size without a split.
 fn is_whole(config: &AllocatorConfig, requested: u64, size: u64, small: bool) -> bool {
     let rounded = config.rounded(requested.min(size));
     let kept_whole = rounded >= config.max_split_size;

@@ -1,7 +1,7 @@
-//! Turns the history in a snapshot into a trace, as TRACE_FORMAT describes under *Histories*.
+//! Converts the history in a snapshot to a trace, as described in `TRACE_FORMAT.md` under *Histories*.
 //!
-//! It takes two passes over the entries, and keeps only what is allocated. `first_pass` and `survey` find out what
-//! existed before the first entry, `layout` rebuilds that, and `entries` follows the entries.
+//! The conversion makes two passes over the entries, and stores only the allocated memory. `first_pass` and `survey`
+//! find the memory that existed before the first entry, `layout` rebuilds it, and `entries` converts the entries.
 
 mod collection;
 mod compact;
@@ -35,14 +35,14 @@ pub use self::output::{Sink, Written};
 use self::survey::Start;
 use crate::trace::Op;
 
-/// What part of a snapshot becomes a trace.
+/// Which parts of a snapshot to convert.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The device. `None`: the one with the longest history.
+    /// The device, or `None` for the one with the longest history.
     pub device: Option<u32>,
     /// Whether the trace sets the recorded settings.
     pub settings: bool,
-    /// Whether the device has as much memory as the recorded one, and the driver refuses when that one did.
+    /// Whether the device has as much memory as the recorded one, and the driver refuses whenever the recorded one did.
     pub refusals: bool,
 }
 
@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// What was converted.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct Converted {
     /// The device.
@@ -69,18 +69,18 @@ pub struct Converted {
     pub warnings: Vec<String>,
 }
 
-/// Why a snapshot does not become a trace.
+/// Why a snapshot cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the snapshot has neither a history nor segments: was _record_memory_history called?")]
     Empty,
     /// It has other devices.
-    #[error("the snapshot has nothing recorded for device {device}: it has {known:?}")]
+    #[error("nothing was recorded for device {device}; recorded devices: {known:?}")]
     NoSuchDevice {
         /// The device.
         device: u32,
-        /// The devices that it has.
+        /// The devices in the snapshot.
         known: Vec<u32>,
     },
     /// It cannot be read.
@@ -91,15 +91,11 @@ pub enum ConvertError {
     Output(#[from] io::Error),
 }
 
-/// Converts a snapshot. Each line goes to `sink` as it is found.
+/// Converts a snapshot. Passes each line to `sink` as soon as it is known.
 ///
 /// # Errors
 /// [`ConvertError`].
-pub fn convert(
-    snapshot: &mut dyn Passes,
-    options: &Options,
-    sink: Sink<'_>,
-) -> Result<Converted, ConvertError> {
+pub fn convert(snapshot: &mut dyn Passes, options: &Options, sink: Sink<'_>) -> Result<Converted, ConvertError> {
     let mut survey = Survey::new(snapshot.memory());
     snapshot.pass(&mut survey)?;
     let start = survey.start(options.device)?;
@@ -125,7 +121,7 @@ impl SnapshotVisitor for SecondPass<'_, '_> {
     }
 }
 
-/// Separates errors of the writer from those of the reader.
+/// Distinguishes errors of the writer from errors of the reader.
 fn of_output(error: FileError) -> ConvertError {
     match error {
         FileError::Stopped { path, source } => match source.downcast::<io::Error>() {
@@ -136,7 +132,7 @@ fn of_output(error: FileError) -> ConvertError {
     }
 }
 
-/// Writes what comes before the entries.
+/// Writes the lines before the entries.
 fn begin<'a, 'b>(
     start: Start,
     options: &'a Options,

@@ -15,7 +15,7 @@ pub enum Written {
     Comment(String),
 }
 
-/// Takes the lines of a trace.
+/// Receives the lines of a trace.
 pub type Sink<'a> = &'a mut dyn FnMut(Written) -> io::Result<()>;
 
 /// Numbers allocations, and passes lines on.
@@ -30,7 +30,7 @@ impl<'a> Output<'a> {
         Self { sink, allocations: 0, operations: 0 }
     }
 
-    /// The number of operations so far.
+    /// Returns the number of operations so far.
     pub(super) fn operations(&self) -> u64 {
         self.operations
     }
@@ -40,7 +40,7 @@ impl<'a> Output<'a> {
         (self.sink)(Written::Operation(op))
     }
 
-    /// An allocation with an unused number.
+    /// Writes an allocation with an unused number, and returns the number.
     pub(super) fn allocate(&mut self, bytes: u64, stream: u32) -> io::Result<u64> {
         self.allocations += 1;
         let id = self.allocations;

@@ -1,4 +1,4 @@
-//! A segment or range of pages that existed before a history starts, cut into blocks and gaps.
+//! Divides a segment or range of pages that existed before a history starts into blocks and gaps.
 
 use super::layout::SMALL;
 use super::survey::{EarlyBlock, EarlySegment, GRAIN};
@@ -7,12 +7,13 @@ use super::survey::{EarlyBlock, EarlySegment, GRAIN};
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub(super) size: u64,
-    /// `None`: a gap.
+    /// The block, or `None` for a gap.
     pub(super) block: Option<&'a EarlyBlock>,
 }
 
-/// The pieces of a segment, and the blocks that do not fit into it. `size_of`: the size of a block of which only the
-/// request is known, given the room up to the next block. `fits`: whether the pool has blocks of this size.
+/// Returns the pieces of a segment, and the blocks that do not fit into it. `size_of` returns the size of a block of
+/// which only the request is known, given the room up to the next block. `fits` returns whether the pool has blocks of
+/// this size.
 pub(super) fn pieces<'a>(
     segment: &EarlySegment,
     blocks: &[&'a EarlyBlock],
@@ -39,7 +40,7 @@ pub(super) fn pieces<'a>(
     (pieces, outside)
 }
 
-/// Adds a gap. If no request of its pool could fill it, it becomes part of the piece before it.
+/// Adds a gap. If no request of its pool could fill it, it becomes part of the previous piece.
 fn gap(pieces: &mut Vec<Piece<'_>>, size: u64, small: bool) {
     match pieces.last_mut() {
         _ if size == 0 => {}

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges that neither overlap nor touch: ends by starts.
+/// Ranges that neither overlap nor touch, as a map from starts to ends.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// The number of ranges.
+    /// Returns the number of ranges.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new_is_told_once() {
+    fn new_parts_are_returned_once() {
         let (mut ranges, mut all) = (Ranges::default(), [false; 64]);
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! The segments of a history as it goes on, and which of them are unused.
+//! Tracks the segments in the course of a history, and which of them are unused.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use accelerator_core::MIB;
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     all: BTreeMap<u64, Segment>,
-    /// Kept up to date, since each request asks for it.
+    /// Always up to date, since each request needs it.
     idle: Idle,
 }
 
@@ -18,17 +18,17 @@ pub(super) struct Segment {
     used: u64,
 }
 
-/// How many segments are entirely free.
+/// The number of segments that are entirely free.
 #[derive(Debug, Default)]
 struct Idle {
     all: usize,
-    /// Those of the large pool.
+    /// The number in the large pool.
     large: usize,
 }
 
 impl Segments {
     pub(super) fn made(&mut self, address: u64, size: u64) {
-        self.given_back(address); // a history that lost entries may still have it
+        self.given_back(address); // it may still be here if the history lost entries
         let segment = Segment { size, used: 0 };
         self.all.insert(address, segment);
         self.idle.add(&segment);
@@ -42,7 +42,7 @@ impl Segments {
         Some(segment)
     }
 
-    /// A block in one of them was allocated.
+    /// Notes that a block in a segment was allocated.
     pub(super) fn taken(&mut self, block: u64) {
         let Some(segment) = around(&mut self.all, block) else { return };
         if segment.used == 0 {
@@ -51,7 +51,7 @@ impl Segments {
         segment.used += 1;
     }
 
-    /// A block in one of them is free again. Returns the size of the segment, if all of it is free now.
+    /// Notes that a block in a segment is free again. Returns the size of the segment if all of it is free now.
     pub(super) fn left(&mut self, block: u64) -> Option<u64> {
         let segment = around(&mut self.all, block)?;
         if segment.used == 1 {
@@ -61,13 +61,13 @@ impl Segments {
         (segment.used == 0).then_some(segment.size)
     }
 
-    /// Whether a segment is entirely free, apart from the one at `place`.
+    /// Returns whether a segment other than the one at `place` is entirely free.
     pub(super) fn has_idle_beside(&self, place: Option<u64>) -> bool {
         let own = place.and_then(|place| self.all.get(&place)).is_some_and(|segment| segment.used == 0);
         self.idle.all > usize::from(own)
     }
 
-    /// Whether such a segment of the large pool exists.
+    /// Returns whether a segment of the large pool is entirely free.
     pub(super) fn has_large_idle(&self) -> bool {
         self.idle.large > 0
     }
@@ -91,7 +91,7 @@ impl Segment {
     }
 }
 
-/// The segment that contains the block.
+/// Returns the segment that contains the block.
 fn around(segments: &mut BTreeMap<u64, Segment>, block: u64) -> Option<&mut Segment> {
     let (start, segment) = segments.range_mut(..=block).next_back()?;
     (block - start < segment.size).then_some(segment)
@@ -114,10 +114,7 @@ mod tests {
                 _ => drop(segments.left(place)),
             }
             let idle: Vec<_> = segments.all.iter().filter(|(_, segment)| segment.used == 0).collect();
-            assert_eq!(
-                segments.has_idle_beside(Some(place)),
-                idle.iter().any(|(address, _)| **address != place)
-            );
+            assert_eq!(segments.has_idle_beside(Some(place)), idle.iter().any(|(address, _)| **address != place));
             assert_eq!(segments.has_idle_beside(None), !idle.is_empty());
             assert_eq!(segments.has_large_idle(), idle.iter().any(|(_, segment)| segment.size > 2 * MIB));
         }

@@ -1,11 +1,11 @@
-//! The settings of a snapshot, as a `conf` line.
+//! Converts the settings of a snapshot to a `conf` line.
 
 use accelerator_core::{AllocatorConfig, MIB, RoundupDivisions};
 use accelerator_tracker::excerpt;
 use accelerator_tracker::snapshot::Setting;
 
-/// The settings at the end of PyTorch's file, as far as they are supported here. There is a warning for each of the
-/// others.
+/// Returns the settings at the end of PyTorch's file, as far as they are supported here. Adds a warning for each
+/// setting that is not.
 pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<String>) -> AllocatorConfig {
     let mut config = AllocatorConfig::default();
     let named = |name: &str| settings.iter().find(|(key, _)| key == name).map(|(_, value)| value);
@@ -15,7 +15,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
     };
     let mut refused = Vec::new();
     for setting in split(text) {
-        // The keys that PyTorch resets with each new text are read separately, below.
+        // The keys that PyTorch resets with each new text are handled separately, below.
         match config.updated(setting) {
             Ok(updated) => config = updated,
             Err(_) => refused.push(setting),
@@ -44,7 +44,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
     config
 }
 
-/// The `conf` line that changes some settings into others.
+/// Returns the `conf` line that changes the settings `from` to the settings `to`.
 pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
     let defaults = AllocatorConfig::default();
     let mut text = to.to_string();
@@ -54,7 +54,7 @@ pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
             text = format!("{text}{separator}{key}:{value}");
         }
     };
-    // A text without these keys leaves them as they were.
+    // A text without these keys leaves them unchanged.
     let (was, is, default) = (from.large_segment_size, to.large_segment_size, defaults.large_segment_size);
     back("large_segment_size_mb", was != is, is == default, &(default / MIB).to_string());
     let (was, is) = (from.expandable_segments, to.expandable_segments);

@@ -1,8 +1,8 @@
-//! Numbers of streams: the recorded ones, and others for uses that a history does not name.
+//! Numbers of streams: recorded streams, and auxiliary ones for uses whose stream is not in the history.
 
 use std::collections::HashMap;
 
-/// The recorded streams in the order of their first appearance, and the others after them.
+/// The recorded streams in the order of their first appearance, followed by the auxiliary ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     numbers: HashMap<u64, u32>,
@@ -19,12 +19,12 @@ impl Streams {
         }
     }
 
-    /// The number of a stream that was added.
+    /// Returns the number of a stream that was added.
     pub(super) fn of(&self, stream: u64) -> u32 {
         self.numbers.get(&stream).copied().unwrap_or(0)
     }
 
-    /// A stream that is not a recorded one and is not in use.
+    /// Returns an auxiliary stream that is not in use.
     pub(super) fn take_auxiliary(&mut self) -> u32 {
         self.idle.pop().unwrap_or_else(|| {
             self.auxiliary += 1;
@@ -32,12 +32,12 @@ impl Streams {
         })
     }
 
-    /// Returns such a stream once it is released.
+    /// Takes back an auxiliary stream once it is released.
     pub(super) fn put_back(&mut self, auxiliary: u32) {
         self.idle.push(auxiliary);
     }
 
-    /// The number of recorded streams besides the default one.
+    /// Returns the number of recorded streams, without the default one.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }

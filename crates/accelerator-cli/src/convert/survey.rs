@@ -1,4 +1,5 @@
-//! What was allocated on a device before its history starts, and what the trace needs to know in advance.
+//! Finds the memory that was allocated on a device before its history starts, and other facts that the trace needs in
+//! advance.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,18 +10,18 @@ use super::collection::Collections;
 use super::ranges::Ranges;
 use super::streams::Streams;
 
-/// What the first pass finds out about a device.
+/// The results of the first pass for a device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceSurvey {
     pub(super) entries: u64,
     completions: u64,
     pub(super) segments: Vec<Segment>,
-    /// Addresses at which memory of the segments is mapped a second time.
+    /// Address ranges at which memory of the segments is mapped a second time.
     pub(super) aliases: Vec<Segment>,
     streams: Streams,
-    /// Blocks that the entries so far account for.
+    /// Blocks that the entries so far explain.
     live: HashSet<u64>,
-    /// Segments that they account for.
+    /// Segments that the entries so far explain.
     made: HashSet<u64>,
     /// Pages of expandable segments that were mapped or unmapped.
     pages: Ranges,
@@ -30,7 +31,7 @@ pub(super) struct DeviceSurvey {
     growth: i64,
     largest_growth: i64,
     collections: Collections,
-    /// The memory of the device beyond the bytes at the start, according to the first request that failed.
+    /// The memory of the device in addition to the bytes at the start, according to the first request that failed.
     capacity_beyond: Option<i64>,
     pub(super) private_pools: bool,
 }
@@ -39,11 +40,11 @@ pub(super) struct DeviceSurvey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyBlock {
     pub(super) address: u64,
-    /// Its bytes, if it exists to the end.
+    /// Its size in bytes, if it exists until the end.
     pub(super) size: Option<u64>,
     pub(super) requested: u64,
     pub(super) stream: u64,
-    /// Whether its user had freed it, and another stream still used it.
+    /// Whether its user had freed it while another stream still used it.
     pub(super) pending: bool,
 }
 
@@ -62,30 +63,30 @@ pub(super) struct Start {
     pub(super) device: u32,
     pub(super) notes: Option<DeviceNotes>,
     pub(super) config: AllocatorConfig,
-    /// The memory fraction, if it differs from the settings.
+    /// The memory fraction, if it differs from that of the settings.
     pub(super) fraction: Option<f64>,
     pub(super) capacity: Option<u64>,
     pub(super) streams: Streams,
-    /// By address.
+    /// The blocks, sorted by address.
     pub(super) blocks: Vec<EarlyBlock>,
-    /// In the order in which they were created, as far as it is known.
+    /// The segments, in the order in which they were created, as far as it is known.
     pub(super) segments: Vec<EarlySegment>,
-    /// Whether the order is known.
+    /// Whether that order is known.
     pub(super) ordered: bool,
-    /// Whether the history tells when streams finish with a block.
+    /// Whether the history records when streams finish with a block.
     pub(super) completes: bool,
-    /// By time.
+    /// The annotations, sorted by time.
     pub(super) annotations: Vec<Annotation>,
     pub(super) reserved: u64,
     pub(super) allocated: u64,
     pub(super) warnings: Vec<String>,
 }
 
-/// The sizes of blocks are multiples of this.
+/// All block sizes are multiples of this.
 pub(super) const GRAIN: u64 = 512;
 
 impl DeviceSurvey {
-    /// How many blocks, segments and ranges of pages are known.
+    /// Returns the number of known blocks, segments and ranges of pages.
     pub(super) fn parts(&self) -> usize {
         let before = self.early_blocks.len() + self.early_segments.len();
         let since = self.live.len() + self.made.len() + self.pages.len();
@@ -96,13 +97,7 @@ impl DeviceSurvey {
         self.entries += 1;
         self.private_pools |= entry.pool_id != (0, 0);
         let address = entry.address;
-        let early = |pending| EarlyBlock {
-            address,
-            size: None,
-            requested: entry.size,
-            stream: entry.stream,
-            pending,
-        };
+        let early = |pending| EarlyBlock { address, size: None, requested: entry.size, stream: entry.stream, pending };
         let bytes = i64::try_from(entry.size).unwrap_or(i64::MAX);
         match entry.action {
             TraceAction::Alloc => {
@@ -160,7 +155,7 @@ impl DeviceSurvey {
         self.largest_growth = self.largest_growth.max(self.growth);
     }
 
-    /// Adds the pages that no entry has mapped or unmapped: they existed before.
+    /// Adds the pages that no entry has mapped or unmapped, so they existed before.
     fn take_early_pages(&mut self, address: u64, size: u64, stream: u64) {
         let early = self.pages.add(address, size).into_iter();
         let early = early.map(|(address, size)| EarlySegment { address, size, stream, is_expandable: true });
@@ -177,11 +172,9 @@ impl DeviceSurvey {
     ) -> Start {
         self.take_what_entries_do_not_tell();
         if self.private_pools {
-            warnings
-                .push("private pools are not supported here: their requests use the common pool".to_owned());
+            warnings.push("private pools are not supported: their requests use the common pool".to_owned());
         }
-        let at_start: u64 =
-            self.early_segments.iter().map(|segment| segment.size).fold(0, u64::saturating_add);
+        let at_start: u64 = self.early_segments.iter().map(|segment| segment.size).fold(0, u64::saturating_add);
         let most = at_start.saturating_add_signed(self.largest_growth);
         let told = self.capacity_beyond.map(|beyond| at_start.saturating_add_signed(beyond).max(most));
         let capacity = match &notes {
@@ -191,7 +184,8 @@ impl DeviceSurvey {
         let threshold =
             Some(config.garbage_collection_threshold).filter(|threshold| *threshold > 0.0 && notes.is_none());
         let collected = threshold.zip(self.collections.least()).map(|(threshold, least)| {
-            // A few bytes more, less than any two sums of segments differ by, so that rounding does not matter.
+            // Add a few bytes, less than the smallest difference of two sums of segments, so that rounding does not
+            // matter.
             let share = (at_start.saturating_add_signed(least) as f64 / threshold) as u64 + 2 * GRAIN;
             share.max(most)
         });
@@ -202,7 +196,7 @@ impl DeviceSurvey {
         let inferred = collected.zip(capacity).map(|(limit, capacity)| limit as f64 / capacity as f64);
         if inferred.is_some() {
             warnings.push(
-                "the snapshot does not record the memory fraction: set to one that matches its garbage collection"
+                "the snapshot does not contain the memory fraction: using one that matches its garbage collections"
                     .to_owned(),
             );
         }
@@ -210,9 +204,8 @@ impl DeviceSurvey {
         let ordered = self.sort_segments(notes.as_ref());
         self.early_blocks.sort_by_key(|block| block.address);
         let segments = || self.segments.iter().chain(&self.aliases);
-        let waiting =
-            |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::PendingFree);
-        // A history may be recorded without some kinds of entries.
+        let waiting = |segment: &Segment| segment.blocks.iter().any(|block| block.state == BlockState::PendingFree);
+        // A history may have been recorded without some kinds of entries.
         let completes = notes.is_some() || self.completions > 0 || segments().any(waiting);
         let sum = |bytes: fn(&Segment) -> u64| segments().map(bytes).fold(0, u64::saturating_add);
         Start {
@@ -233,7 +226,7 @@ impl DeviceSurvey {
         }
     }
 
-    /// Adds what exists at the end and was never mentioned: it existed at the start.
+    /// Adds memory that exists at the end but is in no entry, so it existed at the start.
     fn take_what_entries_do_not_tell(&mut self) {
         let segments = std::mem::take(&mut self.segments);
         for segment in &segments {
@@ -273,8 +266,7 @@ impl DeviceSurvey {
             std::mem::take(&mut self.early_segments).into_iter().partition(|early| early.is_expandable);
         pages.sort_by_key(|range| range.address);
         pages.dedup_by(|range, before| {
-            let joins =
-                before.stream == range.stream && before.address.saturating_add(before.size) == range.address;
+            let joins = before.stream == range.stream && before.address.saturating_add(before.size) == range.address;
             before.size += if joins { range.size } else { 0 };
             joins
         });
@@ -285,9 +277,8 @@ impl DeviceSurvey {
     /// Sorts the segments. Returns whether the order in which they were created is known.
     fn sort_segments(&mut self, notes: Option<&DeviceNotes>) -> bool {
         let order: &[u64] = notes.map(|notes| notes.segment_order.as_slice()).unwrap_or_default();
-        let places: HashMap<_, _> =
-            order.iter().enumerate().map(|(place, address)| (*address, place)).collect();
-        // A segment that was released meanwhile has no place in the order. It was older than most of the others.
+        let places: HashMap<_, _> = order.iter().enumerate().map(|(place, address)| (*address, place)).collect();
+        // A segment that was released in the meantime has no place in the order. It was older than most others.
         self.early_segments.sort_by_key(|segment| (places.get(&segment.address).copied(), segment.address));
         let classic = self.early_segments.iter().filter(|segment| !segment.is_expandable);
         classic.filter(|segment| !places.contains_key(&segment.address)).count() <= 1

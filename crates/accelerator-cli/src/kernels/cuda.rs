@@ -9,7 +9,7 @@ use accelerator_cuda::cudarc::driver::{DriverError, result, sys};
 
 use super::{Launched, Native};
 
-/// PTX for the oldest processors that today's drivers accept. Each driver compiles it for its own.
+/// PTX for the oldest architecture that today's drivers accept. The driver compiles it for its GPU.
 const PTX: &str = include_str!("saxpy.ptx");
 const THREADS: u32 = 256;
 
@@ -26,7 +26,7 @@ pub(crate) fn saxpy(
     let module = load()?;
     // SAFETY: The module was just loaded, its kernel has these parameters, and both addresses have this many floats.
     let launched = unsafe { launch(module, (count, a, x.native(), y.native()), native.stream.native()) };
-    let done = stream.synchronize(); // before its code is unloaded
+    let done = stream.synchronize(); // before the kernel's code is unloaded
     // SAFETY: The module is loaded, and none of its kernels is running: the stream has finished all its work.
     let unloaded = unsafe { result::module::unload(module) };
     launched?;
@@ -36,7 +36,7 @@ pub(crate) fn saxpy(
 
 fn load() -> Result<sys::CUmodule, Box<dyn std::error::Error + Send + Sync>> {
     let ptx = CString::new(PTX)?;
-    // SAFETY: PTX as a text that ends with 0.
+    // SAFETY: The argument is PTX text that ends with 0.
     Ok(unsafe { result::module::load_data(ptx.as_ptr().cast()) }?)
 }
 
@@ -48,11 +48,10 @@ unsafe fn launch(
     (mut count, mut a, mut x, mut y): (u32, f32, sys::CUdeviceptr, sys::CUdeviceptr),
     stream: sys::CUstream,
 ) -> Result<(), DriverError> {
-    // SAFETY: The caller promises that it is loaded.
+    // SAFETY: The caller guarantees that the module is loaded.
     let kernel = unsafe { result::module::get_function(module, c"saxpy".to_owned()) }?;
     let (blocks, none) = ((count.div_ceil(THREADS), 1, 1), 0);
-    let mut parameters =
-        [(&raw mut count).cast(), (&raw mut a).cast(), (&raw mut x).cast(), (&raw mut y).cast()];
+    let mut parameters = [(&raw mut count).cast(), (&raw mut a).cast(), (&raw mut x).cast(), (&raw mut y).cast()];
     // SAFETY: The kernel has these four parameters, and ignores threads beyond `count`.
     unsafe { result::launch_kernel(kernel, blocks, (THREADS, 1, 1), none, stream, &mut parameters) }
 }

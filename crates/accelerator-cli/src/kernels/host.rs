@@ -20,10 +20,10 @@ pub(crate) fn saxpy(
     let bytes = count * size_of::<f32>();
     let touched = [Touched::new(x, bytes, false), Touched::new(y, bytes, true)];
     backend.run(stream, &touched, move || {
-        // SAFETY: A block of this many floats, aligned and initialised. It is not reused before the stream has finished
-        // with it, since its use is recorded. No work that writes it runs meanwhile.
+        // SAFETY: `x` is an aligned, initialised block of this many floats. Its use is recorded, so it is not reused
+        // before the stream has finished with it. No work that writes to it runs at the same time.
         let x = unsafe { slice::from_raw_parts(x.as_ptr().cast::<f32>(), count) };
-        // SAFETY: As above. It is another block, and no other work on it runs meanwhile.
+        // SAFETY: As above. `y` is a different block, and no other work on it runs at the same time.
         let y = unsafe { slice::from_raw_parts_mut(y.as_ptr().cast::<f32>(), count) };
         for (x, y) in x.iter().zip(y) {
             *y += a * x;

@@ -1,4 +1,4 @@
-//! A kernel for each backend that has kernels, to be launched on our memory and our streams: y += a · x.
+//! A kernel for each backend that has kernels, launched on our memory and streams: y += a · x.
 
 mod cuda;
 mod host;
@@ -15,23 +15,23 @@ pub(crate) use self::host::saxpy as host_saxpy;
 pub(crate) use self::opencl::saxpy as opencl_saxpy;
 pub(crate) use self::xpu::saxpy as xpu_saxpy;
 
-/// Launches the kernel over `x` and `y`, which have the same number of floats, on a stream. It may be asynchronous.
+/// Launches the kernel on a stream. `x` and `y` have the same number of floats. The launch may be asynchronous.
 pub(crate) type Saxpy<B> = fn(f32, &Buffer<B>, &mut Buffer<B>, Stream<B>) -> Launched;
 
 pub(crate) type Launched = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// The arguments of the kernel, as a driver knows them. The use of the buffers on the stream is recorded.
+/// The arguments of the kernel in the driver's types. The use of the buffers on the stream is recorded.
 struct Native<B: Backend> {
     backend: &'static B,
     stream: &'static B::Stream,
     x: B::Ptr,
     y: B::Ptr,
-    /// How many floats each of them has, at least 1.
+    /// The number of floats in each buffer, at least 1.
     count: usize,
 }
 
 impl<B: Backend> Native<B> {
-    /// `None`: there are no floats.
+    /// Returns the arguments, or `None` if the buffers are empty.
     fn of(
         x: &Buffer<AnyBackend>,
         y: &mut Buffer<AnyBackend>,

@@ -22,7 +22,7 @@ pub(crate) fn saxpy(
     let Some(native) = Native::<OpenCl>::of(x, y, stream)? else { return Ok(()) };
     let saxpy = compile(native.backend)?;
     let launched = launch(saxpy, a, &native);
-    // SAFETY: It is a kernel, and not used again. The driver keeps it until its work is done.
+    // SAFETY: `saxpy` is a kernel that is not used again. The driver keeps it until its work is done.
     let released = unsafe { kernel::release_kernel(saxpy) };
     launched.and(released.map_err(|code| ClError(code).into()))
 }
@@ -36,7 +36,7 @@ fn compile(backend: &OpenCl) -> Result<cl_kernel, Box<dyn std::error::Error + Se
             let log = program::get_program_build_info(program, device, program::CL_PROGRAM_BUILD_LOG);
             format!("{}: {}", ClError(code), log.map(String::from).unwrap_or_default().trim())
         });
-    // SAFETY: It is a program that is not used again, and the kernel keeps it.
+    // SAFETY: `program` is not used again, and the kernel keeps it alive.
     unsafe { program::release_program(program) }.map_err(ClError)?;
     Ok(kernel?)
 }
@@ -53,10 +53,10 @@ fn launch(saxpy: cl_kernel, a: f32, native: &Native<OpenCl>) -> Launched {
     // SAFETY: As above.
     unsafe { kernel::set_kernel_arg(saxpy, 2, size_of_val(&y), (&raw const y).cast()) }.map_err(ClError)?;
     let (queue, none) = (stream.native(), ptr::null());
-    // SAFETY: The arguments are set and kept until here, and both have as many elements as there are work items.
+    // SAFETY: All arguments are set and still alive, and both buffers have one element for each work item.
     let launched =
         unsafe { command_queue::enqueue_nd_range_kernel(queue, saxpy, 1, none, count, none, 0, ptr::null()) };
-    // SAFETY: The call returned a reference that is ours and not needed: the stream knows when its work is done.
+    // SAFETY: The launch returned an owned event, which is not needed: the stream tracks when its work is done.
     unsafe { event::release_event(launched.map_err(ClError)?) }.map_err(ClError)?;
     Ok(())
 }

@@ -6,9 +6,9 @@ use accelerator_xpu::Xpu;
 
 use super::{Launched, Native};
 
-/// SPIR-V for OpenCL, which Level Zero accepts. Its source is among the examples of the backend.
+/// SPIR-V for OpenCL, which Level Zero accepts. Its source is in the examples of the backend.
 const SPIRV: &[u8] = include_bytes!("saxpy.spv");
-/// The threads of a group. Every Intel GPU supports groups of this size.
+/// The number of threads in a group. Every Intel GPU supports groups of this size.
 const THREADS: u32 = 256;
 
 pub(crate) fn saxpy(
@@ -27,7 +27,7 @@ pub(crate) fn saxpy(
     let groups = [count.div_ceil(THREADS), 1, 1];
     let [x, y] = [x, y].map(|ptr| ptr.native().expose_provenance().to_ne_bytes());
     let arguments: [&[u8]; 4] = [&count.to_ne_bytes(), &a.to_ne_bytes(), &x, &y];
-    // SAFETY: The arguments are those of the kernel, which ignores threads beyond the count. The use of the memory is
+    // SAFETY: The arguments match the kernel, which ignores threads beyond the count. The use of the memory is
     // recorded.
     unsafe { kernel.launch_native(stream, groups, [THREADS, 1, 1], &arguments) }?;
     Ok(())

@@ -5,14 +5,14 @@ use accelerator_core::Snapshot;
 
 use super::replayer::Outcome;
 
-/// Writes outcomes line for line as the replay of PyTorch's own allocator does.
+/// Writes outcomes in exactly the format of the replay through PyTorch's own allocator.
 pub struct PlainOutput<W> {
     out: W,
     placements: bool,
 }
 
 impl<W: Write> PlainOutput<W> {
-    /// Writes to `out`, with the place of every allocation if `placements` is set.
+    /// Creates an output that writes to `out`. With `placements`, it also writes the place of every allocation.
     pub fn new(out: W, placements: bool) -> Self {
         Self { out, placements }
     }
@@ -20,7 +20,7 @@ impl<W: Write> PlainOutput<W> {
     /// Writes the outcome of the line with this number.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn write(&mut self, line: usize, outcome: &Outcome) -> io::Result<()> {
         let out = &mut self.out;
         match outcome {
@@ -39,10 +39,10 @@ impl<W: Write> PlainOutput<W> {
         }
     }
 
-    /// Flushes everything that was written, and returns the writer.
+    /// Flushes the output and returns the writer.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.flush()?;
         Ok(self.out)
@@ -61,13 +61,7 @@ impl<W: Write> PlainOutput<W> {
         writeln!(self.out, "end")
     }
 
-    fn snapshot(
-        &mut self,
-        line: usize,
-        snapshot: &Snapshot,
-        streams: &HashMap<u32, u32>,
-        base: u64,
-    ) -> io::Result<()> {
+    fn snapshot(&mut self, line: usize, snapshot: &Snapshot, streams: &HashMap<u32, u32>, base: u64) -> io::Result<()> {
         writeln!(self.out, "@{line} snapshot")?;
         for (number, segment) in snapshot.segments.iter().enumerate() {
             let pool = segment.pool.name();

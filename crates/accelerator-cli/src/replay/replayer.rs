@@ -3,13 +3,11 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use accelerator_conformance::Controls;
-use accelerator_core::{
-    Accelerator, Allocation, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics, Stream,
-};
+use accelerator_core::{Accelerator, Allocation, DevicePtr, Error, MemoryInfo, Result, Snapshot, Statistics, Stream};
 
 use crate::trace::{Line, Op};
 
-/// Bytes of memory for an allocation: a block, and what a replayer knows of it.
+/// The memory that an allocation needs for its block and in the replayer, in bytes.
 pub(crate) const MEMORY_OF_ALLOCATION: u64 = 256;
 
 /// Replays the lines of one trace on one device.
@@ -28,11 +26,11 @@ pub struct Replayer<B: Controls> {
 pub enum Expandable {
     /// Memory came from them.
     InUse,
-    /// The device has no virtual memory: memory came from segments of fixed size.
+    /// The device has no virtual memory, so memory came from segments of fixed size.
     NotToBeHad,
 }
 
-/// Counts the allocator's operations, and measures their time if wanted.
+/// Counts the allocator operations, and optionally measures their time.
 struct Stopwatch {
     operations: u64,
     total: Option<Duration>,
@@ -52,7 +50,7 @@ impl Stopwatch {
 /// The result of an `alloc` line.
 enum Live<B: Controls> {
     Allocated(Allocation<B>),
-    /// Zero bytes, or out of memory.
+    /// The allocation had zero bytes or ran out of memory.
     Nothing,
 }
 
@@ -65,11 +63,11 @@ pub enum Outcome {
     OutOfMemory(u64),
     /// An allocation of zero bytes.
     Null(u64),
-    /// An allocation, and its distance from the device's first address.
+    /// An allocation, and its offset from the device's first address.
     Placed(u64, u64),
     /// `stats`.
     Statistics(Box<Statistics>),
-    /// `snapshot`. Stream numbers are those of the trace, addresses count from the device's first.
+    /// `snapshot`, with the stream numbers of the trace and the device's first address.
     Snapshot(Snapshot, HashMap<u32, u32>, u64),
     /// `meminfo`.
     MemoryInfo(MemoryInfo),
@@ -83,18 +81,18 @@ pub enum Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// An `alloc` line names an allocation that is live.
-    #[error("allocation {0} is live already")]
+    #[error("allocation {0} is already live")]
     LiveAlready(u64),
     /// A line names an allocation that was freed, or never made.
-    #[error("allocation {0} is not live: it was freed already, or never made")]
+    #[error("allocation {0} is not live: it was already freed or never made")]
     NotLive(u64),
-    /// The library refuses.
+    /// The library returned an error.
     #[error(transparent)]
     Accelerator(#[from] Error),
 }
 
 impl<B: Controls> Replayer<B> {
-    /// A replay on this device. With `timed`, the time of the allocator's operations is measured.
+    /// Creates a replay on this device. With `timed`, it measures the time of the allocator operations.
     pub fn new(accelerator: &'static Accelerator<B>, timed: bool) -> Self {
         let streams = HashMap::from([(0, accelerator.default_stream())]);
         let stopwatch = Stopwatch { operations: 0, total: timed.then_some(Duration::ZERO) };
@@ -104,7 +102,7 @@ impl<B: Controls> Replayer<B> {
         replayer
     }
 
-    /// Whether expandable segments were requested at any time, and whether they were available.
+    /// Returns whether expandable segments were available, or `None` if they were never requested.
     pub fn expandable(&self) -> Option<Expandable> {
         self.expandable
     }
@@ -117,17 +115,17 @@ impl<B: Controls> Replayer<B> {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn accelerator(&self) -> &'static Accelerator<B> {
         self.accelerator
     }
 
-    /// The number of allocator operations so far, and their time, if it was measured.
+    /// Returns the number of allocator operations so far, and their time if it was measured.
     pub fn operations(&self) -> (u64, Option<Duration>) {
         (self.stopwatch.operations, self.stopwatch.total)
     }
 
-    /// Frees what the trace left and releases the cache to the driver, for other users of the device.
+    /// Frees the remaining allocations and releases the cache to the driver, for other users of the device.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -145,11 +143,11 @@ impl<B: Controls> Replayer<B> {
     /// Replays one line.
     ///
     /// # Errors
-    /// [`ReplayError`]. The device is as before then.
+    /// [`ReplayError`]. The device is then unchanged.
     pub fn step(&mut self, line: &Line) -> Result<Outcome, ReplayError> {
         let outcome = self.replay(line)?;
         if self.shared && matches!(line.op, Op::Free { .. } | Op::Release { .. }) {
-            // Events that the format calls complete are complete when the next line asks for them.
+            // Events that are complete according to the trace format must be complete when the next line polls them.
             self.accelerator.backend().settle();
         }
         Ok(outcome)
@@ -227,9 +225,7 @@ impl<B: Controls> Replayer<B> {
         self.shared = true;
         let allocator = self.accelerator.allocator();
         match self.live.get(&id).ok_or(ReplayError::NotLive(id))? {
-            Live::Allocated(allocation) => {
-                Ok(self.stopwatch.time(|| allocator.record_use(allocation, stream))?)
-            }
+            Live::Allocated(allocation) => Ok(self.stopwatch.time(|| allocator.record_use(allocation, stream))?),
             Live::Nothing => Ok(()),
         }
     }

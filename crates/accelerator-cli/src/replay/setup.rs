@@ -3,21 +3,21 @@ use accelerator_core::{AllocatorConfig, Result};
 use crate::failure::Failure;
 use crate::trace::{Line, Op, Source};
 
-/// The properties of a new device. `capacity` and `conf` lines before all others go here: an allocator reads the size
-/// of its device, and some of its settings, when it is created.
+/// The properties of a new device. They come from `capacity` and `conf` lines before all others, because an allocator
+/// reads the size of its device, and some of its settings, when it is created.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// Bytes of the device. `None`: not given.
+    /// The memory of the device in bytes, if given.
     pub capacity: Option<u64>,
     /// The allocator's settings.
     pub config: AllocatorConfig,
 }
 
 impl Setup {
-    /// Takes the lines for the setup off the trace. Returns the first other line.
+    /// Consumes the setup lines of the trace. Returns the first other line.
     ///
     /// # Errors
-    /// [`Failure::Source`] and, for settings that are refused, [`Failure::Line`].
+    /// [`Failure::Source`], or [`Failure::Line`] for invalid settings.
     pub fn take_from(&mut self, lines: &mut Source) -> Result<Option<Line>, Failure> {
         let trace = lines.name().to_owned();
         for line in lines {

@@ -2,7 +2,8 @@ use std::fmt::Write;
 
 use accelerator::memory::memory_summary_of;
 use accelerator_conformance::Controls;
-use accelerator_core::{Bytes, Statistics, grouped, printable};
+use accelerator_core::{Bytes, Statistics, printable};
+use accelerator_tracker::grouped;
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::replayer::{Expandable, Outcome, Replayer};
@@ -12,12 +13,12 @@ use crate::convert::Converted;
 #[derive(Debug, Default)]
 pub struct Summary {
     out_of_memory: u64,
-    /// Bytes reserved and allocated at the end, according to a snapshot.
+    /// Bytes reserved and allocated at the end of a recorded snapshot.
     recorded: Option<(u64, u64)>,
 }
 
 impl Summary {
-    /// A summary that is shown beside what was recorded.
+    /// Creates a summary that is compared with the recorded snapshot, if there is one.
     pub fn beside(recorded: Option<&Converted>) -> Self {
         let recorded = recorded.map(|converted| (converted.reserved, converted.allocated));
         Self { recorded, ..Self::default() }
@@ -28,7 +29,7 @@ impl Summary {
         self.out_of_memory += u64::from(matches!(outcome, Outcome::OutOfMemory(_)));
     }
 
-    /// The text at the end of the replay.
+    /// Returns the text at the end of the replay.
     pub fn of<B: Controls>(&self, trace: &str, replayer: &Replayer<B>) -> String {
         let accelerator = replayer.accelerator();
         let statistics = accelerator.allocator().statistics();
@@ -48,11 +49,7 @@ impl Summary {
         text
     }
 
-    fn rows<B: Controls>(
-        &self,
-        statistics: &Statistics,
-        replayer: &Replayer<B>,
-    ) -> Vec<(&'static str, String)> {
+    fn rows<B: Controls>(&self, statistics: &Statistics, replayer: &Replayer<B>) -> Vec<(&'static str, String)> {
         let peak = |stat: accelerator_core::PoolStat| stat.all.peak.unsigned_abs();
         let (requested, reserved) = (peak(statistics.requested_bytes), peak(statistics.reserved_bytes));
         let Statistics { num_device_alloc, num_device_free, .. } = *statistics;
@@ -64,11 +61,7 @@ impl Summary {
             ("share of reserved memory used", percent(requested, reserved)),
             (
                 "device allocations and frees",
-                format!(
-                    "{} + {}",
-                    grouped(num_device_alloc.unsigned_abs()),
-                    grouped(num_device_free.unsigned_abs())
-                ),
+                format!("{} + {}", grouped(num_device_alloc.unsigned_abs()), grouped(num_device_free.unsigned_abs())),
             ),
             ("allocator operations", grouped(operations)),
         ];

@@ -2,11 +2,7 @@ use super::source::{Source, SourceError};
 
 macro_rules! bundled {
     ($name:literal, $about:literal) => {
-        Bundled {
-            name: $name,
-            about: $about,
-            file: include_bytes!(concat!("../../traces/", $name, ".trace.zst")),
-        }
+        Bundled { name: $name, about: $about, file: include_bytes!(concat!("../../traces/", $name, ".trace.zst")) }
     };
 }
 
@@ -31,15 +27,15 @@ pub struct Bundled {
 }
 
 impl Bundled {
-    /// The bundled trace of this name.
+    /// Returns the bundled trace with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         BUNDLED.iter().find(|trace| trace.name == name)
     }
 
-    /// Its lines.
+    /// Returns its lines.
     ///
     /// # Errors
-    /// None, unless the program is damaged.
+    /// Fails only if the program file is damaged.
     pub fn source(&self) -> Result<Source, SourceError> {
         Source::from_bytes(&format!("{} (bundled)", self.name), self.file)
     }

@@ -5,17 +5,17 @@ use accelerator_tracker::limits::{Budget, LimitError};
 
 use super::op::Op;
 
-/// Bytes of memory for a stream of a replay.
+/// The memory that a stream of a replay needs, in bytes.
 const MEMORY_OF_STREAM: u64 = 256;
 
-/// Counts the memory that the lines of a trace take, where they are held and in the replay.
+/// Counts the memory that the lines of a trace need, both while they are stored and in the replay.
 pub(super) struct Held {
     budget: Budget,
-    /// Bytes of a line.
+    /// The size of a line in bytes.
     pub(super) line: u64,
-    /// Bytes of an allocation until it is freed.
+    /// The memory of an allocation until it is freed, in bytes.
     pub(super) allocation: u64,
-    /// Allocations that are not freed yet.
+    /// The number of allocations that are not freed yet.
     live: u64,
     streams: HashSet<u32>,
 }
@@ -29,10 +29,7 @@ impl Held {
         if self.allocation == 0 {
             return Ok(()); // the trace is not replayed
         }
-        if let Op::Alloc { stream, .. }
-        | Op::Record { stream, .. }
-        | Op::Hold { stream }
-        | Op::Release { stream } = op
+        if let Op::Alloc { stream, .. } | Op::Record { stream, .. } | Op::Hold { stream } | Op::Release { stream } = op
             && self.streams.insert(*stream)
         {
             self.budget.charge(MEMORY_OF_STREAM)?;
@@ -54,7 +51,7 @@ impl Held {
         }
     }
 
-    /// Counts a comment, which may be held in two places.
+    /// Counts a comment, which may be stored in two places.
     pub(super) fn add_comment(&mut self, comment: &str) -> Result<(), LimitError> {
         if self.line == 0 { Ok(()) } else { self.budget.charge(2 * comment.len() as u64) }
     }

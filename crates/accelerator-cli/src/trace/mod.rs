@@ -1,4 +1,4 @@
-//! Allocation traces: the contents of a line, and the sources of lines. TRACE_FORMAT describes the format.
+//! Allocation traces: the contents of a line, and sources of lines. `TRACE_FORMAT.md` describes the format.
 
 mod bundled;
 mod held;

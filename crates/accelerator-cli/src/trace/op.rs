@@ -13,11 +13,11 @@ pub enum Op {
     Free { id: u64 },
     /// Records that a stream uses an allocation.
     Record { id: u64, stream: u32 },
-    /// Holds a stream: its work waits.
+    /// Holds a stream, so that its work waits.
     Hold { stream: u32 },
     /// Releases a stream. A stream that is not held stays as it is.
     Release { stream: u32 },
-    /// Waits for the whole device.
+    /// Synchronizes the device.
     Sync,
     /// Empties the cache.
     EmptyCache,
@@ -31,7 +31,7 @@ pub enum Op {
     Snapshot,
     /// Prints free and total memory.
     MemInfo,
-    /// Prints the largest block that is available.
+    /// Prints the size of the largest available block.
     CacheInfo,
     /// Prints the driver calls so far.
     Calls,
@@ -45,7 +45,7 @@ pub enum Op {
     FailMallocs { count: u64 },
 }
 
-/// The line of a trace.
+/// Formats the operation as a line of a trace.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,10 +91,10 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Reads one line. `None`: it is empty or a comment.
+/// Parses a line. Returns `None` if it is empty or a comment.
 ///
 /// # Errors
-/// What was expected, and what was found.
+/// [`ParseError`] says what was expected and what was found.
 pub fn parse_line(line: &str) -> Result<Option<Op>, ParseError> {
     let code = line.split('#').next().unwrap_or_default();
     let mut words = Words(code.split_ascii_whitespace());
@@ -115,18 +115,14 @@ pub fn parse_line(line: &str) -> Result<Option<Op>, ParseError> {
         "cacheinfo" => Op::CacheInfo,
         "calls" => Op::Calls,
         "capacity" => Op::Capacity { bytes: words.bytes()? },
-        "conf" => {
-            Op::Conf { settings: std::mem::replace(&mut words.0, "".split_ascii_whitespace()).collect() }
-        }
+        "conf" => Op::Conf { settings: std::mem::replace(&mut words.0, "".split_ascii_whitespace()).collect() },
         "fraction" => Op::Fraction { fraction: words.next("a memory fraction")? },
         "fail_mallocs" => Op::FailMallocs { count: words.next("a number of driver allocations")? },
         _ => return Err(ParseError { expected: "an operation".to_owned(), found: Some(op.to_owned()) }),
     };
     match words.0.next() {
         None => Ok(Some(op)),
-        Some(more) => {
-            Err(ParseError { expected: "the end of the line".to_owned(), found: Some(more.to_owned()) })
-        }
+        Some(more) => Err(ParseError { expected: "the end of the line".to_owned(), found: Some(more.to_owned()) }),
     }
 }
 
@@ -147,10 +143,7 @@ impl Words<'_> {
 
     fn next<T: FromStr>(&mut self, expected: &str) -> Result<T, ParseError> {
         let word = self.0.next();
-        let error = |found: Option<&str>| ParseError {
-            expected: expected.to_owned(),
-            found: found.map(str::to_owned),
-        };
+        let error = |found: Option<&str>| ParseError { expected: expected.to_owned(), found: found.map(str::to_owned) };
         word.ok_or_else(|| error(None))?.parse().map_err(|_| error(word))
     }
 }
@@ -203,10 +196,7 @@ mod tests {
             ("allocate 1", "expected an operation, but found `allocate`"),
             ("alloc", "expected the number of an allocation, but the line ends"),
             ("alloc 1 -5 0", "expected a number of bytes, but found `-5`"),
-            (
-                "alloc 1 18446744073709551616 0",
-                "expected a number of bytes, but found `18446744073709551616`",
-            ),
+            ("alloc 1 18446744073709551616 0", "expected a number of bytes, but found `18446744073709551616`"),
             ("alloc 1 5", "expected the number of a stream, but the line ends"),
             ("free 1 2", "expected the end of the line, but found `2`"),
             ("fraction half", "expected a memory fraction, but found `half`"),

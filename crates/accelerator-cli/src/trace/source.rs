@@ -22,10 +22,10 @@ pub struct Source {
     held: Held,
 }
 
-/// The most comments that are kept between two operations.
+/// The maximum number of comments that are kept between two operations.
 const MOST_COMMENTS: usize = 64;
 
-/// One operation, and the number of its line, from 1.
+/// One operation, and the number of its line, counted from 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// The number.
@@ -34,7 +34,7 @@ pub struct Line {
     pub op: Op,
 }
 
-/// Why no further line can be had.
+/// Why the next line cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// It cannot be opened.
@@ -45,7 +45,7 @@ pub enum SourceError {
         /// The reason.
         error: io::Error,
     },
-    /// It cannot be read further, or not be decompressed.
+    /// The rest of it cannot be read or decompressed.
     #[error("{name}: truncated or damaged after line {line}: {error}")]
     Read {
         /// The trace.
@@ -55,7 +55,7 @@ pub enum SourceError {
         /// The reason.
         error: io::Error,
     },
-    /// It takes more than it may.
+    /// It exceeds a limit.
     #[error("{name}:{line}: {source}")]
     Limit {
         /// The trace.
@@ -78,24 +78,24 @@ pub enum SourceError {
 }
 
 impl Source {
-    /// The first of the bundled traces: GPT-2 small in training, 6 steps.
+    /// Reads the first bundled trace: GPT-2 small in training, 6 steps.
     ///
     /// # Errors
-    /// None, unless the program is damaged.
+    /// Fails only if the program file is damaged.
     pub fn bundled() -> Result<Self, SourceError> {
         let [first, ..] = &BUNDLED;
         first.source()
     }
 
-    /// A file, with the default [`Limits`].
+    /// Opens a file, with the default [`Limits`].
     ///
     /// # Errors
-    /// [`SourceError::Open`], and [`SourceError::Limit`] for a file whose very beginning exceeds a limit.
+    /// [`SourceError::Open`], or [`SourceError::Limit`] if already the beginning of the file exceeds a limit.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         Self::open_with(path, Limits::default())
     }
 
-    /// A file, with other limits.
+    /// Opens a file, with other limits.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -107,7 +107,7 @@ impl Source {
         }
     }
 
-    /// Standard input.
+    /// Reads standard input.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -115,7 +115,7 @@ impl Source {
         Self::new("standard input".to_owned(), BufReader::new(io::stdin()), limits)
     }
 
-    /// Bytes in memory, with the default [`Limits`].
+    /// Reads bytes in memory, with the default [`Limits`].
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -123,15 +123,15 @@ impl Source {
         Self::new(name.to_owned(), Cursor::new(bytes.into()), Limits::default())
     }
 
-    /// Text that was written to a file, read from its start.
+    /// Reads text that was written to a file, from its start.
     pub(crate) fn from_file(name: &str, file: File, limits: Limits) -> Result<Self, SourceError> {
         Self::new(name.to_owned(), BufReader::new(file), limits)
     }
 
-    /// Whether the next bytes begin as `with` says.
+    /// Passes the next bytes to `with`, and returns its result.
     ///
     /// # Errors
-    /// [`SourceError::Read`], which a decoder may report only once, and [`SourceError::Limit`].
+    /// [`SourceError::Read`], which a decoder may report only once, or [`SourceError::Limit`].
     pub(crate) fn starts(&mut self, with: impl FnOnce(&[u8]) -> bool) -> Result<bool, SourceError> {
         match self.lines.fill_buf() {
             Ok(start) => Ok(with(start)),
@@ -139,22 +139,22 @@ impl Source {
         }
     }
 
-    /// What has not been read yet, decompressed.
+    /// Returns the rest, decompressed.
     pub(crate) fn into_rest(self) -> Box<dyn BufRead> {
         self.lines
     }
 
-    /// The limits that apply to it.
+    /// Returns the limits that apply to it.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Its name in messages.
+    /// Returns its name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The comments just before the last operation.
+    /// Returns the comments directly before the last operation.
     pub fn comments(&self) -> &[String] {
         &self.comments
     }
@@ -172,8 +172,8 @@ impl Source {
         }
     }
 
-    /// Counts from here on the memory that the lines take, in bytes: for each line, and for each allocation until it is
-    /// freed.
+    /// Starts to count the memory that the lines need: `line` bytes for each line, and `allocation` bytes for each
+    /// allocation until it is freed.
     pub(crate) fn charge(&mut self, line: u64, allocation: u64) {
         (self.held.line, self.held.allocation) = (line, allocation);
     }
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(lines(&freed, 1024, 0, 100), Ok(20));
         assert_eq!(lines(&freed, 1024, 100, 100), beyond(7));
         assert_eq!(lines("hold 1\nhold 2\nhold 1\nhold 3\nhold 4\nhold 5\n", 1024, 0, 100), beyond(6));
-        assert_eq!(lines(&live, 1024, 0, 0), Ok(10), "nobody replays it");
+        assert_eq!(lines(&live, 1024, 0, 0), Ok(10), "it is not replayed");
     }
 
     #[test]
@@ -266,6 +266,6 @@ mod tests {
         let comments = format!("# {}\n", "x".repeat(100)).repeat(10);
         let beyond = "a trace:6: its contents take more than 1.00 KiB of memory";
         assert_eq!(lines(&comments, 1024, 64, 256), Err(beyond.to_owned()));
-        assert_eq!(lines(&comments, 1024, 0, 256), Ok(0), "nobody holds them");
+        assert_eq!(lines(&comments, 1024, 0, 256), Ok(0), "they are not stored");
     }
 }

@@ -1,4 +1,4 @@
-//! Compressed input, decompressed as it is read, up to a limit.
+//! Decompresses input as it is read, up to a limit.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -10,10 +10,10 @@ use accelerator_tracker::limits::LimitError;
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-/// How far a zstd frame may refer back: as far as the program `zstd` allows without an option.
+/// The largest window of a zstd frame, the same that the program `zstd` allows by default.
 const LARGEST_WINDOW: u64 = 128 * MIB;
 
-/// The bytes of plain, gzip or zstd input, detected from the first bytes.
+/// Returns the decompressed bytes of plain, gzip or zstd input. The format is detected from the first bytes.
 pub(super) fn unpacked(mut input: impl BufRead + 'static, limits: Limits) -> io::Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -34,7 +34,7 @@ pub(super) fn unpacked(mut input: impl BufRead + 'static, limits: Limits) -> io:
     Ok(Box::new(BufReader::new(Limited { unpacked, packed, count: 0, limits })))
 }
 
-/// Counts what is taken from a reader.
+/// Counts the bytes that are read from a reader.
 struct Counted<R> {
     input: R,
     count: Rc<Cell<u64>>,
@@ -65,7 +65,7 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// Fails once more than the limit is decompressed.
+/// Fails once the decompressed bytes exceed the limit.
 struct Limited {
     unpacked: Box<dyn Read>,
     packed: Rc<Cell<u64>>,
@@ -86,7 +86,7 @@ impl Read for Limited {
     }
 }
 
-/// A zstd file: one frame after the other until the input ends.
+/// A zstd file: a sequence of frames up to the end of the input.
 struct ZstdFrames<R: BufRead> {
     frame: Option<StreamingDecoder<R, FrameDecoder>>,
     limits: Limits,
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Decompresses bytes. Returns how many come out, or why not all of them.
+    /// Decompresses bytes. Returns the number of decompressed bytes, or why decompression failed.
     fn unpack(bytes: Vec<u8>, limits: Limits) -> io::Result<usize> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&bytes)?;
@@ -152,10 +152,10 @@ mod tests {
         let error = unpack(vec![0; SIZE], limits).unwrap_err();
         let Some(LimitError::Unpacked { packed, limit }) = LimitError::of(&error) else { panic!("{error}") };
         assert_eq!(*limit, limits.unpacked.max(100 * packed));
-        assert!(error.to_string().ends_with(" of it decompress to more than 256.00 KiB"), "{error}");
+        assert!(error.to_string().ends_with(" decompress to more than 256.00 KiB"), "{error}");
         assert_eq!(unpack(vec![0; SIZE], Limits { unpacked: SIZE as u64, ..limits }).unwrap(), SIZE);
         assert_eq!(unpack(vec![0; SIZE], Limits::NONE).unwrap(), SIZE);
-        // What compresses less well may be of any size.
+        // Data that compresses less well may be of any size.
         let mixed = (0..SIZE as u32 / 4).flat_map(u32::to_le_bytes).collect();
         assert_eq!(unpack(mixed, limits).unwrap(), SIZE);
     }

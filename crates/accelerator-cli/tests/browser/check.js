@@ -1,9 +1,9 @@
-// Tells the page around what is wrong with this one: errors of its scripts, texts that overlap or stick out.
+// Reports problems of this page to the surrounding page: script errors, and texts that overlap or stick out.
 window.addEventListener("load", () => setTimeout(() => {
   const problems = window.problems, width = document.documentElement.clientWidth;
   const tell = (problem) => { if (problems.length < 20) problems.push(problem); };
 
-  /// Visible texts and where they are.
+  /// Returns visible texts and their positions.
   function texts() {
     const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
@@ -12,7 +12,7 @@ window.addEventListener("load", () => setTimeout(() => {
       const range = document.createRange();
       range.selectNodeContents(node);
       for (const { left, right, top, bottom } of range.getClientRects()) {
-        // What leaves a table that scrolls is cut there.
+        // Text beyond the edge of a scrolling table is clipped.
         const scrolls = node.parentElement.closest(".scroll");
         if (right - left < 1 || (scrolls && left > scrolls.getBoundingClientRect().right - 2)) continue;
         found.push({ text: node.data.trim().slice(0, 60), left, right, top: top + 2, bottom: bottom - 2, scrolls });

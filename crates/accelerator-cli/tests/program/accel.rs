@@ -7,17 +7,17 @@ use std::process::{Command, Output, Stdio};
 pub(crate) const INFO: [&str; 3] = ["info", "--backend", "opencl"];
 pub(crate) const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "opencl", "B17"];
 
-/// A run of `accel` that finds no driver of OpenCL or Level Zero, without the settings of the environment.
+/// Returns a command that runs `accel` without OpenCL and Level Zero drivers and without settings from the environment.
 pub(crate) fn accel(arguments: &[&str]) -> Command {
     let mut command = accel_with_drivers(arguments);
-    // Where OpenCL loaders look for drivers.
+    // OpenCL loaders look for drivers there.
     command.env("OCL_ICD_VENDORS", folder("no-opencl-drivers")).env_remove("OCL_ICD_FILENAMES");
-    // The only driver that Level Zero's loader opens. An empty name crashes old loaders.
+    // With this variable, Level Zero's loader opens only this driver. An empty name crashes old loaders.
     command.env("ZE_ENABLE_ALT_DRIVERS", "/no/such/driver");
     command
 }
 
-/// A run of `accel` that finds the drivers of the machine, without the settings of the environment.
+/// Returns a command that runs `accel` with the drivers of the machine, but without settings from the environment.
 pub(crate) fn accel_with_drivers(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_accel"));
     command.args(arguments).env("RUST_BACKTRACE", "1");
@@ -42,8 +42,7 @@ pub(crate) fn run(arguments: &[&str]) -> Ended {
 
 pub(crate) fn run_with_input(arguments: &[&str], input: &[u8]) -> Ended {
     let mut command = accel(arguments);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
     Ended::of(child.wait_with_output().unwrap())
 }
@@ -68,27 +67,27 @@ impl Ended {
     }
 }
 
-/// A file that PyTorch wrote.
+/// Returns the path of a file that PyTorch wrote.
 pub(crate) fn of_pytorch(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/pytorch").join(name);
     path.to_str().unwrap().to_owned()
 }
 
-/// An empty folder for one test.
+/// Creates an empty folder for one test.
 pub(crate) fn empty_folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
     folder(name)
 }
 
-/// A file in the folder of this test run.
+/// Creates a file in the temporary folder of the tests.
 pub(crate) fn file(name: &str, content: &[u8]) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, content).unwrap();
     path
 }
 
-/// A folder in that folder.
+/// Creates a folder in the temporary folder of the tests.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&path).unwrap();

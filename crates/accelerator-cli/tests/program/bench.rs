@@ -35,7 +35,7 @@ fn a_count_does_as_many_operations_as_it_says() {
 fn counted_operations_have_the_symbol_that_the_help_tells() {
     assert!(run(&["bench", "--help"]).out.contains("--toggle-collect='*bench::counted*'"));
     let program = std::fs::read(env!("CARGO_BIN_EXE_accel")).unwrap();
-    // Symbols write paths like this: each name after its length.
+    // Symbols contain paths in this form: the length of each name before the name.
     let symbol = "15accelerator_cli5bench7counted";
     assert!(String::from_utf8_lossy(&program).contains(symbol));
 }
@@ -51,10 +51,7 @@ fn wrong_usage_says_what_is_expected() {
         (&["--threads", "1,x"], "invalid value 'x' for '--threads <THREADS>': expected numbers of threads"),
         (&["--threads", "1,"], "expected numbers of threads"),
         (&["--reps", "0"], "invalid value '0' for '--reps <REPS>': expected a whole number of at least 1"),
-        (
-            &["--milliseconds", "0"],
-            "'0' for '--milliseconds <MILLISECONDS>': expected a whole number of at least 1",
-        ),
+        (&["--milliseconds", "0"], "'0' for '--milliseconds <MILLISECONDS>': expected a whole number of at least 1"),
         (&["--milliseconds", "-1"], "'-1'"),
         (&["-c", "small"], "2 values required for '--count <SCENARIO> <OPS>'"),
         (&["-c", "medium", "10"], all),

@@ -7,7 +7,7 @@ const SNAPSHOT: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/pytorch/tiny_transformer.snapshot.pickle");
 const EXPANDABLE: &str = "expandable_segments:True";
 
-/// The cells after the first, in the last line of Markdown tables that begins with it.
+/// Returns the other cells of the last line in the Markdown tables whose first cell is `first`.
 fn cells<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
     let mut lines = table.lines().map(|line| line.split('|').map(str::trim).skip(1).collect::<Vec<_>>());
     let found = lines.rfind(|cells| cells.first() == Some(&first));
@@ -24,7 +24,7 @@ fn shares_and_calls_are_those_of_pytorchs_own_allocator() {
     assert!(ended.error.is_empty(), "no bar where there is no terminal: {}", ended.error);
     let (totals, matrices) = ended.out.split_once("\nShare of").unwrap();
     let (shares, _) = matrices.split_once("\nSmallest").unwrap();
-    // From a replay through PyTorch's allocator: the default, and expandable segments.
+    // From a replay through PyTorch's allocator, with default settings and with expandable segments.
     for (trace, requested, expected) in [
         ("resnet50_train", "2.83 GiB", ["86.1 %, 106", "96.8 %, 118"]),
         ("maskrcnn_train", "1.99 GiB", ["58.7 %, 91", "84.3 %, 83"]),
@@ -33,9 +33,7 @@ fn shares_and_calls_are_those_of_pytorchs_own_allocator() {
         assert_eq!((cells[0], &cells[1..3]), (requested, &expected[..]), "{shares}");
     }
     // sqrt(1 / 0.861 / 0.587) = 1.41 and 1 / 0.587 = 1.70; sqrt(1 / 0.968 / 0.843) = 1.11 and 1 / 0.843 = 1.19
-    for (setting, mean, worst, calls) in
-        [("default", "1.4", "1.70", "197"), (EXPANDABLE, "1.1", "1.18", "201")]
-    {
+    for (setting, mean, worst, calls) in [("default", "1.4", "1.70", "197"), (EXPANDABLE, "1.1", "1.18", "201")] {
         let cells = cells(totals, setting);
         assert!(cells[0].starts_with(mean) && cells[1].starts_with(worst), "{totals}");
         assert_eq!((cells[2], cells[3]), ("maskrcnn_train", calls), "{totals}");
@@ -61,13 +59,14 @@ fn a_trace_completes_on_the_smallest_device_and_on_none_that_is_smaller_by_a_ste
     }
 }
 
-/// Growing requests, each freed before the next: 10 + 20 + … + 100 MiB, of which the default keeps all.
+/// Returns growing requests, each freed before the next: 10 + 20 + … + 100 MiB. The default settings keep all of it
+/// reserved.
 fn growing() -> String {
     (1..=10).map(|step| format!("alloc {step} {} 0\nfree {step}\n", (step * 10) << 20)).collect()
 }
 
 #[test]
-fn what_tells_of_the_device_and_the_settings_is_left_out() {
+fn lines_that_describe_the_device_or_change_settings_are_ignored() {
     let bare = run_with_input(&["replay", "--compare", "--markdown", "-"], growing().as_bytes());
     let cells_of = |ended: &Ended, name| cells(&ended.out, name)[..5].join(", ");
     assert_eq!(cells_of(&bare, "default"), "100.00 MiB, 550.00 MiB, 18.2 %, 10, 100.00 MiB");
@@ -80,21 +79,17 @@ fn what_tells_of_the_device_and_the_settings_is_left_out() {
     );
     let ended = run_with_input(&["replay", "--compare", "--markdown", "-"], lines.as_bytes());
     assert_eq!(ended.status, Some(0), "{}", ended.error);
-    assert!(
-        ended.error.contains("warning: -: lines that change") && ended.error.contains("(3)"),
-        "{}",
-        ended.error
-    );
+    assert!(ended.error.contains("warning: -: ignored 3 lines that change the settings"), "{}", ended.error);
     for name in ["default", EXPANDABLE] {
         assert_eq!(cells_of(&ended, name), cells_of(&bare, name));
     }
     assert!(ended.out.contains("\nas recorded: large_segment_size_mb:30"), "{}", ended.out);
-    // 10 MiB get a segment of their own, whatever the size of smaller segments is.
+    // Requests of 10 MiB get their own segments, whatever the size of smaller segments is.
     assert_eq!(cells_of(&ended, "as recorded"), cells_of(&bare, "default"));
 
     let given_back = b"alloc 1 104857600 0\nfree 1\nempty_cache\n";
     let given_back = run_with_input(&["replay", "--compare", "--markdown", "-"], given_back);
-    assert_eq!(cells(&given_back.out, "default")[3], "2", "a call to get it, one to give it back");
+    assert_eq!(cells(&given_back.out, "default")[3], "2", "one call to allocate it, one to give it back");
 
     let text = run_with_input(&["replay", "--compare", "-"], growing().as_bytes());
     assert!(text.out.lines().all(|line| line.chars().count() <= 80), "{}", text.out);
@@ -125,11 +120,11 @@ fn advice_is_what_saves_most_or_to_change_nothing() {
         assert!(ended.out.lines().all(|line| line.chars().count() <= 80), "{}", ended.out);
         ended.out
     };
-    // 550 MiB are reserved for 100 MiB: 82 % less is possible, on a device with as much memory as before.
+    // 550 MiB are reserved for 100 MiB. A saving of 82 % is possible, on a device of the same size.
     let grows = advise(&growing());
     for part in [
         "Set expandable_segments:True: standard input then reserves 82 % less memory,",
-        "450.00 MiB (81.8 %) are lost",
+        "450.00 MiB (81.8 %) is lost",
         "ACCELERATOR_ALLOC_CONF=expandable_segments:True",
     ] {
         let (text, part) = (grows.replace('\n', " "), part);
@@ -141,18 +136,15 @@ fn advice_is_what_saves_most_or_to_change_nothing() {
     let done = advise(&format!("conf {EXPANDABLE}\n{}", growing()));
     assert!(done.starts_with("Keep expandable_segments:True: nothing else"), "{done}");
     let never = advise("fraction 0\nalloc 1 5 0\n");
-    assert!(never.starts_with("No setting helps: standard input runs out of memory under each"), "{never}");
-    // 128 MiB for 105, and the defaults reserve no more than that.
+    assert!(never.starts_with("No setting helps: standard input runs out of memory under every setting"), "{never}");
+    // These settings reserve 128 MiB for 105 MiB, and the defaults reserve only 105 MiB.
     let large = advise("conf roundup_power2_divisions:2\nalloc 1 110100480 0\n");
-    assert!(
-        large.starts_with("Leave the settings out: standard input then reserves 17 % less memory"),
-        "{large}"
-    );
+    assert!(large.starts_with("Use the default settings: standard input then reserves 17 % less memory"), "{large}");
     assert!(large.contains("How: leave ACCELERATOR_ALLOC_CONF"), "{large}");
 }
 
 #[test]
-fn what_cannot_be_compared_is_told() {
+fn input_that_cannot_be_compared_is_reported() {
     run(&["advise"]).fails(2, "<TRACE>");
     run(&["advise", "/no/such/file"]).fails(1, "/no/such/file: No such file");
     run(&["replay", "--compare", "/no/such/file"]).fails(1, "/no/such/file: No such file");
@@ -170,7 +162,7 @@ fn what_cannot_be_compared_is_told() {
         }
     }
     for (lines, message) in [
-        ("alloc 1 5 0\nalloc 1 5 0\n", "standard input:2: allocation 1 is live already"),
+        ("alloc 1 5 0\nalloc 1 5 0\n", "standard input:2: allocation 1 is already live"),
         ("alloc 1 5 0\nconf nonsense:1\n", "standard input:2: allocator settings `nonsense:1`"),
     ] {
         run_with_input(&["replay", "--compare", "-"], lines.as_bytes()).fails(1, message);

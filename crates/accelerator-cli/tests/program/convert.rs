@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::accel::{file, folder, run, run_with_input};
 
-/// What PyTorch wrote for a training program: 232 MiB reserved, 84.25 MiB allocated.
+/// Returns the path of a snapshot that PyTorch wrote in a training program: 232 MiB reserved, 84.25 MiB allocated.
 fn snapshot() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/pytorch/tiny_transformer.snapshot.pickle")
 }
@@ -58,8 +58,7 @@ fn a_trace_comes_out_the_same_from_wherever_the_snapshot_comes() {
 fn a_file_stays_until_the_trace_is_whole() {
     let content = std::fs::read(snapshot()).unwrap();
     let own = file("own.pickle", &content);
-    run(&["convert", text(&own), "-o", text(&own)])
-        .fails(1, "own.pickle: the output would replace the input");
+    run(&["convert", text(&own), "-o", text(&own)]).fails(1, "own.pickle: the output would replace the input");
     assert!(std::fs::read(&own).unwrap() == content);
 
     let earlier = file("earlier.trace", b"stats\n");
@@ -78,7 +77,7 @@ fn a_file_stays_until_the_trace_is_whole() {
 
 #[test]
 #[cfg(unix)]
-fn a_trace_goes_to_what_is_no_file() {
+fn a_trace_can_be_written_to_a_device() {
     let piped = run(&["convert", text(&snapshot()), "-o", "/dev/stdout"]);
     assert!(piped.out == run(&["convert", text(&snapshot())]).out, "{}", piped.error);
 }
@@ -87,23 +86,22 @@ fn a_trace_goes_to_what_is_no_file() {
 fn a_snapshot_of_a_replay_is_replayed_again() {
     let trace = "capacity 100000000\nalloc 1 70000000 0\nfree 1\nalloc 2 90000000 0\nalloc 3 500 1\n";
     let path = folder("convert").join("replayed.pickle");
-    let first =
-        run_with_input(&["replay", "--plain", "-p", "--snapshot", text(&path), "-"], trace.as_bytes());
+    let first = run_with_input(&["replay", "--plain", "-p", "--snapshot", text(&path), "-"], trace.as_bytes());
     assert_eq!(first.status, Some(0), "{}", first.error);
     let again = run(&["replay", "--plain", "-p", text(&path)]);
     assert_eq!((again.status, again.out), (Some(0), first.out));
 }
 
 #[test]
-fn what_is_no_snapshot_is_told() {
+fn input_that_is_not_a_snapshot_is_reported() {
     run(&["convert"]).fails(2, "Usage: accel convert");
     run(&["replay", "--device", "0"]).fails(2, "(bundled) is a trace: `--device` has no effect on it");
     run(&["convert", "/no/such/file"]).fails(1, "/no/such/file: No such file");
     run(&["convert", text(&file("no.pickle", b"alloc 1 512 0\n"))])
-        .fails(1, "no.pickle: not a pickle, so not a snapshot");
-    run(&["convert", text(&snapshot()), "--device", "3"]).fails(1, "nothing recorded for device 3; it has 0");
-    run(&["convert", text(&snapshot()), "-o", "/no/such/folder/x"])
-        .fails(1, "/no/such/folder/x: cannot be written");
+        .fails(1, "no.pickle: not a snapshot, because it is not a pickle");
+    run(&["convert", text(&snapshot()), "--device", "3"])
+        .fails(1, "nothing was recorded for device 3; recorded devices: 0");
+    run(&["convert", text(&snapshot()), "-o", "/no/such/folder/x"]).fails(1, "/no/such/folder/x: cannot be written");
     let content = std::fs::read(snapshot()).unwrap();
     let cut = file("cut.pickle", &content[..content.len() / 2]);
     run(&["convert", text(&cut)]).fails(1, &format!("cut.pickle: at byte {}", content.len() / 2));

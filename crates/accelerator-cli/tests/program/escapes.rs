@@ -1,4 +1,4 @@
-//! Text and names of files in the output of `accel`: nothing of them controls a terminal.
+//! Text and file names in the output of `accel` cannot control a terminal.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use accelerator_tracker::tracker::{Marker, MemoryUse, OperatorStats, TrackerStat
 
 use crate::accel::{accel, empty_folder, of_pytorch};
 
-/// Clears the screen, sets the title, changes colours, reverses, hides, and begins a line that looks like ours.
-const HOSTILE: &str =
-    "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200b}\r\nFORGED: </script>";
+/// A text that clears the screen, sets the title, changes colours, reverses and hides text, and begins a line that
+/// looks like ours.
+const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200b}\r\nFORGED: </script>";
 
-/// The same on one line.
+/// Returns the same text on one line.
 fn on_one_line() -> String {
     HOSTILE.replace("\r\n", "\r")
 }
@@ -22,8 +22,7 @@ fn on_one_line() -> String {
 #[track_caller]
 fn is_clean(text: &str, what: &str) {
     let obeyed = |c: char| {
-        c.is_control() && c != '\n'
-            || matches!(c, '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control() && c != '\n' || matches!(c, '\u{200b}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if let Some(at) = text.find(obeyed) {
         let line = text[..at].lines().count();
@@ -32,7 +31,7 @@ fn is_clean(text: &str, what: &str) {
     assert!(!text.lines().any(|line| line.starts_with("FORGED")), "{what}: {text}");
 }
 
-/// Runs the program, and checks everything that it prints and everything that it writes into the folder except PNGs.
+/// Runs the program. Checks everything that it prints, and all files that it writes except PNGs.
 fn said(arguments: &[&OsStr], written: &[PathBuf]) -> Output {
     let ended = accel(&[]).args(arguments).output().unwrap();
     is_clean(&String::from_utf8_lossy(&ended.stdout), &format!("standard output of {arguments:?}"));
@@ -65,20 +64,15 @@ fn snapshot() -> MemorySnapshot {
     };
     snapshot.annotations = ["START", HOSTILE].map(annotation).to_vec();
     snapshot.settings.retain(|(name, _)| name != "PYTORCH_CUDA_ALLOC_CONF");
-    snapshot
-        .settings
-        .push(("PYTORCH_CUDA_ALLOC_CONF".to_owned(), Setting::Text(format!("{HOSTILE}:1").into())));
+    snapshot.settings.push(("PYTORCH_CUDA_ALLOC_CONF".to_owned(), Setting::Text(format!("{HOSTILE}:1").into())));
     snapshot.settings.push((HOSTILE.to_owned(), Setting::Text(HOSTILE.into())));
     snapshot
 }
 
 fn tracker() -> TrackerStats {
     let memory = |allocated| MemoryUse { allocated, active: allocated, reserved: 9 << 20 };
-    let operator = |size: u64| OperatorStats {
-        name: format!("{HOSTILE}.mm_{size}"),
-        time: None,
-        memory: memory(size << 20),
-    };
+    let operator =
+        |size: u64| OperatorStats { name: format!("{HOSTILE}.mm_{size}"), time: None, memory: memory(size << 20) };
     TrackerStats {
         device: Some(HOSTILE.to_owned()),
         start: Some(memory(0)),
@@ -88,7 +82,7 @@ fn tracker() -> TrackerStats {
     }
 }
 
-/// Files of all kinds that are full of it, valid and broken ones.
+/// Creates valid and broken files of all kinds that contain the hostile text.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let line = on_one_line();
     let text = |name: &str, text: String| {
@@ -96,10 +90,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         std::fs::write(&path, text).unwrap();
         path
     };
-    let scopes =
-        format!("# {line}\n# scope {line}\nalloc 1 52428800 0\nfree 1\n# step {line}\nalloc 2 99 0\n");
-    let header =
-        r#"{"format":"accelerator-tracker","version":1,"device":null,"total_memory":null,"start":null}"#;
+    let scopes = format!("# {line}\n# scope {line}\nalloc 1 52428800 0\nfree 1\n# step {line}\nalloc 2 99 0\n");
+    let header = r#"{"format":"accelerator-tracker","version":1,"device":null,"total_memory":null,"start":null}"#;
     let mut files = vec![
         text("sound.trace", scopes),
         text("settings.trace", format!("conf {line}:1\nalloc 1 5 0\n")),
@@ -141,20 +133,17 @@ fn escapes_in_files_reached_the_terminal() {
             told += usize::from(String::from_utf8_lossy(&said(&arguments, &[]).stderr).contains(r"\u{1b}"));
         }
         let option = |option: &'static str, path: &'_ Path| [OsStr::new(option).to_owned(), path.into()];
-        let given: Vec<_> =
-            [option("-o", page), option("-o", svg), option("-o", png), option("--perfetto", events)]
-                .into_iter()
-                .flatten()
-                .chain(option("--picture", Path::new("largest")))
-                .collect();
-        let report: Vec<&OsStr> = [OsStr::new("report"), input]
+        let given: Vec<_> = [option("-o", page), option("-o", svg), option("-o", png), option("--perfetto", events)]
             .into_iter()
-            .chain(given.iter().map(|text| text.as_os_str()))
+            .flatten()
+            .chain(option("--picture", Path::new("largest")))
             .collect();
+        let report: Vec<&OsStr> =
+            [OsStr::new("report"), input].into_iter().chain(given.iter().map(|text| text.as_os_str())).collect();
         said(&report, &outputs);
         said(&[OsStr::new("convert"), input, OsStr::new("-o"), trace.as_os_str()], &outputs);
     }
-    assert!(told > 20, "{told} messages show what was in the files");
+    assert!(told > 20, "only {told} messages show text from the files");
 }
 
 #[test]
@@ -197,7 +186,7 @@ fn names_of_files_reached_the_terminal() {
         say(&[word("conformance"), word("--backend"), word("sim"), word(HOSTILE)]);
     }
     say(&[word("verify"), word("--backend"), word("host"), word("-o"), missing.join("x").as_os_str()]);
-    assert!(shown > 40, "{shown} messages have the name");
+    assert!(shown > 40, "only {shown} messages contain the name");
 }
 
 #[test]

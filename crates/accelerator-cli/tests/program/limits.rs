@@ -1,4 +1,4 @@
-//! Files that take more than they may: refused at once, with the option that reads them anyway.
+//! Files that exceed limits are refused at once, with a hint at the option that lifts the limits.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,10 +12,11 @@ use crate::accel::{Ended, accel, file, run};
 const MIB: usize = 1 << 20;
 const OPTION: &str = ": if you trust the file, add `--no-limits`\n";
 
-/// The largest block of a zstd frame: four bytes stand for this many equal ones.
+/// The size of the largest block in a zstd frame. Four bytes encode this many equal bytes.
 const BLOCK: usize = 128 << 10;
 
-/// A zstd frame with these bytes, followed by blocks of one byte value. `window`: as the format encodes it.
+/// Returns a zstd frame with the bytes `start`, followed by `blocks` blocks of the byte `of`. `window` is encoded as in
+/// the format.
 fn zstd(window: u8, start: &[u8], blocks: usize, of: u8) -> Vec<u8> {
     let block = |kind: u32, size: usize, last: bool| {
         let header = (size as u32) << 3 | kind << 1 | u32::from(last);
@@ -26,7 +27,7 @@ fn zstd(window: u8, start: &[u8], blocks: usize, of: u8) -> Vec<u8> {
     [frame.concat(), block(0, 0, true)].concat()
 }
 
-/// A window of 512 KiB.
+/// The code for a window of 512 KiB.
 const SMALL_WINDOW: u8 = 0x48;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -35,7 +36,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Runs `accel` with a gigabyte of addresses, and files of at most 16 MiB.
+/// Runs `accel` with at most 1 GiB of address space, and files of at most 16 MiB.
 fn confined(arguments: &[&str]) -> Ended {
     let command = accel(arguments);
     let mut shell = Command::new("sh");
@@ -68,8 +69,8 @@ fn a_line_that_unpacks_to_gigabytes_filled_the_memory() {
 }
 
 #[test]
-fn what_is_no_snapshot_was_unpacked_to_its_end() {
-    // The first bytes of a pickle, and 5 GB that are not part of one.
+fn a_file_that_is_not_a_snapshot_was_unpacked_to_its_end() {
+    // The first bytes of a pickle, followed by 5 GB that are not part of a pickle.
     let pickle = file("zeros.pickle.zst", &zstd(SMALL_WINDOW, b"\x80\x04", 40_000, 0));
     for command in [&["convert"][..], &["replay"], &["advise"], &["report", "-o", "/no/such/folder/a.html"]] {
         let ended = confined(&[command, &[pickle.to_str().unwrap()]].concat());
@@ -79,12 +80,11 @@ fn what_is_no_snapshot_was_unpacked_to_its_end() {
 }
 
 #[test]
-fn a_window_of_gigabytes_is_told_as_what_it_is() {
+fn a_window_of_gigabytes_has_its_own_message() {
     let far = file("far.zst", &zstd(0xa8, b"alloc 1 5 0\n", 0, 0));
     let far = far.to_str().unwrap();
-    let expected = format!(
-        "{far}:1: decompressing it takes a window of 2.00 GiB, but at most 128.00 MiB is allowed{OPTION}"
-    );
+    let expected =
+        format!("{far}:1: decompressing it needs a window of 2.00 GiB, but at most 128.00 MiB is allowed{OPTION}");
     run(&["replay", far]).fails(1, &expected);
     let ended = run(&["replay", "--plain", "--no-limits", far]);
     assert_eq!((ended.status, &*ended.error), (Some(0), ""));
@@ -104,17 +104,14 @@ fn without_limits_all_is_read() {
 }
 
 #[test]
-fn a_trackers_line_without_end_is_told_with_its_place() {
+fn a_trackers_line_without_end_is_reported_with_its_place() {
     let line = [b"{\"format\":\"", &vec![b'a'; 2 * MIB][..]].concat();
     let path = file("line.jsonl", &line);
     let packed = file("line.jsonl.gz", &gzip(&line));
-    for (command, path) in [
-        (&["tracker"][..], &path),
-        (&["report", "-o", "a.html"], &path),
-        (&["report", "-o", "a.html"], &packed),
-    ] {
-        let told =
-            format!("{}: at byte 0: line 1: the line is longer than 1048576 bytes{OPTION}", path.display());
+    for (command, path) in
+        [(&["tracker"][..], &path), (&["report", "-o", "a.html"], &path), (&["report", "-o", "a.html"], &packed)]
+    {
+        let told = format!("{}: at byte 0: line 1: the line is longer than 1048576 bytes{OPTION}", path.display());
         run(&[command, &[path.to_str().unwrap()]].concat()).fails(1, &told);
     }
     let told = "not a memory tracker's file";

@@ -1,17 +1,16 @@
-//! `accel` with OpenCL where there is no driver, or a broken one.
+//! `accel` with OpenCL if there is no driver, or a broken one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::accel::{CONFORMANCE, Ended, INFO, accel, file, folder, run};
 
-/// Whether the text tells why there is no driver: the loader found none, or there is no loader.
+/// Returns whether the text says why there is no driver: the loader found none, or there is no loader.
 fn tells_why(text: &str) -> bool {
-    text.contains("the OpenCL loader found no platform: install a driver")
-        || text.contains("there is no OpenCL loader")
+    text.contains("the OpenCL loader found no platform: install a driver") || text.contains("there is no OpenCL loader")
 }
 
-/// What `accel info` prints if the loader looks for drivers in this folder.
+/// Returns the output of `accel info` if the loader looks for drivers in this folder.
 #[track_caller]
 fn info(arguments: &[&str], vendors: &Path) -> String {
     let started = Instant::now();
@@ -59,11 +58,7 @@ fn without_a_device_replay_fails_and_conformance_is_ignored() {
 
     let ignored = run(&CONFORMANCE);
     assert_eq!(ignored.status, Some(0), "{}", ignored.error);
-    assert!(
-        ignored.out.contains("0 passed; 0 failed; 1 ignored") && tells_why(&ignored.out),
-        "{}",
-        ignored.out
-    );
+    assert!(ignored.out.contains("0 passed; 0 failed; 1 ignored") && tells_why(&ignored.out), "{}", ignored.out);
 
     let required = Ended::of(accel(&CONFORMANCE).env("ACCELERATOR_REQUIRE", "host,opencl").output().unwrap());
     assert_eq!(required.status, Some(101), "{}", required.out);
@@ -72,7 +67,7 @@ fn without_a_device_replay_fails_and_conformance_is_ignored() {
 }
 
 #[test]
-fn a_capacity_that_is_none_is_told() {
+fn an_invalid_capacity_is_reported() {
     let ended = Ended::of(accel(&INFO).env("ACCELERATOR_OPENCL_CAPACITY", "lots").output().unwrap());
     let text = "opencl is not available: ACCELERATOR_OPENCL_CAPACITY must be a size above 0, such as 16GiB, but \
                 is \"lots\"\n";

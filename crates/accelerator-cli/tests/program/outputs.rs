@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::accel::{Ended, accel, empty_folder, of_pytorch, run};
 
 const SNAPSHOT: &str = "tiny_transformer.snapshot.pickle";
-const REPLACED: &str = "the output would replace the input: give it another name";
+const REPLACED: &str = "the output would replace the input: choose another name";
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -17,7 +17,7 @@ fn text(path: &Path) -> &str {
 fn an_output_replaced_the_input_under_another_name() {
     let folder = empty_folder("input_replaced");
     let content = fs::read(of_pytorch(SNAPSHOT)).unwrap();
-    // An ending that any output may have.
+    // Every output may have this extension.
     let input = folder.join("input.html");
     fs::write(&input, &content).unwrap();
     let [link, hard] = ["link.html", "hard.html"].map(|name| folder.join(name));
@@ -39,10 +39,10 @@ fn an_output_replaced_the_input_under_another_name() {
     fs::write(&picture, &content).unwrap();
     run(&["report", text(&picture), "--pictures", text(&folder)]).fails(1, REPLACED);
     assert!(fs::read(&picture).unwrap() == content);
-    assert!(!folder.join("memory.svg").exists(), "refused ahead of all pictures");
+    assert!(!folder.join("memory.svg").exists(), "refused before any picture is written");
 }
 
-/// Every way to write this file.
+/// Returns arguments for every way to write this file.
 fn writers(output: &Path) -> [Vec<String>; 4] {
     let snapshot = of_pytorch(SNAPSHOT);
     let output = text(output);
@@ -71,18 +71,14 @@ fn a_private_file_became_public_when_it_was_replaced() {
         assert_eq!(fs::metadata(&output).unwrap().mode(), ordinary.mode(), "{arguments:?}");
         for mode in [0o600, 0o664] {
             fs::write(&output, "old").unwrap();
-            // Without the right to give files away, the owner stays.
+            // Without the right to change owners, the owner stays the same.
             let _ = chown(&output, Some(12_345), Some(54_321));
             fs::set_permissions(&output, fs::Permissions::from_mode(mode)).unwrap();
             let old = fs::metadata(&output).unwrap();
             write(&arguments);
             let new = fs::metadata(&output).unwrap();
             assert!(new.len() > 1000 && new.ino() != old.ino(), "{arguments:?}");
-            assert_eq!(
-                (new.mode(), new.uid(), new.gid()),
-                (old.mode(), old.uid(), old.gid()),
-                "{arguments:?}"
-            );
+            assert_eq!((new.mode(), new.uid(), new.gid()), (old.mode(), old.uid(), old.gid()), "{arguments:?}");
         }
     }
 }
@@ -105,7 +101,7 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
 }
 
 #[test]
-fn a_link_stays_and_devices_take_what_they_are_given() {
+fn links_stay_and_devices_are_written_directly() {
     let folder = empty_folder("links");
     let [link, target] = ["link.html", "target.html"].map(|name| folder.join(name));
     symlink("target.html", &link).unwrap();
@@ -130,8 +126,7 @@ fn a_missing_folder_had_no_name() {
     let folder = empty_folder("missing");
     let output = folder.join("no/such/out.html");
     let missing = folder.join("no/such");
-    let message =
-        format!("{}: cannot be written: the folder {} does not exist\n", output.display(), missing.display());
+    let message = format!("{}: cannot be written: the folder {} does not exist\n", output.display(), missing.display());
     for arguments in writers(&output) {
         run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).fails(1, &message);
     }
@@ -140,7 +135,6 @@ fn a_missing_folder_had_no_name() {
 
     let mut command = accel(&["convert", "-"]);
     command.env("TMPDIR", &missing).stdin(File::open(of_pytorch(SNAPSHOT)).unwrap());
-    let message =
-        format!("standard input: cannot be saved to a temporary file in {}: No such file", missing.display());
+    let message = format!("standard input: cannot be saved to a temporary file in {}: No such file", missing.display());
     Ended::of(command.output().unwrap()).fails(1, &message);
 }

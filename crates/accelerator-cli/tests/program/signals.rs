@@ -1,4 +1,4 @@
-//! What is left when a signal ends `accel`.
+//! Files that remain when a signal ends `accel`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,10 +18,10 @@ const SNAPSHOT: &str = "tiny_transformer.snapshot.pickle";
 
 fn start(arguments: &[&str], temporary: &Path) -> Child {
     let mut command = accel(arguments);
-    // Background jobs of a script ignore some signals, and so do all their children.
+    // Background jobs of a script ignore some signals, and their children inherit that.
     let by_default = || {
         for signal in [SIGHUP, SIGINT, SIGTERM] {
-            // SAFETY: The default action has no handler whose code could be unsound.
+            // SAFETY: The default action installs no handler, so no code of ours runs in a signal context.
             unsafe { libc::signal(signal, SIG_DFL) };
         }
         Ok(())
@@ -32,7 +32,7 @@ fn start(arguments: &[&str], temporary: &Path) -> Child {
 }
 
 fn send(child: &Child, signal: c_int) {
-    // SAFETY: The process is a child that nobody has waited for, so the number still belongs to it.
+    // SAFETY: The process is a child that has not been waited for, so the number still belongs to it.
     unsafe { libc::kill(child.id().cast_signed(), signal) };
 }
 
@@ -46,14 +46,14 @@ fn names(folder: &Path) -> BTreeSet<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// A command with one output, in a folder of its own.
+/// A command with one output, in its own folder.
 struct Job {
     folder: PathBuf,
     arguments: Vec<String>,
     output: PathBuf,
     /// The complete output.
     whole: Vec<u8>,
-    /// How long it takes.
+    /// The duration of a run.
     time: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Job {
         start(&self.arguments.iter().map(String::as_str).collect::<Vec<_>>(), &self.folder)
     }
 
-    /// Sends the signal at `moments` moments, spread over the whole run. `old`: the contents of the output before.
+    /// Sends the signal at `moments` moments, spread over the whole run. `old` is the previous content of the output.
     fn interrupt(&self, signal: c_int, moments: u32, old: Option<&[u8]>) {
         let mut ended_early = 0;
         for moment in 0..moments {
@@ -114,7 +114,7 @@ fn an_interrupted_report_left_parts_of_its_page() {
     }
 }
 
-/// Files that nobody can clean up never have a name. This holds on Linux only.
+/// On Linux, temporary files have no name, so SIGKILL leaves nothing behind.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_killed_conversion_left_parts_of_its_output() {
@@ -126,10 +126,8 @@ fn an_interrupted_verification_replaced_the_old_report() {
     let folder = empty_folder("interrupted_verification");
     let path = folder.join("report.md");
     fs::write(&path, "old").unwrap();
-    let child = start(
-        &["verify", "--backend", "sim", "--quick", "-o", path.to_str().unwrap()],
-        &empty_folder("verify_tmp"),
-    );
+    let child =
+        start(&["verify", "--backend", "sim", "--quick", "-o", path.to_str().unwrap()], &empty_folder("verify_tmp"));
     let status = ended_by(child, SIGINT, Duration::from_millis(300));
     assert_eq!(status.signal(), Some(SIGINT));
     assert_eq!(names(&folder), BTreeSet::from(["report.md".to_owned()]));
@@ -145,8 +143,7 @@ fn an_unpacked_copy_had_a_name_in_the_temporary_folder() {
     let plain = folder.join("run.jsonl");
     stats.save(&plain).unwrap();
     let packed = folder.join("run.jsonl.gz");
-    let mut encoder =
-        flate2::write::GzEncoder::new(fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    let mut encoder = flate2::write::GzEncoder::new(fs::File::create(&packed).unwrap(), flate2::Compression::fast());
     encoder.write_all(&fs::read(&plain).unwrap()).unwrap();
     encoder.finish().unwrap();
     let (input, page) = (packed.to_str().unwrap(), folder.join("page.html"));
@@ -159,13 +156,10 @@ fn an_unpacked_copy_had_a_name_in_the_temporary_folder() {
 }
 
 #[test]
-fn a_signal_that_is_ignored_stays_so() {
+fn an_ignored_signal_stays_ignored() {
     let bench = accel(&["bench", "stats", "--threads", "1", "--reps", "1", "--milliseconds", "600"]);
     let mut command = Command::new("sh");
-    command
-        .args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""])
-        .arg(bench.get_program())
-        .args(bench.get_args());
+    command.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""]).arg(bench.get_program()).args(bench.get_args());
     for signal in [SIGHUP, SIGINT] {
         let child = command.stdout(Stdio::null()).spawn().unwrap();
         let status = ended_by(child, signal, Duration::from_millis(300));

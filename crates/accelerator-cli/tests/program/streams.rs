@@ -1,4 +1,4 @@
-//! What `accel` does if its output cannot be written.
+//! `accel` with output that cannot be written.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::accel::{Ended, accel, file, of_pytorch};
 
-/// A run of each command, and of those whose messages are checked.
+/// Returns arguments for a run of each command, and for runs whose messages are checked.
 fn commands() -> Vec<Vec<String>> {
     let (snapshot, tracker) =
         (of_pytorch("tiny_transformer.snapshot.pickle"), of_pytorch("tiny_transformer.tracker.pickle"));
@@ -66,7 +66,7 @@ fn a_closed_pipe_ended_in_a_panic_or_in_success() {
         drop(reader);
         let ended = with_output(&arguments, writer.into());
         let error = String::from_utf8(ended.stderr).unwrap();
-        // How `cat` and `grep` end as well. A shell reports 141.
+        // `cat` and `grep` end in the same way. A shell reports 141.
         assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{arguments:?}: {error}");
         assert!(error.is_empty(), "{arguments:?}: {error}");
     }
@@ -92,8 +92,7 @@ fn standard_output_by_its_name_lost_what_was_in_it() {
     let path = file("appended.trace", b"# ahead\n");
     let out = File::options().append(true).open(&path).unwrap();
     let snapshot = of_pytorch("tiny_transformer.snapshot.pickle");
-    let status =
-        accel(&["convert", &snapshot, "-o", "/dev/stdout"]).stdout(out).stderr(Stdio::null()).status();
+    let status = accel(&["convert", &snapshot, "-o", "/dev/stdout"]).stdout(out).stderr(Stdio::null()).status();
     assert!(status.unwrap().success());
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.starts_with("# ahead\n# device 0 of a snapshot"), "{text:.80}");
@@ -101,7 +100,7 @@ fn standard_output_by_its_name_lost_what_was_in_it() {
 }
 
 #[test]
-fn what_was_written_to_a_pipe_was_told_in_it() {
+fn messages_about_a_written_pipe_went_into_the_pipe() {
     let trace = file("perfetto.trace", b"alloc 1 5000 0\n");
     let events = accel(&["report", trace.to_str().unwrap(), "--perfetto", "/dev/stdout"]).output().unwrap();
     let events = Ended::of(events);
@@ -109,7 +108,7 @@ fn what_was_written_to_a_pipe_was_told_in_it() {
 }
 
 #[test]
-fn a_fifo_without_a_reader_left_is_no_failure_to_tell() {
+fn a_fifo_whose_reader_has_gone_causes_no_message() {
     let folder = crate::accel::empty_folder("fifo");
     let pipe = folder.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

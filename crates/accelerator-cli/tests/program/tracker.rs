@@ -6,7 +6,7 @@ use accelerator_tracker::tracker::{MemoryUse, OperatorStats, TrackerStats};
 
 use crate::accel::{file, run};
 
-/// A file that PyTorch wrote, or what PyTorch printed for it.
+/// Returns the path of a file that PyTorch wrote, or of the text that PyTorch printed for it.
 fn of_pytorch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/pytorch").join(name)
 }
@@ -39,7 +39,7 @@ layers.3.forward.addmm_0: 3.0MB
 }
 
 #[test]
-fn a_file_that_is_none_of_a_tracker_is_refused() {
+fn a_file_that_is_not_from_a_tracker_is_refused() {
     run(&["tracker"]).fails(2, "Usage: accel tracker <FILE>");
     run(&["tracker", "file", "--top", "many"]).fails(2, "invalid value 'many' for '--top <TOP>'");
     run(&["tracker", "/no/such/file"]).fails(1, "accel: /no/such/file: cannot be opened: No such file");

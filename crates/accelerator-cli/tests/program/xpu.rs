@@ -1,4 +1,4 @@
-//! `accel` with Level Zero where there is no driver.
+//! `accel` with Level Zero if there is no driver.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::accel::{Ended, accel, run};
 
 const CONFORMANCE: [&str; 4] = ["conformance", "--backend", "xpu", "B17"];
 
-/// What the backend says wherever there is no loader, or no driver for it.
+/// Part of the backend's message if there is no loader, or no driver for it.
 const WHY: &str = "install the loader";
 
 #[test]
@@ -28,11 +28,7 @@ fn without_a_device_replay_fails_and_conformance_is_ignored() {
 
     let ignored = run(&CONFORMANCE);
     assert_eq!(ignored.status, Some(0), "{}", ignored.error);
-    assert!(
-        ignored.out.contains("0 passed; 0 failed; 1 ignored") && ignored.out.contains(WHY),
-        "{}",
-        ignored.out
-    );
+    assert!(ignored.out.contains("0 passed; 0 failed; 1 ignored") && ignored.out.contains(WHY), "{}", ignored.out);
 
     let required = Ended::of(accel(&CONFORMANCE).env("ACCELERATOR_REQUIRE", "xpu").output().unwrap());
     assert_eq!(required.status, Some(101), "{}", required.out);

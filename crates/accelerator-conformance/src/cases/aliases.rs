@@ -23,8 +23,7 @@ fn conflicting_work(context: &Context) -> Outcome {
     let Some(memory) = driver.virtual_memory() else {
         return Err("the driver no longer has virtual memory".into());
     };
-    let len =
-        NonZeroU64::new((8 * MIB).next_multiple_of(memory.granularity().get())).unwrap_or(NonZeroU64::MIN);
+    let len = NonZeroU64::new((8 * MIB).next_multiple_of(memory.granularity().get())).unwrap_or(NonZeroU64::MIN);
     let both = len.saturating_mul(NonZeroU64::MIN.saturating_add(1));
     let (pages, first) = (memory.create(len)?, memory.reserve(both)?);
     let second = first.offset(len.get());

@@ -23,9 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(20, "huge_size_is_out_of_memory", huge_size_is_out_of_memory).of_any_policy(),
         Case::new(21, "unknown_pointer_and_double_free", unknown_pointer_and_double_free).of_any_policy(),
         Case::new(22, "wrong_device_or_stream", wrong_device_or_stream).of_any_policy(),
-        Case::new(28, "buffers_keep_their_bytes", buffers_keep_their_bytes)
-            .of_any_policy()
-            .needs(&[Capability::Bytes]),
+        Case::new(28, "buffers_keep_their_bytes", buffers_keep_their_bytes).of_any_policy().needs(&[Capability::Bytes]),
         Case::new(30, "use_after_free_is_caught_under_poison", use_after_free)
             .of_any_policy()
             .needs(&[Capability::Bytes]),
@@ -134,10 +132,7 @@ fn huge_size_is_out_of_memory(context: &Context) -> Outcome {
                 OutOfMemoryCause::TooLarge => assert!(bytes >= 1 << 60, "{bytes} bytes"),
                 OutOfMemoryCause::AllocationTooLarge { largest: told, .. } => {
                     assert_eq!(told, largest);
-                    assert!(
-                        (largest..1 << 60).contains(&bytes),
-                        "{bytes} bytes, but {largest} can be allocated"
-                    );
+                    assert!((largest..1 << 60).contains(&bytes), "{bytes} bytes, but {largest} can be allocated");
                 }
                 cause => assert_eq!(cause, OutOfMemoryCause::Device, "{bytes} bytes"),
             }
@@ -155,8 +150,7 @@ fn unknown_pointer_and_double_free(context: &Context) -> Outcome {
     let stream = device.default_stream();
     let allocator = device.allocator();
     let ptr = allocator.raw_alloc(5_000, stream)?.ok_or("no pointer for 5,000 bytes")?;
-    let foreign =
-        other.allocator().raw_alloc(64, other.default_stream())?.ok_or("no pointer for 64 bytes")?;
+    let foreign = other.allocator().raw_alloc(64, other.default_stream())?.ok_or("no pointer for 64 bytes")?;
     assert_eq!(allocator.raw_size(ptr)?, 5_120);
     let before = device.statistics();
     for unknown in [ptr.offset(512), ptr.offset(1 << 20), foreign] {

@@ -79,10 +79,7 @@ fn garbage_collection(context: &Context) -> Outcome {
     let inactive = |segment: &accelerator_core::SegmentSnapshot| {
         segment.blocks.iter().filter(|block| block.state == BlockState::Inactive).count()
     };
-    assert!(
-        segments.iter().any(|segment| segment.blocks.len() > 1 && inactive(segment) > 0),
-        "split segments stay"
-    );
+    assert!(segments.iter().any(|segment| segment.blocks.len() > 1 && inactive(segment) > 0), "split segments stay");
     assert_eq!(device.statistics().num_alloc_retries, 0);
     device.check_consistency();
     device.free_all([next, live])?;
@@ -113,8 +110,7 @@ fn oversize_blocks(context: &Context) -> Outcome {
     assert_eq!(oversize(), (0, 1));
     // Pairs of a request and whether it may have the 60 MiB block, which is never split and serves only oversize
     // requests that are less than 20 MiB smaller.
-    for (bytes, may) in
-        [(5 * MIB, false), (19 * MIB, false), (40 * MIB, false), (40 * MIB + 1, true), (59 * MIB, true)]
+    for (bytes, may) in [(5 * MIB, false), (19 * MIB, false), (40 * MIB, false), (40 * MIB + 1, true), (59 * MIB, true)]
     {
         let taken = device.alloc(bytes)?;
         assert_eq!(address(&taken) == place, may, "{bytes} bytes");

@@ -1,8 +1,7 @@
 //! Invariants of statistics, snapshot and driver that hold at any moment.
 
 use accelerator_core::{
-    BlockSnapshot, BlockState, HostStatistics, Policy, PoolKind, PoolStat, SegmentSnapshot, Snapshot, Stat,
-    Statistics,
+    BlockSnapshot, BlockState, HostStatistics, Policy, PoolKind, PoolStat, SegmentSnapshot, Snapshot, Stat, Statistics,
 };
 
 use super::context::Device;
@@ -44,36 +43,20 @@ pub(super) fn check_consistency(device: Device) {
         assert_eq!(counted, sums, "statistics and snapshot differ in pool {pool:?}");
     }
     let reserved = statistics.reserved_bytes.all.current.unsigned_abs();
-    assert_eq!(
-        reserved,
-        device.backend().used(),
-        "reserved bytes must equal the bytes taken from the driver"
-    );
+    assert_eq!(reserved, device.backend().used(), "reserved bytes must equal the bytes taken from the driver");
     check_host_statistics(device);
 }
 
 /// Checks that the statistics of pinned host memory and the driver agree.
 fn check_host_statistics(device: Device) {
-    let HostStatistics {
-        allocations,
-        allocated_bytes,
-        active_requests,
-        active_bytes,
-        host_alloc_time,
-        host_free_time,
-    } = device.host_statistics();
+    let HostStatistics { allocations, allocated_bytes, active_requests, active_bytes, host_alloc_time, host_free_time } =
+        device.host_statistics();
     let driver = (device.backend().live_host_allocations() as i64, device.backend().host_used() as i64);
-    assert_eq!(
-        (allocations.current, allocated_bytes.current),
-        driver,
-        "pinned memory must equal the driver's count"
-    );
+    assert_eq!((allocations.current, allocated_bytes.current), driver, "pinned memory must equal the driver's count");
     for stat in [allocations, allocated_bytes, active_requests, active_bytes] {
         assert!(stat.current >= 0 && stat.peak >= stat.current, "{stat:?}");
     }
-    assert!(
-        active_requests.current <= allocations.current && active_bytes.current <= allocated_bytes.current
-    );
+    assert!(active_requests.current <= allocations.current && active_bytes.current <= allocated_bytes.current);
     assert_eq!(host_alloc_time.count, allocations.allocated, "every allocation is timed");
     assert_eq!(host_free_time.count, allocations.freed, "every free is timed");
 }
@@ -81,16 +64,8 @@ fn check_host_statistics(device: Device) {
 /// Checks the statistics alone; this also holds while other threads work.
 pub(super) fn check_statistics(statistics: &Statistics) {
     for (name, PoolStat { all, small_pool, large_pool }) in statistics.pool_stats() {
-        assert_eq!(
-            all.current,
-            small_pool.current + large_pool.current,
-            "{name}.current: small + large = all"
-        );
-        assert_eq!(
-            all.allocated,
-            small_pool.allocated + large_pool.allocated,
-            "{name}.allocated: small + large"
-        );
+        assert_eq!(all.current, small_pool.current + large_pool.current, "{name}.current: small + large = all");
+        assert_eq!(all.allocated, small_pool.allocated + large_pool.allocated, "{name}.allocated: small + large");
         assert_eq!(all.freed, small_pool.freed + large_pool.freed, "{name}.freed: small + large = all");
         for (pool, stat) in [("all", all), ("small_pool", small_pool), ("large_pool", large_pool)] {
             assert!(stat.current >= 0 && stat.peak >= stat.current, "{name}.{pool}: {stat:?}");
@@ -106,14 +81,8 @@ pub(super) fn check_statistics(statistics: &Statistics) {
             "allocated {allocated} ≤ active {active} ≤ reserved {reserved}"
         );
         assert!(requested <= active, "requested {requested} ≤ active {active}");
-        assert!(
-            active > allocated || requested <= allocated,
-            "requested {requested} ≤ allocated {allocated}"
-        );
-        assert!(
-            bytes(&statistics.inactive_split_bytes) <= reserved - active,
-            "inactive split ≤ reserved - active"
-        );
+        assert!(active > allocated || requested <= allocated, "requested {requested} ≤ allocated {allocated}");
+        assert!(bytes(&statistics.inactive_split_bytes) <= reserved - active, "inactive split ≤ reserved - active");
     }
 }
 
@@ -141,10 +110,7 @@ fn check_segment(segment: &SegmentSnapshot, policy: Policy) {
     let mut before = None;
     for block in &segment.blocks {
         assert_eq!(block.address, address, "blocks must be contiguous in {segment:?}");
-        assert!(
-            block.size > 0 && block.size.is_multiple_of(512),
-            "block sizes are multiples of 512: {block:?}"
-        );
+        assert!(block.size > 0 && block.size.is_multiple_of(512), "block sizes are multiples of 512: {block:?}");
         let free = block.state == BlockState::Inactive;
         let is_unmerged = free && before == Some(BlockState::Inactive);
         assert!(policy == Policy::Compact || !is_unmerged, "free neighbours are merged: {segment:?}");

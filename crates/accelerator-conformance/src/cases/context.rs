@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use accelerator_core::{
-    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, HostStatistics,
-    MIB, PinnedBuffer, Policy, Result, Statistics, Stream,
+    Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, HostStatistics, MIB,
+    PinnedBuffer, Policy, Result, Statistics, Stream,
 };
 use libtest_mimic::Failed;
 
@@ -50,12 +50,7 @@ impl Deref for Device {
 }
 
 impl Context {
-    pub(crate) fn new(
-        opener: Opener,
-        inner: Arc<AnyBackend>,
-        lacks: Vec<Capability>,
-        policy: Policy,
-    ) -> Self {
+    pub(crate) fn new(opener: Opener, inner: Arc<AnyBackend>, lacks: Vec<Capability>, policy: Policy) -> Self {
         Self { opener, inner, lacks, policy, devices: Mutex::new(Vec::new()) }
     }
 
@@ -246,10 +241,7 @@ impl Device {
     /// PyTorch keeps these too.
     pub(super) fn check_reservations(self) {
         let (reservations, streams) = (self.backend().live_reservations() as u64, self.calls(Call::Stream));
-        assert!(
-            reservations <= 2 * streams,
-            "{reservations} reservations of {streams} streams were left behind"
-        );
+        assert!(reservations <= 2 * streams, "{reservations} reservations of {streams} streams were left behind");
     }
 
     /// Checks that statistics, snapshot and driver agree. Call it only while no other thread works.

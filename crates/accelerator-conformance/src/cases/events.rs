@@ -9,9 +9,7 @@ use crate::suite::Capability;
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(6, "first_in_first_out", first_in_first_out).of_any_policy().needs(&[Capability::Bytes]),
-        Case::new(7, "wait_orders_two_streams", wait_orders_two_streams)
-            .of_any_policy()
-            .needs(&[Capability::Bytes]),
+        Case::new(7, "wait_orders_two_streams", wait_orders_two_streams).of_any_policy().needs(&[Capability::Bytes]),
         Case::new(8, "query_and_synchronize", query_and_synchronize).needs(&[Capability::Execution]),
         Case::new(9, "unrecorded_event_is_complete", unrecorded_event_is_complete),
         Case::new(10, "elapsed_time", elapsed_time).needs(&[Capability::Execution]),
@@ -129,10 +127,7 @@ fn unrecorded_event_is_complete(context: &Context) -> Outcome {
     event.wait(stream)?;
     assert_eq!(device.all_calls(), calls, "it needs no driver");
     let native = device.backend().inner().event(EventFlags::default())?;
-    assert!(
-        device.backend().inner().is_complete(&native)?,
-        "an unrecorded event of the driver must be complete"
-    );
+    assert!(device.backend().inner().is_complete(&native)?, "an unrecorded event of the driver must be complete");
     device.backend().inner().wait_host(&native)?;
     let plain = EventFlags::default();
     event_with(device, EventFlags { blocking: true, ..plain })?;

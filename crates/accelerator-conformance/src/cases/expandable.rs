@@ -3,8 +3,7 @@
 //! Addresses and numbers are those of PyTorch's own allocator for the same requests, with pages of 20 MiB.
 
 use accelerator_core::{
-    Backend, BlockState, Buffer, DevicePtr, DriverErrorKind, Error, GIB, MIB, OutOfMemoryCause,
-    SegmentSnapshot,
+    Backend, BlockState, Buffer, DevicePtr, DriverErrorKind, Error, GIB, MIB, OutOfMemoryCause, SegmentSnapshot,
 };
 
 use super::context::{Device, Driver, address, holds};
@@ -54,8 +53,7 @@ fn page(device: Device, bytes: u64) -> u64 {
 /// memory.
 fn figures(device: Device) -> [i64; 4] {
     let statistics = device.statistics();
-    let [reserved, segments] =
-        [statistics.reserved_bytes, statistics.segment].map(|statistic| statistic.all.current);
+    let [reserved, segments] = [statistics.reserved_bytes, statistics.segment].map(|statistic| statistic.all.current);
     [reserved, segments, statistics.num_device_alloc, statistics.num_device_free]
 }
 
@@ -108,11 +106,7 @@ fn grows_in_place(context: &Context) -> Outcome {
 
     drop((first, second));
     let whole = filled(context, device, 5 * page, 3)?;
-    assert_eq!(
-        (start(&whole), figures(device)),
-        (from, [5 * large, 0, 3, 0]),
-        "the segment must grow in place"
-    );
+    assert_eq!((start(&whole), figures(device)), (from, [5 * large, 0, 3, 0]), "the segment must grow in place");
     assert_holds(context, device, &[(&whole, 3)]);
     let calls = [Call::Alloc, Call::Reserve, Call::Create, Call::Map, Call::Unmap];
     assert_eq!(calls.map(|call| device.calls(call)), [0, 1, 5, 5, 0], "pages are mapped one at a time");

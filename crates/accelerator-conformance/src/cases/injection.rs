@@ -140,10 +140,8 @@ impl Work {
         let own = device.default_stream();
         let (user, slow) = (streams.first().copied().unwrap_or(own), streams.get(1).copied().unwrap_or(own));
         device.backend().set_host_capacity(HOST_MEMORY);
-        let mut pinned: Vec<_> = [100, 3_000, 3_000, MIB]
-            .into_iter()
-            .filter_map(|bytes| device.allocate_host(bytes).ok())
-            .collect();
+        let mut pinned: Vec<_> =
+            [100, 3_000, 3_000, MIB].into_iter().filter_map(|bytes| device.allocate_host(bytes).ok()).collect();
         device.check_consistency();
         if let (Ok(mut buffer), Some(first)) = (device.buffer(1_000, own), pinned.last_mut()) {
             let _ = buffer.copy_from_pinned(0, first, 0..50, slow);

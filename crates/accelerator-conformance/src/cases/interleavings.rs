@@ -119,11 +119,7 @@ fn check(device: Device, stage: &Stage) {
         assert!(pair[0].0 + pair[0].1 <= pair[1].0, "live blocks overlap: {live:x?}");
     }
     for (start, _) in live {
-        assert_eq!(
-            state(device, start),
-            Some(BlockState::Allocated),
-            "the state of a live block at {start:#x}"
-        );
+        assert_eq!(state(device, start), Some(BlockState::Allocated), "the state of a live block at {start:#x}");
     }
 }
 

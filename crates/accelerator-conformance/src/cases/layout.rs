@@ -51,8 +51,7 @@ fn segment_edges(context: &Context) -> Outcome {
     // How many requests fit into one segment.
     let device = context.device()?;
     let mut live = Vec::new();
-    for (bytes, count, segments) in [(MIB, 2, 1), (MIB, 1, 2), (512, 1, 2), (9 * MIB, 2, 3), (9 * MIB, 1, 4)]
-    {
+    for (bytes, count, segments) in [(MIB, 2, 1), (MIB, 1, 2), (512, 1, 2), (9 * MIB, 2, 3), (9 * MIB, 1, 4)] {
         for _ in 0..count {
             live.push(device.alloc(bytes)?);
         }
@@ -83,8 +82,7 @@ fn best_fit_and_its_ties(context: &Context) -> Outcome {
     device.free_all(taken)?;
     device.allocator().empty_cache()?;
     let sizes = [300 * KIB, 512, 100 * KIB, 512, 200 * KIB, 512];
-    let mut live: Vec<_> =
-        sizes.into_iter().map(|size| device.alloc(size).map(Some)).collect::<Result<_, _>>()?;
+    let mut live: Vec<_> = sizes.into_iter().map(|size| device.alloc(size).map(Some)).collect::<Result<_, _>>()?;
     let mut hole = |place: usize| live[place].take().map(|hole| (address(&hole), hole)).ok_or("taken twice");
     let (holes_300, holes_100, holes_200) = (hole(0)?, hole(2)?, hole(4)?);
     for hole in [holes_300.1, holes_100.1, holes_200.1] {
@@ -131,22 +129,10 @@ fn merge_left_right_and_both(context: &Context) -> Outcome {
     // The order of the frees and, after each, the sizes of the free blocks from the start of the segment.
     let rest = 2 * MIB - 5 * SIZE;
     for (order, expected) in [
-        (
-            [0, 1, 2, 4],
-            [vec![SIZE, rest], vec![2 * SIZE, rest], vec![3 * SIZE, rest], vec![3 * SIZE, SIZE + rest]],
-        ),
-        (
-            [2, 1, 0, 4],
-            [vec![SIZE, rest], vec![2 * SIZE, rest], vec![3 * SIZE, rest], vec![3 * SIZE, SIZE + rest]],
-        ),
-        (
-            [0, 2, 1, 4],
-            [vec![SIZE, rest], vec![SIZE, SIZE, rest], vec![3 * SIZE, rest], vec![3 * SIZE, SIZE + rest]],
-        ),
-        (
-            [4, 3, 1, 2],
-            [vec![SIZE + rest], vec![2 * SIZE + rest], vec![SIZE, 2 * SIZE + rest], vec![4 * SIZE + rest]],
-        ),
+        ([0, 1, 2, 4], [vec![SIZE, rest], vec![2 * SIZE, rest], vec![3 * SIZE, rest], vec![3 * SIZE, SIZE + rest]]),
+        ([2, 1, 0, 4], [vec![SIZE, rest], vec![2 * SIZE, rest], vec![3 * SIZE, rest], vec![3 * SIZE, SIZE + rest]]),
+        ([0, 2, 1, 4], [vec![SIZE, rest], vec![SIZE, SIZE, rest], vec![3 * SIZE, rest], vec![3 * SIZE, SIZE + rest]]),
+        ([4, 3, 1, 2], [vec![SIZE + rest], vec![2 * SIZE + rest], vec![SIZE, 2 * SIZE + rest], vec![4 * SIZE + rest]]),
     ] {
         let mut live: Vec<_> = (0..5).map(|_| device.alloc(SIZE).map(Some)).collect::<Result<_, _>>()?;
         for (step, expected) in order.into_iter().zip(expected) {
@@ -193,11 +179,7 @@ fn no_merge_across_borders(context: &Context) -> Outcome {
     device.release(user);
     device.synchronize()?;
     let small = device.alloc(512)?;
-    assert_eq!(
-        free_blocks(&device.allocator().snapshot()),
-        [2 * MIB - 512],
-        "merged once the stream is done"
-    );
+    assert_eq!(free_blocks(&device.allocator().snapshot()), [2 * MIB - 512], "merged once the stream is done");
     Ok(device.free(small)?)
 }
 

@@ -62,10 +62,7 @@ fn order_of_the_retries(context: &Context) -> Outcome {
     ];
     assert_eq!(log, expected);
     let statistics = device.statistics();
-    assert_eq!(
-        (statistics.num_alloc_retries, statistics.num_ooms, statistics.num_sync_all_streams),
-        (1, 0, 1)
-    );
+    assert_eq!((statistics.num_alloc_retries, statistics.num_ooms, statistics.num_sync_all_streams), (1, 0, 1));
     device.release(other);
 
     // With nothing to release, the order is the same and ends in the error.
@@ -73,10 +70,7 @@ fn order_of_the_retries(context: &Context) -> Outcome {
     refusal(device, 40 * MIB)?;
     assert_eq!(device.backend().take_log(), [Call::Alloc, Call::Alloc, Call::MemoryInfo]);
     let statistics = device.statistics();
-    assert_eq!(
-        (statistics.num_alloc_retries, statistics.num_ooms, statistics.num_sync_all_streams),
-        (2, 1, 2)
-    );
+    assert_eq!((statistics.num_alloc_retries, statistics.num_ooms, statistics.num_sync_all_streams), (2, 1, 2));
     device.check_consistency();
     Ok(device.free(taken)?)
 }
@@ -94,17 +88,9 @@ fn oversize_single_release(context: &Context) -> Outcome {
 
     // No single block is large enough, so blocks are released from the largest down until there is room.
     let taken = device.alloc(66 * MIB)?;
-    assert_eq!(
-        device.reserved(),
-        (22 + 66) * MIB,
-        "the blocks of 40 and 30 MiB are released, that of 22 stays"
-    );
+    assert_eq!(device.reserved(), (22 + 66) * MIB, "the blocks of 40 and 30 MiB are released, that of 22 stays");
     let statistics = device.statistics();
-    assert_eq!(
-        (statistics.num_alloc_retries, statistics.num_sync_all_streams),
-        (0, 0),
-        "nothing was waited for"
-    );
+    assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (0, 0), "nothing was waited for");
     device.check_consistency();
     Ok(device.free(taken)?)
 }

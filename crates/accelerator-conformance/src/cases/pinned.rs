@@ -1,8 +1,6 @@
 //! H, the cache of pinned host memory: cases 77, 79 and 80.
 
-use accelerator_core::{
-    DriverErrorKind, Error, HostOutOfMemory, HostStatistics, KIB, MIB, PinnedBuffer, Stat,
-};
+use accelerator_core::{DriverErrorKind, Error, HostOutOfMemory, HostStatistics, KIB, MIB, PinnedBuffer, Stat};
 
 use super::context::{Device, Driver};
 use super::{Case, Context, Outcome};
@@ -181,11 +179,7 @@ fn empty_host_cache(context: &Context) -> Outcome {
     drop((used, free));
     let waits = device.calls(Call::WaitHost) + device.calls(Call::Synchronize);
     device.host_allocator().empty_cache()?;
-    assert_eq!(
-        device.calls(Call::WaitHost) + device.calls(Call::Synchronize),
-        waits,
-        "empty_cache waits for nothing"
-    );
+    assert_eq!(device.calls(Call::WaitHost) + device.calls(Call::Synchronize), waits, "empty_cache waits for nothing");
     assert_eq!(device.calls(Call::DeallocHost), 2, "free blocks are returned");
     assert_eq!(device.backend().live_host_allocations(), 2);
     let HostStatistics { allocated_bytes, active_requests, .. } = device.host_statistics();

@@ -9,10 +9,7 @@ use crate::calls::Call;
 use crate::suite::Capability;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![
-        Case::new(78, "not_reused_while_a_copy_is_in_flight", not_reused_in_flight)
-            .needs(&[Capability::Bytes]),
-    ]
+    vec![Case::new(78, "not_reused_while_a_copy_is_in_flight", not_reused_in_flight).needs(&[Capability::Bytes])]
 }
 
 const SIZE: u64 = 300 * KIB;
@@ -191,7 +188,8 @@ fn captured(device: Device) -> Outcome {
     device.backend().set_capturing(stream.native(), true);
     let submitted = || device.calls(Call::Copy) + device.calls(Call::Record) + device.calls(Call::Wait);
     let before = submitted();
-    let refused = |result| matches!(result, Err(Error::Driver { source, .. }) if source.kind == DriverErrorKind::Unsupported);
+    let refused =
+        |result| matches!(result, Err(Error::Driver { source, .. }) if source.kind == DriverErrorKind::Unsupported);
     assert!(refused(buffer.copy_from_pinned(0, &pinned, 0..SIZE, stream)));
     assert!(refused(buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, stream)));
     pinned.record_use(stream)?; // done by another library, which is responsible for the order

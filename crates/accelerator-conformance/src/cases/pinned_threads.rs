@@ -45,17 +45,11 @@ fn threads_share_host_memory(context: &Context) -> Outcome {
             }
             Outcome::Ok(())
         })?;
-        device
-            .allocator()
-            .set_config(device.allocator().config().updated("pinned_use_background_threads:False")?);
+        device.allocator().set_config(device.allocator().config().updated("pinned_use_background_threads:False")?);
         device.synchronize()?;
         device.host_allocator().empty_cache()?;
         let statistics = device.host_statistics();
-        assert_eq!(
-            (statistics.allocations.current, statistics.active_requests.current),
-            (0, 0),
-            "{settings}"
-        );
+        assert_eq!((statistics.allocations.current, statistics.active_requests.current), (0, 0), "{settings}");
         assert_eq!(device.backend().live_host_allocations(), 0);
         device.check_consistency();
     }
@@ -92,11 +86,7 @@ fn mixed_operations(device: Device, seed: u64, held: &Held) -> Result<()> {
             choice if !live.is_empty() => {
                 let freed = live.swap_remove(random.below(live.len() as u64) as usize);
                 let (bytes, value) = (freed.pinned.bytes()?, Some(&freed.value));
-                assert_eq!(
-                    (bytes.first(), bytes.last()),
-                    (value, value),
-                    "another thread wrote to this block"
-                );
+                assert_eq!((bytes.first(), bytes.last()), (value, value), "another thread wrote to this block");
                 if choice > 15 {
                     freed.pinned.record_use(stream)?;
                 }

@@ -29,8 +29,7 @@ fn observers_may_allocate(context: &Context) -> Outcome {
             seen.fetch_add(report.requested, Ordering::Relaxed);
             let allocated = device.alloc(4_096).and_then(|small| device.free(small));
             let emptied = device.allocator().empty_cache();
-            let counted =
-                device.statistics().num_ooms > 0 && device.allocator().snapshot().segments.len() < 9;
+            let counted = device.statistics().num_ooms > 0 && device.allocator().snapshot().segments.len() < 9;
             // If the observer's own request fails, no observer is called for it.
             let nested = device.alloc(100 * MIB).is_err();
             if allocated.is_err() || emptied.is_err() || !counted || !nested {

@@ -90,8 +90,7 @@ fn only_needed_events_are_waited_for(context: &Context) -> Outcome {
     assert_eq!(address(&next), place, "the smallest block that is large enough is taken");
     assert_eq!((device.calls(Call::Wait), device.calls(Call::WaitHost)), (1, 0), "one wait, on the device");
     let snapshot = device.allocator().snapshot();
-    let other =
-        snapshot.segments.iter().find(|segment| segment.address == kept).ok_or("the other segment")?;
+    let other = snapshot.segments.iter().find(|segment| segment.address == kept).ok_or("the other segment")?;
     assert_eq!(other.blocks[0].state, BlockState::PendingFree, "the other block stays pending");
     device.check_consistency();
     device.release(one);

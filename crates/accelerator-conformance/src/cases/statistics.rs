@@ -80,8 +80,7 @@ fn exact_on_one_kibibyte(context: &Context) -> Outcome {
     let device = context.device()?;
     let (segment, rest) = (2 * MIB as i64, 2 * MIB as i64 - 1_024);
     let allocation = device.alloc(1_024)?;
-    let mut expected =
-        BTreeMap::from([("max_split_size".to_owned(), -1), ("num_device_alloc".to_owned(), 1)]);
+    let mut expected = BTreeMap::from([("max_split_size".to_owned(), -1), ("num_device_alloc".to_owned(), 1)]);
     for (name, value) in [
         ("allocation", 1),
         ("active", 1),

@@ -145,11 +145,7 @@ fn recorded_then_stream_dropped(context: &Context) -> Outcome {
     };
     device.free(used)?;
     device.free_all([device.alloc(512)?])?;
-    assert_eq!(
-        device.statistics().active_bytes.all.current,
-        MIB as i64,
-        "the use outlives the stream's handle"
-    );
+    assert_eq!(device.statistics().active_bytes.all.current, MIB as i64, "the use outlives the stream's handle");
     let user = device.stream_by_id(user).ok_or("the stream outlives its handle")?;
     device.release(user);
     user.synchronize()?;
@@ -166,8 +162,7 @@ fn free_requested_and_completed(context: &Context) -> Outcome {
     device.allocator().record_use(&used, user)?;
     let in_numbers = || {
         let statistics = device.statistics();
-        let (allocated, active) =
-            (statistics.allocated_bytes.all.current, statistics.active_bytes.all.current);
+        let (allocated, active) = (statistics.allocated_bytes.all.current, statistics.active_bytes.all.current);
         [allocated, active, statistics.requested_bytes.all.current, statistics.active.all.current]
     };
     let state = || {
@@ -200,11 +195,7 @@ fn slow_stream_holds_back_no_other(context: &Context) -> Outcome {
     fast.synchronize()?;
     let waits = device.calls(Call::WaitHost);
     let next = device.alloc(9 * MIB)?;
-    assert_eq!(
-        address(&next),
-        place,
-        "the fast stream's block must be free, though freed after the slow one's"
-    );
+    assert_eq!(address(&next), place, "the fast stream's block must be free, though freed after the slow one's");
     assert_eq!(device.calls(Call::WaitHost), waits, "nothing was waited for");
     assert_eq!(device.statistics().active.all.current, 2);
     device.free(next)?;
@@ -265,8 +256,7 @@ fn safe_calls_note_their_use(context: &Context) -> Outcome {
         drop(buffer);
         // Reads and writes have waited for the stream already, but the block is free only once an event recorded after
         // them is polled.
-        let pending =
-            device.statistics().active_bytes.all.current - device.statistics().allocated_bytes.all.current;
+        let pending = device.statistics().active_bytes.all.current - device.statistics().allocated_bytes.all.current;
         assert_eq!(pending, SIZE as i64, "`{call}` must record its use");
         let next = device.buffer(SIZE, own)?;
         assert_ne!(next.ptr(), place, "`{call}`: the memory must not be reused");

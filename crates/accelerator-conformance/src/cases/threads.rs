@@ -36,8 +36,7 @@ fn work_on_many_threads(device: Device) -> Outcome {
     let held = Held::default();
     std::thread::scope(|scope| {
         let held = &held;
-        let threads =
-            streams.map(|stream| scope.spawn(move || mixed_operations(device, stream, shared, held)));
+        let threads = streams.map(|stream| scope.spawn(move || mixed_operations(device, stream, shared, held)));
         for thread in threads.map(|thread| thread.join()) {
             thread.map_err(|_| "a thread panicked")??;
         }

@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Pages,
-    Place, StreamKind, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Pages, Place,
+    StreamKind, VirtualMemory,
 };
 
 use super::handles::{AnyEvent, AnyStream};

@@ -16,8 +16,8 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
-    Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverResult, EventFlags, MemoryInfo, Place, StreamKind, Unavailable,
+    VirtualMemory,
 };
 
 use self::face::{Erased, Face};

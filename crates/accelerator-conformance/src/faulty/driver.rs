@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
-    StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
+    Unavailable, VirtualMemory,
 };
 
 use super::Faulty;
@@ -197,13 +197,7 @@ unsafe impl<B: Backend> Backend for Faulty<B> {
         self.lanes.submit(&self.inner, stream, Work::Copy { to: dst, from: src, len })
     }
 
-    unsafe fn fill(
-        &self,
-        dst: B::Ptr,
-        value: u8,
-        len: NonZeroU64,
-        stream: &FaultyStream<B>,
-    ) -> DriverResult<()> {
+    unsafe fn fill(&self, dst: B::Ptr, value: u8, len: NonZeroU64, stream: &FaultyStream<B>) -> DriverResult<()> {
         self.begin(Call::Fill)?;
         self.lanes.submit(&self.inner, stream, Work::Fill { at: dst, value, len })
     }

@@ -31,11 +31,7 @@ impl HostMemory {
 
     pub(super) fn alloc<B: Backend>(&self, inner: &B, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         if !self.budget.reserve(len) {
-            return Err(failure(
-                Call::AllocHost,
-                DriverErrorKind::OutOfMemory,
-                "the host's limit is reached",
-            ));
+            return Err(failure(Call::AllocHost, DriverErrorKind::OutOfMemory, "the host's limit is reached"));
         }
         let taken = inner.alloc_host(len);
         match &taken {

@@ -256,8 +256,7 @@ impl<B: Backend> Lanes<B> {
     }
 
     fn any_waiting(&self, wanted: impl Fn(&Work<B>) -> bool) -> bool {
-        self.deferring.load(Ordering::SeqCst)
-            && self.lanes().iter().any(|lane| lane.waiting.iter().any(&wanted))
+        self.deferring.load(Ordering::SeqCst) && self.lanes().iter().any(|lane| lane.waiting.iter().any(&wanted))
     }
 
     /// Submits all work that no longer has to wait.

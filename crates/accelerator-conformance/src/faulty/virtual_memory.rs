@@ -129,8 +129,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
     unsafe fn unmap(&self, at: B::Ptr, len: NonZeroU64) -> DriverResult<()> {
         self.begin(Call::Unmap)?;
         let inner = self.pager(Call::Unmap)?;
-        let whole =
-            self.mappings().is_mapping(at, len).then_some(()).ok_or("the range is not exactly one mapping");
+        let whole = self.mappings().is_mapping(at, len).then_some(()).ok_or("the range is not exactly one mapping");
         self.allowed(Call::Unmap, whole)?;
         let start = at.trace_address();
         if self.lanes.touch_device(&(start..start + len.get())) {

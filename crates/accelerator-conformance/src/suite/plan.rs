@@ -218,10 +218,9 @@ impl Shared {
             let memory = backend.virtual_memory();
             let (is_there, reason) = match needed {
                 Capability::VirtualMemory => (memory.is_some(), "the driver has no virtual memory"),
-                Capability::Aliases => (
-                    memory.is_some_and(VirtualMemory::maps_twice),
-                    "the driver maps memory at one address only",
-                ),
+                Capability::Aliases => {
+                    (memory.is_some_and(VirtualMemory::maps_twice), "the driver maps memory at one address only")
+                }
                 Capability::SerializedConflicts => {
                     (backend.serializes_conflicts(), "the driver leaves the order of work to the program")
                 }
@@ -241,9 +240,7 @@ impl Shared {
         }
         match self.opener.open(0) {
             Ok(backend) => Ok(Arc::new(backend)),
-            Err(error) => {
-                Err(Absent::Broken(format!("`{name}` has a device, but it cannot be opened: {error}")))
-            }
+            Err(error) => Err(Absent::Broken(format!("`{name}` has a device, but it cannot be opened: {error}"))),
         }
     }
 

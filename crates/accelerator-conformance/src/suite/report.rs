@@ -129,8 +129,7 @@ impl Report {
         let num_passed = count(|verdict| matches!(verdict, Verdict::Passed));
         let num_failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
         let num_ignored = cases.len() as u64 - num_passed - num_failed;
-        let conclusion =
-            Conclusion { num_filtered_out: 0, num_passed, num_failed, num_ignored, num_measured: 0 };
+        let conclusion = Conclusion { num_filtered_out: 0, num_passed, num_failed, num_ignored, num_measured: 0 };
         Self { cases, conclusion }
     }
 

@@ -30,9 +30,7 @@ mod source;
 mod stats;
 
 pub use self::allocator::{Allocation, CachingAllocator, ForeignAllocation};
-pub use self::history::{
-    CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording,
-};
+pub use self::history::{CaptureContext, ContextsOf, History, HistoryAction, HistoryContext, HistoryEntry, Recording};
 pub(crate) use self::pending::EventQueues;
 pub(crate) use self::settings::HostSettings;
 pub use self::settings::{AllocatorConfig, Policy, RoundupDivisions};

@@ -17,9 +17,7 @@ use crate::backend::Backend;
 use crate::event::{EventNumber, Events};
 use crate::stream::{Instance, Stream};
 use crate::sync::{get_mut, lock};
-use crate::types::{
-    Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId, check_bounds,
-};
+use crate::types::{Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId, check_bounds};
 
 /// Host memory that a device accesses directly, so that copies run beside the program:
 /// [`Buffer::copy_from_pinned`](crate::Buffer::copy_from_pinned) and

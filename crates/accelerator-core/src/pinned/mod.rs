@@ -24,9 +24,7 @@ use crate::backend::Backend;
 use crate::event::EventPool;
 use crate::stream::Streams;
 use crate::sync::{InFlight, lock};
-use crate::types::{
-    DriverError, DriverErrorKind, DriverResult, Error, HostOutOfMemory, HostStatistics, Result,
-};
+use crate::types::{DriverError, DriverErrorKind, DriverResult, Error, HostOutOfMemory, HostStatistics, Result};
 
 /// Allocates pinned host memory from a cache, by PyTorch's policy: the sizes of blocks are powers of two, blocks are
 /// never split, and the block that was freed last is reused first.

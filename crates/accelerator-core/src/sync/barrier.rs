@@ -22,8 +22,7 @@ mod system {
     /// Whether the system supports such a barrier.
     pub(in crate::sync) fn is_possible() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| membarrier(REGISTER) && membarrier(BARRIER))
-            && !REFUSED.load(Ordering::Relaxed)
+        *REGISTERED.get_or_init(|| membarrier(REGISTER) && membarrier(BARRIER)) && !REFUSED.load(Ordering::Relaxed)
     }
 
     /// Returns when every thread of the process has passed a full memory barrier since this call. Must not be called if

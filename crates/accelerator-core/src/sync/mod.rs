@@ -49,11 +49,7 @@ pub(crate) struct Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self {
-            first: Self::slots(FIRST),
-            end: AtomicU32::new(0),
-            chunks: [const { OnceLock::new() }; CHUNKS],
-        }
+        Self { first: Self::slots(FIRST), end: AtomicU32::new(0), chunks: [const { OnceLock::new() }; CHUNKS] }
     }
 }
 

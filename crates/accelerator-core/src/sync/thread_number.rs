@@ -68,8 +68,7 @@ mod tests {
         struct Late(std::sync::mpsc::Sender<(u64, bool)>, Cell<u64>);
         impl Drop for Late {
             fn drop(&mut self) {
-                let _ =
-                    self.0.send((self.1.get(), thread_number() == self.1.get() && thread_life().is_none()));
+                let _ = self.0.send((self.1.get(), thread_number() == self.1.get() && thread_life().is_none()));
             }
         }
         thread_local!(static LATE: Cell<Option<Late>> = const { Cell::new(None) });

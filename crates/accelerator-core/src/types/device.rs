@@ -223,16 +223,13 @@ mod tests {
         }
         assert_eq!(format!("{:?}", DeviceKind::new("cuda")), "DeviceKind(\"cuda\")");
         assert!(
-            DeviceKind::new("cuda") < DeviceKind::new("cuda2")
-                && DeviceKind::new("cuda2") < DeviceKind::new("xpu")
+            DeviceKind::new("cuda") < DeviceKind::new("cuda2") && DeviceKind::new("cuda2") < DeviceKind::new("xpu")
         );
     }
 
     #[test]
     fn devices_are_parsed_from_what_they_are_shown_as() {
-        for (text, kind, index) in
-            [("host:0", "host", 0), ("cuda:10", "cuda", 10), ("x:4294967295", "x", u32::MAX)]
-        {
+        for (text, kind, index) in [("host:0", "host", 0), ("cuda:10", "cuda", 10), ("x:4294967295", "x", u32::MAX)] {
             let device: Device = text.parse().unwrap();
             assert_eq!(device, Device { kind: DeviceKind::new(kind), index });
             assert_eq!(device.to_string(), text);
@@ -241,26 +238,13 @@ mod tests {
 
     #[test]
     fn other_text_is_refused_and_repeated() {
-        let no_kinds =
-            ["", ":", "1", "-1", "+1", "Host", "hóst", "host 1", "_host", "-host", "sixteen_letters_"];
-        let no_devices = [
-            "host",
-            "host:",
-            ":1",
-            "host:-1",
-            "host:+1",
-            "host:01",
-            "host: 1",
-            "host:1:2",
-            "host:99999999999",
-        ];
+        let no_kinds = ["", ":", "1", "-1", "+1", "Host", "hóst", "host 1", "_host", "-host", "sixteen_letters_"];
+        let no_devices =
+            ["host", "host:", ":1", "host:-1", "host:+1", "host:01", "host: 1", "host:1:2", "host:99999999999"];
         let kinds = no_kinds.iter().map(|text| (text, text.parse::<DeviceKind>().err()));
         let devices = no_kinds.iter().chain(&no_devices).map(|text| (text, text.parse::<Device>().err()));
         for (given, error) in kinds.chain(devices) {
-            assert!(
-                matches!(&error, Some(Error::InvalidDeviceName { text }) if text == given),
-                "{given}: {error:?}"
-            );
+            assert!(matches!(&error, Some(Error::InvalidDeviceName { text }) if text == given), "{given}: {error:?}");
         }
     }
 

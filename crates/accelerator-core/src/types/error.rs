@@ -1,6 +1,4 @@
-use super::{
-    Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, StreamId, Unavailable, printable,
-};
+use super::{Bytes, Device, DeviceKind, DriverError, HostOutOfMemory, OutOfMemory, StreamId, Unavailable, printable};
 
 /// The result of a fallible function of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -70,8 +70,7 @@ impl HostStatistics {
     /// All values with their names in `torch.cuda.host_memory_stats`, sorted by name.
     pub fn entries(&self) -> Vec<(String, i64)> {
         let mut statistics = *self;
-        let mut entries: Vec<_> =
-            statistics.stats().into_iter().flat_map(|(name, stat)| stat.entries(name)).collect();
+        let mut entries: Vec<_> = statistics.stats().into_iter().flat_map(|(name, stat)| stat.entries(name)).collect();
         entries.extend(statistics.times().into_iter().flat_map(|(name, time)| time.entries(name)));
         entries.push(("num_host_alloc".to_owned(), self.allocations.allocated));
         entries.push(("num_host_free".to_owned(), self.allocations.freed));

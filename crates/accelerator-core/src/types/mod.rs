@@ -25,7 +25,7 @@ pub use error::{Error, Result};
 pub use host_stats::{DurationStat, HostStatistics};
 pub use oom::{HostOutOfMemory, OutOfMemory, OutOfMemoryCause};
 pub use printable::printable;
-pub use size::{Bytes, GIB, KIB, MIB, grouped, parse_bytes};
+pub use size::{Bytes, GIB, KIB, MIB, parse_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use stats::{PoolKind, PoolStat, Stat, Statistics};
 pub use trace_action::TraceAction;

@@ -47,13 +47,9 @@ mod tests {
 
     #[test]
     fn ordinary_text_stays() {
-        for text in [
-            "",
-            "C:\\runs\\it's \"one\".trace",
-            "e\u{301}té, 日本語 Ελληνικά עברית",
-            "می\u{200c}خواهم",
-            "👩\u{200d}🚀",
-        ] {
+        for text in
+            ["", "C:\\runs\\it's \"one\".trace", "e\u{301}té, 日本語 Ελληνικά עברית", "می\u{200c}خواهم", "👩\u{200d}🚀"]
+        {
             assert_eq!(printable(text), text);
         }
     }

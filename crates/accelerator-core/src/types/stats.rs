@@ -214,10 +214,7 @@ impl Statistics {
 
     /// The statistics that are not counted by pool.
     fn oversize(&mut self) -> [(&'static str, &mut Stat); 2] {
-        [
-            ("oversize_allocations", &mut self.oversize_allocations),
-            ("oversize_segments", &mut self.oversize_segments),
-        ]
+        [("oversize_allocations", &mut self.oversize_allocations), ("oversize_segments", &mut self.oversize_segments)]
     }
 
     fn counters(&mut self) -> [(&'static str, &mut i64); 6] {

@@ -4,7 +4,7 @@ use accelerator_tracker::tracker::scope_absolute;
 use crate::operators::{Operators, buffer, floats};
 use crate::spirals::Noise;
 
-/// A linear layer. It knows its full name in the network, such as `blocks.0.fc1`.
+/// A linear layer, with its full name in the network, such as `blocks.0.fc1`.
 pub(crate) struct Linear {
     name: String,
     inputs: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Linear {
     bias: Parameter,
 }
 
-/// A parameter, and what Adam remembers of its gradients.
+/// A parameter, and the moments of its gradients for Adam.
 struct Parameter {
     value: Buffer,
     mean: Buffer,
@@ -39,31 +39,21 @@ impl Linear {
         operators.addmm(x, &self.weights.value, &self.bias.value, self.inputs)
     }
 
-    /// The gradients of the parameters, where `gradient` is that of the result.
-    pub(crate) fn backward(
-        &self,
-        operators: &Operators<'_>,
-        x: &Buffer,
-        gradient: &Buffer,
-    ) -> Result<Gradients> {
+    /// Returns the gradients of the parameters. `gradient` is the gradient of the result.
+    pub(crate) fn backward(&self, operators: &Operators<'_>, x: &Buffer, gradient: &Buffer) -> Result<Gradients> {
         let _module = scope_absolute(&format!("{}.backward", self.name));
         let weights = operators.weight_gradient(x, gradient, self.inputs, self.outputs)?;
         let bias = operators.bias_gradient(gradient, self.outputs)?;
         Ok(Gradients { weights, bias })
     }
 
-    /// The gradient of the inputs, where `gradient` is that of the result.
+    /// Returns the gradient of the inputs. `gradient` is the gradient of the result.
     pub(crate) fn input_gradient(&self, operators: &Operators<'_>, gradient: &Buffer) -> Result<Buffer> {
         let _module = scope_absolute(&format!("{}.backward", self.name));
         operators.input_gradient(gradient, &self.weights.value, self.inputs)
     }
 
-    pub(crate) fn update(
-        &mut self,
-        operators: &Operators<'_>,
-        gradients: &Gradients,
-        step: i32,
-    ) -> Result<()> {
+    pub(crate) fn update(&mut self, operators: &Operators<'_>, gradients: &Gradients, step: i32) -> Result<()> {
         self.weights.update(operators, &gradients.weights, step)?;
         self.bias.update(operators, &gradients.bias, step)
     }

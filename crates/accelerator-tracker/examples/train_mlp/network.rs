@@ -20,7 +20,7 @@ struct Block {
     fc2: Linear,
 }
 
-/// What the forward pass keeps for the backward pass.
+/// The activations that the forward pass keeps for the backward pass.
 pub(crate) struct Activations {
     blocks: Vec<BlockActivations>,
     /// The input of the head.
@@ -33,7 +33,7 @@ struct BlockActivations {
 }
 
 impl Network {
-    /// A network whose layers between `stem` and `head` have `width` values for each point.
+    /// Creates a network whose layers between `stem` and `head` have `width` values for each point.
     pub(crate) fn new(width: usize, blocks: usize) -> Result<Self> {
         let mut noise = Noise(1);
         let stem = Linear::new("stem".to_owned(), 2, width, &mut noise)?;
@@ -43,12 +43,8 @@ impl Network {
         Ok(Self { stem, blocks, head, step: 0 })
     }
 
-    /// The scores of all points, and what the backward pass needs.
-    pub(crate) fn forward(
-        &self,
-        operators: &Operators<'_>,
-        points: &Buffer,
-    ) -> Result<(Buffer, Activations)> {
+    /// Returns the scores of all points, and the activations that the backward pass needs.
+    pub(crate) fn forward(&self, operators: &Operators<'_>, points: &Buffer) -> Result<(Buffer, Activations)> {
         let mut x = self.stem.forward(operators, points)?;
         let mut blocks = Vec::new();
         for block in &self.blocks {
@@ -60,7 +56,8 @@ impl Network {
         Ok((scores, Activations { blocks, last: x }))
     }
 
-    /// The gradients of all layers, the last layer's first. Activations are freed as soon as they are not needed.
+    /// Returns the gradients of all layers, the last layer's first. Activations are freed as soon as they are no longer
+    /// needed.
     pub(crate) fn backward(
         &self,
         operators: &Operators<'_>,
@@ -79,7 +76,7 @@ impl Network {
         Ok(gradients)
     }
 
-    /// Takes one step with the gradients of [`backward`](Self::backward).
+    /// Updates the parameters with the gradients of [`backward`](Self::backward).
     pub(crate) fn update(&mut self, operators: &Operators<'_>, gradients: &[Gradients]) -> Result<()> {
         let _module = scope("optimizer");
         self.step += 1;
@@ -91,7 +88,7 @@ impl Network {
         Ok(())
     }
 
-    /// The share of points for which the spiral that they are on has the highest score.
+    /// Returns the share of points for which the correct spiral has the highest score.
     pub(crate) fn accuracy(&self, operators: &Operators<'_>, spirals: &Spirals) -> Result<f32> {
         let scores = self.forward(operators, &spirals.points)?.0.to_vec::<f32>()?;
         let labels = spirals.labels.to_vec::<u32>()?;
@@ -111,14 +108,14 @@ impl Block {
     }
 
     fn forward(&self, operators: &Operators<'_>, x: Buffer) -> Result<(Buffer, BlockActivations)> {
-        // The layers have full names of their own: `blocks.0.fc1.forward`, not `blocks.0.forward.fc1.forward`.
+        // The layers have their own full names: `blocks.0.fc1.forward`, not `blocks.0.forward.fc1.forward`.
         let _module = scope_absolute(&format!("{}.forward", self.name));
         let hidden = operators.relu(&self.fc1.forward(operators, &x)?)?;
         let y = operators.add(&x, &self.fc2.forward(operators, &hidden)?)?;
         Ok((y, BlockActivations { x, hidden }))
     }
 
-    /// The gradient of the inputs. Those of the parameters are added to `gradients`, the last layer's first.
+    /// Returns the gradient of the inputs. Adds the gradients of the parameters to `gradients`, the last layer's first.
     fn backward(
         &self,
         operators: &Operators<'_>,

@@ -5,7 +5,7 @@ use accelerator_tracker::tracker::Feed;
 
 use crate::spirals::SPIRALS;
 
-/// The operators of the network: each allocates its result, launches a kernel, and is recorded under its name.
+/// The operators of the network. Each allocates its result, launches a kernel, and is recorded under its name.
 pub(crate) struct Operators<'a> {
     stream: accelerator::core::Stream<Host>,
     tracker: &'a MemoryTracker,
@@ -17,7 +17,7 @@ impl<'a> Operators<'a> {
         Ok(Self { stream: current_stream(None)?.typed()?, tracker, feed })
     }
 
-    /// `x · weights + bias`, for each row of `x`.
+    /// Computes `x · weights + bias`, for each row of `x`.
     pub(crate) fn addmm(&self, x: &Buffer, weights: &Buffer, bias: &Buffer, inputs: usize) -> Result<Buffer> {
         let outputs = floats(bias);
         let mut y = buffer(floats(x) / inputs * outputs)?;
@@ -47,7 +47,7 @@ impl<'a> Operators<'a> {
         Ok(sum)
     }
 
-    /// The gradient of the mean cross entropy of all rows, for each score.
+    /// Computes the gradient of the mean cross entropy of all rows, for each score.
     pub(crate) fn cross_entropy_gradient(&self, scores: &Buffer, labels: &Buffer) -> Result<Buffer> {
         let mut gradient = buffer(floats(scores))?;
         let args = (slice(scores)?, labels.typed::<Host>()?.slice::<u32>()?, slice_mut(&mut gradient)?);
@@ -65,7 +65,7 @@ impl<'a> Operators<'a> {
         Ok(gradient)
     }
 
-    /// The gradient of the inputs of a [`relu`](Self::relu) whose results were `y`.
+    /// Computes the gradient of the inputs of a [`relu`](Self::relu) whose results were `y`.
     pub(crate) fn relu_backward(&self, gradient: &Buffer, y: &Buffer) -> Result<Buffer> {
         let mut before = buffer(floats(y))?;
         self.launch(
@@ -80,13 +80,8 @@ impl<'a> Operators<'a> {
         Ok(before)
     }
 
-    /// The gradient of the inputs of an [`addmm`](Self::addmm): `gradient · weightsᵀ`.
-    pub(crate) fn input_gradient(
-        &self,
-        gradient: &Buffer,
-        weights: &Buffer,
-        inputs: usize,
-    ) -> Result<Buffer> {
+    /// Computes the gradient of the inputs of an [`addmm`](Self::addmm): `gradient · weightsᵀ`.
+    pub(crate) fn input_gradient(&self, gradient: &Buffer, weights: &Buffer, inputs: usize) -> Result<Buffer> {
         let outputs = floats(weights) / inputs;
         let mut result = buffer(floats(gradient) / outputs * inputs)?;
         let args = (slice(gradient)?, slice(weights)?, slice_mut(&mut result)?);
@@ -100,7 +95,7 @@ impl<'a> Operators<'a> {
         Ok(result)
     }
 
-    /// The gradient of the weights of an [`addmm`](Self::addmm): `xᵀ · gradient`.
+    /// Computes the gradient of the weights of an [`addmm`](Self::addmm): `xᵀ · gradient`.
     pub(crate) fn weight_gradient(
         &self,
         x: &Buffer,
@@ -109,25 +104,18 @@ impl<'a> Operators<'a> {
         outputs: usize,
     ) -> Result<Buffer> {
         let mut result = buffer(inputs * outputs)?;
-        self.launch(
-            "mm",
-            (slice(x)?, slice(gradient)?, slice_mut(&mut result)?),
-            move |(x, gradient, result)| {
-                result.fill(0.0);
-                for (x, gradient) in x.chunks_exact(inputs).zip(gradient.chunks_exact(outputs)) {
-                    for (x, result) in x.iter().zip(result.chunks_exact_mut(outputs)) {
-                        result
-                            .iter_mut()
-                            .zip(gradient)
-                            .for_each(|(result, gradient)| *result += x * gradient);
-                    }
+        self.launch("mm", (slice(x)?, slice(gradient)?, slice_mut(&mut result)?), move |(x, gradient, result)| {
+            result.fill(0.0);
+            for (x, gradient) in x.chunks_exact(inputs).zip(gradient.chunks_exact(outputs)) {
+                for (x, result) in x.iter().zip(result.chunks_exact_mut(outputs)) {
+                    result.iter_mut().zip(gradient).for_each(|(result, gradient)| *result += x * gradient);
                 }
-            },
-        )?;
+            }
+        })?;
         Ok(result)
     }
 
-    /// The gradient of the bias: the sum of all rows.
+    /// Computes the gradient of the bias: the sum of all rows.
     pub(crate) fn bias_gradient(&self, gradient: &Buffer, outputs: usize) -> Result<Buffer> {
         let mut result = buffer(outputs)?;
         self.launch("sum", (slice(gradient)?, slice_mut(&mut result)?), move |(gradient, result)| {
@@ -139,7 +127,7 @@ impl<'a> Operators<'a> {
         Ok(result)
     }
 
-    /// One step of Adam.
+    /// Does one step of Adam.
     pub(crate) fn adam(
         &self,
         parameter: &mut Buffer,
@@ -161,7 +149,8 @@ impl<'a> Operators<'a> {
         })
     }
 
-    /// With an automatic feed the tracker records the launch under its name. Otherwise it is recorded here.
+    /// Launches a kernel and records it. With an automatic feed the tracker records the launch under its name,
+    /// otherwise this function does.
     fn launch<A: KernelArgs>(
         &self,
         name: &'static str,

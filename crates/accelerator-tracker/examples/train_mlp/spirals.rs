@@ -1,8 +1,8 @@
 use accelerator::{Buffer, Result};
 
-/// Points in the plane on three spirals, and the spiral of each.
+/// Points in the plane on three spirals, and the spiral of each point.
 pub(crate) struct Spirals {
-    /// Two coordinates each.
+    /// The two coordinates of each point.
     pub(crate) points: Buffer,
     pub(crate) labels: Buffer,
     pub(crate) count: usize,
@@ -17,8 +17,7 @@ impl Spirals {
         for number in 0..count {
             let spiral = number % SPIRALS;
             let radius = 0.05 + 0.95 * (number / SPIRALS) as f32 / (count / SPIRALS) as f32;
-            let angle =
-                4.0 * radius + spiral as f32 * std::f32::consts::TAU / SPIRALS as f32 + 0.1 * noise.next();
+            let angle = 4.0 * radius + spiral as f32 * std::f32::consts::TAU / SPIRALS as f32 + 0.1 * noise.next();
             points.extend([radius * angle.cos(), radius * angle.sin()]);
             labels.push(spiral as u32);
         }
@@ -27,7 +26,7 @@ impl Spirals {
     }
 }
 
-/// Numbers between -1 and 1 that look random and are the same in every run.
+/// Pseudorandom numbers between -1 and 1, the same in every run.
 pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {

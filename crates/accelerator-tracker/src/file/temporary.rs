@@ -1,9 +1,9 @@
-//! Temporary files, and what is left of them when the program ends in whatever way.
+//! Temporary files that do not stay behind, however the program ends.
 //!
-//! On Linux they have no name while they are written, so nothing can be left of them. A new file needs a temporary name
-//! only if it replaces another one, and only for the moment of the move: no system replaces a file by one without a
-//! name. On other systems, and on file systems without nameless files, temporary files have names. A program that is
-//! ended by a signal removes them with [`remove_temporary_files`].
+//! On Linux they have no name while they are written, so they vanish with the program. A new file needs a temporary
+//! name only if it replaces another one, and only for the moment of the move, since no system can replace a file with a
+//! nameless one. On other systems, and on file systems without nameless files, temporary files have names. A program
+//! that a signal ends removes them with [`remove_temporary_files`].
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -13,24 +13,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::NamedTempFile;
 
-/// The temporary names in use. A thread that makes one holds the lock until the name is in here or gone again.
+/// The temporary names in use. A thread that creates a name holds the lock until the name is in the set or removed.
 static NAMES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// A file in the system's folder for temporary files, which is gone when it is closed.
+/// Creates a file in the system's folder for temporary files. It vanishes when it is closed.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn temporary_file() -> io::Result<File> {
-    let _names = names(); // if it cannot be made without a name, it has one for a moment
+    let _names = names(); // if it cannot be created without a name, it has one for a moment
     tempfile::tempfile()
 }
 
-/// Removes all temporary files that have a name, for a program that is about to be ended by a signal. From here on none
-/// can be made: threads that are about to make one wait forever.
+/// Removes all temporary files that have a name, for a program that a signal is about to end. Afterwards no temporary
+/// files can be created: threads that try wait forever.
 pub fn remove_temporary_files() {
     let names = names();
     for name in &*names {
-        let _ = fs::remove_file(name); // nobody can be told
+        let _ = fs::remove_file(name); // there is nowhere to report an error
     }
     std::mem::forget(names);
 }
@@ -46,10 +46,10 @@ pub(super) enum Temporary {
 pub(super) struct Registered(PathBuf);
 
 impl Temporary {
-    /// A new file in this folder, for the owner alone or with the mode of any new file.
+    /// Creates a file in this folder, either accessible only to the owner or with the default mode of new files.
     ///
     /// # Errors
-    /// Those of the system, with the folder.
+    /// Errors of the system. The message contains the folder.
     pub(super) fn new(folder: &Path, is_private: bool) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         if let Some(file) = unnamed(folder, is_private) {
@@ -74,16 +74,16 @@ impl Temporary {
         }
     }
 
-    /// Gives the file its name, in the folder in which it was made. A file that has the name is replaced.
+    /// Gives the file its name, in the folder in which it was created. An existing file with this name is replaced.
     ///
     /// # Errors
-    /// Those of the system. Nothing has changed then.
+    /// Errors of the system. Nothing has then changed.
     pub(super) fn move_to(self, path: &Path) -> io::Result<()> {
         match self {
             #[cfg(target_os = "linux")]
             Self::Unnamed(file) => match link(&file, path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    let _names = names(); // until the name is gone again
+                    let _names = names(); // until the temporary name is gone again
                     beside(folder_of(path), |name| link(&file, name))?.persist(path)?;
                     Ok(())
                 }
@@ -104,7 +104,7 @@ impl Drop for Registered {
     }
 }
 
-/// The folder that a file is in.
+/// Returns the folder of a file.
 pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -113,7 +113,7 @@ fn names() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes something under a name that is not taken.
+/// Creates something under an unused temporary name.
 fn beside<R>(folder: &Path, make: impl FnMut(&Path) -> io::Result<R>) -> io::Result<NamedTempFile<R>> {
     tempfile::Builder::new().prefix(".accelerator-").suffix(".part").make_in(folder, make)
 }
@@ -127,20 +127,20 @@ fn create(path: &Path, is_private: bool) -> io::Result<File> {
     options.write(true).create_new(true).open(path)
 }
 
-/// The mode of a new file, before the umask is applied.
+/// Returns the mode of a new file, before the umask is applied.
 #[cfg(unix)]
 fn mode(is_private: bool) -> u32 {
     if is_private { 0o600 } else { 0o666 }
 }
 
-/// `None`: the system or the file system has no nameless files that can be given a name.
+/// Creates a nameless file. Returns `None` if the system or the file system has no nameless files that can be given a
+/// name.
 #[cfg(target_os = "linux")]
 fn unnamed(folder: &Path, is_private: bool) -> Option<File> {
     use rustix::fs::{Mode, OFlags};
 
     let mode = Mode::from_raw_mode(mode(is_private));
-    let file =
-        File::from(rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok()?);
+    let file = File::from(rustix::fs::open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok()?);
     handle(&file).exists().then_some(file)
 }
 
@@ -151,7 +151,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, handle(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
-/// The path by which this process reaches an open file.
+/// Returns a path by which this process can reach an open file.
 #[cfg(target_os = "linux")]
 fn handle(file: &File) -> PathBuf {
     use std::os::fd::AsRawFd;
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Set in a process of its own, since no names can be made in it afterwards.
+    /// Set in a child process, because no names can be created in it afterwards.
     const CHILD: &str = "ACCELERATOR_TRACKER_ENDS_IN";
 
     #[test]
@@ -225,8 +225,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();
-        let ordinary =
-            File::create(folder.path().join("ordinary")).unwrap().metadata().unwrap().permissions();
+        let ordinary = File::create(folder.path().join("ordinary")).unwrap().metadata().unwrap().permissions();
         for make in [Temporary::new, Temporary::named] {
             let mode = |is_private| {
                 let temporary = make(folder.path(), is_private).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are written completely or not at all.
+//! Writes files completely or not at all.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -7,19 +7,16 @@ use std::path::{Path, PathBuf};
 use super::FileError;
 use super::temporary::{Temporary, folder_of};
 
-/// Writes a file completely or not at all: it gets its name when it is complete, and an existing file stays until then.
+/// Writes a file completely or not at all. It gets its name when it is complete, and an existing file stays until then.
 ///
-/// The new file takes over the mode of the one that it replaces and, if the system allows it, the owner. A file that
-/// may not be written is not replaced. A symbolic link stays, and the file that it leads to is written. Of several hard
-/// links, the others keep the old contents. Anything that is not a file, such as a pipe, `/dev/null` or `/dev/stdout`,
-/// is written to directly.
+/// The new file has the mode of the file that it replaces and, if the system allows it, the owner. A file without write
+/// permission is not replaced. A symbolic link is kept, and the file that it points to is written. Other hard links
+/// keep the old contents. Anything that is not a regular file, such as a pipe, `/dev/null` or `/dev/stdout`, is written
+/// to directly.
 ///
 /// # Errors
 /// [`FileError::Io`], also for an error of `write`.
-pub fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), FileError> {
+pub fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
     let written = destination(path).and_then(|destination| match destination {
         Destination::Stream(mut stream) => write_to(&mut *stream, write),
         Destination::File { path, replaced } => put(&path, replaced.as_ref(), write),
@@ -32,9 +29,9 @@ enum Destination {
     File { path: PathBuf, replaced: Option<Metadata> },
 }
 
-/// Where a path leads to.
+/// Returns what a path leads to.
 fn destination(path: &Path) -> io::Result<Destination> {
-    // If it is a file, what was written to it before this output has to stay.
+    // If it is a file, everything written to it before must stay.
     if is_standard_output(path) {
         return Ok(Destination::Stream(Box::new(io::stdout())));
     }
@@ -52,12 +49,12 @@ fn destination(path: &Path) -> io::Result<Destination> {
     })
 }
 
-/// Whether this path is one of the names that systems have for standard output.
+/// Returns whether this path is one of the system's names for standard output.
 pub fn is_standard_output(path: &Path) -> bool {
     ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|name| path == Path::new(name))
 }
 
-/// The file that symbolic links lead to and that does not exist.
+/// Returns the missing file that symbolic links lead to.
 fn end_of_links(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     while let Ok(target) = fs::read_link(&path) {
@@ -79,7 +76,7 @@ fn put(
     }
     temporary.file().sync_all()?;
     temporary.move_to(path)?;
-    // This also writes the name to the disk, on systems where a folder can be synced.
+    // On systems where a folder can be synced, this also writes the name to the disk.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
@@ -90,8 +87,8 @@ fn write_to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     out.flush()
 }
 
-/// Gives a new file the owner, the group and the mode of the one that it replaces. Until then it is accessible to its
-/// owner alone, and on a file system without modes it stays so.
+/// Gives a new file the owner, the group and the mode of the file that it replaces. Until then it is accessible only to
+/// its owner, and stays so on a file system without modes.
 #[cfg(unix)]
 fn take_over_rights(file: &File, replaced: &Metadata) {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -100,7 +97,7 @@ fn take_over_rights(file: &File, replaced: &Metadata) {
     let (owner, group) = (Some(replaced.uid()), Some(replaced.gid()));
     let is_of_group = fchown(file, owner, group).or_else(|_| fchown(file, None, group)).is_ok();
     if !is_of_group {
-        mode = mode & 0o707 | (mode & 0o007) << 3; // the permissions of the old group are not for another group
+        mode = mode & 0o707 | (mode & 0o007) << 3; // another group must not get the permissions of the old one
     }
     let _ = file.set_permissions(PermissionsExt::from_mode(mode));
 }

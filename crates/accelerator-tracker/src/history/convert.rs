@@ -104,7 +104,7 @@ fn entry_of(entry: &HistoryEntry, action: TraceAction, places: &mut Places) -> T
     }
 }
 
-/// A place with its names.
+/// A place with the names of its calls.
 #[derive(Clone)]
 struct Named {
     frames: Frames,
@@ -114,9 +114,9 @@ struct Named {
 /// The names of places. Each is looked up once.
 struct Places {
     names: Names,
-    /// By the address of the context, which outlives this.
+    /// The places by the addresses of their contexts, which outlive this table.
     known: HashMap<usize, Named>,
-    /// Places with the same calls share one list.
+    /// The lists of calls. Places with the same calls share a list.
     lists: HashMap<Vec<Arc<Frame>>, Frames>,
     nowhere: Named,
     no_compiler: Arc<str>,
@@ -132,7 +132,7 @@ impl Default for Places {
 
 impl Places {
     fn of(&mut self, context: Option<&HistoryContext>) -> Named {
-        // Other code may have recorded, with contexts of another kind.
+        // Other code may have recorded the history, with contexts of another type.
         let Some(place) = context.and_then(|context| context.downcast_ref::<Place>()) else {
             return self.nowhere.clone();
         };
@@ -142,7 +142,7 @@ impl Places {
         }
         let mut frames = place.stack.as_ref().map(|stack| self.names.of(stack)).unwrap_or_default();
         frames.extend(place.scope.as_ref().map(|scope| {
-            // It is the outermost call, so that flame graphs group by it.
+            // The scope becomes the outermost call, so that flame graphs group by it.
             Arc::new(Frame { name: Arc::clone(scope), filename: "scope".into(), line: 0 })
         }));
         let frames = self.lists.entry(frames).or_insert_with_key(|frames| frames.as_slice().into());

@@ -16,12 +16,12 @@ pub use place::set_memory_metadata;
 use crate::file::FileError;
 use crate::snapshot::MemorySnapshot;
 
-/// What to record of a device's allocator.
+/// What to record in the history of a device's allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// Which entries keep the place where they happened: the scope of the tracker, the metadata and the stack.
+    /// Which entries record their place: the scope of the tracker, the metadata and the stack.
     pub contexts: ContextsOf,
-    /// How many entries are kept, the newest.
+    /// The maximum number of entries. The newest are kept.
     pub max_entries: usize,
     /// Whether a place includes the call stack.
     pub stacks: Stacks,
@@ -30,9 +30,9 @@ pub struct HistoryOptions {
 /// The call stack of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stacks {
-    /// No stack is captured.
+    /// Stacks are not captured.
     None,
-    /// The stack of the program as addresses, whose names are looked up when a snapshot is taken.
+    /// Stacks of the program are captured as addresses. Their names are looked up when a snapshot is taken.
     Rust,
 }
 
@@ -44,7 +44,7 @@ impl Default for HistoryOptions {
 }
 
 impl HistoryOptions {
-    /// The same settings for the core, for a device that is not the facade's.
+    /// Returns the same options for the core, to record a device that does not belong to the facade.
     pub fn recording(self) -> Recording {
         let Self { contexts, max_entries, stacks } = self;
         let capture = match stacks {
@@ -55,16 +55,16 @@ impl HistoryOptions {
     }
 }
 
-/// Starts to record what happens in a device's allocator, and opens the device. If it is recorded already, earlier
-/// entries stay. PyTorch: `torch.cuda.memory._record_memory_history`.
+/// Starts to record the history of a device's allocator, and opens the device. If a history is already being recorded,
+/// earlier entries stay. PyTorch: `torch.cuda.memory._record_memory_history`.
 ///
 /// # Errors
-/// As [`DeviceArg`] says; errors of opening the device.
+/// Errors that [`DeviceArg`] describes; errors of opening the device.
 pub fn record_memory_history<'a>(options: HistoryOptions, device: impl Into<DeviceArg<'a>>) -> Result<()> {
     memory::record_history(device, Some(options.recording()))
 }
 
-/// Stops recording what happens in a device's allocator, and forgets its history. PyTorch:
+/// Stops recording the history of a device's allocator, and discards it. PyTorch:
 /// `_record_memory_history(enabled=None)`.
 ///
 /// # Errors
@@ -73,9 +73,9 @@ pub fn stop_memory_history<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     memory::record_history(device, None)
 }
 
-/// The contents and the histories of the allocators of all opened devices of the current accelerator. Those of one
-/// device are of one moment. The names of stacks are looked up here, which takes time for each new address. PyTorch:
-/// `torch.cuda.memory._snapshot`.
+/// Returns the contents and histories of the allocators of all open devices of the current accelerator. The contents
+/// and the history of a device are consistent with each other. Looks up the names of stacks, which takes time for each
+/// new address. PyTorch: `torch.cuda.memory._snapshot`.
 ///
 /// # Errors
 /// [`Error::NoAccelerator`](accelerator::Error::NoAccelerator),
@@ -92,7 +92,7 @@ pub fn snapshot() -> Result<MemorySnapshot> {
 /// `torch.cuda.memory._dump_snapshot`.
 ///
 /// # Errors
-/// As [`snapshot`]; [`DumpError::File`] if the file cannot be written. An existing file is unchanged then.
+/// As for [`snapshot`]; [`DumpError::File`] if the file cannot be written. An existing file is then unchanged.
 pub fn dump_snapshot(path: impl AsRef<Path>) -> Result<(), DumpError> {
     Ok(snapshot()?.write(path.as_ref())?)
 }

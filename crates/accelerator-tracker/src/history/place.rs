@@ -6,7 +6,7 @@ use accelerator_core::HistoryContext;
 use super::stack::Stack;
 use crate::tracker::current_scope;
 
-/// Where a thread is. Entries of a history keep it.
+/// The place where a thread caused an entry of a history.
 pub(super) struct Place {
     pub(super) stack: Option<Stack>,
     pub(super) scope: Option<Arc<str>>,
@@ -15,15 +15,15 @@ pub(super) struct Place {
 
 thread_local!(static METADATA: RefCell<Option<Arc<str>>> = const { RefCell::new(None) });
 
-/// Sets the text that entries of a history carry if this thread causes them. An empty text stands for none. PyTorch:
+/// Sets the text that is stored in the history entries of this thread. An empty text means none. PyTorch:
 /// `torch.cuda.memory._set_memory_metadata`.
 pub fn set_memory_metadata(metadata: &str) {
     let metadata = (!metadata.is_empty()).then(|| metadata.into());
-    // A thread that is ending has no metadata any more.
+    // A thread that is ending no longer has metadata.
     let _ = METADATA.try_with(|own| own.replace(metadata));
 }
 
-// The last place of a thread that had no stack: usually the thread is still there.
+// The last place without a stack in this thread. Usually the next entry has the same place.
 thread_local!(static LAST: RefCell<Option<Arc<Place>>> = const { RefCell::new(None) });
 
 pub(super) fn without_stack() -> Option<HistoryContext> {
@@ -38,9 +38,7 @@ pub(super) fn without_stack() -> Option<HistoryContext> {
     let place = LAST.try_with(|last| {
         let mut last = last.borrow_mut();
         match &*last {
-            Some(place) if same(&place.scope, &scope) && same(&place.metadata, &metadata) => {
-                Arc::clone(place)
-            }
+            Some(place) if same(&place.scope, &scope) && same(&place.metadata, &metadata) => Arc::clone(place),
             _ => Arc::clone(last.insert(Arc::new(Place { stack: None, scope, metadata }))),
         }
     });

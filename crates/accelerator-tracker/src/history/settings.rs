@@ -2,8 +2,8 @@ use accelerator_core::{AllocatorConfig, MIB};
 
 use crate::snapshot::Setting;
 
-/// The settings under PyTorch's names, all of them. Those that do not exist here have the value that PyTorch has when
-/// they are off.
+/// Returns all settings under PyTorch's names. Settings that do not exist here have the value that means off in
+/// PyTorch.
 pub(super) fn allocator_settings(config: &AllocatorConfig) -> Vec<(String, Setting)> {
     let limit = |bytes: u64| match bytes {
         u64::MAX => Setting::Integer(-1),

@@ -7,11 +7,11 @@ use crate::snapshot::Frame;
 /// The return addresses of a call stack, innermost first.
 pub(super) struct Stack(Box<[usize]>);
 
-/// Deeper stacks lose their outermost calls.
+/// The maximum depth. Deeper stacks lose their outermost calls.
 const DEEPEST: usize = 128;
 
 impl Stack {
-    /// The stack of the calling thread.
+    /// Captures the stack of the calling thread.
     #[inline(never)]
     pub(super) fn here() -> Self {
         let mut addresses = [0; DEEPEST];
@@ -25,22 +25,22 @@ impl Stack {
     }
 }
 
-/// Looks up the names of addresses, each once.
+/// Looks up the names of addresses, and caches them.
 #[derive(Default)]
 pub(super) struct Names {
-    /// More than one frame where calls were inlined.
+    /// The frames of an address, several if calls were inlined.
     frames: HashMap<usize, Vec<Arc<Frame>>>,
-    /// Each text once.
+    /// All texts, each stored once.
     texts: HashMap<String, Arc<str>>,
 }
 
 impl Names {
-    /// The calls of the program, without those inside this library, the standard library, and the start of a thread.
+    /// Returns the calls of the program, without calls inside this library and the standard library, and without the
+    /// start of the thread.
     pub(super) fn of(&mut self, stack: &Stack) -> Vec<Arc<Frame>> {
         let all = stack.0.iter().flat_map(|address| self.at(*address));
         let all: Vec<_> = all.take_while(|frame| !frame.name.contains(THREAD_START)).collect();
-        let inside =
-            all.iter().take_while(|frame| is_library(&frame.filename) || is_ours(&frame.filename)).count();
+        let inside = all.iter().take_while(|frame| is_library(&frame.filename) || is_ours(&frame.filename)).count();
         let program: Vec<_> =
             all[inside..].iter().filter(|frame| !is_library(&frame.filename)).map(Arc::clone).collect();
         if program.is_empty() { all } else { program }
@@ -53,8 +53,7 @@ impl Names {
         let mut frames = Vec::new();
         backtrace::resolve(address as *mut c_void, |symbol| {
             let name = symbol.name().map_or_else(|| "??".to_owned(), |name| format!("{name:#}"));
-            let filename =
-                symbol.filename().map_or_else(|| "??".into(), |file| file.to_string_lossy().into_owned());
+            let filename = symbol.filename().map_or_else(|| "??".into(), |file| file.to_string_lossy().into_owned());
             let line = symbol.lineno().unwrap_or(0);
             frames.push(Arc::new(Frame { name: self.text(name), filename: self.text(filename), line }));
         });
@@ -67,27 +66,26 @@ impl Names {
     }
 }
 
-/// The function with which the standard library calls the program.
+/// The function through which the standard library calls the program.
 const THREAD_START: &str = "__rust_begin_short_backtrace";
 
-// By source files: inlined calls have no path in their names unless debug information is complete.
+// Calls are classified by source file, because inlined calls have no path in their names unless debug information is
+// complete.
 
-/// Whether a source file belongs to the standard library.
+/// Returns whether a source file belongs to the standard library.
 fn is_library(filename: &str) -> bool {
     filename.starts_with("/rustc/") || filename.contains("/lib/rustlib/src/rust/")
 }
 
-/// Whether a source file belongs to the recording crates. Its folder is then that of a crate, or that with a version as
-/// in cargo's registry. The facade's folder is `accelerator` in the repository and `accelerator-rs-0.1.0` in a registry.
+/// Returns whether a source file belongs to the recording crates. Its folder is then the name of a crate, with a
+/// version in cargo's registry. The facade's folder is `accelerator` in the repository and `accelerator-rs-0.1.0` in a
+/// registry.
 fn is_ours(filename: &str) -> bool {
-    const CRATES: [&str; 5] =
-        ["accelerator", "accelerator-rs", "accelerator-core", "accelerator-tracker", "backtrace"];
+    const CRATES: [&str; 5] = ["accelerator", "accelerator-rs", "accelerator-core", "accelerator-tracker", "backtrace"];
     let folders = || filename.split(['/', '\\']);
     folders().zip(folders().skip(1)).any(|(folder, inside)| {
-        let version =
-            |rest: &str| rest.strip_prefix('-').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
-        let is =
-            |name: &&str| folder.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || version(rest));
+        let version = |rest: &str| rest.strip_prefix('-').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
+        let is = |name: &&str| folder.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || version(rest));
         inside == "src" && CRATES.iter().any(is)
     })
 }
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_files_of_ours_are_told_from_others() {
+    fn source_files_of_these_crates_are_recognized() {
         for ours in [
             "/x/crates/accelerator-core/src/alloc/mod.rs",
             "/x/registry/src/index/backtrace-0.3.77/src/backtrace/mod.rs",

@@ -72,7 +72,7 @@ impl<S: Sink> Machine<'_, S> {
         flat.chunks_exact(2).map(pair).collect()
     }
 
-    /// Calls one of the known classes. The result can only be an empty dictionary, or one of pairs.
+    /// Calls one of the known classes. The result can only be a dictionary, empty or with pairs.
     pub(super) fn reduce(&mut self) -> Result<(), PickleFault> {
         let arguments = self.stack.pop(self.name)?;
         let called = self.stack.pop(self.name)?;
@@ -80,7 +80,7 @@ impl<S: Sink> Machine<'_, S> {
         let pairs = match (called, arguments.as_slice()) {
             (Value::Class(Class::DefaultDict | Class::OrderedDict), [])
             | (Value::Class(Class::DefaultDict), [Value::None | Value::Class(Class::Plain)]) => Vec::new(),
-            // Python 2 passes a list of lists of two.
+            // Python 2 passes a list of two-element lists.
             (Value::Class(Class::OrderedDict), [listed]) => self.listed_pairs(*listed)?,
             (Value::Class(_), [.., other]) => return Err(self.unfit(*other)),
             _ => return Err(self.unfit(called)),
@@ -99,7 +99,7 @@ impl<S: Sink> Machine<'_, S> {
         self.pairs(&flat)
     }
 
-    /// Sets the attributes of an `OrderedDict`, which are not part of its data.
+    /// Ignores the attributes of an `OrderedDict`, which are not part of its data.
     pub(super) fn build(&mut self) -> Result<(), PickleFault> {
         self.stack.pop(self.name)?;
         let target = self.stack.top(self.name)?;
@@ -117,7 +117,8 @@ impl<S: Sink> Machine<'_, S> {
             None => false,
         };
         self.add(Body::List { items: Vec::new(), handed: false })?;
-        // A list that was taken before is complete by now, though it is still on the stack: this one is not inside it.
+        // If a previous list was being handed over, it is now complete, although it is still on the stack: the new list
+        // is not inside it.
         if let Some(place) = place.filter(|_| taken) {
             let first = self.heap.live();
             self.stream = Some(Stream { position, list: first - 1, first, place });
@@ -143,7 +144,7 @@ impl<S: Sink> Machine<'_, S> {
         self.extend(first)
     }
 
-    /// Appends the values from a position on to the list below them, or hands them over.
+    /// Appends all values from a position on to the list below them, or hands them over.
     fn extend(&mut self, first: usize) -> Result<(), Halt<S::Stop>> {
         let below = self.stack.below(first, self.name)?;
         if self.stream.as_ref().is_some_and(|stream| stream.position == below) {
@@ -161,8 +162,8 @@ impl<S: Sink> Machine<'_, S> {
         }
     }
 
-    /// Hands the last element over if it is complete, which it is when the next one begins. Otherwise a thousand of
-    /// them would pile up.
+    /// Hands over the last element if it is complete, which it is when the next one begins. Otherwise a thousand
+    /// elements would pile up.
     pub(super) fn hand_over_complete(&mut self) -> Result<(), Halt<S::Stop>> {
         let Some(stream) = &self.stream else { return Ok(()) };
         let values = self.stack.values();
@@ -173,7 +174,7 @@ impl<S: Sink> Machine<'_, S> {
         if complete { self.hand_over(element) } else { Ok(()) }
     }
 
-    /// Hands over the values from a position on, and forgets them.
+    /// Hands over all values from a position on, and forgets them.
     fn hand_over(&mut self, first: usize) -> Result<(), Halt<S::Stop>> {
         let Some(stream) = &self.stream else { return Ok(()) };
         for element in self.stack.take_from(first) {
@@ -194,8 +195,8 @@ impl<S: Sink> Machine<'_, S> {
         }
     }
 
-    /// An object that an operation changes, and the budget for its memory. An object must not be changed if it outlives
-    /// the values that are put into it.
+    /// Returns an object to change, and the budget for its memory. An object must not be changed if it outlives the
+    /// values that are put into it.
     fn changing(&mut self, target: Value) -> Result<(&mut Body, &mut Budget), PickleFault> {
         self.end_stream();
         let outlives = |number| self.stream.as_ref().is_some_and(|stream| number < stream.first);

@@ -5,17 +5,17 @@ use super::fault::PickleFault;
 use super::value::{Body, Kept, Part, Stay, Value};
 use crate::limits::{ALLOCATION, Budget, Limits};
 
-/// How deeply an object that is kept may be nested: a list of frames, each with its texts, and a few levels more.
+/// The maximum nesting of a kept object: enough for a list of frames, each with its texts, and a few more levels.
 const KEPT_LEVELS: u32 = 6;
 
-/// The objects of a pickle. They refer to each other by number, so an object may be inside itself or inside a thousand
-/// others.
+/// The objects of a pickle. They refer to each other by number, so an object may contain itself or be shared by a
+/// thousand others.
 pub(crate) struct Heap {
     live: Vec<Part>,
     kept: Vec<Kept>,
     numbers: HashMap<Kept, u32>,
     limits: Limits,
-    /// The memory of this and of everything else that is held while the pickle is read.
+    /// The budget for the memory of the objects and of everything else that is stored while the pickle is read.
     pub(super) budget: Budget,
 }
 
@@ -25,14 +25,14 @@ impl Heap {
         Self { live: Vec::new(), kept: Vec::new(), numbers: HashMap::new(), limits, budget }
     }
 
-    /// Notes how many bytes of the pickle were read: a longer one may hold more.
+    /// Notes how many bytes of the pickle were read. A longer pickle may use more memory.
     pub(super) fn was_read(&mut self, bytes: u64) {
         self.budget.set_limit(self.limits.memory_of_pickle(bytes));
     }
 
-    /// How many objects there are that are not kept.
+    /// Returns the number of objects that are not kept.
     pub(super) fn live(&self) -> u32 {
-        self.live.len() as u32 // each is charged, and more would not fit into the limit
+        self.live.len() as u32 // each is charged, so the memory limit prevents an overflow
     }
 
     pub(super) fn add(&mut self, offset: u64, body: Body) -> Result<Value, PickleFault> {
@@ -42,7 +42,7 @@ impl Heap {
         Ok(Value::Live(number))
     }
 
-    /// Forgets all objects from this one on. Those that are kept are stored separately.
+    /// Forgets all objects from this one on. Kept objects are stored separately.
     pub(super) fn forget_from(&mut self, first: u32) {
         for part in self.live.drain(first as usize..) {
             self.budget.discharge(part.body.cost());
@@ -57,7 +57,7 @@ impl Heap {
         self.kept.get(number as usize)
     }
 
-    /// A value that is kept. A small value stands for itself.
+    /// Returns a kept value. A small value is stored directly.
     pub(super) fn kept_value(&self, number: u32) -> Value {
         match self.kept(number) {
             Some(Kept::Plain(value)) => *value,
@@ -69,14 +69,14 @@ impl Heap {
         self.live.get_mut(number as usize).map(|part| &mut part.body)
     }
 
-    /// An object to change, and the budget for its memory.
+    /// Returns an object to change, and the budget for its memory.
     pub(super) fn change(&mut self, number: u32) -> Option<(&mut Body, &mut Budget)> {
         let part = self.live.get_mut(number as usize)?;
         Some((&mut part.body, &mut self.budget))
     }
 
-    /// Marks a list or dictionary as handed over: it is not handed over again. So an object that thousands of others
-    /// share is not expanded thousands of times.
+    /// Marks a list or dictionary as handed over, so that it is not handed over again. So an object that thousands of
+    /// others share is not expanded thousands of times.
     pub(crate) fn hand(&mut self, value: Value) {
         let Value::Live(number) = value else { return };
         match self.body_mut(number) {
@@ -86,13 +86,13 @@ impl Heap {
         }
     }
 
-    /// Counts bytes that a caller makes from the objects and holds to the end.
+    /// Counts bytes that a caller creates from the objects and keeps to the end.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), PickleFault> {
         Ok(self.budget.charge(bytes as u64 + ALLOCATION)?)
     }
 
-    /// The number of a value among those that are kept to the end. It is added now if it was not there. `None`: it
-    /// cannot be kept, since it is nested too deeply, contains itself, or is partly gone.
+    /// Returns the number of a value among those that are kept to the end, and adds the value if necessary. Returns
+    /// `None` if it cannot be kept, because it is nested too deeply, contains itself, or is partly gone.
     pub(crate) fn keep(&mut self, value: Value) -> Result<Option<u32>, PickleFault> {
         self.keep_to(value, KEPT_LEVELS)
     }
@@ -110,9 +110,9 @@ impl Heap {
             Stay::Never => return Ok(None),
             Stay::Open => {}
         }
-        // Until the result is known: an object that contains itself comes here again.
+        // An object that contains itself reaches this function again before the result is known.
         self.set_stay(number, Stay::Never);
-        // The copies made on the way: values, then numbers, twice.
+        // Temporary copies: first of values, then of numbers, twice.
         let copies = self.part(number).map_or(0, |part| 2 * part.body.cost());
         self.budget.charge(copies)?;
         let kept = self.keep_part(number, levels)?;
@@ -124,7 +124,7 @@ impl Heap {
         Ok(kept)
     }
 
-    /// What an object becomes when it is kept.
+    /// Returns the kept form of an object.
     fn keep_part(&mut self, number: u32, levels: u32) -> Result<Option<Kept>, PickleFault> {
         let Some(part) = self.part(number).filter(|_| levels > 0) else { return Ok(None) };
         Ok(match &part.body {

@@ -16,10 +16,11 @@ use crate::limits::Limits;
 
 const NEWEST_PROTOCOL: u8 = 5;
 
-/// Latin-1 can be twice as long in UTF-8. A growing text has room for twice as much again, and is copied in the end.
+/// The memory for a conversion to UTF-8, relative to the bytes. Latin-1 can double in length. A growing text has room
+/// for twice that, and is copied at the end.
 const LONGER_AS_TEXT: u64 = 6;
 
-/// Reads a pickle, operation by operation, and builds the objects that it describes.
+/// Reads a pickle operation by operation, and builds the objects that it describes.
 pub(super) struct Machine<'s, S> {
     source: Source<'s>,
     pub(super) sink: &'s mut S,
@@ -27,7 +28,7 @@ pub(super) struct Machine<'s, S> {
     pub(super) stack: Stack,
     pub(super) memo: Memo,
     pub(super) stream: Option<Stream>,
-    /// What was added to the memo since elements were last forgotten.
+    /// The entries added to the memo since elements were last forgotten.
     pub(super) memorised: Vec<u32>,
     /// The offset and the name of the current operation.
     pub(super) at: u64,
@@ -49,7 +50,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         }
     }
 
-    /// Runs the pickle. Returns its object, without the parts that were handed over.
+    /// Executes the pickle. Returns its object, without the parts that were handed over.
     pub(super) fn run(mut self) -> Result<(Heap, Value), ReadError<S::Stop>> {
         loop {
             match self.step() {
@@ -65,7 +66,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         }
     }
 
-    /// Runs one operation. Returns the object of the pickle if it was the last.
+    /// Executes one operation. After the last one, returns the object of the pickle.
     fn step(&mut self) -> Result<Option<Value>, Halt<S::Stop>> {
         self.at = self.source.offset();
         self.heap.was_read(self.at);
@@ -89,14 +90,14 @@ impl<'s, S: Sink> Machine<'s, S> {
         Ok(None)
     }
 
-    /// The operations that do not concern the sink.
+    /// Executes an operation that does not concern the sink.
     fn plain_step(&mut self, code: u8) -> Result<(), PickleFault> {
         match code {
             PROTO => match self.source.byte()? {
                 0..=NEWEST_PROTOCOL => Ok(()),
                 newer => Err(PickleFault::UnknownProtocol(newer)),
             },
-            // It says how many bytes to read at once, which the source decides by itself.
+            // Tells a reader how many bytes to read at once. The source decides that by itself.
             FRAME => self.source.array::<8>().map(drop),
             MARK => self.stack.mark(&mut self.heap.budget),
             POP if self.stack.is_at_mark() => self.stack.unmark(self.name).map(drop),
@@ -182,14 +183,14 @@ impl<'s, S: Sink> Machine<'s, S> {
         };
         let slot = match self.stack.top(self.name)? {
             Value::Live(part) => {
-                // What was there before the stream stays anyway.
+                // Objects from before the stream stay anyway.
                 if self.stream.is_some() {
                     self.heap.budget.push(&mut self.memorised, number)?;
                 }
                 Slot::Live(part)
             }
             Value::Kept(part) => Slot::Kept(part),
-            // Such a small value is kept: classes are memorised, and some writers memorise any value.
+            // A small value is kept: writers memorise classes, and some memorise any value.
             plain => self.heap.keep(plain)?.map_or(Slot::Gone, Slot::Kept),
         };
         self.memo.put(number, slot, &mut self.heap.budget)
@@ -224,7 +225,7 @@ impl<'s, S: Sink> Machine<'s, S> {
         self.push(Value::Class(class(&module, &name, self.name)?))
     }
 
-    /// An operation that would make something other than data.
+    /// Returns the fault for an operation that would create something other than data.
     fn refusal(&mut self, code: u8) -> Result<PickleFault, PickleFault> {
         let name = match code {
             INST => format!("{}.{}", self.text_line()?, self.text_line()?),
@@ -234,12 +235,12 @@ impl<'s, S: Sink> Machine<'s, S> {
             EXT2 => format!("extension {}", u16::from_le_bytes(self.source.array()?)),
             EXT4 => format!("extension {}", u32::from_le_bytes(self.source.array()?)),
             NEXT_BUFFER | READONLY_BUFFER => "a buffer outside the file".to_owned(),
-            _ => "an object".to_owned(), // its class has been refused already, unless there is none
+            _ => "an object".to_owned(), // its class, if it has one, was already refused
         };
         Ok(refused(self.name, name))
     }
 
-    /// Reads bytes that follow their length, which takes `digits` bytes itself.
+    /// Reads bytes that follow their length, which itself has `digits` bytes.
     fn counted(&mut self, digits: usize) -> Result<Vec<u8>, PickleFault> {
         let mut length = [0; 8];
         for digit in &mut length[..digits] {
@@ -256,7 +257,8 @@ impl<'s, S: Sink> Machine<'s, S> {
         Ok(bytes)
     }
 
-    /// Stops counting bytes that are about to be forgotten, after a copy of up to `times` their size.
+    /// Checks that there is room for a copy of up to `times` the size of the bytes, and stops counting the bytes, which
+    /// are about to be dropped.
     fn copied(&mut self, bytes: &Vec<u8>, times: u64) -> Result<(), PickleFault> {
         self.heap.budget.has_room(times * bytes.len() as u64)?;
         self.heap.budget.discharge(bytes.capacity() as u64);
@@ -281,10 +283,10 @@ impl<'s, S: Sink> Machine<'s, S> {
         self.take_from(first)
     }
 
-    /// Takes the values from a position on. A caller that holds them longer charges them.
+    /// Removes and returns all values from a position on. A caller that stores them must charge them.
     pub(super) fn take_from(&mut self, first: usize) -> Result<Vec<Value>, PickleFault> {
         let values = self.stack.take_from(first);
-        // The values themselves, and a copy in pairs or in an object.
+        // Room for the values, and for a copy in pairs or in an object.
         self.heap.budget.has_room(2 * (values.len() * size_of::<Value>()) as u64)?;
         Ok(values.collect())
     }

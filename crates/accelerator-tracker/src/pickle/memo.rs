@@ -7,7 +7,7 @@ const UNSET: u32 = u32::MAX;
 const GONE: u32 = u32::MAX - 1;
 const KEPT: u32 = 1 << 31;
 
-/// What an entry of the memo holds.
+/// The contents of a memo entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
     /// An object that may still change.
@@ -18,20 +18,20 @@ pub(super) enum Slot {
     Gone,
 }
 
-/// The objects of a pickle by the numbers under which it refers to them. Each takes four bytes, since a pickle of two
-/// gigabytes has a hundred million.
+/// The objects of a pickle by the numbers with which it refers to them. An entry has only four bytes, since a pickle of
+/// two gigabytes has a hundred million entries.
 #[derive(Default)]
 pub(super) struct Memo {
     dense: Vec<u32>,
-    /// Numbers out of order, which no known writer makes.
+    /// Numbers out of order, which no known writer produces.
     sparse: HashMap<u32, u32>,
     filled: usize,
 }
 
 impl Memo {
-    /// The number that `MEMOIZE` uses next.
+    /// Returns the number that `MEMOIZE` uses next.
     pub(super) fn next(&self) -> u32 {
-        self.filled as u32 // each is charged, and more would not fit into the limit
+        self.filled as u32 // each is charged, so the memory limit prevents an overflow
     }
 
     pub(super) fn put(&mut self, number: u32, slot: Slot, budget: &mut Budget) -> Result<(), PickleFault> {
@@ -41,7 +41,7 @@ impl Memo {
             Slot::Gone => GONE,
         };
         let place = number as usize;
-        // Python 2 begins with 1.
+        // Python 2 starts with 1.
         if place == self.dense.len() + 1 && self.dense.is_empty() {
             budget.push(&mut self.dense, UNSET)?;
         }

@@ -1,4 +1,5 @@
-//! Pickles, as data alone: nothing in one is ever run. A reader that need not hold all of a pickle, and a writer.
+//! Reads and writes pickles, but only as data: code in a pickle is never run. The reader need not keep a whole pickle
+//! in memory.
 
 mod build;
 mod classes;

@@ -1,13 +1,13 @@
-//! Whole numbers, in text and in bytes.
+//! Reads numbers in text and in bytes.
 
 use super::fault::PickleFault;
 use super::value::{Real, Value};
 
-/// Little-endian, in two's complement, of any length.
+/// Reads a little-endian number in two's complement, of any length.
 pub(super) fn of_bytes(bytes: &[u8]) -> Value {
     let Some(&last) = bytes.last() else { return Value::Integer(0) };
     let sign = if last & 0x80 == 0 { 0 } else { 0xff };
-    // Sixteen bytes are more than enough to see which numbers do not fit.
+    // Sixteen bytes are more than enough to decide whether a number fits.
     if bytes.iter().skip(16).any(|&byte| byte != sign) {
         return Value::Huge;
     }
@@ -21,7 +21,7 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Value {
     of_wide(i128::from_le_bytes(wide))
 }
 
-/// Decimal, such as `42` and `42L`; `00` and `01` are truth values.
+/// Reads a decimal integer, such as `42` or `42L`; `00` and `01` are Booleans.
 pub(super) fn of_text(text: &[u8], opcode: &'static str) -> Result<Value, PickleFault> {
     match text {
         b"00" => return Ok(Value::Flag(false)),
@@ -38,14 +38,14 @@ pub(super) fn of_text(text: &[u8], opcode: &'static str) -> Result<Value, Pickle
     Ok(number.map_or(Value::Huge, of_wide))
 }
 
-/// Decimal, such as `0.1`, `1e-05`, `nan`.
+/// Reads a decimal float, such as `0.1`, `1e-05` or `nan`.
 pub(super) fn float_of_text(text: &[u8], opcode: &'static str) -> Result<Value, PickleFault> {
     let number = str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
     let number = number.ok_or(PickleFault::Unreadable { opcode, what: "not a number" })?;
     Ok(Value::Float(Real::new(number)))
 }
 
-/// The number of an entry of the memo, in decimal.
+/// Reads the number of a memo entry, in decimal.
 pub(super) fn place_of_text(text: &[u8], opcode: &'static str) -> Result<u32, PickleFault> {
     let number = str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
     number.ok_or(PickleFault::Unreadable { opcode, what: "not the number of a memo entry" })

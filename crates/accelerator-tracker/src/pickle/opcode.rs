@@ -4,7 +4,7 @@ macro_rules! opcodes {
     ($($name:ident = $code:literal,)*) => {
         $(pub(super) const $name: u8 = $code;)*
 
-        /// The name of an operation. `None`: there is no such operation.
+        /// Returns the name of an operation, or `None` if there is no such operation.
         pub(super) fn name(opcode: u8) -> Option<&'static str> {
             match opcode {
                 $($name => Some(stringify!($name)),)*

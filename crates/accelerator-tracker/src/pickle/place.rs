@@ -3,19 +3,19 @@ use std::sync::Arc;
 use super::heap::Heap;
 use super::value::{Body, Value};
 
-/// Where a list is in a pickle, as far as it matters.
+/// The place of a list in a pickle, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// It is the object of the pickle.
     Root,
-    /// Under a key of the dictionary that is the object of the pickle.
+    /// It is the value of this key of the dictionary that is the object of the pickle.
     Key(Arc<str>),
-    /// In the list under that key, at this index.
+    /// It is in the list under this key, at this index.
     Index(Arc<str>, u64),
 }
 
-/// Where the value will be that is pushed next. This is a guess, since the operations that build objects come after
-/// their values, but it is right for what Python writes.
+/// Returns the place of the value that is pushed next. This is a guess, since the operations that build objects come
+/// after their values. It is right for pickles that Python writes.
 pub(super) fn of_next(heap: &Heap, stack: &[Value], marks: &[usize]) -> Option<Place> {
     if stack.is_empty() {
         return Some(Place::Root);
@@ -35,7 +35,7 @@ enum Step {
     Index(u64),
 }
 
-/// The position of the object into which the value at a position will be put, and how.
+/// Returns the position of the object that will contain the value at a position, and the key or index of the value.
 fn owner(heap: &Heap, stack: &[Value], marks: &[usize], position: usize) -> Option<(usize, Step)> {
     let below = |distance: usize| position.checked_sub(distance).map(|at| (at, body(heap, stack[at])));
     let key_of = |at: usize| match body(heap, stack[position.checked_sub(1)?])? {
@@ -44,14 +44,15 @@ fn owner(heap: &Heap, stack: &[Value], marks: &[usize], position: usize) -> Opti
     };
     let inner = marks.partition_point(|&mark| mark <= position);
     let Some(&mark) = inner.checked_sub(1).map(|index| &marks[index]) else {
-        // One by one: `list value`, `dict key value`.
+        // Values are added one by one: `list value`, `dict key value`.
         return match (below(1), below(2)) {
             (Some((at, Some(Body::List { items, .. }))), _) => Some((at, Step::Index(items.len() as u64))),
             (_, Some((at, Some(Body::Dict { .. })))) => key_of(at),
             _ => None,
         };
     };
-    // Many at once: `list mark value value …`, `dict mark key value key value …`; within those, one by one.
+    // Many values are added at once: `list mark value value …`, `dict mark key value key value …`. Objects within them
+    // may be built one by one.
     let count = position - mark;
     let at = mark.checked_sub(1)?;
     match body(heap, stack[at])? {

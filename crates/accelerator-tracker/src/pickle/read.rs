@@ -11,8 +11,8 @@ use super::view::View;
 use crate::file::FileError;
 use crate::limits::{Budget, Limits};
 
-/// Whether the pickle of a dictionary or list may begin like this: with the number of its protocol, or in the oldest
-/// one with a mark, an empty list or dictionary, or a class.
+/// Returns whether the pickle of a dictionary or list may begin like this: with the number of its protocol, or, in the
+/// oldest protocols, with a mark, an empty list or dictionary, or a class.
 pub(crate) fn begins(start: &[u8]) -> bool {
     matches!(start, [0x80 | b'(' | b']' | b'}' | b'c', ..])
 }
@@ -24,12 +24,12 @@ pub(crate) struct Pickle {
 }
 
 impl Pickle {
-    /// The object of the pickle.
+    /// Returns the object of the pickle.
     pub(crate) fn root(&self) -> View<'_> {
         View::new(&self.heap, self.root)
     }
 
-    /// The budget for the memory of everything that is made from it.
+    /// Returns the budget for the memory of everything that is created from it.
     pub(crate) fn budget(&self) -> Budget {
         self.heap.budget.clone()
     }
@@ -47,7 +47,7 @@ pub(crate) fn read(reader: &mut dyn Read, path: &Path, limits: Limits) -> Result
     }
 }
 
-/// Reads a pickle, and hands over the elements of lists meanwhile.
+/// Reads a pickle, and hands over the elements of lists to a sink as they are read.
 pub(crate) fn stream<S: Sink>(
     reader: &mut dyn Read,
     sink: &mut S,
@@ -56,7 +56,7 @@ pub(crate) fn stream<S: Sink>(
     Machine::new(reader, sink, limits).run()
 }
 
-/// Takes nothing: the whole pickle stays in memory.
+/// A sink that takes no elements, so that the whole pickle stays in memory.
 pub(super) struct Whole;
 
 impl Sink for Whole {

@@ -3,12 +3,12 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use super::fault::PickleFault;
 use crate::limits::Budget;
 
-/// Bytes are read in pieces of at most this size, so that a length alone cannot cause a large allocation.
+/// The maximum size of a read, so that a length alone cannot cause a large allocation.
 const PIECE: u64 = 1 << 16;
 
-/// The bytes of a pickle, counted.
+/// The bytes of a pickle, with their offset.
 pub(super) struct Source<'r> {
-    /// With a buffer of its own, since a virtual call for each byte would be slower.
+    /// The reader has its own buffer, since a virtual call for each byte would be slower.
     reader: BufReader<&'r mut dyn Read>,
     offset: u64,
     /// The operation that is being read, for messages.
@@ -20,7 +20,7 @@ impl<'r> Source<'r> {
         Self { reader: BufReader::new(reader), offset: 0, opcode: "an operation" }
     }
 
-    /// How many bytes were taken.
+    /// Returns the number of bytes read so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -30,7 +30,7 @@ impl<'r> Source<'r> {
         self.opcode = opcode;
     }
 
-    /// Whether nothing is left.
+    /// Returns whether the end is reached.
     pub(super) fn at_end(&mut self) -> Result<bool, PickleFault> {
         Ok(self.fill()?.is_empty())
     }
@@ -62,7 +62,7 @@ impl<'r> Source<'r> {
         Ok(bytes)
     }
 
-    /// Reads `length` bytes, charged as long as they exist.
+    /// Reads `length` bytes and charges them. The caller must discharge them when it drops them.
     pub(super) fn bytes(&mut self, length: u64, budget: &mut Budget) -> Result<Vec<u8>, PickleFault> {
         let mut bytes = Vec::new();
         budget.reserve(&mut bytes, length.min(PIECE) as usize)?;
@@ -81,7 +81,8 @@ impl<'r> Source<'r> {
         Ok(bytes)
     }
 
-    /// The bytes up to the end of the line, without it, charged as long as they exist.
+    /// Reads the bytes of a line without the line end, and charges them. The caller must discharge them when it drops
+    /// them.
     pub(super) fn line(&mut self, budget: &mut Budget) -> Result<Vec<u8>, PickleFault> {
         let mut line = Vec::new();
         loop {
@@ -102,7 +103,7 @@ impl<'r> Source<'r> {
 
     #[inline]
     fn fill(&mut self) -> Result<&[u8], PickleFault> {
-        // Twice, since the borrow of an early return would last to the end of the function.
+        // Calls `fill_buf` twice, since with an early return the borrow would last to the end of the function.
         loop {
             match self.reader.fill_buf() {
                 Ok(_) => break,

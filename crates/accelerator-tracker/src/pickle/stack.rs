@@ -2,14 +2,14 @@ use super::fault::PickleFault;
 use super::value::Value;
 use crate::limits::Budget;
 
-/// How deeply objects may be nested before they are complete.
+/// The maximum nesting of incomplete objects.
 const LEVELS: usize = 1 << 16;
 
-/// The values that are not part of an object yet, with marks between them.
+/// The values that are not yet part of an object, with marks between them.
 #[derive(Default)]
 pub(super) struct Stack {
     values: Vec<Value>,
-    /// How many values there were at each mark.
+    /// The number of values below each mark.
     marks: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Stack {
         top.ok_or(PickleFault::Missing { opcode })
     }
 
-    /// Whether the last mark is above all values.
+    /// Returns whether the last mark is above all values.
     pub(super) fn is_at_mark(&self) -> bool {
         self.marks.last() == Some(&self.values.len())
     }
@@ -54,17 +54,17 @@ impl Stack {
         self.marks.pop().filter(|&mark| mark <= self.values.len()).ok_or(PickleFault::Missing { opcode })
     }
 
-    /// The position of the value below those from `first` on.
+    /// Returns the position of the value below `first`.
     pub(super) fn below(&self, first: usize, opcode: &'static str) -> Result<usize, PickleFault> {
         first.checked_sub(1).filter(|&at| at >= self.fence()).ok_or(PickleFault::Missing { opcode })
     }
 
-    /// Takes the values from a position on.
+    /// Removes and returns all values from a position on.
     pub(super) fn take_from(&mut self, first: usize) -> impl ExactSizeIterator<Item = Value> {
         self.values.drain(first..)
     }
 
-    /// The position of the first value that may be taken: no value below the last mark.
+    /// Returns the position of the first value that may be removed. Values below the last mark may not.
     fn fence(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }

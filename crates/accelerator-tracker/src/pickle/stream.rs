@@ -5,25 +5,19 @@ use super::place::Place;
 use super::value::{Body, Stay, Value};
 use super::view::View;
 
-/// Takes the elements of lists while a pickle is read, so that the whole of it is never in memory.
+/// Receives the elements of lists while a pickle is read, so that the whole pickle is never in memory.
 pub(crate) trait Sink {
     /// Why the sink stops.
     type Stop;
 
-    /// Whether the elements of the list that begins at this place are handed over one by one, and then forgotten.
-    /// `below`: what is complete or has begun so far, with the object of the pickle first.
+    /// Returns whether to hand over the elements of the list at this place one by one, and then forget them. `below`
+    /// contains all values that are complete or have begun, starting with the object of the pickle.
     fn takes(&mut self, heap: &mut Heap, place: &Place, below: &[Value]) -> Result<bool, Self::Stop>;
 
-    /// Takes an element. `offset`: the byte up to which the pickle was read.
-    fn element(
-        &mut self,
-        heap: &mut Heap,
-        place: &Place,
-        element: Value,
-        offset: u64,
-    ) -> Result<(), Halt<Self::Stop>>;
+    /// Receives an element. `offset` is the number of bytes of the pickle that were read.
+    fn element(&mut self, heap: &mut Heap, place: &Place, element: Value, offset: u64) -> Result<(), Halt<Self::Stop>>;
 
-    /// Whether later elements may refer to this part of an element. It is kept then.
+    /// Returns whether later elements may refer to this part of an element. If so, it is kept.
     fn shares(&self, part: View<'_>) -> bool;
 }
 
@@ -60,8 +54,8 @@ pub(super) struct Stream {
     pub(super) place: Place,
 }
 
-/// Forgets the objects of elements that were handed over, except those to which later elements may refer. `memorised`:
-/// what was added to the memo since the last call.
+/// Forgets the objects of elements that were handed over, except those to which later elements may refer. `memorised`
+/// contains the memo entries added since the last call.
 pub(super) fn forget<S: Sink>(
     sink: &S,
     heap: &mut Heap,

@@ -8,7 +8,7 @@ use super::stream::ReadError;
 use super::*;
 use crate::limits::Limits;
 
-/// The contents of a pickle, as Python would print them.
+/// Returns the contents of a pickle, as Python would print them.
 fn shown(bytes: &[u8]) -> Result<String, String> {
     match read(&mut &bytes[..], Path::new("file"), Limits::default()) {
         Ok(pickle) => Ok(show(pickle.root())),
@@ -32,8 +32,8 @@ fn show(view: View<'_>) -> String {
     text.or(number).or(unsigned).or(float).or(flag).unwrap_or(view.type_name().to_owned())
 }
 
-/// What Python 3.11 writes for `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and for a list that
-/// contains one list twice.
+/// Pickles that Python 3.11 writes for `{"a": [1, -300, 70000, 2**63, 1.5, None, True, "é"], ("b", 2): {}}`, and for a
+/// list that contains one list twice.
 const OF_PYTHON: [&[u8]; 4] = [
     b"(dp0\nVa\np1\n(lp2\nI1\naI-300\naI70000\naL9223372036854775808L\naF1.5\naNaI01\naV\xe9\np3\nas(Vb\np4\nI2\ntp5\n(dp6\ns.",
     b"}q\x00(X\x01\x00\x00\x00aq\x01]q\x02(K\x01J\xd4\xfe\xff\xffJp\x11\x01\x00L9223372036854775808L\n\
@@ -57,24 +57,18 @@ fn every_protocol_is_read() {
 }
 
 #[test]
-fn what_is_cut_short_is_refused_where_it_ends() {
+fn a_truncated_pickle_is_refused_where_it_ends() {
     for bytes in OF_PYTHON {
         for length in 0..bytes.len() {
             let error = shown(&bytes[..length]).unwrap_err();
-            assert!(
-                error.starts_with(&format!("at byte {length}: the pickle ends in the middle of")),
-                "{error}"
-            );
+            assert!(error.starts_with(&format!("at byte {length}: the pickle ends in the middle of")), "{error}");
         }
     }
 }
 
 #[test]
-fn what_follows_the_end_is_refused() {
-    assert_eq!(
-        shown(b"N.N.").unwrap_err(),
-        "at byte 2: the pickle ends before this byte, but the file continues"
-    );
+fn data_after_the_end_is_refused() {
+    assert_eq!(shown(b"N.N.").unwrap_err(), "at byte 2: the pickle ends before this byte, but the file continues");
 }
 
 #[test]
@@ -100,10 +94,7 @@ fn dictionaries_of_known_classes_are_dictionaries() {
 #[test]
 fn code_is_refused_by_name_and_place() {
     for (bytes, expected) in [
-        (
-            &b"cos\nsystem\n(S'id'\ntR."[..],
-            "at byte 0: refused GLOBAL of `os.system`: a pickle may only hold data",
-        ),
+        (&b"cos\nsystem\n(S'id'\ntR."[..], "at byte 0: refused GLOBAL of `os.system`: a pickle may only hold data"),
         (b"\x80\x04N0\x8c\x02os\x8c\x06system\x93.", "at byte 16: refused STACK_GLOBAL of `os.system`"),
         (b"(S'id'\nios\nsystem\n.", "at byte 7: refused INST of `os.system`"),
         (b"Pfile\n.", "at byte 0: refused PERSID of `persistent object file`"),
@@ -118,10 +109,7 @@ fn code_is_refused_by_name_and_place() {
         (b"\x97.", "at byte 0: refused NEXT_BUFFER of `a buffer outside the file`"),
         (b"cbuiltins\neval\n.", "at byte 0: refused GLOBAL of `builtins.eval`"),
         (b"ccollections\nCounter\n.", "at byte 0: refused GLOBAL of `collections.Counter`"),
-        (
-            b"ccollections\ndefaultdict\n(cbuiltins\nint\n(NtR.",
-            "at byte 43: REDUCE cannot be applied to None",
-        ),
+        (b"ccollections\ndefaultdict\n(cbuiltins\nint\n(NtR.", "at byte 43: REDUCE cannot be applied to None"),
         (b"cbuiltins\nint\n)R.", "at byte 15: REDUCE cannot be applied to a class"),
         (b"N)R.", "at byte 2: REDUCE cannot be applied to None"),
     ] {
@@ -171,7 +159,7 @@ fn a_length_alone_takes_no_memory() {
 }
 
 #[test]
-fn what_is_in_itself_is_no_more_than_that() {
+fn an_object_that_contains_itself_is_read_once() {
     let pickle = read(&mut &b"\x80\x04]\x94(h\x00K\x01e."[..], Path::new("file"), Limits::default()).unwrap();
     let first = pickle.root().items().unwrap().next().unwrap();
     assert_eq!(first.items().unwrap().len(), 2);
@@ -183,16 +171,13 @@ fn what_is_in_itself_is_no_more_than_that() {
 
 #[test]
 fn memory_is_limited() {
-    let limited = |mut bytes: &[u8]| match Machine::new(
-        &mut bytes,
-        &mut Whole,
-        Limits { memory: 1 << 20, ..Limits::default() },
-    )
-    .run()
-    {
-        Ok(_) => panic!("it fits"),
-        Err(ReadError::Pickle(error)) => error.fault.to_string(),
-    };
+    let limited =
+        |mut bytes: &[u8]| match Machine::new(&mut bytes, &mut Whole, Limits { memory: 1 << 20, ..Limits::default() })
+            .run()
+        {
+            Ok(_) => panic!("it fits"),
+            Err(ReadError::Pickle(error)) => error.fault.to_string(),
+        };
     for opcodes in ["}", "]", "N", ")", "(lN", "]N\x61", "}NN\x73", "\u{5d}2\u{61}"] {
         let many = opcodes.repeat(100_000);
         assert!(limited(many.as_bytes()).contains("more than 1.00 MiB of memory"), "{opcodes}");
@@ -211,11 +196,8 @@ fn memory_is_limited() {
 #[test]
 fn parts_may_have_any_numbers() {
     assert_eq!(shown(b"(K\x01q\x07Nq\x03h\x07h\x03t.").unwrap(), "[1, None, 1, None]");
-    assert_eq!(
-        shown(b"(K\x01p4000000000\nK\x02p1\nK\x03p0\ng4000000000\ng1\ng0\nt.").unwrap(),
-        "[1, 2, 3, 1, 2, 3]"
-    );
-    // `MEMOIZE` uses the count of the entries as the next number.
+    assert_eq!(shown(b"(K\x01p4000000000\nK\x02p1\nK\x03p0\ng4000000000\ng1\ng0\nt.").unwrap(), "[1, 2, 3, 1, 2, 3]");
+    // `MEMOIZE` uses the number of entries as the next number.
     assert_eq!(shown(b"(K\x01q\x02K\x02\x94h\x01t.").unwrap(), "[1, 2, 2]");
 }
 
@@ -223,8 +205,7 @@ fn parts_may_have_any_numbers() {
 fn what_is_written_is_read() {
     let mut bytes = Vec::new();
     let mut out = Writer::new(&mut bytes).unwrap();
-    let numbers =
-        [0, -1, 255, 256, 65536, -65536, i128::from(i64::MIN), i128::from(u64::MAX), 1 << 31, 1 << 39];
+    let numbers = [0, -1, 255, 256, 65536, -65536, i128::from(i64::MIN), i128::from(u64::MAX), 1 << 31, 1 << 39];
     out.open_dict().unwrap();
     out.text("numbers").unwrap();
     out.list(numbers, |out, number| out.integer(number)).unwrap();
@@ -237,8 +218,7 @@ fn what_is_written_is_read() {
     let pickle = read(&mut &*bytes, Path::new("file"), Limits::default()).unwrap();
     let read: Vec<_> = pickle.root().pairs().unwrap().collect();
     let integers = read[0].1.items().unwrap();
-    let integers =
-        integers.map(|item| item.integer().map_or_else(|| item.unsigned().unwrap().into(), i128::from));
+    let integers = integers.map(|item| item.integer().map_or_else(|| item.unsigned().unwrap().into(), i128::from));
     assert_eq!(integers.collect::<Vec<_>>(), numbers);
     assert_eq!(read[1].0.text().unwrap().len(), 300);
     let same = read[1].1.items().unwrap();

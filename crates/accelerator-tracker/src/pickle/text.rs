@@ -1,17 +1,17 @@
-//! Texts of the oldest protocol, which are written with escapes.
+//! Reads texts, including those of the oldest protocol, which are written with escapes.
 
 use std::sync::Arc;
 
 use super::fault::PickleFault;
 use super::value::Body;
 
-/// A text of any later protocol.
+/// Reads a text of any later protocol.
 pub(super) fn of_utf8(bytes: Vec<u8>, opcode: &'static str) -> Result<Body, PickleFault> {
     let text = String::from_utf8(bytes).map_err(|_| PickleFault::Unreadable { opcode, what: "not UTF-8" })?;
     Ok(Body::Text(text.into()))
 }
 
-/// A text of Python 2, which consists of bytes. It becomes a text here if it is valid UTF-8.
+/// Reads a text of Python 2, which consists of bytes. It becomes a text if it is valid UTF-8.
 pub(super) fn of_bytes(bytes: Vec<u8>) -> Body {
     match String::from_utf8(bytes) {
         Ok(text) => Body::Text(text.into()),
@@ -19,7 +19,7 @@ pub(super) fn of_bytes(bytes: Vec<u8>) -> Body {
     }
 }
 
-/// `UNICODE`: Latin-1, in which `\uXXXX` and `\UXXXXXXXX` stand for other characters.
+/// Reads the text of `UNICODE`: Latin-1, with `\uXXXX` and `\UXXXXXXXX` for other characters.
 pub(super) fn of_raw_unicode(bytes: &[u8], opcode: &'static str) -> Result<Body, PickleFault> {
     let wrong = |what| PickleFault::Unreadable { opcode, what };
     let mut text = String::with_capacity(bytes.len());
@@ -42,7 +42,7 @@ pub(super) fn of_raw_unicode(bytes: &[u8], opcode: &'static str) -> Result<Body,
     Ok(Body::Text(Arc::from(text)))
 }
 
-/// `STRING`: between quotes, with Python's escapes.
+/// Reads the text of `STRING`: in quotes, with Python's escapes.
 pub(super) fn of_quoted(line: &[u8], opcode: &'static str) -> Result<Body, PickleFault> {
     let wrong = |what| PickleFault::Unreadable { opcode, what };
     let inner = match line.trim_ascii() {

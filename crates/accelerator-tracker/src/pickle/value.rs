@@ -2,19 +2,19 @@ use std::sync::Arc;
 
 use crate::limits::ALLOCATION;
 
-/// A value: itself if it is small, otherwise the number of its object.
+/// A value. Small values are stored directly, others as the number of their object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Value {
     None,
     Flag(bool),
     Integer(i64),
-    /// Above the largest `i64`.
+    /// An integer above the largest `i64`.
     Unsigned(u64),
-    /// A whole number of more than 64 bits.
+    /// An integer of more than 64 bits.
     Huge,
     Float(Real),
     Class(Class),
-    /// An object that stays on the heap as long as the element that it belongs to.
+    /// An object that stays on the heap only as long as the element that it belongs to.
     Live(u32),
     /// An object that is kept to the end.
     Kept(u32),
@@ -22,7 +22,7 @@ pub(crate) enum Value {
     Gone,
 }
 
-/// A float by its bits, so that values can be compared and looked up.
+/// The bits of a float, so that values can be compared and hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Real(u64);
 
@@ -41,7 +41,7 @@ impl Real {
 pub(crate) enum Class {
     DefaultDict,
     OrderedDict,
-    /// A type of Python's that makes an empty value, used as the default of a `defaultdict`.
+    /// A Python type that creates an empty value, used as the default of a `defaultdict`.
     Plain,
 }
 
@@ -69,38 +69,36 @@ pub(super) enum Body {
     Bytes(Arc<[u8]>),
     List {
         items: Vec<Value>,
-        /// Its elements were handed over, and are not here.
+        /// Whether its elements were handed over, and are not here.
         handed: bool,
     },
     Tuple(Vec<Value>),
     Set(Vec<Value>),
     Dict {
         pairs: Vec<(Value, Value)>,
-        /// Made by a class: its attributes may follow.
+        /// Whether a class created it. Attributes may then follow.
         of_class: bool,
-        /// It was handed over, and is not handed over again.
+        /// Whether it was handed over. It is not handed over again.
         handed: bool,
     },
 }
 
 impl Body {
-    /// Bytes that it takes besides the `Part` itself.
+    /// Returns the bytes that it needs in addition to the `Part` itself.
     pub(super) fn cost(&self) -> u64 {
         let bytes = match self {
-            // With its reference count.
+            // Includes the reference count.
             Self::Text(text) => text.len() + ALLOCATION as usize,
             Self::Bytes(bytes) => bytes.len() + ALLOCATION as usize,
-            Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => {
-                items.capacity() * size_of::<Value>()
-            }
+            Self::List { items, .. } | Self::Tuple(items) | Self::Set(items) => items.capacity() * size_of::<Value>(),
             Self::Dict { pairs, .. } => pairs.capacity() * size_of::<(Value, Value)>(),
         };
-        // An empty one counts an allocation too, so that its growth counts only the elements.
+        // An empty one also counts an allocation, so that its growth counts only the elements.
         bytes as u64 + ALLOCATION
     }
 }
 
-/// An object that is kept. Equal objects are stored once.
+/// A kept object. Equal objects are stored once.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Kept {
     Plain(Value),

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::heap::Heap;
 use super::value::{Body, Class, Kept, Value};
 
-/// A value of a pickle, to look at.
+/// A read-only view of a value in a pickle.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     heap: &'a Heap,
@@ -19,7 +19,7 @@ impl<'a> View<'a> {
         self.value
     }
 
-    /// Whether it is kept to the end, so that any number of others may contain it.
+    /// Returns whether it is kept to the end, so that any number of others may contain it.
     pub(crate) fn is_kept(self) -> bool {
         matches!(self.value, Value::Kept(_))
     }
@@ -36,7 +36,7 @@ impl<'a> View<'a> {
         if let Value::Integer(integer) = self.plain() { Some(integer) } else { None }
     }
 
-    /// A whole number that is not negative.
+    /// Returns a non-negative integer.
     pub(crate) fn unsigned(self) -> Option<u64> {
         match self.plain() {
             Value::Integer(integer) => u64::try_from(integer).ok(),
@@ -56,14 +56,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The elements of a list or tuple.
+    /// Returns the elements of a list or tuple.
     pub(crate) fn items(self) -> Option<impl ExactSizeIterator<Item = View<'a>> + Clone> {
         let Shape::Items(items) = self.body()? else { return None };
         let heap = self.heap;
         Some((0..items.len()).map(move |index| View { heap, value: items.value(index) }))
     }
 
-    /// The keys and values of a dictionary, in its order. A key that was set twice comes twice.
+    /// Returns the keys and values of a dictionary, in its order. A key that was set twice appears twice.
     pub(crate) fn pairs(self) -> Option<impl ExactSizeIterator<Item = (View<'a>, View<'a>)> + Clone> {
         let Shape::Pairs(pairs) = self.body()? else { return None };
         let heap = self.heap;
@@ -74,19 +74,19 @@ impl<'a> View<'a> {
         }))
     }
 
-    /// The value of a key of a dictionary.
+    /// Returns the value of a key in a dictionary.
     pub(crate) fn get(self, key: &str) -> Option<View<'a>> {
         let found = |(own, value): (View<'a>, _)| (&**own.text()? == key).then_some(value);
         self.pairs()?.filter_map(found).last()
     }
 
-    /// The byte at which it begins, for an object that is not kept.
+    /// Returns the byte at which it begins, for an object that is not kept.
     pub(crate) fn offset(self) -> Option<u64> {
         let Value::Live(number) = self.value else { return None };
         self.heap.part(number).map(|part| part.offset)
     }
 
-    /// Its type, in Python's words.
+    /// Returns its type, in Python's terms.
     pub(crate) fn type_name(self) -> &'static str {
         match self.plain() {
             Value::None => "None",
@@ -106,7 +106,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A small value itself, even if it was kept like an object.
+    /// Returns a small value itself, even if it was kept like an object.
     fn plain(self) -> Value {
         match self.value {
             Value::Kept(number) => self.heap.kept_value(number),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::opcode::*;
 
-/// Writes a pickle of protocol 4, using only operations that PyTorch's viewer knows. The viewer has a pickle reader of
-/// its own.
+/// Writes a pickle of protocol 4, using only operations that PyTorch's viewer supports. The viewer has its own pickle
+/// reader.
 pub(crate) struct Writer<W> {
     out: W,
     /// The memorised texts.
@@ -14,7 +14,7 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// How many values Python puts into a list or dictionary at once.
+    /// The number of values that Python adds to a list or dictionary at once.
     pub(crate) const BATCH: usize = 1000;
 
     pub(crate) fn new(mut out: W) -> io::Result<Self> {
@@ -44,7 +44,7 @@ impl<W: Write> Writer<W> {
             return self.with_operand(BININT, &int.to_le_bytes());
         }
         let bytes = integer.to_le_bytes();
-        // The fewest bytes whose last bit still has the sign of the number.
+        // The smallest number of bytes whose last bit still has the sign of the number.
         let length = (1..16).find(|&length| {
             let shift = 128 - 8 * length as u32;
             (integer << shift) >> shift == integer
@@ -58,7 +58,7 @@ impl<W: Write> Writer<W> {
         self.with_operand(BINFLOAT, &float.to_be_bytes())
     }
 
-    /// A text. If it is written again, it becomes a reference to the first one.
+    /// Writes a text. If it was written before, writes a reference to it.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&number) = self.texts.get(text) {
             return self.recall(number);
@@ -69,7 +69,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A text that is unlikely to be written again.
+    /// Writes a text that is unlikely to be written again.
     pub(crate) fn text_once(&mut self, text: &str) -> io::Result<()> {
         match (u8::try_from(text.len()), u32::try_from(text.len())) {
             (Ok(length), _) => self.out.write_all(&[SHORT_BINUNICODE, length])?,
@@ -79,7 +79,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(text.as_bytes())
     }
 
-    /// A list. `each` writes an element.
+    /// Writes a list. `each` writes an element.
     pub(crate) fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -89,7 +89,7 @@ impl<W: Write> Writer<W> {
         self.batches(items, APPENDS, each)
     }
 
-    /// A dictionary. `each` writes a key and a value for each item.
+    /// Writes a dictionary. `each` writes a key and a value for each item.
     pub(crate) fn dict<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -114,7 +114,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Begins a list. Batches of elements follow, each opened and closed.
+    /// Begins a list. Batches of elements follow, each of which is opened and closed.
     pub(crate) fn open_list(&mut self) -> io::Result<()> {
         self.out.write_all(&[EMPTY_LIST])
     }
@@ -137,7 +137,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&[SETITEMS])
     }
 
-    /// Makes a tuple of the last two values.
+    /// Creates a tuple of the last two values.
     pub(crate) fn pair(&mut self) -> io::Result<()> {
         self.out.write_all(&[TUPLE2])
     }
@@ -150,7 +150,7 @@ impl<W: Write> Writer<W> {
         Ok(number)
     }
 
-    /// A value that was memorised.
+    /// Writes a reference to a memorised value.
     pub(crate) fn recall(&mut self, number: u32) -> io::Result<()> {
         match u8::try_from(number) {
             Ok(byte) => self.out.write_all(&[BINGET, byte]),

@@ -1,6 +1,6 @@
 use super::profile::Span;
 
-/// Allocations of at least `1 << power` bytes, and of less than twice that.
+/// Allocations of at least `1 << power` bytes, but less than twice as many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SizeBin {
     pub(crate) power: u32,
@@ -8,7 +8,7 @@ pub(crate) struct SizeBin {
     pub(crate) bytes: u64,
 }
 
-/// Allocations by size, from the smallest power of two that occurs to the greatest.
+/// Groups allocations by size, from the smallest to the largest power of two that occurs.
 pub(crate) fn size_bins(spans: &[Span]) -> Vec<SizeBin> {
     let powers = || spans.iter().map(|span| span.bytes.max(1).ilog2());
     let (Some(least), Some(greatest)) = (powers().min(), powers().max()) else { return Vec::new() };
@@ -21,16 +21,17 @@ pub(crate) fn size_bins(spans: &[Span]) -> Vec<SizeBin> {
     bins
 }
 
-/// How many allocations of each size and lifetime there are: `cells[lifetime][size]`.
+/// The number of allocations of each size and lifetime: `cells[lifetime][size]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// The power of two of the first column, in bytes.
     pub(crate) least_size: u32,
-    /// The rows: below 2, 4, 8 … operators, and in the last row those alive at the end.
+    /// The rows: lifetimes below 2, 4, 8 … operators, and in the last row the allocations that are alive at the end.
     pub(crate) cells: Vec<Vec<u64>>,
 }
 
-/// Allocations by size and lifetime, without those older than the profile, whose lifetime is unknown.
+/// Groups allocations by size and lifetime. Allocations older than the profile are excluded, since their lifetime is
+/// unknown.
 pub(crate) fn grid(spans: &[Span]) -> Grid {
     let known: Vec<_> = spans.iter().filter(|span| span.start.is_some()).copied().collect();
     let bins = size_bins(&known);
@@ -59,7 +60,7 @@ mod tests {
         let spans = [span(512, Some(11)), span(1023, None), span(2048, Some(17)), span(0, Some(11)), older];
         let grid = grid(&spans);
         assert_eq!(grid.least_size, 0);
-        // Lifetimes below 2, 4 and 8 operators, and to the end; sizes from 1 byte to 2 KiB.
+        // Lifetimes below 2, 4 and 8 operators and until the end; sizes from 1 byte to 2 KiB.
         let at = |row: usize, power: usize| grid.cells[row][power];
         assert_eq!((at(0, 9), at(3, 9), at(2, 11), at(0, 0)), (1, 1, 1, 1));
         assert_eq!(grid.cells.iter().flatten().sum::<u64>(), 4);

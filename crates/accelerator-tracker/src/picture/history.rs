@@ -12,12 +12,12 @@ use crate::snapshot::{
 };
 use crate::tracker::MemoryUse;
 
-/// The allocator rounds requests up to a multiple of this. A history has only the requests.
+/// The allocator rounds requests up to a multiple of this. A history contains only the requests.
 const ROUNDED_TO: u64 = 512;
 
 impl Profile {
-    /// The history of one device. Each entry is an operator. All numbers are exact, as far as the history goes back,
-    /// except for blocks that are gone: their size is taken to be their request, rounded up to 512 bytes.
+    /// Creates a profile from the history of one device. Each entry is an operator. As far as the history goes back,
+    /// all numbers are exact except for blocks that are gone: for their size, their request is rounded up to 512 bytes.
     pub fn of_snapshot(title: &str, snapshot: &MemorySnapshot, device: u32) -> Self {
         let none = Vec::new();
         let entries = snapshot.device_traces.get(device as usize).unwrap_or(&none);
@@ -32,8 +32,7 @@ impl Profile {
         profile.markers = markers(snapshot, device, &profile);
         profile.moments = moments(&profile, state, entries);
         let at_the_end = segments.into_iter().map(|segment| MapSegment::new(segment, false));
-        let at_the_end =
-            at_the_end.chain(aliases.into_iter().map(|alias| MapSegment::new(alias, true))).collect();
+        let at_the_end = at_the_end.chain(aliases.into_iter().map(|alias| MapSegment::new(alias, true))).collect();
         let call = entries.len().saturating_sub(1);
         profile.moments.push(Moment { name: "the end".to_owned(), call, segments: at_the_end });
         if let Some(notes) = snapshot.notes.iter().find(|notes| notes.device == device) {
@@ -50,14 +49,14 @@ impl Profile {
     }
 }
 
-/// The memory of a device, as far as a history tells.
+/// The memory of a device, as far as a history records it.
 #[derive(Clone, Default)]
 struct State {
     segments: BTreeMap<u64, MapSegment>,
-    /// The segments that are pages of expandable segments.
+    /// The addresses of segments that are pages of expandable segments.
     ranges: HashSet<u64>,
-    /// Whether the policy `compact` was in use, which puts blocks into aliases. Which bytes of segments they use is
-    /// known only at the end.
+    /// Whether the policy `compact` was in use, which places blocks in aliases. Only at the end is it known which bytes
+    /// of segments they use.
     has_aliases: bool,
     blocks: BTreeMap<u64, MapBlock>,
     allocated: i128,
@@ -77,14 +76,13 @@ impl State {
                 }
                 address = address.saturating_add(block.size);
             }
-            state.segments.insert(
-                segment.address,
-                MapSegment { blocks: Vec::new(), ..MapSegment::new(segment, false) },
-            );
+            state
+                .segments
+                .insert(segment.address, MapSegment { blocks: Vec::new(), ..MapSegment::new(segment, false) });
             if segment.is_expandable {
                 state.ranges.insert(segment.address);
             }
-            // The size of a segment is that of its only block until it is drawn.
+            // Until it is drawn, a segment has a single block, which has the segment's size.
             state.resize(segment.address, segment.total_size);
         }
         for block in aliases.iter().flat_map(|alias| &alias.blocks) {
@@ -128,7 +126,7 @@ impl State {
 
     fn add_segment(&mut self, entry: &TraceEntry) {
         self.reserved += i128::from(entry.size);
-        // Only segments of the small pool are this small.
+        // Only segments of the small pool are this size or smaller.
         let pool = if entry.size <= 2 << 20 { PoolKind::Small } else { PoolKind::Large };
         let (stream, address) = (entry.stream, entry.address);
         let segment = MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() };
@@ -143,9 +141,7 @@ impl State {
 
     fn apply(&mut self, entry: &TraceEntry) {
         match entry.action {
-            TraceAction::Alloc => {
-                self.put(entry.address, rounded(entry), BlockState::Allocated, scope(&entry.frames))
-            }
+            TraceAction::Alloc => self.put(entry.address, rounded(entry), BlockState::Allocated, scope(&entry.frames)),
             TraceAction::FreeRequested => self.turn(entry, BlockState::PendingFree),
             TraceAction::FreeCompleted => drop(self.take(entry.address)),
             TraceAction::SegmentAlloc => self.add_segment(entry),
@@ -171,7 +167,7 @@ impl State {
         }
     }
 
-    /// The segments, with free blocks in the gaps.
+    /// Returns the segments, with free blocks in the gaps.
     fn map(&self) -> Vec<MapSegment> {
         let free = |size| MapBlock { size, state: BlockState::Inactive, scope: Arc::default() };
         let segments = self.segments.values().map(|segment| {
@@ -182,7 +178,7 @@ impl State {
                 if *address > at {
                     blocks.push(free(address - at));
                 }
-                // The numbers of a file may be inconsistent.
+                // The numbers in a file may be inconsistent.
                 let size = block.size.min(end - address).saturating_sub(at.saturating_sub(*address));
                 if size > 0 {
                     blocks.push(MapBlock { size, ..block.clone() });
@@ -197,14 +193,13 @@ impl State {
         segments.chain(self.aliases()).collect()
     }
 
-    /// The blocks of aliases, which are in no segment.
+    /// Returns the blocks of aliases, which are in no segment.
     fn aliases(&self) -> impl Iterator<Item = MapSegment> {
         let is_in_segment = |address: u64| {
             let before = self.segments.range(..=address).next_back();
             before.is_some_and(|(start, segment)| address - start < segment.size())
         };
-        let blocks =
-            self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_in_segment(**address));
+        let blocks = self.blocks.iter().filter(move |(address, _)| self.has_aliases && !is_in_segment(**address));
         blocks.map(|(address, block)| MapSegment {
             pool: PoolKind::Large,
             stream: 0, // unknown and not shown
@@ -215,7 +210,7 @@ impl State {
     }
 }
 
-/// Whether a device had the policy `compact` at any time.
+/// Returns whether a device had the policy `compact` at any time.
 fn is_compact(snapshot: &MemorySnapshot, device: u32) -> bool {
     let names = |settings: &str| settings.contains("policy:compact");
     let of_note = |note: &Note| matches!(&note.kind, NoteKind::Settings(settings) if names(settings));
@@ -223,7 +218,7 @@ fn is_compact(snapshot: &MemorySnapshot, device: u32) -> bool {
     snapshot.notes.iter().filter(|notes| notes.device == device).any(of_device)
 }
 
-/// A count can be negative if the file is inconsistent.
+/// Converts a count to bytes. It can be negative if the file is inconsistent.
 fn bytes(count: i128) -> u64 {
     count.clamp(0, u64::MAX.into()) as u64
 }
@@ -232,7 +227,8 @@ fn rounded(entry: &TraceEntry) -> u64 {
     entry.size.checked_next_multiple_of(ROUNDED_TO).unwrap_or(entry.size)
 }
 
-/// The memory after each entry, computed backward from the end, where it is known. Leaves `state` as at the start.
+/// Returns the memory after each entry, computed backwards from the end, where it is known. Leaves `state` as it was at
+/// the start.
 fn samples(state: &mut State, entries: &[TraceEntry]) -> Vec<Sample> {
     let mut names = Names::default();
     let sample = |entry: &TraceEntry| {
@@ -274,11 +270,7 @@ impl Names {
             TraceAction::Other => return self.once("other".to_owned()),
         };
         let size = Bytes(entry.size);
-        self.once(if scope.is_empty() {
-            format!("{action} {size}")
-        } else {
-            format!("{action} {size}, {scope}")
-        })
+        self.once(if scope.is_empty() { format!("{action} {size}") } else { format!("{action} {size}, {scope}") })
     }
 
     fn once(&mut self, name: String) -> Arc<str> {
@@ -286,7 +278,7 @@ impl Names {
     }
 }
 
-/// The allocations: those of the history, and the older ones.
+/// Returns the allocations in the history and the older ones.
 fn spans<'s>(entries: &[TraceEntry], segments: impl Iterator<Item = &'s &'s Segment>) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut live = HashMap::<u64, usize>::new();
@@ -304,21 +296,18 @@ fn spans<'s>(entries: &[TraceEntry], segments: impl Iterator<Item = &'s &'s Segm
         }
     }
     let blocks = segments.flat_map(|segment| &segment.blocks);
-    let older =
-        blocks.filter(|block| block.state == BlockState::Allocated && !live.contains_key(&block.address));
+    let older = blocks.filter(|block| block.state == BlockState::Allocated && !live.contains_key(&block.address));
     spans.extend(older.map(|block| Span { bytes: block.requested_size, start: None, end: None }));
     spans
 }
 
-/// The starts of marked times, placed by the times of the entries.
+/// Returns the starts of annotations, positioned by the times of the entries.
 fn markers(snapshot: &MemorySnapshot, device: u32, profile: &Profile) -> Vec<Marker> {
     if !profile.has_times() {
         return Vec::new();
     }
-    let starts = snapshot
-        .annotations
-        .iter()
-        .filter(|annotation| annotation.device == device && &*annotation.stage == "START");
+    let starts =
+        snapshot.annotations.iter().filter(|annotation| annotation.device == device && &*annotation.stage == "START");
     let call = |time: i64| profile.samples.partition_point(|sample| sample.time_us < time);
     let mut markers: Vec<_> =
         starts.map(|start| Marker { name: start.name.clone(), call: call(start.time_us) }).collect();
@@ -326,7 +315,7 @@ fn markers(snapshot: &MemorySnapshot, device: u32, profile: &Profile) -> Vec<Mar
     markers
 }
 
-/// The segments at the peaks and at even distances. `state` is that of the start.
+/// Returns the segments at the peaks and at regular intervals. `state` is the state at the start.
 fn moments(profile: &Profile, mut state: State, entries: &[TraceEntry]) -> Vec<Moment> {
     let wanted = profile.moments_of_interest(Profile::EVEN_MOMENTS);
     let mut wanted = wanted.into_iter().filter(|(call, _)| call + 1 < entries.len()).peekable();

@@ -1,5 +1,5 @@
-//! What pictures and reports show, as plain data: a [`Profile`]. It comes from a history or from a tracker, or is
-//! filled by hand.
+//! The plain data that pictures and reports show: a [`Profile`]. It comes from a history or a tracker, or is filled by
+//! hand.
 
 mod bins;
 mod history;

@@ -1,10 +1,6 @@
-/// The indices of the values that a picture shows: the first, the last, a least and a greatest one of each column.
-/// `column` must not decrease.
-pub(crate) fn outline(
-    count: usize,
-    column: impl Fn(usize) -> usize,
-    value: impl Fn(usize) -> u64,
-) -> Vec<usize> {
+/// Returns the indices of the values that a picture shows: the first, the last, and a minimum and a maximum of each
+/// column. `column` must not decrease.
+pub(crate) fn outline(count: usize, column: impl Fn(usize) -> usize, value: impl Fn(usize) -> u64) -> Vec<usize> {
     let mut chosen = Vec::new();
     let mut start = 0;
     while start < count {

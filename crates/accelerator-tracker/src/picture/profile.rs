@@ -5,27 +5,27 @@ use super::segments::Moment;
 use crate::snapshot::BlockState;
 use crate::tracker::MemoryUse;
 
-/// The memory of one device over some time.
+/// The memory of one device over a period of time.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// What was observed: a file, a model.
+    /// The name of the observed file or model.
     pub title: String,
-    /// Facts about it, by name and value: the device, the settings.
+    /// Facts about it as names and values, such as the device and the settings.
     pub facts: Vec<(String, String)>,
-    /// All memory of the device in bytes, if known.
+    /// The total memory of the device in bytes, if known.
     pub capacity: Option<u64>,
-    /// Bytes that were allocated before the first operator. `None`: unknown, and so is what the first operator added.
+    /// Bytes that were allocated before the first operator. If unknown, so is the amount that the first operator added.
     pub allocated_before: Option<u64>,
-    /// When the first operator began, on the clock of the samples. `None`: unknown.
+    /// When the first operator began, on the clock of the samples, if known.
     pub started_us: Option<i64>,
-    /// Whether a dot separates the module of an operator from its name, as in names of trackers:
+    /// Whether a dot separates the module of an operator from its name, as in names from trackers:
     /// `layers.3.forward.addmm_1`.
     pub has_modules: bool,
-    /// The memory after each operator, in the order of their calls.
+    /// The memory after each operator, in the order of the calls.
     pub samples: Vec<Sample>,
     /// Named positions between the operators.
     pub markers: Vec<Marker>,
-    /// The segments at some moments, the earliest first.
+    /// The segments at selected moments, the earliest first.
     pub moments: Vec<Moment>,
     /// All allocations, the earliest first.
     pub spans: Vec<Span>,
@@ -38,13 +38,13 @@ pub struct Profile {
 pub struct Sample {
     /// The operator.
     pub name: Arc<str>,
-    /// When it ended, in microseconds from any start. 0 in all samples: unknown.
+    /// When it ended, in microseconds from an arbitrary start. If times are unknown, this is 0 in all samples.
     pub time_us: i64,
-    /// The memory in use then.
+    /// The memory in use at that time.
     pub memory: MemoryUse,
 }
 
-/// A named position: before the operator with this index.
+/// A named position before an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// Its name.
@@ -53,29 +53,29 @@ pub struct Marker {
     pub call: usize,
 }
 
-/// The life of one allocation, by the indices of operators.
+/// The lifetime of an allocation, by the indices of operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The bytes that were requested.
+    /// The requested bytes.
     pub bytes: u64,
-    /// The operator that made it. `None`: it is older than the profile.
+    /// The operator that allocated it, or `None` if it is older than the profile.
     pub start: Option<usize>,
-    /// The operator that freed it. `None`: it is alive at the end.
+    /// The operator that freed it, or `None` if it is alive at the end.
     pub end: Option<usize>,
 }
 
-/// What one operator added to the allocated memory, over all its calls.
+/// The amount that an operator added to the allocated memory, over all its calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Largest {
     /// The operator.
     pub name: Arc<str>,
-    /// The most that one call added.
+    /// The largest amount that a call added.
     pub bytes: u64,
     /// The first call that added that much.
     pub call: usize,
-    /// How many calls added anything.
+    /// The number of calls that added anything.
     pub calls: u64,
-    /// The bytes that they added together.
+    /// The total bytes that they added.
     pub total: u64,
 }
 
@@ -89,10 +89,10 @@ pub enum Series {
 }
 
 impl Series {
-    /// All three, in the order of legends.
+    /// All series, in the order of legends.
     pub const ALL: [Self; 3] = [Self::Allocated, Self::Active, Self::Reserved];
 
-    /// Its name in legends and files.
+    /// Returns its name in legends and files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allocated => "allocated",
@@ -101,7 +101,7 @@ impl Series {
         }
     }
 
-    /// Its value.
+    /// Returns its value in a sample.
     pub const fn of(self, sample: &Sample) -> u64 {
         match self {
             Self::Allocated => sample.memory.allocated,
@@ -112,7 +112,7 @@ impl Series {
 }
 
 impl Profile {
-    /// The first call at which a series is highest, and the value.
+    /// Returns the first call at which a series is highest, and the value.
     pub fn peak(&self, series: Series) -> Option<(usize, u64)> {
         let values = self.samples.iter().map(|sample| series.of(sample)).enumerate();
         values.reduce(|peak, next| if next.1 > peak.1 { next } else { peak })
@@ -123,12 +123,12 @@ impl Profile {
         self.allocated_before.unwrap_or(first)
     }
 
-    /// Whether no block ever waited for a stream after its free.
+    /// Returns whether active always equals allocated: no block ever waited for a stream after its free.
     pub(crate) fn is_active_allocated(&self) -> bool {
         self.samples.iter().all(|sample| sample.memory.active == sample.memory.allocated)
     }
 
-    /// The index of the moment with the most allocated memory.
+    /// Returns the index of the moment with the most allocated memory.
     pub fn moment_of_the_peak(&self) -> usize {
         let allocated = |moment: &Moment| {
             let segments = moment.segments.iter().map(|segment| segment.bytes(BlockState::Allocated));
@@ -138,10 +138,11 @@ impl Profile {
         moments.reduce(|most, next| if next.1 > most.1 { next } else { most }).map_or(0, |(moment, _)| moment)
     }
 
-    /// How many moments at even distances pictures and reports show.
+    /// The number of moments at regular intervals that pictures and reports show.
     pub const EVEN_MOMENTS: usize = 6;
 
-    /// Calls after which the segments are interesting, and why: the peaks, and `even` calls at even distances.
+    /// Returns calls after which the segments are interesting, and why: the peaks, and `even` calls at regular
+    /// intervals.
     pub fn moments_of_interest(&self, even: usize) -> Vec<(usize, String)> {
         let peaks = [Series::Allocated, Series::Reserved];
         let peaks = peaks.into_iter().filter_map(|series| {
@@ -152,17 +153,18 @@ impl Profile {
         let count = self.samples.len();
         let even = (1..=even).map(|number| number * count / (even + 1)).filter(|call| *call < count);
         moments.extend(even.map(|call| (call, format!("call {call}"))));
-        moments.sort_by_key(|(call, _)| *call); // stable: a peak comes before a call at an even distance
+        moments.sort_by_key(|(call, _)| *call); // stable: a peak precedes a regular call
         moments.dedup_by_key(|(call, _)| *call);
         moments
     }
 
-    /// The module and the operator of a sample's name. A trace has names such as `layers.3 / aten::addmm`.
+    /// Splits a sample's name into module and operator. A trace has names such as `layers.3 / aten::addmm`.
     pub(crate) fn module_and_operator<'a>(&self, name: &'a str) -> (&'a str, &'a str) {
         if let Some(divided) = name.split_once(" / ") {
             return divided;
         }
-        // Operators of PyTorch have dots too, as in `add.Tensor_0`. Its modules end like this, or are empty.
+        // Names of PyTorch's operators also contain dots, as in `add.Tensor_0`. Names of its modules end like this, or
+        // are empty.
         let ends = [".forward.", ".backward."];
         let after = ends.iter().filter_map(|end| Some(name.rfind(end)? + end.len() - 1)).max();
         let point = after.or_else(|| name.starts_with('.').then_some(0)).or_else(|| name.rfind('.'));
@@ -172,18 +174,18 @@ impl Profile {
         }
     }
 
-    /// Whether the samples have times.
+    /// Returns whether the samples have times.
     pub fn has_times(&self) -> bool {
         self.samples.iter().any(|sample| sample.time_us != 0)
     }
 
-    /// When each sample was taken, in microseconds from the first. If the clock was set back, time stands still.
-    /// Without times, a call takes a microsecond.
+    /// Returns when each sample was taken, in microseconds from the first. If the clock was set back, the time stays
+    /// the same. Without times, a call takes a microsecond.
     pub(crate) fn times(&self) -> Vec<u64> {
         if !self.has_times() {
             return (0..self.samples.len() as u64).collect();
         }
-        // A sample without a time, among others that have one, gets the time of the one before it.
+        // If other samples have times, a sample without one gets the time of the previous sample.
         let known = |sample: &Sample| (sample.time_us != 0).then_some(sample.time_us);
         let Some(start) = self.samples.iter().find_map(known) else { return Vec::new() };
         let mut latest = start;
@@ -194,7 +196,7 @@ impl Profile {
         times.collect()
     }
 
-    /// The operators that added most to the allocated memory, the largest first.
+    /// Returns the operators that added most to the allocated memory, the largest first.
     pub fn largest(&self, top: usize) -> Vec<Largest> {
         let mut by_name = HashMap::<&str, Largest>::new();
         let mut before = self.allocated_before();
@@ -237,15 +239,14 @@ mod tests {
     fn the_first_operator_and_repeated_names_count() {
         let mut profile = profile(&[("a", 0, 10), ("b", 0, 14), ("a", 0, 20), ("c", 0, 3), ("b", 0, 10)]);
         profile.allocated_before = Some(0);
-        let largest =
-            |name: &str, bytes, call, calls, total| Largest { name: name.into(), bytes, call, calls, total };
+        let largest = |name: &str, bytes, call, calls, total| Largest { name: name.into(), bytes, call, calls, total };
         assert_eq!(profile.largest(9), [largest("a", 10, 0, 2, 16), largest("b", 7, 4, 2, 11)]);
         assert_eq!(profile.largest(1).len(), 1);
         assert_eq!(profile.peak(Series::Allocated), Some((2, 20)));
     }
 
     #[test]
-    fn what_is_older_than_the_profile_is_not_the_first_operators() {
+    fn the_first_operator_did_not_allocate_older_memory() {
         let mut profile = profile(&[("a", 0, 110), ("b", 0, 115)]);
         assert_eq!(profile.largest(9).iter().map(|largest| largest.bytes).collect::<Vec<_>>(), [5]);
         profile.allocated_before = Some(100);

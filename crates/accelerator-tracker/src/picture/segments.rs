@@ -7,9 +7,9 @@ use crate::snapshot::{self, BlockState, PoolKind};
 /// The segments of a device at one moment.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// The name of the moment: `peak allocated`, `the end`.
+    /// The name of the moment, such as `peak allocated` or `the end`.
     pub name: String,
-    /// The last call before it.
+    /// The index of the last call before it.
     pub call: usize,
     /// The segments.
     pub segments: Vec<MapSegment>,
@@ -22,12 +22,12 @@ pub struct MapSegment {
     pub pool: PoolKind,
     /// The stream that it serves.
     pub stream: u64,
-    /// Where it starts.
+    /// Its first address.
     pub address: u64,
-    /// Whether it is an alias: not memory of its own, but addresses at which memory of other segments is mapped a
-    /// second time. It has only blocks in use, which are [`BlockState::Aliased`] in those segments.
+    /// Whether it is an alias: an address range at which memory of other segments is mapped a second time. It contains
+    /// only blocks in use. Their memory is [`BlockState::Aliased`] in those segments.
     pub is_alias: bool,
-    /// Its blocks by address. Together they make up the segment.
+    /// Its blocks, sorted by address. Together they make up the segment.
     pub blocks: Vec<MapBlock>,
 }
 
@@ -38,23 +38,23 @@ pub struct MapBlock {
     pub size: u64,
     /// Its state.
     pub state: BlockState,
-    /// What made it: an operator, a module, a function. Empty: unknown.
+    /// The operator, module or function that allocated it, or empty if unknown.
     pub scope: Arc<str>,
 }
 
 impl MapSegment {
-    /// The bytes of its blocks. They are reserved from the driver, unless this [is an alias](Self::is_alias).
+    /// Returns the bytes of its blocks. They are reserved from the driver, unless this [is an alias](Self::is_alias).
     pub fn size(&self) -> u64 {
         self.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size))
     }
 
-    /// The bytes of its blocks in this state.
+    /// Returns the bytes of its blocks in this state.
     pub fn bytes(&self, state: BlockState) -> u64 {
         let blocks = self.blocks.iter().filter(|block| block.state == state);
         blocks.fold(0, |sum: u64, block| sum.saturating_add(block.size))
     }
 
-    /// The segments of an allocator. `scope` returns what made the block at an address.
+    /// Returns the segments of an allocator. `scope` returns what allocated the block at an address.
     pub fn of(snapshot: &Snapshot, scope: impl Fn(u64) -> Arc<str>) -> Vec<Self> {
         let segment = |segment: &SegmentSnapshot, is_alias| {
             let blocks = segment.blocks.iter().map(|block| {
@@ -78,7 +78,7 @@ impl MapSegment {
     }
 }
 
-/// What made a block: the scope of a tracker, if there was one, or the innermost call.
+/// Returns what allocated a block: the scope of a tracker, if there was one, or the innermost call.
 pub(super) fn scope(frames: &snapshot::Frames) -> Arc<str> {
     if let Some(scope) = frames.last().filter(|frame| &*frame.filename == "scope") {
         return scope.name.clone();

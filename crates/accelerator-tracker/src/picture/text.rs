@@ -1,4 +1,4 @@
-/// A power of two in bytes: `512 B`, `2 MiB`.
+/// Formats a power of two in bytes, such as `512 B` or `2 MiB`.
 pub(crate) fn power(power: u32) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     format!("{} {}", 1u64 << (power % 10), UNITS[(power / 10).min(6) as usize])

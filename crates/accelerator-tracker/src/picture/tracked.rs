@@ -2,7 +2,7 @@ use super::profile::{Marker, Profile, Sample};
 use crate::tracker::{self, OperatorStats, TrackerStats};
 
 impl Profile {
-    /// The profile of what a tracker recorded.
+    /// Creates a profile from the data of a tracker.
     pub fn of_tracker(title: &str, stats: &TrackerStats) -> Self {
         let TrackerStats { device, total_memory, start, operators, markers, num_alloc_retries } = stats;
         let sample = |operator: &OperatorStats| Sample {
@@ -10,21 +10,17 @@ impl Profile {
             time_us: operator.time.map_or(0, |time| time.as_micros().try_into().unwrap_or(i64::MAX)),
             memory: operator.memory,
         };
-        let marker =
-            |marker: &tracker::Marker| Marker { name: marker.name.as_str().into(), call: marker.position };
+        let marker = |marker: &tracker::Marker| Marker { name: marker.name.as_str().into(), call: marker.position };
         Self {
             title: title.to_owned(),
             facts: device.iter().map(|device| ("device".to_owned(), device.clone())).collect(),
             capacity: *total_memory,
-            started_us: Some(0), // the times count from there
+            started_us: Some(0), // times are relative to the start
             has_modules: true,
             allocated_before: start.map(|start| start.allocated),
             samples: operators.iter().map(sample).collect(),
             markers: markers.iter().map(marker).collect(),
-            statistics: vec![(
-                "num_alloc_retries".to_owned(),
-                i64::try_from(*num_alloc_retries).unwrap_or(i64::MAX),
-            )],
+            statistics: vec![("num_alloc_retries".to_owned(), i64::try_from(*num_alloc_retries).unwrap_or(i64::MAX))],
             ..Self::default()
         }
     }

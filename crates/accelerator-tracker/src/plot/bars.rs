@@ -1,8 +1,9 @@
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
+use crate::grouped;
 use crate::picture::{Largest, Profile, Series, power, size_bins};
 
 const BAR: i32 = 24;
@@ -10,13 +11,13 @@ const HEAD: i32 = 74;
 const LONGEST_NAME: i32 = 400;
 const MOST_BARS: usize = 60;
 
-/// As high as its bars need.
+/// Returns the height that the bars need.
 pub(super) fn height(profile: &Profile, top: usize) -> u32 {
     let bars = profile.largest(top.min(MOST_BARS)).len().max(1);
     HEAD as u32 + 12 + BAR as u32 * bars as u32
 }
 
-/// Operators by what one call added, with the name on the left and the bytes on the right.
+/// Draws operators by the memory that a call added, with the name on the left and the bytes on the right.
 pub(super) fn largest<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -51,7 +52,7 @@ pub(super) fn largest<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Allocations by powers of two: their number, and below that their total bytes.
+/// Draws allocations by powers of two: their number, and below that their total bytes.
 pub(super) fn sizes<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -66,15 +67,15 @@ pub(super) fn sizes<DB: DrawingBackend>(
     let legend = [
         (
             Some(canvas.palette.series(Series::Allocated)),
-            format!("how many, of {}", grouped(profile.spans.len() as u64)),
+            format!("count, {} in all", grouped(profile.spans.len() as u64)),
         ),
-        (Some(canvas.palette.series(Series::Active)), "their bytes together".to_owned()),
+        (Some(canvas.palette.series(Series::Active)), "total bytes".to_owned()),
     ];
     let top = top + canvas.legend(rect, top, &legend)? + 8;
     let middle = (top + rect.bottom - 44) / 2;
     let (left, width) = (rect.left + 16, rect.width() - 32);
     let edge = |bin: usize| left + width * bin as i32 / bins.len() as i32;
-    // As many labels as fit.
+    // Show as many labels as fit.
     let every = (64 * bins.len()).div_ceil(width.max(1) as usize);
     let counts = bins.iter().map(|bin| (bin.count, compact(bin.count)));
     let bytes = bins.iter().map(|bin| (bin.bytes, short(bin.bytes)));
@@ -101,11 +102,11 @@ pub(super) fn sizes<DB: DrawingBackend>(
         let at = (edge(number), rect.bottom - 30);
         canvas.text(&power(bin.power), at, TEXT - 1, anchor, canvas.palette.quiet)?;
     }
-    let about = "each bar: from its left edge to twice as much";
+    let about = "each bar: sizes from its left edge to twice that";
     canvas.text(about, (left + width, rect.bottom - 11), TEXT - 2, Anchor::End, canvas.palette.quiet)
 }
 
-/// At most three digits: `999`, `12k`, `3.4M`.
+/// Formats a number with at most three digits: `999`, `12k`, `3.4M`.
 pub(super) fn compact(number: u64) -> String {
     const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     let thousands = number.checked_ilog10().unwrap_or(0) / 3;
@@ -114,7 +115,7 @@ pub(super) fn compact(number: u64) -> String {
     if thousands > 0 && value < 9.95 { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
 }
 
-/// Bytes in as little space.
+/// Formats bytes in little space.
 fn short(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
     let power = bytes.checked_ilog2().unwrap_or(0) / 10;

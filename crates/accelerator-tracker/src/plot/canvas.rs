@@ -10,7 +10,7 @@ use super::PlotError;
 use super::font::FAMILY;
 use super::palette::Palette;
 
-/// A drawing in units of one screen pixel, which are several pixels of a PNG.
+/// A drawing in units of one screen pixel. A PNG has several pixels for each unit.
 pub(super) struct Canvas<'a, DB: DrawingBackend> {
     area: &'a DrawingArea<DB, Shift>,
     scale: i32,
@@ -36,7 +36,7 @@ impl Rect {
     }
 }
 
-/// How a text is placed relative to the point at which it is drawn. Its middle is at the height of the point.
+/// The horizontal position of a text relative to the point at which it is drawn. Vertically it is centred on the point.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -44,7 +44,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// Sizes of texts.
+/// The size of titles.
 pub(super) const TITLE: i32 = 21;
 pub(super) const TEXT: i32 = 15;
 
@@ -69,14 +69,8 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.translucent_line(points, color, width, 1.0)
     }
 
-    /// As [`line`](Self::line), with an opacity from 0 to 1.
-    pub(super) fn translucent_line(
-        &self,
-        points: &[(i32, i32)],
-        color: RGBColor,
-        width: u32,
-        opacity: f64,
-    ) -> Drawn {
+    /// Like [`line`](Self::line), with an opacity from 0 to 1.
+    pub(super) fn translucent_line(&self, points: &[(i32, i32)], color: RGBColor, width: u32, opacity: f64) -> Drawn {
         let color = color.mix(opacity);
         if self.is_bitmap() {
             return points.windows(2).try_for_each(|ends| self.bar(ends[0], ends[1], color, width as i32));
@@ -86,7 +80,8 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.area.draw(&PathElement::new(points, style)).map_err(PlotError::drawing)
     }
 
-    /// The rasterizer of plotters loses corners of thick lines that turn within a few pixels.
+    /// Draws a part of a line as a rectangle, since the rasterizer of plotters loses corners of thick lines that turn
+    /// within a few pixels.
     fn bar(&self, from: (i32, i32), to: (i32, i32), color: RGBAColor, width: i32) -> Drawn {
         let (from, to) = (self.scaled(from), self.scaled(to));
         let around = width * self.scale / 2;
@@ -106,14 +101,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.area.draw(&Rectangle::new([from, to], color.filled())).map_err(PlotError::drawing)
     }
 
-    pub(super) fn text(
-        &self,
-        text: &str,
-        at: (i32, i32),
-        size: i32,
-        anchor: Anchor,
-        color: RGBColor,
-    ) -> Drawn {
+    pub(super) fn text(&self, text: &str, at: (i32, i32), size: i32, anchor: Anchor, color: RGBColor) -> Drawn {
         let position = match anchor {
             Anchor::Start => HPos::Left,
             Anchor::Middle => HPos::Center,
@@ -122,12 +110,12 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         let font = (FAMILY, size * self.scale).into_font();
         let style = TextStyle::from(font).color(&color).pos(Pos::new(position, VPos::Center));
         let (x, y) = self.scaled(at);
-        // The eye takes the letters without descenders as the text.
+        // Visually, a text is centred by its letters without descenders.
         let y = if self.is_bitmap() { y + size * self.scale / 6 } else { y };
         self.area.draw_text(&printable(text), &style, (x, y)).map_err(PlotError::drawing)
     }
 
-    /// The greatest width of a text. Characters that the font lacks are taken to be as wide as high.
+    /// Returns the maximum width of a text. Characters that the font lacks are assumed to be as wide as high.
     pub(super) fn width(&self, text: &str, size: i32) -> Result<i32, PlotError> {
         let known: String = text.chars().filter(|c| is_known(*c)).collect();
         let others = text.chars().count() - known.chars().count();
@@ -136,17 +124,17 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         Ok(width as i32 + 1 + others.min(10_000) as i32 * size)
     }
 
-    /// The text, with its middle replaced by `…` if it is wider than `width`.
+    /// Returns the text, with its middle replaced by `…` if it is wider than `width`.
     pub(super) fn shortened(&self, text: &str, size: i32, width: i32) -> Result<String, PlotError> {
         self.cut(text, size, width, 2)
     }
 
-    /// The text, with its end replaced by `…` if it is wider than `width`.
+    /// Returns the text, with its end replaced by `…` if it is wider than `width`.
     pub(super) fn ended(&self, text: &str, size: i32, width: i32) -> Result<String, PlotError> {
         self.cut(text, size, width, usize::MAX)
     }
 
-    /// One of `at_the_end` characters that are kept is from the end.
+    /// Shortens a text to `width`. One in `at_the_end` of the kept characters is from the end.
     fn cut(&self, text: &str, size: i32, width: i32, at_the_end: usize) -> Result<String, PlotError> {
         let chars: Vec<char> = printable(text).chars().collect();
         let kept = |count: usize| -> String {
@@ -182,7 +170,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         Ok(62)
     }
 
-    /// Draws a note in place of curves or bars where there is nothing to show.
+    /// Draws a note in place of curves or bars if there is nothing to show.
     pub(super) fn nothing(&self, rect: Rect, text: &str) -> Drawn {
         self.text(text, (rect.left + 16, rect.top + 82), TEXT, Anchor::Start, self.palette.quiet)
     }
@@ -221,7 +209,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     }
 }
 
-/// Whether the font has this character.
+/// Returns whether the font has this character.
 fn is_known(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}' | 'µ' | '·' | '×' | '–' | '…' | '→' | '≤' | '≥')
 }

@@ -1,4 +1,4 @@
-use accelerator_core::grouped;
+use crate::grouped;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
@@ -10,12 +10,13 @@ const ROW: i32 = 24;
 const HEAD: i32 = 108;
 const LEFT: i32 = 190;
 
-/// As high as its rows need.
+/// Returns the height that the rows need.
 pub(super) fn height(profile: &Profile) -> u32 {
     (HEAD + ROW * grid(&profile.spans).cells.len().max(2) as i32 + 50) as u32
 }
 
-/// A cell for each size and lifetime: the more allocations, the darker (on a dark background the lighter).
+/// Draws a cell for each size and lifetime. The more allocations, the darker the cell (the lighter on a dark
+/// background).
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -30,9 +31,8 @@ pub(super) fn draw<DB: DrawingBackend>(
     }
     // The steps of the ramp are logarithmic, so that few allocations are visible beside many.
     let ramp = canvas.palette.ramp;
-    let bounds: Vec<u64> = (1..=ramp.len())
-        .map(|step| (most as f64).powf(step as f64 / ramp.len() as f64).round() as u64)
-        .collect();
+    let bounds: Vec<u64> =
+        (1..=ramp.len()).map(|step| (most as f64).powf(step as f64 / ramp.len() as f64).round() as u64).collect();
     let level = |count: u64| bounds.iter().position(|bound| count <= *bound).unwrap_or(ramp.len() - 1);
     let mut legend = vec![(None, "allocations:".to_owned())];
     let mut from = 1;
@@ -60,25 +60,14 @@ pub(super) fn draw<DB: DrawingBackend>(
         };
         canvas.text(&name, (LEFT - 10, middle), TEXT - 1, Anchor::End, canvas.palette.quiet)?;
         for (column, count) in row.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let cell = Rect {
-                left: edge(column) + 1,
-                top: top + 1,
-                right: edge(column + 1) - 1,
-                bottom: top + ROW - 1,
-            };
+            let cell =
+                Rect { left: edge(column) + 1, top: top + 1, right: edge(column + 1) - 1, bottom: top + ROW - 1 };
             let level = level(*count);
             canvas.rect(cell, ramp[level])?;
             let text = compact(*count);
             if canvas.width(&text, TEXT - 2)? < cell.width() {
-                let color =
-                    if level < ramp.len() / 2 { canvas.palette.text } else { canvas.palette.background };
-                canvas.text(
-                    &text,
-                    ((cell.left + cell.right) / 2, middle),
-                    TEXT - 2,
-                    Anchor::Middle,
-                    color,
-                )?;
+                let color = if level < ramp.len() / 2 { canvas.palette.text } else { canvas.palette.background };
+                canvas.text(&text, ((cell.left + cell.right) / 2, middle), TEXT - 2, Anchor::Middle, color)?;
             }
         }
     }
@@ -90,6 +79,6 @@ pub(super) fn draw<DB: DrawingBackend>(
         let text = power(grid.least_size + column as u32);
         canvas.text(&text, (edge(column), bottom + 15), TEXT - 1, anchor, canvas.palette.quiet)?;
     }
-    let about = "each column: sizes from its left edge to twice as much; rows: operators until it was freed";
+    let about = "columns: sizes from the left edge to twice that; rows: operators until the free";
     canvas.text(about, (right, bottom + 36), TEXT - 2, Anchor::End, canvas.palette.quiet)
 }

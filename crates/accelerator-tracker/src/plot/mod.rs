@@ -1,4 +1,4 @@
-//! Pictures of a [`Profile`], as SVG and PNG. No system fonts are needed: one is compiled in.
+//! Draws pictures of a [`Profile`], as SVG and PNG. No system fonts are needed, since a font is compiled in.
 
 mod bars;
 mod canvas;
@@ -26,7 +26,7 @@ use crate::picture::{Profile, Series};
 
 /// Colours on a light or a dark background.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what it is called")]
+#[expect(missing_docs, reason = "the names say it all")]
 pub enum Theme {
     #[default]
     Light,
@@ -43,15 +43,15 @@ pub enum Along {
     Time,
 }
 
-/// What the colours of blocks mean.
+/// The meaning of block colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorBy {
     /// Allocated, awaiting free, or free.
     #[default]
     State,
-    /// How large they are.
+    /// The size of the block.
     Size,
-    /// What made them.
+    /// The operator, module or function that allocated the block.
     Scope,
 }
 
@@ -60,17 +60,17 @@ pub enum ColorBy {
 pub enum Picture {
     /// Allocated, active and reserved memory in one figure.
     Memory(Along),
-    /// One of these series alone.
+    /// A single series.
     Series(Series, Along),
-    /// The four figures of PyTorch's `show_traces` in one picture: all series, then each alone.
+    /// The four figures of PyTorch's `show_traces` in one picture: all series, then each on its own.
     Traces,
-    /// The operators that allocated most, at most this many.
+    /// The operators that allocated the most, at most this many.
     Largest(usize),
     /// The segments at the moment with this index.
     Segments(usize, ColorBy),
-    /// How many allocations of each size there are.
+    /// The number of allocations of each size.
     Sizes,
-    /// How long allocations of each size live.
+    /// The lifetimes of allocations of each size.
     Lifetimes,
 }
 
@@ -83,7 +83,7 @@ pub enum PlotError {
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file name that says nothing of the format.
+    /// The file name does not specify a known format.
     #[error("{0}: the file name must end in .svg or .png")]
     Format(String),
 }
@@ -94,7 +94,7 @@ accelerator_core::debug_as_display!(PlotError);
 const PNG_SCALE: u32 = 2;
 
 impl Picture {
-    /// All pictures for which this profile has data, with short names for their files.
+    /// Returns all pictures for which this profile has data, with short names for their files.
     pub fn all(profile: &Profile) -> Vec<(&'static str, Self)> {
         let mut all = vec![("memory", Self::Memory(Along::Calls)), ("traces", Self::Traces)];
         if profile.has_times() {
@@ -113,7 +113,7 @@ impl Picture {
         all
     }
 
-    /// The picture as SVG, which follows the light or dark theme of the reader's system.
+    /// Draws the picture as SVG, which follows the light or dark theme of the reader's system.
     ///
     /// # Errors
     /// [`PlotError::Drawing`].
@@ -124,7 +124,7 @@ impl Picture {
         Ok(svg::finish(&text, &self.title(profile)))
     }
 
-    /// The picture as PNG.
+    /// Draws the picture as PNG.
     ///
     /// # Errors
     /// [`PlotError::Drawing`].
@@ -137,7 +137,7 @@ impl Picture {
         png::encode(&pixels, width, height).map_err(|error| PlotError::Drawing(error.to_string()))
     }
 
-    /// Writes the picture to a file, completely or not at all. The file name decides the format.
+    /// Writes the picture to a file, completely or not at all. The file name determines the format.
     ///
     /// # Errors
     /// [`PlotError`].
@@ -151,7 +151,7 @@ impl Picture {
         Ok(write_whole(path, |file| file.write_all(&bytes))?)
     }
 
-    /// The headline.
+    /// Returns the headline.
     pub fn title(self, profile: &Profile) -> String {
         let along = |along| match along {
             Along::Calls => "over operator calls",
@@ -195,9 +195,7 @@ impl Picture {
         canvas.background()?;
         let title = self.title(profile);
         match self {
-            Self::Memory(along) => {
-                timeline::draw(&canvas, canvas.whole(), profile, &title, &Series::ALL, along)?
-            }
+            Self::Memory(along) => timeline::draw(&canvas, canvas.whole(), profile, &title, &Series::ALL, along)?,
             Self::Series(series, along) => {
                 timeline::draw(&canvas, canvas.whole(), profile, &title, &[series], along)?;
             }

@@ -3,8 +3,8 @@ use plotters::style::RGBColor;
 use super::Theme;
 use crate::picture::Series;
 
-/// The colours of Okabe and Ito, which people with any colour vision can tell apart. They are darkened or lightened to
-/// a contrast of at least three to one against the background.
+/// The colours of Okabe and Ito, which people with any kind of colour vision can distinguish. They are darkened or
+/// lightened to a contrast of at least 3:1 against the background.
 pub(super) struct Palette {
     pub(super) background: RGBColor,
     pub(super) text: RGBColor,
@@ -19,11 +19,11 @@ pub(super) struct Palette {
     pub(super) free: RGBColor,
     /// Memory that is in use at another address.
     pub(super) aliased: RGBColor,
-    /// From few to many.
+    /// The steps from few to many.
     pub(super) ramp: [RGBColor; 6],
-    /// Kinds without an order.
+    /// Categories without an order.
     pub(super) kinds: [RGBColor; 7],
-    /// All other kinds.
+    /// All other categories.
     pub(super) rest: RGBColor,
 }
 
@@ -45,15 +45,7 @@ const LIGHT: Palette = Palette {
     free: rgb(0xd3d9df),
     aliased: rgb(0x8fb8d4),
     ramp: [rgb(0xcfe3f3), rgb(0x9fc8e6), rgb(0x63a6d4), rgb(0x2f82bd), rgb(0x0f5c97), rgb(0x073763)],
-    kinds: [
-        rgb(0x0173b3),
-        rgb(0xd98200),
-        rgb(0x01815d),
-        rgb(0xb8508c),
-        rgb(0x3f9fd4),
-        rgb(0xb84700),
-        rgb(0x8a7d00),
-    ],
+    kinds: [rgb(0x0173b3), rgb(0xd98200), rgb(0x01815d), rgb(0xb8508c), rgb(0x3f9fd4), rgb(0xb84700), rgb(0x8a7d00)],
     rest: rgb(0x9aa4ae),
 };
 
@@ -70,15 +62,7 @@ const DARK: Palette = Palette {
     free: rgb(0x3a424c),
     aliased: rgb(0x35617d),
     ramp: [rgb(0x12314b), rgb(0x174f7c), rgb(0x1a669c), rgb(0x459bd6), rgb(0x86c2ea), rgb(0xcfe8f9)],
-    kinds: [
-        rgb(0x57b5ea),
-        rgb(0xf1a131),
-        rgb(0x36c89c),
-        rgb(0xe08cbc),
-        rgb(0x2b7bb0),
-        rgb(0xe0622a),
-        rgb(0xe8dc50),
-    ],
+    kinds: [rgb(0x57b5ea), rgb(0xf1a131), rgb(0x36c89c), rgb(0xe08cbc), rgb(0x2b7bb0), rgb(0xe0622a), rgb(0xe8dc50)],
     rest: rgb(0x6c7682),
 };
 
@@ -98,7 +82,7 @@ impl Palette {
         }
     }
 
-    /// All colours, in the same order in each palette.
+    /// Returns all colours, in the same order in each palette.
     pub(super) fn colors(&self) -> Vec<RGBColor> {
         let Self {
             background,
@@ -116,9 +100,7 @@ impl Palette {
             kinds,
             rest,
         } = self;
-        let single = [
-            background, text, quiet, grid, allocated, active, reserved, warning, marker, free, aliased, rest,
-        ];
+        let single = [background, text, quiet, grid, allocated, active, reserved, warning, marker, free, aliased, rest];
         single.into_iter().chain(ramp).chain(kinds).copied().collect()
     }
 }

@@ -6,15 +6,14 @@ use flate2::{Compression, Crc};
 /// Encodes a picture with three bytes per pixel as PNG.
 pub(super) fn encode(pixels: &[u8], width: u32, height: u32) -> io::Result<Vec<u8>> {
     const RGB_OF_8_BITS: [u8; 5] = [8, 2, 0, 0, 0];
-    const UP: u8 = 2; // each byte is the difference from the one above: charts are the same over many rows
+    const UP: u8 = 2; // each byte is the difference from the byte above, since many rows of a chart are equal
 
     let line = 3 * width as usize;
     let mut data = ZlibEncoder::new(Vec::new(), Compression::default());
     let mut above = vec![0; line];
     for row in pixels.chunks_exact(line.max(1)) {
         data.write_all(&[UP])?;
-        let differences: Vec<_> =
-            row.iter().zip(&above).map(|(byte, above)| byte.wrapping_sub(*above)).collect();
+        let differences: Vec<_> = row.iter().zip(&above).map(|(byte, above)| byte.wrapping_sub(*above)).collect();
         data.write_all(&differences)?;
         above.copy_from_slice(row);
     }

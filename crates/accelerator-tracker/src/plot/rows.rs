@@ -7,7 +7,7 @@ pub(super) struct Group<'a> {
     /// Whether these are aliases, whose memory is in other groups.
     pub(super) is_alias: bool,
     pub(super) pool: PoolKind,
-    /// `None`: of several streams.
+    /// The stream, or `None` if there are several.
     pub(super) stream: Option<u64>,
     pub(super) segments: Vec<&'a MapSegment>,
     /// The bytes of a full row.
@@ -18,15 +18,16 @@ pub(super) struct Group<'a> {
 /// A segment in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
-    /// Bytes from the left end of the row.
+    /// The offset from the left end of the row, in bytes.
     pub(super) start: u64,
     pub(super) blocks: &'a [MapBlock],
 }
 
-/// The most groups with one pool and stream each. If there are more, the streams of a pool form one group.
+/// The maximum number of groups that each have one pool and stream. If there were more, the streams of a pool form one
+/// group.
 const MOST_GROUPS: usize = 6;
 
-/// Lays segments out in about `rows` rows: large pools first, and the largest segments first.
+/// Lays out segments in about `rows` rows: large pools first, and the largest segments first.
 pub(super) fn groups(segments: &[MapSegment], rows: u64) -> Vec<Group<'_>> {
     let mut all = by_pool(segments, |segment| Some(segment.stream).filter(|_| !segment.is_alias));
     if all.len() > MOST_GROUPS {
@@ -56,20 +57,13 @@ fn by_pool(segments: &[MapSegment], stream: impl Fn(&MapSegment) -> Option<u64>)
     let mut groups = Vec::new();
     for chunk in sorted.chunk_by(same) {
         let Some((is_alias, pool, stream)) = chunk.first().map(|first| kind(first)) else { continue };
-        groups.push(Group {
-            is_alias,
-            pool,
-            stream,
-            segments: chunk.to_vec(),
-            row_bytes: 0,
-            rows: Vec::new(),
-        });
+        groups.push(Group { is_alias, pool, stream, segments: chunk.to_vec(), row_bytes: 0, rows: Vec::new() });
     }
     groups
 }
 
 impl Group<'_> {
-    /// Bytes reserved from the driver.
+    /// Returns the bytes reserved from the driver.
     pub(super) fn reserved(&self) -> u64 {
         self.segments.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.size()))
     }
@@ -78,7 +72,7 @@ impl Group<'_> {
         let largest = self.segments.iter().map(|segment| segment.size()).max().unwrap_or(0);
         self.row_bytes = largest.max(self.reserved().div_ceil(rows)).max(1);
         let mut filled: Vec<u64> = Vec::new();
-        let mut open = 0; // rows before this one take nothing more
+        let mut open = 0; // rows before this one are closed
         for segment in &self.segments {
             let size = segment.size();
             let fits = |row: &usize| self.row_bytes - filled[*row] >= size;
@@ -94,7 +88,7 @@ impl Group<'_> {
     }
 }
 
-/// How many rows are searched for room, so that many segments do not take quadratic time.
+/// The number of rows that are searched for room, so that many segments do not take quadratic time.
 const SEARCHED: usize = 64;
 
 #[cfg(test)]
@@ -116,8 +110,7 @@ mod tests {
         let groups = groups(&segments, 3);
         assert_eq!(groups.len(), 1);
         assert_eq!((groups[0].row_bytes, groups[0].reserved()), (10, 30));
-        let rows =
-            groups[0].rows.iter().map(|row| row.iter().map(|piece| piece.blocks[0].size).collect::<Vec<_>>());
+        let rows = groups[0].rows.iter().map(|row| row.iter().map(|piece| piece.blocks[0].size).collect::<Vec<_>>());
         assert_eq!(rows.collect::<Vec<_>>(), [vec![9, 1], vec![7, 3], vec![5, 3, 2]]);
         assert_eq!(groups[0].rows[2][2].start, 8);
     }
@@ -127,10 +120,7 @@ mod tests {
         let some = [(PoolKind::Small, 0), (PoolKind::Large, 1), (PoolKind::Large, 0)];
         let some: Vec<_> = some.iter().map(|(pool, stream)| segment(*pool, *stream, 4)).collect();
         let order = groups(&some, 4).iter().map(|group| (group.pool, group.stream)).collect::<Vec<_>>();
-        assert_eq!(
-            order,
-            [(PoolKind::Large, Some(0)), (PoolKind::Large, Some(1)), (PoolKind::Small, Some(0))]
-        );
+        assert_eq!(order, [(PoolKind::Large, Some(0)), (PoolKind::Large, Some(1)), (PoolKind::Small, Some(0))]);
         let many: Vec<_> = (0..50).map(|stream| segment(PoolKind::Large, stream, 4)).collect();
         assert_eq!(groups(&many, 4).len(), 1);
         assert!(groups(&[], 4).is_empty());

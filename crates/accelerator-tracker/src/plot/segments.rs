@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 
@@ -8,6 +8,7 @@ use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::palette::Palette;
 use super::rows::{Group, Piece, groups};
 use super::{ColorBy, PlotError};
+use crate::grouped;
 use crate::picture::{MapBlock, MapSegment, Profile, Series};
 use crate::snapshot::{BlockState, PoolKind};
 
@@ -17,37 +18,37 @@ const GROUP_HEAD: i32 = 34;
 const HEAD: i32 = 62;
 const LEGEND_ROW: i32 = 22;
 
-/// About this many rows, and at most twice as many.
+/// The approximate number of rows. There are at most twice as many.
 const ROWS: u64 = 20;
 
 const ALIASED: &str = "used by an alias";
 
-/// Narrower blocks are drawn together, so that a picture of many blocks stays small.
+/// The minimum width of a block. Narrower blocks are drawn together, so that a picture of many blocks stays small.
 const NARROWEST: i32 = 2;
 
 fn moment(profile: &Profile, moment: usize) -> &[MapSegment] {
     profile.moments.get(moment).map_or(&[], |moment| &moment.segments)
 }
 
-/// The height of the legend.
+/// Returns the height of the legend.
 fn legend(by: ColorBy, segments: &[MapSegment]) -> i32 {
     let rows = match by {
         ColorBy::State => 1,
         ColorBy::Size => 2,
         ColorBy::Scope => 3,
     };
-    // Aliases have one more entry, or a longer one.
+    // Aliases add an entry, or a longer one.
     (rows + i32::from(segments.iter().any(|segment| segment.is_alias))) * LEGEND_ROW
 }
 
-/// As high as its rows need.
+/// Returns the height that the rows need.
 pub(super) fn height(profile: &Profile, number: usize, by: ColorBy) -> u32 {
     let groups = groups(moment(profile, number), ROWS);
     let rows = groups.iter().map(|group| GROUP_HEAD + group.rows.len() as i32 * (ROW + GAP));
     (HEAD + legend(by, moment(profile, number)) + rows.sum::<i32>().max(40) + 12) as u32
 }
 
-/// The width of each segment is its bytes, and so is that of its blocks.
+/// Draws the segments. The width of segments and blocks is proportional to their bytes.
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     profile: &Profile,
@@ -63,7 +64,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         return canvas.nothing(rect, "no segments");
     }
     let coloring = Coloring::new(segments, by, canvas.palette);
-    // Three in a row.
+    // There are three names in a row.
     let short = |text| canvas.shortened(text, TEXT, (rect.width() - 32) / 3 - 42);
     let entries = coloring.legend.iter().map(|(color, text)| Ok((*color, short(text)?)));
     canvas.legend(rect, HEAD, &entries.collect::<Result<Vec<_>, PlotError>>()?)?;
@@ -73,9 +74,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         let text = canvas.shortened(&headline(group), TEXT, right - left)?;
         canvas.text(&text, (left, top + GROUP_HEAD / 2 + 2), TEXT, Anchor::Start, canvas.palette.text)?;
         top += GROUP_HEAD;
-        let x = |bytes: u64| {
-            left + (bytes as f64 / group.row_bytes as f64 * f64::from(right - left)).round() as i32
-        };
+        let x = |bytes: u64| left + (bytes as f64 / group.row_bytes as f64 * f64::from(right - left)).round() as i32;
         for row in &group.rows {
             for piece in row {
                 draw_segment(canvas, piece, top, &x, &coloring)?;
@@ -112,7 +111,7 @@ fn headline(group: &Group<'_>) -> String {
     )
 }
 
-/// Narrow blocks are drawn as one, in the colour of the largest of them.
+/// Draws a segment. Narrow blocks are drawn as one, in the colour of the largest of them.
 fn draw_segment<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     piece: &Piece<'_>,
@@ -121,7 +120,7 @@ fn draw_segment<DB: DrawingBackend>(
     coloring: &Coloring<'_>,
 ) -> Result<(), PlotError> {
     let size = piece.blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size));
-    // One pixel apart from the next.
+    // Leave one pixel between segments.
     let end = (x(piece.start.saturating_add(size)) - 1).max(x(piece.start) + 1);
     let mut at = piece.start;
     let mut left = x(at);
@@ -150,7 +149,7 @@ fn draw_segment<DB: DrawingBackend>(
         pending.push((end, run.map_or(canvas.palette.free, |(color, _)| color)));
     }
     for (right, color) in pending {
-        // A gap between blocks that are wide enough for it.
+        // Leave a gap between blocks that are wide enough.
         let gap = i32::from(coloring.apart && right - left > 4 && right < end);
         canvas.rect(Rect { left, top, right: right - gap, bottom: top + ROW }, color)?;
         left = right;
@@ -165,20 +164,17 @@ struct Coloring<'a> {
     scopes: HashMap<&'a str, RGBColor>,
     largest: u64,
     legend: Vec<(Option<RGBColor>, String)>,
-    /// Whether blocks of one colour have a gap between them.
+    /// Whether there is a gap between blocks of the same colour.
     apart: bool,
 }
 
 impl<'a> Coloring<'a> {
     fn new(segments: &'a [MapSegment], by: ColorBy, palette: &'static Palette) -> Self {
-        let blocks =
-            || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.state.is_active());
+        let blocks = || segments.iter().flat_map(|segment| &segment.blocks).filter(|block| block.state.is_active());
         let largest = blocks().map(|block| block.size).max().unwrap_or(1);
-        let mut coloring =
-            Self { by, palette, scopes: HashMap::new(), largest, legend: Vec::new(), apart: true };
+        let mut coloring = Self { by, palette, scopes: HashMap::new(), largest, legend: Vec::new(), apart: true };
         let total = |state| segments.iter().map(|segment| segment.bytes(state)).fold(0, u64::saturating_add);
-        let state =
-            |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
+        let state = |state, name: &str| (Some(coloring.by_state(state)), format!("{name}, {}", Bytes(total(state))));
         let aliased = state(BlockState::Aliased, ALIASED);
         let free = match is_aliased_known(segments) {
             true => state(BlockState::Inactive, "free"),
@@ -196,8 +192,7 @@ impl<'a> Coloring<'a> {
             ColorBy::Size => {
                 let bound = |step: usize| Bytes(coloring.bound(step));
                 let steps = palette.ramp.iter().enumerate();
-                let steps =
-                    steps.map(|(step, color)| (Some(*color), format!("to {}", bound(step)))).collect();
+                let steps = steps.map(|(step, color)| (Some(*color), format!("to {}", bound(step)))).collect();
                 coloring.legend = steps;
                 coloring.legend.push(free);
             }
@@ -238,7 +233,7 @@ impl<'a> Coloring<'a> {
         }
     }
 
-    /// The largest size of a step. Each is eight times the one before.
+    /// Returns the largest size of a step. Each is eight times the previous one.
     fn bound(&self, step: usize) -> u64 {
         let largest = self.largest.checked_next_power_of_two().unwrap_or(u64::MAX);
         (largest >> (3 * (self.palette.ramp.len() - 1 - step))).max(1)
@@ -254,13 +249,14 @@ impl<'a> Coloring<'a> {
     }
 }
 
-/// Whether everything that aliases use can be told from free memory. In a history this is known only at the end.
+/// Returns whether all memory that aliases use can be distinguished from free memory. In a history this is known only
+/// at the end.
 fn is_aliased_known(segments: &[MapSegment]) -> bool {
     let has_aliased = segments.iter().any(|segment| segment.bytes(BlockState::Aliased) > 0);
     has_aliased || !segments.iter().any(|segment| segment.is_alias)
 }
 
-/// Names in a legend are short.
+/// Shortens a name for the legend.
 fn middle(name: &str) -> String {
     const LONGEST: usize = 32;
     let chars: Vec<char> = name.chars().collect();

@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use super::Theme;
 use super::palette::Palette;
 
-/// Adds a title to a picture that was drawn in light colours, and the dark colours for readers whose system is dark.
+/// Adds a title to a picture that was drawn in light colours, and dark colours for systems with a dark theme.
 pub(super) fn finish(svg: &str, title: &str) -> String {
     let (tag, rest) = svg.split_once('>').unwrap_or((svg, ""));
     let title = printable(title).replace('&', "&amp;").replace('<', "&lt;");
@@ -23,7 +23,7 @@ pub(super) fn finish(svg: &str, title: &str) -> String {
     )
 }
 
-/// The colour as plotters writes it.
+/// Formats a colour as plotters writes it.
 fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
 mod timeline;
 
@@ -22,7 +22,7 @@ const NAMES: [&str; 4] = [
     "copy",
 ];
 
-/// A profile of `count` operators whose memory jumps up and down, with data for every picture.
+/// Returns a profile of `count` operators whose memory goes up and down, with data for every picture.
 fn profile(count: usize, markers: usize) -> Profile {
     let value = |at: usize| ((at * 7_919) % 1_009) as u64 * 7_654_321;
     let name = |at: usize| Arc::<str>::from(format!("{}{}", NAMES[at % 4], at % 97));
@@ -43,11 +43,8 @@ fn profile(count: usize, markers: usize) -> Profile {
         is_alias: false,
         blocks: (1..1 + count as u64 % 300).map(|size| block(size * (1 + number as u64))).collect(),
     };
-    let span = |at: usize| Span {
-        bytes: value(at),
-        start: Some(at),
-        end: (!at.is_multiple_of(7)).then_some(at + at % 613),
-    };
+    let span =
+        |at: usize| Span { bytes: value(at), start: Some(at), end: (!at.is_multiple_of(7)).then_some(at + at % 613) };
     Profile {
         title: NAMES[1].repeat(9),
         capacity: Some(12 << 30),
@@ -71,9 +68,7 @@ fn profile(count: usize, markers: usize) -> Profile {
 fn pictures(profile: &Profile) -> Vec<(String, Picture, String)> {
     let mut all = Picture::all(profile);
     all.extend(Series::ALL.map(|series| (series.name(), Picture::Series(series, Along::Time))));
-    all.into_iter()
-        .map(|(name, picture)| (name.to_owned(), picture, picture.to_svg(profile).unwrap()))
-        .collect()
+    all.into_iter().map(|(name, picture)| (name.to_owned(), picture, picture.to_svg(profile).unwrap())).collect()
 }
 
 #[derive(Debug)]
@@ -85,7 +80,7 @@ struct Text {
     bottom: f64,
 }
 
-/// The texts of an SVG, with their boxes in the font with which the layout was computed.
+/// Returns the texts of an SVG, with their boxes in the font that was used to compute the layout.
 fn texts(svg: &str) -> Vec<Text> {
     let text = |element: &str| {
         let (tag, text) = element.split_once('>').unwrap();
@@ -96,11 +91,10 @@ fn texts(svg: &str) -> Vec<Text> {
             .replace("&quot;", "\"")
             .replace("&apos;", "'")
             .replace("&amp;", "&");
-        let attribute =
-            |name: &str| tag.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0;
+        let attribute = |name: &str| tag.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0;
         let number = |name| attribute(name).parse::<f64>().unwrap();
         let (x, y, em) = (number("x"), number("y"), number("font-size"));
-        // Plotters gives fonts the size of ascent and descent, not of an em.
+        // In plotters, the size of a font is its ascent plus descent, not an em.
         let (width, _) = (FAMILY, em * 1.164).into_font().box_size(&text).unwrap();
         let left = match attribute("text-anchor") {
             "start" => x,
@@ -140,7 +134,7 @@ fn texts_neither_overlap_nor_leave_the_picture() {
     }
 }
 
-/// The points of the lines and curves of this colour, in the order in which they are drawn.
+/// Returns the points of the lines and curves of this colour, in the order in which they are drawn.
 fn lines(svg: &str, RGBColor(red, green, blue): RGBColor) -> Vec<Vec<(i32, i32)>> {
     let stroke = format!("stroke=\"#{red:02X}{green:02X}{blue:02X}\"");
     let drawn = svg.lines().filter(|line| line.starts_with("<polyline") && line.contains(&stroke));
@@ -150,8 +144,8 @@ fn lines(svg: &str, RGBColor(red, green, blue): RGBColor) -> Vec<Vec<(i32, i32)>
     drawn.map(|line| points(line).split_whitespace().map(point).collect()).collect()
 }
 
-/// Memory that aliases use has a colour of its own in its segment. The blocks of aliases have a group, and nothing
-/// counts twice.
+/// Memory that aliases use has a separate colour in its segment. The blocks of aliases have a separate group, and
+/// nothing counts twice.
 #[test]
 fn aliases_are_shown_apart() {
     const MIB: u64 = 1 << 20;
@@ -185,7 +179,7 @@ fn aliases_are_shown_apart() {
         assert!(texts.contains("Aliases: 3.00 MiB in 1 block, which is memory of the pools"), "{texts}");
         assert_eq!(marked, 3, "the block, its entry in the legend, the rule for dark systems");
     }
-    // In the middle of a history.
+    // This is a moment in the middle of a history.
     let aliased = segment(false, &[Allocated, Inactive]);
     let (texts, _) = drawn([segment(true, &[Allocated]), aliased], ColorBy::State);
     assert!(texts.contains("|free or used elsewhere, 3.00 MiB|"), "{texts}");
@@ -195,7 +189,7 @@ fn aliases_are_shown_apart() {
 #[test]
 fn sizes_stay_bounded_and_peaks_stay() {
     let mut profile = profile(100_000, 5_000);
-    // A single sample reaches the memory that is reserved all along.
+    // A single sample reaches the reserved memory, which is constant.
     profile.samples[77_777].memory.allocated = 8 << 30;
     for (name, _, svg) in pictures(&profile) {
         assert!(svg.len() < 400_000, "{name}: {}", svg.len());
@@ -214,7 +208,7 @@ fn names_are_text_and_nothing_else() {
     for (name, _, svg) in pictures(&profile(300, 9)) {
         assert!(!svg.contains("<script") && !svg.contains(|c| c < ' ' && c != '\n'), "{name}");
         assert!(!svg.contains('\u{202e}'), "{name}");
-        // Each element begins with a name that we wrote.
+        // Each element name is one that the code writes.
         let known = ["svg", "title", "style", "text", "rect", "line", "polyline", "polygon", "circle"];
         for tag in svg.split('<').skip(1) {
             let tag = tag.trim_start_matches('/').split([' ', '>', '\n', '/']).next().unwrap();
@@ -222,7 +216,7 @@ fn names_are_text_and_nothing_else() {
         }
     }
     let svg = Picture::Largest(20).to_svg(&profile(300, 0)).unwrap();
-    assert!(svg.contains("&lt;script&gt;"), "shown as what it is");
+    assert!(svg.contains("&lt;script&gt;"), "shown as text");
 }
 
 #[test]
@@ -234,8 +228,7 @@ fn every_color_has_its_dark_counterpart() {
         }
     }
     for theme in [Theme::Light, Theme::Dark] {
-        let mut colors: Vec<_> =
-            Palette::of(theme).colors().iter().map(|RGBColor(r, g, b)| (*r, *g, *b)).collect();
+        let mut colors: Vec<_> = Palette::of(theme).colors().iter().map(|RGBColor(r, g, b)| (*r, *g, *b)).collect();
         let count = colors.len();
         colors.sort_unstable();
         colors.dedup();
@@ -243,7 +236,7 @@ fn every_color_has_its_dark_counterpart() {
     }
 }
 
-/// The contrast of the Web Content Accessibility Guidelines.
+/// Returns the contrast as defined by the Web Content Accessibility Guidelines.
 fn contrast(a: RGBColor, b: RGBColor) -> f64 {
     let luminance = |RGBColor(red, green, blue): RGBColor| {
         let linear = |part: u8| {
@@ -273,7 +266,7 @@ fn text_and_curves_stand_out() {
     }
 }
 
-/// Kinds may differ by one: no two colours of a palette are equal.
+/// The colours of categories may differ by one, since no two colours of a palette may be equal.
 #[test]
 fn the_page_has_the_colors_of_the_pictures() {
     let (light, dark) = include_str!("../report/page.css").split_once("@media").unwrap();
@@ -311,7 +304,7 @@ fn the_page_has_the_colors_of_the_pictures() {
     }
 }
 
-/// The rows of pixels of a PNG, with its filters undone.
+/// Returns the rows of pixels of a PNG, with its filters undone.
 fn pixels(file: &[u8]) -> (usize, Vec<Vec<u8>>) {
     assert!(file.starts_with(b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"));
     assert!(file.ends_with(b"\0\0\0\0IEND\xae\x42\x60\x82"));
@@ -342,7 +335,7 @@ fn a_png_shows_the_curves_in_the_colors_of_its_theme() {
             lines.iter().flat_map(|line| line.chunks(3)).filter(|pixel| **pixel == [red, green, blue]).count()
         };
         assert!(count(palette.background) > 500_000);
-        // The reserved memory is a horizontal line, four pixels high.
+        // Reserved memory is a horizontal line, four pixels high.
         let reserved = count(palette.series(Series::Reserved));
         assert!(reserved > 4 * 1_500, "{reserved}");
         assert!(count(palette.series(Series::Allocated)) > 10_000 && count(palette.warning) > 500);
@@ -358,8 +351,7 @@ fn a_file_is_named_after_its_format() {
     let error = save("a.jpeg").unwrap_err().to_string();
     assert!(error.ends_with("a.jpeg: the file name must end in .svg or .png"), "{error}");
     assert!(save("none/a.png").unwrap_err().to_string().contains("cannot be written"));
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect();
     files.sort();
     assert_eq!(files, ["a.SVG", "a.png"]);
 }

@@ -1,33 +1,30 @@
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 use plotters::prelude::DrawingBackend;
 
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
 use super::scale::{Axis, Scale};
 use super::{Along, PlotError};
+use crate::grouped;
 use crate::picture::{Marker, Profile, Series, outline};
 use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
-/// The capacity is drawn unless it is higher than the curves by more than this factor, which would flatten them.
+/// The capacity is drawn only if it is at most this many times higher than the curves. Otherwise it would flatten them.
 const CAPACITY_WITHIN: f64 = 1.6;
 
-/// The most rows of marker names.
+/// The maximum number of rows of marker names.
 const MARKER_ROWS: usize = 3;
 const MARKER_ROW: i32 = 20;
 
-/// Room on the right of the curves, for the ends of texts.
+/// Room to the right of the curves, for the ends of texts.
 const RIGHT_MARGIN: i32 = 28;
 
-/// If the lines of markers are closer to each other than this, they are paler, so that curves stay visible between
-/// them.
+/// Lines of markers that are closer to each other than this are paler, so that curves stay visible between them.
 const CROWDED: i32 = 8;
-/// Lines that are closer than this would fill an area, and are left out.
+/// Lines that are closer than this would fill an area, and are omitted.
 const TOO_CLOSE: i32 = 2;
 
-/// All series in one figure, then each alone.
-pub(super) fn draw_four<DB: DrawingBackend>(
-    canvas: &Canvas<'_, DB>,
-    profile: &Profile,
-) -> Result<(), PlotError> {
+/// Draws all series in one figure, then each on its own.
+pub(super) fn draw_four<DB: DrawingBackend>(canvas: &Canvas<'_, DB>, profile: &Profile) -> Result<(), PlotError> {
     let Rect { right, bottom, .. } = canvas.whole();
     let figures = [&Series::ALL[..], &[Series::Allocated], &[Series::Active], &[Series::Reserved]];
     let titles = ["All", "Allocated", "Active", "Reserved"];
@@ -41,7 +38,7 @@ pub(super) fn draw_four<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Curves of memory, in steps: the memory stays as it is until the next operator.
+/// Draws curves of memory in steps, since memory stays constant until the next operator.
 pub(super) fn draw<DB: DrawingBackend>(
     canvas: &Canvas<'_, DB>,
     rect: Rect,
@@ -54,8 +51,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     if profile.samples.is_empty() {
         return canvas.nothing(rect, "no operators were recorded");
     }
-    let highest =
-        series.iter().filter_map(|series| profile.peak(*series)).map(|(_, peak)| peak).max().unwrap_or(0);
+    let highest = series.iter().filter_map(|series| profile.peak(*series)).map(|(_, peak)| peak).max().unwrap_or(0);
     let capacity = profile.capacity.filter(|capacity| *capacity as f64 <= highest as f64 * CAPACITY_WITHIN);
     let top_value = (highest.max(capacity.unwrap_or(0)) as f64 * 1.04) as u64;
 
@@ -65,7 +61,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     };
     let end = positions.last().map_or(1, |last| match along {
         Along::Calls => last + 1,
-        // How long the last state lasted is unknown, but it has to be visible.
+        // The duration of the last state is unknown, but the state must be visible.
         Along::Time => last.saturating_add(last.div_ceil(100).max(1)),
     });
     let y_scale = Scale::new(Axis::Bytes, top_value.max(1), 6);
@@ -109,7 +105,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     };
     frame.bottom(&x_scale, &x_name)?;
     frame.marker_lines(&markers)?;
-    // The largest first, so that smaller ones stay visible.
+    // Draw the largest series first, so that smaller ones stay visible.
     for series in series.iter().rev() {
         frame.curve(profile, &positions, *series)?;
     }
@@ -120,12 +116,12 @@ pub(super) fn draw<DB: DrawingBackend>(
     Ok(())
 }
 
-/// A tick with its unit.
+/// Returns the label of a tick, with the unit.
 fn label(scale: &Scale, (value, text): &(u64, String)) -> String {
     if *value == 0 { "0".to_owned() } else { format!("{text} {}", scale.unit) }
 }
 
-/// The part of a figure that has the curves.
+/// The part of a figure that contains the curves.
 #[derive(Clone, Copy)]
 struct Frame<'a, 'b, DB: DrawingBackend> {
     canvas: &'a Canvas<'b, DB>,
@@ -135,18 +131,18 @@ struct Frame<'a, 'b, DB: DrawingBackend> {
     top_value: u64,
 }
 
-/// Lines of markers, and where their names are.
+/// The lines of markers, and the positions of their names.
 struct Placed {
-    /// Where each line is, from right to left, and whether it is the boundary of forward and backward pass.
+    /// The position of each line, from right to left, and whether it is the boundary of forward and backward pass.
     lines: Vec<(i32, bool)>,
     names: Vec<PlacedName>,
     rows: usize,
-    /// How many markers there are.
+    /// The number of markers.
     all: usize,
 }
 
 impl Placed {
-    /// Says which names or lines the figure lacks.
+    /// Returns a note about names or lines that were omitted.
     fn note(&self) -> Option<String> {
         let Self { lines, names, all, .. } = self;
         let count = |count: usize| grouped(count as u64);
@@ -168,13 +164,11 @@ struct PlacedName {
 
 impl<DB: DrawingBackend> Frame<'_, '_, DB> {
     fn x(&self, position: u64) -> i32 {
-        self.plot.left
-            + (position.min(self.end) as f64 / self.end as f64 * f64::from(self.plot.width())).round() as i32
+        self.plot.left + (position.min(self.end) as f64 / self.end as f64 * f64::from(self.plot.width())).round() as i32
     }
 
     fn y(&self, value: u64) -> i32 {
-        self.plot.bottom
-            - (value as f64 / self.top_value as f64 * f64::from(self.plot.height())).round() as i32
+        self.plot.bottom - (value as f64 / self.top_value as f64 * f64::from(self.plot.height())).round() as i32
     }
 
     fn grid(&self, scale: &Scale) -> Result<(), PlotError> {
@@ -193,7 +187,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         for (value, text) in &scale.ticks {
             let x = self.x(*value);
             canvas.line(&[(x, plot.bottom), (x, plot.bottom + 5)], canvas.palette.quiet, 1)?;
-            // The last one must not leave the picture.
+            // The last label must not leave the picture.
             let x = x.min(plot.right + RIGHT_MARGIN - 2 - canvas.width(text, TEXT)? / 2);
             canvas.text(text, (x, plot.bottom + 16), TEXT, Anchor::Middle, canvas.palette.quiet)?;
         }
@@ -225,7 +219,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         self.canvas.line(&points, color, 2)
     }
 
-    /// Places all names, as long as possible, or else some of them.
+    /// Places all names, as long as possible, or otherwise some of them.
     fn markers(&self, profile: &Profile, positions: &[u64]) -> Result<Placed, PlotError> {
         let mut markers: Vec<_> = profile
             .markers
@@ -242,7 +236,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
                 return Ok(placed);
             }
         }
-        // Not all names fit: some of them, in one row.
+        // Not all names fit, so place some of them in one row.
         let placed = self.placed(&markers, 120, 1)?;
         if placed.lines.len() as i32 * TOO_CLOSE > self.plot.width() {
             return Ok(Placed { lines: Vec::new(), names: Vec::new(), rows: 0, ..placed });
@@ -250,8 +244,8 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         Ok(placed)
     }
 
-    /// Places names from right to left. A name begins at its line, so the line of a name in a higher row crosses no
-    /// name below it.
+    /// Places names from right to left. A name begins at its line, so the line of a name in a higher row does not cross
+    /// names below it.
     fn placed(&self, markers: &[(i32, &Marker)], longest: i32, rows: usize) -> Result<Placed, PlotError> {
         const APART: i32 = 8;
         let right_end = self.plot.right + RIGHT_MARGIN - 8;
@@ -264,7 +258,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
                 Some(line) => line.1 |= is_boundary,
                 None => placed.lines.push((x, is_boundary)),
             }
-            // The rows up to the one in which a name is in the way of the line.
+            // The line reaches up to the first row in which a name blocks it.
             let reached = limits.iter().take_while(|limit| x < **limit).count();
             if reached == 0 || last == Some(x) {
                 continue; // before computing its width, since there may be many
@@ -273,7 +267,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
             let text = self.canvas.ended(&marker.name, TEXT, longest)?;
             let width = self.canvas.width(&text, TEXT)?;
             let room = |right: i32| move |limit: &i32| right + APART <= *limit;
-            // A name that ends at its line is as high up as possible, out of the way of the lines on its left.
+            // A name that ends at its line is placed as high as possible, out of the way of the lines on its left.
             let (row, anchor, start) = match x + 3 + width <= right_end {
                 true => (limits[..reached].iter().position(room(x + 3 + width)), Anchor::Start, x),
                 false => (limits[..reached].iter().rposition(room(x)), Anchor::End, x - 3 - width),

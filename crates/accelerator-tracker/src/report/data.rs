@@ -8,9 +8,9 @@ use crate::picture::{Largest, MapBlock, MapSegment, Marker, Moment, Profile, Ser
 use crate::snapshot::{BlockState, PoolKind};
 use crate::tracker::FORWARD_BACKWARD_BOUNDARY;
 
-/// How many columns keep their extremes. More than a screen has are of no use.
+/// The number of columns that keep their extremes. More columns than a screen has would be useless.
 const COLUMNS: u64 = 600;
-/// The most segments and blocks of a moment: the page has to open quickly.
+/// The maximum number of segments and blocks at a moment, so that the page opens quickly.
 const MOST_SEGMENTS: usize = 2_000;
 const MOST_BLOCKS: usize = 6_000;
 
@@ -43,7 +43,7 @@ struct Samples {
 struct MomentData {
     name: usize,
     call: usize,
-    /// How many segments are left out.
+    /// The number of segments that are omitted.
     more: usize,
     segments: Vec<SegmentData>,
 }
@@ -54,7 +54,7 @@ type SegmentData = (u8, u64, String, Vec<BlockData>);
 /// Size, state, scope.
 type BlockData = (u64, u8, usize);
 
-/// The data as JSON that can be in a script element.
+/// Returns the data as JSON that is safe in a script element.
 pub(super) fn json(profile: &Profile) -> String {
     let mut names = Names::default();
     let times = profile.times();
@@ -68,11 +68,11 @@ pub(super) fn json(profile: &Profile) -> String {
         moments: profile.moments.iter().map(|moment| moment_data(moment, &mut names)).collect(),
         names: names.texts,
     };
-    // `</script>` and `<!--` would end it, or change how it is read.
+    // `</script>` and `<!--` would end the element, or change how it is parsed.
     serde_json::to_string(&data).unwrap_or_default().replace('<', "\\u003c")
 }
 
-/// Names. Each is stored once.
+/// Names, each stored once.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<Arc<str>, usize>,
@@ -94,9 +94,8 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     let mut shown = Samples::default();
     for call in chosen(profile, times) {
         let sample = &profile.samples[call];
-        let before = call
-            .checked_sub(1)
-            .map_or(profile.allocated_before(), |call| profile.samples[call].memory.allocated);
+        let before =
+            call.checked_sub(1).map_or(profile.allocated_before(), |call| profile.samples[call].memory.allocated);
         shown.call.push(call);
         shown.time.push(times[call]);
         shown.name.push(names.number(&sample.name));
@@ -108,19 +107,18 @@ fn samples(profile: &Profile, times: &[u64], names: &mut Names) -> Samples {
     shown
 }
 
-/// The column of a position, where `last` is the last position.
+/// Returns the column of a position. `last` is the last position.
 fn column(at: u64, last: u64) -> usize {
     (u128::from(at) * u128::from(COLUMNS) / u128::from(last.max(1))) as usize
 }
 
-/// The samples that any of the curves needs, and the largest steps.
+/// Returns the samples that any of the curves needs, and the largest steps.
 fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     let count = profile.samples.len();
     let last_time = times.last().copied().unwrap_or(0);
     let by_call = |call: usize| column(call as u64, count as u64);
     let by_time = |call: usize| column(times[call], last_time);
-    let mut chosen: BTreeSet<usize> =
-        profile.largest(30).into_iter().map(|Largest { call, .. }| call).collect();
+    let mut chosen: BTreeSet<usize> = profile.largest(30).into_iter().map(|Largest { call, .. }| call).collect();
     for series in Series::ALL {
         let value = |call: usize| series.of(&profile.samples[call]);
         chosen.extend(outline(count, by_call, value));
@@ -131,8 +129,8 @@ fn chosen(profile: &Profile, times: &[u64]) -> BTreeSet<usize> {
     chosen
 }
 
-/// The first marker and the first boundary of forward and backward pass in each column, along calls and along time.
-/// These are all lines that can be told from each other.
+/// Returns the first marker and the first boundary of forward and backward pass in each column, along calls and along
+/// time. These are all lines that can be distinguished.
 fn markers(profile: &Profile, times: &[u64], names: &mut Names) -> Vec<(usize, u64, usize)> {
     let last_time = times.last().copied().unwrap_or(0);
     let mut taken = HashSet::new();
@@ -181,10 +179,10 @@ fn moment_data(moment: &Moment, names: &mut Names) -> MomentData {
     MomentData { name: names.number(&moment.name.as_str().into()), call: moment.call, more, segments }
 }
 
-/// Merges neighbours that are smaller than `least` into one block, which has the properties of the largest of them.
+/// Merges adjacent blocks smaller than `least` into one block, with the properties of the largest.
 fn coarse(blocks: &[MapBlock], least: u64) -> Vec<MapBlock> {
     let mut coarse: Vec<MapBlock> = Vec::new();
-    let mut largest = u64::MAX; // the largest block that the last one was merged from
+    let mut largest = u64::MAX; // the largest of the blocks that were merged into the last one
     for block in blocks {
         match coarse.last_mut().filter(|last| last.size < least && block.size < least) {
             Some(last) => {

@@ -1,6 +1,6 @@
 use crate::file;
 
-/// Escapes text. Names come from files, so they may contain anything.
+/// Escapes text. Names come from files, so they can contain anything.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in shortened(text).chars() {
@@ -16,13 +16,13 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// The name of a module or operator, in which lines may break between the parts.
+/// Returns the name of a module or operator, with possible line breaks between its parts.
 pub(super) fn breakable(name: &str) -> String {
     let parts: Vec<_> = shortened(name).split_inclusive(['.', '/', ':', '_']).map(escape).collect();
     parts.join("<wbr>").replace(":<wbr>:", "::")
 }
 
-/// A name that can be shown and does not fill the page.
+/// Returns a printable name that does not fill the page.
 pub(super) fn shortened(name: &str) -> String {
     file::shortened(name, 300)
 }

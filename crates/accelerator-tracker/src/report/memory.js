@@ -17,7 +17,7 @@ function duration(microseconds) {
   if (microseconds < 1e6) return (microseconds / 1e3).toFixed(2) + noBreak + "ms";
   return (microseconds / 1e6).toFixed(3) + noBreak + "s";
 }
-/// Shows pairs of a label and a value, or texts. They may contain anything, and are shown as text.
+/// Shows pairs of a label and a value, or texts. They can contain anything, and are shown as text.
 function tell(element, parts) {
   element.replaceChildren();
   for (const [label, value] of parts) {
@@ -26,7 +26,7 @@ function tell(element, parts) {
     if (value !== undefined) element.append(Object.assign(document.createElement("b"), { textContent: value }));
   }
 }
-/// 1, 2 or 5 times a power of ten.
+/// Returns 1, 2 or 5 times a power of ten.
 function round(least, whole) {
   if (!(least > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(least));
@@ -61,7 +61,7 @@ function round(least, whole) {
     return text.slice(0, kept) + "…";
   }
 
-  /// Places names of markers in up to `rowCount` rows, from right to left, as the pictures of the library do.
+  /// Places names of markers in up to `rowCount` rows, from right to left, as in the pictures of the library.
   function placed(markers, rightEnd, longest, rowCount) {
     const apart = 8, limits = Array(rowCount).fill(rightEnd + apart), names = [];
     for (const [x, name] of markers) {
@@ -106,9 +106,9 @@ function round(least, whole) {
       names = placed(at_marker, right + 12, longest, 3);
       if (names.length === at_marker.length) break;
     }
-    // Not all names fit: some of them, in one row.
+    // Not all names fit, so place some of them in one row.
     if (names.length < at_marker.length) names = placed(at_marker, right + 12, 110, 1);
-    // One line for each pixel. Close lines are paler. Lines that would fill an area are left out.
+    // Each pixel has at most one line. Close lines are paler. Lines that would fill an area are omitted.
     const lines = new Map();
     for (const [place, name] of at_marker) {
       const pixel = Math.round(place);
@@ -181,7 +181,7 @@ function round(least, whole) {
     }
   }
 
-  /// Shows the sample under the cursor, in the figure and in words.
+  /// Shows the sample under the cursor, in the figure and as text.
   function show() {
     if (!frame || at < 0) return;
     const { cursor, x, y, top, bottom } = frame, place = x(sample[along][at]);
@@ -205,7 +205,7 @@ function round(least, whole) {
       const middle = (low + high) >> 1;
       if (positions[middle] < value) low = middle + 1; else high = middle;
     }
-    // Within a pixel, the eye sees the sample that allocates most.
+    // Within a pixel, the visible sample is the one with the most allocated memory.
     const reach = frame.last / (frame.right - frame.left);
     let best = low;
     if (low > 0 && value - positions[low - 1] < positions[low] - value) best = low - 1;

@@ -1,4 +1,4 @@
-//! A [`Profile`] as one HTML page that needs nothing else: no network, and no scripts for its tables.
+//! Writes a [`Profile`] as a self-contained HTML page. It needs no network, and no scripts for its tables.
 
 mod data;
 mod html;
@@ -6,10 +6,11 @@ mod tables;
 
 use std::path::Path;
 
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 
 use self::html::escape;
 use crate::file::{FileError, write_whole};
+use crate::grouped;
 use crate::picture::{Profile, Series};
 
 /// Writes the page to a file, completely or not at all.
@@ -20,7 +21,7 @@ pub fn save(profile: &Profile, path: &Path) -> Result<(), FileError> {
     write_whole(path, |file| file.write_all(html(profile).as_bytes()))
 }
 
-/// The page.
+/// Returns the page.
 pub fn html(profile: &Profile) -> String {
     let title = escape(&profile.title);
     let facts: String = profile.facts.iter().map(|(name, value)| tables::fact(name, value)).collect();
@@ -53,12 +54,10 @@ fn section(id: &str, title: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
     }
-    format!(
-        "<section aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{content}</section>\n"
-    )
+    format!("<section aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{content}</section>\n")
 }
 
-/// The most important figures.
+/// Returns the most important figures.
 fn tiles(profile: &Profile) -> String {
     let mut tiles: Vec<(String, String, String)> = Vec::new();
     for series in Series::ALL {
@@ -93,8 +92,7 @@ fn memory(profile: &Profile) -> String {
     };
     let series = Series::ALL.map(|series| {
         let name = series.name();
-        let equal =
-            if series == Series::Active && profile.is_active_allocated() { " (as allocated)" } else { "" };
+        let equal = if series == Series::Active && profile.is_active_allocated() { " (as allocated)" } else { "" };
         format!(
             "<label class=\"{name}\">\
              <input type=\"checkbox\" name=\"series\" value=\"{name}\" checked><i></i>{name}{equal}</label>"
@@ -135,7 +133,7 @@ enum Figure {
     Segments,
 }
 
-/// What readers without scripts see.
+/// Returns the content for readers without scripts.
 #[cfg(feature = "plots")]
 fn without_script(profile: &Profile, figure: Figure) -> String {
     use crate::plot::{Along, ColorBy, Picture};
@@ -144,10 +142,7 @@ fn without_script(profile: &Profile, figure: Figure) -> String {
         Figure::Segments => Picture::Segments(profile.moment_of_the_peak(), ColorBy::State),
     };
     let picture = picture.to_svg(profile);
-    picture.map_or_else(
-        |_| String::new(),
-        |svg| format!("<noscript><div class=\"scroll\">{svg}</div></noscript>\n"),
-    )
+    picture.map_or_else(|_| String::new(), |svg| format!("<noscript><div class=\"scroll\">{svg}</div></noscript>\n"))
 }
 
 #[cfg(not(feature = "plots"))]
@@ -156,7 +151,7 @@ fn without_script(_: &Profile, figure: Figure) -> String {
         Figure::Memory => "curves",
         Figure::Segments => "map",
     };
-    format!("<noscript><p>The {what} can be seen with scripts turned on.</p></noscript>\n")
+    format!("<noscript><p>Turn on scripts to see the {what}.</p></noscript>\n")
 }
 
 #[cfg(test)]

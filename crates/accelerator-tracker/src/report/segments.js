@@ -11,7 +11,7 @@ if (find("map")) {
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name);
   const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-  /// Segments of one pool and stream, in rows at one scale, the largest first.
+  /// Lays out the segments of one pool and stream in rows at the same scale, the largest first.
   function groups(segments) {
     let key = ([kind, stream]) => (kind === 2 ? "2" : kind + "/" + stream);
     if (new Set(segments.map(key)).size > 6) key = ([kind]) => String(kind);
@@ -36,12 +36,12 @@ if (find("map")) {
     });
   }
 
-  /// The colours of blocks and their meanings.
+  /// Returns the colours of blocks and their meanings.
   function coloring(segments) {
     const blocks = segments.flatMap((segment) => segment[3]);
     const of = (state) => sum(blocks.filter((block) => block[1] === state).map(([size]) => size));
     const aliased = of(3), unknown = !aliased && segments.some(([kind]) => kind === 2);
-    // In a history, only the end knows which memory of the segments is used by aliases.
+    // In a history, only at the end is it known which memory of the segments aliases use.
     const rest = [["free", unknown ? "free or used elsewhere" : states[2], of(2)]];
     if (aliased) rest.push(["aliased", states[3], aliased]);
     const live = blocks.filter(([, state]) => state < 2);

@@ -1,10 +1,11 @@
-use accelerator_core::{Bytes, grouped};
+use accelerator_core::Bytes;
 
 use super::html::{breakable, escape};
+use crate::grouped;
 use crate::picture::{MapSegment, Profile, grid, power, size_bins};
 use crate::snapshot::BlockState;
 
-/// The most rows of tables.
+/// The maximum number of rows in a table.
 const MOST_OPERATORS: usize = 30;
 const MOST_SEGMENTS: usize = 250;
 
@@ -12,7 +13,7 @@ pub(super) fn fact(name: &str, value: &str) -> String {
     format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value))
 }
 
-/// A table that scrolls by itself on a narrow page.
+/// Returns a table that scrolls separately on a narrow page.
 fn table(class: &str, head: &str, rows: &str) -> String {
     format!(
         "<div class=\"scroll\" tabindex=\"0\"><table class=\"{class}\">\
@@ -30,7 +31,7 @@ pub(super) fn largest(profile: &Profile) -> String {
         .map(|largest| {
             format!(
                 "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\" data-unit=\"{}\">{}</td>\
-                 <td class=\"number\" data-unit=\"together\">{}</td></tr>",
+                 <td class=\"number\" data-unit=\"in total\">{}</td></tr>",
                 breakable(&largest.name),
                 bar(largest.bytes, most, &Bytes(largest.bytes).to_string(), "allocated"),
                 if largest.calls == 1 { "call" } else { "calls" },
@@ -40,16 +41,14 @@ pub(super) fn largest(profile: &Profile) -> String {
         })
         .collect();
     let head = "<th scope=\"col\">operator</th><th scope=\"col\">most in one call</th>\
-                <th scope=\"col\" class=\"number\">calls</th><th scope=\"col\" class=\"number\">together</th>";
+                <th scope=\"col\" class=\"number\">calls</th><th scope=\"col\" class=\"number\">total</th>";
     table("bars operators", head, &rows)
 }
 
-/// A bar and its value.
+/// Returns a bar and its value.
 fn bar(value: u64, most: u64, text: &str, class: &str) -> String {
     let share = 100.0 * value as f64 / most.max(1) as f64;
-    format!(
-        "<span class=\"bar {class}\" style=\"--share:{share:.1}%\"></span><span class=\"value\">{text}</span>"
-    )
+    format!("<span class=\"bar {class}\" style=\"--share:{share:.1}%\"></span><span class=\"value\">{text}</span>")
 }
 
 pub(super) fn sizes(profile: &Profile) -> String {
@@ -71,15 +70,15 @@ pub(super) fn sizes(profile: &Profile) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let head = "<th scope=\"col\">from, to twice as much</th><th scope=\"col\">allocations</th>\
-                <th scope=\"col\">bytes together</th>";
+    let head = "<th scope=\"col\">from, to twice that</th><th scope=\"col\">allocations</th>\
+                <th scope=\"col\">total bytes</th>";
     table("bars", head, &rows)
 }
 
 pub(super) fn lifetimes(profile: &Profile) -> String {
     let grid = grid(&profile.spans);
     let columns = grid.cells.first().map_or(0, Vec::len);
-    // Sizes without allocations are left out.
+    // Sizes without allocations are omitted.
     let used = |column: &usize| grid.cells.iter().any(|row| row[*column] > 0);
     let used: Vec<usize> = (0..columns).filter(used).collect();
     let most = grid.cells.iter().flatten().copied().max().unwrap_or(0);
@@ -87,8 +86,7 @@ pub(super) fn lifetimes(profile: &Profile) -> String {
         return String::new();
     }
     let column_name = |column: usize| power(grid.least_size + column as u32);
-    let head: String =
-        used.iter().map(|column| format!("<th scope=\"col\">{}</th>", column_name(*column))).collect();
+    let head: String = used.iter().map(|column| format!("<th scope=\"col\">{}</th>", column_name(*column))).collect();
     let last = grid.cells.len() - 1;
     let row = |(number, row): (usize, &Vec<u64>)| {
         let name = match number {
@@ -100,12 +98,12 @@ pub(super) fn lifetimes(profile: &Profile) -> String {
         format!("<tr><th scope=\"row\">{name}</th>{cells}</tr>")
     };
     let rows: String = grid.cells.iter().enumerate().map(row).collect();
-    let about = "<p>How many allocations there are of each size (from, to twice as much), by how many operators \
-                 later they were freed.</p>\n";
+    let about = "<p>The number of allocations of each size (from, to twice that), by the number of operators until \
+                 they were freed.</p>\n";
     about.to_owned() + &table("heat", &format!("<th scope=\"col\">operators</th>{head}"), &rows)
 }
 
-/// A count, coloured by its logarithm.
+/// Returns the cell of a count, coloured by its logarithm.
 fn cell(count: u64, most: u64) -> String {
     const LEVELS: f64 = 6.0;
     if count == 0 {
@@ -116,7 +114,7 @@ fn cell(count: u64, most: u64) -> String {
 }
 
 pub(super) fn segments(segments: &[MapSegment]) -> String {
-    // Aliases are not memory of their own.
+    // Aliases have no memory of their own.
     let mut sorted: Vec<_> = segments.iter().filter(|segment| !segment.is_alias).collect();
     sorted.sort_by_key(|segment| (std::cmp::Reverse(segment.size()), segment.address));
     let shown = sorted.len().min(MOST_SEGMENTS);
@@ -147,10 +145,7 @@ pub(super) fn segments(segments: &[MapSegment]) -> String {
         all if all > shown => format!("the {shown} largest of {} segments", grouped(all as u64)),
         all => format!("{} segments", grouped(all as u64)),
     };
-    format!(
-        "<details><summary>Table of {which} at the end</summary>{}</details>\n",
-        table("", &head.concat(), &rows)
-    )
+    format!("<details><summary>Table of {which} at the end</summary>{}</details>\n", table("", &head.concat(), &rows))
 }
 
 pub(super) fn statistics(profile: &Profile) -> String {

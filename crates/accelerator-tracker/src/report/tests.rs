@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
 use serde_json::Value;
 
@@ -28,8 +28,7 @@ fn profile(count: usize) -> Profile {
         is_alias: false,
         blocks: (0..count / 50).map(block).collect(),
     };
-    let moment =
-        |call| Moment { name: HOSTILE.to_owned(), call, segments: (0..count.min(50)).map(segment).collect() };
+    let moment = |call| Moment { name: HOSTILE.to_owned(), call, segments: (0..count.min(50)).map(segment).collect() };
     Profile {
         title: HOSTILE.to_owned(),
         facts: vec![(HOSTILE.to_owned(), HOSTILE.to_owned())],
@@ -50,10 +49,10 @@ fn data(page: &str) -> Value {
 #[test]
 fn names_are_text_and_nothing_else() {
     let page = html(&profile(200));
-    // Ours: the data and the program.
+    // The only scripts are ours: the data and the program.
     assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2));
     assert!(!page.contains("<img") && !page.contains("<!--") && !page.contains('\u{202e}'));
-    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"), "shown as what it is");
+    assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"), "shown as text");
     assert_eq!(data(&page)["names"][0], format!("{}0", HOSTILE.replace('\u{202e}', "\\u{202e}")));
 }
 
@@ -61,7 +60,7 @@ fn names_are_text_and_nothing_else() {
 fn the_page_needs_nothing_else() {
     let page = html(&profile(200));
     for outside in ["http://", "https://", " src=", "@import", "url(", "<link", "<iframe"] {
-        // The names of XML namespaces look like addresses.
+        // XML namespaces look like addresses.
         let page = page.replace("http://www.w3.org/2000/svg", "").replace("img src=", "");
         assert!(!page.contains(outside), "{outside}");
     }
@@ -89,15 +88,11 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
     );
     assert!(calls.is_sorted_by(|a, b| a < b) && calls[0] == 0 && *calls.last().unwrap() == 99_999);
     for series in Series::ALL {
-        assert_eq!(
-            numbers(series.name()).into_iter().max(),
-            profile.peak(series).map(|(_, peak)| peak as i64)
-        );
+        assert_eq!(numbers(series.name()).into_iter().max(), profile.peak(series).map(|(_, peak)| peak as i64));
     }
-    // The map has all bytes, whichever blocks were merged.
+    // The map contains all bytes, whichever blocks were merged.
     for (moment, shown) in profile.moments.iter().zip(data["moments"].as_array().unwrap()) {
-        let blocks =
-            shown["segments"].as_array().unwrap().iter().flat_map(|segment| segment[3].as_array().unwrap());
+        let blocks = shown["segments"].as_array().unwrap().iter().flat_map(|segment| segment[3].as_array().unwrap());
         let sizes: Vec<_> = blocks.map(|block| block[0].as_u64().unwrap()).collect();
         assert!(sizes.len() <= 6_000);
         assert_eq!(sizes.iter().sum::<u64>(), moment.segments.iter().map(MapSegment::size).sum::<u64>());
@@ -105,7 +100,7 @@ fn a_hundred_thousand_operators_make_a_page_of_bounded_size_with_the_same_peaks(
 }
 
 #[test]
-fn the_page_has_every_marker_that_can_be_told_from_the_others() {
+fn the_page_has_every_marker_that_can_be_distinguished() {
     let mut profile = profile(4_500);
     profile.markers = (0..450).map(|at| Marker { name: "step".into(), call: 10 * at }).collect();
     assert_eq!(data(&html(&profile))["markers"].as_array().unwrap().len(), 450);
@@ -137,17 +132,15 @@ fn tables_say_what_the_pictures_show() {
     };
     profile.allocated_before = Some(0);
     profile.samples = vec![sample("a.mm_0", 3 << 20), sample("a.add_0", 15 << 20), sample("free", 1 << 20)];
-    profile.spans = vec![
-        Span { bytes: 700, start: Some(0), end: Some(3) },
-        Span { bytes: 600, start: Some(1), end: None },
-    ];
+    profile.spans =
+        vec![Span { bytes: 700, start: Some(0), end: Some(3) }, Span { bytes: 600, start: Some(1), end: None }];
     let page = html(&profile);
     for part in [
         "<dt>peak allocated</dt><dd>15.00 MiB<small>at call 1</small>",
         "<dd>75.0 %<small>at their peaks</small>",
         "<th scope=\"row\">a.<wbr>add_<wbr>0</th>",
         "<span class=\"value\">12.00 MiB</span>",
-        // Both have at least 512 bytes, and one lived for three operators.
+        // Two allocations of at least 512 bytes. One lived for three operators.
         "<span class=\"value\">1.27 KiB</span>",
         "<th scope=\"row\">2–3</th><td class=\"level0\">1</td>",
         "<td class=\"number\">−7</td>",

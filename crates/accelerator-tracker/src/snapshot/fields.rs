@@ -2,22 +2,22 @@ use std::sync::Arc;
 
 use crate::pickle::{Value, View};
 
-/// Where and why a snapshot is wrong.
+/// The position of an error in a snapshot, and the reason.
 pub(super) struct Wrong {
     pub(super) offset: u64,
     pub(super) reason: String,
 }
 
-/// A dictionary of a snapshot, and what is needed to report an error in it.
+/// The description of a dictionary in a snapshot, to report errors in it.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
-    /// What it is, such as `a block`.
+    /// What the dictionary describes, such as `a block`.
     what: &'static str,
     offset: u64,
 }
 
 impl Fields {
-    /// `offset`: a byte near it, in case it does not know where it begins.
+    /// Creates the description of `view`. `offset` is a byte near it, in case its own position is unknown.
     pub(super) fn new(what: &'static str, view: View<'_>, offset: u64) -> Self {
         Self { what, offset: view.offset().unwrap_or(offset) }
     }
@@ -26,21 +26,15 @@ impl Fields {
         self.offset
     }
 
-    /// The keys and values. Keys that are not texts are skipped, since none of them is known.
-    pub(super) fn of<'a>(
-        self,
-        view: View<'a>,
-    ) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
+    /// Returns the keys and values. Keys that are not texts are skipped, since no such key is known.
+    pub(super) fn of<'a>(self, view: View<'a>) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
         let found = || format!("{} is {}, but should be a dict", self.what, view.type_name());
         let pairs = view.pairs().ok_or_else(|| self.wrong(found()))?;
         Ok(pairs.filter_map(|(key, value)| Some((key.text()?, value))))
     }
 
-    /// As [`of`](Self::of), for an object that no other contains.
-    pub(super) fn of_own<'a>(
-        self,
-        view: View<'a>,
-    ) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
+    /// Like [`of`](Self::of), for an object that no other object may contain.
+    pub(super) fn of_own<'a>(self, view: View<'a>) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
         let pairs = self.of(view)?;
         if view.is_kept() {
             Err(self.wrong(format!("{} is also part of another object", self.what)))
@@ -74,7 +68,7 @@ impl Fields {
         value.text().ok_or_else(|| self.unfit(key, value, "a str"))
     }
 
-    /// The elements of a list or tuple. `None` has none.
+    /// Returns the elements of a list or tuple. Python's `None` has no elements.
     pub(super) fn items(self, key: &str, value: View<'_>) -> Result<Vec<Value>, Wrong> {
         match value.items() {
             Some(items) => Ok(items.map(View::value).collect()),
@@ -83,7 +77,7 @@ impl Fields {
         }
     }
 
-    /// A pair of whole numbers.
+    /// Returns a pair of integers.
     pub(super) fn pair(self, key: &str, value: View<'_>) -> Result<(u64, u64), Wrong> {
         let mut numbers = value.items().into_iter().flatten().map(View::unsigned);
         match (numbers.next(), numbers.next(), numbers.next()) {

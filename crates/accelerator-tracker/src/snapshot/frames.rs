@@ -5,16 +5,16 @@ use super::fields::{Fields, Wrong};
 use super::types::{Frame, Frames};
 use crate::pickle::{Halt, Heap, Value, View};
 
-/// PyTorch's frames have three fields, and a few more for frames of its compiler.
+/// The maximum number of fields in a frame. PyTorch's frames have three, and frames of its compiler a few more.
 const MOST_FIELDS: usize = 16;
 
-/// Roughly the bytes of an entry in one of the tables.
+/// The approximate size of an entry in one of the tables, in bytes.
 const PLACE: usize = 64;
 
-/// The frames of a snapshot. Equal frames are stored once, and so are equal lists of them.
+/// The frames of a snapshot. Equal frames and equal lists of frames are stored once.
 pub(super) struct FrameTable {
     none: Frames,
-    /// By the number under which the pickle keeps them.
+    /// The lists by the numbers under which the pickle keeps them.
     lists: HashMap<u32, Frames>,
     frames: HashMap<u32, Arc<Frame>>,
     nothing: Arc<str>,
@@ -26,7 +26,7 @@ impl FrameTable {
         Self { none: Arc::from([]), lists, frames, nothing: Arc::from("") }
     }
 
-    /// The frames of a list in the pickle. Without a list there are none.
+    /// Returns the frames of a list in the pickle, or no frames if it is not a list.
     pub(super) fn list<S: From<Wrong>>(
         &mut self,
         heap: &mut Heap,
@@ -75,7 +75,7 @@ impl FrameTable {
             match &**key {
                 "name" => frame.name = Arc::clone(fields.text(key, value)?),
                 "filename" => frame.filename = Arc::clone(fields.text(key, value)?),
-                // Python has -1 or nothing for an unknown line.
+                // In Python, an unknown line is -1 or missing.
                 "line" => frame.line = value.unsigned().and_then(|line| line.try_into().ok()).unwrap_or(0),
                 _ => {}
             }
@@ -88,7 +88,8 @@ fn stop<S: From<Wrong>>(wrong: Wrong) -> Halt<S> {
     Halt::Stop(wrong.into())
 }
 
-/// Whether a part of an element looks like a list of frames, which other elements share. It may be in an unknown field.
+/// Returns whether a part of an element looks like a list of frames, which other elements may share. It may be in an
+/// unknown field.
 pub(super) fn is_shared(part: View<'_>) -> bool {
     let is_small = |view: View<'_>| view.pairs().is_some_and(|pairs| pairs.len() <= MOST_FIELDS);
     let is_frame = |view: View<'_>| is_small(view) && view.get("filename").is_some();

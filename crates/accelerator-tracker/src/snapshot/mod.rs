@@ -13,8 +13,8 @@ mod write;
 
 pub use read::Collector;
 pub use types::{
-    Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolId,
-    PoolKind, Segment, Setting, TraceAction, TraceEntry,
+    Annotation, Block, BlockState, DeviceNotes, Frame, Frames, MemorySnapshot, Note, NoteKind, PoolId, PoolKind,
+    Segment, Setting, TraceAction, TraceEntry,
 };
 pub use visit::{SnapshotVisitor, Stop, visit, visit_with};
 

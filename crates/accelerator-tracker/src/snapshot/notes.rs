@@ -1,4 +1,4 @@
-//! Information for which PyTorch's file has no place, under a key that PyTorch ignores.
+//! Information for which PyTorch's format has no place, under a key that PyTorch ignores.
 
 use std::io::{self, Write};
 
@@ -7,12 +7,13 @@ use super::types::{DeviceNotes, Note, NoteKind};
 use crate::file::excerpt;
 use crate::pickle::{Heap, Value, View, Writer};
 
-/// The key in the snapshot. It comes first, so that a reader has the notes before everything else.
+/// The key in the snapshot. It comes first, so that a reader receives the notes before everything else.
 pub(super) const KEY: &str = "accelerator";
 
 const VERSION: u64 = 1;
 
-/// The most bytes of texts and addresses: they are copied, and a file may refer to one a million times.
+/// The maximum total size of texts and addresses in bytes. They are copied, and a file can refer to a text a million
+/// times.
 const MOST: usize = 1 << 26;
 
 pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> io::Result<()> {
@@ -25,17 +26,8 @@ pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> i
 }
 
 fn write_device<W: Write>(out: &mut Writer<W>, device: &DeviceNotes) -> io::Result<()> {
-    let DeviceNotes {
-        device,
-        kind,
-        name,
-        total_memory,
-        settings,
-        memory_fraction,
-        dropped,
-        segment_order,
-        notes,
-    } = device;
+    let DeviceNotes { device, kind, name, total_memory, settings, memory_fraction, dropped, segment_order, notes } =
+        device;
     out.open_dict()?;
     out.text("device")?;
     out.integer(*device)?;
@@ -82,7 +74,7 @@ fn write_note<W: Write>(out: &mut Writer<W>, note: &Note) -> io::Result<()> {
 
 pub(super) fn read(heap: &mut Heap, value: Value) -> Result<Vec<DeviceNotes>, Wrong> {
     let view = View::new(heap, value);
-    let fields = Fields::new("what is under `accelerator`", view, 0);
+    let fields = Fields::new("the value of `accelerator`", view, 0);
     let mut devices = Vec::new();
     for (key, value) in fields.of_own(view)? {
         match &**key {
@@ -101,7 +93,7 @@ pub(super) fn read(heap: &mut Heap, value: Value) -> Result<Vec<DeviceNotes>, Wr
 
 struct Reading<'h> {
     heap: &'h mut Heap,
-    /// How many more bytes may be copied.
+    /// The number of bytes that may still be copied.
     bytes: usize,
 }
 
@@ -137,8 +129,7 @@ impl Reading<'_> {
         if let Some(notes) = notes {
             let items = fields.items("notes", View::new(self.heap, notes))?;
             self.heap.hand(notes);
-            read.notes =
-                items.into_iter().map(|item| self.note(item, fields.offset())).collect::<Result<_, _>>()?;
+            read.notes = items.into_iter().map(|item| self.note(item, fields.offset())).collect::<Result<_, _>>()?;
         }
         Ok(read)
     }

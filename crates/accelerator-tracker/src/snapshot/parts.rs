@@ -1,13 +1,11 @@
-//! Segments, entries and annotations of a file.
+//! Creates the segments, entries and annotations of a snapshot from a file.
 
 use std::sync::Arc;
 
 use super::fields::{Fields, Wrong};
 use super::frames::FrameTable;
 use super::settings;
-use super::types::{
-    Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceAction, TraceEntry,
-};
+use super::types::{Annotation, Block, BlockState, PoolId, PoolKind, Segment, Setting, TraceAction, TraceEntry};
 use super::write::ALIASED;
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Value, View};
@@ -15,15 +13,15 @@ use crate::pickle::{Halt, Heap, Value, View};
 /// The largest segment of the small pool.
 const SMALL_SEGMENT: u64 = 2 << 20;
 
-/// Longer texts under unknown keys are skipped: a file may refer to one text a million times, and code that shows or
-/// writes the result would repeat it as often.
+/// The maximum length of texts under unknown keys. Longer ones are skipped: a file can refer to a text a million times,
+/// and code that shows or writes the result would repeat it as often.
 const LONGEST_OTHER: usize = 1 << 10;
 
-/// Makes the parts of a snapshot from the objects of a pickle.
+/// Creates the parts of a snapshot from the objects of a pickle.
 pub(super) struct Parts {
     frames: FrameTable,
     nothing: Arc<str>,
-    /// What PyTorch writes where its compiler was not involved.
+    /// The text that PyTorch writes if its compiler was not involved.
     no_context: Arc<str>,
 }
 
@@ -81,7 +79,7 @@ impl Parts {
         })
     }
 
-    /// `next`: where the block starts if the file does not say.
+    /// Reads a block. `next` is its address if the file does not contain it.
     fn block<S: From<Wrong>>(
         &mut self,
         heap: &mut Heap,
@@ -101,7 +99,7 @@ impl Parts {
                 "state" => state = Some(block_state(fields, key, value).map_err(stop)?),
                 ALIASED => aliased = fields.flag(key, value).map_err(stop)?,
                 "frames" => frames = Some(value.value()),
-                // PyTorch 1.13 and 2.0: the requests that the block served, the last one first.
+                // PyTorch 1.13 and 2.0 write the requests that the block served, the last one first.
                 "history" => last_use = value.items().and_then(|mut uses| uses.next()),
                 _ => {}
             }
@@ -228,7 +226,7 @@ fn block_state(fields: Fields, key: &str, value: View<'_>) -> Result<BlockState,
         "active_allocated" => Ok(BlockState::Allocated),
         "active_awaiting_free" | "active_pending_free" => Ok(BlockState::PendingFree),
         "inactive" => Ok(BlockState::Inactive),
-        other => Err(fields.wrong(format!("unknown state of a block `{}`", excerpt(other)))),
+        other => Err(fields.wrong(format!("unknown block state `{}`", excerpt(other)))),
     }
 }
 
@@ -260,9 +258,7 @@ impl EntryFields {
             "pool_id" => self.pool_id = fields.pair(key, value)?,
             "user_metadata" => self.user_metadata = Some(Arc::clone(fields.text(key, value)?)),
             "compile_context" => self.compile_context = Some(Arc::clone(fields.text(key, value)?)),
-            _ => {
-                self.other.extend(settings::plain(value, LONGEST_OTHER).map(|value| (Arc::clone(key), value)))
-            }
+            _ => self.other.extend(settings::plain(value, LONGEST_OTHER).map(|value| (Arc::clone(key), value))),
         }
         Ok(())
     }

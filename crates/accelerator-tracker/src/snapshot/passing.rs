@@ -1,4 +1,4 @@
-//! Passes a snapshot on to a visitor while its pickle is read.
+//! Passes the parts of a snapshot to a visitor while its pickle is read.
 
 use super::fields::{Fields, Wrong};
 use super::frames::is_shared;
@@ -9,7 +9,7 @@ use super::{notes, settings};
 use crate::file::excerpt;
 use crate::pickle::{Halt, Heap, Place, Sink, Value, View};
 
-/// PyTorch has eleven.
+/// The maximum number of settings. PyTorch has eleven.
 const MOST_SETTINGS: usize = 1000;
 
 /// Why reading ends early.
@@ -30,28 +30,28 @@ impl From<Stop> for End {
     }
 }
 
-/// What a list of a snapshot holds.
+/// The contents of a list in a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Segments,
     Aliases,
     Entries(u32),
     Annotations,
-    /// Nothing known.
+    /// Unknown data.
     Other,
 }
 
 pub(super) struct Passing<'v> {
     visitor: &'v mut dyn SnapshotVisitor,
     parts: Parts,
-    /// Whether the notes were looked for, and whether they were found.
+    /// Whether the notes were searched for, and whether they were found.
     looked_for_notes: bool,
     noted: bool,
-    /// Which lists were handed over while the pickle was read.
+    /// Whether these lists were handed over while the pickle was read.
     segments: bool,
     aliases: bool,
     annotations: bool,
-    /// How many histories have begun.
+    /// The number of histories that have begun.
     histories: u32,
 }
 
@@ -69,11 +69,11 @@ impl<'v> Passing<'v> {
         }
     }
 
-    /// Passes on everything that was not handed over while the pickle was read.
+    /// Passes everything to the visitor that was not handed over while the pickle was read.
     pub(super) fn rest(&mut self, heap: &mut Heap, root: Value) -> Result<(), Halt<End>> {
         let fields = Fields::new("the snapshot", View::new(heap, root), 0);
         if View::new(heap, root).pairs().is_none() {
-            // A list has segments only.
+            // A list contains only segments.
             let is_list = View::new(heap, root).items().is_some();
             return match is_list {
                 true => self.all(heap, fields, "segments", root, Holds::Segments, false),
@@ -115,7 +115,7 @@ impl<'v> Passing<'v> {
         Ok(())
     }
 
-    /// Passes on the elements of a list, unless they were `passed` on before.
+    /// Passes the elements of a list to the visitor, unless they were already `passed`.
     fn all(
         &mut self,
         heap: &mut Heap,
@@ -133,13 +133,7 @@ impl<'v> Passing<'v> {
         items.into_iter().try_for_each(|item| self.pass_on(heap, holds, item, fields.offset()))
     }
 
-    fn pass_on(
-        &mut self,
-        heap: &mut Heap,
-        holds: Holds,
-        element: Value,
-        offset: u64,
-    ) -> Result<(), Halt<End>> {
+    fn pass_on(&mut self, heap: &mut Heap, holds: Holds, element: Value, offset: u64) -> Result<(), Halt<End>> {
         let passed = match holds {
             Holds::Segments => {
                 let segment = self.parts.segment(heap, element, offset)?;
@@ -163,7 +157,8 @@ impl<'v> Passing<'v> {
         passed.map_err(stop)
     }
 
-    /// Passes on the notes, if they come before the lists. `below`: the snapshot, and its keys and values.
+    /// Passes the notes to the visitor, if they come before the lists. `below` contains the snapshot, and its keys and
+    /// values.
     fn notes_ahead(&mut self, heap: &mut Heap, below: &[Value]) -> Result<(), End> {
         if self.looked_for_notes {
             return Ok(());
@@ -195,7 +190,7 @@ impl Sink for Passing<'_> {
         let Some(holds) = holds(place) else { return Ok(false) };
         self.notes_ahead(heap, below)?;
         match holds {
-            // A list that is shared or repeated is left to the end.
+            // A list that is shared or repeated is read at the end.
             Holds::Segments if self.segments => return Ok(false),
             Holds::Aliases if self.aliases => return Ok(false),
             Holds::Annotations if self.annotations => return Ok(false),
@@ -212,13 +207,7 @@ impl Sink for Passing<'_> {
         Ok(true)
     }
 
-    fn element(
-        &mut self,
-        heap: &mut Heap,
-        place: &Place,
-        element: Value,
-        offset: u64,
-    ) -> Result<(), Halt<End>> {
+    fn element(&mut self, heap: &mut Heap, place: &Place, element: Value, offset: u64) -> Result<(), Halt<End>> {
         holds(place).map_or(Ok(()), |holds| self.pass_on(heap, holds, element, offset))
     }
 
@@ -227,7 +216,7 @@ impl Sink for Passing<'_> {
     }
 }
 
-/// What a list holds. `None`: the list stays in memory.
+/// Returns the contents of a list, or `None` if the list stays in memory.
 fn holds(place: &Place) -> Option<Holds> {
     match place {
         Place::Root => Some(Holds::Segments),
@@ -238,9 +227,7 @@ fn holds(place: &Place) -> Option<Holds> {
             "device_traces" => None,
             _ => Some(Holds::Other),
         },
-        Place::Index(key, device) if &**key == "device_traces" => {
-            u32::try_from(*device).ok().map(Holds::Entries)
-        }
+        Place::Index(key, device) if &**key == "device_traces" => u32::try_from(*device).ok().map(Holds::Entries),
         Place::Index(..) => None,
     }
 }

@@ -11,19 +11,19 @@ use crate::limits::{Budget, LimitError, Limits};
 const BUFFER: usize = 1 << 18;
 
 impl MemorySnapshot {
-    /// Reads a file written by PyTorch's `torch.cuda.memory._dump_snapshot`, also of an older PyTorch, or by
-    /// [`write`](Self::write). Nothing in it is run. It may take as much memory as the default [`Limits`] allow.
+    /// Reads a file written by [`write`](Self::write) or by `torch.cuda.memory._dump_snapshot` of this or an older
+    /// PyTorch. Code in the file is never run. The default [`Limits`] apply.
     ///
     /// # Errors
-    /// [`FileError`]. For a file of another kind it says what the file seems to be.
+    /// [`FileError`]. For another kind of file, the message says what the file seems to be.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, FileError> {
         Self::read_with(path, Limits::default())
     }
 
-    /// As [`read`](Self::read), with other limits.
+    /// Like [`read`](Self::read), with other limits.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As for [`read`](Self::read).
     pub fn read_with(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;
@@ -33,20 +33,20 @@ impl MemorySnapshot {
     }
 }
 
-/// Collects a snapshot as it is visited, as long as it fits into the memory that it may take.
+/// Collects a snapshot as it is visited, within a memory limit.
 pub struct Collector {
-    /// What was visited so far.
+    /// The parts that were visited so far.
     pub snapshot: MemorySnapshot,
     budget: Budget,
 }
 
 impl Collector {
-    /// A collector that has nothing yet.
+    /// Creates an empty collector.
     pub fn new(limits: Limits) -> Self {
         Self { snapshot: MemorySnapshot::default(), budget: Budget::new(limits.memory) }
     }
 
-    /// Counts a text, unless other parts share it: it was counted with the first of them then.
+    /// Counts a text, unless it is shared: then it was counted with the first part that contains it.
     fn text(&mut self, text: &Arc<str>) -> Result<(), LimitError> {
         const OF_PICKLE_AND_PART: usize = 2;
         let is_first = Arc::strong_count(text) <= OF_PICKLE_AND_PART;
@@ -65,7 +65,7 @@ impl Collector {
     }
 }
 
-/// Notes and settings are few, and their texts are counted where they are read.
+/// Notes and settings are not counted here: they are few, and their texts are counted where they are read.
 impl SnapshotVisitor for Collector {
     fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
         self.snapshot.notes.push(notes);

@@ -3,21 +3,21 @@ use std::io::{self, Write};
 use super::types::Setting;
 use crate::pickle::{View, Writer};
 
-/// PyTorch's largest table has 16 lines.
+/// The maximum number of lines in a table. PyTorch's largest table has 16.
 const LINES: usize = 64;
 
-/// Settings have no longer names. Names are copied, and a file may refer to one text a million times.
+/// The maximum length of a setting's name. Names are copied, and a file can refer to a text a million times.
 const LONGEST_NAME: usize = 1 << 10;
 
-/// Settings have no longer texts.
+/// The maximum length of a setting's text.
 const LONGEST: usize = 1 << 14;
 
-/// Whether this may be the name of a setting, or of a line of a table.
+/// Returns whether this may be the name of a setting, or of a line in a table.
 pub(super) fn is_name(text: &str) -> bool {
     text.len() <= LONGEST_NAME
 }
 
-/// A setting of a file. `None`: a value that a setting cannot have.
+/// Reads a setting, or returns `None` for a value that a setting cannot have.
 pub(super) fn of(value: View<'_>) -> Option<Setting> {
     plain(value, LONGEST).or_else(|| {
         let lines = value.pairs().filter(|lines| lines.len() <= LINES)?;
@@ -29,7 +29,7 @@ pub(super) fn of(value: View<'_>) -> Option<Setting> {
     })
 }
 
-/// A setting that is a simple value. A text may have at most `longest` bytes.
+/// Reads a setting with a simple value. A text may have at most `longest` bytes.
 pub(super) fn plain(value: View<'_>, longest: usize) -> Option<Setting> {
     let flag = value.flag().map(Setting::Flag);
     let integer = || value.integer().map(Setting::Integer);

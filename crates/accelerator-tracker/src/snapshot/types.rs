@@ -2,35 +2,35 @@ use std::sync::Arc;
 
 pub use accelerator_core::{BlockState, PoolKind, TraceAction};
 
-/// The contents of the allocators of a process at one moment, and their history. PyTorch: the dictionary of
-/// `torch.cuda.memory._snapshot`.
+/// The contents of the allocators of a process at one moment, and their history. PyTorch: the dictionary that
+/// `torch.cuda.memory._snapshot` returns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemorySnapshot {
     /// The segments of all devices.
     pub segments: Vec<Segment>,
     /// Alias ranges, under the policy `compact`: addresses at which memory of segments is mapped a second time. Each
-    /// has its blocks that are not free. Their bytes are [`Aliased`](BlockState::Aliased) in the segments.
+    /// contains its blocks that are not free. Their bytes are [`Aliased`](BlockState::Aliased) in the segments.
     pub aliases: Vec<Segment>,
     /// The history of each device, by its number, the oldest entry first.
     pub device_traces: Vec<Vec<TraceEntry>>,
-    /// Settings of the allocators under PyTorch's names, as they were at the end: `allocator_settings`.
+    /// The settings of the allocators at the end, under PyTorch's names. PyTorch: `allocator_settings`.
     pub settings: Vec<(String, Setting)>,
-    /// Marked times: `external_annotations`.
+    /// Annotated times. PyTorch: `external_annotations`.
     pub annotations: Vec<Annotation>,
-    /// Information for which PyTorch's file has no place, for the devices that were recorded here. Empty in a file of
-    /// PyTorch's.
+    /// Information for which PyTorch's format has no place, for devices that this library recorded. Empty in a file
+    /// from PyTorch.
     pub notes: Vec<DeviceNotes>,
 }
 
 /// A value of `allocator_settings`.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is what it is called")]
+#[expect(missing_docs, reason = "the names say it all")]
 pub enum Setting {
     Flag(bool),
     Integer(i64),
     Real(f64),
     Text(Arc<str>),
-    /// By size in MiB: `roundup_power2_divisions`.
+    /// A table by size in MiB, as for `roundup_power2_divisions`.
     Table(Vec<(String, i64)>),
 }
 
@@ -39,7 +39,7 @@ pub enum Setting {
 pub struct Segment {
     /// The number of its device.
     pub device: u32,
-    /// Where it starts.
+    /// Its first address.
     pub address: u64,
     /// Bytes reserved from the driver.
     pub total_size: u64,
@@ -47,19 +47,19 @@ pub struct Segment {
     pub allocated_size: u64,
     /// Bytes of blocks that are allocated or still in use by a stream.
     pub active_size: u64,
-    /// Bytes that were requested, of the active blocks.
+    /// The requested bytes of active blocks.
     pub requested_size: u64,
     /// The stream that its blocks serve: a number here, a handle in PyTorch.
     pub stream: u64,
     /// The pool that its blocks serve. PyTorch: `segment_type`.
     pub segment_type: PoolKind,
-    /// The private pool that it belongs to; zeros: none.
+    /// The private pool that it belongs to, or zeros for none.
     pub pool_id: PoolId,
     /// Whether it consists of pages of an expandable segment.
     pub is_expandable: bool,
-    /// Where it was reserved from the driver, innermost call first.
+    /// The calls that reserved it from the driver, the innermost first.
     pub frames: Frames,
-    /// Its blocks by address. Together they make up the segment.
+    /// Its blocks, sorted by address. Together they make up the segment.
     pub blocks: Vec<Block>,
 }
 
@@ -69,15 +69,15 @@ pub type PoolId = (u64, u64);
 /// One block of a segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// Where it starts.
+    /// Its first address.
     pub address: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// Bytes that were requested; for a free block, by the last request that it served.
+    /// The requested bytes; for a free block, those of the last request that it served.
     pub requested_size: u64,
     /// Its state.
     pub state: BlockState,
-    /// Where it was allocated, innermost call first.
+    /// The calls that allocated it, the innermost first.
     pub frames: Frames,
 }
 
@@ -88,26 +88,26 @@ pub struct TraceEntry {
     pub action: TraceAction,
     /// The address of the block or segment. It has no meaning for a [`TraceAction::OutOfMemory`].
     pub address: u64,
-    /// Bytes: of a block those that were requested, of a segment all.
+    /// The size in bytes: for a block the requested bytes, for a segment its full size.
     pub size: u64,
     /// The stream, as in [`Segment::stream`].
     pub stream: u64,
-    /// Microseconds since 1970; 0: unknown.
+    /// Microseconds since 1970, or 0 if unknown.
     pub time_us: i64,
-    /// Where it happened, innermost call first. For a free, where the block was allocated, unless frees have frames
-    /// too.
+    /// The calls that caused it, the innermost first. For a free without recorded calls, the calls that allocated the
+    /// block.
     pub frames: Frames,
     /// The private pool.
     pub pool_id: PoolId,
-    /// The text of the user.
+    /// The metadata that the user set.
     pub user_metadata: Arc<str>,
-    /// The text of PyTorch's compiler.
+    /// The context of PyTorch's compiler.
     pub compile_context: Arc<str>,
-    /// Other keys of the file, if their values are simple.
+    /// Other keys in the file, if their values are simple.
     pub other: Vec<(Arc<str>, Setting)>,
 }
 
-/// The calls on a stack, innermost first. All entries with the same stack share them.
+/// The calls on a stack, the innermost first. All entries with the same stack share them.
 pub type Frames = Arc<[Arc<Frame>]>;
 
 /// One call.
@@ -121,7 +121,7 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// A marked time. PyTorch: an element of `external_annotations`.
+/// An annotated time. PyTorch: an element of `external_annotations`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Annotation {
     /// `START` or `END`.
@@ -134,7 +134,7 @@ pub struct Annotation {
     pub time_us: i64,
 }
 
-/// Information on one device for which PyTorch's file has no place. With it a history can be replayed exactly.
+/// Information on one device for which PyTorch's format has no place. It makes it possible to replay a history exactly.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceNotes {
     /// The device.
@@ -143,30 +143,30 @@ pub struct DeviceNotes {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// All its memory, in bytes.
+    /// Its total memory in bytes.
     pub total_memory: u64,
     /// The settings at the start of the history, in the format of `PYTORCH_ALLOC_CONF`.
     pub settings: String,
-    /// The memory fraction at the start of the history; 1: no limit.
+    /// The memory fraction at the start of the history; 1 means no limit.
     pub memory_fraction: f64,
-    /// How many entries were dropped, since a history keeps a limited number.
+    /// The number of entries that were dropped, since a history keeps only a limited number.
     pub dropped: u64,
     /// The addresses of the segments, in the order in which they were created.
     pub segment_order: Vec<u64>,
-    /// What else happened, in order.
+    /// Other events, in order.
     pub notes: Vec<Note>,
 }
 
-/// An event that PyTorch's histories do not have.
+/// An event that PyTorch's histories do not contain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// The index of the history entry before which it happened, from 0.
+    /// The index of the history entry before which it happened, counted from 0.
     pub before: u64,
     /// What happened.
     pub kind: NoteKind,
 }
 
-/// See [`Note`].
+/// The event of a [`Note`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum NoteKind {
     /// `empty_cache` was called.

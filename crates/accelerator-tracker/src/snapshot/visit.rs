@@ -11,86 +11,84 @@ use crate::pickle::{self, Halt, PickleError, ReadError};
 /// Why a visitor stops.
 pub type Stop = Box<dyn std::error::Error + Send + Sync>;
 
-/// Takes the parts of a snapshot as they are read. Each method may stop the reading.
-#[expect(unused_variables, reason = "nothing is done with what is not asked for")]
+/// Receives the parts of a snapshot as they are read. Each method can stop the reading by returning an error.
+#[expect(unused_variables, reason = "the default implementations ignore their arguments")]
 pub trait SnapshotVisitor {
-    /// Information on one device for which PyTorch has no place. If a snapshot has it, it comes before everything else.
+    /// Receives information on one device for which PyTorch has no place. If a snapshot has it, it comes before
+    /// everything else.
     ///
     /// # Errors
-    /// To stop.
+    /// Any error stops the reading.
     fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
         Ok(())
     }
 
-    /// A setting. Settings come last.
+    /// Receives a setting. Settings come last.
     ///
     /// # Errors
-    /// To stop.
+    /// Any error stops the reading.
     fn setting(&mut self, name: &str, setting: Setting) -> Result<(), Stop> {
         Ok(())
     }
 
-    /// A marked time.
+    /// Receives an annotated time.
     ///
     /// # Errors
-    /// To stop.
+    /// Any error stops the reading.
     fn annotation(&mut self, annotation: Annotation) -> Result<(), Stop> {
         Ok(())
     }
 
-    /// A segment.
+    /// Receives a segment.
     ///
     /// # Errors
-    /// To stop.
+    /// Any error stops the reading.
     fn segment(&mut self, segment: Segment) -> Result<(), Stop> {
         Ok(())
     }
 
-    /// Addresses at which memory of segments is mapped a second time: an element of [`MemorySnapshot::aliases`].
+    /// Receives a range of addresses at which memory of segments is mapped a second time: an element of
+    /// [`MemorySnapshot::aliases`].
     ///
     /// [`MemorySnapshot::aliases`]: super::MemorySnapshot::aliases
     ///
     /// # Errors
-    /// To stop.
+    /// Any error stops the reading.
     fn alias(&mut self, alias: Segment) -> Result<(), Stop> {
         Ok(())
     }
 
-    /// The history of a device begins. It may have no entries.
+    /// Begins the history of a device, which may have no entries.
     ///
     /// # Errors
-    /// To stop.
+    /// Any error stops the reading.
     fn history(&mut self, device: u32) -> Result<(), Stop> {
         Ok(())
     }
 
-    /// The next entry of the history of a device.
+    /// Receives the next entry in the history of a device.
     ///
     /// # Errors
-    /// To stop.
+    /// Any error stops the reading.
     fn entry(&mut self, device: u32, entry: TraceEntry) -> Result<(), Stop> {
         Ok(())
     }
 }
 
-/// Reads a snapshot, and hands its parts to the visitor one by one. The memory used meanwhile does not grow with the
-/// segments and entries, except for a few bytes for each: a file of eight gigabytes takes about as much as the default
-/// [`Limits`] allow. `name` is the file, for messages.
+/// Reads a snapshot, and passes its parts to the visitor one by one. Each segment and entry adds only a few bytes of
+/// memory: a file of eight gigabytes needs about as much as the default [`Limits`] allow. `name` is the file name for
+/// messages.
 ///
 /// # Errors
-/// [`FileError`]. For a file of another kind it says what the file seems to be.
-pub fn visit(
-    reader: impl BufRead,
-    name: impl AsRef<Path>,
-    visitor: &mut dyn SnapshotVisitor,
-) -> Result<(), FileError> {
+/// [`FileError`]. For another kind of file, the message says what the file seems to be.
+pub fn visit(reader: impl BufRead, name: impl AsRef<Path>, visitor: &mut dyn SnapshotVisitor) -> Result<(), FileError> {
     visit_with(reader, name, visitor, Limits::default())
 }
 
-/// As [`visit`], with other limits.
+/// Like [`visit`], with other limits.
 ///
 /// # Errors
-/// As [`visit`].
+/// As for [`visit`].
 pub fn visit_with(
     mut reader: impl BufRead,
     name: impl AsRef<Path>,
@@ -111,11 +109,7 @@ fn visit_all(
         return Err(FileError::content(path, 0, format!("not a snapshot: the file seems to be {what}")));
     }
     if !pickle::begins(start) {
-        return Err(FileError::content(
-            path,
-            0,
-            "not a snapshot: the file is not a pickle of a dict or list",
-        ));
+        return Err(FileError::content(path, 0, "not a snapshot: the file is not a pickle of a dict or list"));
     }
     let mut passing = Passing::new(visitor);
     let ended = match pickle::stream(&mut reader, &mut passing, limits) {
@@ -125,9 +119,7 @@ fn visit_all(
     };
     match ended {
         Ok(()) => Ok(()),
-        Err(Halt::Stop(End::Wrong(Wrong { offset, reason }))) => {
-            Err(FileError::content(path, offset, reason))
-        }
+        Err(Halt::Stop(End::Wrong(Wrong { offset, reason }))) => Err(FileError::content(path, offset, reason)),
         Err(Halt::Stop(End::Visitor(source))) => Err(FileError::Stopped { path: path.to_owned(), source }),
         Err(Halt::Fault(fault)) => {
             let source = PickleError { offset: 0, fault };

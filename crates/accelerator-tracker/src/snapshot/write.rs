@@ -4,16 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::types::{
-    Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, Setting, TraceAction,
-    TraceEntry,
+    Annotation, Block, BlockState, Frame, Frames, MemorySnapshot, PoolId, Segment, Setting, TraceAction, TraceEntry,
 };
 use super::{notes, settings};
 use crate::file::{FileError, write_whole};
 use crate::pickle::Writer;
 
 impl MemorySnapshot {
-    /// Writes the snapshot to a file that PyTorch's viewer and `torch.cuda._memory_viz` read, completely or not at all:
-    /// an existing file stays until the new one is complete.
+    /// Writes the snapshot to a file that PyTorch's viewer and `torch.cuda._memory_viz` can read, completely or not at
+    /// all: an existing file stays until the new one is complete.
     ///
     /// # Errors
     /// [`FileError`].
@@ -21,10 +20,10 @@ impl MemorySnapshot {
         write_whole(path.as_ref(), |out| self.write_to(out))
     }
 
-    /// Writes the snapshot to `out`, as [`write`](Self::write) does to a file.
+    /// Writes the snapshot to `out`, in the format of [`write`](Self::write).
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Errors of the writer.
     pub fn write_to(&self, out: impl Write) -> io::Result<()> {
         let Self { segments, aliases, device_traces, settings, annotations, notes } = self;
         let (frames, lists, known) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -38,16 +37,14 @@ impl MemorySnapshot {
         if !aliases.is_empty() {
             file.list(ALIASES, aliases, SnapshotWriter::segment)?;
         }
-        file.list("device_traces", device_traces, |file, entries| {
-            file.items(entries, SnapshotWriter::entry)
-        })?;
+        file.list("device_traces", device_traces, |file, entries| file.items(entries, SnapshotWriter::entry))?;
         file.out.text("allocator_settings")?;
         file.out.dict(settings, |out, (name, setting)| {
             out.text(name)?;
             settings::write(out, setting)
         })?;
         file.list("external_annotations", annotations, SnapshotWriter::annotation)?;
-        // There is no history of pinned host memory here.
+        // This library records no history of pinned host memory.
         file.list("host_segments", &[], SnapshotWriter::segment)?;
         file.list("host_traces", &[], SnapshotWriter::entry)?;
         file.out.close_dict()?;
@@ -63,7 +60,7 @@ pub(super) const ALIASED: &str = "aliased";
 /// Writes the parts of a snapshot. Frames that were written before become references, as in PyTorch.
 struct SnapshotWriter<'s, W> {
     out: Writer<W>,
-    /// The numbers of frames and of lists of frames in the memo: by their values, and faster by their addresses.
+    /// The memo numbers of frames and of lists of frames, by value and, for faster access, by address.
     frames: HashMap<&'s Frame, u32>,
     lists: HashMap<&'s [Arc<Frame>], u32>,
     known: HashMap<*const Arc<Frame>, u32>,
@@ -80,12 +77,8 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
         self.items(items, each)
     }
 
-    /// As [`Writer::list`], where `each` also has the writer of the snapshot.
-    fn items<T>(
-        &mut self,
-        items: &'s [T],
-        mut each: impl FnMut(&mut Self, &'s T) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// Like [`Writer::list`], but `each` also receives the writer of the snapshot.
+    fn items<T>(&mut self, items: &'s [T], mut each: impl FnMut(&mut Self, &'s T) -> io::Result<()>) -> io::Result<()> {
         self.out.open_list()?;
         for batch in items.chunks(Writer::<W>::BATCH) {
             self.out.open_batch()?;
@@ -194,7 +187,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
         self.out.close_dict()
     }
 
-    /// The list of frames under its key.
+    /// Writes the key and the list of frames.
     fn frames(&mut self, frames: &'s Frames) -> io::Result<()> {
         self.out.text("frames")?;
         let place = frames.as_ptr();
@@ -243,7 +236,7 @@ impl<'s, W: Write> SnapshotWriter<'s, W> {
     }
 }
 
-/// PyTorch's word for what happened. For an unknown action, the word that it had.
+/// Returns PyTorch's word for an action. For an unknown action, returns the original word.
 fn word(action: TraceAction, other: &[(Arc<str>, Setting)]) -> &str {
     let found = other.iter().find_map(|(key, value)| match value {
         Setting::Text(word) if &**key == "action" && action == TraceAction::Other => Some(&**word),

@@ -2,17 +2,17 @@ use accelerator::Error;
 
 use crate::file::FileError;
 
-/// Why a tracker does not do what it was asked.
+/// Why an operation of a tracker failed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TrackerError {
-    /// It runs, and goes on.
+    /// The tracker is running, and continues to run.
     #[error("the tracker is running: stop it first")]
     Running,
-    /// It was stopped before, or never started. What it has recorded is still there.
+    /// The tracker was already stopped, or never started. Its recording is unchanged.
     #[error("the tracker is not running: start it with `start_monitor`")]
     NotRunning,
-    /// The device refuses.
+    /// The device returned an error.
     #[error(transparent)]
     Accelerator(#[from] Error),
     /// The file cannot be read or written.

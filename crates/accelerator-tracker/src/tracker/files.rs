@@ -18,13 +18,13 @@ impl TrackerStats {
         write_whole(path.as_ref(), |out| lines::write(self, out))
     }
 
-    /// Writes the statistics to a file that PyTorch's `MemoryTracker.load` reads, completely or not at all. PyTorch:
+    /// Writes the statistics to a file that PyTorch's `MemoryTracker.load` can read, completely or not at all. PyTorch:
     /// `MemoryTracker.save_stats`.
     ///
-    /// PyTorch's summary of the file is this [`summary`](Self::summary), character for character: the memory at the
-    /// start is stored as a first operator `start_monitor`, from which PyTorch counts. The file has no place for times,
-    /// and keeps only the last marker of each name. PyTorch would not add up operators of one name, but a tracker does
-    /// not record such operators.
+    /// PyTorch's summary of the file equals this [`summary`](Self::summary), character for character: the memory at the
+    /// start is stored as a first operator `start_monitor`, relative to which PyTorch counts. The file has no place for
+    /// times, and keeps only the last marker with each name. PyTorch would not add up operators with the same name, but
+    /// a tracker never records two operators with the same name.
     ///
     /// # Errors
     /// [`FileError`].
@@ -33,34 +33,30 @@ impl TrackerStats {
     }
 
     /// Reads a file written by [`save`](Self::save), [`save_pytorch`](Self::save_pytorch) or PyTorch's
-    /// `MemoryTracker.save_stats`. The format is detected from the contents. Nothing in the file is run. It may take as
-    /// much memory as the default [`Limits`] allow.
+    /// `MemoryTracker.save_stats`. The format is detected from the contents. Code in the file is never run. The default
+    /// [`Limits`] apply.
     ///
     /// # Errors
-    /// [`FileError`]. For a file of another kind it says what the file seems to be.
+    /// [`FileError`]. For another kind of file, the message says what the file seems to be.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, FileError> {
         Self::load_with(path, Limits::default())
     }
 
-    /// As [`load`](Self::load), with other limits.
+    /// Like [`load`](Self::load), with other limits.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// As for [`load`](Self::load).
     pub fn load_with(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;
         Self::load_from(BufReader::new(file), path, limits)
     }
 
-    /// As [`load_with`](Self::load_with), from any reader. `name` is the file, for messages.
+    /// Like [`load_with`](Self::load_with), from any reader. `name` is the file name for messages.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_from(
-        mut reader: impl BufRead,
-        name: impl AsRef<Path>,
-        limits: Limits,
-    ) -> Result<Self, FileError> {
+    /// As for [`load`](Self::load).
+    pub fn load_from(mut reader: impl BufRead, name: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         Self::load_all(&mut reader, name.as_ref(), limits)
     }
 
@@ -75,7 +71,7 @@ impl TrackerStats {
     }
 }
 
-/// The message for a file that is not a tracker's.
+/// Returns the message for a file that is not a tracker file.
 pub(super) fn foreign(is: &str) -> String {
     format!("not a memory tracker's file: {is}")
 }

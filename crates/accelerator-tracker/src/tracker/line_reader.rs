@@ -11,10 +11,10 @@ pub(super) struct Lines<'a> {
     reader: &'a mut dyn BufRead,
     path: &'a Path,
     limits: Limits,
-    /// The memory of everything made from the lines.
+    /// The memory of everything created from the lines.
     budget: Budget,
     text: Vec<u8>,
-    /// From 1.
+    /// The number of the line, from 1.
     number: u64,
     /// The offset at which the line starts.
     start: u64,
@@ -38,7 +38,7 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// Appends an element made from a line to a list. `name`: the bytes of its name.
+    /// Appends an element that was created from a line to a list. `name` is the length of its name in bytes.
     pub(super) fn keep<T>(&mut self, list: &mut Vec<T>, element: T, name: usize) -> Result<(), FileError> {
         let counted = self.budget.charge(name as u64).and_then(|()| self.budget.push(list, element));
         counted.map_err(|limit| self.beyond(limit))
@@ -48,13 +48,13 @@ impl<'a> Lines<'a> {
         FileError::Limit { path: self.path.to_owned(), offset: self.start, line: self.number, source }
     }
 
-    /// The value on the line.
+    /// Parses the value on the line.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         serde_json::from_slice(&self.text).map_err(|error| {
             if !self.is_whole() {
                 return self.wrong("the file is truncated in this line");
             }
-            // Our message has the position, since serde_json sees only one line.
+            // Our message contains the position, since serde_json sees only one line.
             let text = error.to_string();
             let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
             let column = error.column().saturating_sub(1) as u64;
@@ -62,7 +62,7 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// An error in the line, or at the place where one should be.
+    /// Returns an error in the line, or at the place where a line is missing.
     pub(super) fn wrong(&self, what: impl AsRef<str>) -> FileError {
         FileError::content(self.path, self.start, format!("line {}: {}", self.number, what.as_ref()))
     }

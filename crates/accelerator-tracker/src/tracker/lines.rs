@@ -1,4 +1,5 @@
-//! A run in our own format: JSON, one value on each line, with a header first and an end last.
+//! Reads and writes a run in our own format: JSON, one value on each line, starting with a header and ending with an
+//! end line.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -23,7 +24,7 @@ struct Header {
     start: Option<MemoryUse>,
 }
 
-/// Tells whether a line is a header, and one of ours.
+/// The part of a header that shows whether it is one of ours.
 #[derive(Deserialize)]
 struct Opening {
     format: Option<String>,
@@ -43,7 +44,7 @@ enum Line {
     },
     Marker {
         name: String,
-        /// How many operators came before it.
+        /// The number of operators before it.
         position: usize,
         time_ns: Option<u64>,
     },
@@ -98,11 +99,7 @@ pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Res
             Line::End { operators, markers, num_alloc_retries } => {
                 stats.num_alloc_retries = num_alloc_retries;
                 check(&lines, &stats, operators, markers)?;
-                return if lines.advance()? {
-                    Err(lines.wrong("there is data after the end"))
-                } else {
-                    Ok(stats)
-                };
+                return if lines.advance()? { Err(lines.wrong("there is data after the end")) } else { Ok(stats) };
             }
             Line::Unknown => {}
         }
@@ -111,8 +108,7 @@ pub(super) fn read(reader: &mut dyn BufRead, path: &Path, limits: Limits) -> Res
 }
 
 fn read_header(lines: &mut Lines<'_>) -> Result<TrackerStats, FileError> {
-    const FOREIGN: &str =
-        "not a memory tracker's file: it does not start with {\"format\":\"accelerator-tracker\",…}";
+    const FOREIGN: &str = "not a memory tracker's file: it does not start with {\"format\":\"accelerator-tracker\",…}";
     if !lines.advance()? {
         return Err(lines.wrong("the file is empty"));
     }

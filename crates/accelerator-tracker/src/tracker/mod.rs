@@ -1,4 +1,4 @@
-//! A tracker of a device's memory after each operator of a program, like PyTorch's `MemoryTracker`.
+//! Tracks a device's memory after each operator of a program, like PyTorch's `MemoryTracker`.
 
 mod error;
 mod files;
@@ -23,5 +23,5 @@ pub use scope::{Scope, current_scope, scope, scope_absolute};
 pub use stats::{FORWARD_BACKWARD_BOUNDARY, FORWARD_START, Marker, MemoryUse, OperatorStats, TrackerStats};
 pub use summary::Summary;
 
-/// What PyTorch calls a MB.
+/// The number of bytes in PyTorch's "MB".
 const BYTES_PER_MIB: f64 = 1_048_576.0;

@@ -17,53 +17,53 @@ use crate::file::FileError;
 /// Records how much of a device's memory is in use after each operator of a program. PyTorch:
 /// `torch.distributed._tools.memory_tracker.MemoryTracker`.
 ///
-/// It can be fed in three ways, which can be combined. [`scope`](Self::scope) and [`operator`](Self::operator) say what
-/// the program does. With [`Feed::Automatic`] it records everything that is submitted to the device. With the feature
-/// `tracing`, spans of that crate are modules and operators.
+/// There are three ways to feed it, which can be combined. With [`scope`](Self::scope) and [`operator`](Self::operator)
+/// the program reports its modules and operators. With [`Feed::Automatic`] the tracker records everything that is
+/// submitted to the device. With the feature `tracing`, spans of that crate are modules and operators.
 ///
-/// While the tracker is not running it records nothing, and each call costs the check of a flag, so the calls can stay
-/// in a program. Only modules, from calls or spans, belong to threads and not to a tracker: entering one always costs
-/// making its path.
+/// While the tracker is not running, it records nothing, and each call only checks a flag. So the calls can stay in a
+/// program. Modules, from calls or spans, are the exception: they belong to threads and not to a tracker, so entering a
+/// module always builds its path.
 ///
 /// A clone is the same tracker, for other threads. Dropping the last clone ends a run.
 #[derive(Clone)]
 pub struct MemoryTracker(Arc<Shared>);
 
-/// What is recorded.
+/// What a tracker records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Feed {
-    /// What the program says, by calls and spans.
+    /// Only what the program reports with calls and spans.
     #[default]
     Explicit,
-    /// In addition, what is submitted to the device: the operators `allocate`, `copy`, `fill` and `launch`. A launch
-    /// may have a [name](accelerator::Operator::named) of its own.
+    /// In addition, everything that is submitted to the device: the operators `allocate`, `copy`, `fill` and `launch`.
+    /// A launch may have its own [name](accelerator::Operator::named).
     Automatic,
 }
 
 struct Shared {
     source: Box<dyn Source>,
-    /// Locked during a start or a stop. `None`: the tracker is not running.
+    /// The run, or `None` if the tracker is not running. Locked during a start or a stop.
     run: Mutex<Option<Run>>,
-    /// The same as in `run`, to be read without a lock.
+    /// Whether there is a run. Can be read without a lock.
     is_running: AtomicBool,
     recording: Mutex<Recording>,
 }
 
 struct Run {
-    /// `None`: nothing is recorded automatically.
+    /// The observer for automatic recording, if any.
     _observer: Option<OperatorObserver>,
 }
 
 impl MemoryTracker {
-    /// A tracker of this device, which is opened.
+    /// Creates a tracker for this device, and opens the device.
     ///
     /// # Errors
-    /// As [`DeviceArg`] says; errors of opening the device.
+    /// Errors that [`DeviceArg`] describes; errors of opening the device.
     pub fn new<'a>(device: impl Into<DeviceArg<'a>>) -> accelerator::Result<Self> {
         DeviceMemory::open(device).map(Self::with)
     }
 
-    /// A tracker of an opened device of one backend.
+    /// Creates a tracker for an open device of one backend.
     pub fn of<B: Backend>(accelerator: &'static Accelerator<B>) -> Self {
         Self::with(accelerator)
     }
@@ -74,17 +74,17 @@ impl MemoryTracker {
         Self(Arc::new(Shared { source, run, is_running, recording }))
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.0.source.device()
     }
 
-    /// Starts a run: forgets what was recorded or loaded, releases the cached memory of the device, and records from
-    /// now on. PyTorch: `MemoryTracker.start_monitor`, which takes the module whose submodules it records.
+    /// Starts a run: discards recorded or loaded data, releases the cached memory of the device, and starts to record.
+    /// PyTorch: `MemoryTracker.start_monitor`, which accepts the module whose submodules it records.
     ///
     /// # Errors
-    /// [`TrackerError::Running`]; [`TrackerError::Accelerator`] if the cache cannot be emptied. Nothing has changed
-    /// then.
+    /// [`TrackerError::Running`]; [`TrackerError::Accelerator`] if the cache cannot be emptied. Nothing has then
+    /// changed.
     pub fn start_monitor(&self, feed: Feed) -> Result<(), TrackerError> {
         let mut run = lock(&self.0.run);
         if run.is_some() {
@@ -96,43 +96,43 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Ends the run. What was recorded stays. PyTorch: `MemoryTracker.stop`.
+    /// Ends the run. The recording stays. PyTorch: `MemoryTracker.stop`.
     ///
     /// # Errors
-    /// [`TrackerError::NotRunning`] if no run was started, or it was stopped before. Nothing has changed then.
+    /// [`TrackerError::NotRunning`] if no run was started, or if it was already stopped. Nothing has then changed.
     pub fn stop(&self) -> Result<(), TrackerError> {
         let mut run = lock(&self.0.run);
         let ended = run.take().ok_or(TrackerError::NotRunning)?;
         self.0.end();
-        // Still under the lock, so that a run that another thread starts has the only observer.
+        // Dropped under the lock, so that a run that another thread starts has the only observer.
         drop(ended);
         Ok(())
     }
 
-    /// Whether a run is going on.
+    /// Returns whether a run is in progress.
     pub fn is_running(&self) -> bool {
         self.0.is_running.load(Ordering::Relaxed)
     }
 
-    /// Enters a module on this thread until the guard is dropped, for all trackers. See [`scope`](scope()).
+    /// Enters a module on this thread, for all trackers, until the guard is dropped. See [`scope`](scope()).
     pub fn scope(&self, name: &str) -> Scope {
         scope(name)
     }
 
-    /// Enters a module by its full name, such as `blocks.0.fc1.forward`, whatever module this thread is in. See
-    /// [`scope_absolute`](scope_absolute()).
+    /// Enters a module by its full name, such as `blocks.0.fc1.forward`, regardless of the current module of this
+    /// thread. See [`scope_absolute`](scope_absolute()).
     pub fn scope_absolute(&self, name: &str) -> Scope {
         scope_absolute(name)
     }
 
-    /// Records an operator of this name, in the module that this thread is in. Call it after the operator's work.
+    /// Records an operator with this name in the current module of this thread. Call it after the operator's work.
     pub fn operator(&self, name: &str) {
         if self.is_running() {
             self.0.operator(current_scope(), name);
         }
     }
 
-    /// Sets a marker of this name at this moment.
+    /// Sets a marker with this name at the current position.
     pub fn marker(&self, name: &str) {
         if self.is_running() {
             self.0.marker(name);
@@ -149,22 +149,22 @@ impl MemoryTracker {
         self.marker(FORWARD_BACKWARD_BOUNDARY);
     }
 
-    /// What was recorded or loaded: the last run, also while it is going on.
+    /// Returns the recorded or loaded data: the last run, which may be in progress.
     pub fn stats(&self) -> TrackerStats {
         self.0.stats()
     }
 
-    /// The 20 operators that took the most memory. PyTorch: `MemoryTracker.summary()`.
+    /// Returns the 20 operators that used the most memory. PyTorch: `MemoryTracker.summary()`.
     pub fn summary(&self) -> Summary {
         self.stats().summary()
     }
 
-    /// The [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
+    /// Returns the [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
     pub fn summary_top(&self, top: usize) -> Summary {
         self.stats().summary_top(top)
     }
 
-    /// Writes what was recorded to a file, as [`TrackerStats::save`] does. PyTorch: `MemoryTracker.save_stats`.
+    /// Writes the recorded data to a file with [`TrackerStats::save`]. PyTorch: `MemoryTracker.save_stats`.
     ///
     /// # Errors
     /// [`FileError`].
@@ -172,7 +172,7 @@ impl MemoryTracker {
         self.stats().save(path)
     }
 
-    /// Writes what was recorded to a file that PyTorch's tracker reads, as [`TrackerStats::save_pytorch`] does.
+    /// Writes the recorded data to a file that PyTorch's tracker can read, with [`TrackerStats::save_pytorch`].
     ///
     /// # Errors
     /// [`FileError`].
@@ -180,11 +180,11 @@ impl MemoryTracker {
         self.stats().save_pytorch(path)
     }
 
-    /// Replaces what was recorded by the contents of a file, as [`TrackerStats::load`] reads it. PyTorch:
+    /// Replaces the recorded data with the contents of a file, using [`TrackerStats::load`]. PyTorch:
     /// `MemoryTracker.load`.
     ///
     /// # Errors
-    /// [`TrackerError::Running`], [`TrackerError::File`]. Nothing has changed then.
+    /// [`TrackerError::Running`], [`TrackerError::File`]. Nothing has then changed.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<(), TrackerError> {
         let run = lock(&self.0.run);
         if run.is_some() {
@@ -195,7 +195,7 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Records an operator in a module other than this thread's.
+    /// Records an operator in any module, not only that of this thread.
     #[cfg(feature = "tracing")]
     pub(crate) fn operator_in(&self, module: Option<Arc<str>>, name: &str) {
         if self.is_running() {
@@ -203,7 +203,7 @@ impl MemoryTracker {
         }
     }
 
-    /// Records what is submitted to the device. The observer does not keep the tracker alive.
+    /// Records everything that is submitted to the device. The observer does not keep the tracker alive.
     fn observe(&self) -> OperatorObserver {
         let (tracker, device) = (Arc::downgrade(&self.0), self.device());
         observe_operators(move |operator| {
@@ -239,7 +239,7 @@ impl Shared {
     fn operator(&self, module: Option<Arc<str>>, name: &str) {
         let mut recording = lock(&self.recording);
         if self.is_running.load(Ordering::Relaxed) {
-            // Under the lock, so that the order of operators is that of their statistics.
+            // Read under the lock, so that operators are in the order of their statistics.
             let memory = MemoryUse::from(&self.source.statistics());
             recording.operator(module, name, memory);
         }
@@ -269,7 +269,7 @@ impl fmt::Debug for MemoryTracker {
     }
 }
 
-/// Locks, even after a panic elsewhere: no user code runs under these locks.
+/// Locks a mutex, even if it is poisoned: no user code runs under these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

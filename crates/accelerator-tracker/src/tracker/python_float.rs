@@ -1,12 +1,12 @@
 use std::fmt;
 
-/// A number as Python's `repr` shows it, with the fewest digits that give it back: `16.0`, `1e-05`, `1e+16`.
+/// Formats a number like Python's `repr`, with the fewest digits that identify it: `16.0`, `1e-05`, `1e+16`.
 pub(super) struct PythonFloat(pub(super) f64);
 
 impl fmt::Display for PythonFloat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Rust has Python's digits, and the same limits for using an exponent. Python's exponents have a sign and two
-        // digits.
+        // Rust prints the same digits as Python, and uses an exponent for the same numbers. Python's exponents have a
+        // sign and at least two digits.
         let text = format!("{:?}", self.0);
         match text.split_once('e') {
             None => f.write_str(&text),

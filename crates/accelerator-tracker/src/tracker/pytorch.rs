@@ -1,4 +1,4 @@
-//! A run in the format of PyTorch's `MemoryTracker`: a pickle of a dictionary, with amounts in MiB.
+//! Reads and writes a run in the format of PyTorch's `MemoryTracker`: a pickle of a dictionary, with amounts in MiB.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -18,17 +18,17 @@ const MARKERS: &str = "markers";
 const RETRIES: &str = "num_alloc_retries";
 const COUNT: &str = "op_index";
 
-/// The key of information for which PyTorch has no place. PyTorch ignores it.
+/// The key of information for which PyTorch's format has no place. PyTorch ignores it.
 const OURS: &str = "accelerator";
 const VERSION: &str = "version";
 const DEVICE: &str = "device";
 const TOTAL_MEMORY: &str = "total_memory";
-/// Whether the first entry is the memory at the start instead of an operator.
+/// The key that says whether the first entry is the memory at the start instead of an operator.
 const HAS_START: &str = "has_start";
-/// The name of that entry. PyTorch's summary counts from the first entry, and so leaves out none of our operators.
+/// The name of that entry. PyTorch's summary counts relative to the first entry, so it omits none of our operators.
 const START: &str = "start_monitor";
 
-/// The amount of memory that a dictionary of the file is about.
+/// Returns the amount of memory that a dictionary in the file contains.
 type Amount = fn(&MemoryUse) -> u64;
 
 pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()> {
@@ -82,7 +82,7 @@ pub(super) fn write(stats: &TrackerStats, out: &mut dyn Write) -> io::Result<()>
     pickle.finish()
 }
 
-/// Markers by name, as a Python dictionary has them: the last position of each, in the order of the first ones.
+/// Returns markers by name, as in a Python dictionary: the last position of each, in the order of first occurrence.
 fn last_of_each(markers: &[Marker]) -> Vec<(&str, usize)> {
     let mut places = HashMap::new();
     let mut kept: Vec<(&str, usize)> = Vec::new();
@@ -105,7 +105,7 @@ pub(super) fn read(reader: &mut dyn Read, path: &Path, limits: Limits) -> Result
     let reserved = file.amounts(RESERVED)?;
     let count = match file.root.get(COUNT) {
         Some(count) => file.number(count, COUNT)?,
-        None => allocated.len() as u64, // older files do not say
+        None => allocated.len() as u64, // older files do not contain it
     };
     let mut operators = Vec::new();
     for index in 0..count {
@@ -122,7 +122,7 @@ pub(super) fn read(reader: &mut dyn Read, path: &Path, limits: Limits) -> Result
     Ok(with_ours(stats, file.root.get(OURS)))
 }
 
-/// Adds what our own files say beyond PyTorch's.
+/// Adds the additional information from our own files.
 fn with_ours(mut stats: TrackerStats, ours: Option<View<'_>>) -> TrackerStats {
     let part = |key| ours.and_then(|ours| ours.get(key));
     stats.device = part(DEVICE).and_then(View::text).map(|device| device.to_string());
@@ -137,7 +137,7 @@ fn with_ours(mut stats: TrackerStats, ours: Option<View<'_>>) -> TrackerStats {
 struct PyTorchFile<'a> {
     path: &'a Path,
     root: View<'a>,
-    /// The memory of the pickle, and of everything made from it: a file may refer to one part a million times.
+    /// The memory of the pickle and of everything created from it. A file can refer to the same part a million times.
     budget: Budget,
 }
 
@@ -159,9 +159,8 @@ impl<'a> PyTorchFile<'a> {
 
     fn amounts(&mut self, key: &str) -> Result<Amounts<'a>, FileError> {
         let part = self.part(key)?;
-        let pairs = part
-            .pairs()
-            .ok_or_else(|| self.wrong(part, format!("`{key}` is {}, not a dict", part.type_name())))?;
+        let pairs =
+            part.pairs().ok_or_else(|| self.wrong(part, format!("`{key}` is {}, not a dict", part.type_name())))?;
         let mut amounts = Amounts::new();
         for (index, value) in pairs {
             let (index, amount) = self.amount(key, index, value)?;
@@ -172,27 +171,18 @@ impl<'a> PyTorchFile<'a> {
         Ok(amounts)
     }
 
-    fn amount(
-        &self,
-        key: &str,
-        index: View<'a>,
-        value: View<'a>,
-    ) -> Result<(u64, (&'a str, u64)), FileError> {
+    fn amount(&self, key: &str, index: View<'a>, value: View<'a>) -> Result<(u64, (&'a str, u64)), FileError> {
         let index = self.number(index, key)?;
         let mut items = value.items().into_iter().flatten();
         let name = items.next().and_then(View::text);
-        let amount = items
-            .next()
-            .and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
+        let amount =
+            items.next().and_then(|amount| amount.float().or_else(|| amount.unsigned().map(|whole| whole as f64)));
         match name.zip(amount) {
             // The range also excludes infinity and NaN.
             Some((name, mib)) if (0.0..MemoryUse::END as f64).contains(&(mib * BYTES_PER_MIB)) => {
                 Ok((index, (&**name, (mib * BYTES_PER_MIB).round() as u64)))
             }
-            _ => {
-                Err(self
-                    .wrong(value, format!("`{key}` has no name and amount of memory for operator {index}")))
-            }
+            _ => Err(self.wrong(value, format!("`{key}` has no name and amount of memory for operator {index}"))),
         }
     }
 
@@ -201,7 +191,7 @@ impl<'a> PyTorchFile<'a> {
         amounts.get(&index).copied().ok_or_else(missing)
     }
 
-    /// A copy of a name.
+    /// Copies a name.
     fn copy(&mut self, name: &str) -> Result<String, FileError> {
         let counted = self.budget.charge(name.len() as u64);
         counted.map_err(|limit| self.beyond(self.root, limit))?;
@@ -212,17 +202,15 @@ impl<'a> PyTorchFile<'a> {
         self.budget.push(list, element).map_err(|limit| self.beyond(self.root, limit))
     }
 
-    /// `count`: the number of operators.
+    /// Returns the markers. `count` is the number of operators.
     fn markers(&mut self, count: u64) -> Result<Vec<Marker>, FileError> {
         let part = self.part(MARKERS)?;
-        let pairs = part
-            .pairs()
-            .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, not a dict", part.type_name())))?;
+        let pairs =
+            part.pairs().ok_or_else(|| self.wrong(part, format!("`{MARKERS}` is {}, not a dict", part.type_name())))?;
         let mut markers = Vec::new();
         for (name, position) in pairs {
-            let name = name
-                .text()
-                .ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is not a str")))?;
+            let name =
+                name.text().ok_or_else(|| self.wrong(part, format!("`{MARKERS}` has a name that is not a str")))?;
             let position = self.number(position, MARKERS)?;
             if position > count {
                 let name = excerpt(name);
@@ -243,12 +231,11 @@ impl<'a> PyTorchFile<'a> {
     }
 
     fn number(&self, number: View<'a>, key: &str) -> Result<u64, FileError> {
-        let wrong =
-            || self.wrong(number, format!("`{key}` has {} where a count should be", number.type_name()));
+        let wrong = || self.wrong(number, format!("`{key}` has {} where a count should be", number.type_name()));
         number.unsigned().ok_or_else(wrong)
     }
 
-    /// An error in a part, at its offset if it has one.
+    /// Returns an error in a part, at its offset if it has one.
     fn wrong(&self, part: View<'a>, reason: String) -> FileError {
         FileError::content(self.path, part.offset().unwrap_or_default(), reason)
     }

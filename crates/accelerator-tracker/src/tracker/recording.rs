@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::stats::{Marker, MemoryUse, OperatorStats, TrackerStats};
 
-/// The last run of a tracker. Names are put together when they are asked for, not while the program runs.
+/// The last run of a tracker. Names are built when they are requested, not while the program runs.
 pub(super) struct Recording {
-    /// What was loaded, or the state at the start.
+    /// The loaded data, or the state at the start.
     pub(super) before: TrackerStats,
     started: Instant,
     retries_at_start: u64,
@@ -14,7 +14,7 @@ pub(super) struct Recording {
     operators: Vec<Recorded>,
 }
 
-/// A name, and how many operators have had it.
+/// A name, and the number of operators with it.
 struct Known {
     name: Arc<str>,
     count: u64,
@@ -29,7 +29,7 @@ struct Recorded {
 }
 
 impl Recording {
-    /// A recording with nothing besides what was there before.
+    /// Creates a recording that contains only the data `before`.
     pub(super) fn new(before: TrackerStats, retries_at_start: u64) -> Self {
         let (names, operators) = (HashMap::new(), Vec::new());
         Self { before, started: Instant::now(), retries_at_start, names, operators }
@@ -47,9 +47,9 @@ impl Recording {
         self.before.markers.push(Marker { name: name.to_owned(), position, time });
     }
 
-    /// How often the allocator tried again during the run, given its total.
+    /// Returns how often the allocator retried during the run, given its total.
     pub(super) fn retries(&self, total: u64) -> u64 {
-        total.saturating_sub(self.retries_at_start) // the total is less if the counter was reset
+        total.saturating_sub(self.retries_at_start) // the total is lower if the counter was reset
     }
 
     pub(super) fn stats(&self) -> TrackerStats {
@@ -58,7 +58,7 @@ impl Recording {
         stats
     }
 
-    /// The shared name, and how many operators had it before.
+    /// Returns the shared name, and how many operators had it before.
     fn next_of(&mut self, name: &str) -> (Arc<str>, u64) {
         if let Some(known) = self.names.get_mut(name) {
             known.count += 1;

@@ -3,10 +3,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Enters a module on this thread until the guard is dropped. Operators recorded in it carry its name in theirs.
+/// Enters a module on this thread until the guard is dropped. Names of operators recorded in it contain its name.
 ///
-/// The name is relative to the module that the thread is in: `scope("layers.3")` and, inside it, `scope("forward")`
-/// give `layers.3.forward`. [`scope_absolute`] takes a full name instead. Modules belong to the thread and not to a
+/// The name is relative to the current module of the thread: `scope("layers.3")` and, inside it, `scope("forward")`
+/// give `layers.3.forward`. [`scope_absolute`] accepts a full name instead. Modules belong to the thread and not to a
 /// tracker: all trackers see them. PyTorch: the names of modules, and `.forward`.
 ///
 /// ```
@@ -23,11 +23,11 @@ pub fn scope(name: &str) -> Scope {
     Scope::enter(|modules| modules.path_of(name))
 }
 
-/// Enters a module by its full name, whatever module this thread is in, until the guard is dropped.
+/// Enters a module by its full name, regardless of the current module of this thread, until the guard is dropped.
 ///
-/// It gives a network whose modules call each other the names of PyTorch's tracker: the fully qualified name of the
-/// innermost module, and `.forward`. When the guard is dropped, the thread is back in the module around it. PyTorch's
-/// tracker keeps the name until another module is entered.
+/// In a network whose modules call each other, this produces the names of PyTorch's tracker: the fully qualified name
+/// of the innermost module, and `.forward`. When the guard is dropped, the thread returns to the enclosing module.
+/// PyTorch's tracker keeps the name until another module is entered.
 ///
 /// ```
 /// use accelerator_tracker::tracker::{current_scope, scope_absolute};
@@ -43,15 +43,15 @@ pub fn scope_absolute(name: &str) -> Scope {
     Scope::enter(|_| name.into())
 }
 
-/// The path of the module that this thread is in. `None`: it is in none.
+/// Returns the path of the current module of this thread, if there is one.
 pub fn current_scope() -> Option<Arc<str>> {
     with(|modules| modules.current().map(Arc::clone)).flatten()
 }
 
-/// The guard of a module that a thread is in.
-#[must_use = "dropped, the module is closed"]
+/// A guard that leaves the module when it is dropped.
+#[must_use = "the module is left when this is dropped"]
 pub struct Scope {
-    /// `None`: the thread is ending.
+    /// The number of the module, or `None` if the thread is ending.
     number: Option<u64>,
     _of_this_thread: PhantomData<*const ()>,
 }
@@ -83,7 +83,7 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// What entered a module, and leaves it. The last one entered is not always left first.
+/// Identifies who entered a module, to leave the same module. The last module entered is not always left first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opener {
     Scope(u64),
@@ -105,7 +105,7 @@ pub(crate) fn close(opener: Opener) {
     });
 }
 
-/// The modules that a thread is in, the innermost last.
+/// The nested modules of a thread, the innermost last.
 #[derive(Default)]
 struct Modules {
     open: Vec<(Opener, Arc<str>)>,
@@ -129,8 +129,5 @@ thread_local!(static MODULES: RefCell<Modules> = RefCell::default());
 
 /// Calls `work` with the modules of this thread, unless the thread is ending.
 fn with<T>(work: impl FnOnce(&mut Modules) -> T) -> Option<T> {
-    MODULES
-        .try_with(|modules| modules.try_borrow_mut().ok().map(|mut modules| work(&mut modules)))
-        .ok()
-        .flatten()
+    MODULES.try_with(|modules| modules.try_borrow_mut().ok().map(|mut modules| work(&mut modules))).ok().flatten()
 }

@@ -8,7 +8,7 @@ pub(super) trait Source: Send + Sync {
     fn statistics(&self) -> Statistics;
     fn empty_cache(&self) -> Result<()>;
 
-    /// How often the allocator released cached memory to try again, since the process started.
+    /// Returns how often the allocator released cached memory and retried since the process started.
     fn retries(&self) -> u64 {
         self.statistics().num_alloc_retries.unsigned_abs() // never negative
     }

@@ -5,58 +5,57 @@ use serde::{Deserialize, Serialize};
 
 use super::summary::Summary;
 
-/// What a tracker recorded in one run, in bytes. Only PyTorch's files use MiB.
+/// The data that a tracker recorded in one run, in bytes. Only PyTorch's files use MiB.
 ///
-/// It has everything that pictures need. A point of a curve is an element of [`operators`](Self::operators), whose
-/// index is its position on PyTorch's axis "# Operator Calls". A [`Marker`] is before the operator at its position.
+/// It contains everything that pictures need. A point of a curve is an element of [`operators`](Self::operators), whose
+/// index is its position on PyTorch's axis "# Operator Calls". A [`Marker`] comes before the operator at its position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrackerStats {
-    /// The device, such as `host:0`. `None`: the file does not say, like PyTorch's.
+    /// The device, such as `host:0`, if known. PyTorch's files do not contain it.
     pub device: Option<String>,
-    /// The memory of the device. `None`: the file does not say.
+    /// The memory of the device, if known.
     pub total_memory: Option<u64>,
-    /// What was in use at the start of the run, which the first operator is counted against. `None`: the file does not
-    /// say.
+    /// The memory in use at the start of the run, if known. The first operator is counted relative to it.
     pub start: Option<MemoryUse>,
     /// The operators, in the order in which they were recorded.
     pub operators: Vec<OperatorStats>,
     /// The markers, in the order in which they were set.
     pub markers: Vec<Marker>,
-    /// How often the allocator released cached memory to try again, during the run. In PyTorch's files: since the
-    /// process started.
+    /// How often the allocator released cached memory and retried during the run. In PyTorch's files, since the process
+    /// started.
     pub num_alloc_retries: u64,
 }
 
 /// One operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorStats {
-    /// Its module, its name, and how many operators of that name came before it: `layers.3.forward.addmm_0`.
+    /// Its module, its name, and the number of operators with that name before it, such as `layers.3.forward.addmm_0`.
     pub name: String,
-    /// When it was recorded, from the start of the run. `None`: the file does not say.
+    /// When it was recorded, from the start of the run, if known.
     pub time: Option<Duration>,
-    /// What was in use after it.
+    /// The memory in use after it.
     pub memory: MemoryUse,
 }
 
-/// How much of a device's memory was in use at one moment, in bytes.
+/// The memory of a device that was in use at one moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
-    /// In live allocations.
+    /// Bytes in live allocations.
     pub allocated: u64,
-    /// In live allocations, and in freed ones that streams still used.
+    /// Bytes in live allocations, and in freed ones that streams still used.
     pub active: u64,
-    /// Reserved from the device.
+    /// Bytes reserved from the device.
     pub reserved: u64,
 }
 
 /// A moment with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// Its name. A tracker may set one several times. PyTorch's keeps the last.
+    /// Its name. Several markers may have the same name. PyTorch's tracker keeps only the last.
     pub name: String,
-    /// How many operators came before it.
+    /// The number of operators before it.
     pub position: usize,
-    /// When it was set, from the start of the run. `None`: the file does not say.
+    /// When it was set, from the start of the run, if known.
     pub time: Option<Duration>,
 }
 
@@ -66,13 +65,13 @@ pub const FORWARD_START: &str = "fw_start";
 pub const FORWARD_BACKWARD_BOUNDARY: &str = "fw_bw_boundary";
 
 impl TrackerStats {
-    /// The 20 operators that took the most memory, and how often the allocator tried again. PyTorch:
+    /// Returns the 20 operators that used the most memory, and the number of allocator retries. PyTorch:
     /// `MemoryTracker.summary()`.
     pub fn summary(&self) -> Summary {
         self.summary_top(Summary::DEFAULT_TOP)
     }
 
-    /// The [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
+    /// Returns the [`summary`](Self::summary) with at most `top` operators. PyTorch: `MemoryTracker.summary(top)`.
     pub fn summary_top(&self, top: usize) -> Summary {
         Summary::new(self, top)
     }
@@ -82,7 +81,7 @@ impl MemoryUse {
     /// Amounts of memory are below this, so their differences fit into an `i64`.
     pub(super) const END: u64 = 1 << 63;
 
-    /// Whether a device can have this much memory.
+    /// Returns whether a device can have this much memory.
     pub(super) fn is_possible(&self) -> bool {
         [self.allocated, self.active, self.reserved].iter().all(|&amount| amount < Self::END)
     }

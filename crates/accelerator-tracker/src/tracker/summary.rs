@@ -6,25 +6,26 @@ use accelerator_core::printable;
 use super::python_float::PythonFloat;
 use super::stats::TrackerStats;
 
-/// The operators that took the most memory, largest first. Its `Display` is what PyTorch's `MemoryTracker.summary`
-/// prints, without the last newline, and with control characters in names escaped.
+/// The operators that used the most memory, the largest first. `Display` prints the same as PyTorch's
+/// `MemoryTracker.summary`, but without the last newline, and with control characters in names escaped.
 ///
-/// An operator's share is what was allocated after it, less what was allocated after the one before it. The first
-/// operator is counted against the start, if that is known. Shares of one name are added up. Equal ones stay in order.
+/// An operator's share is the allocated memory after it, minus the allocated memory after the previous one. The first
+/// operator is counted relative to the start, if known. Shares of operators with the same name are added up. Operators
+/// with equal shares stay in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// How often the allocator released cached memory to try again.
+    /// How often the allocator released cached memory and retried.
     pub num_alloc_retries: u64,
-    /// The most operators that were asked for.
+    /// The requested maximum number of operators.
     pub top: usize,
-    /// How many operators were recorded.
+    /// The number of recorded operators.
     pub recorded: usize,
-    /// Name and bytes of each, at most `top`.
+    /// The names and bytes of at most `top` operators.
     pub operators: Vec<(String, i64)>,
 }
 
 impl Summary {
-    /// How many operators a summary has unless another number is asked for. PyTorch's default.
+    /// The default number of operators in a summary, the same as PyTorch's.
     pub const DEFAULT_TOP: usize = 20;
 
     pub(super) fn new(stats: &TrackerStats, top: usize) -> Self {
@@ -37,7 +38,7 @@ impl Summary {
     }
 }
 
-/// The share of each name, in the order of their first operators.
+/// Returns the share of each name, in the order of their first operators.
 fn parts(stats: &TrackerStats) -> Vec<(&str, i64)> {
     let mut parts: Vec<(&str, i64)> = Vec::new();
     let mut places = HashMap::new();

@@ -7,9 +7,9 @@ use crate::plot::{Picture, PlotError, Theme};
 
 impl TrackerStats {
     /// Draws the four figures of PyTorch's `MemoryTracker.show_traces` into one picture, `.svg` or `.png`: allocated,
-    /// active and reserved memory over the operators together, and each alone, with the markers.
+    /// active and reserved memory over the operators together, and each on its own, with the markers.
     ///
-    /// `picture` is the file to write. PyTorch's `path` is a file to load first, which here is a call of its own:
+    /// `picture` is the file to write. PyTorch's `path` is a file to load first, which is a separate call here:
     ///
     /// ```
     /// # use accelerator_tracker::tracker::TrackerStats;
@@ -32,7 +32,7 @@ impl TrackerStats {
 }
 
 impl MemoryTracker {
-    /// Draws what was recorded into the file `picture`, as [`TrackerStats::show_traces`] does. That function also tells
+    /// Draws the recorded data to the file `picture` with [`TrackerStats::show_traces`], whose documentation also shows
     /// how to draw a saved run. PyTorch: `MemoryTracker.show_traces()`.
     ///
     /// # Errors

@@ -2,9 +2,8 @@
 
 use accelerator::{
     Device, DeviceArg, DeviceIndexGuard, DeviceKind, Error, Result, backends, current_accelerator,
-    current_device_index, current_stream, device_count, device_index, exchange_device_index,
-    get_device_capability, get_device_properties, is_available, set_accelerator, set_device_index,
-    set_stream, synchronize,
+    current_device_index, current_stream, device_count, device_index, exchange_device_index, get_device_capability,
+    get_device_properties, is_available, set_accelerator, set_device_index, set_stream, synchronize,
 };
 
 pub(crate) fn run() -> Result<()> {
@@ -56,7 +55,7 @@ fn current_devices() -> Result<()> {
     set_device_index(-1)?; // does nothing
     assert!(matches!(set_device_index(None), Err(Error::DeviceIndexRequired { .. })));
     assert_eq!(current_device_index()?, 0);
-    #[expect(deprecated, reason = "PyTorch has the old names, too")]
+    #[expect(deprecated, reason = "PyTorch also has the old names")]
     let index = accelerator::set_device_idx(0).and_then(|()| accelerator::current_device_idx())?;
     assert_eq!(index, 0);
     let last = device_count() - 1;

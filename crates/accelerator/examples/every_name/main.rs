@@ -1,4 +1,4 @@
-//! Calls everything that the tables of the README have a name for, on the host, and checks what each call answers.
+//! Calls every name in the README's tables on the host, and checks the results.
 
 mod buffers;
 mod devices;
@@ -16,6 +16,6 @@ fn main() -> Result<()> {
     events::run()?;
     buffers::run()?;
     memory::run()?;
-    println!("every name of the README's tables answers as documented");
+    println!("every name in the README's tables works as documented");
     Ok(())
 }

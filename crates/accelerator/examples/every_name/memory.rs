@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use accelerator::memory::{self, DeviceMemory};
 use accelerator::{
     Buffer, ContextsOf, Error, KIB, MIB, PinnedBuffer, Recording, Result, empty_cache, empty_host_cache,
-    get_memory_info, max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved,
-    memory_stats, reset_accumulated_memory_stats, reset_peak_memory_stats,
+    get_memory_info, max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved, memory_stats,
+    reset_accumulated_memory_stats, reset_peak_memory_stats,
 };
 
 pub(crate) fn before_the_first_allocation() -> Result<()> {
@@ -56,10 +56,7 @@ fn host_statistics() -> Result<()> {
     memory::reset_accumulated_host_memory_stats(None)?;
     let pinned = PinnedBuffer::allocate(MIB, None)?;
     assert_eq!(memory::host_memory_stats(None)?["active_bytes.current"], 1 << 20);
-    assert_eq!(
-        memory::host_statistics(None)?.map(|statistics| statistics.active_bytes.current),
-        Some(1 << 20)
-    );
+    assert_eq!(memory::host_statistics(None)?.map(|statistics| statistics.active_bytes.current), Some(1 << 20));
     drop(pinned);
     empty_host_cache()?;
     assert_eq!(memory::host_memory_stats(None)?["allocated_bytes.current"], 0);

@@ -1,11 +1,11 @@
-//! A backend without devices, for a build without backends: it gives the enums a variant there, too.
+//! A backend without devices. It gives the enums a variant in a build without backends.
 #![allow(unsafe_code)] // the backend trait is unsafe to implement
 
 use std::num::NonZeroU64;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverResult, EventFlags, MemoryInfo, Place,
-    StreamKind, Unavailable,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
+    Unavailable,
 };
 use accelerator_core::{DriverError, DriverErrorKind};
 
@@ -23,7 +23,7 @@ impl DevicePtr for NoBackend {
     }
 }
 
-// SAFETY: There is no value to call a method on, and `open` returns none.
+// SAFETY: The type has no value to call a method on, and `open` never returns one.
 unsafe impl Backend for NoBackend {
     const KIND: DeviceKind = DeviceKind::new("none");
     type Ptr = Self;

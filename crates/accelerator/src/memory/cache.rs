@@ -7,7 +7,7 @@ use crate::choice;
 /// allocated block. Waits for the streams that still use freed memory. PyTorch: `torch.accelerator.empty_cache`.
 ///
 /// # Errors
-/// [`Error::Driver`](crate::Error::Driver): the first one, after all devices were tried.
+/// The first [`Error::Driver`](crate::Error::Driver), after all devices were tried.
 /// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a
 /// build without a backend.
 pub fn empty_cache() -> Result<()> {
@@ -18,11 +18,11 @@ pub fn empty_cache() -> Result<()> {
     result
 }
 
-/// Returns the cached pinned host memory of all devices of the current accelerator to the system. It does not wait for
-/// streams: memory that they still use stays. PyTorch: `torch.accelerator.empty_host_cache`.
+/// Returns the cached pinned host memory of all devices of the current accelerator to the system. Does not wait for
+/// streams, so memory that they still use stays cached. PyTorch: `torch.accelerator.empty_host_cache`.
 ///
 /// # Errors
-/// Those of [`empty_cache`].
+/// As for [`empty_cache`].
 pub fn empty_host_cache() -> Result<()> {
     let mut result = Ok(());
     for device in choice::current()?.all_opened() {
@@ -31,8 +31,8 @@ pub fn empty_host_cache() -> Result<()> {
     result
 }
 
-/// All segments and blocks of all devices of the current accelerator. Those of one device are consistent with each
-/// other. PyTorch: `torch.cuda.memory_snapshot`.
+/// Returns all segments and blocks of all devices of the current accelerator. The data of each device is consistent.
+/// PyTorch: `torch.cuda.memory_snapshot`.
 ///
 /// # Errors
 /// [`Error::UnknownBackend`](crate::Error::UnknownBackend); [`Error::NoAccelerator`](crate::Error::NoAccelerator) in a

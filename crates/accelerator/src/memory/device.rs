@@ -5,30 +5,30 @@ use accelerator_core::{Device, Result, Statistics};
 use crate::backends::AnyDevice;
 use crate::device_arg::DeviceArg;
 
-/// The memory of one device, for programs that read its statistics often: the device is looked up only once.
+/// The memory of one device, for programs that read its statistics often. The device is looked up only once.
 #[derive(Clone, Copy)]
 pub struct DeviceMemory(AnyDevice);
 
 impl DeviceMemory {
-    /// The memory of this device. Opens the device.
+    /// Returns the memory of this device. Opens the device.
     ///
     /// # Errors
-    /// Those of [`DeviceArg`] and of opening the device.
+    /// Errors of [`DeviceArg`] and of opening the device.
     pub fn open<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         device.into().resolve()?.open().map(Self)
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.0.device()
     }
 
-    /// The size of the device's memory, in bytes.
+    /// Returns the size of the device's memory in bytes.
     pub fn total(&self) -> u64 {
         self.0.properties().total_memory
     }
 
-    /// Everything that the allocator counts; zeros while the device is not in use.
+    /// Returns all statistics of the allocator, which are 0 while the device is not in use.
     pub fn statistics(&self) -> Statistics {
         self.0.statistics()
     }

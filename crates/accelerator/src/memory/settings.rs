@@ -7,25 +7,25 @@ use accelerator_core::{AllocatorConfig, Result};
 use crate::backends::{AnyDevice, BuiltIn};
 use crate::choice;
 
-/// The settings after the last [`set_allocator_settings`]; `None` before it, when those of the environment are in
-/// force.
+/// The settings after the last [`set_allocator_settings`]. Before the first call this is `None`, and the settings of
+/// the environment apply.
 static SETTINGS: Mutex<Option<AllocatorConfig>> = Mutex::new(None);
 
-/// Changes the settings of all allocators of the process: those of the devices that are open, and of the devices that
-/// are opened later through this crate. PyTorch: `torch._C._accelerator_setAllocatorSettings`.
+/// Changes the settings of all allocators of the process: those of open devices, and of devices that are opened later
+/// through this crate. PyTorch: `torch._C._accelerator_setAllocatorSettings`.
 ///
-/// The text has the notation of the environment variable `PYTORCH_ALLOC_CONF`, such as
-/// `max_split_size_mb:64,roundup_power2_divisions:4`. [`AllocatorConfig`] describes the keys, and what happens to a key
-/// that is left out. A memory fraction applies to devices that are opened later; for open ones, use
+/// The text has the syntax of the environment variable `PYTORCH_ALLOC_CONF`, such as
+/// `max_split_size_mb:64,roundup_power2_divisions:4`. [`AllocatorConfig`] describes the keys, and the effect of omitted
+/// keys. A memory fraction applies to devices that are opened later; for open devices, use
 /// [`set_per_process_memory_fraction`](super::set_per_process_memory_fraction).
 ///
 /// # Errors
-/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for this text or that of the environment. Then nothing
-/// changes.
+/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for this text or that of the environment. Nothing has then
+/// changed.
 pub fn set_allocator_settings(settings: &str) -> Result<()> {
     loop {
         let before = *lock_settings();
-        // Under no lock: these may warn, and the program's subscriber may call this library.
+        // No lock may be held here: this may warn, and the program's subscriber may call this library.
         let config = before.map_or_else(AllocatorConfig::from_environment, Ok)?.updated(settings)?;
         let mut current = lock_settings();
         if *current == before {
@@ -36,8 +36,8 @@ pub fn set_allocator_settings(settings: &str) -> Result<()> {
     }
 }
 
-/// The settings in force for devices that are opened from now on. Open devices have the same ones, unless the program
-/// changed those of a single device. Shown as text, they have PyTorch's notation. PyTorch:
+/// Returns the settings for devices that are opened from now on. Open devices have the same settings, unless the
+/// program changed the settings of a single device. As text, they have PyTorch's syntax. PyTorch:
 /// `torch._C._accelerator_getAllocatorSettings`.
 ///
 /// ```
@@ -57,14 +57,14 @@ pub fn get_allocator_settings() -> Result<AllocatorConfig> {
     lock_settings().map_or_else(AllocatorConfig::from_environment, Ok)
 }
 
-/// A device, opened with the settings of the process if need be.
+/// Returns a device. If necessary, opens it with the settings of the process.
 pub(crate) fn open(backend: BuiltIn, index: u32) -> Result<AnyDevice> {
     if let Some(device) = backend.opened(index) {
         return Ok(device);
     }
-    choice::count(backend)?; // fails with the reason where there is no device
-    AllocatorConfig::from_environment()?; // warns here, if it does, since opening would warn under the lock
-    // Held while the device is opened, so that it does not miss settings that are changed meanwhile.
+    choice::count(backend)?; // if there is no device, fails with the reason
+    AllocatorConfig::from_environment()?; // any warning must appear here, since opening would warn under the lock
+    // Locked while the device is opened, so that the device does not miss a concurrent change of settings.
     let settings = lock_settings();
     let device = backend.open(index)?;
     if let Some(config) = *settings {

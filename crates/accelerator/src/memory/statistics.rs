@@ -5,10 +5,10 @@ use accelerator_core::{Device, PoolStat, Result, Statistics};
 use crate::backends::AnyDevice;
 use crate::device_arg::{DeviceArg, Target};
 
-/// Everything that the allocator of a device counts, sorted by name; empty while the device is not in use. PyTorch:
-/// `torch.accelerator.memory_stats`.
+/// Returns all statistics of a device's allocator, sorted by name, or an empty map while the device is not in use.
+/// PyTorch: `torch.accelerator.memory_stats`.
 ///
-/// The names are those of PyTorch's code, such as `allocated_bytes.all.current`. In general they are `{allocation,
+/// The names are those in PyTorch's code, such as `allocated_bytes.all.current`. In general they are `{allocation,
 /// segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes,
 /// requested_bytes}.{all, small_pool, large_pool}.{current, peak, allocated, freed}`, then `oversize_{allocations,
 /// segments}.{current, …}` and the counters `num_alloc_retries`, `num_ooms`, `num_sync_all_streams`,
@@ -16,50 +16,50 @@ use crate::device_arg::{DeviceArg, Target};
 /// appear as `allocated.*`, which is the name in PyTorch's documentation.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<BTreeMap<String, i64>> {
     Ok(statistics(device)?.as_ref().map(Statistics::to_map).unwrap_or_default())
 }
 
-/// Everything that the allocator of a device counts, as a struct; `None` while the device is not in use. PyTorch:
+/// Returns all statistics of a device's allocator as a struct, or `None` while the device is not in use. PyTorch:
 /// `torch.accelerator.memory_stats`, but without building a map.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn statistics<'a>(device: impl Into<DeviceArg<'a>>) -> Result<Option<Statistics>> {
     Ok(used(device)?.map(|device| device.statistics()))
 }
 
-/// Bytes in live allocations. PyTorch: `torch.accelerator.memory_allocated`.
+/// Returns the bytes in live allocations. PyTorch: `torch.accelerator.memory_allocated`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn memory_allocated<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.allocated_bytes, |all| all.current)
 }
 
-/// The most bytes that were in live allocations at once, since the start or since [`reset_peak_memory_stats`]. PyTorch:
+/// Returns the peak of the bytes in live allocations, since the start or since [`reset_peak_memory_stats`]. PyTorch:
 /// `torch.accelerator.max_memory_allocated`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn max_memory_allocated<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.allocated_bytes, |all| all.peak)
 }
 
-/// Bytes taken from the device, allocated or cached. PyTorch: `torch.accelerator.memory_reserved`.
+/// Returns the bytes reserved from the device, allocated or cached. PyTorch: `torch.accelerator.memory_reserved`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn memory_reserved<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.reserved_bytes, |all| all.current)
 }
 
-/// The most bytes that were taken from the device at once, since the start or since [`reset_peak_memory_stats`].
+/// Returns the peak of the bytes reserved from the device, since the start or since [`reset_peak_memory_stats`].
 /// PyTorch: `torch.accelerator.max_memory_reserved`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn max_memory_reserved<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> {
     value(device, |statistics| statistics.reserved_bytes, |all| all.peak)
 }
@@ -68,7 +68,7 @@ pub fn max_memory_reserved<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u64> 
 /// `torch.accelerator.reset_accumulated_memory_stats`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn reset_accumulated_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     if let Some(device) = used(device)? {
         device.reset_accumulated_statistics();
@@ -79,7 +79,7 @@ pub fn reset_accumulated_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> R
 /// Resets every peak to the current value. PyTorch: `torch.accelerator.reset_peak_memory_stats`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn reset_peak_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     if let Some(device) = used(device)? {
         device.reset_peak_statistics();
@@ -87,18 +87,18 @@ pub fn reset_peak_memory_stats<'a>(device: impl Into<DeviceArg<'a>>) -> Result<(
     Ok(())
 }
 
-/// The statistics as a table for people, in PyTorch's layout. PyTorch: `torch.cuda.memory_summary`.
+/// Returns the statistics as a human-readable table, in PyTorch's layout. PyTorch: `torch.cuda.memory_summary`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn memory_summary<'a>(device: impl Into<DeviceArg<'a>>) -> Result<String> {
     Ok(summary(device.into().resolve()?, false))
 }
 
-/// As [`memory_summary`], without the lines of the two pools. PyTorch: `torch.cuda.memory_summary(abbreviated=True)`.
+/// Like [`memory_summary`], without the lines of the two pools. PyTorch: `torch.cuda.memory_summary(abbreviated=True)`.
 ///
 /// # Errors
-/// Those of [`DeviceArg`].
+/// Errors of [`DeviceArg`].
 pub fn memory_summary_abbreviated<'a>(device: impl Into<DeviceArg<'a>>) -> Result<String> {
     Ok(summary(device.into().resolve()?, true))
 }

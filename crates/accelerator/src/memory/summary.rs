@@ -4,8 +4,8 @@ use accelerator_core::{Device, PoolStat, Stat, Statistics};
 
 const WIDTH: usize = 75;
 
-/// The table of [`memory_summary`](super::memory_summary) for statistics that the program already has, for example from
-/// a file; `abbreviated` leaves out the lines of the two pools. PyTorch: `torch.cuda.memory_summary`.
+/// Returns the table of [`memory_summary`](super::memory_summary) for existing statistics, for example from a file.
+/// `abbreviated` omits the lines of the two pools. PyTorch: `torch.cuda.memory_summary`.
 ///
 /// As in PyTorch, the first line of each group determines the unit, and values are truncated to whole units. Unlike in
 /// PyTorch, a line at the end says whether [`Statistics::expandable_segments`] are in use.
@@ -46,7 +46,7 @@ pub fn memory_summary_of(device: Device, statistics: &Statistics, abbreviated: b
     lines.iter().map(|line| format!("|{line}|\n")).collect()
 }
 
-/// Formats a value in the unit that suits a second one.
+/// Formats a value in the unit that suits a second value.
 type Format = fn(i64, i64) -> String;
 
 fn groups(statistics: &Statistics) -> [(&'static str, &PoolStat, Format); 9] {
@@ -84,7 +84,7 @@ fn count(value: i64, unit_of: i64) -> String {
     format!("{value:7} {unit} ")
 }
 
-/// Divides both values by `step` while the second is at least `limit` and there is a larger unit.
+/// Divides both values by `step` as long as the second is at least `limit` and there is a larger unit.
 fn scale<'a>(value: i64, unit_of: i64, step: i64, limit: i64, units: &[&'a str]) -> (i64, &'a str) {
     let (mut value, mut unit_of) = (value, unit_of as f64);
     let mut chosen = 0;

@@ -69,8 +69,7 @@ impl Driver {
             return Vec::new();
         };
         let streams = self.engine.lanes.values().map(|lane| &lane.data);
-        let blocking =
-            streams.filter(|other| other.context == legacy.context && other.kind == Kind::Blocking);
+        let blocking = streams.filter(|other| other.context == legacy.context && other.kind == Kind::Blocking);
         blocking.filter_map(|other| Some(other.captured.as_ref()?.capture)).collect()
     }
 

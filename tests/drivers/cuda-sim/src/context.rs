@@ -51,14 +51,8 @@ impl Driver {
         self.devices[device].contexts_made += 1;
         let handle = self.engine.new_handle();
         let legacy = self.open_stream(handle, device, Kind::Legacy, 0);
-        let context = Context {
-            device,
-            retains: 0,
-            sticky: None,
-            legacy,
-            per_thread: BTreeMap::new(),
-            peers: BTreeSet::new(),
-        };
+        let context =
+            Context { device, retains: 0, sticky: None, legacy, per_thread: BTreeMap::new(), peers: BTreeSet::new() };
         self.contexts.insert(handle, context);
         handle
     }

@@ -109,8 +109,7 @@ pub unsafe extern "C" fn cuda_sim_violation_text(buffer: *mut c_char, length: us
 fn live_streams(driver: &Driver) -> u64 {
     let is_default = |handle: &Handle| {
         let mut contexts = driver.contexts.values();
-        contexts
-            .any(|context| context.legacy == *handle || context.per_thread.values().any(|own| own == handle))
+        contexts.any(|context| context.legacy == *handle || context.per_thread.values().any(|own| own == handle))
     };
     let live = driver.engine.lanes.iter().filter(|(handle, lane)| !lane.is_closed() && !is_default(handle));
     live.count() as u64

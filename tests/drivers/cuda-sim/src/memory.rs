@@ -20,8 +20,7 @@ impl Driver {
     pub(crate) fn free_pinned(&mut self, address: u64) -> Outcome {
         let bytes = self.engine.host.free(address)?;
         for _ in 0..self.engine.forget_uses(address, bytes) {
-            let text =
-                format!("pinned memory at {address:#x} ({bytes} bytes) is freed while work still uses it");
+            let text = format!("pinned memory at {address:#x} ({bytes} bytes) is freed while work still uses it");
             self.engine.violations.push(text);
         }
         Ok(())

@@ -30,13 +30,7 @@ const PER_THREAD: Handle = 2;
 
 impl Driver {
     /// Creates a stream of an existing context.
-    pub(crate) fn open_stream(
-        &mut self,
-        context: Handle,
-        device: usize,
-        kind: Kind,
-        priority: i32,
-    ) -> Handle {
+    pub(crate) fn open_stream(&mut self, context: Handle, device: usize, kind: Kind, priority: i32) -> Handle {
         let handle = self.engine.new_handle();
         self.engine.open_lane(handle, device, Stream { context, kind, priority, captured: None });
         handle
@@ -88,11 +82,7 @@ impl Driver {
     }
 
     /// Submits an operation to a stream. Returns `None` if a capture took it instead.
-    pub(crate) fn submit_operation(
-        &mut self,
-        stream: Handle,
-        operation: Operation<Self>,
-    ) -> Outcome<Option<Position>> {
+    pub(crate) fn submit_operation(&mut self, stream: Handle, operation: Operation<Self>) -> Outcome<Option<Position>> {
         if self.capture_operation(stream)? {
             return Ok(None);
         }

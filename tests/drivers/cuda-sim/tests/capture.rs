@@ -43,8 +43,7 @@ fn captured_work_does_not_happen() {
 #[test]
 fn what_is_unsafe_fails_and_spoils_the_capture() {
     let _driver = Exclusive::new();
-    let (own, other, done) =
-        (stream(NON_BLOCKING).unwrap(), stream(NON_BLOCKING).unwrap(), event(0).unwrap());
+    let (own, other, done) = (stream(NON_BLOCKING).unwrap(), stream(NON_BLOCKING).unwrap(), event(0).unwrap());
     let (a, pinned) = (alloc(8).unwrap(), alloc_pinned(8, 0).unwrap());
     let calls: [(&str, &dyn Fn() -> Outcome); 12] = [
         ("alloc", &|| alloc(1).map(drop)),
@@ -113,9 +112,7 @@ fn thread_modes_determine_what_is_permitted() {
     ];
     for (capture, by_the_capturing, by_another) in rules {
         for mode in [GLOBAL, THREAD_LOCAL, RELAXED] {
-            for (expected, run) in
-                [(by_the_capturing, &here as &dyn Fn(u32) -> Outcome), (by_another, &elsewhere)]
-            {
+            for (expected, run) in [(by_the_capturing, &here as &dyn Fn(u32) -> Outcome), (by_another, &elsewhere)] {
                 let expected = expected[mode as usize];
                 begin_capture(own, capture).unwrap();
                 assert_eq!(run(mode), expected, "capture {capture}, thread {mode}");
@@ -145,11 +142,7 @@ fn events_carry_a_capture_to_other_streams() {
     wait_event(own, join, 0).unwrap();
     end_capture(own).unwrap();
     assert_eq!(capture_status(side), Ok(0));
-    assert_eq!(
-        [query_event(fork), wait_event(far, fork, 0)],
-        [Err(CAPTURED_EVENT); 2],
-        "until it is recorded again"
-    );
+    assert_eq!([query_event(fork), wait_event(far, fork, 0)], [Err(CAPTURED_EVENT); 2], "until it is recorded again");
     record(fork, far).unwrap();
     synchronize_event(fork).unwrap();
 

@@ -142,10 +142,7 @@ fn copies_between_devices_name_whose_the_memory_is() {
     for (on, of) in [(second, first), (first, first), (second, second)] {
         assert_eq!(copy_peer(y, on, x, of, 4, own), Err(1));
     }
-    assert_eq!(
-        [copy_peer(pinned, first, x, second, 4, own), copy_peer(y, 7, x, second, 4, own)],
-        [Err(1), Err(201)]
-    );
+    assert_eq!([copy_peer(pinned, first, x, second, 4, own), copy_peer(y, 7, x, second, 4, own)], [Err(1), Err(201)]);
     synchronize().unwrap();
     assert_eq!(driver.violations(), 0);
     free_pinned(pinned).unwrap();

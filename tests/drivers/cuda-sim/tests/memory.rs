@@ -4,9 +4,7 @@
 mod common;
 
 use common::*;
-use cuda_sim::{
-    cuda_sim_live_allocations, cuda_sim_live_bytes, cuda_sim_live_pinned_bytes, cuda_sim_set_memory,
-};
+use cuda_sim::{cuda_sim_live_allocations, cuda_sim_live_bytes, cuda_sim_live_pinned_bytes, cuda_sim_set_memory};
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 7 + index / 251) as u8).collect()

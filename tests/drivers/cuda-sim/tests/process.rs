@@ -126,11 +126,9 @@ fn settings_are_followed() {
         assert_eq!([alloc_pinned(1025, 0), alloc((3 << 20) + 1)], [Err(2); 2]);
         alloc_pinned(1024, 0).unwrap();
         assert_eq!((driver_version(), attribute(75, 2), attribute(76, 0)), (12_080, Ok(8), Ok(6)));
-        let numbers: Vec<_> =
-            (0..3).map(|device| (name(device), pci_address(device), uuid(device)[15])).collect();
-        let expected = |number: u8| {
-            (format!("Simulated CUDA device {number}"), format!("000A:{:02X}:03.0", 16 + number), number)
-        };
+        let numbers: Vec<_> = (0..3).map(|device| (name(device), pci_address(device), uuid(device)[15])).collect();
+        let expected =
+            |number: u8| (format!("Simulated CUDA device {number}"), format!("000A:{:02X}:03.0", 16 + number), number);
         assert_eq!(numbers, [0, 1, 2].map(expected));
         assert_eq!([50, 33, 34].map(|part| attribute(part, 2)), [Ok(10), Ok(18), Ok(3)]);
         let [first, second] = [0, 2].map(|device| retain(device).unwrap());
@@ -150,10 +148,8 @@ fn settings_are_followed() {
 
 #[test]
 fn visible_devices_are_chosen() {
-    let settings = [
-        ("CUDA_SIM_DEVICES", "4"),
-        ("CUDA_VISIBLE_DEVICES", "3,GPU-5cda5130-0000-4000-8000-000000000001,9,0"),
-    ];
+    let settings =
+        [("CUDA_SIM_DEVICES", "4"), ("CUDA_VISIBLE_DEVICES", "3,GPU-5cda5130-0000-4000-8000-000000000001,9,0")];
     alone("visible_devices_are_chosen", &settings, || {
         init().unwrap();
         assert_eq!(device_count(), Ok(2));
@@ -181,8 +177,7 @@ fn an_invalid_setting_is_not_ignored() {
 
 #[test]
 fn calls_fail_as_the_environment_plans() {
-    let settings =
-        [("CUDA_SIM_FAIL", "cuMemAlloc_v2@3=2,cuEventCreate@*=46"), ("CUDA_SIM_FAIL_AT", "10=700")];
+    let settings = [("CUDA_SIM_FAIL", "cuMemAlloc_v2@3=2,cuEventCreate@*=46"), ("CUDA_SIM_FAIL_AT", "10=700")];
     alone("calls_fail_as_the_environment_plans", &settings, || {
         init().unwrap();
         use_device(0); // the second and the third call
@@ -190,11 +185,7 @@ fn calls_fail_as_the_environment_plans() {
         assert_eq!([event(0), event(0)], [Err(46); 2]);
         alloc(1).unwrap();
         assert_eq!(synchronize(), Err(700), "the tenth");
-        assert_eq!(
-            [alloc(1), stream(0).map(|stream| stream as u64)],
-            [Err(700); 2],
-            "and the failure is permanent"
-        );
+        assert_eq!([alloc(1), stream(0).map(|stream| stream as u64)], [Err(700); 2], "and the failure is permanent");
         assert_eq!((cuda_sim::cuda_sim_calls(), calls_of("cuMemAlloc_v2")), (12, 5));
         assert_eq!(cuda_sim::cuda_sim_violations(), 0);
     });
@@ -231,8 +222,7 @@ fn each_call_is_logged() {
         let log = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let calls: Vec<_> = log.lines().map(|line| line.split_once(" cu").unwrap().1).collect();
-        let last = calls[1].starts_with("MemAlloc_v2(")
-            && calls[1].ends_with(", 10) = 201 CUDA_ERROR_INVALID_CONTEXT");
+        let last = calls[1].starts_with("MemAlloc_v2(") && calls[1].ends_with(", 10) = 201 CUDA_ERROR_INVALID_CONTEXT");
         assert!(calls.len() == 2 && calls[0] == "Init(0,) = 0 CUDA_SUCCESS" && last, "{log}");
     }
 }
@@ -276,8 +266,5 @@ fn codes_have_names_and_texts() {
     assert_eq!(ask(0, cuda_sim::cuGetErrorName), known("CUDA_SUCCESS"));
     assert_eq!(ask(700, cuda_sim::cuGetErrorName), known("CUDA_ERROR_ILLEGAL_ADDRESS"));
     assert_eq!(ask(2, cuda_sim::cuGetErrorString), known("out of memory"));
-    assert_eq!(
-        [ask(12_345, cuda_sim::cuGetErrorName), ask(-1, cuda_sim::cuGetErrorString)],
-        [(1, None), (1, None)]
-    );
+    assert_eq!([ask(12_345, cuda_sim::cuGetErrorName), ask(-1, cuda_sim::cuGetErrorString)], [(1, None), (1, None)]);
 }

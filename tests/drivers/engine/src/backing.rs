@@ -40,8 +40,7 @@ impl Backing {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new private mapping at an address that the system chooses touches nothing that exists.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes.checked_add(room)?, protection, flags, -1, 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes.checked_add(room)?, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
         }

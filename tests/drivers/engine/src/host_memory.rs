@@ -56,13 +56,7 @@ impl HostMemory {
     }
 
     /// Allocates page-aligned memory.
-    pub fn allocate(
-        &mut self,
-        bytes: usize,
-        owner: Handle,
-        device: Option<usize>,
-        flags: u32,
-    ) -> Result<u64, Error> {
+    pub fn allocate(&mut self, bytes: usize, owner: Handle, device: Option<usize>, flags: u32) -> Result<u64, Error> {
         self.allocate_backed(owner, device, flags, bytes, Backing::new)
     }
 

@@ -23,13 +23,7 @@ pub(crate) struct Span {
 
 impl<F: Face> Session<F> {
     /// Resolves a range to its pieces, or says what is wrong with it.
-    pub(crate) fn resolve(
-        &self,
-        toucher: Toucher,
-        write: bool,
-        address: u64,
-        bytes: u64,
-    ) -> Result<Vec<Span>, String> {
+    pub(crate) fn resolve(&self, toucher: Toucher, write: bool, address: u64, bytes: u64) -> Result<Vec<Span>, String> {
         let mut spans = Vec::new();
         let mut next = address;
         let end = address.checked_add(bytes).ok_or("a range that ends beyond all addresses")?;
@@ -94,8 +88,7 @@ impl<F: Face> Session<F> {
     ) -> Result<Vec<Span>, Fault> {
         self.resolve(toucher, write, address, bytes).map_err(|what| {
             let verb = if write { "writes" } else { "reads" };
-            let text =
-                format!("{who} on device {} {verb} {bytes} bytes at {address:#x}: {what}", toucher.device);
+            let text = format!("{who} on device {} {verb} {bytes} bytes at {address:#x}: {what}", toucher.device);
             Fault { wrong: Wrong::IllegalAddress, text }
         })
     }

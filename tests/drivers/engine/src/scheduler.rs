@@ -51,9 +51,7 @@ impl<F: Face> Engine<F> {
     fn needed_for(&self, awaited: Condition, seen: &mut BTreeSet<Handle>) -> Needed {
         let lanes = match awaited {
             Condition::Over(position) => vec![position.lane],
-            Condition::Set(signal) => {
-                self.setting(signal).into_iter().map(|position| position.lane).collect()
-            }
+            Condition::Set(signal) => self.setting(signal).into_iter().map(|position| position.lane).collect(),
         };
         let mut needed = Needed::Nothing;
         for lane in lanes {

@@ -22,13 +22,7 @@ pub struct Lock<F> {
 impl<F: Face> Lock<F> {
     /// Creates the lock for a `static` of the face.
     pub const fn new(make: fn() -> F) -> Self {
-        Self {
-            make,
-            face: OnceLock::new(),
-            finished: Condvar::new(),
-            owner: AtomicU32::new(0),
-            log: OnceLock::new(),
-        }
+        Self { make, face: OnceLock::new(), finished: Condvar::new(), owner: AtomicU32::new(0), log: OnceLock::new() }
     }
 
     /// Records the process that owns this driver. Its forked children cannot use it.
@@ -79,8 +73,7 @@ impl<F: Face> Session<F> {
     /// Like [`Self::wait_for_others`], but waits at most this long.
     pub fn wait_for_others_at_most(&mut self, most: Duration) {
         let guard = self.guard.take();
-        let wait =
-            |guard| F::lock().finished.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner).0;
+        let wait = |guard| F::lock().finished.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner).0;
         self.guard = guard.map(wait);
     }
 

@@ -130,8 +130,7 @@ impl VirtualMemory {
 
     /// Returns the reservation that contains a whole range.
     fn reservation(&mut self, address: u64, bytes: u64) -> Result<&mut Reservation, Error> {
-        let (start, reservation) =
-            self.reservations.range_mut(..=address).next_back().ok_or(Error::Unknown)?;
+        let (start, reservation) = self.reservations.range_mut(..=address).next_back().ok_or(Error::Unknown)?;
         let end = address.checked_add(bytes).ok_or(Error::WrongRange)?;
         if end > start + reservation.bytes { Err(Error::WrongRange) } else { Ok(reservation) }
     }
@@ -183,13 +182,7 @@ impl VirtualMemory {
     }
 
     /// Sets what a device may do with a range that whole mappings fill.
-    pub fn set_access(
-        &mut self,
-        address: u64,
-        bytes: u64,
-        device: usize,
-        access: Access,
-    ) -> Result<(), Error> {
+    pub fn set_access(&mut self, address: u64, bytes: u64, device: usize, access: Access) -> Result<(), Error> {
         for start in self.mapped(address, bytes)? {
             if let Some(mapping) = self.reservation(start, 1)?.mappings.get_mut(&start) {
                 mapping.access.insert(device, access);

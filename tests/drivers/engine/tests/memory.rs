@@ -66,10 +66,7 @@ fn owners_and_flags_are_kept() {
     let (start, allocation) = driver.engine.memory.containing(device + 9).unwrap();
     assert_eq!((start, allocation.owner, allocation.flags, allocation.device), (device, 77, 5, OTHER));
     let (start, block) = driver.engine.host.containing(shared + 4_999).unwrap();
-    assert_eq!(
-        (start, block.owner, block.flags, block.device, block.bytes()),
-        (shared, 77, 6, Some(OTHER), 5_000)
-    );
+    assert_eq!((start, block.owner, block.flags, block.device, block.bytes()), (shared, 77, 6, Some(OTHER), 5_000));
     assert!(driver.engine.memory.containing(device + 10).is_none());
     assert_eq!((driver.engine.memory.of(77), driver.engine.host.of(77)), (vec![device], vec![shared]));
     assert_eq!(driver.engine.host.live(), (1, 5_000));
@@ -93,8 +90,7 @@ fn copies_read_and_write_in_their_turn() {
     assert_eq!(driver.read(memory, 8)[1..], *b"bcdefgh");
     driver.wait(&[late]);
     assert_eq!(driver.read(memory, 8), b"Xbcdefgh");
-    let overlapping =
-        Work::Copy { target: Target::Memory(memory + 2), source: Source::Memory(memory), bytes: 6 };
+    let overlapping = Work::Copy { target: Target::Memory(memory + 2), source: Source::Memory(memory), bytes: 6 };
     assert_eq!(perform(&mut driver, DEVICE, overlapping), None);
     assert_eq!(driver.read(memory, 8), b"XbXbcdef");
 }
@@ -129,8 +125,7 @@ fn kernels_reach_shared_memory_and_not_that_of_other_devices() {
     let own = driver.allocate(DEVICE, 8);
     let values: Vec<u8> = [2.0f32, 3.0].into_iter().flat_map(f32::to_ne_bytes).collect();
     for target in [shared, own] {
-        let copy =
-            Work::Copy { target: Target::Memory(target), source: Source::Snapshot(values.clone()), bytes: 8 };
+        let copy = Work::Copy { target: Target::Memory(target), source: Source::Snapshot(values.clone()), bytes: 8 };
         assert_eq!(perform(&mut driver, DEVICE, copy), None);
     }
     let launch = |x| {

@@ -15,8 +15,8 @@ fn lanes_are_in_order_and_otherwise_every_order_happens() {
     for seed in 0..100 {
         let mut driver = Exclusive::new(seed);
         let (one, other) = (driver.lane(), driver.lane());
-        let last = [(one, "a"), (other, "x"), (one, "b"), (other, "y")]
-            .map(|(lane, name)| driver.submit(lane, mark(name)));
+        let last =
+            [(one, "a"), (other, "x"), (one, "b"), (other, "y")].map(|(lane, name)| driver.submit(lane, mark(name)));
         assert_eq!(driver.wait(&last), Waited::Over);
         orders.insert(driver.order().concat());
     }
@@ -31,8 +31,7 @@ fn one_seed_is_one_order() {
         let lanes = [(); 5].map(|()| driver.lane());
         let last = lanes.map(|lane| driver.submit(lane, mark("a")).lane);
         let names = ["b", "c", "d", "e", "f"];
-        let last: Vec<_> =
-            last.iter().zip(names).map(|(lane, name)| driver.submit(*lane, mark(name))).collect();
+        let last: Vec<_> = last.iter().zip(names).map(|(lane, name)| driver.submit(*lane, mark(name))).collect();
         driver.wait(&last);
         driver.order()
     };
@@ -65,10 +64,7 @@ fn work_waits_for_a_signal_however_often_it_is_set_and_reset() {
             assert_eq!(driver.wait(&[waits]), Waited::Over);
             assert!(driver.engine.signals.is_set(signal));
             let times = driver.engine.signals.times(signal);
-            assert_eq!(
-                driver.reached.iter().rev().find(|(name, _)| *name == "set").map(|(_, times)| *times),
-                times
-            );
+            assert_eq!(driver.reached.iter().rev().find(|(name, _)| *name == "set").map(|(_, times)| *times), times);
             let reset = driver.submit(waiter, Operation::new(Work::Reset(signal)));
             assert_eq!(driver.engine.resetting(signal), [reset]);
             driver.wait(&[reset]);

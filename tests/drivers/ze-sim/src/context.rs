@@ -40,17 +40,9 @@ impl Driver {
     }
 
     /// Returns the devices that a call names, or all devices of the context if it names none.
-    pub(crate) fn devices_among(
-        &mut self,
-        context: Handle,
-        named: &[ze_device_handle_t],
-    ) -> Outcome<Vec<usize>> {
+    pub(crate) fn devices_among(&mut self, context: Handle, named: &[ze_device_handle_t]) -> Outcome<Vec<usize>> {
         if named.is_empty() {
-            return Ok(self
-                .contexts
-                .get(&context)
-                .map(|context| context.devices.clone())
-                .unwrap_or_default());
+            return Ok(self.contexts.get(&context).map(|context| context.devices.clone()).unwrap_or_default());
         }
         let known = named.iter().map(|device| {
             let device = Object::from_raw(*device).ok_or(Refusal::INVALID_NULL_HANDLE)?;

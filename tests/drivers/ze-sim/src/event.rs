@@ -41,8 +41,7 @@ impl Driver {
             return Err(Refusal::INVALID_ARGUMENT);
         }
         if !own.used.insert(index) {
-            let text =
-                format!("an event is created at index {index} of pool {:#x}, which is taken", pool.number);
+            let text = format!("an event is created at index {index} of pool {:#x}, which is taken", pool.number);
             self.violation(text);
             return Err(Refusal::INVALID_ARGUMENT);
         }
@@ -65,10 +64,7 @@ impl Driver {
         let signal = self.signal(event.number)?;
         let pool = self.events.get(&event.number).and_then(|event| self.pools.get(&event.pool));
         if pool.is_some_and(|pool| !pool.host_visible) {
-            self.violation(format!(
-                "the host uses event {:#x}, of a pool that is not visible to it",
-                event.number
-            ));
+            self.violation(format!("the host uses event {:#x}, of a pool that is not visible to it", event.number));
         }
         Ok(signal)
     }
@@ -94,14 +90,10 @@ impl Driver {
             return;
         }
         if !self.engine.setting(signal).is_empty() {
-            self.violation(format!(
-                "event {event:#x} is signalled again before its last signal has happened"
-            ));
+            self.violation(format!("event {event:#x} is signalled again before its last signal has happened"));
         }
         if self.engine.signals.is_set(signal) && !self.engine.awaiting(signal).is_empty() {
-            self.violation(format!(
-                "event {event:#x} is signalled again while submitted commands have yet to wait"
-            ));
+            self.violation(format!("event {event:#x} is signalled again while submitted commands have yet to wait"));
         }
     }
 
@@ -123,10 +115,7 @@ impl Driver {
         let signal = self.signal(event.number)?;
         let pool = self.events.get(&event.number).and_then(|event| self.pools.get(&event.pool));
         if pool.is_some_and(|pool| !pool.timestamps) {
-            self.violation(format!(
-                "event {:#x} is queried for timestamps, which its pool lacks",
-                event.number
-            ));
+            self.violation(format!("event {:#x} is queried for timestamps, which its pool lacks", event.number));
             return Err(Refusal::INVALID_ARGUMENT);
         }
         let times = self.engine.signals.times(signal).ok_or(Refusal::NOT_READY)?;

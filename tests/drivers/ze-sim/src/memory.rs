@@ -67,12 +67,11 @@ impl Driver {
             return Ok(0);
         }
         let (alignment, bytes) = (self.alignment(request, SMALL_PAGE), request.bytes as u64);
-        let address =
-            match bytes.is_multiple_of(GRANULARITY) && (SMALL_PAGE..=GRANULARITY).contains(&alignment) {
-                // Large pages, adjacent to each other.
-                true => self.engine.allocate(device, bytes, request.context, 0),
-                false => self.engine.allocate_aligned(device, bytes, alignment, request.context, 0),
-            };
+        let address = match bytes.is_multiple_of(GRANULARITY) && (SMALL_PAGE..=GRANULARITY).contains(&alignment) {
+            // Large pages, adjacent to each other.
+            true => self.engine.allocate(device, bytes, request.context, 0),
+            false => self.engine.allocate_aligned(device, bytes, alignment, request.context, 0),
+        };
         Ok(address?)
     }
 
@@ -99,25 +98,11 @@ impl Driver {
         if let Some((start, own)) = self.engine.memory.containing(address) {
             let (bytes, device, context) = (own.bytes, Some(own.device), own.owner);
             let page = if bytes < GRANULARITY { SMALL_PAGE } else { GRANULARITY };
-            return Some(Found {
-                start,
-                bytes,
-                kind: ze_memory_type_t::ZE_MEMORY_TYPE_DEVICE,
-                device,
-                context,
-                page,
-            });
+            return Some(Found { start, bytes, kind: ze_memory_type_t::ZE_MEMORY_TYPE_DEVICE, device, context, page });
         }
         if let Some((start, own)) = self.engine.host.containing(address) {
             let (bytes, device, context) = (own.bytes(), own.device, own.owner);
-            return Some(Found {
-                start,
-                bytes,
-                kind: ze_memory_type_t(own.flags),
-                device,
-                context,
-                page: HOST_PAGE,
-            });
+            return Some(Found { start, bytes, kind: ze_memory_type_t(own.flags), device, context, page: HOST_PAGE });
         }
         let (start, bytes) = self.engine.virtual_memory.reserved(address)?;
         let (_, _, physical) = self.engine.virtual_memory.containing(address)?;
@@ -150,8 +135,7 @@ pub(crate) fn free(session: &mut Session, context: Handle, address: u64) -> Outc
         return Err(Refusal::DEVICE_LOST);
     }
     if owner != context {
-        session
-            .violation(format!("memory at {address:#x} is freed on a context that it was not allocated on"));
+        session.violation(format!("memory at {address:#x} is freed on a context that it was not allocated on"));
     }
     session.check_memory_unused(address, bytes, "freed");
     match allocation {

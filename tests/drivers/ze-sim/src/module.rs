@@ -54,9 +54,9 @@ impl Driver {
     /// Destroys a kernel immediately. It is a violation if a launch of it has not happened.
     pub(crate) fn destroy_kernel(&mut self, kernel: KernelHandle) -> Outcome {
         self.kernel(kernel)?;
-        let launches = self.engine.pending(|operation| {
-            operation.mark.as_ref().is_some_and(|mark| mark.kernel == Some(kernel.number))
-        });
+        let launches = self
+            .engine
+            .pending(|operation| operation.mark.as_ref().is_some_and(|mark| mark.kernel == Some(kernel.number)));
         if !launches.is_empty() {
             self.violation(format!("kernel {:#x} is destroyed while it has yet to run", kernel.number));
         }

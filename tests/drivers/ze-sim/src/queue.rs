@@ -69,10 +69,7 @@ impl Driver {
         self.queue(queue)?;
         let Some(own) = self.queues.remove(&queue.number) else { return Ok(()) };
         if !own.lanes.is_idle(&self.engine) {
-            self.violation(format!(
-                "command queue {:#x} is destroyed while its work is not over",
-                queue.number
-            ));
+            self.violation(format!("command queue {:#x} is destroyed while its work is not over", queue.number));
         }
         if self.fences.values().any(|fence| fence.queue == queue.number) {
             self.violation(format!("command queue {:#x} is destroyed before its fences", queue.number));

@@ -132,8 +132,7 @@ mod tests {
     #[test]
     fn chains_are_followed_past_what_is_unknown() {
         let limits = ze_relaxed_allocation_limits_exp_desc_t { flags: 1, ..Default::default() };
-        let unknown =
-            ze_external_memory_export_desc_t { pNext: ptr::from_ref(&limits).cast(), ..Default::default() };
+        let unknown = ze_external_memory_export_desc_t { pNext: ptr::from_ref(&limits).cast(), ..Default::default() };
         let chain: *const c_void = ptr::from_ref(&unknown).cast();
         // SAFETY: both are live and state their types.
         let found = unsafe { find::<ze_relaxed_allocation_limits_exp_desc_t>(chain) };

@@ -121,9 +121,7 @@ impl Driver {
             ));
         }
         if on != device && !self.settings.peers {
-            self.violation(format!(
-                "device {device} uses {address:#x} of device {on}, which it cannot reach"
-            ));
+            self.violation(format!("device {device} uses {address:#x} of device {on}, which it cannot reach"));
         }
         owner.is_some() || address >= sim_engine::FIRST_ADDRESS
     }
@@ -132,13 +130,11 @@ impl Driver {
     /// event or signal it.
     pub(crate) fn check_reset(&mut self, mark: &Mark) {
         let Some((event, signal)) = mark.resets else { return };
-        let earlier = |operation: &Operation<Self>| {
-            operation.mark.as_ref().is_some_and(|other| other.number < mark.number)
-        };
+        let earlier =
+            |operation: &Operation<Self>| operation.mark.as_ref().is_some_and(|other| other.number < mark.number);
         let waits = |operation: &Operation<Self>| operation.after.contains(&signal.into());
         let sets = |operation: &Operation<Self>| operation.sets == Some(signal);
-        let late =
-            self.engine.pending(|operation| earlier(operation) && (waits(operation) || sets(operation)));
+        let late = self.engine.pending(|operation| earlier(operation) && (waits(operation) || sets(operation)));
         if !late.is_empty() {
             let count = late.len();
             self.violation(format!(

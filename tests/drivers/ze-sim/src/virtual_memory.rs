@@ -117,12 +117,7 @@ impl Driver {
         self.physical.get_mut(&physical.number).ok_or(Refusal::INVALID_ARGUMENT)
     }
 
-    pub(crate) fn create_physical(
-        &mut self,
-        context: Handle,
-        device: usize,
-        bytes: u64,
-    ) -> Outcome<PhysicalHandle> {
+    pub(crate) fn create_physical(&mut self, context: Handle, device: usize, bytes: u64) -> Outcome<PhysicalHandle> {
         check_size(bytes)?;
         let number = self.engine.create_physical(device, bytes)?;
         let handle = self.engine.new_handle();
@@ -177,13 +172,7 @@ impl Driver {
         Ok(self.engine.unmap(address, bytes)?)
     }
 
-    pub(crate) fn set_access(
-        &mut self,
-        context: Handle,
-        address: u64,
-        bytes: u64,
-        access: Access,
-    ) -> Outcome {
+    pub(crate) fn set_access(&mut self, context: Handle, address: u64, bytes: u64, access: Access) -> Outcome {
         self.reservation(context, address, bytes)?;
         self.permit(address, bytes, access)
     }

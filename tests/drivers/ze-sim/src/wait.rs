@@ -12,12 +12,7 @@ const IDLE_LOOKS: u32 = 64;
 
 /// Waits until all conditions hold. The timeout is in virtual nanoseconds; 0 does not wait, and the largest number
 /// waits forever. The awaited work belongs to these devices.
-pub(crate) fn wait(
-    session: &mut Session,
-    conditions: &[Condition],
-    timeout: u64,
-    devices: &[usize],
-) -> Outcome {
+pub(crate) fn wait(session: &mut Session, conditions: &[Condition], timeout: u64, devices: &[usize]) -> Outcome {
     let outcome = match timeout {
         0 => {
             session.advance();
@@ -36,9 +31,7 @@ pub(crate) fn wait(
 /// complete theirs.
 fn is_lost(session: &Session, conditions: &[Condition], devices: &[usize]) -> bool {
     let is_vain = |condition: &Condition| match condition {
-        Condition::Set(signal) => {
-            !session.engine.holds(*condition) && session.engine.setting(*signal).is_empty()
-        }
+        Condition::Set(signal) => !session.engine.holds(*condition) && session.engine.setting(*signal).is_empty(),
         Condition::Over(_) => false,
     };
     let some = devices.iter().any(|device| session.is_lost(*device));

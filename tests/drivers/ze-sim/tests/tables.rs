@@ -71,18 +71,9 @@ fn entries_come_with_their_versions() {
     );
 
     for (entry, table) in [
-        (
-            place!(zes_device_dditable_t, pfnGet),
-            [4, 5].map(|minor| filled(ze_sim::zesGetDeviceProcAddrTable, minor)),
-        ),
-        (
-            place!(zes_driver_dditable_t, pfnGet),
-            [4, 5].map(|minor| filled(ze_sim::zesGetDriverProcAddrTable, minor)),
-        ),
-        (
-            place!(zes_global_dditable_t, pfnInit),
-            [4, 5].map(|minor| filled(ze_sim::zesGetGlobalProcAddrTable, minor)),
-        ),
+        (place!(zes_device_dditable_t, pfnGet), [4, 5].map(|minor| filled(ze_sim::zesGetDeviceProcAddrTable, minor))),
+        (place!(zes_driver_dditable_t, pfnGet), [4, 5].map(|minor| filled(ze_sim::zesGetDriverProcAddrTable, minor))),
+        (place!(zes_global_dditable_t, pfnInit), [4, 5].map(|minor| filled(ze_sim::zesGetGlobalProcAddrTable, minor))),
     ] {
         assert!(!table[0].contains(&entry) && table[1].contains(&entry));
     }

@@ -21,7 +21,7 @@ enum Input {
     Tracker(String, TrackerStats),
 }
 
-/// Reads an input of any kind, or without one the bundled trace.
+/// Reads an input of any kind, or the bundled trace if no input is given.
 pub(super) fn profile(arguments: &Arguments) -> Result<Profile, Failure> {
     let input = Input::read(arguments.input.as_deref(), arguments.reading.limits())?;
     let name = input.name().to_owned();
@@ -61,7 +61,7 @@ impl Input {
         Ok(Self::Tracker(name, stats))
     }
 
-    /// A snapshot or, if the pickle is not part of one, the file of PyTorch's tracker.
+    /// Reads a snapshot or, if the pickle is not a snapshot, the file of PyTorch's tracker.
     fn of_pickle(mut pickle: SnapshotFile) -> Result<Self, Failure> {
         let name = pickle.name();
         let mut collector = Collector::new(pickle.limits());
@@ -76,7 +76,7 @@ impl Input {
         let content = pickle.content().map_err(|error| Failure::Spool { name: name.clone(), error })?;
         match TrackerStats::load_from(content, &name, limits) {
             Ok(stats) => Ok(Self::Tracker(name, stats)),
-            // At byte 0 the whole file is of another kind; later, part of a snapshot is wrong.
+            // An error at byte 0 means another kind of file; a later one means a broken snapshot.
             Err(error @ FileError::Content { offset: 1.., .. }) => Err(error.into()),
             Err(_) => Err(no_snapshot.into()),
         }
@@ -94,7 +94,7 @@ impl Input {
         let (kind, takes_device, takes_setup) = match self {
             Self::Trace(_) => ("a trace", false, true),
             Self::Snapshot(..) => ("a snapshot", true, false),
-            Self::Tracker(..) => ("the file of a tracker", false, false),
+            Self::Tracker(..) => ("a tracker file", false, false),
         };
         for (option, is_given, is_taken) in [
             ("--device", arguments.device.is_some(), takes_device),
@@ -109,7 +109,7 @@ impl Input {
     }
 }
 
-/// The device that was asked for, or the one with the longest history.
+/// Returns the requested device, or the one with the longest history.
 fn device(snapshot: &MemorySnapshot, name: &str, wanted: Option<u32>) -> Result<u32, Failure> {
     let histories = (0..).zip(&snapshot.device_traces).filter(|(_, history)| !history.is_empty());
     let noted = snapshot.notes.iter().map(|notes| notes.device);

@@ -19,36 +19,38 @@ use super::reading::Reading;
 use super::replay::{capacity, config};
 use crate::failure::Failure;
 
-/// What to show, and where.
+/// The arguments of `accel report`.
 #[derive(Args)]
 #[command(group(ArgGroup::new("outputs").required(true).multiple(true).args(["output", "pictures", "perfetto"])))]
 pub struct Arguments {
-    /// A trace, a snapshot from PyTorch or from here, or the file of a tracker, plain or compressed with gzip or zstd,
-    /// or `-` for standard input [default: the bundled training run of GPT-2]. The whole of a snapshot is held in
-    /// memory, about ten times the file: if it is too large, record a shorter history, with `max_entries`
+    /// A trace, a snapshot or a tracker file [default: the bundled training run of GPT-2]
+    ///
+    /// PyTorch or this project may have written the file. It may be compressed with gzip or zstd. `-` reads standard
+    /// input. A snapshot needs memory of about ten times its size: if that is too much, record a shorter history, with
+    /// `max_entries`.
     input: Option<PathBuf>,
-    /// A page, or with another ending one picture: report.html, memory.svg, memory.png; may be repeated
+    /// Write a page (.html) or a single picture (.svg or .png); may be repeated
     #[arg(short, long, value_name = "FILE", value_parser = output)]
     output: Vec<PathBuf>,
-    /// All pictures, as SVG, in this folder
+    /// Write all pictures to this folder, as SVG
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
-    /// A trace for ui.perfetto.dev and chrome://tracing
+    /// Write a trace for ui.perfetto.dev and chrome://tracing
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
-    /// Which picture is written to a .svg or .png [default: memory]
+    /// The picture for .svg and .png outputs [default: memory]
     #[arg(long, value_enum)]
     picture: Option<Choice>,
-    /// Dark colours for PNG; the page and SVGs follow the theme of the reader's system
+    /// Use dark colours for PNG; pages and SVGs follow the theme of the reader's system
     #[arg(long)]
     dark: bool,
-    /// The device of a snapshot [default: the one with the longest history]
+    /// The device in the snapshot [default: the one with the longest history]
     #[arg(long)]
     device: Option<u32>,
-    /// Memory of the simulated device on which a trace is replayed; the trace may change it [default: 16GiB]
+    /// The memory of the simulated device that replays a trace; the trace may change it [default: 16GiB]
     #[arg(long, value_parser = capacity)]
     capacity: Option<u64>,
-    /// Allocator settings for a trace, such as max_split_size_mb:64 [default: those of the environment]
+    /// Allocator settings for a trace, such as max_split_size_mb:64 [default: from the environment]
     #[arg(long, value_parser = config)]
     conf: Option<AllocatorConfig>,
     #[command(flatten)]
@@ -60,23 +62,23 @@ pub struct Arguments {
 enum Choice {
     /// Allocated, active and reserved over operator calls
     Memory,
-    /// The same over time
+    /// Allocated, active and reserved over time
     MemoryOverTime,
-    /// All three, then each alone, like PyTorch's `show_traces`
+    /// All three together, then each on its own, like PyTorch's `show_traces`
     Traces,
-    /// Allocated alone
+    /// Only allocated
     Allocated,
-    /// Active alone
+    /// Only active
     Active,
-    /// Reserved alone
+    /// Only reserved
     Reserved,
-    /// The operators that allocate most
+    /// The operators that allocate the most
     Largest,
-    /// The segments at the peak of allocated memory, blocks by state
+    /// The segments at the peak of allocated memory, coloured by block state
     Segments,
-    /// The same, blocks by size
+    /// The same, coloured by block size
     SegmentsBySize,
-    /// The same, blocks by what made them
+    /// The same, coloured by the operator that allocated the block
     SegmentsByScope,
     /// Sizes of allocations
     Sizes,
@@ -124,8 +126,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 impl Arguments {
     /// Refuses options that no output uses.
     fn check_outputs(&self) -> Result<(), Failure> {
-        let any =
-            |endings: &[&str]| self.output.iter().any(|path| endings.contains(&extension(path).as_str()));
+        let any = |endings: &[&str]| self.output.iter().any(|path| endings.contains(&extension(path).as_str()));
         let unused = |text: &str| Err(Failure::Usage(text.to_owned()));
         if self.dark && !any(&["png"]) {
             return unused(
@@ -146,7 +147,7 @@ fn save(picture: Picture, profile: &Profile, path: &Path, theme: Theme) -> Resul
     })
 }
 
-/// Says which file was written, unless it is not a file, or is this output itself.
+/// Prints which file was written, unless it is standard output or not a regular file.
 fn tell(path: &Path) -> Result<(), Failure> {
     let found = fs::metadata(path).map_err(|error| Failure::file(path, error))?;
     match found.is_file() && !is_standard_output(path) {
@@ -159,7 +160,7 @@ fn output(path: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(path);
     match extension(&path).as_str() {
         "html" | "svg" | "png" => Ok(path),
-        _ => Err("expected a file that ends in .html, .svg or .png".to_owned()),
+        _ => Err("expected a file name that ends in .html, .svg or .png".to_owned()),
     }
 }
 
@@ -173,7 +174,7 @@ impl Choice {
         let lacks = match self {
             Self::MemoryOverTime => "times",
             Self::Segments | Self::SegmentsBySize | Self::SegmentsByScope => "segments",
-            Self::Sizes | Self::Lifetimes => "single allocations",
+            Self::Sizes | Self::Lifetimes => "individual allocations",
             Self::Memory | Self::Traces | Self::Allocated | Self::Active | Self::Reserved | Self::Largest => {
                 return Ok(());
             }

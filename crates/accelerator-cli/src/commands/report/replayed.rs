@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::replay::{MEMORY_OF_ALLOCATION, Outcome, Replayer, Setup};
 use crate::trace::{Line, Op, Source};
 
-/// Bytes of memory for a line, with its name, its sample and its span.
+/// The memory that a line needs with its name, its sample and its span, in bytes.
 const MEMORY_OF_LINE: u64 = 256;
 
 /// A trace, and the information in its comments.
@@ -30,7 +30,7 @@ struct Named {
 
 /// The memory of a simulated device during a trace.
 pub(super) fn profile(mut source: Source, mut setup: Setup) -> Result<Profile, Failure> {
-    // Twice as much, since a profile keeps as much of an allocation.
+    // Twice, since a profile needs the same amount for an allocation again.
     source.charge(MEMORY_OF_LINE, 2 * MEMORY_OF_ALLOCATION);
     let first = setup.take_from(&mut source)?;
     let trace = Trace::read(source, first)?;
@@ -104,12 +104,12 @@ impl Watcher for Sampler<'_> {
     }
 }
 
-/// Records the segments at chosen moments.
+/// Records the segments at selected moments.
 struct Mapper<'a> {
     profile: &'a mut Profile,
     wanted: Vec<(usize, String)>,
     next: usize,
-    /// What made the block at an address.
+    /// The operation that allocated the block at an address.
     names: HashMap<u64, Arc<str>>,
 }
 
@@ -131,8 +131,7 @@ impl Watcher for Mapper<'_> {
 
 impl Trace {
     fn read(mut source: Source, first: Option<Line>) -> Result<Self, Failure> {
-        let mut trace =
-            Self { name: source.name().to_owned(), lines: Vec::new(), markers: Vec::new(), about: None };
+        let mut trace = Self { name: source.name().to_owned(), lines: Vec::new(), markers: Vec::new(), about: None };
         let mut names = Names::default();
         trace.about = source.comments().iter().find(|comment| !is_marked(comment)).cloned();
         let mut next = first;
@@ -151,7 +150,7 @@ impl Trace {
     }
 }
 
-/// Whether a comment has a meaning of its own.
+/// Returns whether a comment has a special meaning, or is empty.
 fn is_marked(comment: &str) -> bool {
     ["trace ", "scope ", "step "].iter().any(|start| comment.starts_with(start)) || comment.is_empty()
 }

@@ -10,11 +10,7 @@ use crate::markdown::Table;
 const SIZES: [u64; 3] = [MIB, 16 * MIB, 256 * MIB];
 
 /// Measures copies between the host and the device and within the device, and checks that the bytes arrive.
-pub(super) fn measure<B: Backend>(
-    accelerator: &'static Accelerator<B>,
-    quick: bool,
-    progress: &Progress,
-) -> Checked {
+pub(super) fn measure<B: Backend>(accelerator: &'static Accelerator<B>, quick: bool, progress: &Progress) -> Checked {
     match Rig::new(accelerator, 1).and_then(|mut rig| rig.bytes_arrive()) {
         Err(Error::Driver { source, .. }) if source.kind == DriverErrorKind::Unsupported => {
             return Ok(Outcome::NotRun(format!("copies are not supported: {source}")));
@@ -23,19 +19,13 @@ pub(super) fn measure<B: Backend>(
     };
     let free = accelerator.memory_info()?.free;
     let sizes = if quick { &SIZES[..2] } else { &SIZES };
-    let mut table = Table::new([
-        "GB/s",
-        "host to device",
-        "from pinned",
-        "device to host",
-        "to pinned",
-        "device to device",
-    ]);
+    let mut table =
+        Table::new(["GB/s", "host to device", "from pinned", "device to host", "to pinned", "device to device"]);
     let mut wrong = Vec::new();
     for size in sizes.iter().copied().filter(|size| *size <= free / 4) {
         progress.at(Bytes(size).to_string());
         let mut rig = match Rig::new(accelerator, size) {
-            // On some machines only little memory can be pinned, which is not the device's fault.
+            // Some machines can pin only little memory, which is not the device's fault.
             Err(Error::HostOutOfMemory(_)) if size > SIZES[0] => {
                 table.add([Bytes(size).to_string(), "cannot be pinned".to_owned()]);
                 break;
@@ -43,7 +33,7 @@ pub(super) fn measure<B: Backend>(
             rig => rig?,
         };
         if !rig.bytes_arrive()? {
-            wrong.push(format!("{} copied to the device and back came back changed", Bytes(size)));
+            wrong.push(format!("{} copied to the device and back were changed", Bytes(size)));
         }
         let speeds = rig.speeds(Effort::new(quick))?;
         table.add(std::iter::once(Bytes(size).to_string()).chain(speeds.map(|speed| format!("{speed:.2}"))));
@@ -51,12 +41,12 @@ pub(super) fn measure<B: Backend>(
     let emptied = accelerator.allocator().empty_cache().and(accelerator.host_allocator().empty_cache());
     wrong.extend(emptied.err().map(|error| error.to_string()));
     Ok(Outcome::of(
-        format!("{table}\nThe best of several, waited for on the host. 1 GB is 10⁹ bytes.\n"),
+        format!("{table}\nThe best of several copies, timed on the host until complete. 1 GB is 10⁹ bytes.\n"),
         wrong,
     ))
 }
 
-/// The memory between which bytes are copied.
+/// The buffers between which bytes are copied.
 struct Rig<B: Backend> {
     stream: Stream<B>,
     pageable: Vec<u8>,
@@ -77,7 +67,7 @@ impl<B: Backend> Rig<B> {
         })
     }
 
-    /// Whether bytes come back unchanged from ordinary memory and, reversed, from pinned memory.
+    /// Returns whether bytes arrive unchanged, first through ordinary memory and then, inverted, through pinned memory.
     fn bytes_arrive(&mut self) -> Result<bool> {
         let Self { stream, pageable, pinned, first, second } = self;
         let size = first.len();
@@ -96,7 +86,7 @@ impl<B: Backend> Rig<B> {
         Ok(pageable_arrived && pinned.bytes()?.iter().copied().eq(turned))
     }
 
-    /// GB/s in each direction, as in the table.
+    /// Returns GB/s in each direction, in the order of the table.
     fn speeds(&mut self, effort: Effort) -> Result<[f64; 5]> {
         let Self { stream, pageable, pinned, first, second } = self;
         let (stream, size) = (*stream, first.len());

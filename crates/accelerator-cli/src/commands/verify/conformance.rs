@@ -4,13 +4,13 @@ use super::report::{Checked, Outcome, indented};
 use super::section::Progress;
 use crate::markdown::Table;
 
-/// Runs the cases of the suite, each when it is asked for.
+/// Runs the cases of the suite. The iterator runs each case when it returns it.
 pub(super) fn check(cases: impl ExactSizeIterator<Item = CaseReport>, progress: &Progress) -> Checked {
     let (all, mut done) = (cases.len(), Vec::with_capacity(cases.len()));
     progress.at(format!("case 1 of {all}"));
     for case in cases {
         let next = (done.len() + 2).min(all);
-        progress.at(format!("case {next} of {all}, behind {}", case.trial));
+        progress.at(format!("case {next} of {all}, after {}", case.trial));
         done.push(case);
     }
     let failed = done.iter().filter_map(|case| match &case.verdict {
@@ -47,7 +47,7 @@ fn text(cases: &[CaseReport]) -> String {
     }
 }
 
-/// Passed, failed, skipped.
+/// Returns the numbers of passed, failed and skipped cases.
 fn counts<'a>(cases: impl Iterator<Item = &'a CaseReport>) -> [usize; 3] {
     cases.fold([0; 3], |mut counts, case| {
         counts[match &case.verdict {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_is_told_with_its_message_and_each_skip_with_its_reason() {
+    fn failures_are_reported_with_their_messages_and_skips_with_their_reasons() {
         let case = |number, verdict| {
             let (suite, trial) = ("abacus".to_owned(), format!("abacus::A0{number}"));
             CaseReport { suite, group: Group::Device, number, trial, verdict }

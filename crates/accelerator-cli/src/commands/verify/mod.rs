@@ -1,4 +1,4 @@
-//! `accel verify`: everything that a machine can show about a backend, as a report.
+//! `accel verify`: tests and measures a backend on a machine, and reports the results.
 
 mod bandwidth;
 mod conformance;
@@ -26,16 +26,16 @@ use crate::backends::{Choice, Job, Offered};
 use crate::failure::Failure;
 use crate::kernels::Saxpy;
 
-/// What to verify, and where to report it.
+/// The arguments of `accel verify`.
 #[derive(Args)]
 pub struct Arguments {
     /// The backend to verify
     #[arg(long, value_enum)]
     backend: Choice,
-    /// The file of the report [default: standard output]
+    /// Where to write the report [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Measure less: for half a minute instead of minutes
+    /// Measure less, to finish in half a minute instead of minutes
     #[arg(long)]
     quick: bool,
 }
@@ -74,7 +74,7 @@ impl Arguments {
             write!(out, "{report}")
         };
         match &self.output {
-            // If the file cannot be written, this fails before the work, which takes minutes.
+            // If the file cannot be written, this fails before the work starts, which takes minutes.
             Some(path) => write_whole(path, work)?,
             None => work(&mut io::stdout())?,
         }
@@ -82,7 +82,7 @@ impl Arguments {
     }
 }
 
-/// The first device, with default settings whatever the environment says, so that reports can be compared.
+/// Opens the first device with default settings. The environment is ignored, so that reports can be compared.
 fn open(opener: Opener) -> Result<&'static Accelerator<AnyBackend>, Failure> {
     opener.probe().map_err(|why| Error::no_accelerator(opener.kind(), &why))?;
     let device = Device { kind: opener.kind(), index: 0 };
@@ -95,8 +95,7 @@ fn report(subject: Subject, quick: bool) -> Report {
     let Subject { accelerator, saxpy, cases, replays } = subject;
     let facts = subject::facts(accelerator);
     let mut sections = Sections::new();
-    sections
-        .run("Conformance", |progress| conformance::check(cases.into_iter().map(PlannedCase::run), progress));
+    sections.run("Conformance", |progress| conformance::check(cases.into_iter().map(PlannedCase::run), progress));
     sections.run("Kernel", move |_| kernel::check(accelerator, saxpy));
     sections.run("Replays", move |progress| replays(accelerator, progress));
     sections.run("Bandwidth", move |progress| bandwidth::measure(accelerator, quick, progress));

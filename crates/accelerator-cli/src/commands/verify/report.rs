@@ -7,12 +7,12 @@ use accelerator_core::{Device, printable};
 use crate::console::printable_lines;
 use crate::markdown::Table;
 
-/// What was found about a device.
+/// The results for a device.
 pub(super) struct Report {
     pub(super) device: Device,
-    /// The name that its driver gives. A simulated one says that it is simulated.
+    /// The device name that the driver reports. The name of a simulated device says that it is simulated.
     pub(super) name: String,
-    /// What it is, on which machine, and when: names and values.
+    /// The device, the machine and the date, as names and values.
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) quick: bool,
     pub(super) took: Duration,
@@ -27,11 +27,11 @@ pub(super) struct Section {
 /// The result of a section.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// Everything was as it should be.
-    Held(String),
-    /// Something was wrong: what was found, and each error.
+    /// Nothing was wrong. Contains the results as text.
+    Passed(String),
+    /// Something was wrong. Contains the results and each error.
     Failed(String, Vec<String>),
-    /// It could not be tried, for this reason.
+    /// The section could not be run, for this reason.
     NotRun(String),
 }
 
@@ -39,10 +39,10 @@ pub(super) enum Outcome {
 pub(super) type Checked = Result<Outcome, Box<dyn Error + Send + Sync>>;
 
 impl Outcome {
-    /// `Held` if nothing was wrong.
+    /// Returns `Passed` if nothing was wrong, otherwise `Failed`.
     pub(super) fn of(text: String, wrong: Vec<String>) -> Self {
         match wrong.is_empty() {
-            true => Self::Held(text),
+            true => Self::Passed(text),
             false => Self::Failed(text, wrong),
         }
     }
@@ -65,8 +65,8 @@ impl Report {
         let failed = titles(|outcome| matches!(outcome, Outcome::Failed(..)));
         let not_run = titles(|outcome| matches!(outcome, Outcome::NotRun(_)));
         match (failed.as_str(), not_run.as_str()) {
-            ("", "") => "all held".to_owned(),
-            ("", not_run) => format!("what was run held; not run: {not_run}"),
+            ("", "") => "all passed".to_owned(),
+            ("", not_run) => format!("passed; not run: {not_run}"),
             (failed, "") => format!("FAILED: {failed}"),
             (failed, not_run) => format!("FAILED: {failed}; not run: {not_run}"),
         }
@@ -92,7 +92,7 @@ impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { title, outcome } = self;
         match outcome {
-            Outcome::Held(text) => write!(f, "## {title}: held\n\n{text}"),
+            Outcome::Passed(text) => write!(f, "## {title}: passed\n\n{text}"),
             Outcome::NotRun(why) => writeln!(f, "## {title}: not run\n\n{}", printable_lines(why)),
             Outcome::Failed(text, wrong) => {
                 writeln!(f, "## {title}: FAILED\n")?;
@@ -103,7 +103,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// Indents a text of several lines as one item of a list.
+/// Indents a text of several lines as an item of a list.
 pub(super) fn indented(text: &str) -> String {
     printable_lines(text.trim_end()).replace('\n', "\n  ")
 }
@@ -116,8 +116,7 @@ mod tests {
 
     fn report(outcomes: Vec<Outcome>) -> Report {
         let titles = ["One", "Two", "Three"].into_iter();
-        let sections =
-            titles.zip(outcomes).map(|(title, outcome)| Section { title, outcome }).collect::<Vec<_>>();
+        let sections = titles.zip(outcomes).map(|(title, outcome)| Section { title, outcome }).collect::<Vec<_>>();
         let device = Device { kind: DeviceKind::new("abacus"), index: 0 };
         Report {
             device,
@@ -136,15 +135,15 @@ mod tests {
 
     #[test]
     fn the_verdict_names_what_failed_and_what_was_not_run() {
-        let held = || Outcome::Held("| a |\n".to_owned());
+        let passed = || Outcome::Passed("| a |\n".to_owned());
         let not_run = || Outcome::NotRun("no kernels".to_owned());
         let failed = || Outcome::failed("why".to_owned());
         let start = "# accel verify on abacus:0 (beads): ";
         for (outcomes, verdict, has_failed) in [
-            (vec![held(), held()], "all held", false),
-            (vec![held(), not_run()], "what was run held; not run: two", false),
-            (vec![failed(), held(), failed()], "FAILED: one, three", true),
-            (vec![held(), failed(), not_run()], "FAILED: two; not run: three", true),
+            (vec![passed(), passed()], "all passed", false),
+            (vec![passed(), not_run()], "passed; not run: two", false),
+            (vec![failed(), passed(), failed()], "FAILED: one, three", true),
+            (vec![passed(), failed(), not_run()], "FAILED: two; not run: three", true),
         ] {
             assert_eq!(title(outcomes), (format!("{start}{verdict}"), has_failed));
         }
@@ -161,10 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn failures_stand_above_what_was_found() {
+    fn failures_come_before_the_results() {
         let outcome = Outcome::of("| a |\n".to_owned(), vec!["b\nc".to_owned(), "d".to_owned()]);
         let text = report(vec![outcome, Outcome::of("| e |\n".to_owned(), Vec::new())]).to_string();
         let (_, sections) = text.split_once("## ").unwrap_or_default();
-        assert_eq!(sections, "One: FAILED\n\n* b\n  c\n* d\n\n| a |\n\n## Two: held\n\n| e |\n");
+        assert_eq!(sections, "One: FAILED\n\n* b\n  c\n* d\n\n| a |\n\n## Two: passed\n\n| e |\n");
     }
 }

@@ -4,19 +4,19 @@ use accelerator_core::{Accelerator, Backend, Bytes, MemoryInfo, MemoryInfoSource
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Variables that influence a run. Those that are set are reported.
+/// Environment variables that influence a run. The report lists those that are set.
 const VARIABLES: [&str; 8] = [
     "CUDA_VISIBLE_DEVICES",
     "ZE_AFFINITY_MASK",
     "ZE_FLAT_DEVICE_HIERARCHY",
-    "SetCommandStreamReceiver", // Intel's driver without a GPU
+    "SetCommandStreamReceiver", // runs Intel's driver without a GPU
     "ACCELERATOR_OPENCL_DEVICES",
     "ACCELERATOR_OPENCL_CAPACITY",
     "ACCELERATOR_HOST_DEVICES",
     "ACCELERATOR_HOST_CAPACITY",
 ];
 
-/// What is verified, where and when: names and values, as the driver reports them.
+/// Returns names and values that describe the device, as its driver reports them, the machine and the date.
 pub(super) fn facts<B: Backend>(accelerator: &Accelerator<B>) -> Vec<(&'static str, String)> {
     let properties = accelerator.properties();
     let memory = accelerator.memory_info().map_or_else(|error| error.to_string(), memory);
@@ -35,8 +35,8 @@ pub(super) fn facts<B: Backend>(accelerator: &Accelerator<B>) -> Vec<(&'static s
     if !set.is_empty() {
         facts.push(("environment", set.join(" ")));
     }
-    let build = if cfg!(debug_assertions) { "debug build, whose times mean little" } else { "release build" };
-    // All crates of the workspace have one version.
+    let build = if cfg!(debug_assertions) { "debug build, so times mean little" } else { "release build" };
+    // All crates of the workspace have the same version.
     facts.push(("accel and core", format!("{}, {build}", env!("CARGO_PKG_VERSION"))));
     facts.push(("date", now()));
     facts
@@ -46,7 +46,7 @@ fn memory(memory: MemoryInfo) -> String {
     let MemoryInfo { free, total, source } = memory;
     let by = match source {
         MemoryInfoSource::Driver => "",
-        MemoryInfoSource::Accounting => ", by own count",
+        MemoryInfoSource::Accounting => ", counting only this process",
     };
     format!("{} free of {}{by}", Bytes(free), Bytes(total))
 }
@@ -57,8 +57,8 @@ fn now() -> String {
     whole.format(&Rfc3339).unwrap_or_else(|error| error.to_string())
 }
 
-/// The driver's own version, which CUDA does not report: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15
-/// …`.
+/// Returns the version of the NVIDIA kernel module, which CUDA does not report. The file begins with
+/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15 …`.
 fn nvidia_module() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let words = text.lines().next()?.trim_start_matches("NVRM version:").split_whitespace();

@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
-/// The least duration of a batch, so that reading the clock does not matter.
+/// The shortest duration of a batch, so that reading the clock does not matter.
 const BATCH: Duration = Duration::from_micros(50);
 const MOST_IN_BATCH: u32 = 4096;
 
-/// How often something is measured: until it was often enough, or took too long.
+/// How often to measure: until there are enough samples, or until the time is up.
 #[derive(Clone, Copy)]
 pub(super) struct Effort {
     pub(super) samples: usize,
@@ -19,10 +19,10 @@ impl Effort {
         }
     }
 
-    /// The median time of an operation in nanoseconds, after one that is not counted.
+    /// Returns the median time of an operation in nanoseconds. A first run is not counted.
     ///
     /// # Errors
-    /// Those of the operation.
+    /// Errors of the operation.
     pub(super) fn median_ns<E>(self, mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
         operation()?;
         let mut batch = 1;
@@ -32,10 +32,10 @@ impl Effort {
         self.median(|| Ok(batch_of(batch, &mut operation)?.as_nanos() as f64 / f64::from(batch)))
     }
 
-    /// The median of samples.
+    /// Returns the median of the samples.
     ///
     /// # Errors
-    /// Those of a sample.
+    /// Errors of a sample.
     pub(super) fn median<E>(self, mut sample: impl FnMut() -> Result<f64, E>) -> Result<f64, E> {
         let started = Instant::now();
         let mut samples = vec![sample()?];
@@ -46,10 +46,10 @@ impl Effort {
         Ok(samples[samples.len() / 2])
     }
 
-    /// The shortest time of an operation, after one that is not counted.
+    /// Returns the shortest time of an operation. A first run is not counted.
     ///
     /// # Errors
-    /// Those of the operation.
+    /// Errors of the operation.
     pub(super) fn least<E>(self, mut operation: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
         operation()?;
         let (started, mut least) = (Instant::now(), Duration::MAX);

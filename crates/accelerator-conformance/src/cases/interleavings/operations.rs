@@ -51,30 +51,22 @@ pub(super) fn stopped() -> Vec<Stopped> {
     const COLLECTED: &str = "per_process_memory_fraction:0.5,garbage_collection_threshold:0.3";
     vec![
         Stopped::new("an allocation from the cache", "", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
-        Stopped::new("an allocation that grows", "", |scene, blocks| {
-            scene.alloc(scene.slow, 20 * MIB, blocks)
-        }),
+        Stopped::new("an allocation that grows", "", |scene, blocks| scene.alloc(scene.slow, 20 * MIB, blocks)),
         Stopped::new("an allocation that the driver refuses at first", "", need_all),
         Stopped::new("an allocation that the limit refuses at first", LIMITED, need_all),
         Stopped {
             fails: true,
-            ..Stopped::new("an allocation that fails", "", |scene, blocks| {
-                scene.alloc(scene.own, 300 * MIB, blocks)
-            })
+            ..Stopped::new("an allocation that fails", "", |scene, blocks| scene.alloc(scene.own, 300 * MIB, blocks))
         },
         Stopped::new("an allocation that collects garbage", COLLECTED, |scene, blocks| {
             scene.alloc(scene.own, 40 * MIB, blocks)
         }),
-        Stopped::new(
-            "an allocation that releases oversize blocks",
-            "max_split_size_mb:22",
-            |scene, blocks| scene.alloc(scene.own, 40 * MIB, blocks),
-        ),
-        Stopped::new(
-            "an allocation behind a wait on the device",
-            "device_side_reuse:True",
-            |scene, blocks| scene.alloc(scene.own, 28 * MIB, blocks),
-        ),
+        Stopped::new("an allocation that releases oversize blocks", "max_split_size_mb:22", |scene, blocks| {
+            scene.alloc(scene.own, 40 * MIB, blocks)
+        }),
+        Stopped::new("an allocation behind a wait on the device", "device_side_reuse:True", |scene, blocks| {
+            scene.alloc(scene.own, 28 * MIB, blocks)
+        }),
         Stopped {
             prepare: unrecorded_use,
             holding_events: &[Call::IsCapturing, Call::Event, Call::Record, Call::IsComplete],
@@ -98,10 +90,7 @@ pub(super) fn stopped() -> Vec<Stopped> {
                 scene.free(0, blocks)
             })
         },
-        Stopped {
-            takes: false,
-            ..Stopped::new("empty_cache", "", |scene, _| scene.device.allocator().empty_cache())
-        },
+        Stopped { takes: false, ..Stopped::new("empty_cache", "", |scene, _| scene.device.allocator().empty_cache()) },
     ]
 }
 
@@ -118,19 +107,15 @@ impl Meanwhile {
 pub(super) fn meanwhile() -> Vec<Meanwhile> {
     vec![
         Meanwhile::new("an allocation from the cache", |scene, blocks| scene.alloc(scene.own, 512, blocks)),
-        Meanwhile::new("an allocation of a whole segment", |scene, blocks| {
-            scene.alloc(scene.own, 24 * MIB, blocks)
-        })
-        .mapping(),
+        Meanwhile::new("an allocation of a whole segment", |scene, blocks| scene.alloc(scene.own, 24 * MIB, blocks))
+            .mapping(),
         Meanwhile::new("two allocations of parts of a segment", |scene, blocks| {
             scene.alloc(scene.own, 13 * MIB, blocks)?;
             scene.alloc(scene.own, 11 * MIB, blocks)?;
             scene.free(blocks.len() - 2, blocks)
         })
         .mapping(),
-        Meanwhile::new("an allocation on another stream", |scene, blocks| {
-            scene.alloc(scene.other, 512, blocks)
-        }),
+        Meanwhile::new("an allocation on another stream", |scene, blocks| scene.alloc(scene.other, 512, blocks)),
         Meanwhile::new("a free", |scene, blocks| scene.free(0, blocks)),
         Meanwhile::new("a free of a block that other streams used", |scene, blocks| scene.free(1, blocks)),
         Meanwhile::new("a free of a whole segment", |scene, blocks| scene.free(2, blocks)),

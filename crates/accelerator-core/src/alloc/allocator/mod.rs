@@ -4,12 +4,11 @@
 mod allocation;
 mod raw;
 
+use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub use self::allocation::{Allocation, ForeignAllocation};
-use self::raw::RawTable;
-
 use super::arena::AllocatedBlock;
 use super::device::DeviceAllocator;
 use super::driver::DriverOf;
@@ -31,7 +30,8 @@ use crate::types::{DevicePtr, OutOfMemory, Result, Snapshot, Statistics};
 pub struct CachingAllocator<B: Backend> {
     owner: Instance,
     device: DeviceAllocator,
-    raw: RawTable<B>,
+    /// The allocations that were returned as pointers.
+    raw: Mutex<HashMap<B::Ptr, Allocation<B>>>,
 }
 
 impl<B: Backend> CachingAllocator<B> {
@@ -40,7 +40,7 @@ impl<B: Backend> CachingAllocator<B> {
         let driver = Box::new(DriverOf::new(streams.backend));
         let events = Box::new(EventPool::new(streams));
         let device = DeviceAllocator::new(owner.device, driver, events, config);
-        Self { owner, device, raw: RawTable::default() }
+        Self { owner, device, raw: Mutex::default() }
     }
 
     /// Allocates `bytes` bytes for work on `stream`. PyTorch: `raw_alloc_with_stream`.
@@ -180,10 +180,7 @@ impl<B: Backend> CachingAllocator<B> {
     ///
     /// It runs once for each such request, on the allocating thread. It may allocate and free; its own failing requests
     /// are not observed.
-    pub fn add_out_of_memory_observer(
-        &self,
-        observer: impl Fn(&OutOfMemory) + Send + Sync + 'static,
-    ) -> HookId {
+    pub fn add_out_of_memory_observer(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) -> HookId {
         self.device.hooks.observers.add(Arc::new(observer))
     }
 

@@ -1,23 +1,12 @@
 //! Allocation by pointer, for programs that cannot store an [`Allocation`]. PyTorch: `raw_alloc`, `raw_delete`.
 
-use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::Mutex;
 
 use super::{Allocation, CachingAllocator};
 use crate::backend::Backend;
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::types::{DevicePtr, Error, Result};
-
-/// The allocations that were returned as pointers.
-pub(super) struct RawTable<B: Backend>(Mutex<HashMap<B::Ptr, Allocation<B>>>);
-
-impl<B: Backend> Default for RawTable<B> {
-    fn default() -> Self {
-        Self(Mutex::new(HashMap::new()))
-    }
-}
 
 impl<B: Backend> CachingAllocator<B> {
     /// Allocates memory by pointer. For zero bytes, returns `None` and counts nothing.
@@ -31,7 +20,7 @@ impl<B: Backend> CachingAllocator<B> {
         };
         let allocation = self.allocate(bytes, stream)?;
         let ptr = allocation.ptr();
-        lock(&self.raw.0).insert(ptr, allocation);
+        lock(&self.raw).insert(ptr, allocation);
         Ok(Some(ptr))
     }
 
@@ -40,7 +29,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::UnknownPointer`], with nothing changed, if the pointer is not allocated, already freed or foreign.
     pub fn raw_free(&self, ptr: B::Ptr) -> Result<()> {
-        let allocation = lock(&self.raw.0).remove(&ptr).ok_or_else(|| self.unknown(ptr))?;
+        let allocation = lock(&self.raw).remove(&ptr).ok_or_else(|| self.unknown(ptr))?;
         Ok(self.free(allocation)?)
     }
 
@@ -49,7 +38,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::UnknownPointer`], [`Error::DeviceMismatch`].
     pub fn raw_record_use(&self, ptr: B::Ptr, stream: Stream<B>) -> Result<()> {
-        let table = lock(&self.raw.0);
+        let table = lock(&self.raw);
         self.record_use(table.get(&ptr).ok_or_else(|| self.unknown(ptr))?, stream)
     }
 
@@ -58,7 +47,7 @@ impl<B: Backend> CachingAllocator<B> {
     /// # Errors
     /// [`Error::UnknownPointer`].
     pub fn raw_size(&self, ptr: B::Ptr) -> Result<u64> {
-        lock(&self.raw.0).get(&ptr).map(Allocation::size).ok_or_else(|| self.unknown(ptr))
+        lock(&self.raw).get(&ptr).map(Allocation::size).ok_or_else(|| self.unknown(ptr))
     }
 
     fn unknown(&self, ptr: B::Ptr) -> Error {

@@ -126,20 +126,15 @@ impl Arena {
     /// If the arena was not created with a placement of this type.
     pub(crate) fn placement<T: Placement>(&mut self) -> &mut T {
         let placement = self.placement.as_deref_mut().map(|placement| placement as &mut dyn Any);
-        let Some(placement) = placement.and_then(|placement| placement.downcast_mut()) else {
-            unreachable!("the arena was made with this placement")
-        };
-        placement
+        let placement = placement.and_then(|placement| placement.downcast_mut());
+        placement.unwrap_or_else(|| unreachable!("the arena was made with this placement"))
     }
 
     /// Returns the rounded request for this many bytes, which must be fewer than
     /// [`TOO_LARGE`](super::settings::TOO_LARGE).
     #[inline(always)]
     pub(crate) fn request(&self, requested: NonZeroU64) -> Request {
-        match self.divides {
-            true => self.store().config.request(requested.get()),
-            false => Request::in_blocks(requested.get()),
-        }
+        if self.divides { self.store().config.request(requested.get()) } else { Request::in_blocks(requested.get()) }
     }
 
     /// Allocates by best fit, in a [plain](Self::is_plain) arena.

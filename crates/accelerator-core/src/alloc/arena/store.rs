@@ -243,8 +243,7 @@ impl Store {
     /// with an owner, the caller must set the time since which all of it has been free.
     pub(crate) fn merge_and_list(&mut self, id: BlockId) {
         let Block { state, owner, previous, next, .. } = self.blocks[id];
-        let is_alike =
-            |block: &BlockId| (self.blocks[*block].state, self.blocks[*block].owner) == (state, owner);
+        let is_alike = |block: &BlockId| (self.blocks[*block].state, self.blocks[*block].owner) == (state, owner);
         let (before, behind) = (previous.filter(is_alike), next.filter(is_alike));
         if let Some(before) = before {
             self.free.unlist(&mut self.blocks, before);

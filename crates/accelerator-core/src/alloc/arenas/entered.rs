@@ -75,10 +75,8 @@ impl<'a> Entered<'a> {
     }
 
     pub(crate) fn parts(&mut self) -> (&mut Arena, &mut DeviceStatistics) {
-        let (Some(arena), Some(statistics)) = (&mut self.arena, &mut self.statistics) else {
-            unreachable!("both are held except while settling begins")
-        };
-        (arena, statistics)
+        let both = self.arena.as_deref_mut().zip(self.statistics.as_deref_mut());
+        both.unwrap_or_else(|| unreachable!("both are held except while settling begins"))
     }
 
     /// Unlocks both. Returns the contexts that the recorder has discarded, for the caller to drop.
@@ -103,18 +101,12 @@ impl<'a> Entered<'a> {
     pub(crate) fn record(&mut self, parameters: &Parameters, block: &AllocatedBlock) {
         if let Some(recorder) = &mut self.statistics().recorder {
             let (size, stream) = (parameters.request.requested, parameters.stream);
-            recorder
-                .allocated(Subject { address: block.address(), size, stream }, parameters.context.clone());
+            recorder.allocated(Subject { address: block.address(), size, stream }, parameters.context.clone());
         }
     }
 
     /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once.
-    pub(crate) fn free(
-        &mut self,
-        block: BlockId,
-        clock: u32,
-        context: Option<&HistoryContext>,
-    ) -> Option<Users> {
+    pub(crate) fn free(&mut self, block: BlockId, clock: u32, context: Option<&HistoryContext>) -> Option<Users> {
         let subject = self.subject(block);
         let users = match self.arena().free(block, clock) {
             Ok(users) => users,
@@ -239,10 +231,7 @@ impl Drop for Entered<'_> {
 
 /// Distributes the headroom: at least half stays with the stream that asked, as it will ask again; the others get equal
 /// parts.
-fn deal_out_headroom<'a>(
-    asked: &mut StreamCounters,
-    others: impl ExactSizeIterator<Item = &'a mut StreamCounters>,
-) {
+fn deal_out_headroom<'a>(asked: &mut StreamCounters, others: impl ExactSizeIterator<Item = &'a mut StreamCounters>) {
     asked.is_alone = others.len() == 0;
     if asked.is_alone {
         return;
@@ -259,8 +248,7 @@ fn deal_out_headroom<'a>(
 
 /// Unwraps the result of an operation that had all headroom in hand.
 pub(crate) fn settled<T>(result: Result<T, NeedsSettling>) -> T {
-    let Ok(done) = result else { unreachable!("no operation is refused while bounds are lifted") };
-    done
+    result.unwrap_or_else(|_| unreachable!("no operation is refused while bounds are lifted"))
 }
 
 #[cfg(test)]

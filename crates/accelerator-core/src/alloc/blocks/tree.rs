@@ -158,9 +158,7 @@ mod tests {
     }
 
     fn height(blocks: &Blocks, root: Root) -> usize {
-        root.map_or(0, |id| {
-            1 + blocks[id].below.map(|below| height(blocks, below)).into_iter().max().unwrap()
-        })
+        root.map_or(0, |id| 1 + blocks[id].below.map(|below| height(blocks, below)).into_iter().max().unwrap())
     }
 
     fn listed(blocks: &Blocks, root: Root) -> Vec<BlockId> {

@@ -52,9 +52,8 @@ impl DeviceAllocator {
             })
             .collect();
         // A block may have become free after the clock was read.
-        let age = |free: &FreeSegment| {
-            u64::from(now.wrapping_sub(free.free_since).cast_signed().max(0).cast_unsigned())
-        };
+        let age =
+            |free: &FreeSegment| u64::from(now.wrapping_sub(free.free_since).cast_signed().max(0).cast_unsigned());
         let mut reclaimed = 0;
         while reclaimed < excess && !candidates.is_empty() {
             let total: u64 = candidates.iter().map(|(_, free)| age(free)).sum();

@@ -10,8 +10,8 @@ use crate::alloc::history::{History, Subject};
 use crate::alloc::settings::{AllocatorConfig, Policy};
 use crate::alloc::source::Wanted;
 use crate::types::{
-    BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result,
-    SegmentSnapshot, Snapshot, StreamId, TraceAction,
+    BlockSnapshot, BlockState, Device, Error, MIB, OutOfMemory, OutOfMemoryCause, PoolKind, Result, SegmentSnapshot,
+    Snapshot, StreamId, TraceAction,
 };
 
 impl DeviceAllocator {

@@ -185,8 +185,7 @@ impl Mappings {
 
     fn range(&self, segment: SegmentId) -> &Range {
         let range = self.ranges.iter().find(|range| range.segment == segment);
-        let Some(range) = range else { unreachable!("virtual memory segments have a range") };
-        range
+        range.unwrap_or_else(|| unreachable!("virtual memory segments have a range"))
     }
 }
 

@@ -184,8 +184,7 @@ mod tests {
                 } else {
                     assert_eq!(queues.pop(user).map(|(event, ())| event), plain.pop(user));
                 }
-                let events =
-                    queues.iter_mut().map(|events| events.iter().map(|(event, ())| *event).collect());
+                let events = queues.iter_mut().map(|events| events.iter().map(|(event, ())| *event).collect());
                 let filled: Vec<Vec<u64>> = events.filter(|events: &Vec<u64>| !events.is_empty()).collect();
                 let expected: Vec<Vec<u64>> = plain.queues.iter().map(|(_, events)| events.clone()).collect();
                 assert_eq!(filled, expected, "seed {seed}, event {event}");

@@ -135,10 +135,9 @@ impl AllocatorConfig {
         if !is_given("max_non_split_rounding_mb") {
             config.max_non_split_rounding = segment;
         }
-        for (key, size) in [
-            ("max_split_size_mb", config.max_split_size),
-            ("max_non_split_rounding_mb", config.max_non_split_rounding),
-        ] {
+        for (key, size) in
+            [("max_split_size_mb", config.max_split_size), ("max_non_split_rounding_mb", config.max_non_split_rounding)]
+        {
             if is_given(key) && size < segment {
                 let least = segment / MIB;
                 return Err(format!("`{key}` must be at least large_segment_size_mb, which is {least}"));
@@ -214,9 +213,7 @@ impl Field<'_> {
             Self::Number(number) => *number = value.number(key)?,
             Self::Boolean(boolean) => *boolean = value.boolean(key)?,
             Self::Divisions(divisions) => *divisions = RoundupDivisions::read(key, value)?,
-            Self::Policy(policy) => {
-                *policy = Policy::ALL[value.one_of(key, &Policy::ALL.map(Policy::name))?]
-            }
+            Self::Policy(policy) => *policy = Policy::ALL[value.one_of(key, &Policy::ALL.map(Policy::name))?],
         }
         Ok(())
     }
@@ -308,8 +305,7 @@ impl RoundupDivisions {
 /// A table of all intervals, keyed by the MiB at which each starts.
 impl fmt::Display for RoundupDivisions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries =
-            self.0.iter().enumerate().map(|(interval, steps)| format!("{}:{steps}", 1u64 << interval));
+        let entries = self.0.iter().enumerate().map(|(interval, steps)| format!("{}:{steps}", 1u64 << interval));
         write!(f, "[{}]", entries.collect::<Vec<_>>().join(","))
     }
 }

@@ -4,43 +4,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::text::Value;
 
-/// A key that has no effect. Its value is validated as in PyTorch.
+/// Validates the value of a key as PyTorch does.
+type Check = fn(&str, &Value) -> Result<(), String>;
+
+/// A key that has no effect.
 pub(crate) struct IgnoredKey {
     name: &'static str,
-    expected: Expected,
+    check: Check,
     has_warned: AtomicBool,
 }
 
-enum Expected {
-    Boolean,
-    Allocator,
-    /// A power of two up to PyTorch's `pinned_max_register_threads`.
-    RegisterThreads,
-    /// More than 0.
-    Mebibytes,
-    /// A fraction or a size. PyTorch accepts any text here and only warns if it is neither.
-    Text,
-    Table,
-}
+const BOOLEAN: Check = |key, value| value.boolean(key).map(drop);
 
 /// All such keys of PyTorch 2.15.
 static KEYS: [IgnoredKey; 11] = [
-    IgnoredKey::new("backend", Expected::Allocator),
-    IgnoredKey::new("release_lock_on_cudamalloc", Expected::Boolean),
-    IgnoredKey::new("release_lock_on_hipmalloc", Expected::Boolean),
-    IgnoredKey::new("pinned_use_cuda_host_register", Expected::Boolean),
-    IgnoredKey::new("pinned_use_hip_host_register", Expected::Boolean),
-    IgnoredKey::new("pinned_num_register_threads", Expected::RegisterThreads),
-    IgnoredKey::new("pinned_reserve_segment_size_mb", Expected::Mebibytes),
-    IgnoredKey::new("pinned_free_catch_all", Expected::Boolean),
-    IgnoredKey::new("graph_capture_record_stream_reuse", Expected::Boolean),
-    IgnoredKey::new("expandable_segments_reserve", Expected::Text),
-    IgnoredKey::new("expandable_segments_reserve_by_class", Expected::Table),
+    IgnoredKey::new("backend", |key, value| {
+        value.one_of(key, &["native", "cudaMallocAsync", "hipMallocAsync"]).map(drop)
+    }),
+    IgnoredKey::new("release_lock_on_cudamalloc", BOOLEAN),
+    IgnoredKey::new("release_lock_on_hipmalloc", BOOLEAN),
+    IgnoredKey::new("pinned_use_cuda_host_register", BOOLEAN),
+    IgnoredKey::new("pinned_use_hip_host_register", BOOLEAN),
+    IgnoredKey::new("pinned_num_register_threads", |key, value| match value.integer(key)? {
+        threads if threads.is_power_of_two() && threads <= 128 => Ok(()), // up to `pinned_max_register_threads`
+        threads => Err(format!("`{key}` must be a power of two up to 128, not {threads}")),
+    }),
+    IgnoredKey::new("pinned_reserve_segment_size_mb", |key, value| match value.integer(key)? {
+        0 => Err(format!("`{key}` must be more than 0")),
+        _ => Ok(()),
+    }),
+    IgnoredKey::new("pinned_free_catch_all", BOOLEAN),
+    IgnoredKey::new("graph_capture_record_stream_reuse", BOOLEAN),
+    // PyTorch accepts any text here and only warns if it is neither.
+    IgnoredKey::new("expandable_segments_reserve", |key, value| value.text(key, "a fraction or a size").map(drop)),
+    IgnoredKey::new("expandable_segments_reserve_by_class", |key, value| value.table(key).map(drop)),
 ];
 
 impl IgnoredKey {
-    const fn new(name: &'static str, expected: Expected) -> Self {
-        Self { name, expected, has_warned: AtomicBool::new(false) }
+    const fn new(name: &'static str, check: Check) -> Self {
+        Self { name, check, has_warned: AtomicBool::new(false) }
     }
 
     /// Returns the ignored key with this name, if there is one.
@@ -49,33 +51,15 @@ impl IgnoredKey {
     }
 
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
-        let key = self.name;
-        match self.expected {
-            Expected::Boolean => value.boolean(key).map(drop),
-            Expected::Allocator => {
-                value.one_of(key, &["native", "cudaMallocAsync", "hipMallocAsync"]).map(drop)
-            }
-            Expected::RegisterThreads => match value.integer(key)? {
-                threads if threads.is_power_of_two() && threads <= 128 => Ok(()),
-                threads => Err(format!("`{key}` must be a power of two up to 128, not {threads}")),
-            },
-            Expected::Mebibytes => match value.integer(key)? {
-                0 => Err(format!("`{key}` must be more than 0")),
-                _ => Ok(()),
-            },
-            Expected::Text => value.text(key, "a fraction or a size").map(drop),
-            Expected::Table => value.table(key).map(drop),
-        }
+        (self.check)(self.name, value)
     }
 
     /// Warns that the key has no effect, once per process. The caller must hold no lock, because the subscriber belongs
     /// to the program and may call this library.
     pub(crate) fn warn_once(&self) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the allocator setting `{}` has no effect: only PyTorch's CUDA allocator uses it",
-                self.name
-            );
+            let name = self.name;
+            tracing::warn!("the allocator setting `{name}` has no effect: only PyTorch's CUDA allocator uses it");
         }
     }
 }

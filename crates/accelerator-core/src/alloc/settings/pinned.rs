@@ -29,8 +29,7 @@ impl HostSettings {
 
     /// Returns the block size for a request, or `None` if it exceeds the address space. PyTorch: `roundSize`.
     pub(crate) fn block_size(&self, requested: NonZeroU64) -> Option<NonZeroU64> {
-        let rounds =
-            requested.get() <= self.max_round_threshold.load(Ordering::Relaxed) && self.caches(requested);
+        let rounds = requested.get() <= self.max_round_threshold.load(Ordering::Relaxed) && self.caches(requested);
         let size = if rounds { requested.checked_next_power_of_two()? } else { requested };
         (size.get() <= isize::MAX as u64).then_some(size)
     }

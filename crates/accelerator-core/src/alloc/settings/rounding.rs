@@ -115,8 +115,7 @@ impl AllocatorConfig {
 
     #[cold]
     fn fit_in_oversize(&self, request: &Request, block: u64) -> Option<Fit> {
-        let fits = self.is_oversize(request.size)
-            && block < request.size.saturating_add(self.max_non_split_rounding);
+        let fits = self.is_oversize(request.size) && block < request.size.saturating_add(self.max_non_split_rounding);
         fits.then(|| self.fit_of_block(request, block))
     }
 

@@ -5,14 +5,13 @@ use std::num::NonZeroU64;
 use crate::alloc::arena::{Arena, DetachedSegment};
 use crate::alloc::arenas::Arenas;
 use crate::alloc::blocks::Base;
-use crate::alloc::driver::Driver;
+use crate::alloc::driver::{AddressSpace, Driver};
 use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
 use crate::event::Events;
 use crate::sync::{Guard, InFlight, Step};
 use crate::types::{
-    Device, DriverError, DriverErrorKind, DriverResult, Error, OutOfMemoryCause, Result, StreamId,
-    TraceAction,
+    Device, DriverError, DriverErrorKind, DriverResult, Error, OutOfMemoryCause, Result, StreamId, TraceAction,
 };
 
 /// The driver of a device, and its arenas.
@@ -68,17 +67,17 @@ impl From<Error> for Failure {
 }
 
 impl Context {
-    pub(crate) fn new(
-        device: Device,
-        driver: Box<dyn Driver>,
-        events: Box<dyn Events>,
-        arenas: Arenas,
-    ) -> Self {
+    pub(crate) fn new(device: Device, driver: Box<dyn Driver>, events: Box<dyn Events>, arenas: Arenas) -> Self {
         Self { device, driver, events, arenas, returning: InFlight::default(), asking: InFlight::default() }
     }
 
     pub(crate) fn error(&self, source: DriverError) -> Error {
         Error::Driver { device: self.device, source }
+    }
+
+    /// Returns the virtual memory of the driver, for the sources that are used only where there is some.
+    pub(super) fn address_space(&self) -> &dyn AddressSpace {
+        self.driver.address_space().unwrap_or_else(|| unreachable!("this source needs virtual memory"))
     }
 
     /// Charges bytes that are about to be requested from the driver.
@@ -91,10 +90,8 @@ impl Context {
         }
         let mut charge = Charge { context: self, bytes, _asking: self.asking.begin() };
         drop(statistics);
-        match self.rejects_ahead_of_driver(arena, &mut charge) {
-            true => Err(Failure::Refused(OutOfMemoryCause::Rejected)),
-            false => Ok(charge),
-        }
+        let is_rejected = self.rejects_ahead_of_driver(arena, &mut charge);
+        if is_rejected { Err(Failure::Refused(OutOfMemoryCause::Rejected)) } else { Ok(charge) }
     }
 
     /// Returns whether `throw_on_cudamalloc_oom` is set and the charged memory exceeds the share of the device that the

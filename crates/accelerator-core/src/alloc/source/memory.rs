@@ -78,8 +78,7 @@ impl Memory {
                 }
             }
         }
-        for (arena, pool) in
-            self.context.arenas.shared().into_iter().flat_map(|arena| POOLS.map(|pool| (arena, pool)))
+        for (arena, pool) in self.context.arenas.shared().into_iter().flat_map(|arena| POOLS.map(|pool| (arena, pool)))
         {
             released = released.and(self.compact.release(&self.context, arena, pool));
         }

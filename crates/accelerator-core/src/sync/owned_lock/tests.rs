@@ -123,10 +123,7 @@ fn seats_of_threads_that_ended_are_given_to_others() {
 }
 
 /// Starts threads until one has this seat, and runs the work on that one.
-fn on_seat<T: Send + 'static>(
-    seat: usize,
-    work: impl FnOnce() -> T + Clone + Send + 'static,
-) -> JoinHandle<Option<T>> {
+fn on_seat<T: Send + 'static>(seat: usize, work: impl FnOnce() -> T + Clone + Send + 'static) -> JoinHandle<Option<T>> {
     loop {
         let (tell, told) = mpsc::channel();
         let work = work.clone();

@@ -49,19 +49,13 @@ fn errors() -> [(Error, &'static str); 15] {
         (Error::Driver { device: CUDA, source: DRIVER }, "cuda:1: cuMemAlloc failed: CUDA_ERROR_UNKNOWN"),
         (Error::NoAccelerator { reasons: text("cuda: no driver") }, "no accelerator is available: cuda: no"),
         (Error::UnknownBackend { name: text("x"), given_by: "f", known: text("host") }, "`x`"),
-        (
-            Error::InvalidDevice { kind: DeviceKind::new("host"), index: 7, count: 1 },
-            "host device 7 does not exist",
-        ),
+        (Error::InvalidDevice { kind: DeviceKind::new("host"), index: 7, count: 1 }, "host device 7 does not exist"),
         (Error::InvalidDeviceName { text: text("a:b:c") }, "`a:b:c`"),
         (
             Error::DeviceKindMismatch { expected: DeviceKind::new("host"), found: text("cuda") },
             "the current accelerator is host",
         ),
-        (
-            Error::DeviceMismatch { what: "the stream", expected: HOST, found: CUDA },
-            "the stream belongs to cuda:1",
-        ),
+        (Error::DeviceMismatch { what: "the stream", expected: HOST, found: CUDA }, "the stream belongs to cuda:1"),
         (Error::UnknownPointer { device: HOST, address: 0xab }, "0xab"),
         (Error::InvalidFraction(1.5), "1.5"),
         (

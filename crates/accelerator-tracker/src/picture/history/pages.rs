@@ -4,7 +4,7 @@ use super::State;
 use crate::picture::MapSegment;
 use crate::snapshot::{PoolKind, TraceEntry};
 
-/// Pages of the large pool are larger.
+/// A size that pages of the small pool do not exceed. Pages of the large pool are larger.
 const LARGEST_OF_SMALL: u64 = 10 << 20;
 
 impl State {
@@ -27,13 +27,13 @@ impl State {
         self.put_range(entry.stream, pool.unwrap_or(PoolKind::Large), start, end);
     }
 
-    /// What is left of a range on either side becomes a range.
+    /// Removes the pages from their range. The rest on either side becomes a separate range.
     pub(super) fn remove_pages(&mut self, entry: &TraceEntry) {
         self.reserved -= i128::from(entry.size);
         let (start, end) = (entry.address, entry.address.saturating_add(entry.size));
         let around = self.segments.range(..=start).next_back();
         let around = around.map(|(at, range)| (*at, at.saturating_add(range.size())));
-        // The numbers of a file may be inconsistent.
+        // The numbers in a file may be inconsistent.
         let Some((at, to)) = around.filter(|(at, to)| *to >= end && self.ranges.contains(at)) else { return };
         let pool = self.take_range(at).unwrap_or(PoolKind::Large);
         self.put_range(entry.stream, pool, at, start);
@@ -52,8 +52,7 @@ impl State {
     fn put_range(&mut self, stream: u64, pool: PoolKind, address: u64, end: u64) {
         if end > address {
             self.ranges.insert(address);
-            self.segments
-                .insert(address, MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() });
+            self.segments.insert(address, MapSegment { pool, stream, address, is_alias: false, blocks: Vec::new() });
             self.resize(address, end - address);
         }
     }

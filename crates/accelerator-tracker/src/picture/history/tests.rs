@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, reason = "a test stops at what should not happen")]
+#![allow(clippy::unwrap_used, reason = "a test stops at anything unexpected")]
 
 use std::path::Path;
 
@@ -29,11 +29,7 @@ fn block(address: u64, size: u64, state: BlockState) -> Block {
 
 fn segment(address: u64, blocks: Vec<Block>) -> Segment {
     let total = |state: Option<BlockState>| {
-        blocks
-            .iter()
-            .filter(|block| state.is_none_or(|state| block.state == state))
-            .map(|block| block.size)
-            .sum()
+        blocks.iter().filter(|block| state.is_none_or(|state| block.state == state)).map(|block| block.size).sum()
     };
     Segment {
         device: 0,
@@ -51,8 +47,9 @@ fn segment(address: u64, blocks: Vec<Block>) -> Segment {
     }
 }
 
-/// A block of 4 KiB is there at the start. Another one is allocated. The old one is freed, and completes later. A
-/// segment comes and goes. A block comes and goes meanwhile.
+/// Returns a snapshot in which a block of 4 KiB exists at the start. Another block is allocated. The old block is
+/// freed, and its free completes later. A segment is created and released, and meanwhile a block is allocated and
+/// freed.
 fn snapshot() -> MemorySnapshot {
     let old = 0x1000;
     let mut made = entry(TraceAction::Alloc, 0x3000, 1_000, 20);
@@ -74,8 +71,7 @@ fn snapshot() -> MemorySnapshot {
         block(0x3000, 1_024, BlockState::Allocated),
         block(0x3400, 2 * MIB - 0x2400, BlockState::Inactive),
     ];
-    let mark =
-        |stage: &str, time_us| Annotation { stage: stage.into(), name: "step".into(), device: 0, time_us };
+    let mark = |stage: &str, time_us| Annotation { stage: stage.into(), name: "step".into(), device: 0, time_us };
     MemorySnapshot {
         segments: vec![segment(old, blocks), Segment { device: 1, ..segment(0x900_0000, vec![]) }],
         device_traces: vec![trace],
@@ -100,10 +96,7 @@ fn counts_are_reckoned_back_from_the_end() {
     let (one, two) = (2 * MIB, 4 * MIB);
     assert_eq!(of(Series::Reserved), [one, one, two, two, two, two, one, one, one]);
     let names: Vec<_> = profile.samples.iter().map(|sample| &*sample.name).collect();
-    assert_eq!(
-        (names[0], names[1], names[8]),
-        ("forward, model.py:7", "free 3.99 KiB", "out of memory 1.00 TiB")
-    );
+    assert_eq!((names[0], names[1], names[8]), ("forward, model.py:7", "free 3.99 KiB", "out of memory 1.00 TiB"));
     assert_eq!(profile.capacity, Some(16 << 30));
     let facts: Vec<_> = profile.facts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(facts, [("device", "Sim"), ("older entries dropped", "3")]);
@@ -112,12 +105,9 @@ fn counts_are_reckoned_back_from_the_end() {
 
 #[test]
 fn the_scope_of_a_tracker_comes_before_calls() {
-    let frame = |name: &str, filename: &str| {
-        Arc::new(Frame { name: name.into(), filename: filename.into(), line: 0 })
-    };
+    let frame = |name: &str, filename: &str| Arc::new(Frame { name: name.into(), filename: filename.into(), line: 0 });
     let mut snapshot = snapshot();
-    snapshot.device_traces[0][0].frames =
-        [frame("allocate", "buffer.rs"), frame("layers.0.forward", "scope")].into();
+    snapshot.device_traces[0][0].frames = [frame("allocate", "buffer.rs"), frame("layers.0.forward", "scope")].into();
     assert_eq!(&*Profile::of_snapshot("run", &snapshot, 0).samples[0].name, "layers.0.forward");
 }
 
@@ -131,8 +121,7 @@ fn allocations_live_from_call_to_call() {
 #[test]
 fn maps_are_those_of_their_moments() {
     let profile = Profile::of_snapshot("run", &snapshot(), 0);
-    let bytes =
-        |moment: &Moment, state| moment.segments.iter().map(|segment| segment.bytes(state)).sum::<u64>();
+    let bytes = |moment: &Moment, state| moment.segments.iter().map(|segment| segment.bytes(state)).sum::<u64>();
     assert!(profile.moments.len() > 5 && profile.moments.is_sorted_by_key(|moment| moment.call));
     for moment in &profile.moments {
         let sample = &profile.samples[moment.call];
@@ -163,14 +152,14 @@ fn pytorchs_own_snapshot_agrees_with_its_statistics() {
     assert_eq!(last.memory.allocated, current("allocated_bytes"));
     assert_eq!(last.memory.active, current("active_bytes"));
     assert_eq!(last.memory.reserved, current("reserved_bytes"));
-    // Peaks use requests that were rounded up. A history does not tell how much larger a block was.
+    // Peaks use requests that were rounded up, since a history does not contain the sizes of blocks.
     let peak = |name: &str| statistics[format!("{name}.all.peak")].as_u64().unwrap();
     let (_, allocated) = profile.peak(Series::Allocated).unwrap();
     assert!(allocated <= peak("allocated_bytes") && allocated > peak("allocated_bytes") * 98 / 100);
     assert_eq!(profile.peak(Series::Reserved).unwrap().1, peak("reserved_bytes"));
 }
 
-/// A segment grows by pages, loses one in its middle, which comes back, and another one after that.
+/// A segment grows by pages, loses a page in its middle, which comes back, and later loses another page.
 #[test]
 fn pages_of_expandable_segments_are_followed() {
     let start = 64 * MIB;
@@ -187,16 +176,14 @@ fn pages_of_expandable_segments_are_followed() {
         page(TraceAction::SegmentUnmap, 7, 9),
     ];
     let blocks = [(0, 3), (3, 1), (4, 2), (6, 1)];
-    let mut blocks: Vec<_> =
-        blocks.map(|(at, size)| block(start + at * MIB, size * MIB, BlockState::Allocated)).into();
+    let mut blocks: Vec<_> = blocks.map(|(at, size)| block(start + at * MIB, size * MIB, BlockState::Allocated)).into();
     blocks.push(block(start + 7 * MIB, MIB, BlockState::Inactive));
     let end = Segment { is_expandable: true, ..segment(start, blocks) };
     let entries = trace.len();
-    let snapshot =
-        MemorySnapshot { segments: vec![end], device_traces: vec![trace], ..MemorySnapshot::default() };
+    let snapshot = MemorySnapshot { segments: vec![end], device_traces: vec![trace], ..MemorySnapshot::default() };
     let profile = Profile::of_snapshot("run", &snapshot, 0);
     let reserved: Vec<_> = profile.samples.iter().map(|sample| sample.memory.reserved / MIB).collect();
-    assert_eq!(reserved, [4, 10, 10, 10, 8, 8, 10, 10, 8], "the last page was there before");
+    assert_eq!(reserved, [4, 10, 10, 10, 8, 8, 10, 10, 8], "the last page existed before");
     let mut state = State::at_the_end(&snapshot.segments.iter().collect::<Vec<_>>(), &[]);
     let ranges = |state: &State| {
         let range = |range: MapSegment| ((range.address - start) / MIB, range.size() / MIB);
@@ -217,7 +204,7 @@ fn pages_of_expandable_segments_are_followed() {
     assert_eq!(ranges(&state), [(0, 8)]);
 }
 
-/// A block in an alias is freed and allocated again. Which bytes of segments it uses is known only at the end. They
+/// A block in an alias is freed and allocated again. Only at the end is it known which bytes of segments it uses. They
 /// count once.
 #[test]
 fn blocks_of_aliases_count_once() {
@@ -239,8 +226,7 @@ fn blocks_of_aliases_count_once() {
     ];
     let snapshot = MemorySnapshot { segments, aliases, device_traces: vec![trace], ..Default::default() };
     let profile = Profile::of_snapshot("run", &snapshot, 0);
-    let of =
-        |series: Series| profile.samples.iter().map(|sample| series.of(sample) / MIB).collect::<Vec<_>>();
+    let of = |series: Series| profile.samples.iter().map(|sample| series.of(sample) / MIB).collect::<Vec<_>>();
     assert_eq!(of(Series::Allocated), [0, 1, 2, 4, 2, 2, 4, 4]);
     assert_eq!(of(Series::Reserved), [4; 8]);
     let of_moment = |call: usize| {
@@ -256,7 +242,7 @@ fn blocks_of_aliases_count_once() {
     assert_eq!(of_moment(7), [(start, false, vec![used, aliased, used, aliased]), alias.clone()]);
     assert_eq!(of_moment(3), [(start, false, vec![used, free, used, free]), alias]);
     assert_eq!(of_moment(5), [(start, false, vec![used, free, used, free])]);
-    assert_eq!(profile.spans.len(), 4, "the aliased bytes are no allocations");
+    assert_eq!(profile.spans.len(), 4, "the aliased bytes are not allocations");
     let at_peak = &profile.moments[profile.moment_of_the_peak()];
     let allocated = at_peak.segments.iter().map(|segment| segment.bytes(used));
     assert_eq!(allocated.sum::<u64>(), 4 * MIB);

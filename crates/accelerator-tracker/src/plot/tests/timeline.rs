@@ -1,4 +1,4 @@
-//! Curves of memory, and the lines of markers in them.
+//! Curves of memory, and the lines of their markers.
 
 use std::collections::BTreeSet;
 
@@ -33,12 +33,11 @@ fn the_last_call_is_as_wide_as_the_others() {
     let svg = Picture::Series(Series::Allocated, Along::Calls).to_svg(&profile).unwrap();
     let palette = Palette::of(Theme::Light);
     let [curve] = &lines(&svg, palette.series(Series::Allocated))[..] else { panic!("{svg}") };
-    let widths: Vec<i32> =
-        curve.windows(2).map(|pair| pair[1].0 - pair[0].0).filter(|width| *width > 0).collect();
+    let widths: Vec<i32> = curve.windows(2).map(|pair| pair[1].0 - pair[0].0).filter(|width| *width > 0).collect();
     assert_eq!(widths.len(), 4, "{curve:?}");
     assert!(widths.iter().all(|width| width.abs_diff(widths[0]) <= 1), "{widths:?}");
     let end = lines(&svg, palette.marker)[0][0].0;
-    assert_eq!(curve.last().map(|point| point.0), Some(end), "a marker behind all calls stands at their end");
+    assert_eq!(curve.last().map(|point| point.0), Some(end), "a marker after all calls is at their end");
 
     let svg = Picture::Series(Series::Allocated, Along::Time).to_svg(&profile).unwrap();
     let curve = lines(&svg, palette.series(Series::Allocated)).remove(0);

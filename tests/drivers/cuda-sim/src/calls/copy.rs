@@ -48,13 +48,7 @@ fn is_pageable(driver: &Driver, address: u64) -> bool {
 
 /// # Safety
 /// * Addresses of pageable host memory are valid for `bytes` bytes until the call returns.
-unsafe fn copy_async(
-    driver: &mut Session,
-    target: u64,
-    source: u64,
-    bytes: usize,
-    stream: Handle,
-) -> Outcome {
+unsafe fn copy_async(driver: &mut Session, target: u64, source: u64, bytes: usize, stream: Handle) -> Outcome {
     let stream = driver.stream(stream)?;
     let context = driver.state_of(stream)?.context;
     if bytes == 0 {

@@ -119,20 +119,20 @@ fn attribute(driver: &mut Session, value: Out<'_, i32>, attribute: i32, device: 
         12 | 82 => 64 << 10,           // MAX_REGISTERS_PER_BLOCK, _PER_MULTIPROCESSOR
         13 | 36 => 1_000_000,          // CLOCK_RATE, MEMORY_CLOCK_RATE
         14 => 512,                     // TEXTURE_ALIGNMENT
-        15 | 19 | 31 | 41 => 1, // GPU_OVERLAP, CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, UNIFIED_ADDRESSING
-        16 => 16,               // MULTIPROCESSOR_COUNT
+        15 | 19 | 31 | 41 => 1,        // GPU_OVERLAP, CAN_MAP_HOST_MEMORY, CONCURRENT_KERNELS, UNIFIED_ADDRESSING
+        16 => 16,                      // MULTIPROCESSOR_COUNT
         33 => device::pci_bus(number), // PCI_BUS_ID
-        34 => device::PCI_DEVICE, // PCI_DEVICE_ID
-        37 => 512,              // GLOBAL_MEMORY_BUS_WIDTH
-        38 => 4 << 20,          // L2_CACHE_SIZE
-        39 => 2048,             // MAX_THREADS_PER_MULTIPROCESSOR
-        40 => 3,                // ASYNC_ENGINE_COUNT
-        50 => device::PCI_DOMAIN, // PCI_DOMAIN_ID
-        75 => settings.capability.0, // COMPUTE_CAPABILITY_MAJOR
-        76 => settings.capability.1, // COMPUTE_CAPABILITY_MINOR
-        78 | 91 => 1,           // STREAM_PRIORITIES_SUPPORTED, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-        102 => since(10_020),   // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        115 => since(11_020),   // MEMORY_POOLS_SUPPORTED
+        34 => device::PCI_DEVICE,      // PCI_DEVICE_ID
+        37 => 512,                     // GLOBAL_MEMORY_BUS_WIDTH
+        38 => 4 << 20,                 // L2_CACHE_SIZE
+        39 => 2048,                    // MAX_THREADS_PER_MULTIPROCESSOR
+        40 => 3,                       // ASYNC_ENGINE_COUNT
+        50 => device::PCI_DOMAIN,      // PCI_DOMAIN_ID
+        75 => settings.capability.0,   // COMPUTE_CAPABILITY_MAJOR
+        76 => settings.capability.1,   // COMPUTE_CAPABILITY_MINOR
+        78 | 91 => 1,                  // STREAM_PRIORITIES_SUPPORTED, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+        102 => since(10_020),          // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        115 => since(11_020),          // MEMORY_POOLS_SUPPORTED
         known if (1..=LAST_ATTRIBUTE).contains(&known) => 0,
         _ => return Err(Code::INVALID_VALUE),
     });

@@ -99,12 +99,7 @@ fn unload(driver: &mut Session, module: Handle) -> Outcome {
     Ok(())
 }
 
-fn function_attribute(
-    driver: &mut Session,
-    value: Out<'_, i32>,
-    attribute: i32,
-    function: Handle,
-) -> Outcome {
+fn function_attribute(driver: &mut Session, value: Out<'_, i32>, attribute: i32, function: Handle) -> Outcome {
     let value = required(value)?;
     driver.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
     let (major, minor) = driver.settings.capability;

@@ -77,13 +77,7 @@ fn unmap(driver: &mut Session, address: u64, bytes: usize) -> Outcome {
 
 /// # Safety
 /// * `access` is null, or points to `count` descriptors.
-unsafe fn set_access(
-    driver: &mut Session,
-    address: u64,
-    bytes: usize,
-    access: *const Access,
-    count: usize,
-) -> Outcome {
+unsafe fn set_access(driver: &mut Session, address: u64, bytes: usize, access: *const Access, count: usize) -> Outcome {
     if access.is_null() || count == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -92,12 +86,7 @@ unsafe fn set_access(
     access.iter().try_for_each(|access| driver.set_access(address, bytes as u64, *access))
 }
 
-fn granularity(
-    driver: &mut Session,
-    bytes: Out<'_, usize>,
-    properties: Option<&Properties>,
-    option: u32,
-) -> Outcome {
+fn granularity(driver: &mut Session, bytes: Out<'_, usize>, properties: Option<&Properties>, option: u32) -> Outcome {
     let bytes = required(bytes)?;
     driver.check_properties(*required(properties)?)?;
     if option > 1 {

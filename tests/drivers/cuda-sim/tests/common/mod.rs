@@ -179,11 +179,7 @@ pub(crate) fn set_pinned_byte(address: u64, value: u8) {
     unsafe { (address as *mut u8).write_volatile(value) };
 }
 
-pub(crate) fn launch_host_function(
-    stream: Handle,
-    function: unsafe extern "C" fn(*mut c_void),
-    data: u64,
-) -> Outcome {
+pub(crate) fn launch_host_function(stream: Handle, function: unsafe extern "C" fn(*mut c_void), data: u64) -> Outcome {
     // SAFETY: the test keeps alive what the function uses.
     done(unsafe { cuda_sim::cuLaunchHostFunc(stream, Some(function), data as *mut c_void) })
 }
@@ -212,8 +208,7 @@ fn on_device(device: i32) -> Location {
 }
 
 pub(crate) fn create_physical(bytes: usize, device: i32) -> Outcome<u64> {
-    let properties =
-        Properties { kind: 1, handle_types: 0, location: on_device(device), windows: 0, flags: [0; 8] };
+    let properties = Properties { kind: 1, handle_types: 0, location: on_device(device), windows: 0, flags: [0; 8] };
     // SAFETY: the properties are valid.
     result(|handle| unsafe { cuda_sim::cuMemCreate(handle, bytes, Some(&properties), 0) })
 }

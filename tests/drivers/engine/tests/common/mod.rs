@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sim_engine::{
-    Device, Engine, Environment, Error, Face, Fault, Handle, Lent, Lock, Operation, Position, Settings,
-    Source, Target, Times, Work,
+    Device, Engine, Environment, Error, Face, Fault, Handle, Lent, Lock, Operation, Position, Settings, Source, Target,
+    Times, Work,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

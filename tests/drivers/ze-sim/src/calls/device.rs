@@ -94,22 +94,13 @@ fn root(session: &mut Session, device: DeviceHandle, root: Place<'_, ze_device_h
     Ok(())
 }
 
-fn parts(
-    session: &mut Session,
-    device: DeviceHandle,
-    count: &mut u32,
-    _: Array<*mut ze_device_handle_t>,
-) -> Outcome {
+fn parts(session: &mut Session, device: DeviceHandle, count: &mut u32, _: Array<*mut ze_device_handle_t>) -> Outcome {
     session.device(device)?;
     *count = 0;
     Ok(())
 }
 
-fn properties(
-    session: &mut Session,
-    device: DeviceHandle,
-    properties: &mut ze_device_properties_t,
-) -> Outcome {
+fn properties(session: &mut Session, device: DeviceHandle, properties: &mut ze_device_properties_t) -> Outcome {
     let device = session.device(device)?;
     session.check_type(properties);
     session.describe_device(device, properties);
@@ -256,12 +247,7 @@ fn status(session: &mut Session, device: DeviceHandle) -> Outcome {
     if session.is_lost(device) { Err(Refusal::DEVICE_LOST) } else { Ok(()) }
 }
 
-fn timestamps(
-    session: &mut Session,
-    device: DeviceHandle,
-    host: Place<'_, u64>,
-    own: Place<'_, u64>,
-) -> Outcome {
+fn timestamps(session: &mut Session, device: DeviceHandle, host: Place<'_, u64>, own: Place<'_, u64>) -> Outcome {
     session.device(device)?;
     let clock = session.engine.clock;
     host.put(clock);

@@ -87,11 +87,7 @@ fn api_version(session: &mut Session, driver: DriverHandle, version: Place<'_, z
     Ok(())
 }
 
-fn properties(
-    session: &mut Session,
-    driver: DriverHandle,
-    properties: &mut ze_driver_properties_t,
-) -> Outcome {
+fn properties(session: &mut Session, driver: DriverHandle, properties: &mut ze_driver_properties_t) -> Outcome {
     session.check_driver(driver)?;
     session.check_type(properties);
     properties.uuid = ze_driver_uuid_t { id: *b"simulated driver" };
@@ -107,8 +103,7 @@ fn extensions(
 ) -> Outcome {
     session.check_driver(driver)?;
     let own = session.extensions().into_iter();
-    let own = own
-        .map(|(name, version)| ze_driver_extension_properties_t { name: crate::device::text(name), version });
+    let own = own.map(|(name, version)| ze_driver_extension_properties_t { name: crate::device::text(name), version });
     // SAFETY: `count` is the length that the caller passed.
     unsafe { extensions.answer(count, own) };
     Ok(())

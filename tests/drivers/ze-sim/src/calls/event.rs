@@ -138,11 +138,7 @@ fn reset(session: &mut Session, event: EventHandle) -> Outcome {
     Ok(())
 }
 
-fn timestamps(
-    session: &mut Session,
-    event: EventHandle,
-    times: Place<'_, ze_kernel_timestamp_result_t>,
-) -> Outcome {
+fn timestamps(session: &mut Session, event: EventHandle, times: Place<'_, ze_kernel_timestamp_result_t>) -> Outcome {
     times.put(session.timestamps(event)?);
     Ok(())
 }

@@ -93,12 +93,7 @@ fn destroy_log(session: &mut Session, build_log: BuildLogHandle) -> Outcome {
     }
 }
 
-fn log_text(
-    session: &mut Session,
-    build_log: BuildLogHandle,
-    bytes: &mut usize,
-    text: Array<*mut c_char>,
-) -> Outcome {
+fn log_text(session: &mut Session, build_log: BuildLogHandle, bytes: &mut usize, text: Array<*mut c_char>) -> Outcome {
     let Some(own) = session.build_logs.get(&build_log.number) else {
         return Err(session.unknown("build log", build_log.number));
     };

@@ -106,11 +106,7 @@ fn memory(session: &mut Session, memory: MemoryHandle) -> Outcome<sim_engine::De
     }
 }
 
-fn memory_properties(
-    session: &mut Session,
-    own: MemoryHandle,
-    properties: &mut zes_mem_properties_t,
-) -> Outcome {
+fn memory_properties(session: &mut Session, own: MemoryHandle, properties: &mut zes_mem_properties_t) -> Outcome {
     let memory = memory(session, own)?;
     session.check_type(properties);
     properties.type_ = zes_mem_type_t::ZES_MEM_TYPE_HBM;

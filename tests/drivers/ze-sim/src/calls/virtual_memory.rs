@@ -80,12 +80,7 @@ fn reserve(
     Ok(())
 }
 
-fn unreserve(
-    session: &mut Session,
-    context: ContextHandle,
-    address: Address<*const c_void>,
-    bytes: usize,
-) -> Outcome {
+fn unreserve(session: &mut Session, context: ContextHandle, address: Address<*const c_void>, bytes: usize) -> Outcome {
     let context = session.context(context)?;
     session.unreserve(context, address.value, bytes as u64)
 }
@@ -144,12 +139,7 @@ fn map(
     session.map(context, (address.value, bytes as u64), physical, offset as u64, access)
 }
 
-fn unmap(
-    session: &mut Session,
-    context: ContextHandle,
-    address: Address<*const c_void>,
-    bytes: usize,
-) -> Outcome {
+fn unmap(session: &mut Session, context: ContextHandle, address: Address<*const c_void>, bytes: usize) -> Outcome {
     let context = session.context(context)?;
     session.unmap(context, address.value, bytes as u64)
 }

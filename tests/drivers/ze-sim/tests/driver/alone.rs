@@ -63,10 +63,7 @@ impl Alone {
         for name in inherited.filter(|name| name.to_string_lossy().starts_with("ZE")) {
             command.env_remove(name);
         }
-        command
-            .env(CHILD, self.name)
-            .env("ZE_ENABLE_ALT_DRIVERS", library())
-            .envs(self.settings.iter().copied());
+        command.env(CHILD, self.name).env("ZE_ENABLE_ALT_DRIVERS", library()).envs(self.settings.iter().copied());
         if self.layer == Layer::Validation {
             command.env("ZE_ENABLE_VALIDATION_LAYER", "1").env("ZE_ENABLE_PARAMETER_VALIDATION", "1");
         }

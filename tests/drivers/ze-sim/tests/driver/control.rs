@@ -80,8 +80,7 @@ pub(crate) fn fail(name: &str, nth: u64, code: ze_result_t) {
 pub(crate) fn calls_of(name: &str) -> u64 {
     let name = CString::new(name).unwrap();
     // SAFETY: the README documents this type.
-    let function =
-        unsafe { LIBRARY.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"ze_sim_calls_of") }.unwrap();
+    let function = unsafe { LIBRARY.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"ze_sim_calls_of") }.unwrap();
     // SAFETY: the name ends with a zero.
     unsafe { function(name.as_ptr()) }
 }

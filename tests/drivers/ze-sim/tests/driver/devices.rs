@@ -19,17 +19,11 @@ pub(crate) fn trials() -> Vec<Alone> {
         valid("devices::of_a_context_are_those_that_it_was_made_for", THREE, contexts),
         valid("devices::are_counted_as_every_list_is", THREE, counts),
         valid("devices::tell_their_version", &[("ZE_SIM_API_VERSION", "1.3")], version),
-        valid(
-            "devices::have_free_memory",
-            &[("ZES_ENABLE_SYSMAN", "1"), ("ZE_SIM_MEMORY", "3M")],
-            free_memory,
-        ),
+        valid("devices::have_free_memory", &[("ZES_ENABLE_SYSMAN", "1"), ("ZE_SIM_MEMORY", "3M")], free_memory),
         bare("devices::have_free_memory_by_zes_init", &[("ZE_SIM_MEMORY", "3M")], zes_init),
-        valid(
-            "devices::have_usable_memory",
-            &[("ZE_SIM_QUIRKS", "usable-memory"), ("ZE_SIM_MEMORY", "3M")],
-            || usable_memory(Some([2 << 20, 1 << 20])),
-        ),
+        valid("devices::have_usable_memory", &[("ZE_SIM_QUIRKS", "usable-memory"), ("ZE_SIM_MEMORY", "3M")], || {
+            usable_memory(Some([2 << 20, 1 << 20]))
+        }),
         valid("devices::do_not_tell_what_is_usable", &[("ZE_SIM_MEMORY", "3M")], || usable_memory(None)),
         valid("devices::have_no_sysman_unless_it_is_started", &[], not_started),
         bare("devices::are_started_by_type", &[], init_drivers),
@@ -41,8 +35,7 @@ pub(crate) fn trials() -> Vec<Alone> {
 fn usable_memory(expected: Option<[u64; 2]>) {
     let program = Program::start();
     let told = || {
-        let mut usable =
-            ze_device_usablemem_size_ext_properties_t { currUsableMemSize: 7, ..Default::default() };
+        let mut usable = ze_device_usablemem_size_ext_properties_t { currUsableMemSize: 7, ..Default::default() };
         let mut properties = ze_device_properties_t { pNext: (&raw mut usable).cast(), ..Default::default() };
         done(ze!(program, zeDeviceGetProperties(program.devices[0], &raw mut properties))).unwrap();
         assert_eq!(properties.pNext, (&raw mut usable).cast());
@@ -111,8 +104,7 @@ fn contexts() {
     let mut chosen = [program.devices[2], program.devices[0]];
     let (driver, devices) = (program.driver, chosen.as_mut_ptr());
     program.context =
-        made(|context| ze!(program, zeContextCreateEx(driver, &raw const desc, 2, devices, context)))
-            .unwrap();
+        made(|context| ze!(program, zeContextCreateEx(driver, &raw const desc, 2, devices, context))).unwrap();
     for (device, works) in [true, false, true].into_iter().enumerate() {
         let memory = program.device_memory_with(&Default::default(), 8, 0, device);
         let list = program.list_on(device, 0, 0);

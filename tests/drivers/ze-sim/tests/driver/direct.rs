@@ -93,8 +93,7 @@ fn lists() {
     call!(table, pfnGetContextHandle(list, &raw mut context)).unwrap();
     assert_eq!((ordinal, immediate, device, context), (1, 1, program.devices[0], program.context));
     let (context, desc) = (program.context, ze_command_list_desc_t::default());
-    let recorded =
-        made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
+    let recorded = made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
     call!(table, pfnIsImmediate(recorded, &raw mut immediate)).unwrap();
     assert_eq!(immediate, 0);
     assert_eq!(call!(table, pfnHostSynchronize(recorded, FOR_EVER)), Err(NOT_READY));
@@ -131,10 +130,8 @@ fn clock() {
     let devices: ze_device_dditable_t = table("zeGetDevice");
     let list = program.list(0);
     let a = program.host_memory(8, 0).unwrap();
-    let call = ze!(
-        program,
-        zeCommandListAppendWriteGlobalTimestamp(list, a as *mut u64, ptr::null_mut(), 0, ptr::null_mut())
-    );
+    let call =
+        ze!(program, zeCommandListAppendWriteGlobalTimestamp(list, a as *mut u64, ptr::null_mut(), 0, ptr::null_mut()));
     done(call).unwrap();
     program.finish(list).unwrap();
     // SAFETY: the trial's own memory, which the command has written by now.

@@ -318,18 +318,14 @@ fn queues() {
     execute(fence).unwrap();
     execute(ptr::null_mut()).unwrap();
     done(ze!(program, zeFenceReset(fence))).unwrap();
-    control::expect_violations(
-        2,
-        &["is run again while its work is not over", "is reset while its work is not"],
-    );
+    control::expect_violations(2, &["is run again while its work is not over", "is reset while its work is not"]);
     assert_eq!(done(ze!(program, zeCommandQueueSynchronize(queue, 0))), Err(NOT_READY));
     done(ze!(program, zeCommandListReset(list))).unwrap();
     control::expect_violations(4, &["is reset while its work is not over"]);
     done(ze!(program, zeCommandQueueSynchronize(queue, FOR_EVER))).unwrap();
     let desc = ze_command_list_desc_t { commandQueueGroupOrdinal: 1, ..Default::default() };
     let (context, device) = (program.context, program.devices[0]);
-    let mut other =
-        made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
+    let mut other = made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
     done(ze!(program, zeCommandListClose(other))).unwrap();
     let call = ze!(program, zeCommandQueueExecuteCommandLists(queue, 1, &raw mut other, ptr::null_mut()));
     let misfit = Err(ze_result_t::ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE);
@@ -367,9 +363,7 @@ fn synchronous() {
     let mode = ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
     let desc = ze_command_queue_desc_t { mode, ..Default::default() };
     let (context, device) = (program.context, program.devices[0]);
-    let list =
-        made(|list| ze!(program, zeCommandListCreateImmediate(context, device, &raw const desc, list)))
-            .unwrap();
+    let list = made(|list| ze!(program, zeCommandListCreateImmediate(context, device, &raw const desc, list))).unwrap();
     let (a, mut byte) = (program.device_memory(1).unwrap(), 0_u8);
     for seed in 0..20 {
         control::seed(seed);

@@ -9,28 +9,20 @@ use crate::control;
 use crate::program::*;
 
 pub(crate) fn trials() -> Vec<Alone> {
-    const PLANNED: &[(&str, &str)] =
-        &[("ZE_SIM_FAIL", "zeMemAllocDevice@2=0x70000003, zeEventCreate@*=0x70000002")];
+    const PLANNED: &[(&str, &str)] = &[("ZE_SIM_FAIL", "zeMemAllocDevice@2=0x70000003, zeEventCreate@*=0x70000002")];
     const QUIRKS: &str = "ZE_SIM_QUIRKS";
     vec![
         valid("faults::are_planned_in_the_environment", PLANNED, planned),
         valid("faults::are_planned_by_tests", &[], by_tests),
         valid("faults::come_before_any_effect", &[], before_any_effect),
         valid("faults::that_lose_a_device_lose_it_for_good", &[("ZE_SIM_DEVICES", "2")], lost),
-        valid(
-            "faults::that_lose_a_device_leave_events_to_others",
-            &[("ZE_SIM_DEVICES", "2")],
-            events_of_others,
-        ),
+        valid("faults::that_lose_a_device_leave_events_to_others", &[("ZE_SIM_DEVICES", "2")], events_of_others),
         bare("faults::a_setting_that_cannot_be_read_stops_the_start", &[("ZE_SIM_DEVICES", "x")], mistake),
         bare("faults::no_devices_no_driver", &[("ZE_SIM_DEVICES", "0")], no_devices),
         valid("faults::calls_are_logged", &[], logged),
         valid("faults::ignored_alignment", &[(QUIRKS, "ignore-alignment")], ignored_alignment),
         valid("faults::null_and_success", &[(QUIRKS, "null-success")], null_success),
-        Alone {
-            aborts: true,
-            ..bare("faults::size_zero_aborts", &[(QUIRKS, "size-zero-aborts")], size_zero)
-        },
+        Alone { aborts: true, ..bare("faults::size_zero_aborts", &[(QUIRKS, "size-zero-aborts")], size_zero) },
         valid("faults::no_sysman", &[(QUIRKS, "no-sysman"), ("ZES_ENABLE_SYSMAN", "1")], no_sysman),
         valid(
             "faults::no_relaxed_limits",
@@ -97,8 +89,7 @@ fn lost() {
     let pool = {
         let desc = ze_event_pool_desc_t { flags: HOST_VISIBLE, count: 1, ..Default::default() };
         let (context, mut device) = (program.context, program.devices[1]);
-        made(|pool| ze!(program, zeEventPoolCreate(context, &raw const desc, 1, &raw mut device, pool)))
-            .unwrap()
+        made(|pool| ze!(program, zeEventPoolCreate(context, &raw const desc, 1, &raw mut device, pool))).unwrap()
     };
     let end = program.event(pool, 0).unwrap();
     program.barrier(other, end, &mut []).unwrap();
@@ -127,10 +118,7 @@ fn logged() {
     std::fs::remove_file(&path).unwrap();
     let last = log.lines().last().unwrap();
     assert!(log.contains(" zeInit(0,) = 0x0 ZE_RESULT_SUCCESS"), "{log}");
-    assert!(
-        last.contains(" zeMemFree(") && last.ends_with(", 0x7) = 0x7ffffffe ZE_RESULT_ERROR_UNKNOWN"),
-        "{log}"
-    );
+    assert!(last.contains(" zeMemFree(") && last.ends_with(", 0x7) = 0x7ffffffe ZE_RESULT_ERROR_UNKNOWN"), "{log}");
 }
 
 /// A pool for both devices keeps working on the remaining one, but waits for the lost device's signals fail.
@@ -190,8 +178,7 @@ fn no_sysman() {
 
 fn extensions(program: &Program) -> usize {
     let mut count = 0;
-    done(ze!(program, zeDriverGetExtensionProperties(program.driver, &raw mut count, ptr::null_mut())))
-        .unwrap();
+    done(ze!(program, zeDriverGetExtensionProperties(program.driver, &raw mut count, ptr::null_mut()))).unwrap();
     count as usize
 }
 

@@ -28,9 +28,7 @@ fn spirv(names: &[&str]) -> Vec<u8> {
         text.resize(text.len() / 4 * 4 + 4, 0);
         let operation = ((3 + text.len() / 4) as u32) << 16 | 15;
         words.extend([operation, 6, index as u32 + 1]);
-        words.extend(
-            text.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])),
-        );
+        words.extend(text.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
     }
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -60,10 +58,7 @@ impl Program {
     fn launch(&self, list: List, kernel: ze_kernel_handle_t, groups: u32) -> Outcome {
         let count = ze_group_count_t { groupCountX: groups, groupCountY: 1, groupCountZ: 1 };
         let none = ptr::null_mut();
-        done(ze!(
-            self,
-            zeCommandListAppendLaunchKernel(list, kernel, &raw const count, none, 0, ptr::null_mut())
-        ))
+        done(ze!(self, zeCommandListAppendLaunchKernel(list, kernel, &raw const count, none, 0, ptr::null_mut())))
     }
 
     fn upload(&self, list: List, to: u64, values: &[f32]) {
@@ -202,8 +197,7 @@ fn too_early() {
 
 fn refusals() {
     let program = Program::start();
-    let (copies, module) =
-        (program.list_on(0, 0, 1).unwrap(), program.module(&spirv(&["scale"]), ptr::null_mut()));
+    let (copies, module) = (program.list_on(0, 0, 1).unwrap(), program.module(&spirv(&["scale"]), ptr::null_mut()));
     let scale = program.kernel(module.unwrap(), "scale").unwrap();
     use ze_result_t as Result;
     assert_eq!(program.argument(scale, 3, 1_u32), Err(Result::ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX));

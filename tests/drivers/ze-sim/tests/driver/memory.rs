@@ -83,8 +83,7 @@ fn kinds() {
     let range = |address: u64| {
         let (mut start, mut bytes) = (ptr::null_mut(), 0);
         let address = address as *const c_void;
-        let call =
-            ze!(program, zeMemGetAddressRange(program.context, address, &raw mut start, &raw mut bytes));
+        let call = ze!(program, zeMemGetAddressRange(program.context, address, &raw mut start, &raw mut bytes));
         done(call).map(|()| (start as u64, bytes))
     };
     assert_eq!([range(second + 7), range(host + 99)], [Ok((second, 100)), Ok((host, 100))]);
@@ -308,9 +307,7 @@ fn refusals() {
     let desc = ze_device_mem_alloc_desc_t { stype: ze_structure_type_t(7), ..Default::default() };
     program.device_memory_with(&desc, 8, 0, 0).unwrap();
     assert!(program.fill(7 as List, a, 1, 8).is_err());
-    let expected = [
-        "ze_device_mem_alloc_desc_t says that its type is 0x7",
-        "uses 0x7, which is not a live command list",
-    ];
+    let expected =
+        ["ze_device_mem_alloc_desc_t says that its type is 0x7", "uses 0x7, which is not a live command list"];
     control::expect_violations(0, &expected);
 }

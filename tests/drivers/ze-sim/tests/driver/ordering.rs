@@ -75,14 +75,12 @@ fn recorded() {
     let program = Program::start();
     let (context, device) = (program.context, program.devices[0]);
     let desc = ze_command_queue_desc_t::default();
-    let queue =
-        made(|queue| ze!(program, zeCommandQueueCreate(context, device, &raw const desc, queue))).unwrap();
+    let queue = made(|queue| ze!(program, zeCommandQueueCreate(context, device, &raw const desc, queue))).unwrap();
     let (a, b) = (program.device_memory(1).unwrap(), program.device_memory(1).unwrap());
     let list = program.list(0);
     let run = |flags: u32| {
         let desc = ze_command_list_desc_t { flags, ..Default::default() };
-        let own =
-            made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
+        let own = made(|list| ze!(program, zeCommandListCreate(context, device, &raw const desc, list))).unwrap();
         write_and_copy(&program, own, a, b);
         done(ze!(program, zeCommandListClose(own))).unwrap();
         let mut seen = BTreeSet::new();
@@ -94,8 +92,7 @@ fn recorded() {
             program.finish(list).unwrap();
             let mut lists = [own];
             let none = ptr::null_mut();
-            done(ze!(program, zeCommandQueueExecuteCommandLists(queue, 1, lists.as_mut_ptr(), none)))
-                .unwrap();
+            done(ze!(program, zeCommandQueueExecuteCommandLists(queue, 1, lists.as_mut_ptr(), none))).unwrap();
             done(ze!(program, zeCommandQueueSynchronize(queue, FOR_EVER))).unwrap();
             seen.insert(program.read(list, b, 1)[0]);
         }

@@ -116,17 +116,15 @@ impl Program {
         device: usize,
     ) -> Outcome<u64> {
         let device = self.devices[device];
-        let address: *mut c_void = made(|address| {
-            ze!(self, zeMemAllocDevice(self.context, desc, bytes, alignment, device, address))
-        })?;
+        let address: *mut c_void =
+            made(|address| ze!(self, zeMemAllocDevice(self.context, desc, bytes, alignment, device, address)))?;
         Ok(address as u64)
     }
 
     pub(crate) fn host_memory(&self, bytes: usize, alignment: usize) -> Outcome<u64> {
         let desc = ze_host_mem_alloc_desc_t::default();
-        let address: *mut c_void = made(|address| {
-            ze!(self, zeMemAllocHost(self.context, &raw const desc, bytes, alignment, address))
-        })?;
+        let address: *mut c_void =
+            made(|address| ze!(self, zeMemAllocHost(self.context, &raw const desc, bytes, alignment, address)))?;
         Ok(address as u64)
     }
 

@@ -21,17 +21,14 @@ pub(crate) fn trials() -> Vec<Alone> {
 
 const PAGE: usize = 2 * MIB;
 const NONE: ze_memory_access_attribute_t = ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_NONE;
-const READ_WRITE: ze_memory_access_attribute_t =
-    ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
-const READ_ONLY: ze_memory_access_attribute_t =
-    ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY;
+const READ_WRITE: ze_memory_access_attribute_t = ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
+const READ_ONLY: ze_memory_access_attribute_t = ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY;
 
 impl Program {
     fn reserve(&self, bytes: usize) -> Outcome<u64> {
         // Null is permitted, but old loaders' validation layer refuses it.
         let wish = ptr::without_provenance(1 << 40);
-        let address: *mut c_void =
-            made(|address| ze!(self, zeVirtualMemReserve(self.context, wish, bytes, address)))?;
+        let address: *mut c_void = made(|address| ze!(self, zeVirtualMemReserve(self.context, wish, bytes, address)))?;
         Ok(address as u64)
     }
 
@@ -164,20 +161,11 @@ fn pages() {
     let (context, device) = (program.context, program.devices[0]);
     let page = |bytes| made(|page| ze!(program, zeVirtualMemQueryPageSize(context, device, bytes, page)));
     let small = 64 << 10;
-    assert_eq!(
-        [page(1), page(PAGE - 1), page(PAGE), page(1 << 30)],
-        [Ok(small), Ok(small), Ok(PAGE), Ok(PAGE)]
-    );
+    assert_eq!([page(1), page(PAGE - 1), page(PAGE), page(1 << 30)], [Ok(small), Ok(small), Ok(PAGE), Ok(PAGE)]);
     let refused = ze_result_t::ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     assert_eq!(page(0), Err(refused));
-    assert_eq!(
-        [program.reserve(0), program.reserve(small + 1), program.reserve(PAGE + small)],
-        [Err(refused); 3]
-    );
-    assert_eq!(
-        [program.physical(0), program.physical(PAGE + small)].map(|made| made.map(drop)),
-        [Err(refused); 2]
-    );
+    assert_eq!([program.reserve(0), program.reserve(small + 1), program.reserve(PAGE + small)], [Err(refused); 3]);
+    assert_eq!([program.physical(0), program.physical(PAGE + small)].map(|made| made.map(drop)), [Err(refused); 2]);
     let address = program.reserve(2 * PAGE).unwrap();
     let physical = program.physical(PAGE).unwrap();
     let misaligned = Err(ze_result_t::ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT);

@@ -45,9 +45,7 @@ impl Walk {
     fn new(seed: u64) -> Self {
         Self {
             random: Rng::with_seed(seed),
-            arenas: Arenas::new(AllocatorConfig::default(), 1 << 40, false, || {
-                unreachable!("nothing is shared")
-            }),
+            arenas: Arenas::new(AllocatorConfig::default(), 1 << 40, false, || unreachable!("nothing is shared")),
             expected: Statistics { max_split_size: -1, ..Statistics::default() },
             allocated: Vec::new(),
             pending: Vec::new(),
@@ -96,8 +94,7 @@ impl Walk {
         let block = Counted { pool, bytes, requested, oversize, split: Pair::default() };
         let block = self.with_split(phase, stream, block);
         self.count(stream, |counters| counters.given_out(block));
-        let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } =
-            &mut self.expected;
+        let Statistics { allocation, allocated_bytes, active, active_bytes, requested_bytes, .. } = &mut self.expected;
         for (stat, amount) in [
             (allocation, 1),
             (allocated_bytes, bytes),
@@ -182,11 +179,7 @@ impl Walk {
     }
 
     /// Counts an operation in the same way as the allocator.
-    fn count(
-        &mut self,
-        stream: StreamId,
-        operation: impl Fn(&mut StreamCounters) -> Result<(), NeedsSettling>,
-    ) {
+    fn count(&mut self, stream: StreamId, operation: impl Fn(&mut StreamCounters) -> Result<(), NeedsSettling>) {
         let mut arena = self.arenas.of(stream).lock();
         let before = format!("{:?}", arena.counters());
         if operation(arena.counters_mut()).is_ok() {

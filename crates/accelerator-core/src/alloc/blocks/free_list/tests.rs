@@ -180,10 +180,8 @@ fn equal_blocks_are_found_by_position() {
 
 #[test]
 fn larger_sizes_have_no_smaller_bin_and_every_bin_has_a_bit() {
-    let sizes =
-        (0..64).flat_map(|power| [0, 1, 511, 512, 513].map(|more| (1u64 << power).saturating_add(more)));
-    let mut sizes: Vec<u64> =
-        sizes.chain((0..10_000).map(|block| block * MIN_BLOCK)).chain([u64::MAX]).collect();
+    let sizes = (0..64).flat_map(|power| [0, 1, 511, 512, 513].map(|more| (1u64 << power).saturating_add(more)));
+    let mut sizes: Vec<u64> = sizes.chain((0..10_000).map(|block| block * MIN_BLOCK)).chain([u64::MAX]).collect();
     sizes.sort_unstable();
     let bins: Vec<usize> = sizes.iter().map(|size| bin_of(*size)).collect();
     assert!(bins.is_sorted());

@@ -6,7 +6,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
-use super::{Expected, IgnoredKey};
+use super::{BOOLEAN, IgnoredKey};
 use crate::alloc::AllocatorConfig;
 use crate::types::Error;
 
@@ -97,7 +97,7 @@ fn a_key_warns_once() {
     let warnings = Warnings::default();
     let subscriber = tracing_subscriber::registry().with(warnings.clone());
     tracing::subscriber::with_default(subscriber, || {
-        let key = IgnoredKey::new("backend", Expected::Allocator);
+        let key = IgnoredKey::new("backend", BOOLEAN);
         key.warn_once();
         key.warn_once();
     });

@@ -98,8 +98,7 @@ impl Compact {
             piece
         });
         let pieces: Vec<_> = pieces.collect();
-        let addresses =
-            NewSegment { base: *base, size: offset, created: 0, pool: PoolKind::Large, page: None };
+        let addresses = NewSegment { base: *base, size: offset, created: 0, pool: PoolKind::Large, page: None };
         let segment = self.store.blocks.add_empty_segment(addresses);
         let start = self.store.blocks.segment(segment).position;
         let (blocks, used, freed, leaves) = Default::default();
@@ -108,13 +107,7 @@ impl Compact {
     }
 
     /// Returns whether the owner can use these bytes of an alias range; `None` if they are not all mapped and free.
-    pub(super) fn can_use_in_alias(
-        &self,
-        alias: u64,
-        position: u64,
-        size: u64,
-        owner: Owner,
-    ) -> Option<bool> {
+    pub(super) fn can_use_in_alias(&self, alias: u64, position: u64, size: u64, owner: Owner) -> Option<bool> {
         let alias = &self.aliases[&alias];
         if !alias.is_mapped(position, size) {
             return None;

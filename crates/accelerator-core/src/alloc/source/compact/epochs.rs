@@ -40,10 +40,7 @@ pub(super) struct Mapper<'a> {
 impl<'a> Mapper<'a> {
     /// Returns the mappings, and the driver to change them with.
     pub(super) fn mappings(&mut self) -> (&mut Mappings, &'a dyn AddressSpace) {
-        let Some(driver) = self.context.driver.address_space() else {
-            unreachable!("there are chunks only where there is virtual memory")
-        };
-        (&mut self.memory.mappings, driver)
+        (&mut self.memory.mappings, self.context.address_space())
     }
 
     /// Locks the arena that all streams share.

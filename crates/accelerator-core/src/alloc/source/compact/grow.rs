@@ -77,11 +77,7 @@ impl CompactSource {
 
 impl<'a> Mapper<'a> {
     /// Plans and carries out steps until the request has its bytes.
-    pub(super) fn carry_out(
-        &mut self,
-        wanted: &Parameters,
-        mut effort: Effort,
-    ) -> Result<AllocatedBlock, Failure> {
+    pub(super) fn carry_out(&mut self, wanted: &Parameters, mut effort: Effort) -> Result<AllocatedBlock, Failure> {
         let capturing = || self.context.events.is_capturing(wanted.stream);
         let has_chunks = self.context.driver.address_space().is_some();
         let mut waits = has_chunks && !capturing().map_err(|error| self.context.error(error))?;
@@ -195,8 +191,7 @@ impl<'a> Mapper<'a> {
         let Some(size) = size.filter(|size| size.get() >= len && has_positions(size.get())) else {
             return Err(Failure::Refused(OutOfMemoryCause::Device));
         };
-        let base =
-            driver.reserve(size).map_err(|error| context.failure(error, OutOfMemoryCause::AddressSpace))?;
+        let base = driver.reserve(size).map_err(|error| context.failure(error, OutOfMemoryCause::AddressSpace))?;
         let created = context.arenas.statistics().segment_numbered();
         let mut arena = self.arena();
         let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };

@@ -69,10 +69,7 @@ impl Owners {
     /// Returns whether the owner may use the free block's bytes.
     pub(super) fn can_use(&self, block: &Block, owner: Owner) -> bool {
         let Block { owner: of, free_since: epoch, .. } = *block;
-        of == owner
-            || self.is_over(of, epoch)
-            || self.is_behind(owner, of, epoch)
-            || self.assumed == Some(owner)
+        of == owner || self.is_over(of, epoch) || self.is_behind(owner, of, epoch) || self.assumed == Some(owner)
     }
 
     /// Returns whether all work of an owner up to the end of an epoch is known to be over.

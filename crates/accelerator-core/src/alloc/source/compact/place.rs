@@ -166,7 +166,6 @@ impl Compact {
 
     /// Returns the number of a stream that has requested memory here.
     pub(super) fn owner(&self, stream: StreamId) -> Owner {
-        let Some(owner) = self.owners.number(stream) else { unreachable!("the stream has a number") };
-        owner
+        self.owners.number(stream).unwrap_or_else(|| unreachable!("the stream has a number"))
     }
 }

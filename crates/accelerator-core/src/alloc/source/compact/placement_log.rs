@@ -61,8 +61,7 @@ impl PlacementLog {
             let place = (self.oldest + KEPT - back) % KEPT;
             self.entries.get(place).map_or(0, |entry| entry.size)
         });
-        let hash =
-            latest.fold(size, |hash, size| (hash ^ size).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23));
+        let hash = latest.fold(size, |hash, size| (hash ^ size).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23));
         (hash >> 7) as usize % SLOTS
     }
 }

@@ -144,9 +144,8 @@ impl Compact {
     ) -> Option<Vec<u64>> {
         let tail = range.map_or(0..0, |range| self.end_of(range) - self.free_tail(range)..self.end_of(range));
         let chunks = self.chunks[PoolKind::Large as usize].iter();
-        let idle = chunks.filter(|(chunk, len)| {
-            self.usable_ends(**chunk, **len, owner).0 == **len && !tail.contains(*chunk)
-        });
+        let idle =
+            chunks.filter(|(chunk, len)| self.usable_ends(**chunk, **len, owner).0 == **len && !tail.contains(*chunk));
         let mut idle: Vec<_> = idle.map(|(chunk, len)| (*len, *chunk)).collect();
         idle.sort_unstable();
         let (chosen, bytes) = fewest(idle, grow);
@@ -220,8 +219,7 @@ impl Compact {
             Effort::LongRun => costs.is_worth(calls, saved, grow),
             Effort::Exact | Effort::Utmost => saved > 0,
         };
-        (is_worth && !best.chunks.is_empty())
-            .then(|| self.laid_out(best, request, granularity, effort, costs))
+        (is_worth && !best.chunks.is_empty()).then(|| self.laid_out(best, request, granularity, effort, costs))
     }
 
     /// Returns the chunks of the large pool that the owner can use.
@@ -308,9 +306,7 @@ impl Usable {
         let mut missing = size.saturating_sub(tail);
         let (mut ends_in_head, mut left_over) = (false, tail.saturating_sub(size));
         while missing > 0 {
-            let enough = |chunks: &[(u64, u64)]| {
-                chunks.get(chunks.partition_point(|(len, _)| *len < missing)).copied()
-            };
+            let enough = |chunks: &[(u64, u64)]| chunks.get(chunks.partition_point(|(len, _)| *len < missing)).copied();
             if let Some((len, chunk)) = [enough(&whole), enough(&self.heads)].into_iter().flatten().min() {
                 chunks.push(chunk);
                 left_over = len - missing;

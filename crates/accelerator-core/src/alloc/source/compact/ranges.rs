@@ -36,8 +36,7 @@ impl Compact {
         let segments = self.ranges.iter().map(|range| range.segment);
         let mut offsets = segments.map(|id| (id, chunk.wrapping_sub(self.store.blocks.segment(id).position)));
         let place = offsets.find(|(id, offset)| *offset < self.store.blocks.segment(*id).size);
-        let Some(place) = place else { unreachable!("chunks are in ranges") };
-        place
+        place.unwrap_or_else(|| unreachable!("chunks are in ranges"))
     }
 
     /// Returns how many more bytes a range has space for.
@@ -105,9 +104,7 @@ impl Compact {
         let (mut at, end) = (position, position + size);
         let mut whole = None;
         while at < end {
-            let Some(free) = self.store.free.at(&self.store.blocks, at) else {
-                unreachable!("the bytes are free")
-            };
+            let Some(free) = self.store.free.at(&self.store.blocks, at) else { unreachable!("the bytes are free") };
             let Block { position: start, size, .. } = self.store.blocks[free];
             let len = end.min(start + size) - at;
             let part = self.claim_part(free, at - start, len, owner);
@@ -117,8 +114,7 @@ impl Compact {
                 Some(whole) => self.store.blocks.merge_next(whole, part),
             }
         }
-        let Some(whole) = whole else { unreachable!("requests are not empty") };
-        whole
+        whole.unwrap_or_else(|| unreachable!("requests are not empty"))
     }
 
     /// Turns a part of a free block into a block that is on no list.

@@ -54,13 +54,7 @@ impl Compact {
     }
 
     /// Plans for a request that found no place: give idle segments back, or make one.
-    pub(super) fn plan_segments(
-        &self,
-        request: &Request,
-        owner: Owner,
-        largest: u64,
-        effort: Effort,
-    ) -> Plan {
+    pub(super) fn plan_segments(&self, request: &Request, owner: Owner, largest: u64, effort: Effort) -> Plan {
         if effort == Effort::LongRun && request.size <= largest {
             let leaving = self.segments_to_exchange(request);
             if !leaving.is_empty() {

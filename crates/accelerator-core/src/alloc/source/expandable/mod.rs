@@ -15,9 +15,7 @@ use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
 use crate::alloc::driver::{AddressSpace, Mappings};
 use crate::alloc::settings::Request;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
-use crate::types::{
-    DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId,
-};
+use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId};
 
 #[derive(Default)]
 pub(super) struct Expandable {
@@ -33,20 +31,15 @@ impl Source for Expandable {
 
     /// Pages use up the charge as they are mapped; dropping the charge refunds the rest.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
-        let Some(driver) = context.driver.address_space() else {
-            unreachable!("segments expand only where there is virtual memory")
-        };
         let mut charge = context.charge(wanted.parameters.arena, wanted.segment)?;
-        self.expand(context, driver, wanted, &mut charge)
+        self.expand(context, context.address_space(), wanted, &mut charge)
     }
 
     /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
     /// stream's work is being captured, because it cannot be waited for.
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
         let stream = arena.lock().stream();
-        let (Some(driver), Some(mappings)) =
-            (context.driver.address_space(), self.mappings.get(stream.get()))
-        else {
+        let (Some(driver), Some(mappings)) = (context.driver.address_space(), self.mappings.get(stream.get())) else {
             return Ok(());
         };
         let mut mappings = lock(mappings);
@@ -180,12 +173,7 @@ fn next(
 }
 
 /// Adds mapped pages to the arena. Returns the free block that contains them.
-fn add_pages(
-    entered: &mut Entered<'_>,
-    range: PageRange,
-    wanted: &Wanted<'_>,
-    charge: &mut Charge<'_>,
-) -> BlockId {
+fn add_pages(entered: &mut Entered<'_>, range: PageRange, wanted: &Wanted<'_>, charge: &mut Charge<'_>) -> BlockId {
     entered.pages_mapped(range, charge.use_up(range.len), &wanted.parameters);
     entered.arena().store_mut().add_pages(range)
 }
