@@ -100,8 +100,7 @@ pub(crate) fn wrong_quotes(file: &str, text: &str, measured: &str) -> Vec<Findin
     }
     if !NOT_MEASURED.iter().any(|folder| file.starts_with(folder)) {
         findings.extend(unquoted(&text).into_iter().map(|(start, figure)| {
-            let what =
-                format!("`{figure}` reads as measured: quote a cell of {MEASURED}, or link there instead");
+            let what = format!("`{figure}` reads as measured: quote a cell of {MEASURED}, or link there instead");
             Finding { file: file.to_owned(), line: line_of(&text, start), what }
         }));
     }
@@ -149,8 +148,7 @@ impl<'a> Quote<'a> {
             let (address, title) = target.split_once('"')?;
             let (path, section) = address.trim_end().split_once('#')?;
             let is_quote = !address.contains(')') && path.ends_with("BENCHMARKS.md");
-            let quote =
-                Self { start, end: text.len() - rest.len(), figure: &text[start + 1..at], section, title };
+            let quote = Self { start, end: text.len() - rest.len(), figure: &text[start + 1..at], section, title };
             is_quote.then_some(quote)
         })
     }
@@ -253,8 +251,7 @@ impl<'a> Figure<'a> {
     /// The value with as many decimals.
     fn written(&self, value: f64) -> String {
         let text = format!("{value:.*}", self.decimals);
-        let (whole, decimals) =
-            text.split_once('.').map_or((&*text, ""), |(whole, _)| (whole, &text[whole.len()..]));
+        let (whole, decimals) = text.split_once('.').map_or((&*text, ""), |(whole, _)| (whole, &text[whole.len()..]));
         let digits = whole.len();
         let groups = whole.chars().enumerate().flat_map(|(n, digit)| {
             let comma = n > 0 && (digits - n) % 3 == 0 && digit.is_ascii_digit();
@@ -306,16 +303,14 @@ mod tests {
                      871.5 instructions (`buffer`), the 3 best instructions, instructions (`small`)\n\
                      ```\n7 instructions\n```\nno instructions";
         assert_eq!(instructions(right), []);
-        let wrong =
-            "a\n597 instructions (`small`)\nb: 595\ninstructions (`small`)\n`memory_stats`: 9 instructions";
+        let wrong = "a\n597 instructions (`small`)\nb: 595\ninstructions (`small`)\n`memory_stats`: 9 instructions";
         assert_eq!(advice(&instructions(wrong)), [(2, "596"), (3, "596"), (5, "265,513")]);
     }
 
     #[test]
     fn counts_of_instructions_name_a_bench() {
-        let found = instructions(
-            "now 596 instructions, it\nwas 1,833 instructions (`smaller`)\n- 596 instructions `small`",
-        );
+        let found =
+            instructions("now 596 instructions, it\nwas 1,833 instructions (`smaller`)\n- 596 instructions `small`");
         assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(found[0].what.contains("names no bench") && found[1].what.contains("no bench `smaller`"));
         let table = "| bench | instructions |\n|---|---|\n| small | 596 |\n| stats | many |\n";
@@ -337,11 +332,7 @@ mod tests {
         assert_eq!(quotes(right), []);
         let wrong = "\n[1.03](BENCHMARKS.md#one-and-two \"a:b → mean\")\n[x](y) [6201 ns](BENCHMARKS.md#one-and-two \"c → mean\")";
         assert_eq!(advice(&quotes(wrong)), [(2, "1.02"), (3, "6,202")]);
-        assert!(
-            quotes(wrong)[0].what.contains("docs/BENCHMARKS.md:11 has 1.017"),
-            "{}",
-            quotes(wrong)[0].what
-        );
+        assert!(quotes(wrong)[0].what.contains("docs/BENCHMARKS.md:11 has 1.017"), "{}", quotes(wrong)[0].what);
     }
 
     #[test]

@@ -42,8 +42,7 @@ fn resolved(file: &str, path: &str) -> String {
 }
 
 fn anchors(text: &str) -> impl Iterator<Item = String> {
-    let headings: Vec<_> =
-        without_code(text).lines().filter(|line| line.starts_with('#')).map(anchor).collect();
+    let headings: Vec<_> = without_code(text).lines().filter(|line| line.starts_with('#')).map(anchor).collect();
     headings.into_iter()
 }
 
