@@ -4,7 +4,7 @@
 mod rules;
 
 use rules::source::{Finding, files, report, root, sources};
-use rules::{layers, packages, settings, table, text, uses};
+use rules::{figures, layers, links, packages, settings, table, text, uses};
 
 const CORE: &str = "crates/accelerator-core/src";
 const FACADE: &str = "crates/accelerator/src";
@@ -118,6 +118,33 @@ fn no_text_holds_a_path_of_one_machine() {
         }
     }
     report(&findings);
+}
+
+#[test]
+fn documents_quote_measured_figures() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let (counts, measured) = (read(figures::COUNTS), read(figures::MEASURED));
+    let counts = figures::counts(&counts);
+    assert!(counts.len() > 10, "{} has only {} counts", figures::COUNTS, counts.len());
+    let mut findings = Vec::new();
+    for file in files("").iter().filter(|file| file.ends_with(".md") && *file != figures::MEASURED) {
+        let text = read(file);
+        findings.extend(figures::wrong_instructions(file, &text, &counts));
+        findings.extend(figures::wrong_quotes(file, &text, &measured));
+    }
+    report(&findings);
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let read = |path: &str| {
+        let path = root().join(path);
+        let bytes = if path.is_dir() { Vec::new() } else { std::fs::read(path).ok()? };
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let documents: Vec<_> = files("").into_iter().filter(|file| file.ends_with(".md")).collect();
+    let found = documents.iter().flat_map(|file| links::broken(file, &read(file).unwrap(), read));
+    report(&found.collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Makes the parity data of this folder anew: traces, and what PyTorch's own allocator prints for them.
+"""Regenerates the parity data of this folder: traces, and the output of PyTorch's own allocator for them.
 
     tests/data/make.py REPLAY ORACLE_TRACES MODEL_TRACES
 
-REPLAY         a program that replays a trace through PyTorch's allocator and prints as docs/TRACE_FORMAT.md says
+REPLAY         a program that replays a trace through PyTorch's allocator, with output as in docs/TRACE_FORMAT.md
 ORACLE_TRACES  a folder with the 92 traces edge_*.txt, rand_*.txt, train_*.txt, kv_*.txt
 MODEL_TRACES   a folder with recorded traces of real models, *.trace.zst
 
-The jobs of jobs/, which a recorder of their own makes, are here already. Needs zstd. Writes, compressed,
+The traces of jobs/ must exist already; they have their own recorder. Needs zstd. Writes these compressed files:
 
-oracle/NAME.trace.zst, NAME.out.zst      each of the 92
-oracle/NAME.expandable.out.zst           the same with `conf expandable_segments:True` ahead
-settings/NAME.trace.zst, NAME.out.zst    random ones with settings, fractions and failures put in between
-expandable/NAME.trace.zst, NAME.out.zst  others, in which expandable segments are switched on and off beside that
-models/NAME.trace.zst                    the recorded ones, but those that `accel` brings along
+oracle/NAME.trace.zst, NAME.out.zst      each of the 92 traces
+oracle/NAME.expandable.out.zst           the output with `conf expandable_segments:True` at the start
+settings/NAME.trace.zst, NAME.out.zst    random traces with added settings, fractions and failures
+expandable/NAME.trace.zst, NAME.out.zst  other random traces, which also switch expandable segments on and off
+models/NAME.trace.zst                    the recorded traces, except those that are part of `accel`
 models/NAME.SETTING.out.zst              statistics and snapshot at the end, for each line of models/settings.txt
 
-and as text
+and these text files:
 
-models/expandable.txt, jobs/expandable.txt    for each recorded trace what expandable segments make of it, with room for all
+models/expandable.txt, jobs/expandable.txt    the results of each recorded trace with expandable segments, on a device
+                                              with room for everything
 """
 import pathlib
 import random
@@ -33,7 +34,7 @@ FIRST_SETTINGS = [
     "garbage_collection_threshold:0.7,max_split_size_mb:40",
     "max_split_size_mb:30,max_non_split_rounding_mb:64,large_segment_size_mb:24",
 ]
-# None sets max_split_size_mb: once blocks are split, PyTorch gives a split block back to the driver when that is lowered.
+# None sets max_split_size_mb: PyTorch gives split blocks back to the driver if it is lowered later.
 LATER_SETTINGS = [
     "roundup_power2_divisions:4",
     "roundup_power2_divisions:[4:8,16:4,64:2,>:1]",
@@ -45,7 +46,7 @@ LATER_SETTINGS = [
     "per_process_memory_fraction:0.5",
 ]
 EXPANDABLE = "conf expandable_segments:True"
-EXPANDABLE_LINES = 3200  # of each random trace: lines are put in more often
+EXPANDABLE_LINES = 3200  # of each random trace; extra lines are more frequent here
 EXPANDABLE_FIRST = [
     "expandable_segments:True",
     "expandable_segments:True,max_split_size_mb:64",
@@ -54,7 +55,7 @@ EXPANDABLE_FIRST = [
     "max_split_size_mb:30,max_non_split_rounding_mb:64,large_segment_size_mb:24",
     "expandable_segments:True,per_process_memory_fraction:0.6",
 ]
-# Each leaves expandable segments as they are where it does not name them.
+# A setting that does not name expandable segments leaves them as they are.
 EXPANDABLE_LATER = [
     "expandable_segments:True",
     "expandable_segments:False",
@@ -88,7 +89,7 @@ def decompressed(path):
 
 
 def write_figures(program, folder, paths):
-    """What PyTorch's allocator says at the end of each, with expandable segments on a device of a TiB."""
+    """Writes the statistics of PyTorch's allocator at the end of each trace, with expandable segments and 1 TiB."""
     lines = ["# trace, peak of requested bytes, peak of reserved bytes, num_device_alloc + num_device_free"]
     for path in paths:
         out = replay(program, f"capacity {1 << 40}\n{EXPANDABLE}\n{decompressed(path)}\nstats\n")
@@ -104,7 +105,7 @@ def write_figures(program, folder, paths):
 
 
 def with_settings(text, seed):
-    """The trace with other lines put in between, so that settings change at run time."""
+    """Returns the trace with extra lines, so that settings change at run time."""
     r = random.Random(seed)
     lines = [] if seed % 2 else [f"conf {r.choice(FIRST_SETTINGS)}"]
     for number, line in enumerate(text.splitlines()):
@@ -123,7 +124,7 @@ def with_settings(text, seed):
 
 
 def with_expandable_segments(text, seed):
-    """The start of the trace with other lines put in between, expandable segments among them."""
+    """Returns the start of the trace with extra lines, including changes of expandable segments."""
     r = random.Random(f"expandable {seed}")
     lines = [f"conf {EXPANDABLE_FIRST[seed % 7]}"] if seed % 7 < len(EXPANDABLE_FIRST) else []
     for number, line in enumerate(text.splitlines()[:EXPANDABLE_LINES]):
@@ -160,7 +161,7 @@ def main():
         compress(HERE / "expandable" / f"{path.stem}.trace.zst", text)
         compress(HERE / "expandable" / f"{path.stem}.out.zst", replay(program, text))
     settings = dict(line.split(" ", 1) for line in (HERE / "models" / "settings.txt").read_text().splitlines())
-    # The scoped ones are the same operations with comments.
+    # The scoped traces are the same operations with comments.
     recorded = [path for path in sorted(models.glob("*.trace.zst")) if not path.match("*.scoped.trace.zst")]
     write_figures(program, HERE / "models", recorded)
     write_figures(program, HERE / "jobs", sorted((HERE / "jobs").glob("*.trace.zst")))

@@ -156,8 +156,8 @@ fn misuse() -> Result<(), Failed> {
             let large = pager(&it.sim).create(pages(4)).unwrap();
             it.map(0, large.handle, large.len);
         }),
-        ("does not lie in one reservation", |it| it.map(3 * P, it.handle, pages(2))),
-        ("does not lie in one reservation", |it| it.map(4 * P, it.handle, pages(2))),
+        ("not within one reservation", |it| it.map(3 * P, it.handle, pages(2))),
+        ("not within one reservation", |it| it.map(4 * P, it.handle, pages(2))),
         ("not aligned", |it| it.map(2 * P - 512, it.handle, pages(2))),
         ("no such memory", |it| it.map(2 * P, it.handle + 1, pages(2))),
         ("no such memory", |it| it.map(2 * P, it.handle, pages(1))),

@@ -1,12 +1,14 @@
 """PyTorch's own C++ allocator and ours, side by side.
 
-command   what the program does, in order
-machine   what the machine must be, and what it is
+command   the program's steps in order
+machine   requirements on the machine, and its description
 fetch     PyTorch's and NVIDIA's packages
-build     both sides
-traces    what is replayed
-sides     how each side's programs are run, and what they print
-measure   both sides in turn
-tables    the figures, beside what is wanted
-document  where the tables go
+build     builds both sides
+traces    the traces to replay
+sides     runs each side's programs
+outputs   parses their output
+measure   measures both sides in turn
+tables    formats the figures next to the limits
+document  writes the tables into a document
+failure   errors that end the program with a message
 """

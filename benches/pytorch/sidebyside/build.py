@@ -27,7 +27,7 @@ def build(fetched, cache):
 
 
 def torch_programs(fetched, cache):
-    """The folder with the programs, made anew where a source, the compiler or what was fetched is another."""
+    """Returns the folder with the programs. Rebuilds it if a source, the compiler or a fetched package changed."""
     folder = cache / ("programs-" + fingerprint(fetched))
     if not folder.is_dir():
         for old in cache.glob("programs-*"):
@@ -40,7 +40,7 @@ def torch_programs(fetched, cache):
 
 
 def compile_all(fetched, folder):
-    # PyTorch's library looks for those that it needs beside itself.
+    # PyTorch's library looks for its dependencies in its own folder.
     libraries = folder / "lib"
     libraries.mkdir(parents=True)
     for name in ["libc10.so", "libc10_cuda.so"]:
@@ -67,14 +67,14 @@ def fingerprint(fetched):
 
 
 def accel():
-    """Our program, as cargo says where it is."""
+    """Builds our program; cargo reports its path."""
     command = ["cargo", "build", "--release", "--locked", "--package", "accelerator-cli", "--bin", "accel",
                "--message-format", "json-render-diagnostics"]
-    done = finished(command, cwd=ROOT, stdout=subprocess.PIPE)  # what cargo tells people goes to the terminal
+    done = finished(command, cwd=ROOT, stdout=subprocess.PIPE)  # its messages for people go to the terminal
     if done.returncode != 0:
         raise Failure("cargo could not build `accel`: see above")
     for line in done.stdout.splitlines():
         message = json.loads(line)
         if message["reason"] == "compiler-artifact" and message["executable"]:
             return pathlib.Path(message["executable"])
-    raise Failure("cargo did not say where `accel` is")
+    raise Failure("cargo did not report the path of `accel`")

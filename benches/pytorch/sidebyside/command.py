@@ -1,4 +1,4 @@
-"""What the program does, in order."""
+"""Runs the program's steps in order."""
 import argparse
 import os
 import pathlib
@@ -37,16 +37,16 @@ def complain(what):
 def parser():
     parser = argparse.ArgumentParser(
         prog="benches/pytorch/run",
-        description="Measures PyTorch's own C++ allocator and ours in turn on a simulated device, and writes the tables into "
-                    "docs/BENCHMARKS.md. The first time it downloads PyTorch (540 MB).",
-        epilog="With TORCH_WHEEL=FILE that wheel is taken, and the two of CUDA's headers that lie beside it; nothing is "
+        description="Measures PyTorch's own C++ allocator and ours in turn on a simulated device, and writes the "
+                    "tables into docs/BENCHMARKS.md. The first run downloads PyTorch (540 MB).",
+        epilog="TORCH_WHEEL=FILE uses that wheel, and the two wheels with CUDA's headers next to it. Nothing is "
                "downloaded then.")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements: figures are rough")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements, so rough figures")
     parser.add_argument("--instructions-only", action="store_true",
-                        help="count instructions, which are the same in every run, and measure no time; writes nothing")
-    parser.add_argument("--no-write", action="store_true", help="print the tables and leave the document as it is")
+                        help="count instructions, which are the same in every run; measure no times and write nothing")
+    parser.add_argument("--no-write", action="store_true", help="print the tables, but leave the document as it is")
     parser.add_argument("--cache", type=pathlib.Path, default=ROOT / "target/pytorch-benchmark", metavar="FOLDER",
-                        help="where all that is downloaded and built goes, but for our own program "
+                        help="where downloads and builds go, except for our own program "
                              "[default: target/pytorch-benchmark]")
     return parser
 
@@ -61,7 +61,7 @@ def side_by_side(options):
         raise Failure("needs valgrind to count instructions; on Debian: apt-get install valgrind")
     writes = not (options.no_write or options.instructions_only)
     if writes:
-        document.with_part(DOCUMENT, "")  # it fails now, not after minutes
+        document.with_part(DOCUMENT, "")  # fail now, not after minutes
     recorded = {} if options.instructions_only else traces(ROOT, cache)
     built = build(fetch.fetch(cache), cache)
     both = measure.Pair(PyTorch(built.bench, built.replay), Ours(built.accel))
@@ -82,20 +82,20 @@ def side_by_side(options):
 
 
 def notes(counting, effort=None, quick=False):
-    """What one must know of a run to read its tables; `effort` where times were measured."""
-    yield f"PyTorch {fetch.TORCH.version} and this repository; {machine.description(ROOT)}."
+    """What a reader of the tables must know about the run. `effort` is given if times were measured."""
+    yield f"PyTorch {fetch.TORCH.version} and this repository at {machine.commit(ROOT)}; {machine.description(ROOT)}."
     if effort:
-        yield f"{effort.rounds} rounds of both in turn: for an operation the median of {effort.repetitions} repetitions of "\
-              f"{effort.milliseconds} ms, for a trace one replay."
-    yield "A simulated device: times of the host side only, *not run on hardware*."
+        yield f"{effort.rounds} rounds of both sides in turn. In each round, the median of {effort.repetitions} "\
+              f"repetitions of {effort.milliseconds} ms for an operation, one replay for a trace."
+    yield "A simulated device, so only times of the host: *not run on hardware*."
     if quick:
-        yield "A quick run: its figures are rough."
+        yield "A quick run, so rough figures."
     if not counting:
-        yield "Without valgrind: instructions were not counted."
+        yield "Without valgrind, so no instruction counts."
 
 
 def text(parts, notes):
-    """What is printed, and is the generated part of the document."""
+    """The text to print, which is also the generated part of the document."""
     met = f"**{sum(part.met for part in parts)} of {sum(part.limits for part in parts)} limits are met.**"
-    about = textwrap.wrap(" ".join([met, *notes]), 128)
+    about = textwrap.wrap(" ".join([met, *notes]), 120)
     return "\n\n".join("\n".join(lines) for lines in [about, *(part.lines for part in parts)])

@@ -1,4 +1,4 @@
-"""The generated part of a document: what stands between two lines of comment."""
+"""The generated part of a document, between two comment lines."""
 from .failure import Failure
 
 BEGIN = "<!-- side-by-side: begin -->"
@@ -10,22 +10,22 @@ def write(path, part):
 
 
 def with_part(path, part):
-    """What the file would be with another part."""
+    """Returns the text of the file with another part."""
     try:
         return replaced(path.read_text(encoding="utf-8"), part)
     except FileNotFoundError:
-        raise Failure(f"there is no {path} to write into: is the clone complete?") from None
+        raise Failure(f"there is no {path} to write to: is the clone complete?") from None
     except ValueError as error:
-        raise Failure(f"{path} stays as it was: {error}") from None
+        raise Failure(f"{path} was not changed: {error}") from None
 
 
 def replaced(text, part):
-    """The text with another part; all else stays as it is."""
+    """Returns the text with another part, and otherwise unchanged."""
     lines = text.split("\n")
     for marker in [BEGIN, END]:
         if lines.count(marker) != 1:
-            raise ValueError(f"the line `{marker}` is in it {lines.count(marker)} times: it must be there once")
+            raise ValueError(f"it contains the line `{marker}` {lines.count(marker)} times: it must contain it once")
     begin, end = lines.index(BEGIN), lines.index(END)
     if end < begin:
-        raise ValueError(f"`{END}` is ahead of `{BEGIN}`: put it behind")
+        raise ValueError(f"`{END}` precedes `{BEGIN}`: put it after")
     return "\n".join([*lines[:begin + 1], "", part.strip("\n"), "", *lines[end:]])

@@ -1,4 +1,4 @@
-"""What ends the program with a message."""
+"""Errors that end the program with a message."""
 import shlex
 import subprocess
 
@@ -8,7 +8,7 @@ class Failure(Exception):
 
 
 def output_of(command, **options):
-    """Runs a program to its end; its standard output and error as text."""
+    """Runs a program to its end. Returns its standard output and error as text."""
     done = finished(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     if done.returncode != 0:
         raise Failure(f"failed with status {done.returncode}: {shlex.join(map(str, command))}\n{tail(done.stderr)}")

@@ -1,4 +1,4 @@
-"""PyTorch's allocator, and the headers of CUDA's runtime: from PyPI, checked by their hashes."""
+"""Fetches PyTorch's allocator and the headers of CUDA's runtime from PyPI, and checks their hashes."""
 import hashlib
 import os
 import pathlib
@@ -16,23 +16,24 @@ class Package(NamedTuple):
     version: str
     size: str
     sha256: str
-    wanted: Tuple[str, ...]  # how the names of the files that are unpacked begin
+    wanted: Tuple[str, ...]  # prefixes of the files to unpack
 
 
-# The same wheel whichever Python runs this, so there is one hash.
+# One wheel whatever Python runs this, so that there is one hash.
 TORCH = Package("torch", "2.15.0", "540 MB", "48c2d861134c0b5697c7602cb5ffa68f62a2989fdcd1717e593356f67996ca1e",
-                ("torch/include/c10/", "torch/include/torch/headeronly/", "torch/lib/libc10.so", "torch/lib/libc10_cuda.so"))
+                ("torch/include/c10/", "torch/include/torch/headeronly/", "torch/lib/libc10.so",
+                 "torch/lib/libc10_cuda.so"))
 TAGS = ["--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64"]
-# Those that this PyTorch asks for.
+# The versions that this PyTorch requires.
 HEADERS = [
     Package("nvidia-cuda-runtime", "13.2.86", "2.3 MB",
             "3498247680dfddce31bad102af7e3e26fc795342a3cac64722bb0fa95e7f60f0", ("nvidia/cu13/include/",)),
     Package("nvidia-cuda-crt", "13.2.86", "0.1 MB",
             "e3ab08801bf9b1e6dc979275d25e816bb5000521b648e19c324d5eef0c79f1da", ("nvidia/cu13/include/",)),
 ]
-INSTEAD = (f"With no way to PyPI, copy torch {TORCH.version} for Linux on x86-64 with CUDA from elsewhere, name the file in "
-           "TORCH_WHEEL, and put the wheels of "
-           f"{' and '.join(f'{package.name} {package.version}' for package in HEADERS)} beside it.")
+INSTEAD = (f"Without access to PyPI, copy torch {TORCH.version} for Linux on x86-64 with CUDA from elsewhere, set "
+           "TORCH_WHEEL to the file, and put the wheels of "
+           f"{' and '.join(f'{package.name} {package.version}' for package in HEADERS)} next to it.")
 
 
 class Fetched(NamedTuple):
@@ -41,7 +42,7 @@ class Fetched(NamedTuple):
 
 
 def fetch(cache):
-    """What is in the cache is not downloaded again."""
+    """Downloads only what is not in the cache."""
     given = os.environ.get("TORCH_WHEEL")
     torch = unpacked(TORCH, cache, pathlib.Path(given).absolute() if given else None)
     include = [torch / "torch/include"]
@@ -60,11 +61,11 @@ def wheel_name(package):
 def check(package, wheel):
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if digest != package.sha256:
-        raise Failure(f"{wheel} is not {package.name} {package.version} as PyPI has it: remove it, and it is downloaded")
+        raise Failure(f"{wheel} is not {package.name} {package.version} as on PyPI: remove it to download it")
 
 
 def unpacked(package, cache, wheel):
-    """The folder with the wanted files of the package: whole, or not there."""
+    """Returns the folder with the wanted files of the package, which is either complete or absent."""
     folder = cache / f"{package.name}-{package.version}"
     if folder.is_dir():
         return folder
@@ -80,16 +81,16 @@ def unpack(package, wheel, folder):
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
             if f"{package.name.replace('-', '_')}-{package.version}.dist-info/METADATA" not in names:
-                raise Failure(f"{wheel} is not {package.name} {package.version}, which is the one to compare with")
+                raise Failure(f"{wheel} is not {package.name} {package.version}, the version to compare with")
             for begin in package.wanted:
                 members = [name for name in names if name.startswith(begin)]
                 if not members:
                     raise Failure(f"{wheel} has no {begin}: take the wheel for Linux on x86-64 with CUDA")
                 archive.extractall(folder, members)
     except FileNotFoundError:
-        raise Failure(f"there is no file {wheel}, which TORCH_WHEEL names") from None
+        raise Failure(f"there is no file {wheel}, as named by TORCH_WHEEL") from None
     except zipfile.BadZipFile:
-        raise Failure(f"{wheel} is no wheel, or a damaged one: get it again") from None
+        raise Failure(f"{wheel} is not a wheel, or is damaged: get it again") from None
 
 
 def downloaded(package, cache, folder):
@@ -108,15 +109,16 @@ def downloaded(package, cache, folder):
 
 
 def pip(cache):
-    """Many systems have a Python without pip; a virtual environment brings one."""
-    if finished([sys.executable, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+    """Returns the command for pip. Many systems have a Python without pip; a virtual environment contains one."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if finished([sys.executable, "-m", "pip", "--version"], **quiet).returncode == 0:
         return [sys.executable, "-m", "pip"]
     environment = cache / "venv"
     if not (environment / "bin/pip").exists():
         command = [sys.executable, "-m", "venv", "--clear", environment]
         done = finished(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
-            raise Failure("needs pip to download PyTorch, or venv, which brings it; on Debian: "
+            raise Failure("needs pip to download PyTorch, or venv, which contains it; on Debian: "
                           "apt-get install python3-venv\n"
                           f"{tail(done.stdout, 3)}")
     return [environment / "bin/python", "-m", "pip"]

@@ -1,23 +1,23 @@
-"""Both sides in turn, so that what the machine does besides disturbs them alike."""
+"""Measures both sides in turn, so that other load on the machine affects them equally."""
 import sys
 from typing import NamedTuple
 
 from . import sides
 from .failure import Failure
 
-# What constants there are, as the start of the counted function, are in both lengths.
+# Constants, such as the start of the counted function, are in both lengths.
 SHORT, LONG = 2_000, 22_000
 
 
 class Pair(NamedTuple):
-    """The same of both sides."""
+    """The same value for both sides."""
 
     pytorch: object
     ours: object
 
 
 def benches(both, threads_of, effort):
-    """For each scenario and number of threads the lines of both sides, one for each round."""
+    """Returns the lines of both sides by scenario and number of threads, one per round."""
     found = {(scenario, n): Pair([], []) for scenario, threads in threads_of.items() for n in threads}
     for scenario, threads in threads_of.items():
         tell(f"{scenario}, {effort.rounds} rounds of both")
@@ -29,7 +29,7 @@ def benches(both, threads_of, effort):
 
 
 def counts(both, scenarios):
-    """Instructions of an operation, for each scenario."""
+    """Returns the instructions of an operation by scenario."""
     found = {}
     for scenario in scenarios:
         tell(f"{scenario}, instructions of both")
@@ -41,12 +41,13 @@ def instructions_of(side, scenario):
     short, few = sides.count(side, scenario, SHORT)
     long, many = sides.count(side, scenario, LONG)
     if many <= few or long <= short:
-        raise Failure(f"{scenario}: {few} operations are {short} instructions, and {many} are {long}: nothing was counted")
+        raise Failure(f"{scenario}: {few} operations have {short} instructions, and {many} have {long}: "
+                      "nothing was counted")
     return (long - short) / (many - few)
 
 
 def replays(both, traces, effort):
-    """For each trace its number of calls, and nanoseconds a call of both sides, one figure for each round."""
+    """Returns for each trace its number of calls, and nanoseconds per call of both sides, one figure per round."""
     found = {}
     for name, trace in traces.items():
         tell(f"{name}, {effort.rounds} rounds of both")
@@ -57,7 +58,7 @@ def replays(both, traces, effort):
                 times[index].append(ns)
                 printed.add((calls, output))
         if len(printed) != 1:
-            raise Failure(f"{name}: both sides must print the same at the end of the trace, and do not, so they did not do "
+            raise Failure(f"{name}: the sides print different results at the end of the trace, so they did not do "
                           f"the same work: compare\n{lines_to_compare(both, trace)}")
         found[name] = calls, times
     return found

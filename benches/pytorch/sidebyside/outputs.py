@@ -1,4 +1,4 @@
-"""What the programs of both sides print."""
+"""Parses the output of both sides' programs."""
 import re
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from .failure import Failure
 
 
 class Figures(NamedTuple):
-    """A line of a bench; `ns` is wall time by operations of all threads, the median of its repetitions."""
+    """A line of a bench. `ns` is wall time over the operations of all threads, the median of the repetitions."""
 
     scenario: str
     threads: int
@@ -36,21 +36,21 @@ def bench_line(line):
             raise ValueError
         return Figures(*(kind(word) for kind, word in zip(kinds, words)))
     except ValueError:
-        raise Failure(f"this is no line of a bench: {line!r}") from None
+        raise Failure(f"this is not a line of a bench: {line!r}") from None
 
 
 def counted_operations(text):
-    """Of `SCENARIO ops N`."""
+    """Parses `SCENARIO ops N`."""
     return int(only(r"^\w+ ops (\d+)$", text, "how many operations were counted"))
 
 
 def instructions(text):
-    """Of what callgrind prints at the end."""
+    """Parses the last lines of callgrind."""
     return int(only(r"^==\d+== I\s+refs:\s+([\d,]+)$", text, "how many instructions there were").replace(",", ""))
 
 
 def replay_time(text):
-    """Nanoseconds a call, of `time_ns TOTAL ops N`."""
+    """Parses `time_ns TOTAL ops N`. Returns nanoseconds per call, and the number of calls."""
     total, calls = only(r"^time_ns (\d+ ops \d+)$", text, "how long the replay took").split(" ops ")
     if calls == "0":
         raise Failure("the trace has no call to measure")

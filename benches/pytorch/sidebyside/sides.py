@@ -1,13 +1,13 @@
-"""How the programs of each side are run."""
+"""Runs the programs of each side."""
 import os
 from typing import NamedTuple
 
 from .failure import output_of
 from .outputs import bench_lines, counted_operations, instructions, replay_time
 
-# As long as the longest needs on a slow machine that others use.
+# In seconds: enough for the longest program on a slow, shared machine.
 TIMEOUT = 900
-# Settings of the allocators, which would have to be the same.
+# Settings of the allocators, which are removed because they would have to be equal.
 SETTINGS = [
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_HIP_ALLOC_CONF",
@@ -15,7 +15,7 @@ SETTINGS = [
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "ACCELERATOR_ALLOC_CONF",
 ]
-# Both sides have one function that runs the operations to be counted and nothing else.
+# On both sides, one function runs exactly the operations to count.
 VALGRIND = ["valgrind", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=*bench::counted*",
             "--callgrind-out-file=/dev/null"]
 
@@ -55,19 +55,19 @@ class Ours(NamedTuple):
 
 
 def bench(side, scenario, threads, effort):
-    """The lines of the scenario, one for each number of threads."""
+    """Returns the lines of the scenario, one per number of threads."""
     listed = ",".join(map(str, threads))
     return bench_lines(run(side.bench_command(scenario, listed, effort))[0])
 
 
 def count(side, scenario, operations):
-    """Instructions and operations."""
+    """Returns the numbers of instructions and of operations."""
     out, err = run([*VALGRIND, *side.counted_command(scenario, operations)])
     return instructions(err), counted_operations(out)
 
 
 def replay(side, trace):
-    """Nanoseconds a call with the clock's own in it, calls, and what was printed."""
+    """Returns nanoseconds per call (including the clock), the number of calls, and the output."""
     out, err = run(side.replay_command(trace))
     return (*replay_time(err), out)
 

@@ -1,28 +1,27 @@
-"""The figures as tables, beside what is wanted."""
+"""Formats the figures as tables, next to the limits."""
 import math
 from statistics import median
 from typing import NamedTuple
 
 DASH = "–"
-# With fewer busy, threads took turns, and none was in another's way.
+# With fewer busy cores, the threads took turns and did not contend.
 BUSY_CORES = 1.25
 TOOK_TURNS = "does not count: the threads took turns"
 
 
 class Row(NamedTuple):
-    text: str
     instructions: int  # ours, at most
     faster: float  # than PyTorch, at least
 
 
 ROWS = {
-    "small": Row("small: alloc + free 512 B", 260, 12),
-    "large": Row("large: alloc + free 4 MiB", 270, 12),
-    "lifo": Row("lifo: 64 deep, random sizes, a pair", 360, 10),
-    "random": Row("random: 4096 live, replace one", 400, 12),
-    "xstream": Row("xstream: alloc, record, free", 600, 8),
-    "shared": Row("shared: alloc + free 512 B, on the stream that threads share", 300, 8),
-    "stats": Row("stats: read all", 700, 1),
+    "small": Row(260, 12),
+    "large": Row(270, 12),
+    "lifo": Row(360, 10),
+    "random": Row(400, 12),
+    "xstream": Row(600, 8),
+    "shared": Row(300, 8),
+    "stats": Row(700, 1),
 }
 FASTER_ON_TRACES = 7
 
@@ -38,12 +37,12 @@ SCALINGS = [
     Scaling("two threads, each on a stream of its own", "small", 2, 1.7),
     Scaling("four threads on one stream", "shared", 4, 0.8),
 ]
-# What is to be measured for both tables.
+# What to measure for the first two tables.
 THREADS = {scenario: [1, *(s.threads for s in SCALINGS if s.scenario == scenario)] for scenario in ROWS}
 
 
 class Part(NamedTuple):
-    """A table, how many of its rows have a limit, and how many of them keep it."""
+    """A table, how many of its rows have a limit, and how many of those meet it."""
 
     lines: list
     met: int = 0
@@ -51,9 +50,9 @@ class Part(NamedTuple):
 
 
 def operations(benches, counts, replays):
-    """What an operation takes on one thread; `counts` is empty where none could be made, as are `benches` and `replays`."""
-    lines = table("| operation | PyTorch ns | PyTorch instructions | our ns | our instructions | faster | wanted: instructions "
-                  "| wanted: faster | result |")
+    """The cost of an operation on one thread. An argument is empty if that was not measured."""
+    lines = table("| operation | PyTorch ns | our ns | faster | at least "
+                  "| PyTorch instructions | our instructions | at most | result |")
     verdicts = []
     for scenario, row in ROWS.items():
         medians = [[line.ns for line in lines] for lines in benches[scenario, 1]] if benches else [[], []]
@@ -63,18 +62,18 @@ def operations(benches, counts, replays):
             ("instructions", None if ours is None else round(ours) <= row.instructions),
             ("time", None if faster is None else faster >= row.faster),
         ]))
-        lines.append(f"| {row.text} | {spread(medians[0])} | {number(pytorch)} | {spread(medians[1])} | {number(ours)} "
-                     f"| {times(faster)} | ≤ {row.instructions} | ≥ {row.faster}× | {verdicts[-1]} |")
+        lines.append(f"| {scenario} | {spread(medians[0])} | {spread(medians[1])} | {times(faster)} | {row.faster}× "
+                     f"| {number(pytorch)} | {number(ours)} | {row.instructions} | {verdicts[-1]} |")
     if replays:
         pytorch, ours, faster = medians_of(replays)
         verdicts.append(verdict([("time", faster >= FASTER_ON_TRACES)]))
-        lines.append(f"| real traces, a call: the median of {len(replays)} | {ns(pytorch)} | {DASH} | {ns(ours)} | {DASH} "
-                     f"| {times(faster)} | {DASH} | ≥ {FASTER_ON_TRACES}× | {verdicts[-1]} |")
+        lines.append(f"| traces | {ns(pytorch)} | {ns(ours)} | {times(faster)} | {FASTER_ON_TRACES}× "
+                     f"| {DASH} | {DASH} | {DASH} | {verdicts[-1]} |")
     return part(lines, verdicts)
 
 
 def threads(benches):
-    """The total throughput of threads, against one thread."""
+    """The total throughput of several threads, relative to one thread."""
     lines = table("| threads | | ns, one thread | ns, all threads | busy cores | throughput | wanted | result |")
     verdicts = []
     for scaling in SCALINGS:
@@ -88,16 +87,17 @@ def threads(benches):
 
 
 def scaled(alone, together):
-    """Throughput, it with what it comes from as cells, and whether it counts."""
+    """Returns the throughput, the cells of its row, and whether it counts."""
     least = min(line.ns for line in alone)
-    busiest = max(together, key=lambda line: line.busy_cores)  # not the fastest: it may be so as threads took turns
+    # Not the fastest round: in that one, the threads may have taken turns.
+    busiest = max(together, key=lambda line: line.busy_cores)
     throughput = least / busiest.ns
     cells = f"{ns(least)} | {ns(busiest.ns)} | {down(busiest.busy_cores, 2)} | {down(throughput, 2)}"
     return throughput, cells, busiest.busy_cores >= BUSY_CORES
 
 
 def traces(replays):
-    """A call in each recorded trace."""
+    """The cost of a call in each recorded trace."""
     lines = table("| trace | calls | PyTorch ns | our ns | faster |")
     for name, (calls, (pytorch, ours)) in replays.items():
         lines.append(f"| {name} | {calls:,} | {spread(pytorch)} | {spread(ours)} | {times(min(pytorch) / min(ours))} |")
@@ -113,11 +113,11 @@ def medians_of(replays):
 
 
 def verdict(limits):
-    """`limits`: what each is of, and whether it is kept; None where it was not measured."""
-    broken = [what for what, kept in limits if kept is False]
-    if broken:
-        return f"**not met**: {' and '.join(broken)}"
-    return "met" if all(kept for _, kept in limits) else "met as far as measured"
+    """Formats `limits`: pairs of a name and whether the limit is met, or None if that was not measured."""
+    missed = [what for what, met in limits if met is False]
+    if missed:
+        return f"**not met**: {' and '.join(missed)}"
+    return "met" if all(met for _, met in limits) else "met as far as measured"
 
 
 def part(lines, verdicts):
@@ -129,7 +129,7 @@ def table(head):
 
 
 def spread(values):
-    """The least, and the most where it reads otherwise."""
+    """The least and the most; only one of them if both read the same."""
     least, most = (ns(min(values)), ns(max(values))) if values else (DASH, DASH)
     return least if least == most else f"{least}–{most}"
 
@@ -147,5 +147,5 @@ def times(value):
 
 
 def down(value, digits):
-    """Rounded down, so that no figure reads as if it kept a limit that it breaks."""
+    """Rounds down, so that no figure reads as if it met a limit that it misses."""
     return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"

@@ -1,17 +1,18 @@
-"""The recorded traces of real models, as text that both sides read."""
+"""Provides the recorded traces of real models as text for both sides."""
 import shutil
 import subprocess
 
 from .failure import Failure
 
-# At the end both sides print what they know, and it must be the same.
+# At the end both sides print their state, which must be equal.
 LAST_LINES = b"stats\nsnapshot\n"
 
 
 def traces(root, cache):
-    """Their names and files."""
-    found = sorted([*root.glob("tests/data/models/*.trace.zst"), *root.glob("crates/accelerator-cli/traces/*.trace.zst")],
-                   key=lambda path: path.name)
+    """Returns the names and files of the traces."""
+    folders = ["tests/data/models", "crates/accelerator-cli/traces"]
+    paths = [path for folder in folders for path in root.glob(f"{folder}/*.trace.zst")]
+    found = sorted(paths, key=lambda path: path.name)
     if not found:
         raise Failure(f"no traces below {root}: is the clone complete?")
     folder = cache / "traces"

@@ -1,4 +1,4 @@
-"""The generated part of a document."""
+"""Tests of the generated part of a document."""
 import pathlib
 import tempfile
 import unittest
@@ -25,7 +25,7 @@ class Replaced(unittest.TestCase):
             (f"{BEGIN}\n", "0 times"),
             (f"{BEGIN}\n{BEGIN}\n{END}\n", "2 times"),
             (f" {BEGIN}\n{END}\n", "0 times"),
-            (f"{END}\n{BEGIN}\n", "ahead of"),
+            (f"{END}\n{BEGIN}\n", "precedes"),
         ]:
             with self.assertRaisesRegex(ValueError, what):
                 document.replaced(text, "new")
@@ -38,7 +38,7 @@ class Write(unittest.TestCase):
             with self.assertRaisesRegex(Failure, "there is no .*a.md"):
                 document.write(path, "new")
             path.write_text("# A\n")
-            with self.assertRaisesRegex(Failure, "a.md stays as it was: the line .* 0 times"):
+            with self.assertRaisesRegex(Failure, "a.md was not changed: .* 0 times"):
                 document.write(path, "new")
             self.assertEqual(path.read_text(), "# A\n")
             path.write_text(TEXT)

@@ -1,4 +1,4 @@
-"""Wheels that are given, right and wrong ones."""
+"""Tests of existing wheels, correct and wrong ones."""
 import hashlib
 import pathlib
 import tempfile
@@ -29,7 +29,8 @@ class Unpacked(unittest.TestCase):
     def test_only_what_is_wanted_is_unpacked_and_once(self):
         self.write(FILES)
         folder = fetch.unpacked(PACKAGE, self.cache, self.wheel)
-        self.assertEqual(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()), FILES[:3])
+        found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        self.assertEqual(found, FILES[:3])
         self.wheel.unlink()
         self.assertEqual(fetch.unpacked(PACKAGE, self.cache, self.wheel), folder)
 
@@ -54,7 +55,7 @@ class Unpacked(unittest.TestCase):
         self.write(FILES)
         right = hashlib.sha256(self.wheel.read_bytes()).hexdigest()
         fetch.check(PACKAGE._replace(sha256=right), self.wheel)
-        with self.assertRaisesRegex(Failure, "is not a-package 1.2 as PyPI has it"):
+        with self.assertRaisesRegex(Failure, "is not a-package 1.2 as on PyPI"):
             fetch.check(PACKAGE._replace(sha256=right[::-1]), self.wheel)
 
     def test_a_download_that_fails_says_what_to_do(self):

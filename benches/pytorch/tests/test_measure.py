@@ -1,4 +1,4 @@
-"""The order of measurements, and what comes of them."""
+"""Tests of the order of measurements, and of their results."""
 import unittest
 from unittest import mock
 
@@ -18,7 +18,7 @@ class Quiet(unittest.TestCase):
         self.addCleanup(patch.stop)
 
     def run_as(self, answer):
-        """Instead of programs; `answer` gives what a command prints, on standard output and error."""
+        """Replaces programs: `answer` returns the standard output and error of a command."""
         commands = []
 
         def run(command):

@@ -1,4 +1,4 @@
-"""What both sides print, as they printed it."""
+"""Tests of the parsers, with real output of both sides."""
 import unittest
 
 from sidebyside import outputs
@@ -35,7 +35,7 @@ class Bench(unittest.TestCase):
 
     def test_other_lines_are_refused(self):
         for line in ["lifo 1 572.7", PYTORCH.splitlines()[1] + " 7", PYTORCH.splitlines()[1].replace("572.7", "-")]:
-            with self.assertRaisesRegex(Failure, "no line of a bench"):
+            with self.assertRaisesRegex(Failure, "not a line of a bench"):
                 outputs.bench_lines(line)
 
 

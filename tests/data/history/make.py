@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
-"""Makes the recorded histories of this folder anew: what PyTorch's own allocator notes while a trace is replayed.
+"""Regenerates the histories of this folder, which PyTorch's own allocator records while a trace is replayed.
 
     tests/data/history/make.py RECORD
 
-RECORD is record.cpp of this folder, compiled against the headers, libc10.so and libc10_cuda.so of the PyPI wheel of torch
-2.15.0, the headers of the CUDA runtime, and a library that stands in for that runtime on a machine without a GPU: streams
-that run at once unless held, cudaMalloc at ever new multiples of 2 MiB, and the functions that record.cpp declares:
+RECORD is record.cpp of this folder, compiled against the headers, libc10.so and libc10_cuda.so of the PyPI wheel of
+torch 2.15.0, the headers of the CUDA runtime, and a library that replaces that runtime on a machine without a GPU. In
+that library, streams run at once unless held, cudaMalloc returns a new multiple of 2 MiB each time, and there are the
+functions that record.cpp declares:
 
     unzip torch-2.15.0-*.whl 'torch/include/*' torch/lib/libc10.so torch/lib/libc10_cuda.so
     g++ -std=c++20 -O1 -DNDEBUG -Itorch/include -ICUDA/include record.cpp -o record \\
         -Ltorch/lib -lc10_cuda -lc10 -l:libcudart.so.13 -Wl,-rpath,"$PWD/torch/lib" -pthread
 
-Needs zstd, and the traces beside this folder. Writes
+Needs zstd, and the traces next to this folder. Writes these files:
 
-NAME.txt.zst               the history, the settings and the segments at the end, of the traces in WHOLE and all edge_*
-oracle/NAME.expandable...  the same with `conf expandable_segments:True` ahead of the trace
-digests.txt                of every trace: its name, lines of the history and segments, and their FNV-1a hash of 64 bits
+NAME.txt.zst               history, settings and segments at the end, of the traces in WHOLE and of all edge_*
+oracle/NAME.expandable...  the same with `conf expandable_segments:True` at the start of the trace
+digests.txt                for every trace, its name, the number of lines of its history and segments, and the 64-bit
+                           FNV-1a hash of these lines
 
-What PyTorch completes in one go comes in the order of a hash table of streams; here it is sorted.
+Frees that PyTorch completes at once are in the order of a hash table of streams. Here they are sorted.
 """
 import pathlib
 import subprocess
@@ -35,7 +37,7 @@ WHOLE = {
 
 
 def sorted_completions(lines):
-    """Sorts runs of free_completed, but for one that follows its own free_requested at once."""
+    """Sorts runs of free_completed, except one that immediately follows its own free_requested."""
     result, run = [], []
     for line in lines + [""]:
         action, _, rest = line.partition(" ")

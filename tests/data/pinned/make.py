@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the parity data of pinned host memory anew: traces, and what PyTorch's own allocator makes of them.
+"""Regenerates the parity data of pinned host memory: traces, and the output of PyTorch's own allocator for them.
 
     tests/data/pinned/make.py REPLAY
 
@@ -8,13 +8,14 @@ REPLAY is replay.cpp of this folder, compiled against the headers and libc10.so 
     unzip torch-2.15.0-*.whl 'torch/include/*' torch/lib/libc10.so
     g++ -std=c++20 -O1 -Itorch/include replay.cpp -o replay -Ltorch/lib -lc10 -Wl,-rpath,"$PWD/torch/lib"
 
-PyTorch's template does all but the driver's part, which replay.cpp simulates. Needs zstd. Writes NAME.trace.zst and
-NAME.out.zst.
+PyTorch's template does everything except the driver's part, which replay.cpp simulates. Needs zstd. Writes
+NAME.trace.zst and NAME.out.zst.
 
-Three things are left out, since ours is better there on purpose (docs/architecture/pinned-memory.md): streams of
-which some are held and others run (PyTorch has one queue of events, in which a slow stream holds back all others),
-drivers that run out of memory (PyTorch does not release its cache), and events that cannot be recorded (PyTorch leaks
-the block).
+The traces avoid three cases in which ours is better on purpose (docs/architecture/pinned-memory.md):
+
+- Some streams are held while others run: PyTorch has one queue of events, in which a slow stream delays all others.
+- The driver runs out of memory: PyTorch does not release its cache.
+- An event cannot be recorded: PyTorch leaks the block.
 """
 import pathlib
 import random
@@ -30,7 +31,7 @@ SETTINGS = [
     "pinned_max_cached_size_mb:0",
     "pinned_max_cached_size_mb:1048576",
     "pinned_max_cached_size_mb:2,pinned_max_round_threshold_mb:1",
-    "max_split_size_mb:40",  # names none of them: they stay as they were
+    "max_split_size_mb:40",  # names neither, so both stay as they are
 ]
 
 HAND_MADE = {
@@ -49,28 +50,32 @@ HAND_MADE = {
         + [f"halloc {n} {1048577 + n * 1000 - 500}" for n in range(8)]
     ),
     "rounding_switched": "halloc 1 1500000\nhfree 1\nconf pinned_max_round_threshold_mb:1\nhalloc 1 1500000\nhfree 1\n"
-    "halloc 1 1500001\nhalloc 2 1500000\nhfree 2\nhfree 1\nconf pinned_max_round_threshold_mb:4\nhalloc 1 1500000\nhstats",
+    "halloc 1 1500001\nhalloc 2 1500000\nhfree 2\nhfree 1\nconf pinned_max_round_threshold_mb:4\n"
+    "halloc 1 1500000\nhstats",
     "at_the_thresholds": "conf pinned_max_round_threshold_mb:3,pinned_max_cached_size_mb:5\n" + "\n".join(
         f"halloc 1 {(mib << 20) + more}\nhfree 1\nhalloc 1 {(mib << 20) + more}\nhfree 1\nhstats\nempty_host_cache"
         for mib in (3, 5) for more in (-1, 0, 1)
     ),
     "cached_size_switched": "halloc 1 3000000\nhfree 1\nconf pinned_max_cached_size_mb:2\nhalloc 1 3000000\nhfree 1\n"
-    "halloc 1 2097152\nhfree 1\nhalloc 1 2097153\nhalloc 2 2097153\nhfree 1\nconf pinned_max_cached_size_mb:8\nhfree 2\n"
-    "halloc 1 2097153\nhstats\nempty_host_cache",
+    "halloc 1 2097152\nhfree 1\nhalloc 1 2097153\nhalloc 2 2097153\nhfree 1\n"
+    "conf pinned_max_cached_size_mb:8\nhfree 2\nhalloc 1 2097153\nhstats\nempty_host_cache",
     "recorded_twice": "halloc 1 100\nhrecord 1 1\nhrecord 1 1\nhrecord 1 2\nhfree 1\nhstats\nhalloc 2 100\nhstats",
     "given_out_again_while_recorded": "halloc 1 100\nhrecord 1 0\nhfree 1\nhalloc 1 100\nhrecord 1 0\nhold 0\nhfree 1\n"
     "halloc 1 100\nhalloc 2 100\nrelease 0\nhalloc 3 100\nhstats",
-    "empty_while_pending": "hold 1\nhalloc 1 5000\nhalloc 2 5000\nhrecord 1 1\nhfree 1\nhfree 2\nempty_host_cache\nhstats\n"
-    "release 1\nhstats\nempty_host_cache\nhstats",
-    "pending_above_the_cached_size": "conf pinned_max_cached_size_mb:1\nhold 1\nhalloc 1 5000000\nhrecord 1 1\nhfree 1\n"
-    "halloc 2 1\nhstats\nrelease 1\nhalloc 3 1\nhstats",
+    "empty_while_pending": "hold 1\nhalloc 1 5000\nhalloc 2 5000\nhrecord 1 1\nhfree 1\nhfree 2\n"
+    "empty_host_cache\nhstats\nrelease 1\nhstats\nempty_host_cache\nhstats",
+    "pending_above_the_cached_size": "conf pinned_max_cached_size_mb:1\nhold 1\nhalloc 1 5000000\nhrecord 1 1\n"
+    "hfree 1\nhalloc 2 1\nhstats\nrelease 1\nhalloc 3 1\nhstats",
     "resets": "halloc 1 100\nhalloc 2 1000\nhfree 1\nreset_peak\nhstats\nhalloc 3 100\nreset_accumulated\nhstats\n"
     "hfree 2\nempty_host_cache\nhstats\nreset_peak\nreset_accumulated\nhstats",
 }
 
 
 def random_trace(seed, kind):
-    """`free`: no stream is held; `one`: one stream is used, and held at times; `all`: several, held and released together."""
+    """Returns a random trace.
+
+    `free`: no stream is held. `one`: the only stream is held at times. `all`: several are held and released together.
+    """
     r = random.Random(f"{kind} {seed}")
     streams = 1 if kind == "one" else r.randint(2, 6)
     most = r.choice([12, 16, 20, 22])

@@ -1,10 +1,12 @@
 //! Links in Markdown, and Rust's in rustdoc.
 
-/// A link `[text](target)`.
+/// A link `[text](target)` or `[text](target "title")`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Link<'a> {
     pub(crate) text: &'a str,
     pub(crate) target: &'a str,
+    /// With the blank ahead of it and its quotation marks; often empty.
+    pub(crate) title: &'a str,
 }
 
 /// Replaces the links of a document outside code, and makes its code blocks without a language Rust, as rustdoc does.
@@ -70,9 +72,9 @@ fn code(rest: &str) -> Taken {
 fn link(rest: &str, out: &mut String, replace: &mut impl FnMut(&Link<'_>) -> Option<String>) -> Taken {
     let Some(end) = end_of_text(rest) else { return Taken::Copied(1) };
     let (text, after) = (&rest[1..end], &rest[end + 1..]);
-    if let Some(target) = after.strip_prefix('(').and_then(|after| after.split_once(')')).map(|(target, _)| target) {
-        let length = end + 1 + target.len() + 2;
-        return match replace(&Link { text, target }) {
+    if let Some((target, title)) = destination(after) {
+        let length = end + 1 + target.len() + title.len() + 2;
+        return match replace(&Link { text, target, title }) {
             Some(replacement) => {
                 out.push_str(&replacement);
                 Taken::Replaced(length)
@@ -86,6 +88,15 @@ fn link(rest: &str, out: &mut String, replace: &mut impl FnMut(&Link<'_>) -> Opt
         return Taken::Replaced(end + 1);
     }
     Taken::Copied(1)
+}
+
+/// The target and the title of a link whose text ends here.
+fn destination(after: &str) -> Option<(&str, &str)> {
+    let inner = after.strip_prefix('(')?;
+    let target = &inner[..inner.find([' ', ')'])?];
+    let rest = &inner[target.len()..];
+    let title = if rest.starts_with(" \"") { &rest[..rest.find("\")")? + 1] } else { "" };
+    rest[title.len()..].starts_with(')').then_some((target, title))
 }
 
 /// Where the bracket that opens the line is closed, code and inner brackets skipped.
@@ -121,6 +132,7 @@ mod tests {
         assert_eq!(rewritten("`[a](b)` ``[`a](b)`` [[c]](d)"), "`[a](b)` ``[`a](b)`` <[c]|d>");
         assert_eq!(rewritten("```text\n[a](b)\n```\n[a](b)"), "```text\n[a](b)\n```\n<a|b>");
         assert_eq!(rewritten("![a](b) x[0] [a\n"), "!<a|b> x[0] [a\n");
+        assert_eq!(rewritten("[a](b \"c (d)\") [e](f g)"), "<a|b> [e](f g)");
     }
 
     #[test]

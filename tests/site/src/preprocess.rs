@@ -84,7 +84,7 @@ impl Site<'_> {
     /// What to write for a link that stands in the file `from` and is shown in a chapter; `None` if it is to stay, or
     /// names nothing beside that file.
     fn link(&self, link: &Link<'_>, from: &str, chapter: &str) -> Option<String> {
-        let Link { text, target } = link;
+        let Link { text, target, title } = link;
         if target.starts_with('#') || target.contains("://") || target.starts_with("mailto:") {
             return None;
         }
@@ -102,14 +102,14 @@ impl Site<'_> {
                 Some(folder) => format!("{folder}index.md"), // the name of its page
                 None => shown_in.clone(),
             };
-            return Some(format!("[{text}]({}{anchor})", path::relative(path::folder(chapter), &page)));
+            return Some(format!("[{text}]({}{anchor}{title})", path::relative(path::folder(chapter), &page)));
         }
         let below_source = file.strip_prefix(self.source).is_some_and(|rest| rest.starts_with('/'));
         if below_source && self.root.join(&file).is_file() {
-            return Some(format!("[{text}]({}{anchor})", path::relative(path::folder(chapter), &file)));
+            return Some(format!("[{text}]({}{anchor}{title})", path::relative(path::folder(chapter), &file)));
         }
         if let Some(repository) = self.repository {
-            return Some(format!("[{text}]({}/blob/main/{file}{anchor})", repository.trim_end_matches('/')));
+            return Some(format!("[{text}]({}/blob/main/{file}{anchor}{title})", repository.trim_end_matches('/')));
         }
         let name = file.rsplit('/').next().unwrap_or(&file);
         Some(if text.contains(name) { (*text).to_owned() } else { format!("{text} (`{file}`)") })
@@ -125,7 +125,7 @@ mod tests {
         let chapters = [("docs/README.md", "docs/README.md"), ("tests/site/src/main.rs", "docs/a/b.md")];
         let chapters = chapters.map(|(file, chapter)| (file.to_owned(), chapter.to_owned())).into();
         let site = Site { root: &root, source: "docs", repository, chapters };
-        site.link(&Link { text: "t", target }, "docs/a/c.md", "docs/a/c.md")
+        site.link(&Link { text: "t", target, title: "" }, "docs/a/c.md", "docs/a/c.md")
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""What several jobs have: how they put a model on the device, and the models and streams that they share."""
+"""Common parts of the jobs: moving a model to the device, and shared models and streams."""
 
 import contextlib
 
@@ -7,7 +7,7 @@ import torch.nn as nn
 
 CUDA = torch.device("cuda", 0)
 JOBS = {}
-nn.init.trunc_normal_ = lambda t, *a, **k: t  # draws until all values fit: never, without values
+nn.init.trunc_normal_ = lambda t, *a, **k: t  # draws until all values fit, which never happens without values
 
 
 def job(about):
@@ -23,7 +23,7 @@ def amp(dtype=torch.bfloat16):
 
 
 def to_gpu(model, dtype=None):
-    """model.to("cuda", dtype), tensor by tensor (Module.to cannot exchange fake parameters)."""
+    """Does model.to("cuda", dtype) tensor by tensor, because Module.to cannot exchange fake parameters."""
     moved = {}
     for m in model.modules():
         for d in (m._parameters, m._buffers):
@@ -38,7 +38,7 @@ def to_gpu(model, dtype=None):
 
 
 def ids(*shape):
-    """A batch of token numbers that comes from the host."""
+    """Returns a batch of token numbers, copied from the host."""
     return torch.zeros(*shape, dtype=torch.int64).to(CUDA)
 
 
@@ -51,7 +51,7 @@ def clip(params, norm=1.0):
 
 
 def transformers():
-    """The transformers library, told not to treat fake tensors as a compiler's."""
+    """Returns the transformers library, set not to treat fake tensors as a compiler's."""
     import transformers
     import transformers.utils.import_utils as u
 
@@ -80,7 +80,7 @@ def llama(hidden, layers, heads, kv_heads, inter, vocab, dtype, **more):
 
 
 class Ema:
-    """Moving average of the parameters, kept in one list."""
+    """A moving average of the parameters, in one list."""
 
     def __init__(self, model):
         self.src = [p for p in model.parameters()]
@@ -92,8 +92,8 @@ class Ema:
 
 
 class Comm:
-    """A communication stream. The device lags behind: what it and the default stream were given is done
-    when the next communication starts (release, then hold again)."""
+    """A communication stream. The device lags behind: the work of this and the default stream is done when the next
+    communication starts (release, then hold again)."""
 
     def __init__(self, rec):
         self.rec, self.stream = rec, torch.cuda.Stream()
@@ -109,7 +109,7 @@ class Comm:
             yield
 
     def wait(self, *tensors):
-        """The current stream waits for this one and then uses the tensors."""
+        """Makes the current stream wait for this one and then use the tensors."""
         cur = torch.cuda.current_stream()
         cur.wait_stream(self.stream)
         for t in tensors:

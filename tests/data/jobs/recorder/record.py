@@ -4,21 +4,21 @@
     tests/data/jobs/recorder/record.py JOB [-o FILE] [--seed N]
     tests/data/jobs/recorder/record.py --list
 
-The job runs as an ordinary PyTorch program for CUDA, but on fake tensors (torch._subclasses.FakeTensorMode): shapes,
-types, storages and lifetimes are those of the real program, the values do not exist. On top lies a TorchDispatchMode
-that looks at the result of every operator. A storage on the GPU that it has not seen before is written as
+The job runs as an ordinary PyTorch program for CUDA, but on fake tensors (torch._subclasses.FakeTensorMode). Shapes,
+types, storages and lifetimes are those of the real program, but values do not exist. A TorchDispatchMode looks at the
+result of every operator. It writes each new storage on the GPU as
 
     alloc ID BYTES STREAM
 
-and `free ID` follows when the last reference to the storage has gone (weakref.finalize on the UntypedStorage, which
-lives as long as the storage itself, autograd's references included). Tensor.record_stream becomes `record ID STREAM`;
-streams are numbered in the order of their first use, 0 is the default one. BYTES is the size of the storage, that is,
-what the program asked for. Requests of zero bytes are left out. `# step N ...` starts a step. `hold S` and `release
-S` say that the work of stream S is still under way or done; only the jobs with several streams write them.
+`free ID` follows when the last reference to the storage is gone (weakref.finalize on the UntypedStorage, which lives
+as long as the storage itself, including autograd's references). Tensor.record_stream becomes `record ID STREAM`.
+Streams are numbered in the order of their first use; 0 is the default stream. BYTES is the size of the storage, which
+the program requested. Requests of zero bytes are left out. `# step N ...` starts a step. `hold S` and `release S` mean
+that the work of stream S is still running or done; only the jobs with several streams write them.
 
-PyTorch must believe in a device, or the backward pass and autocast would not run: a small library (no_device.c,
-compiled at the start, preloaded) answers the few CUDA runtime calls with one device of compute capability 9.0.
-Nothing is ever computed.
+The backward pass and autocast run only if PyTorch finds a device. So a small library (no_device.c, compiled at the
+start and preloaded) answers the few CUDA runtime calls with one device of compute capability 9.0. Nothing is ever
+computed.
 
 What the recording cannot see:
 
@@ -26,16 +26,16 @@ What the recording cannot see:
   buffers, cuDNN workspaces. Only three kinds are added by hand: cuBLAS workspaces (1 MiB at the first addmm and 32
   MiB at the first mm or bmm of a stream, kept), the two temporary tensors of the backward pass of flash attention,
   and the partial sums of column sums (gradients of biases).
-- Values: what depends on them (numbers of tokens per expert, lengths of requests, sizes of images) is drawn from a
-  seeded random generator by the job.
+- Values: the job draws quantities that depend on them (tokens per expert, lengths of requests, sizes of images) from a
+  seeded random generator.
 - An operator that PyTorch splits up below the dispatcher counts as one.
-- The end: what lives then is not freed.
+- The end: memory that is live then is not freed.
 
-Two recordings of one job with one seed are alike but for the order in which autocast drops its cached weights
-(PyTorch keeps them in a hash table by address).
+Two recordings of one job with the same seed differ only in the order in which autocast drops its cached weights,
+which PyTorch keeps in a hash table by address.
 
 Needs: pip install torch transformers torchvision timm diffusers nvidia-cuda-crt, and a C compiler. All weights are
-random and nothing is downloaded when it runs.
+random, and a run downloads nothing.
 """
 
 import argparse
@@ -50,12 +50,12 @@ import sys
 import tempfile
 import warnings
 
-FILES = ["diffusion", "language", "serving", "sparse", "vision"]  # with jobs
+FILES = ["diffusion", "language", "serving", "sparse", "vision"]  # the modules with jobs
 NO_DEVICE = "RECORD_NO_DEVICE"
 
 
 def restart_with_device():
-    """Compiles no_device.c and starts this program again with it preloaded."""
+    """Compiles no_device.c, and restarts this program with it preloaded."""
     root = pathlib.Path(importlib.util.find_spec("torch").origin).parent.parent
     include = root / "nvidia" / "cu13" / "include"
     folder = tempfile.mkdtemp(prefix="no-device-")
@@ -77,7 +77,7 @@ def record(job, path, seed):
 
     run, about = JOBS[job]
     random.seed(seed)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # flash attention, as most programs get
+    torch.backends.cuda.enable_cudnn_sdp(False)  # use flash attention, as most programs do
     with open(path, "w") as out:
         rec = Recorder(out, random.Random(seed))
         rec.line(f"# trace {job}")
@@ -87,12 +87,12 @@ def record(job, path, seed):
         rec.line("# cuBLAS workspaces: 1 MiB and 32 MiB per stream, at the first use, kept")
         rec.line("# step 0 setup")
         with FakeTensorMode(allow_non_fake_inputs=True), rec:
-            alive = run(rec)  # the job's variables, until the end
+            alive = run(rec)  # keeps the job's variables until the end
             rec.report()
             print(f"{job}: {rec.summary()}", file=sys.stderr)
             out.flush()
             sys.stderr.flush()
-            os._exit(0)  # what is alive is not freed
+            os._exit(0)  # without freeing live memory
 
 
 def main():

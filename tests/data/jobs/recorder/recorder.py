@@ -1,4 +1,4 @@
-"""Writes down what a program asks of a device's memory."""
+"""Records the device memory requests of a program."""
 
 import sys
 import weakref
@@ -13,12 +13,12 @@ aten = torch.ops.aten
 
 
 class Recorder(TorchDispatchMode):
-    """Writes the trace. `answers` maps an operator to a function that stands in for it (data-dependent ones)."""
+    """Writes the trace. `answers` maps data-dependent operators to functions that replace them."""
 
     def __init__(self, out, rng):
         super().__init__()
         self.out, self.rng = out, rng
-        self.ids = {}  # storage -> id, while it lives
+        self.ids = {}  # storage -> id, while it is live
         self.size = {}
         self.next_id = 1
         self.live = self.peak = self.ops = 0
@@ -26,7 +26,7 @@ class Recorder(TorchDispatchMode):
         self.streams = {}
         self.workspaces = set()
         self.wrappers = (torch._compile.__file__, torch._dynamo.eval_frame.__file__)
-        self.truth = True  # the value of every boolean that the program looks at
+        self.truth = True  # the value of every boolean that the program reads
         self.answers = {aten._local_scalar_dense.default: self.scalar}
 
     def line(self, s):
@@ -93,9 +93,8 @@ class Recorder(TorchDispatchMode):
     def scalar(self, t):
         if t.dtype is torch.bool:
             return self.truth
-        if (
-            t.dtype.is_floating_point
-        ):  # on the GPU: found_inf of GradScaler, losses; on the host: the optimizer's counts
+        # On the GPU: found_inf of GradScaler, losses. On the host: the optimizer's counts.
+        if t.dtype.is_floating_point:
             return 0.0 if t.device.type == "cuda" else 1.0
         return 1
 
@@ -123,7 +122,7 @@ class Recorder(TorchDispatchMode):
                     self.workspace(32 << 20)
         elif isinstance(out, (tuple, list)):
             if first is aten.native_dropout:
-                self.see(out[1])  # the mask is made first
+                self.see(out[1])  # the mask is allocated first
             for t in out:
                 if isinstance(t, torch.Tensor):
                     self.see(t)
@@ -138,14 +137,17 @@ class Recorder(TorchDispatchMode):
         return out
 
     def temporary(self, *sizes):
-        """Memory that an operator takes and gives back inside itself."""
+        """Records memory that an operator allocates and frees internally."""
         made = [self.alloc(n, self.current()) for n in sizes]
         for i in reversed(made):
             self.op(f"free {i}")
             self.live -= self.size.pop(i)
 
     def column_sums(self, t, dims):
-        """A tall matrix is summed by several blocks per column, of 32 x 4 threads with 4 columns each: partial sums."""
+        """Records the partial sums of a tall matrix, in which several blocks add each column.
+
+        A block has 32 x 4 threads with 4 columns per thread.
+        """
         cols = t.shape[-1] if t.dim() else 0
         if list(dims) != list(range(t.dim() - 1)) or not t.is_contiguous() or cols < 128 or cols % 4:
             return
@@ -156,9 +158,11 @@ class Recorder(TorchDispatchMode):
             self.temporary(4 * cols * blocks * 32 * 4, 4 * grid)  # partial sums, counters
 
     def accumulates(self, a, b, alpha=1):
-        """Whether this sum is autograd's, of two gradients that meet, and would be made in place with real tensors
-        (it never is with fake ones). The engine calls from a thread of its own, with no Python frame below ours; a
-        tensor that only the engine holds shows these reference counts."""
+        """Returns whether autograd adds two gradients here.
+
+        It would do so in place with real tensors, but never does with fake ones. The engine calls from its own thread,
+        without a Python frame below ours. A tensor that only the engine holds has these reference counts.
+        """
         if not (isinstance(b, torch.Tensor) and a.device.type == "cuda" and a.shape == b.shape and a.dtype == b.dtype):
             return False
         if torch.is_grad_enabled() or not a.is_contiguous() or a._is_view():

@@ -81,7 +81,7 @@ def llama_serve_paged(rec):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
 
     def forward(prefill, decode):
-        """prefill: [(new tokens, tokens before)], decode: [tokens before]"""
+        """Arguments: prefill: [(new tokens, tokens before)], decode: [tokens before]."""
         T = sum(n for n, _ in prefill) + len(decode)
         x = F.embedding(ids(T), emb)
         pos, slot = ids(T), ids(T)
@@ -90,7 +90,7 @@ def llama_serve_paged(rec):
         longest = max(decode, default=0) + 1
         if decode:
             table = ids(len(decode), (longest + BS - 1) // BS)
-            lens = ids(len(decode))  # for the kernel, which is not this one
+            lens = ids(len(decode))  # an argument of the real kernel, which does not run here
         for l, (w, kv) in enumerate(zip(layers, pool)):
             q, k, v = F.linear(rms(x, w["n1"]), w["qkv"]).view(T, -1, HD).split([H, KV, KV], 1)
             q, k = rotate(q, cs), rotate(k, cs)

@@ -1,4 +1,4 @@
-"""Jobs in which values decide which part of a model is used."""
+"""Jobs in which values determine which parts of a model are used."""
 
 import torch
 import torch.nn as nn
@@ -9,7 +9,7 @@ from recorder import aten
 
 
 class AllToAll(torch.autograd.Function):
-    """Rows go to other devices and others come in, on the communication stream."""
+    """Sends rows to other devices and receives others, on the communication stream."""
 
     @staticmethod
     def forward(ctx, x, rows, comm):
@@ -38,7 +38,7 @@ def moe_ep_train(rec):
     comm = Comm(rec)
 
     def counts(total, n, skew):
-        """total split in n parts of random sizes"""
+        """Splits `total` into n parts of random sizes."""
         w = [rec.rng.lognormvariate(0, skew) for _ in range(n)]
         c = [int(total * v / sum(w)) for v in w]
         c[0] += total - sum(c)
@@ -77,7 +77,7 @@ def moe_ep_train(rec):
             torch.bincount(e.view(-1), minlength=E).cpu()
             sent = h.index_select(0, order // 2)
             got = AllToAll.apply(sent, int(sent.shape[0] * rec.rng.uniform(0.6, 1.5)), comm)
-            # what came in lies by sender; bring it by expert
+            # received rows are sorted by sender; sort them by expert
             perm = ids(got.shape[0])
             rows = got.index_select(0, perm)
             ys = [f(t) for f, t in zip(self.experts, rows.split(counts(got.shape[0], LOCAL, 0.6)))]
