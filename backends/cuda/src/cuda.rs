@@ -169,8 +169,8 @@ unsafe impl Backend for Cuda {
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         let (mut at, len) = (ptr::null_mut(), bytes(len));
         // SAFETY: The call writes an address.
-        self.context
-            .run_beside_captures(|| unsafe { call!(cuMemHostAlloc(&mut at, len, CU_MEMHOSTALLOC_PORTABLE)) })?;
+        let alloc = || unsafe { call!(cuMemHostAlloc(&mut at, len, CU_MEMHOSTALLOC_PORTABLE)) };
+        self.context.run_beside_captures(alloc)?;
         let nowhere = || answer::refused("cuMemHostAlloc", DriverErrorKind::Other, "the driver returned no address");
         NonNull::new(at.cast()).ok_or_else(nowhere)
     }
