@@ -66,11 +66,12 @@ step_oldest-rust() {
 
 step package 'the packages for crates.io contain their licence and README, and compile'
 step_package() {
-  local packages=${CARGO_TARGET_DIR:-target}/package package
-  rm -rf "$packages"
-  # Packages all crates except those with `publish = false`, and uploads nothing. The unpacked packages stay.
-  cargo publish --workspace --dry-run --locked --allow-dirty --quiet
-  for package in "$packages"/*-[0-9]*; do ls "$package"/{Cargo.toml,README.md,LICENSE-MIT}; done
+  local package
+  # Uploads nothing. The folder must be new: cargo keeps the packages that it unpacks for later builds in the same one.
+  cargo package --workspace --locked --allow-dirty --quiet --target-dir "$scratch/package"
+  for package in "$scratch"/package/package/*-[0-9]*/; do
+    if ! grep --quiet '^publish = false' "$package/Cargo.toml"; then ls "$package"/{README.md,LICENSE-*}; fi
+  done
 }
 
 step semver 'the version number matches the API changes since the last tag'
