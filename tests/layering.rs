@@ -64,6 +64,16 @@ fn files_are_short() {
 }
 
 #[test]
+fn lines_of_prose_are_not_too_wide() {
+    let written = files("").into_iter().filter(|file| !file.starts_with("tests/data/"));
+    let found = written.flat_map(|file| match std::fs::read_to_string(root().join(&file)) {
+        Ok(text) => text::too_wide(&file, &text),
+        Err(_) => Vec::new(), // not text
+    });
+    report(&found.collect::<Vec<_>>());
+}
+
+#[test]
 fn macros_of_libraries_return_errors() {
     let backends = BACKENDS.map(|(folder, ..)| format!("{folder}/src"));
     let mut libraries: Vec<_> = backends.iter().flat_map(|folder| sources(folder)).collect();
