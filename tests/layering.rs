@@ -36,6 +36,11 @@ fn packages_have_the_lints_of_the_workspace() {
     report(&in_each_package(packages::own_lints));
 }
 
+#[test]
+fn published_packages_say_what_docs_rs_builds() {
+    report(&in_each_package(packages::undocumented));
+}
+
 /// What a rule finds, given each package's folder and manifest.
 fn in_each_package(rule: impl Fn(&str, &str) -> Vec<Finding>) -> Vec<Finding> {
     let manifests = files("").into_iter().filter(|file| file.ends_with("/Cargo.toml"));
