@@ -1,5 +1,5 @@
-//! The programs of the documentation's cookbook and of its first pages. They check themselves. What they read belongs to
-//! the process, such as the peak of the memory, so each runs in a process of its own.
+//! The programs of the documentation's cookbook and of its first pages. They check themselves. What they read belongs
+//! to the process, such as the peak of the memory, so each runs in a process of its own.
 #![allow(
     missing_docs,
     unreachable_pub,

@@ -36,6 +36,11 @@ fn packages_have_the_lints_of_the_workspace() {
     report(&in_each_package(packages::own_lints));
 }
 
+#[test]
+fn published_packages_say_what_docs_rs_builds() {
+    report(&in_each_package(packages::undocumented));
+}
+
 /// What a rule finds, given each package's folder and manifest.
 fn in_each_package(rule: impl Fn(&str, &str) -> Vec<Finding>) -> Vec<Finding> {
     let manifests = files("").into_iter().filter(|file| file.ends_with("/Cargo.toml"));
@@ -61,6 +66,16 @@ fn unsafe_stays_where_it_is_expected() {
 #[test]
 fn files_are_short() {
     report(&text::too_long(&sources("")));
+}
+
+#[test]
+fn lines_of_prose_are_not_too_wide() {
+    let written = files("").into_iter().filter(|file| !file.starts_with("tests/data/"));
+    let found = written.flat_map(|file| match std::fs::read_to_string(root().join(&file)) {
+        Ok(text) => text::too_wide(&file, &text),
+        Err(_) => Vec::new(), // not text
+    });
+    report(&found.collect::<Vec<_>>());
 }
 
 #[test]

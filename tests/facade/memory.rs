@@ -71,6 +71,19 @@ processes! { on_host:
         assert_eq!((snapshot.segments[0].device, snapshot.segments[0].allocated_size), (host(1), 1024));
     }
 
+    fn requests_of_exactly_1_mib_are_small() {
+        let differences = include_str!("../../docs/architecture/differences-from-pytorch.md");
+        let stated = "PyTorch's code puts sizes up to and including 1 MiB into the small pool; we follow the code.";
+        assert!(differences.contains(stated), "the documents no longer say what is tested here: {stated}");
+        let [small, large] = ["allocation.small_pool.current", "allocation.large_pool.current"];
+        let _small = Buffer::allocate(MIB, None)?;
+        let stats = memory_stats(None)?;
+        assert_eq!((stats[small], stats[large]), (1, 0));
+        let _large = Buffer::allocate(MIB + 1, None)?;
+        let stats = memory_stats(None)?;
+        assert_eq!((stats[small], stats[large]), (1, 1));
+    }
+
     fn empty_cache_empties_all_devices() {
         for device in 0..3 {
             drop(Buffer::allocate(1, device)?);

@@ -4,8 +4,8 @@
     viz.py _memory_viz.py compare BEFORE AFTER
     viz.py _memory_viz.py plots FILE
 
-The flame graphs are left as the text that they are made of. Of the plots it prints their kinds, and checks that what is in
-the page is what is in the file.
+The flame graphs are left as the text that they are made of. Of the plots it prints their kinds, and checks that what is
+in the page is what is in the file.
 """
 
 import base64

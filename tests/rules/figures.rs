@@ -5,9 +5,10 @@
 //! * Figures measured by hand are in the tables of `docs/BENCHMARKS.md`. A quote is a link to their section whose title
 //!   names a cell by its row and column: `[1.02](docs/BENCHMARKS.md#fragmentation "policy:compact → mean")`.
 //!
-//! A quote may be rounded. `docs/BENCHMARKS.md` itself is free to tell history.
+//! Figures are those with a unit, and ratios with two decimals or more. A quote may be rounded. `docs/BENCHMARKS.md`
+//! itself is free to tell history.
 
-use super::source::Finding;
+use super::source::{Finding, has_word};
 
 pub(crate) const COUNTS: &str = "benches/instructions.txt";
 pub(crate) const MEASURED: &str = "docs/BENCHMARKS.md";
@@ -20,6 +21,9 @@ const NOT_MEASURED: [&str; 2] = [
 
 /// What follows a figure that was measured.
 const UNITS: [&str; 8] = ["ns", "µs", "ms", "MiB/s", "GiB/s", "GB/s", "×", "times"];
+
+/// What comes before a number that is a version.
+const VERSIONED: [&str; 6] = ["CUDA", "OpenCL", "PyTorch", "Python", "Rust", "Zero"];
 
 /// The benches of `benches/instructions.txt` with their counts.
 pub(crate) fn counts(text: &str) -> Vec<(&str, f64)> {
@@ -36,7 +40,7 @@ pub(crate) fn wrong_instructions(file: &str, text: &str, counts: &[(&str, f64)])
     let in_tables = cells(text).into_iter().filter(is_count).map(|cell| Finding {
         file: file.to_owned(),
         line: cell.line,
-        what: format!("instruction counts in a table: move it to {MEASURED} and link there"),
+        what: format!("instruction counts in a table: move it to {MEASURED}, and link to it"),
     });
     let mut findings: Vec<_> = in_tables.collect();
     for (at, _) in text.match_indices("instruction") {
@@ -50,10 +54,10 @@ pub(crate) fn wrong_instructions(file: &str, text: &str, counts: &[(&str, f64)])
         let what = match (bench, entry) {
             (None, _) => format!(
                 "`{} instructions` names no bench: write \"N instructions (`BENCH`)\" with a bench and its count from \
-                 {COUNTS}, or move the figure to {MEASURED} and link there",
+                 {COUNTS}, or move the figure to {MEASURED}, and link to it",
                 quoted.text
             ),
-            (Some(bench), None) => format!("{COUNTS} has no bench `{bench}`: name one that it has"),
+            (Some(bench), None) => format!("{COUNTS} has no bench `{bench}`: name one of its benches"),
             (Some(_), Some((_, count))) if quoted.rounds(*count) => continue,
             (Some(bench), Some((_, count))) => format!(
                 "`{} instructions` for `{bench}`, but {COUNTS} has {count}: write {}",
@@ -100,14 +104,15 @@ pub(crate) fn wrong_quotes(file: &str, text: &str, measured: &str) -> Vec<Findin
     }
     if !NOT_MEASURED.iter().any(|folder| file.starts_with(folder)) {
         findings.extend(unquoted(&text).into_iter().map(|(start, figure)| {
-            let what = format!("`{figure}` reads as measured: quote a cell of {MEASURED}, or link there instead");
+            let what =
+                format!("`{figure}` looks like a measurement: quote a cell of {MEASURED}, or link to it instead");
             Finding { file: file.to_owned(), line: line_of(&text, start), what }
         }));
     }
     findings
 }
 
-/// Figures with a unit of measurement, each with its place.
+/// Figures with a unit of measurement, and ratios, each with its place.
 fn unquoted(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -124,10 +129,26 @@ fn unquoted(text: &str) -> Vec<(usize, String)> {
         match unit {
             Some(&"times") if !figure.trim_end_matches('.').contains('.') => {} // a number of repetitions
             Some(unit) if !inside_word => found.push((start, format!("{figure} {unit}"))),
+            None if !inside_word && is_ratio(text, start, figure) => found.push((start, figure.to_owned())),
             _ => {}
         }
     }
     found
+}
+
+/// Whether a figure without a unit is one like 1.02, in text: neither a percentage nor a version.
+fn is_ratio(text: &str, start: usize, figure: &str) -> bool {
+    let (before, behind) = (&text[..start], text[start + figure.len()..].trim_start());
+    let decimals = figure.trim_end_matches(['.', ',']).split_once('.').filter(|(whole, _)| whole.len() == 1);
+    let is_like_one = decimals.is_some_and(|(_, decimals)| decimals.len() > 1 && !decimals.contains(['.', ',']));
+    let line = &before[before.rfind('\n').map_or(0, |at| at + 1)..];
+    let in_code = line.matches('`').count() % 2 == 1;
+    let in_address = before.ends_with('/');
+    let of_product = before.split_whitespace().next_back().is_some_and(|word| VERSIONED.contains(&word));
+    let sentence = [". ", ".\n", "\n\n"].into_iter().filter_map(|end| before.rfind(end)).max().unwrap_or(0);
+    let sentence = &before[sentence..];
+    let of_versions = has_word(sentence, "version") || has_word(sentence, "Rust");
+    is_like_one && !behind.starts_with('%') && !(in_code || in_address || of_product || of_versions)
 }
 
 /// A link into `docs/BENCHMARKS.md` with a title.
@@ -166,7 +187,7 @@ impl<'a> Quote<'a> {
         let named: Vec<_> = cells.iter().filter(named).collect();
         let [cell] = named.as_slice() else {
             return Some(format!(
-                "{MEASURED}#{} has {} cells \"{title}\", not one: name a row and a column of a table there",
+                "{MEASURED}#{} has {} cells \"{title}\": name a row and a column that have exactly one",
                 self.section,
                 named.len()
             ));
@@ -352,5 +373,16 @@ mod tests {
         assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [1, 2, 2, 3, 3]);
         assert!(found[0].what.contains("`12 µs`") && found[4].what.contains("`1.5 times`"));
         assert_eq!(wrong_quotes("tests/drivers/a/README.md", text, TABLES), []);
+    }
+
+    #[test]
+    fn ratios_are_quotes() {
+        let wrong = "It reserves 1.02, and\nPyTorch's default 1.58. Rust compiles.\n\nNow (1.10), but\n2.0 as of version 1.17.\n\
+                     Then 1.234.";
+        assert_eq!(quotes(wrong).iter().map(|finding| finding.line).collect::<Vec<_>>(), [1, 2, 4, 6]);
+        let right = "PyTorch 2.15, Rust 1.88, Level\nZero 1.17. The oldest Rust is 1.88; it was 1.95. From version 1.4 of it to\n\
+                     1.17. 0.25 % of 1.5, `at 1.02`, https://a.org/1.02 and [1.02](BENCHMARKS.md#one-and-two \"a:b → mean\"), \
+                     1.88.0, 12.34, a1.23.\n```\n1.02\n```";
+        assert_eq!(quotes(right), []);
     }
 }

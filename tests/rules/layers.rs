@@ -32,19 +32,21 @@ pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
         for (line, code) in source.code_outside_tests() {
             let lower = code.to_lowercase();
             for name in BACKENDS.iter().filter(|name| has_word(&lower, name)) {
-                let what = format!("the code names `{name}`: ask the backend for a property instead");
+                let what = format!("`{name}` names a backend or its driver: ask the backend for a property instead");
                 findings.push(source.finding(line, what));
             }
             // Messages and settings keys may mention them; a string that is a backend's name compares with it.
             for literal in literals(&source.lines[line - 1], code) {
                 let kind = literal.split(':').next().unwrap_or_default().to_lowercase();
                 if BACKENDS.contains(&kind.as_str()) {
-                    let what = format!("the string \"{literal}\" is a backend's name: ask for a property instead");
+                    let what = format!(
+                        "the string \"{literal}\" names a backend or its driver: ask the backend for a property instead"
+                    );
                     findings.push(source.finding(line, what));
                 }
             }
             if has_word(code, "feature") && has_word(code, "cfg") {
-                findings.push(source.finding(line, "features are the facade's: take the `cfg` out"));
+                findings.push(source.finding(line, "only the facade tests features: remove the `cfg`"));
             }
         }
     }
@@ -55,7 +57,7 @@ pub(crate) fn unsafe_where_not_listed(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources.iter().filter(|source| !UNSAFE_IN_CORE.iter().any(|file| source.file.ends_with(file))) {
         for (index, code) in source.code.iter().enumerate().filter(|(_, code)| has_word(code, "unsafe")) {
-            let what = format!("`{}`: only {UNSAFE_IN_CORE:?} may be unsafe, move it there", code.trim());
+            let what = format!("`{}`: move it to a file that may contain `unsafe`: {UNSAFE_IN_CORE:?}", code.trim());
             findings.push(source.finding(index + 1, what));
         }
     }

@@ -16,7 +16,7 @@ pub(crate) fn broken(file: &str, text: &str, read: impl Fn(&str) -> Option<Strin
         }
         let place = if path.is_empty() { file.to_owned() } else { resolved(file, path) };
         let what = match read(&place) {
-            None => format!("there is no {place}: correct the link"),
+            None => format!("{place} does not exist: correct the link"),
             Some(linked) if !heading.is_empty() && !anchors(&linked).any(|anchor| anchor == heading) => {
                 format!("{place} has no heading `{heading}`: correct the link, or the heading")
             }

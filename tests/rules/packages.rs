@@ -43,7 +43,7 @@ pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
         .map(|entry| Finding {
             file: entry.clone(),
             line: 1,
-            what: "not expected at the top level: put it into a package or into docs".to_owned(),
+            what: "not expected at the top level: move it into a package or into docs".to_owned(),
         })
         .collect()
 }
@@ -64,7 +64,7 @@ pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
         let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
         let ours = name.starts_with("accelerator") || name == "level-zero-sys";
         if counts && ours && !allowed.contains(&name) {
-            let what = format!("needs `{name}`, but may need only {allowed:?}: data flows one way");
+            let what = format!("depends on `{name}`, but may depend only on {allowed:?}: remove the dependency");
             findings.push(Finding { file: format!("{folder}/Cargo.toml"), line: index + 1, what });
         }
     }
@@ -74,9 +74,25 @@ pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
 /// A package that clippy does not hold to what it holds the others to.
 pub(crate) fn own_lints(folder: &str, manifest: &str) -> Vec<Finding> {
     let file = format!("{folder}/Cargo.toml");
-    let what = "does not take the lints of the workspace: add `[lints]` with `workspace = true`".to_owned();
+    let what = "does not inherit the workspace's lints: add `[lints]` with `workspace = true`".to_owned();
     let takes_them = manifest.contains("\n[lints]\nworkspace = true\n");
     if takes_them { Vec::new() } else { vec![Finding { file, line: 1, what }] }
+}
+
+/// A published package for which docs.rs does not know what to build.
+pub(crate) fn undocumented(folder: &str, manifest: &str) -> Vec<Finding> {
+    let is_published = ["crates/", "backends/"].iter().any(|published| folder.starts_with(published));
+    let section = manifest.split_once("\n[package.metadata.docs.rs]\n").map(|(_, rest)| rest);
+    let keys = section.map(|rest| rest.split("\n[").next().unwrap_or_default());
+    let what = match keys {
+        None => "has no `[package.metadata.docs.rs]`: add it, with `targets`",
+        Some(keys) if !keys.lines().any(|line| line.starts_with("targets = ")) => {
+            "`[package.metadata.docs.rs]` has no `targets`: list those that the package supports"
+        }
+        Some(_) => return Vec::new(),
+    };
+    let finding = Finding { file: format!("{folder}/Cargo.toml"), line: 1, what: what.to_owned() };
+    if is_published { vec![finding] } else { Vec::new() }
 }
 
 #[cfg(test)]
@@ -105,5 +121,17 @@ mod tests {
         let with = |lints: &str| own_lints("a", &format!("[package]\nname = \"a\"\n{lints}")).len();
         assert_eq!(with("\n[lints]\nworkspace = true\n"), 0);
         assert_eq!((with(""), with("\n[lints.clippy]\npanic = \"allow\"\n")), (1, 1));
+    }
+
+    #[test]
+    fn a_package_without_metadata_for_docs_rs_is_found() {
+        let with = |folder: &str, metadata: &str| {
+            undocumented(folder, &format!("[package]\nname = \"a\"\n{metadata}\n[lints]\nworkspace = true\n")).len()
+        };
+        let [complete, partial] = ["targets = [\"a\"]\n", "all-features = true\n"]
+            .map(|keys| format!("\n[package.metadata.docs.rs]\n{keys}"));
+        assert_eq!((with("crates/a", &complete), with("backends/a", &complete)), (0, 0));
+        assert_eq!((with("crates/a", &partial), with("backends/a", "")), (1, 1));
+        assert_eq!(with("tests", ""), 0);
     }
 }

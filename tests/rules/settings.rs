@@ -13,8 +13,8 @@ fn keys(sources: &[Source]) -> Vec<String> {
     sources.iter().flat_map(|source| &source.lines).filter_map(|line| key(line)).collect()
 }
 
-/// The keys that the page lists, each with its line: headings in code, and what begins a row of its tables in code. Names
-/// in capitals are environment variables.
+/// The keys that the page lists, each with its line: headings in code, and what begins a row of its tables in code.
+/// Names in capitals are environment variables.
 fn listed(page: &str) -> Vec<(usize, &str)> {
     let keys = page.lines().enumerate().filter_map(|(index, line)| {
         let key = line.strip_prefix("### `").or_else(|| line.strip_prefix("| `"))?;
@@ -31,11 +31,11 @@ pub(crate) fn differences(file: &str, page: &str, sources: &[Source]) -> Vec<Fin
     let at = |line, what| Finding { file: file.to_owned(), line, what };
     let is_listed = |key: &&String| listed.iter().any(|(_, other)| other == key);
     let missing = keys.iter().filter(|key| !is_listed(key));
-    let missing = missing.map(|key| at(1, format!("lacks the setting `{key}`: describe it")));
+    let missing = missing.map(|key| at(1, format!("does not list the setting `{key}`: describe it")));
     let unknown = listed.iter().filter(|(_, key)| !keys.iter().any(|other| other == key));
-    let unknown = unknown.map(|(line, key)| at(*line, format!("nothing reads the setting `{key}`: remove it")));
+    let unknown = unknown.map(|(line, key)| at(*line, format!("no code reads the setting `{key}`: remove it")));
     let twice = listed.iter().enumerate().filter(|(n, (_, key))| listed[..*n].iter().any(|(_, other)| other == key));
-    let twice = twice.map(|(_, (line, key))| at(*line, format!("lists the setting `{key}` twice")));
+    let twice = twice.map(|(_, (line, key))| at(*line, format!("lists the setting `{key}` twice: keep one")));
     missing.chain(unknown).chain(twice).collect()
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Source {
     pub(crate) lines: Vec<String>,
     /// Without comments, and with blanks for what strings and characters hold; as many lines.
     pub(crate) code: Vec<String>,
+    /// Whether the line has a comment, or a part of one.
+    pub(crate) has_comment: Vec<bool>,
     /// Whether the line belongs to an item under `#[cfg(test)]`.
     pub(crate) in_tests: Vec<bool>,
     /// Whether it belongs to a macro.
@@ -27,11 +29,12 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(file: &str, text: &str) -> Self {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let mut code: Vec<String> = blank_out(text).lines().map(str::to_owned).collect();
+        let (code, has_comment) = blank_out(text);
+        let mut code: Vec<String> = code.lines().map(str::to_owned).collect();
         code.resize(lines.len(), String::new());
         let in_tests = lines_of_items(&code, "#[cfg(test)]");
         let in_macros = lines_of_items(&code, "macro_rules!");
-        Self { file: file.to_owned(), lines, code, in_tests, in_macros }
+        Self { file: file.to_owned(), lines, code, has_comment, in_tests, in_macros }
     }
 
     /// The lines of code by number from 1, tests left out.
@@ -115,26 +118,24 @@ pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Comments and the contents of strings and characters become blanks; line ends stay.
-fn blank_out(text: &str) -> String {
+/// Comments and the contents of strings and characters become blanks; line ends stay. Also says which lines have a
+/// comment.
+fn blank_out(text: &str) -> (String, Vec<bool>) {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
+    let (mut has_comment, mut line) = (vec![false; text.lines().count() + 1], 0);
     let mut at = 0;
     while at < chars.len() {
         let end = end_of_blank(&chars, at);
-        if end == at {
-            out.push(chars[at]);
-            at += 1;
+        let (blank, is_comment) = (end > at, end > at && chars[at] == '/');
+        for c in &chars[at..end.max(at + 1)] {
+            out.push(if blank && !['\n', '"'].contains(c) { ' ' } else { *c });
+            has_comment[line] |= is_comment;
+            line += usize::from(*c == '\n');
         }
-        for c in &chars[at..end.max(at)] {
-            out.push(match c {
-                '\n' | '"' => *c,
-                _ => ' ',
-            });
-        }
-        at = end.max(at);
+        at = end.max(at + 1);
     }
-    out
+    (out, has_comment)
 }
 
 /// The end of the comment or literal that starts here; here: none does.

@@ -4,6 +4,8 @@ use super::source::{Finding, Source, words};
 
 pub(crate) const LONGEST_FILE: usize = 400;
 
+const WIDEST_LINE: usize = 120;
+
 /// As long as the headers make them: bindgen's output, which nobody edits.
 const GENERATED: [&str; 3] =
     ["crates/level-zero-sys/src/bindings.rs", "crates/level-zero-sys/src/ddi.rs", "crates/level-zero-sys/src/lists.rs"];
@@ -28,25 +30,77 @@ pub(crate) fn too_long(sources: &[Source]) -> Vec<Finding> {
     let written = sources.iter().filter(|source| !GENERATED.contains(&source.file.as_str()));
     let long = written.filter(|source| source.lines.len() > LONGEST_FILE);
     long.map(|source| {
-        let what = format!("{} lines: cut it in two at its seam, {LONGEST_FILE} at most", source.lines.len());
+        let what = format!("{} lines, but at most {LONGEST_FILE} are allowed: split the file", source.lines.len());
         source.finding(source.lines.len(), what)
     })
     .collect()
 }
 
-/// A backend with so much code or more. `beyond`: files that do not count, each of which must be there.
+/// Lines of comments and of documents that are too wide. Tables and code in them may be wide, and so may web addresses
+/// that no line break can shorten.
+pub(crate) fn too_wide(file: &str, text: &str) -> Vec<Finding> {
+    if GENERATED.contains(&file) {
+        return Vec::new();
+    }
+    let is_prose = prose(file, text);
+    let (mut findings, mut in_code) = (Vec::new(), false);
+    for (index, line) in text.lines().enumerate().filter(|(index, _)| is_prose[*index]) {
+        let inner = line.trim_start().trim_start_matches(['/', '!', '#', '*']).trim_start();
+        let is_fence = inner.starts_with("```");
+        in_code ^= is_fence;
+        let width = line.chars().count();
+        if width > WIDEST_LINE && !in_code && !is_fence && !inner.starts_with('|') && !address_at_the_edge(line) {
+            let what = format!("{width} columns: break the line after {WIDEST_LINE} at most");
+            findings.push(Finding { file: file.to_owned(), line: index + 1, what });
+        }
+    }
+    findings
+}
+
+/// Whether each line is one of a document, or has a comment.
+fn prose(file: &str, text: &str) -> Vec<bool> {
+    let starts_with = |line: &str, marks: &[&str]| marks.iter().any(|mark| line.trim_start().starts_with(mark));
+    let extension =
+        file.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, extension)| extension);
+    match extension {
+        "md" => vec![true; text.lines().count()],
+        "rs" => Source::new(file, text).has_comment,
+        "c" | "cl" | "cpp" | "css" | "h" | "js" => {
+            text.lines().map(|line| starts_with(line, &["//", "/*", "*"])).collect()
+        }
+        "py" => {
+            let mut in_docstring = false;
+            let is_prose = text.lines().map(|line| {
+                let was_in_docstring = in_docstring;
+                in_docstring ^= line.matches("\"\"\"").count() % 2 == 1;
+                was_in_docstring || starts_with(line, &["#", "\"\"\""])
+            });
+            is_prose.collect()
+        }
+        _ => text.lines().map(|line| starts_with(line, &["#"])).collect(),
+    }
+}
+
+/// Whether the word that crosses the widest column is a web address.
+fn address_at_the_edge(line: &str) -> bool {
+    let edge = line.char_indices().nth(WIDEST_LINE).map_or(line.len(), |(at, _)| at);
+    let start = line[..edge].rfind(char::is_whitespace).map_or(0, |at| at + 1);
+    line[start..].split_whitespace().next().is_some_and(|word| word.contains("://"))
+}
+
+/// A backend with too much code. `beyond`: files that do not count, each of which must exist.
 pub(crate) fn too_much(folder: &str, sources: &[Source], too_many: usize, beyond: &[&str]) -> Vec<Finding> {
     let name = |source: &Source| source.file.rsplit('/').next().unwrap_or_default().to_owned();
     let at = |what| Finding { file: folder.to_owned(), line: 1, what };
     let missing = beyond.iter().filter(|file| !sources.iter().any(|source| name(source) == **file));
-    let mut findings: Vec<_> = missing.map(|file| at(format!("has no {file}: take it off the list"))).collect();
+    let mut findings: Vec<_> = missing.map(|file| at(format!("has no {file}: remove it from the list"))).collect();
     let counts = sources.iter().map(|source| (name(source), code_lines(source)));
     let counts: Vec<_> = counts.filter(|(file, _)| !beyond.contains(&file.as_str())).collect();
     let lines: usize = counts.iter().map(|(_, lines)| lines).sum();
     if lines == 0 || lines >= too_many {
         findings.push(at(format!(
-            "{lines} lines of code, blank lines, comments and tests left out, but fewer than {too_many} are to do: move \
-             what is not its own into the core: {counts:?}"
+            "{lines} lines of code without blank lines, comments and tests, but there must be fewer than {too_many}: \
+             move code that other backends could share into the core: {counts:?}"
         )));
     }
     findings
@@ -84,16 +138,20 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     for backend in backends {
         let places: Vec<_> = asked.iter().filter(|(name, ..)| backend_of(name) == backend).collect();
         match places.as_slice() {
-            [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add the backend's one"))),
+            [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add one for the backend"))),
             [_] => {}
             [_, more @ ..] => findings.extend(more.iter().map(|(_, file, line)| {
-                at(file, *line, format!("feature `{backend}` is asked for more than once: keep one `cfg` per backend"))
+                at(file, *line, format!("feature `{backend}` is tested more than once: keep one `cfg` per backend"))
             })),
         }
     }
     for (name, file, line) in &asked {
         if !backends.iter().any(|backend| backend_of(name) == backend) {
-            findings.push(at(file, *line, format!("feature `{name}` is no backend's: features only add backends")));
+            findings.push(at(
+                file,
+                *line,
+                format!("feature `{name}` belongs to no backend: remove it, since features only add backends"),
+            ));
         }
         if *file != asked[0].1 {
             let what = format!("a `cfg` outside {}: keep all of them in one file", asked[0].1);
@@ -117,7 +175,7 @@ pub(crate) fn machine_paths(file: &str, text: &str) -> Vec<Finding> {
         for path in &roots {
             let starts = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.~})>*".contains(c));
             if line.match_indices(path.as_str()).any(|(at, _)| starts(at)) {
-                let what = format!("`{path}` is a path of one machine: take it from the environment, or leave it out");
+                let what = format!("`{path}` is a path of one machine: read it from the environment, or leave it out");
                 findings.push(Finding { file: file.to_owned(), line: index + 1, what });
             }
         }
@@ -148,6 +206,27 @@ mod tests {
         assert_eq!(too_long(&[Source::new("a.rs", &text)]), []);
         assert_eq!(too_long(&[Source::new("a.rs", &(text.clone() + "b"))]).len(), 1);
         assert_eq!(too_long(&[Source::new(GENERATED[0], &(text + "b"))]), []);
+    }
+
+    #[test]
+    fn wide_lines_of_prose_are_found() {
+        let wide = "word ".repeat(24) + "words";
+        let found = |file: &str, text: &str| lines(&too_wide(file, &text.replace("WIDE", &wide)));
+        assert_eq!(lines(&too_wide("a.md", &wide[..120])), []);
+        assert_eq!(lines(&too_wide("a.md", &format!("é{}", &wide[..119]))), [], "columns, not bytes");
+        assert_eq!(found("a.md", "WIDE\n| WIDE |\n```text\nWIDE\n```\n# WIDE\n"), [1, 6]);
+        let address = format!("{}https://example.org/a {wide}", "word ".repeat(22));
+        assert_eq!(lines(&too_wide("a.md", &address)), [], "no line break shortens it");
+        assert_eq!(found("a.md", "https://example.org/a WIDE"), [1]);
+
+        let rust = "//! WIDE\nlet a = \"// WIDE\";\n/// ```\n/// WIDE\n/// ```\nlet b = 1; // WIDE\n/* a\nWIDE */\n\
+                    let c = \"\n// WIDE\";\nlet d = a + b; call(WIDE);\n    /// | WIDE |\n    // WIDE";
+        assert_eq!(found("a.rs", rust), [1, 6, 8, 13]);
+        assert_eq!(found(GENERATED[0], rust), []);
+        assert_eq!(found("a.js", "call(WIDE);\n  // WIDE\n/* a\n * WIDE */"), [2, 4]);
+        assert_eq!(found("a.py", "call(WIDE)\n# WIDE\n\"\"\"WIDE\nWIDE\n\"\"\"\nWIDE"), [2, 3, 4]);
+        assert_eq!(found("a.toml", "# WIDE\na = WIDE"), [1]);
+        assert_eq!(found(".ci/run", "# WIDE\na WIDE"), [1]);
     }
 
     #[test]

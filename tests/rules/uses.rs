@@ -62,7 +62,7 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
         let path = module_path(&source.file);
         let Some(own) = inside(&path, layers.folder) else { continue };
         let Some(rank) = layers.rank(own) else {
-            let what = format!("module `{own}` is not in the order of the layers: give it its place in LAYERS");
+            let what = format!("module `{own}` belongs to no layer: add it to LAYERS");
             findings.push(source.finding(1, what));
             continue;
         };
@@ -72,13 +72,15 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
             match layers.rank(module) {
                 Some(used) if used > rank => findings.push(source.finding(
                     line,
-                    format!("`{own}` uses `{module}`, which lies above it: move the code up, or what it needs down"),
+                    format!(
+                        "`{own}` uses `{module}`, a higher layer: move this code up, or the code that it uses down"
+                    ),
                 )),
                 Some(_) => {}
                 None => findings.push(source.finding(
                     line,
                     format!(
-                        "`{name}` is neither a module of `{}` nor re-exported there: name its module",
+                        "`{name}` is neither a module of `{}` nor re-exported there: use the path of its module",
                         layers.name()
                     ),
                 )),
@@ -131,8 +133,8 @@ fn exports(source: &Source) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The paths that a source names from the crate's root, `self` or `super`, resolved to the root, with their lines. In a module
-/// of tests `super` is the file itself, so there only those from the root count.
+/// The paths that a source names from the crate's root, `self` or `super`, resolved to the root, with their lines. In a
+/// module of tests `super` is the file itself, so there only those from the root count.
 fn used_paths(source: &Source, own: &[String]) -> Vec<(usize, Vec<String>)> {
     let code = source.code.join("\n");
     let mut found = Vec::new();

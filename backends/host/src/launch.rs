@@ -30,7 +30,7 @@ where
 /// of `launch`.
 ///
 /// # Errors
-/// As for [`launch`].
+/// The errors of [`launch`].
 pub fn launch_named<A, K>(name: &'static str, stream: Stream<Host>, args: A, kernel: K) -> Result<()>
 where
     A: KernelArgs,

@@ -51,7 +51,7 @@ impl OpenCl {
     /// Makes a kernel argument of `len` bytes of a live allocation, for memory whose use is recorded elsewhere.
     ///
     /// # Errors
-    /// As [`KernelArgument::new`].
+    /// The errors of [`KernelArgument::new`].
     pub fn kernel_argument(&self, ptr: OpenClPtr, len: usize) -> DriverResult<KernelArgument<'static>> {
         Ok(KernelArgument { part: Some(self.part(ptr, len)?), buffer: PhantomData })
     }

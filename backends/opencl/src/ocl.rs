@@ -16,7 +16,7 @@ impl OpenCl {
     /// Like [`from_native`](Self::from_native).
     ///
     /// # Errors
-    /// As for `from_native`.
+    /// The errors of `from_native`.
     pub fn from_ocl(context: &Context, device: &DeviceId, capacity: Option<u64>) -> DriverResult<Self> {
         // SAFETY: The context is alive, since its type holds a reference.
         unsafe { Self::from_native(context.as_ptr(), device.as_ptr(), capacity) }
@@ -39,7 +39,7 @@ impl OpenCl {
     /// Like [`adopt`](Self::adopt).
     ///
     /// # Errors
-    /// As for `adopt`.
+    /// The errors of `adopt`.
     pub fn adopt_ocl(&self, queue: &CommandQueue) -> DriverResult<OpenClStream> {
         // SAFETY: The queue is alive, since its type holds a reference.
         unsafe { self.adopt(queue.as_ptr()) }

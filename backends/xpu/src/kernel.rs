@@ -195,8 +195,8 @@ impl Kernel {
     /// Errors of the driver.
     ///
     /// # Safety
-    /// * As for `launch`; memory is passed as the bytes of its address, and stays allocated until the stream has
-    ///   executed the kernel.
+    /// * The requirements of `launch`; memory is passed as the bytes of its address, and stays allocated until the
+    ///   stream has executed the kernel.
     pub unsafe fn launch_native(
         &mut self,
         stream: &XpuStream,

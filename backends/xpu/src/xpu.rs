@@ -96,7 +96,8 @@ impl Xpu {
     /// Submits a copy. An error that a device is lost may concern either device.
     ///
     /// # Safety
-    /// * As for [`Backend::copy`]; device memory may belong to any device of the context that this one can access.
+    /// * The requirements of [`Backend::copy`]; device memory may belong to any device of the context that this one can
+    ///   access.
     pub(crate) unsafe fn submit_copy(
         &self,
         dst: Place<XpuPtr>,

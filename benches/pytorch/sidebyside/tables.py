@@ -50,9 +50,10 @@ class Part(NamedTuple):
 
 
 def operations(benches, counts, replays):
-    """The cost of an operation on one thread. An argument is empty if that was not measured."""
+    """The cost of an operation on one thread. An argument is empty if that was not measured. Our instructions are not
+    shown: benches/instructions.txt has them."""
     lines = table("| operation | PyTorch ns | our ns | faster | at least "
-                  "| PyTorch instructions | our instructions | at most | result |")
+                  "| PyTorch instructions | ours at most | result |")
     verdicts = []
     for scenario, row in ROWS.items():
         medians = [[line.ns for line in lines] for lines in benches[scenario, 1]] if benches else [[], []]
@@ -63,12 +64,12 @@ def operations(benches, counts, replays):
             ("time", None if faster is None else faster >= row.faster),
         ]))
         lines.append(f"| {scenario} | {spread(medians[0])} | {spread(medians[1])} | {times(faster)} | {row.faster}× "
-                     f"| {number(pytorch)} | {number(ours)} | {row.instructions} | {verdicts[-1]} |")
+                     f"| {number(pytorch)} | {row.instructions} | {verdicts[-1]} |")
     if replays:
         pytorch, ours, faster = medians_of(replays)
         verdicts.append(verdict([("time", faster >= FASTER_ON_TRACES)]))
         lines.append(f"| traces | {ns(pytorch)} | {ns(ours)} | {times(faster)} | {FASTER_ON_TRACES}× "
-                     f"| {DASH} | {DASH} | {DASH} | {verdicts[-1]} |")
+                     f"| {DASH} | {DASH} | {verdicts[-1]} |")
     return part(lines, verdicts)
 
 

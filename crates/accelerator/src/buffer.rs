@@ -51,7 +51,7 @@ impl Buffer {
     /// `torch.tensor(…, device=…)`.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate).
+    /// The errors of [`allocate`](Self::allocate).
     pub fn from_slice<'a, T: NoUninit>(elements: &[T], device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let bytes: &[u8] = bytemuck::cast_slice(elements);
         let mut buffer = Self::allocate(bytes.len() as u64, device)?;
@@ -134,7 +134,7 @@ impl Buffer {
     /// The destination may be dropped immediately. PyTorch: `torch.Tensor.copy_(…, non_blocking=True)`.
     ///
     /// # Errors
-    /// As for [`copy_from_pinned`](Self::copy_from_pinned).
+    /// The errors of [`copy_from_pinned`](Self::copy_from_pinned).
     pub fn copy_to_pinned(&self, range: Range<u64>, destination: &mut PinnedBuffer, offset: u64) -> Result<()> {
         let stream = self.current_stream();
         let mismatch = destination.mismatch(self.device());

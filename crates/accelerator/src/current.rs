@@ -34,7 +34,7 @@ pub fn set_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
 /// `at::accelerator::exchangeDevice` (C++).
 ///
 /// # Errors
-/// As for [`set_device_index`]; also [`Error::InvalidDevice`] for a negative index.
+/// The errors of [`set_device_index`]; also [`Error::InvalidDevice`] for a negative index.
 pub fn exchange_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u32> {
     let Target { backend, index } = device.into().resolve_index()?;
     Ok(selection::exchange_index(backend, index))
@@ -43,7 +43,7 @@ pub fn exchange_device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<u32
 /// The old name of [`current_device_index`]. PyTorch: `torch.accelerator.current_device_idx`.
 ///
 /// # Errors
-/// As for [`current_device_index`].
+/// The errors of [`current_device_index`].
 #[deprecated = "use `current_device_index`"]
 pub fn current_device_idx() -> Result<u32> {
     current_device_index()
@@ -52,7 +52,7 @@ pub fn current_device_idx() -> Result<u32> {
 /// The old name of [`set_device_index`]. PyTorch: `torch.accelerator.set_device_idx`.
 ///
 /// # Errors
-/// As for [`set_device_index`].
+/// The errors of [`set_device_index`].
 #[deprecated = "use `set_device_index`"]
 pub fn set_device_idx<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     set_device_index(device)

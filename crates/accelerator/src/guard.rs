@@ -49,7 +49,7 @@ impl DeviceIndexGuard {
 /// Calls [`DeviceIndexGuard::new`], under PyTorch's name: `torch.accelerator.device_index`.
 ///
 /// # Errors
-/// As for [`DeviceIndexGuard::new`].
+/// The errors of [`DeviceIndexGuard::new`].
 pub fn device_index<'a>(device: impl Into<DeviceArg<'a>>) -> Result<DeviceIndexGuard> {
     DeviceIndexGuard::new(device)
 }
@@ -68,7 +68,7 @@ impl StreamGuard {
     /// Switches to the stream.
     ///
     /// # Errors
-    /// As for [`set_stream`](crate::set_stream).
+    /// The errors of [`set_stream`](crate::set_stream).
     pub fn new(stream: &Stream) -> Result<Self> {
         let (backend, index) = current::of_current_accelerator(stream)?;
         Ok(Self { _stream: Restore::stream(backend, index, *stream), _device: Restore::device(backend, index) })

@@ -34,7 +34,7 @@ impl PinnedBuffer {
     /// `torch.Tensor.pin_memory`.
     ///
     /// # Errors
-    /// As for [`allocate`](Self::allocate).
+    /// The errors of [`allocate`](Self::allocate).
     pub fn from_slice<'a, T: NoUninit>(elements: &[T], device: impl Into<DeviceArg<'a>>) -> Result<Self> {
         let bytes: &[u8] = bytemuck::cast_slice(elements);
         let mut pinned = Self::allocate(bytes.len() as u64, device)?;

@@ -55,8 +55,8 @@ impl Restore {
         Self { place: place.unwrap_or_default(), thread: PhantomData }
     }
 
-    /// Removes this guard from the list. Returns the state to restore, unless it was passed to a later guard of the same
-    /// selection.
+    /// Removes this guard from the list. Returns the state to restore, unless it was passed to a later guard of the
+    /// same selection.
     fn leave(&self) -> Option<Saved> {
         let leave = |living: &RefCell<Vec<Option<Saved>>>| {
             let mut living = living.borrow_mut();

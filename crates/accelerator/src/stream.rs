@@ -34,7 +34,7 @@ impl Stream {
     /// clamped to it. PyTorch: `torch.Stream(device, priority=…)`.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn with_priority<'a>(device: impl Into<DeviceArg<'a>>, priority: i32) -> Result<Self> {
         let target = device.into().resolve()?;
         let accelerator = target.open()?;
@@ -98,7 +98,7 @@ impl Stream {
     /// Makes later work wait for the last record of the event. PyTorch: `torch.Stream.wait_event`.
     ///
     /// # Errors
-    /// As for [`Event::wait`].
+    /// The errors of [`Event::wait`].
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         event.wait(Some(self))
     }
@@ -106,7 +106,7 @@ impl Stream {
     /// Makes later work wait for all work submitted to `other` so far. PyTorch: `torch.Stream.wait_stream`.
     ///
     /// # Errors
-    /// As for [`Event::wait`].
+    /// The errors of [`Event::wait`].
     pub fn wait_stream(&self, other: &Self) -> Result<()> {
         self.wait_event(&other.record_event()?)
     }
@@ -115,7 +115,7 @@ impl Stream {
     /// `torch.Stream.record_event()`.
     ///
     /// # Errors
-    /// As for [`Event::record`].
+    /// The errors of [`Event::record`].
     pub fn record_event(&self) -> Result<Event> {
         let event = Event::new();
         self.record(&event)?;
@@ -125,7 +125,7 @@ impl Stream {
     /// Records an event after all work submitted so far. PyTorch: `torch.Stream.record_event(event)`.
     ///
     /// # Errors
-    /// As for [`Event::record`].
+    /// The errors of [`Event::record`].
     pub fn record(&self, event: &Event) -> Result<()> {
         event.record(Some(self))
     }

@@ -68,7 +68,7 @@ macro_rules! reading {
             /// Copies the elements to the host.
             ///
             /// # Errors
-            /// As for [`Buffer::read`].
+            /// The errors of [`Buffer::read`].
             pub fn to_vec(&self) -> Result<Vec<T>> {
                 let mut elements = vec![T::zeroed(); self.len];
                 self.read(0, &mut elements)?;
@@ -78,7 +78,7 @@ macro_rules! reading {
             /// Copies the elements from index `start` into `elements`.
             ///
             /// # Errors
-            /// As for [`Buffer::read`].
+            /// The errors of [`Buffer::read`].
             pub fn read(&self, start: usize, elements: &mut [T]) -> Result<()> {
                 self.buffer.read(bytes_to::<T>(start), bytemuck::cast_slice_mut(elements))
             }
@@ -93,7 +93,7 @@ impl<T: NoUninit> SliceMut<'_, T> {
     /// Copies `elements` to the positions from index `start`, and returns once they have arrived.
     ///
     /// # Errors
-    /// As for [`Buffer::write`].
+    /// The errors of [`Buffer::write`].
     pub fn write(&mut self, start: usize, elements: &[T]) -> Result<()> {
         self.buffer.write(bytes_to::<T>(start), bytemuck::cast_slice(elements))
     }

@@ -1,8 +1,8 @@
-//! Helps mdBook to build the site from `docs`, and checks what it built.
+//! Helps mdBook to build the site from `docs`, and checks the result.
 //!
 //! ```text
 //! mdbook build                                              # runs this program as a preprocessor, see book.toml
-//! cargo run --package accelerator-site -- check target/site # every link of every page leads somewhere
+//! cargo run --package accelerator-site -- check target/site # checks every link of every page
 //! ```
 
 mod check;
@@ -47,8 +47,8 @@ fn check(folder: &Path) -> Result<(), Box<dyn Error>> {
     let pages = check::read(folder)?;
     let broken = check::broken_links(folder, &pages);
     if broken.is_empty() {
-        println!("all links of {} pages lead somewhere", pages.len());
+        println!("all links of {} pages work", pages.len());
         return Ok(());
     }
-    Err(format!("{} links lead nowhere\n{}", broken.len(), broken.join("\n")).into())
+    Err(format!("{} broken links\n{}", broken.len(), broken.join("\n")).into())
 }

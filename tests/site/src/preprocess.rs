@@ -1,5 +1,5 @@
-//! The chapters as mdBook reads them become the chapters of the site: links to files that are no chapter, and names that
-//! only rustdoc links, would lead nowhere.
+//! Rewrites the links of the chapters for the site. Otherwise, links to files that are not chapters, and links that
+//! only rustdoc resolves, would be broken.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -10,15 +10,15 @@ use serde_json::Value;
 use crate::links::{self, Link};
 use crate::path;
 
-/// What the links of all chapters need.
+/// The data that all links need.
 struct Site<'a> {
     /// The root of the workspace.
     root: &'a Path,
     /// The folder of the chapters, from the root.
     source: &'a str,
-    /// Where the repository can be read, if `git-repository-url` of book.toml says so.
+    /// The address of the repository: `git-repository-url` in book.toml, if it is set.
     repository: Option<&'a str>,
-    /// The chapter of each file that is one or is included as a whole, all from the root.
+    /// Maps a file that is a chapter, or that a chapter includes as a whole, to the chapter. Paths are from the root.
     chapters: BTreeMap<String, String>,
 }
 
@@ -70,7 +70,7 @@ fn for_each_chapter(
 }
 
 impl Site<'_> {
-    /// The files that a chapter includes, and whether each is included as a whole.
+    /// Returns the files that a chapter includes, and whether each is included as a whole.
     fn included(&self, chapter: &str) -> Result<Vec<(String, bool)>, Box<dyn Error>> {
         let document = std::fs::read_to_string(self.root.join(chapter))?;
         let targets = document.split("{{#include ").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0));
@@ -81,8 +81,8 @@ impl Site<'_> {
         Ok(files.collect())
     }
 
-    /// What to write for a link that stands in the file `from` and is shown in a chapter; `None` if it is to stay, or
-    /// names nothing beside that file.
+    /// Returns the replacement for a link in the file `from`, which a chapter shows. Returns `None` if the link needs
+    /// none, or if its target does not exist relative to that file.
     fn link(&self, link: &Link<'_>, from: &str, chapter: &str) -> Option<String> {
         let Link { text, target, title } = link;
         if target.starts_with('#') || target.contains("://") || target.starts_with("mailto:") {

@@ -94,7 +94,8 @@ impl<'a> Rebuild<'a, '_> {
         AllocatorConfig {
             expandable_segments: true,
             large_segment_size: page,
-            max_non_split_rounding: self.plain.max_non_split_rounding.max(page), // the text form of settings cannot have less
+            // The text form of settings cannot have less.
+            max_non_split_rounding: self.plain.max_non_split_rounding.max(page),
             ..self.plain
         }
     }

@@ -47,7 +47,7 @@ impl SnapshotFile {
     /// Opens the file with this name, or standard input for `-`. Returns a snapshot or, as the inner error, a trace.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn named(path: &Path, limits: Limits) -> Result<Result<Self, Source>, Failure> {
         match path.as_os_str() == "-" {
             true => Self::take(Source::standard_input(limits)?),

@@ -98,7 +98,7 @@ impl Source {
     /// Opens a file, with other limits.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_with(path: &Path, limits: Limits) -> Result<Self, SourceError> {
         let name = printable(path);
         match File::open(path) {
@@ -110,7 +110,7 @@ impl Source {
     /// Reads standard input.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn standard_input(limits: Limits) -> Result<Self, SourceError> {
         Self::new("standard input".to_owned(), BufReader::new(io::stdin()), limits)
     }
@@ -118,7 +118,7 @@ impl Source {
     /// Reads bytes in memory, with the default [`Limits`].
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn from_bytes(name: &str, bytes: impl Into<Vec<u8>>) -> Result<Self, SourceError> {
         Self::new(name.to_owned(), Cursor::new(bytes.into()), Limits::default())
     }

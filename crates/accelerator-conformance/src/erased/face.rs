@@ -30,10 +30,10 @@ pub(super) trait Face: Any + Send + Sync {
     fn elapsed_ns(&self, start: &AnyEvent, end: &AnyEvent) -> DriverResult<i64>;
     fn alloc(&self, len: NonZeroU64) -> DriverResult<AnyPtr>;
     /// # Safety
-    /// * As [`Backend::dealloc`].
+    /// * The requirements of [`Backend::dealloc`].
     unsafe fn dealloc(&self, ptr: AnyPtr, len: NonZeroU64);
     /// # Safety
-    /// * As [`Backend::copy`].
+    /// * The requirements of [`Backend::copy`].
     unsafe fn copy(
         &self,
         dst: Place<AnyPtr>,
@@ -42,11 +42,11 @@ pub(super) trait Face: Any + Send + Sync {
         stream: &AnyStream,
     ) -> DriverResult<()>;
     /// # Safety
-    /// * As [`Backend::fill`].
+    /// * The requirements of [`Backend::fill`].
     unsafe fn fill(&self, dst: AnyPtr, value: u8, len: NonZeroU64, stream: &AnyStream) -> DriverResult<()>;
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>>;
     /// # Safety
-    /// * As [`Backend::dealloc_host`].
+    /// * The requirements of [`Backend::dealloc_host`].
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64);
     fn is_capturing(&self, stream: &AnyStream) -> DriverResult<bool>;
     fn serializes_conflicts(&self) -> bool;

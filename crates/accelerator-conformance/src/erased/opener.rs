@@ -51,7 +51,7 @@ impl Opener {
     /// Returns the number of devices.
     ///
     /// # Errors
-    /// As [`Backend::probe`].
+    /// The errors of [`Backend::probe`].
     pub fn probe(&self) -> std::result::Result<u32, Unavailable> {
         (self.probe)()
     }
@@ -59,7 +59,7 @@ impl Opener {
     /// Opens the device with this number.
     ///
     /// # Errors
-    /// As [`Backend::open`].
+    /// The errors of [`Backend::open`].
     pub fn open(&self, ordinal: u32) -> DriverResult<AnyBackend> {
         (self.open)(ordinal)
     }
@@ -72,7 +72,7 @@ impl Opener {
     /// Opens the device with this number as a program does, with [`Accelerator::open`].
     ///
     /// # Errors
-    /// As [`Accelerator::open`].
+    /// The errors of [`Accelerator::open`].
     pub fn accelerator(&self, ordinal: u32) -> Result<Opened> {
         (self.accelerator)(ordinal)
     }

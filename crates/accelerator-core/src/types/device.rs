@@ -14,15 +14,15 @@ pub struct DeviceKind {
 }
 
 impl DeviceKind {
-    /// The most bytes that a name may have.
+    /// The maximum length of a name, in bytes.
     pub const MAX_LEN: usize = 15;
 
-    /// The kind with this name, for constants. For text from elsewhere, parse it: `text.parse::<DeviceKind>()`.
+    /// Returns the kind with this name. Use this for constants, and `text.parse::<DeviceKind>()` for other text.
     ///
     /// # Panics
-    /// Unless the name has 1 to 15 characters of `a-z`, `0-9`, `_` and `-`, the first of them a letter. In a constant
-    /// that is an error at compile time.
-    #[allow(clippy::panic, reason = "in a constant it is an error at compile time")]
+    /// Panics unless the name has 1 to 15 characters of `a-z`, `0-9`, `_` and `-`, and starts with a letter. In a
+    /// constant, a wrong name does not compile.
+    #[allow(clippy::panic, reason = "in a constant, it is a compile-time error")]
     pub const fn new(name: &str) -> Self {
         let Some(kind) = Self::checked(name) else {
             panic!("a device kind has 1 to 15 characters of a-z, 0-9, _ and -, and starts with a letter")

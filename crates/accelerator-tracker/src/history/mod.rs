@@ -68,7 +68,7 @@ pub fn record_memory_history<'a>(options: HistoryOptions, device: impl Into<Devi
 /// `_record_memory_history(enabled=None)`.
 ///
 /// # Errors
-/// As [`record_memory_history`].
+/// The errors of [`record_memory_history`].
 pub fn stop_memory_history<'a>(device: impl Into<DeviceArg<'a>>) -> Result<()> {
     memory::record_history(device, None)
 }
@@ -92,7 +92,7 @@ pub fn snapshot() -> Result<MemorySnapshot> {
 /// `torch.cuda.memory._dump_snapshot`.
 ///
 /// # Errors
-/// As for [`snapshot`]; [`DumpError::File`] if the file cannot be written. An existing file is then unchanged.
+/// The errors of [`snapshot`]; [`DumpError::File`] if the file cannot be written. An existing file is then unchanged.
 pub fn dump_snapshot(path: impl AsRef<Path>) -> Result<(), DumpError> {
     Ok(snapshot()?.write(path.as_ref())?)
 }

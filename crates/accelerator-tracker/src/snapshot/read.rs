@@ -23,7 +23,7 @@ impl MemorySnapshot {
     /// Like [`read`](Self::read), with other limits.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_with(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;

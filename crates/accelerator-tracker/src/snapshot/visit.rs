@@ -88,7 +88,7 @@ pub fn visit(reader: impl BufRead, name: impl AsRef<Path>, visitor: &mut dyn Sna
 /// Like [`visit`], with other limits.
 ///
 /// # Errors
-/// As for [`visit`].
+/// The errors of [`visit`].
 pub fn visit_with(
     mut reader: impl BufRead,
     name: impl AsRef<Path>,

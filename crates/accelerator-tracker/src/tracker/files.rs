@@ -45,7 +45,7 @@ impl TrackerStats {
     /// Like [`load`](Self::load), with other limits.
     ///
     /// # Errors
-    /// As for [`load`](Self::load).
+    /// The errors of [`load`](Self::load).
     pub fn load_with(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| FileError::io(path, "opened", error))?;
@@ -55,7 +55,7 @@ impl TrackerStats {
     /// Like [`load_with`](Self::load_with), from any reader. `name` is the file name for messages.
     ///
     /// # Errors
-    /// As for [`load`](Self::load).
+    /// The errors of [`load`](Self::load).
     pub fn load_from(mut reader: impl BufRead, name: impl AsRef<Path>, limits: Limits) -> Result<Self, FileError> {
         Self::load_all(&mut reader, name.as_ref(), limits)
     }

@@ -5,10 +5,13 @@ mod devices;
 mod events;
 mod memory;
 mod streams;
+mod tracker;
 
-use accelerator::{Result, set_accelerator};
+use std::error::Error;
 
-fn main() -> Result<()> {
+use accelerator::set_accelerator;
+
+fn main() -> Result<(), Box<dyn Error>> {
     set_accelerator("host")?;
     memory::before_the_first_allocation()?;
     devices::run()?;
@@ -16,6 +19,7 @@ fn main() -> Result<()> {
     events::run()?;
     buffers::run()?;
     memory::run()?;
+    tracker::run()?;
     println!("every name in the README's tables works as documented");
     Ok(())
 }

@@ -22,7 +22,7 @@ pub fn empty_cache() -> Result<()> {
 /// streams, so memory that they still use stays cached. PyTorch: `torch.accelerator.empty_host_cache`.
 ///
 /// # Errors
-/// As for [`empty_cache`].
+/// The errors of [`empty_cache`].
 pub fn empty_host_cache() -> Result<()> {
     let mut result = Ok(());
     for device in choice::current()?.all_opened() {

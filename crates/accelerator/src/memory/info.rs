@@ -14,7 +14,7 @@ pub fn get_memory_info<'a>(device: impl Into<DeviceArg<'a>>) -> Result<MemoryInf
 /// Like [`get_memory_info`], but returns a pair of free and total bytes. PyTorch: `torch.cuda.mem_get_info`.
 ///
 /// # Errors
-/// As for [`get_memory_info`].
+/// The errors of [`get_memory_info`].
 pub fn mem_get_info<'a>(device: impl Into<DeviceArg<'a>>) -> Result<(u64, u64)> {
     get_memory_info(device).map(|MemoryInfo { free, total, source: _ }| (free, total))
 }

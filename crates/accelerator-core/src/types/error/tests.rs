@@ -41,31 +41,72 @@ fn text(text: &str) -> String {
     text.to_owned()
 }
 
+/// Makes a list of errors. A variant without an error in the list does not compile.
+macro_rules! one_of_each_variant {
+    ($($variant:pat => ($error:expr, $expected:expr),)*) => {{
+        let _every_variant = |error: &Error| match error { $($variant => {})* };
+        [$({
+            let error = $error;
+            assert!(matches!(error, $variant), "not the variant that it stands for: {error}");
+            (error, $expected)
+        }),*]
+    }};
+}
+
 /// One of each variant, and what a person must find in its message.
-fn errors() -> [(Error, &'static str); 15] {
-    [
-        (Error::OutOfMemory(Box::new(out_of_memory())), "host:0 out of memory: tried to allocate 100 bytes"),
-        (Error::HostOutOfMemory(Box::new(host_out_of_memory())), "host:0: out of pinned host memory"),
-        (Error::Driver { device: CUDA, source: DRIVER }, "cuda:1: cuMemAlloc failed: CUDA_ERROR_UNKNOWN"),
-        (Error::NoAccelerator { reasons: text("cuda: no driver") }, "no accelerator is available: cuda: no"),
-        (Error::UnknownBackend { name: text("x"), given_by: "f", known: text("host") }, "`x`"),
-        (Error::InvalidDevice { kind: DeviceKind::new("host"), index: 7, count: 1 }, "host device 7 does not exist"),
-        (Error::InvalidDeviceName { text: text("a:b:c") }, "`a:b:c`"),
-        (
+fn errors() -> [(Error, &'static str); 17] {
+    one_of_each_variant! {
+        Error::OutOfMemory(_) => (
+            Error::OutOfMemory(Box::new(out_of_memory())),
+            "host:0 out of memory: tried to allocate 100 bytes"
+        ),
+        Error::HostOutOfMemory(_) => (
+            Error::HostOutOfMemory(Box::new(host_out_of_memory())),
+            "host:0: out of pinned host memory"
+        ),
+        Error::Driver { .. } => (
+            Error::Driver { device: CUDA, source: DRIVER },
+            "cuda:1: cuMemAlloc failed: CUDA_ERROR_UNKNOWN"
+        ),
+        Error::NoAccelerator { .. } => (
+            Error::NoAccelerator { reasons: text("cuda: no driver") },
+            "no accelerator is available: cuda: no"
+        ),
+        Error::UnknownBackend { .. } => (
+            Error::UnknownBackend { name: text("x"), given_by: "f", known: text("host") },
+            "`x`"
+        ),
+        Error::InvalidDevice { .. } => (
+            Error::InvalidDevice { kind: DeviceKind::new("host"), index: 7, count: 1 },
+            "host device 7 does not exist"
+        ),
+        Error::InvalidDeviceName { .. } => (Error::InvalidDeviceName { text: text("a:b:c") }, "`a:b:c`"),
+        Error::DeviceIndexRequired { .. } => (
+            Error::DeviceIndexRequired { kind: DeviceKind::new("host"), given: text("None") },
+            "such as 1 or `host:1`, but `None` was given"
+        ),
+        Error::DeviceKindMismatch { .. } => (
             Error::DeviceKindMismatch { expected: DeviceKind::new("host"), found: text("cuda") },
-            "the current accelerator is host",
+            "the current accelerator is host"
         ),
-        (Error::DeviceMismatch { what: "the stream", expected: HOST, found: CUDA }, "the stream belongs to cuda:1"),
-        (Error::UnknownPointer { device: HOST, address: 0xab }, "0xab"),
-        (Error::InvalidFraction(1.5), "1.5"),
-        (
+        Error::DeviceMismatch { .. } => (
+            Error::DeviceMismatch { what: "the stream", expected: HOST, found: CUDA },
+            "the stream belongs to cuda:1"
+        ),
+        Error::UnknownStream { .. } => (
+            Error::UnknownStream { device: HOST, stream: StreamId::new(9) },
+            "host:0 has no stream 9"
+        ),
+        Error::UnknownPointer { .. } => (Error::UnknownPointer { device: HOST, address: 0xab }, "0xab"),
+        Error::InvalidFraction(_) => (Error::InvalidFraction(1.5), "1.5"),
+        Error::InvalidSetting { .. } => (
             Error::InvalidSetting { variable: Some("V"), settings: text("a:1"), reason: text("unknown key") },
-            "`a:1` in the environment variable V: unknown key",
+            "`a:1` in the environment variable V: unknown key"
         ),
-        (Error::OutOfBounds { offset: 4, len: 8, size: 10 }, "10 bytes"),
-        (Error::ElementSize { size: 10, element: 4 }, "10 bytes"),
-        (Error::ElapsedTime("no timing"), "no timing"),
-    ]
+        Error::OutOfBounds { .. } => (Error::OutOfBounds { offset: 4, len: 8, size: 10 }, "10 bytes"),
+        Error::ElementSize { .. } => (Error::ElementSize { size: 10, element: 4 }, "10 bytes"),
+        Error::ElapsedTime(_) => (Error::ElapsedTime("no timing"), "no timing"),
+    }
 }
 
 /// Rust prints the `Debug` of an error that `main` returns.
