@@ -52,7 +52,8 @@ impl Model {
     }
 }
 
-/// A thread with its stream and its blocks. Some freed blocks were used by another stream, which is held.
+/// A thread with its stream and its blocks. Some of its freed blocks were used by another stream, `user`, whose work is
+/// held back.
 struct Worker {
     accelerator: &'static Accelerator<Sim>,
     stream: Stream<Sim>,

@@ -57,8 +57,8 @@ pub(crate) struct Model {
     pub(crate) streams: Streams,
     pub(crate) fraction: f64,
     pub(crate) failing_allocs: u64,
-    /// Whether segments were ever expandable. The model then has the blocks and the current sums, but not which pages
-    /// came and went.
+    /// Whether segments were ever expandable. The model then has the blocks and the current sums, but does not track
+    /// which pages were mapped and unmapped.
     pub(crate) expanded: bool,
     pub(crate) counters: Counters,
 }

@@ -183,7 +183,7 @@ fn end_of_blank(chars: &[char], at: usize) -> usize {
     at
 }
 
-/// From each line with the marker to the end of the item that it belongs to.
+/// Marks the lines from each line with the marker to the end of the item that it belongs to.
 fn lines_of_items(code: &[String], marker: &str) -> Vec<bool> {
     let mut inside = vec![false; code.len()];
     let mut line = 0;

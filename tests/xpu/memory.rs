@@ -267,7 +267,7 @@ fn back_behind_work() -> Outcome {
         let at = device.alloc(bytes(len))?;
         for stream in &streams {
             control::hold(stream.native());
-            // SAFETY: The memory is that long, and freed later.
+            // SAFETY: The memory is that long, and is freed only later.
             unsafe { device.fill(at, round, bytes(len), stream) }?;
         }
         give(&device, at, len);

@@ -293,7 +293,7 @@ mod tests {
         let space = NonZeroU64::new(8 * GRANULARITY.get()).unwrap();
         let start = pager.reserve(space).unwrap();
         let [one, other] = [(); 2].map(|()| pager.create(GRANULARITY).unwrap());
-        // Pages 0, 1 and 3 of the reservation: the first memory, the other, and the first again.
+        // Pages 0, 1 and 3 of the reservation: the first piece of memory, the second, and the first again.
         for (place, pages) in [(0, &one), (1, &other), (3, &one)] {
             // SAFETY: A place in the reservation where nothing is mapped.
             unsafe { pager.map(start.offset(place * GRANULARITY.get()), pages) }.unwrap();

@@ -101,7 +101,7 @@ impl Found {
     pub(crate) fn queue_group(self, api: &LevelZero) -> DriverResult<(u32, u32)> {
         let blank = ze_command_queue_group_properties_t::default();
         let ask = |count: *mut u32, groups: *mut ze_command_queue_group_properties_t| {
-            // SAFETY: The call writes a number and fills at most that many structures, which state their type.
+            // SAFETY: The call writes a number and fills at most that many structures, whose type is set.
             unsafe { ask!(api, zeDeviceGetCommandQueueGroupProperties(self.device, count, groups)) }
         };
         let both = GroupFlag::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE.0
@@ -160,7 +160,7 @@ impl Found {
     fn total_memory(self, api: &LevelZero) -> DriverResult<u64> {
         let blank = ze_device_memory_properties_t::default();
         let ask = |count: *mut u32, memories: *mut ze_device_memory_properties_t| {
-            // SAFETY: The call writes a number and fills at most that many structures, which state their type.
+            // SAFETY: The call writes a number and fills at most that many structures, whose type is set.
             unsafe { ask!(api, zeDeviceGetMemoryProperties(self.device, count, memories)) }
         };
         Ok(list(blank, ask)?.iter().map(|memory| memory.totalSize).sum())

@@ -135,7 +135,7 @@ impl Queue {
         Ok(self.submitted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds commands to the list, behind all earlier ones.
+    /// Adds commands to the list, after all earlier ones.
     pub(crate) fn submit(
         &self,
         commands: impl FnOnce(ze_command_list_handle_t) -> DriverResult<()>,
@@ -205,7 +205,7 @@ impl Queue {
         kind.take()
     }
 
-    /// Returns a signal behind all submitted work, or `None` if there was none.
+    /// Returns a signal after all submitted work, or `None` if there was none.
     fn end(&self, submitted: &mut Submitted, urgent: bool) -> DriverResult<Option<Arc<Signal>>> {
         match self.known_end(submitted) {
             End::Start => Ok(None),
@@ -219,7 +219,7 @@ impl Queue {
         }
     }
 
-    /// Returns a signal of this kind behind all submitted work, or `None` if there is nothing to wait for.
+    /// Returns a signal of this kind after all submitted work, or `None` if there is nothing to wait for.
     pub(crate) fn record(&self, kind: &Arc<Signals>) -> DriverResult<Option<Arc<Signal>>> {
         let submitted = &mut *self.submitted()?;
         match kind.timing {

@@ -67,7 +67,7 @@ impl Usage {
         let mut usable = ze_device_usablemem_size_ext_properties_t { currUsableMemSize: unknown, ..Default::default() };
         let chain = (&raw mut usable).cast::<c_void>();
         let mut properties = ze_device_properties_t { pNext: chain, ..Default::default() };
-        // SAFETY: The call fills a chain of two structures, which state their types.
+        // SAFETY: The call fills a chain of two structures, whose types are set.
         unsafe { ask!(device.api, zeDeviceGetProperties(device.raw(), &mut properties)) }.ok()?;
         Some(usable.currUsableMemSize).filter(|free| *free != unknown)
     }

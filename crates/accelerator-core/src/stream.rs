@@ -129,7 +129,7 @@ impl Instance {
         Self { device, number: OPENED.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Fails unless this instance, to which `what` belongs, is `expected`.
+    /// Returns an error unless this instance, to which `what` belongs, is `expected`.
     pub(crate) fn check(self, expected: Self, what: &'static str) -> Result<()> {
         match self.number == expected.number {
             true => Ok(()),

@@ -234,8 +234,8 @@ impl<'a> Rebuild<'a, '_> {
         Ok(())
     }
 
-    /// Returns the size of a block of which only the request is known. `room` is the space up to the next block. In the
-    /// large pool, the block takes all of it if the rest would be too small for a block.
+    /// Returns the size of a block for which only the requested size is known. `room` is the space up to the next
+    /// block. In the large pool, the block takes all of it if the rest would be too small for a block.
     fn size_of(&self, block: &EarlyBlock, room: u64, small: bool) -> u64 {
         let size = self.recorded.rounded(block.requested.min(room)).min(room);
         let kept_whole = size >= self.recorded.max_split_size;

@@ -41,7 +41,7 @@ impl<B: Backend> Faulty<B> {
             // SAFETY: It is a whole mapping; the caller promises that nothing uses it.
             let unmapped = unsafe { inner.unmap(at, len) };
             if unmapped.is_ok() {
-                // It was listed, so this succeeds.
+                // The mapping was listed, so this succeeds.
                 let _ = mappings.unmap(at, len);
             }
         }

@@ -222,7 +222,7 @@ impl Shared {
                     (memory.is_some_and(VirtualMemory::maps_twice), "the driver maps memory at one address only")
                 }
                 Capability::SerializedConflicts => {
-                    (backend.serializes_conflicts(), "the driver leaves the order of work to the program")
+                    (backend.serializes_conflicts(), "the driver leaves the ordering of work to the program")
                 }
                 Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed by the suite
             };

@@ -37,7 +37,7 @@ fn legend(by: ColorBy, segments: &[MapSegment]) -> i32 {
         ColorBy::Size => 2,
         ColorBy::Scope => 3,
     };
-    // Aliases add an entry, or a longer one.
+    // Aliases need an additional entry in the legend, or a longer one.
     (rows + i32::from(segments.iter().any(|segment| segment.is_alias))) * LEGEND_ROW
 }
 

@@ -187,7 +187,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         for (value, text) in &scale.ticks {
             let x = self.x(*value);
             canvas.line(&[(x, plot.bottom), (x, plot.bottom + 5)], canvas.palette.quiet, 1)?;
-            // The last label must not leave the picture.
+            // The last label must not extend beyond the picture.
             let x = x.min(plot.right + RIGHT_MARGIN - 2 - canvas.width(text, TEXT)? / 2);
             canvas.text(text, (x, plot.bottom + 16), TEXT, Anchor::Middle, canvas.palette.quiet)?;
         }

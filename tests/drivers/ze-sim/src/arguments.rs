@@ -139,7 +139,7 @@ impl<T> Argument for &T {
     type Raw = *const T;
 
     unsafe fn take(raw: *const T) -> Outcome<Self> {
-        // SAFETY: null, or valid for what the function reads.
+        // SAFETY: The pointer is null, or valid for what the function reads.
         let value = unsafe { raw.as_ref() };
         value.ok_or(Refusal::INVALID_NULL_POINTER)
     }

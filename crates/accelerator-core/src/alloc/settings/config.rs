@@ -6,7 +6,8 @@ use super::ignored::IgnoredKey;
 use super::text::{self, Value};
 use crate::types::{Error, MIB, Result};
 
-/// The environment variables for settings; the first one that is set wins. PyTorch 2.15 reads its own in this order.
+/// The environment variables for settings; the first one that is set wins. PyTorch 2.15 reads the other three in this
+/// order.
 const VARIABLES: [&str; 4] =
     ["ACCELERATOR_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 

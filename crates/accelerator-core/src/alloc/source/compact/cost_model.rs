@@ -60,7 +60,7 @@ const LEAST_SEGMENT_GROWTH: Part = (1, 100);
 const LEAST_SEGMENT: u64 = 16 * MIB;
 /// Idle segments go back if the reserved memory would otherwise exceed the peak by more than this.
 const EXCESS: Part = (1, 20);
-/// Each of them must save this share of the peak while the peak is rising.
+/// Each idle segment that goes back must save this share of the peak while the peak is rising.
 const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while the peak is not rising.
 const SEGMENT_PRICE: f64 = 0.002;
