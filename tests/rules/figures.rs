@@ -238,7 +238,7 @@ impl<'a> Figure<'a> {
         Some(Self { text, value: digits.parse().ok()?, decimals })
     }
 
-    /// The first number of a text.
+    /// The first number in the text.
     fn first(text: &'a str) -> Option<Self> {
         text.split(|c| !is_figure(c)).find_map(Self::parse)
     }

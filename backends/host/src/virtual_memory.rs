@@ -190,7 +190,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
         let Some(file) = self.file.get() else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: The caller gives up the range, which is within the file. If the system refuses, the pages are kept
-        // until the range is taken again.
+        // until the range is reused.
         unsafe { libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, len as libc::off_t) };
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).ranges.give_back(start, len);
         self.accounting.give_back(len);

@@ -35,7 +35,7 @@ impl Context {
             return Ok(context);
         }
         let (description, mut raw) = (ze_context_desc_t::default(), ptr::null_mut());
-        // SAFETY: The description states its type, and the call writes a handle.
+        // SAFETY: The `stype` of the description is set, and the call writes a handle.
         unsafe { ask!(api, zeContextCreate(driver, &description, &mut raw)) }?;
         let context = Arc::new(Self { api, driver, raw, process: std::process::id() });
         contexts.push(Arc::downgrade(&context));

@@ -64,7 +64,7 @@ impl Group {
             ..Default::default()
         };
         let (context, raw, mut list) = (device.context(), device.raw(), ptr::null_mut());
-        // SAFETY: The description states its type, and the call writes a handle.
+        // SAFETY: The `stype` of the description is set, and the call writes a handle.
         unsafe { call!(device, zeCommandListCreateImmediate(context, raw, &description, &mut list)) }?;
         Ok(list)
     }

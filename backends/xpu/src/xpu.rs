@@ -230,7 +230,7 @@ unsafe impl Backend for Xpu {
         let description = sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() };
         let (device, mut at) = (&self.device, ptr::null_mut());
         let (context, raw, size, alignment) = (device.context(), device.raw(), bytes(len), ALIGNMENT as usize);
-        // SAFETY: The descriptions state their types, and the call writes an address.
+        // SAFETY: The `stype` of each description is set, and the call writes an address.
         let allocated =
             unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
         allocated.map_err(|mut error| {
@@ -278,7 +278,7 @@ unsafe impl Backend for Xpu {
         let (device, mut at) = (&self.device, ptr::null_mut());
         let description = sys::ze_host_mem_alloc_desc_t::default();
         let (context, size, alignment) = (device.context(), bytes(len), ALIGNMENT as usize);
-        // SAFETY: The description states its type, and the call writes an address.
+        // SAFETY: The `stype` of the description is set, and the call writes an address.
         unsafe { call!(device, zeMemAllocHost(context, &description, size, alignment, &mut at)) }?;
         self.checked("zeMemAllocHost", at)
     }

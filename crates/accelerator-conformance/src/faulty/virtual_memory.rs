@@ -83,7 +83,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         self.enter(Call::Release);
         let released = self.mappings().release(at, len);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Release, released), self.pager(Call::Release)) {
-            // SAFETY: `mappings` listed it as a reservation with nothing mapped until now.
+            // SAFETY: Until now, `mappings` listed it as a reservation with nothing mapped.
             unsafe { inner.release(at, len) };
         }
     }

@@ -5,7 +5,7 @@ use super::fault::PickleFault;
 use super::value::{Body, Kept, Part, Stay, Value};
 use crate::limits::{ALLOCATION, Budget, Limits};
 
-/// The maximum nesting of a kept object: enough for a list of frames, each with its texts, and a few more levels.
+/// The maximum nesting of a kept object: enough for a list of frames, each with its strings, and a few more levels.
 const KEPT_LEVELS: u32 = 6;
 
 /// The objects of a pickle. They refer to each other by number, so an object may contain itself or be shared by a

@@ -7,7 +7,7 @@ use super::PlotError;
 /// The fonts for an SVG. Plotters treats this as a single name, that of the font below.
 pub(super) const FAMILY: &str = "DejaVu Sans, Verdana, Noto Sans, sans-serif";
 
-/// DejaVu Sans: Basic Latin and a few signs. It is wider than most fonts, so a text that fits with it also fits with
+/// DejaVu Sans: Basic Latin and a few signs. It is wider than most fonts, so text that fits with it also fits with
 /// others.
 const SANS: &[u8] = include_bytes!("sans.ttf");
 

@@ -13,7 +13,7 @@ pub(super) enum Axis {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) unit: &'static str,
-    /// The values, and their texts in the unit.
+    /// The values, and their labels in the unit.
     pub(super) ticks: Vec<(u64, String)>,
 }
 

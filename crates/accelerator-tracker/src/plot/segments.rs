@@ -64,7 +64,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         return canvas.nothing(rect, "no segments");
     }
     let coloring = Coloring::new(segments, by, canvas.palette);
-    // There are three names in a row.
+    // The legend has three names in each row.
     let short = |text| canvas.shortened(text, TEXT, (rect.width() - 32) / 3 - 42);
     let entries = coloring.legend.iter().map(|(color, text)| Ok((*color, short(text)?)));
     canvas.legend(rect, HEAD, &entries.collect::<Result<Vec<_>, PlotError>>()?)?;

@@ -15,7 +15,7 @@ const CAPACITY_WITHIN: f64 = 1.6;
 const MARKER_ROWS: usize = 3;
 const MARKER_ROW: i32 = 20;
 
-/// Room to the right of the curves, for the ends of texts.
+/// Room to the right of the curves, for the ends of labels.
 const RIGHT_MARGIN: i32 = 28;
 
 /// Lines of markers that are closer to each other than this are paler, so that curves stay visible between them.

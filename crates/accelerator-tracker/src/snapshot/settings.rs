@@ -6,7 +6,7 @@ use crate::pickle::{View, Writer};
 /// The maximum number of lines in a table. PyTorch's largest table has 16.
 const LINES: usize = 64;
 
-/// The maximum length of a setting's name. Names are copied, and a file can refer to a text a million times.
+/// The maximum length of a setting's name. Names are copied, and a file can refer to a string a million times.
 const LONGEST_NAME: usize = 1 << 10;
 
 /// The maximum length of a setting's text.

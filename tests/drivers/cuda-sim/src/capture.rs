@@ -46,7 +46,7 @@ impl Driver {
         }
     }
 
-    /// Checks whether the calling thread may do what is unsafe during a capture, as set by
+    /// Checks whether the calling thread may make calls that are unsafe during a capture, as set by
     /// `cuThreadExchangeStreamCaptureMode`. If not, the captures that forbid it are invalidated.
     pub(crate) fn check_no_capture(&mut self) -> Outcome {
         let (own, mode) = (thread::number(), thread::capture_mode());

@@ -73,7 +73,7 @@ sim_engine::controls! { [Driver]
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32) {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     Session::new().engine.faults.plan(Planned { name: Some(name), nth, code: Code(code) });
 }
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32)
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_calls_of(name: *const c_char) -> u64 {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     Session::new().engine.faults.count_of(&name)
 }

@@ -83,7 +83,7 @@ sim_engine::controls! {
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     let planned = Planned { name: Some(name), nth, code: Refusal(ze_result_t(code)) };
     Session::new().engine.faults.plan(planned);
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_calls_of(name: *const c_char) -> u64 {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     Session::new().engine.faults.count_of(&name)
 }

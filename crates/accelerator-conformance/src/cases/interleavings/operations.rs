@@ -18,7 +18,7 @@ pub(super) struct Stopped {
     pub(super) act: Act,
     /// Whether it fails for lack of memory.
     pub(super) fails: bool,
-    /// Whether it takes memory, so that there may be too little for another operation.
+    /// Whether it uses up memory, which may leave too little for another operation.
     pub(super) takes: bool,
     /// The calls during which it has the right to take events or is about to add events.
     pub(super) holding_events: &'static [Call],

@@ -151,7 +151,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the context for a free: its own if frees get one, otherwise that of the allocation.
+    /// Returns the context for a free: its own if frees get one, otherwise the allocation's.
     fn of_free(&mut self, address: u64, context: Option<HistoryContext>) -> Option<HistoryContext> {
         let own = self.of_entry(context, ContextsOf::All);
         let of_allocation =

@@ -42,7 +42,7 @@ unsafe fn load_data(driver: &mut Session, module: Out<'_, Handle>, image: *const
     if image.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let text = unsafe { CStr::from_ptr(image) };
     module.write(load(driver, text.to_bytes())?);
     Ok(())
@@ -55,7 +55,7 @@ unsafe fn load_file(driver: &mut Session, module: Out<'_, Handle>, path: *const 
     if path.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let path = unsafe { CStr::from_ptr(path) };
     let text = std::fs::read(path.to_string_lossy().as_ref()).or(Err(Code::FILE_NOT_FOUND))?;
     module.write(load(driver, &text)?);
@@ -83,7 +83,7 @@ unsafe fn get_function(
     if name.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let kernel = kernels.iter().copied().find(|kernel| kernel.name().as_bytes() == name);
     let kernel = kernel.ok_or(Code::NOT_FOUND)?;
@@ -151,7 +151,7 @@ unsafe fn launch(
     driver.submit(stream, Work::Kernel(launch)).map(drop)
 }
 
-/// Returns the bits of a kernel's arguments, copied at the call.
+/// Returns the bits of a kernel's arguments, copied during the call.
 ///
 /// # Safety
 /// * As [`launch`].

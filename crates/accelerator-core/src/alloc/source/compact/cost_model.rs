@@ -26,17 +26,17 @@ const SLACK: u64 = 16 * MIB;
 /// A stream waits for others on the device if that saves more than this share of the peak.
 const WORTH_WAITING: Part = (1, 400);
 
-/// How much a driver call must save, as a share of the peak, while memory is not dear and the peak is rising. This is
-/// the highest price, because new memory will be needed soon anyway.
+/// How much a driver call must save, as a share of the peak, while memory is not expensive and the peak is rising. This
+/// is the highest price, because new memory will be needed soon anyway.
 const PRICE_RISING: f64 = 0.004;
-/// The same while memory is dear and the peak is rising, or neither.
+/// The same while memory is expensive and the peak is rising, or while neither is the case.
 const PRICE: f64 = 0.001;
-/// The same while memory is dear and the peak is not rising.
+/// The same while memory is expensive and the peak is not rising.
 const PRICE_DEAR: f64 = 0.0005;
 /// The peak counts as rising while at least this share of it is requested.
 const RISING: f64 = 0.98;
-/// The price rises with the fourth power of the number of aliases mapped, relative to this many for each growth plus
-/// [`ALIASES_AT_FIRST`]. A job that never repeats itself has no use for old aliases.
+/// The price rises with the fourth power of a ratio: the aliases mapped so far, divided by this many for each growth
+/// plus [`ALIASES_AT_FIRST`]. A job that never repeats itself has no use for old aliases.
 const ALIASES_PER_GROWTH: f64 = 0.6;
 const ALIASES_AT_FIRST: f64 = 16.0;
 
@@ -133,14 +133,14 @@ impl CostModel {
         part(self.peak, WORTH_WAITING)
     }
 
-    /// Returns whether this many additional driver calls are worth making `saved` bytes less than `grow`.
+    /// Returns whether it is worth making this many additional driver calls to create `saved` bytes less than `grow`.
     pub(super) fn is_worth(&self, calls: i64, saved: i64, grow: u64) -> bool {
         saved >= 0 && (calls <= 0 || saved as f64 >= calls as f64 * self.price(grow))
     }
 
-    /// Returns how many bytes a driver call must save if `grow` would otherwise be made. The price is high while the
-    /// peak is rising, because new memory will be needed soon anyway. It rises with the share of aliases in everything
-    /// done so far, because a job that never repeats itself has no use for old aliases.
+    /// Returns how many bytes a driver call must save if `grow` bytes would otherwise be created. The price is high
+    /// while the peak is rising, because new memory will be needed soon anyway. The price also rises with the number of
+    /// aliases per growth so far, because a job that never repeats itself has no use for old aliases.
     fn price(&self, grow: u64) -> f64 {
         let share = match (self.is_much(grow), self.is_rising()) {
             (false, true) => PRICE_RISING,
