@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) small: bool,
     /// Other streams that used it.
     pub(crate) users: Vec<u32>,
-    /// Set when freed: the uses that the allocator does not know to be over.
+    /// Set when freed: the uses that the allocator has not seen complete.
     pub(crate) pending: Option<Vec<Use>>,
 }
 

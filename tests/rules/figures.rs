@@ -5,7 +5,7 @@
 //! * Figures measured by hand are in the tables of `docs/BENCHMARKS.md`. A quote is a link to their section whose title
 //!   names a cell by its row and column: `[1.02](docs/BENCHMARKS.md#fragmentation "policy:compact → mean")`.
 //!
-//! A quote may be rounded. `docs/BENCHMARKS.md` itself is free to tell history.
+//! A quote may be rounded. `docs/BENCHMARKS.md` itself may contain past figures.
 
 use super::source::Finding;
 

@@ -1,8 +1,8 @@
-//! Rules about the workspace: what lies where, and which package needs which.
+//! Rules about the workspace: where files are, and which package depends on which.
 
 use super::source::Finding;
 
-/// All that lies at the top beside dotfiles and build output.
+/// Everything in the top folder except dotfiles and build output.
 const TOP_LEVEL: [&str; 16] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -48,7 +48,7 @@ pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
         .collect()
 }
 
-/// A package that needs one it must not know. `folder`: where its manifest lies.
+/// A package that depends on one that it must not use. `folder` contains its manifest.
 pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
     let place =
         |listed: &&(&str, &[&str])| folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"));

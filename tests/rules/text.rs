@@ -57,7 +57,7 @@ fn code_lines(source: &Source) -> usize {
     source.code_outside_tests().filter(|(_, code)| !code.trim().is_empty()).count()
 }
 
-/// Where the source asks for a feature: its name, file and line.
+/// The places where the source checks for a feature: its name, file and line.
 pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)> {
     let mut found = Vec::new();
     for source in sources {
@@ -65,7 +65,7 @@ pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)>
             for (end, _) in words(code).filter(|(_, word)| *word == "feature") {
                 let column = code[..end].chars().count();
                 let raw: String = source.lines[index].chars().skip(column).collect();
-                // Not a macro's own `feature = $feature`: where it is invoked stands the name.
+                // A macro's own `feature = $feature` does not count: the name is where the macro is invoked.
                 let value = raw.trim_start().strip_prefix('=').map(str::trim_start);
                 let Some(value) = value.and_then(|value| value.strip_prefix('"')) else { continue };
                 let name = value.split('"').next().unwrap_or_default();
@@ -87,7 +87,7 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
             [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add the backend's one"))),
             [_] => {}
             [_, more @ ..] => findings.extend(more.iter().map(|(_, file, line)| {
-                at(file, *line, format!("feature `{backend}` is asked for more than once: keep one `cfg` per backend"))
+                at(file, *line, format!("feature `{backend}` is checked more than once: keep one `cfg` per backend"))
             })),
         }
     }

@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("memory::free_by_accounting", NO_SYSMAN, free_by_accounting),
         simulated("memory::free_by_accounting_of_an_integrated_device", INTEGRATED, free_of_integrated),
         simulated("memory::free_by_sysman", SYSMAN, free_by_sysman),
-        // The checks of some loaders do not know this extension.
+        // Some loaders' own checks do not recognise this extension.
         unchecked("memory::free_by_the_driver_itself", USABLE, free_by_driver),
         simulated("memory::sysman_that_fails", SYSMAN, failing_sysman),
         simulated("memory::back_only_behind_its_work", &[], back_behind_work),

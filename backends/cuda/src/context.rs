@@ -56,8 +56,8 @@ impl Context {
         })
     }
 
-    /// Like [`run`](Self::run), for calls that involve two devices. If such a call reports a lost device, it is unknown
-    /// which; the next call for the lost device shows it.
+    /// Like [`run`](Self::run), for calls that involve two devices. If such a call reports a lost device, it does not
+    /// say which one; the next call for the lost device shows it.
     pub(crate) fn run_with_peer(&self, peer: &Self, calls: impl FnOnce() -> DriverResult<()>) -> DriverResult<()> {
         let mut result = Ok(());
         peer.run(|| Ok(()))?;

@@ -53,7 +53,8 @@ impl Xpu {
         let extensions = found.extensions(api)?;
         let properties = found.properties(api, &described, &extensions)?;
         let (group, queues_of_group) = found.queue_group(api)?;
-        // The flag exists since 1.7. This function exists since 1.9, in which the loader's own checks know the flag.
+        // The flag exists since 1.7. This function exists since 1.9, in which the loader's own checks recognise the
+        // flag.
         let in_order = found.api_version(api)? >= (1, 7) && api.zeCommandListGetDeviceHandle().is_ok();
         let order = if in_order { Order::Driver } else { Order::Barriers };
         let group = Group { ordinal: group, queues: queues_of_group, order };

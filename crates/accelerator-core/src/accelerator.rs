@@ -166,7 +166,7 @@ impl<B: Backend> Accelerator<B> {
         Event::new(self.instance, self.backend, flags)
     }
 
-    /// Allocates `len` bytes of pinned host memory, for copies that run beside the program. The contents are
+    /// Allocates `len` bytes of pinned host memory, for copies that run concurrently with the program. The contents are
     /// unspecified. PyTorch: `pin_memory=True`.
     ///
     /// # Errors

@@ -81,8 +81,8 @@ impl Site<'_> {
         Ok(files.collect())
     }
 
-    /// What to write for a link that stands in the file `from` and is shown in a chapter; `None` if it is to stay, or
-    /// names nothing beside that file.
+    /// Returns the replacement for a link in the file `from` that is shown in a chapter; `None` if the link is to stay,
+    /// or names no file relative to `from`.
     fn link(&self, link: &Link<'_>, from: &str, chapter: &str) -> Option<String> {
         let Link { text, target, title } = link;
         if target.starts_with('#') || target.contains("://") || target.starts_with("mailto:") {

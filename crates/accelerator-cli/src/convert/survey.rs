@@ -63,7 +63,7 @@ pub(super) struct Start {
     pub(super) device: u32,
     pub(super) notes: Option<DeviceNotes>,
     pub(super) config: AllocatorConfig,
-    /// The memory fraction, if it differs from that of the settings.
+    /// The memory fraction, if it differs from the settings.
     pub(super) fraction: Option<f64>,
     pub(super) capacity: Option<u64>,
     pub(super) streams: Streams,

@@ -39,7 +39,7 @@ impl Driver {
         }
     }
 
-    /// Invalidates a stream's capture when a call does what is not permitted during one.
+    /// Invalidates a stream's capture because of a call that is not permitted during one.
     pub(crate) fn invalidate_capture_of(&mut self, stream: Handle) {
         if let Some(capture) = self.captured(stream).map(|captured| captured.capture) {
             self.invalidate(capture);

@@ -109,7 +109,7 @@ impl Recorder {
     }
 
     /// Records new memory: a segment, or pages at this offset from the start of their segment. As in PyTorch, the
-    /// context of the first pages becomes that of the segment.
+    /// context of the first pages becomes the context of the segment.
     pub(crate) fn memory_came(
         &mut self,
         action: TraceAction,

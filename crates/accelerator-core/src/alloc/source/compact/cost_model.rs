@@ -20,7 +20,8 @@ const CHUNK: u64 = 20 * MIB;
 
 /// Up to this share over the peak, or [`SLACK`] if that is more, a miss simply makes memory.
 const LITTLE: Part = (1, 100);
-/// Beyond this share over the peak, or [`SLACK`] if that is more, memory is dear: saving it is worth more driver calls.
+/// Beyond this share over the peak, or [`SLACK`] if that is more, memory is expensive: saving it is worth more driver
+/// calls.
 const MUCH: Part = (1, 50);
 const SLACK: u64 = 16 * MIB;
 /// A stream waits for others on the device if that saves more than this share of the peak.
@@ -47,9 +48,9 @@ const SMALL_CHUNK: u64 = 2 * MIB;
 const GROWTH: Part = (3, 100);
 /// It grows by less if it would otherwise exceed the peak by more than this.
 const GROWTH_LIMIT: Part = (1, 40);
-/// While memory is not dear, it grows by at least this share of the reserved memory.
+/// While memory is not expensive, it grows by at least this share of the reserved memory.
 const LEAST_GROWTH: Part = (1, 100);
-/// While memory is dear, it grows by at least this share, and at least by [`LEAST_DEAR_CHUNK`].
+/// While memory is expensive, it grows by at least this share, and at least by [`LEAST_DEAR_CHUNK`].
 const LEAST_DEAR_GROWTH: Part = (3, 1000);
 const LEAST_DEAR_CHUNK: u64 = 4 * MIB;
 
@@ -118,7 +119,7 @@ impl CostModel {
         self.reserved + more <= self.peak + part(self.peak, LITTLE).max(SLACK)
     }
 
-    /// Returns whether this much more memory makes memory dear.
+    /// Returns whether memory is expensive after it grows by this much.
     fn is_much(&self, more: u64) -> bool {
         self.reserved + more > self.peak + part(self.peak, MUCH).max(SLACK)
     }
