@@ -1,5 +1,5 @@
-//! Peaks are peaks of the sum over all threads. Where barriers order the threads' operations, a model with a single
-//! counter per quantity gives them exactly.
+//! Peaks are peaks of the sum over all threads. If barriers order the threads' operations, a model with a single
+//! counter per quantity gives the exact peaks.
 
 use std::num::NonZeroU64;
 use std::sync::{Barrier, Mutex};

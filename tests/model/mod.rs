@@ -1,6 +1,6 @@
 //! A naive model of the allocator: a list of blocks with their sizes and streams, and sums over them. It has no free
-//! lists, so it reads from the previous snapshot where a block may come from. It has no events either: it derives what
-//! streams have completed from the work submitted to them.
+//! lists, so it uses the previous snapshot to find where a block may come from. It has no events either: it derives
+//! what streams have completed from the work submitted to them.
 
 pub(crate) mod checks;
 mod expandable;

@@ -31,7 +31,7 @@ pub(crate) fn code_without_a_name<B: Simulated>(call: &str) -> Outcome {
 }
 
 /// A wait must wait even if calls with these names fail in it. Otherwise the device would write to memory that its user
-/// has already got back.
+/// already has back.
 pub(crate) fn failed_wait<B: Simulated>(failing: &[(&str, RangeInclusive<u64>)]) -> Outcome {
     for (call, turns) in failing {
         let device = device::<B>()?;

@@ -1,4 +1,4 @@
-//! Small pickles that would expand beyond any machine's memory, never end, or refer to objects that are gone.
+//! Small pickles that would expand beyond any machine's memory, never end, or refer to objects that were forgotten.
 
 use std::time::{Duration, Instant};
 

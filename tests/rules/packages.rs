@@ -22,7 +22,7 @@ const TOP_LEVEL: [&str; 16] = [
     "tests",
 ];
 
-/// What our packages may need of each other outside tests; a package not listed here may need any.
+/// The packages of ours that each package may depend on outside tests. A package that is not listed may depend on any.
 const MAY_NEED: [(&str, &[&str]); 6] = [
     ("crates/accelerator-core", &[]),
     ("crates/accelerator-conformance", &["accelerator-core"]),
@@ -48,7 +48,7 @@ pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
         .collect()
 }
 
-/// A package that depends on one that it must not use. `folder` contains its manifest.
+/// Finds dependencies of a package on packages that it must not use. `folder` contains its manifest.
 pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
     let place =
         |listed: &&(&str, &[&str])| folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"));
@@ -64,17 +64,17 @@ pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
         let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
         let ours = name.starts_with("accelerator") || name == "level-zero-sys";
         if counts && ours && !allowed.contains(&name) {
-            let what = format!("needs `{name}`, but may need only {allowed:?}: data flows one way");
+            let what = format!("depends on `{name}`, but may depend only on {allowed:?}: data flows one way");
             findings.push(Finding { file: format!("{folder}/Cargo.toml"), line: index + 1, what });
         }
     }
     findings
 }
 
-/// A package that clippy does not hold to what it holds the others to.
+/// Finds packages that do not use the lints of the workspace.
 pub(crate) fn own_lints(folder: &str, manifest: &str) -> Vec<Finding> {
     let file = format!("{folder}/Cargo.toml");
-    let what = "does not take the lints of the workspace: add `[lints]` with `workspace = true`".to_owned();
+    let what = "does not use the lints of the workspace: add `[lints]` with `workspace = true`".to_owned();
     let takes_them = manifest.contains("\n[lints]\nworkspace = true\n");
     if takes_them { Vec::new() } else { vec![Finding { file, line: 1, what }] }
 }

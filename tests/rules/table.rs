@@ -1,8 +1,9 @@
-//! The tables of the facade's README, and the example that uses all of their names.
+//! Checks that the example uses all names in the tables of the facade's README.
 
 use super::source::{Finding, Source, words};
 
-/// The names that the tables link to in their last column, each with its line: of `memory::statistics` the last part.
+/// Returns the names that the tables link to in their last column, each with its line. Of a path such as
+/// `memory::statistics`, it returns the last part.
 fn linked(readme: &str) -> Vec<(usize, &str)> {
     let rows = readme.lines().enumerate().filter(|(_, line)| line.starts_with('|'));
     let links = rows.flat_map(|(index, row)| {
@@ -12,7 +13,8 @@ fn linked(readme: &str) -> Vec<(usize, &str)> {
     links.map(|(line, path)| (line, path.trim_end_matches("()").rsplit("::").next().unwrap_or(path))).collect()
 }
 
-/// Names of the tables that the example does not use. Fails where the tables link nothing: they were not found.
+/// Finds names in the tables that the example does not use. Panics if hardly any names are found, because the search is
+/// then wrong.
 pub(crate) fn unused(file: &str, readme: &str, example: &[Source]) -> Vec<Finding> {
     let linked = linked(readme);
     assert!(linked.len() > 80, "the tables of {file} have only {} names", linked.len());

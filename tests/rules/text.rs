@@ -1,14 +1,14 @@
-//! Rules about single files: their length, what library code may not do, and what text may not say.
+//! Rules about single files: their length, calls that library code must not make, and text that must not occur.
 
 use super::source::{Finding, Source, words};
 
 pub(crate) const LONGEST_FILE: usize = 400;
 
-/// As long as the headers make them: bindgen's output, which nobody edits.
+/// Output of bindgen, which nobody edits. Its length depends on the headers.
 const GENERATED: [&str; 3] =
     ["crates/level-zero-sys/src/bindings.rs", "crates/level-zero-sys/src/ddi.rs", "crates/level-zero-sys/src/lists.rs"];
 
-/// Calls that end the program where a user can reach them, in macros: clippy finds all others.
+/// Finds calls in macros of library code that can panic. Clippy finds all others.
 pub(crate) fn panics_in_macros(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources {
@@ -28,18 +28,18 @@ pub(crate) fn too_long(sources: &[Source]) -> Vec<Finding> {
     let written = sources.iter().filter(|source| !GENERATED.contains(&source.file.as_str()));
     let long = written.filter(|source| source.lines.len() > LONGEST_FILE);
     long.map(|source| {
-        let what = format!("{} lines: cut it in two at its seam, {LONGEST_FILE} at most", source.lines.len());
+        let what = format!("{} lines: split the file by subject, {LONGEST_FILE} at most", source.lines.len());
         source.finding(source.lines.len(), what)
     })
     .collect()
 }
 
-/// A backend with so much code or more. `beyond`: files that do not count, each of which must be there.
+/// Finds a backend with `too_many` lines of code or more. The files in `beyond` do not count, but must exist.
 pub(crate) fn too_much(folder: &str, sources: &[Source], too_many: usize, beyond: &[&str]) -> Vec<Finding> {
     let name = |source: &Source| source.file.rsplit('/').next().unwrap_or_default().to_owned();
     let at = |what| Finding { file: folder.to_owned(), line: 1, what };
     let missing = beyond.iter().filter(|file| !sources.iter().any(|source| name(source) == **file));
-    let mut findings: Vec<_> = missing.map(|file| at(format!("has no {file}: take it off the list"))).collect();
+    let mut findings: Vec<_> = missing.map(|file| at(format!("has no {file}: remove it from the list"))).collect();
     let counts = sources.iter().map(|source| (name(source), code_lines(source)));
     let counts: Vec<_> = counts.filter(|(file, _)| !beyond.contains(&file.as_str())).collect();
     let lines: usize = counts.iter().map(|(_, lines)| lines).sum();
@@ -52,12 +52,12 @@ pub(crate) fn too_much(folder: &str, sources: &[Source], too_many: usize, beyond
     findings
 }
 
-/// Lines that are neither blank, nor comment, nor test.
+/// Returns the number of lines that are not blank, comments or tests.
 fn code_lines(source: &Source) -> usize {
     source.code_outside_tests().filter(|(_, code)| !code.trim().is_empty()).count()
 }
 
-/// The places where the source checks for a feature: its name, file and line.
+/// Returns the places where the source checks for a feature: its name, file and line.
 pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)> {
     let mut found = Vec::new();
     for source in sources {
@@ -65,7 +65,7 @@ pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)>
             for (end, _) in words(code).filter(|(_, word)| *word == "feature") {
                 let column = code[..end].chars().count();
                 let raw: String = source.lines[index].chars().skip(column).collect();
-                // A macro's own `feature = $feature` does not count: the name is where the macro is invoked.
+                // `feature = $feature` in a macro does not count: the invocation of the macro contains the name.
                 let value = raw.trim_start().strip_prefix('=').map(str::trim_start);
                 let Some(value) = value.and_then(|value| value.strip_prefix('"')) else { continue };
                 let name = value.split('"').next().unwrap_or_default();
@@ -76,7 +76,7 @@ pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)>
     found
 }
 
-/// Every backend is switched by one `cfg` of the facade, all in one file.
+/// Finds backends that are not enabled by exactly one `cfg` of the facade, and `cfg`s outside the one file for them.
 pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: &str) -> Vec<Finding> {
     let asked = features_asked(sources);
     let mut findings = Vec::new();
@@ -84,7 +84,7 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     for backend in backends {
         let places: Vec<_> = asked.iter().filter(|(name, ..)| backend_of(name) == backend).collect();
         match places.as_slice() {
-            [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add the backend's one"))),
+            [] => findings.push(at(facade, 1, format!("no `cfg(feature = \"{backend}\")`: add one for the backend"))),
             [_] => {}
             [_, more @ ..] => findings.extend(more.iter().map(|(_, file, line)| {
                 at(file, *line, format!("feature `{backend}` is checked more than once: keep one `cfg` per backend"))
@@ -93,7 +93,7 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     }
     for (name, file, line) in &asked {
         if !backends.iter().any(|backend| backend_of(name) == backend) {
-            findings.push(at(file, *line, format!("feature `{name}` is no backend's: features only add backends")));
+            findings.push(at(file, *line, format!("feature `{name}` is not a backend's: features only add backends")));
         }
         if *file != asked[0].1 {
             let what = format!("a `cfg` outside {}: keep all of them in one file", asked[0].1);
@@ -103,14 +103,15 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     findings
 }
 
-/// The backend that a feature adds: with `-without-version` it leaves the version of the driver's bindings to others.
+/// Returns the backend that a feature adds. A feature that ends in `-without-version` lets the program choose the
+/// version of the driver's bindings.
 fn backend_of(feature: &str) -> &str {
     feature.trim_end_matches("-without-version")
 }
 
-/// Paths of somebody's machine.
+/// Finds absolute paths that exist only on one machine.
 pub(crate) fn machine_paths(file: &str, text: &str) -> Vec<Finding> {
-    // Put together here, so that this file does not hold them.
+    // Concatenated here, so that this file does not contain them.
     let roots = ["home", "root", "work", "tmp"].map(|name| format!("/{name}/"));
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {

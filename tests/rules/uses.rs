@@ -2,7 +2,7 @@
 
 use super::source::{Finding, Source, is_word, words};
 
-/// The modules of a folder of the core, from the bottom; those in one row may use each other.
+/// The modules in a folder of the core, from the bottom. Modules in one row may use each other.
 struct Layers {
     /// The folder, as a path of modules from the crate's root.
     folder: &'static [&'static str],
@@ -48,13 +48,13 @@ const LAYERS: [Layers; 3] = [
     },
 ];
 
-/// Uses of a module above the one that uses it, and modules without a place in the order.
+/// Finds uses of a module above the using module, and modules without a place in the order.
 pub(crate) fn upward_uses(sources: &[Source]) -> Vec<Finding> {
     LAYERS.iter().flat_map(|layers| upward_uses_in(layers, sources)).collect()
 }
 
 fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
-    // What the folder's own file re-exports is used from the module that it is in.
+    // An item that the folder's own file re-exports counts as used from the module that defines it.
     let root = sources.iter().find(|source| is_file_of(source, layers.folder));
     let exports = root.map(exports).unwrap_or_default();
     let mut findings = Vec::new();
@@ -62,7 +62,7 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
         let path = module_path(&source.file);
         let Some(own) = inside(&path, layers.folder) else { continue };
         let Some(rank) = layers.rank(own) else {
-            let what = format!("module `{own}` is not in the order of the layers: give it its place in LAYERS");
+            let what = format!("module `{own}` is not in the order of the layers: add it to LAYERS");
             findings.push(source.finding(1, what));
             continue;
         };
@@ -72,7 +72,7 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
             match layers.rank(module) {
                 Some(used) if used > rank => findings.push(source.finding(
                     line,
-                    format!("`{own}` uses `{module}`, which lies above it: move the code up, or what it needs down"),
+                    format!("`{own}` uses `{module}`, which is above it: move the code up, or move down what it needs"),
                 )),
                 Some(_) => {}
                 None => findings.push(source.finding(
@@ -98,13 +98,14 @@ impl Layers {
     }
 }
 
-/// The name behind the folder in a path, if the path leads there.
+/// Returns the name that follows the folder in a path, if the path starts with that folder.
 fn inside<'a>(path: &'a [String], folder: &[&str]) -> Option<&'a str> {
     let is_there = path.len() > folder.len() && path.iter().zip(folder).all(|(name, folder)| name == folder);
     is_there.then(|| path[folder.len()].as_str())
 }
 
-/// `alloc`, `arena` of `…/src/alloc/arena.rs` and of `…/src/alloc/arena/mod.rs`; nothing of `…/src/lib.rs`.
+/// Returns the module path of a file: `alloc`, `arena` for `…/src/alloc/arena.rs` and `…/src/alloc/arena/mod.rs`; an
+/// empty path for `…/src/lib.rs`.
 fn module_path(file: &str) -> Vec<String> {
     let inside = file.rsplit_once("src/").map_or(file, |(_, inside)| inside);
     let mut path: Vec<_> = inside.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
@@ -116,7 +117,7 @@ fn is_file_of(source: &Source, folder: &[&str]) -> bool {
     module_path(&source.file) == folder
 }
 
-/// What a module re-exports: item and module.
+/// Returns the items that a module re-exports, each with the module that it comes from.
 fn exports(source: &Source) -> Vec<(String, String)> {
     let code = source.code.join(" ");
     let statements = code.split(';').filter_map(|statement| {
@@ -131,8 +132,8 @@ fn exports(source: &Source) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The paths that a source names from the crate's root, `self` or `super`, resolved to the root, with their lines. In a module
-/// of tests `super` is the file itself, so there only those from the root count.
+/// Returns the paths in a source that start at the crate's root, `self` or `super`, resolved from the root, with their
+/// lines. In a test module `super` is the file itself, so only paths from the root count there.
 fn used_paths(source: &Source, own: &[String]) -> Vec<(usize, Vec<String>)> {
     let code = source.code.join("\n");
     let mut found = Vec::new();
@@ -163,7 +164,7 @@ fn used_paths(source: &Source, own: &[String]) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// `a::b`, `a::c` of `a::{b, c}`; `a` of `a::*`.
+/// Returns the paths in a `use` tree: `a::b` and `a::c` for `a::{b, c}`, and `a` for `a::*`.
 fn paths(tree: &str) -> Vec<Vec<String>> {
     let name: String = tree.chars().take_while(|c| is_word(*c)).collect();
     if !name.is_empty() {

@@ -141,7 +141,7 @@ fn over_the_limit() -> Outcome {
     let mut buffer = device.allocate(3 * GIB, stream)?;
     buffer.slice_mut::<u8>()?; // the whole buffer is there
     drop(buffer);
-    // More than the device has is not a matter of the limit.
+    // A request for more than the device has fails for lack of memory, not because of the limit.
     let error = device.backend().alloc(bytes(1 << 50)).unwrap_err();
     assert_eq!(error.kind, DriverErrorKind::OutOfMemory);
     check_all_gone(device)

@@ -19,7 +19,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Makes the range of `len` bytes from `start` on, which the work writes or only reads.
+    /// Makes the range of `len` bytes from `start`, which the work either writes or only reads.
     pub fn new(start: HostPtr, len: usize, written: bool) -> Self {
         let start = start.as_ptr().addr();
         Self { addresses: start..start + len, written }

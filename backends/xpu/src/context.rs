@@ -46,7 +46,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::process::id() == self.process {
-            // SAFETY: It was made by `of`. Everything made in it holds a reference, and so is gone.
+            // SAFETY: It was made by `of`. Everything made in it holds a reference, so all of that has been destroyed.
             give_back(|| unsafe { ask!(self.api, zeContextDestroy(self.raw)) });
         }
     }

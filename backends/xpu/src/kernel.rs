@@ -117,7 +117,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: Each of its kernels holds a reference, and so is gone.
+        // SAFETY: Each of its kernels holds a reference, so all of them have been destroyed.
         give_back(|| unsafe { call!(self.device, zeModuleDestroy(self.raw)) });
     }
 }
@@ -152,7 +152,7 @@ impl<'a> Argument<'a> {
 }
 
 impl Kernel {
-    /// Launches `groups` groups of `threads` threads each, behind the stream's earlier work. Level Zero:
+    /// Launches `groups` groups of `threads` threads each, after the stream's earlier work. Level Zero:
     /// `zeKernelSetArgumentValue`, `zeKernelSetGroupSize`, `zeCommandListAppendLaunchKernel`.
     ///
     /// # Errors

@@ -194,7 +194,7 @@ impl Queue {
         Ok(signal)
     }
 
-    /// Returns an unused signal to be placed behind the submitted work.
+    /// Returns an unused signal to be placed after the submitted work.
     fn take(&self, submitted: &mut Submitted, kind: &Arc<Signals>) -> DriverResult<Arc<Signal>> {
         while submitted.barriers.front().is_some_and(|(first, _)| first.is_reached() == Ok(true)) {
             submitted.barriers.pop_front(); // this releases its events

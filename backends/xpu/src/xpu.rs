@@ -235,7 +235,7 @@ unsafe impl Backend for Xpu {
         let allocated =
             unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
         allocated.map_err(|mut error| {
-            // Without a limit of its own, a request too large for the device exceeds its memory.
+            // If the limit is lifted, the driver refuses only requests that exceed the device's memory.
             if beyond && error.kind == DriverErrorKind::AllocationTooLarge {
                 error.kind = DriverErrorKind::OutOfMemory;
             }

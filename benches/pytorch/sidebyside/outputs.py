@@ -6,7 +6,7 @@ from .failure import Failure
 
 
 class Figures(NamedTuple):
-    """A line of a bench. `ns` is wall time over the operations of all threads, the median of the repetitions."""
+    """A line of benchmark output. `ns` is wall time per operation of all threads, the median of the repetitions."""
 
     scenario: str
     threads: int

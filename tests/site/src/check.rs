@@ -1,4 +1,4 @@
-//! Links of the built pages.
+//! Checks the links of the built pages.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::path;
 
-/// All pages below a folder, each with its path from there. mdBook's page for addresses that do not exist is left out:
-/// its links start at the root of a server.
+/// Reads all pages below a folder, by their path from that folder. Skips mdBook's page for addresses that do not exist,
+/// because its links start at the root of a server.
 pub(crate) fn read(folder: &Path) -> io::Result<BTreeMap<String, String>> {
     fn walk(folder: &Path, name: &str, pages: &mut BTreeMap<String, String>) -> io::Result<()> {
         for entry in std::fs::read_dir(folder)? {
@@ -27,7 +27,7 @@ pub(crate) fn read(folder: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(pages)
 }
 
-/// Links that lead to no file or to no heading, as `page: link`, and instructions for mdBook that it did not understand.
+/// Returns links that lead to no file or to no heading, as `page: link`, and directives that mdBook did not understand.
 pub(crate) fn broken_links(folder: &Path, pages: &BTreeMap<String, String>) -> Vec<String> {
     let mut broken = Vec::new();
     for (page, html) in pages {
@@ -42,7 +42,7 @@ pub(crate) fn broken_links(folder: &Path, pages: &BTreeMap<String, String>) -> V
     broken
 }
 
-/// The values of an attribute in all tags.
+/// Returns the values of an attribute in all tags.
 fn attributes<'a>(html: &'a str, name: &str) -> impl Iterator<Item = String> + use<'a> {
     let start = format!(" {name}=\"");
     let places: Vec<usize> = html.match_indices(&start).map(|(at, _)| at + start.len()).collect();

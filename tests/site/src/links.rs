@@ -1,17 +1,17 @@
-//! Links in Markdown, and Rust's in rustdoc.
+//! Links in Markdown, including rustdoc's links to Rust items.
 
 /// A link `[text](target)` or `[text](target "title")`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Link<'a> {
     pub(crate) text: &'a str,
     pub(crate) target: &'a str,
-    /// With the blank ahead of it and its quotation marks; often empty.
+    /// The title with the space before it and its quotation marks; often empty.
     pub(crate) title: &'a str,
 }
 
-/// Replaces the links of a document outside code, and makes its code blocks without a language Rust, as rustdoc does.
-/// `replace` returns what to write for a link, or `None` to keep it. A name in brackets alone, which rustdoc links, loses
-/// its brackets.
+/// Replaces the links of a document outside code, and marks code blocks without a language as Rust, as rustdoc does.
+/// `replace` returns the replacement for a link, or `None` to keep it. A name that is only in brackets, which rustdoc
+/// turns into a link, loses its brackets.
 pub(crate) fn rewrite(document: &str, mut replace: impl FnMut(&Link<'_>) -> Option<String>) -> String {
     let mut out = String::with_capacity(document.len());
     let mut fence: Option<&str> = None;
@@ -57,13 +57,13 @@ fn rewrite_line(line: &str, out: &mut String, replace: &mut impl FnMut(&Link<'_>
     out.push_str(rest);
 }
 
-/// How much of a line was understood: to be copied, or already written otherwise.
+/// The number of bytes of a line that were parsed. They are still to be copied, or were already replaced.
 enum Taken {
     Copied(usize),
     Replaced(usize),
 }
 
-/// Inline code, which ends with as many backticks as it begins with.
+/// Parses inline code, which ends with as many backticks as it begins with.
 fn code(rest: &str) -> Taken {
     let ticks = &rest[..rest.len() - rest.trim_start_matches('`').len()];
     Taken::Copied(rest[ticks.len()..].find(ticks).map_or(ticks.len(), |end| end + 2 * ticks.len()))
@@ -90,7 +90,7 @@ fn link(rest: &str, out: &mut String, replace: &mut impl FnMut(&Link<'_>) -> Opt
     Taken::Copied(1)
 }
 
-/// The target and the title of a link whose text ends here.
+/// Returns the target and the title of a link. `after` starts after the link's text.
 fn destination(after: &str) -> Option<(&str, &str)> {
     let inner = after.strip_prefix('(')?;
     let target = &inner[..inner.find([' ', ')'])?];
@@ -99,7 +99,7 @@ fn destination(after: &str) -> Option<(&str, &str)> {
     rest[title.len()..].starts_with(')').then_some((target, title))
 }
 
-/// Where the bracket that opens the line is closed, code and inner brackets skipped.
+/// Returns the position at which the opening bracket at the start is closed. Skips code and inner brackets.
 fn end_of_text(rest: &str) -> Option<usize> {
     let (mut depth, mut in_code) = (0, false);
     for (at, c) in rest.char_indices() {

@@ -1,4 +1,4 @@
-//! Helps mdBook to build the site from `docs`, and checks what it built.
+//! Helps mdBook to build the site from `docs`, and checks the result.
 //!
 //! ```text
 //! mdbook build                                              # runs this program as a preprocessor, see book.toml

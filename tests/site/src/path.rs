@@ -1,11 +1,12 @@
 //! Relative paths as text, with `/`.
 
-/// The folder of a file: empty at the top.
+/// Returns the folder of a file, which is empty for a file at the top.
 pub(crate) fn folder(file: &str) -> &str {
     file.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// A relative target seen from a folder, without `.` and `..`. `None` if it leaves the top.
+/// Resolves a target relative to a folder, and removes `.` and `..`. Returns `None` if the result is outside the top
+/// folder.
 pub(crate) fn resolve(folder: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(target.split('/')) {
@@ -18,7 +19,7 @@ pub(crate) fn resolve(folder: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// How a file is named in a folder; both from the same top.
+/// Returns the path of a file relative to a folder. Both are given from the same top folder.
 pub(crate) fn relative(folder: &str, file: &str) -> String {
     let from: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     let to: Vec<&str> = file.split('/').collect();

@@ -1,5 +1,5 @@
-//! The chapters as mdBook reads them become the chapters of the site: links to files that are no chapter, and names that
-//! only rustdoc links, would lead nowhere.
+//! Rewrites the chapters that mdBook reads for the site. Links to files that are not chapters, and names that only
+//! rustdoc turns into links, would otherwise lead nowhere.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -10,15 +10,16 @@ use serde_json::Value;
 use crate::links::{self, Link};
 use crate::path;
 
-/// What the links of all chapters need.
+/// The data needed to rewrite the links of all chapters.
 struct Site<'a> {
     /// The root of the workspace.
     root: &'a Path,
     /// The folder of the chapters, from the root.
     source: &'a str,
-    /// Where the repository can be read, if `git-repository-url` of book.toml says so.
+    /// The address of the repository, if `git-repository-url` in book.toml is set.
     repository: Option<&'a str>,
-    /// The chapter of each file that is one or is included as a whole, all from the root.
+    /// The chapter that shows each file: the file itself, or a chapter that includes all of it. All paths start at the
+    /// root.
     chapters: BTreeMap<String, String>,
 }
 
@@ -70,7 +71,7 @@ fn for_each_chapter(
 }
 
 impl Site<'_> {
-    /// The files that a chapter includes, and whether each is included as a whole.
+    /// Returns the files that a chapter includes, and whether each is included as a whole.
     fn included(&self, chapter: &str) -> Result<Vec<(String, bool)>, Box<dyn Error>> {
         let document = std::fs::read_to_string(self.root.join(chapter))?;
         let targets = document.split("{{#include ").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0));

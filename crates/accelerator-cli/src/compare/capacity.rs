@@ -16,7 +16,7 @@ pub(super) const STEP: u64 = 2 * MIB;
 ///
 /// Completion need not be monotonic: with less memory the cache is emptied earlier, which may happen to leave less
 /// fragmentation. So smaller capacities may also be large enough. The result is the lower end of a range of capacities
-/// that are.
+/// that are large enough.
 pub(super) fn smallest(
     trace: &Trace,
     setting: &Setting,

@@ -1,7 +1,7 @@
 //! Rebuilds the memory that was allocated before a history starts.
 //!
-//! The segments are created one after the other. Each is filled to its end, including gaps. So only its end is free,
-//! and each request is placed directly after the previous one. The allocations that fill the gaps are freed at the end.
+//! The segments are created one after another. Each is filled to its end, including gaps. So only its end is free, and
+//! each request is placed directly after the previous one. The allocations that fill the gaps are freed at the end.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -107,7 +107,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         let destroyed = self.mappings().destroy(&pages);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Destroy, destroyed), self.pager(Call::Destroy)) {
             let len = pages.len;
-            // SAFETY: `mappings` listed it as memory that is mapped nowhere until now.
+            // SAFETY: Until now, `mappings` listed it as memory that is mapped nowhere.
             unsafe { inner.destroy(pages) };
             self.budget.refund(len);
         }

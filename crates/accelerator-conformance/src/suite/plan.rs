@@ -116,7 +116,7 @@ fn trial(case: Case, listing: Listing, shared: Arc<Shared>, results: Results) ->
     })
 }
 
-/// A case of a suite that a program runs by itself.
+/// A case of a suite that a program runs itself.
 #[must_use = "run it"]
 pub struct PlannedCase {
     trial: String,

@@ -92,7 +92,7 @@ impl Heap {
     }
 
     /// Returns the number of a value among those that are kept to the end, and adds the value if necessary. Returns
-    /// `None` if it cannot be kept, because it is nested too deeply, contains itself, or is partly gone.
+    /// `None` if it cannot be kept, because it is nested too deeply, contains itself, or was partly handed over.
     pub(crate) fn keep(&mut self, value: Value) -> Result<Option<u32>, PickleFault> {
         self.keep_to(value, KEPT_LEVELS)
     }

@@ -219,7 +219,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         self.canvas.line(&points, color, 2)
     }
 
-    /// Places all names, as long as possible, or otherwise some of them.
+    /// Places all names, shortened as little as possible, or some of them if not all fit.
     fn markers(&self, profile: &Profile, positions: &[u64]) -> Result<Placed, PlotError> {
         let mut markers: Vec<_> = profile
             .markers

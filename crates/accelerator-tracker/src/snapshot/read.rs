@@ -20,7 +20,7 @@ impl MemorySnapshot {
         Self::read_with(path, Limits::default())
     }
 
-    /// Like [`read`](Self::read), with other limits.
+    /// Like [`read`](Self::read), with these limits.
     ///
     /// # Errors
     /// As for [`read`](Self::read).

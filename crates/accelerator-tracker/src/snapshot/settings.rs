@@ -29,7 +29,7 @@ pub(super) fn of(value: View<'_>) -> Option<Setting> {
     })
 }
 
-/// Reads a setting with a simple value. A text may have at most `longest` bytes.
+/// Reads a setting with a simple value. Text may have at most `longest` bytes.
 pub(super) fn plain(value: View<'_>, longest: usize) -> Option<Setting> {
     let flag = value.flag().map(Setting::Flag);
     let integer = || value.integer().map(Setting::Integer);

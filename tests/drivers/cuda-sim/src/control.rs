@@ -69,7 +69,7 @@ sim_engine::controls! { [Driver]
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32) {
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32)
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_calls_of(name: *const c_char) -> u64 {

@@ -296,8 +296,8 @@ impl Array<*const std::ffi::c_void> {
 }
 
 impl Array<*mut std::ffi::c_char> {
-    /// Implements the API's two-step text query. Sets `bytes` to the size of the text including its final zero, and
-    /// writes as much of the text as fits.
+    /// Implements the API's two-step string query. Sets `bytes` to the size of the string including its final zero, and
+    /// writes as much of the string as fits.
     ///
     /// # Safety
     ///

@@ -79,7 +79,7 @@ sim_engine::controls! {
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_calls_of(name: *const c_char) -> u64 {

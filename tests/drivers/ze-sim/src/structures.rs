@@ -8,7 +8,7 @@ use crate::state::Driver;
 
 /// A structure that starts with its type and a pointer to the next structure.
 pub(crate) trait Structure {
-    /// Its name, and the types that it may state.
+    /// Its name, and the values that its `stype` may have.
     const NAME: &'static str;
     const TYPES: &'static [u32];
 

@@ -64,7 +64,7 @@ pub(super) fn stopped() -> Vec<Stopped> {
         Stopped::new("an allocation that releases oversize blocks", "max_split_size_mb:22", |scene, blocks| {
             scene.alloc(scene.own, 40 * MIB, blocks)
         }),
-        Stopped::new("an allocation behind a wait on the device", "device_side_reuse:True", |scene, blocks| {
+        Stopped::new("an allocation after a wait on the device", "device_side_reuse:True", |scene, blocks| {
             scene.alloc(scene.own, 28 * MIB, blocks)
         }),
         Stopped {

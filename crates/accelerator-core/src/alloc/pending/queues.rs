@@ -48,7 +48,7 @@ impl<E, T> EventQueues<E, T> {
         self.queues.iter().all(|queue| queue.events.is_empty())
     }
 
-    /// Returns what the oldest event of each stream is for.
+    /// Returns the streams with events, each with the block of its oldest event.
     pub(crate) fn oldest(&self) -> impl Iterator<Item = (StreamId, &T)> {
         self.queues.iter().filter_map(|queue| queue.events.front().map(|(_, block)| (queue.user, block)))
     }

@@ -7,7 +7,7 @@ use crate::gate::exports;
 use crate::state::{Driver, Handle, Session};
 
 exports! {
-    /// Copies between any two places. Their addresses tell which kinds of memory they are.
+    /// Copies between any two places. Their addresses show which kinds of memory they are.
     fn cuMemcpyAsync(target: u64, source: u64, bytes: usize, stream: Handle) [Context] => raw copy_async;
     /// Copies from host to device. Pageable memory is read during the call, pinned memory in stream order.
     fn cuMemcpyHtoDAsync_v2(target: u64, source: u64, bytes: usize, stream: Handle)

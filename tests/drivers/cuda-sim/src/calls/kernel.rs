@@ -16,9 +16,9 @@ const MOST_THREADS: u64 = 1024;
 const MOST_SHARED: u32 = 48 << 10;
 
 exports! {
-    /// Loads a module from PTX text. Other images are refused.
+    /// Loads a module from PTX source. Other images are refused.
     fn cuModuleLoadData(module: Out<'_, Handle>, image: *const c_char) [NoCapture] => raw load_data;
-    /// Loads a module from a file of PTX text.
+    /// Loads a module from a file of PTX source.
     fn cuModuleLoad(module: Out<'_, Handle>, path: *const c_char) [NoCapture] => raw load_file;
     /// Returns one of its kernels, if the driver knows it by name: `saxpy`, `scale` or `spin`.
     fn cuModuleGetFunction(function: Out<'_, Handle>, module: Handle, name: *const c_char)
@@ -36,7 +36,7 @@ exports! {
 }
 
 /// # Safety
-/// * `image` is null, or a zero-terminated text.
+/// * `image` is null, or a zero-terminated string.
 unsafe fn load_data(driver: &mut Session, module: Out<'_, Handle>, image: *const c_char) -> Outcome {
     let module = required(module)?;
     if image.is_null() {
@@ -49,7 +49,7 @@ unsafe fn load_data(driver: &mut Session, module: Out<'_, Handle>, image: *const
 }
 
 /// # Safety
-/// * `path` is null, or a zero-terminated text.
+/// * `path` is null, or a zero-terminated string.
 unsafe fn load_file(driver: &mut Session, module: Out<'_, Handle>, path: *const c_char) -> Outcome {
     let module = required(module)?;
     if path.is_null() {
@@ -71,7 +71,7 @@ fn load(driver: &mut Session, image: &[u8]) -> Outcome<Handle> {
 }
 
 /// # Safety
-/// * `name` is null, or a zero-terminated text.
+/// * `name` is null, or a zero-terminated string.
 unsafe fn get_function(
     driver: &mut Session,
     function: Out<'_, Handle>,

@@ -1,7 +1,7 @@
-//! Arithmetic that decides how much memory to make at once, and what it is worth to make less.
+//! Arithmetic that decides how much memory to make at once, and what making less is worth.
 //!
 //! The measure of everything is the peak: the most bytes ever requested at once. Reserved memory beyond it is the price
-//! of fragmentation, and the savings of driver calls are weighed as a share of it.
+//! of fragmentation, and what a driver call saves is measured as a share of it.
 
 use std::sync::OnceLock;
 
