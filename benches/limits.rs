@@ -22,7 +22,7 @@ use accelerator_tracker::grouped;
 
 use sizes::Sizes;
 
-/// The number of blocks in the table of rare operations, and the maximum in a column for such an operation.
+/// The number of blocks in the table of rare operations, and the maximum number for rare operations in the first table.
 const MANY: usize = 100_000;
 
 fn main() -> ExitCode {

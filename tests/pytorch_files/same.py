@@ -1,4 +1,4 @@
-"""Returns whether two pickles are equal, apart from what only we write: same.py A B."""
+"""Checks that two pickles are equal, apart from what only we write: same.py A B."""
 
 import pickle
 import sys

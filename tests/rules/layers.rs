@@ -35,8 +35,8 @@ pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
                 let what = format!("the code names `{name}`: ask the backend for a property instead");
                 findings.push(source.finding(line, what));
             }
-            // Messages and settings keys may mention a backend. A string that is exactly a backend's name is only
-            // useful for comparisons.
+            // Messages and settings keys may mention a backend. A string that is exactly a backend's name can only be
+            // there to compare with it.
             for literal in literals(&source.lines[line - 1], code) {
                 let kind = literal.split(':').next().unwrap_or_default().to_lowercase();
                 if BACKENDS.contains(&kind.as_str()) {

@@ -241,7 +241,7 @@ impl Drop for Kernel {
                 // SAFETY: Its launches are done.
                 give_back(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
             }
-            // Its code may still be running, so it is leaked.
+            // The kernel may still be running, so its module is leaked.
             false => std::mem::forget(Arc::clone(&self.module)),
         }
     }

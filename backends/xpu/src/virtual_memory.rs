@@ -70,7 +70,7 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
         match twice::maps_twice(self) {
             // A later attempt may have enough memory.
             Err(error) if error.kind == DriverErrorKind::OutOfMemory => false,
-            // Any other failure means that double mapping is not offered: one optimization less.
+            // After any other failure, double mapping is not offered, which only costs an optimization.
             answer => *self.maps_twice.get_or_init(|| answer.unwrap_or(false)),
         }
     }

@@ -257,7 +257,7 @@ impl<'a, 'b> Entries<'a, 'b> {
     fn take(&mut self, place: u64, live: Live) -> io::Result<()> {
         match self.live.insert(place, live) {
             None => self.segments.taken(place),
-            // Its free is not in the history.
+            // The history does not contain the free of the previous block.
             Some(before) if before.user.is_none() => self.output.free(before.id)?,
             Some(before) => {
                 self.pending -= 1;

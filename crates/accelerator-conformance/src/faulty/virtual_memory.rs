@@ -118,10 +118,11 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         let inner = self.pager(Call::Map)?;
         let entered = self.mappings().map(at, pages, inner.granularity());
         self.allowed(Call::Map, entered)?;
-        // SAFETY: `mappings` had nothing mapped there, within one reservation, and had the memory listed.
+        // SAFETY: `mappings` has checked that the range is in one reservation with nothing mapped, and that it lists
+        // the memory.
         let mapped = unsafe { inner.map(at, pages) };
         mapped.inspect_err(|_| {
-            // It was just added, so this succeeds.
+            // The mapping was just added, so this succeeds.
             let _ = self.mappings().unmap(at, pages.len);
         })
     }

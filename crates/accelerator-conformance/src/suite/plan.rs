@@ -70,7 +70,7 @@ impl Plan {
         Self { trials, results: vec![results] }
     }
 
-    /// Returns a plan with the trials of both.
+    /// Combines two plans into one with the trials of both.
     pub fn and(mut self, other: Self) -> Self {
         self.trials.extend(other.trials);
         self.results.extend(other.results);

@@ -14,7 +14,7 @@ pub struct DeviceKind {
 }
 
 impl DeviceKind {
-    /// The most bytes that a name may have.
+    /// The maximum length of a name in bytes.
     pub const MAX_LEN: usize = 15;
 
     /// The kind with this name, for constants. For text from elsewhere, parse it: `text.parse::<DeviceKind>()`.

@@ -33,7 +33,7 @@ impl Scale {
     }
 }
 
-/// Returns the unit for values up to this, and its size.
+/// Returns the unit for values up to `greatest`, and the size of the unit.
 fn unit(axis: Axis, greatest: u64) -> (&'static str, f64) {
     const BYTES: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     const TIMES: [(&str, f64); 5] = [("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9)];

@@ -32,7 +32,7 @@ pub(super) enum Abilities {
         /// Whether waiting is possible: not during capture, and only once for each request.
         waits: bool,
     },
-    /// It returns segments, wherever it places them.
+    /// The driver allocates segments at places of its choice.
     Segments {
         /// The maximum segment size.
         largest: u64,
