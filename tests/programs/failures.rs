@@ -7,7 +7,7 @@ use accelerator_core::{DriverErrorKind, Error, MIB};
 use super::process::Outcome;
 use super::simulated::{Simulated, check_all_gone, device};
 
-/// For a host that can pin 64 MiB.
+/// Runs on a host that can pin 64 MiB.
 pub(crate) fn out_of_host_memory<B: Simulated>() -> Outcome {
     let device = device::<B>()?;
     let kept = device.allocate_host(32 * MIB)?;

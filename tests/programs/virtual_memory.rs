@@ -88,7 +88,7 @@ pub(crate) fn grows_in_place<B: Simulated>() -> Outcome {
     check_nothing_mapped::<B>()
 }
 
-/// For a device with one GiB. The call with this name reports the error.
+/// Runs on a device with one GiB. The call with this name reports the error.
 pub(crate) fn out_of_memory<B: Simulated>(call: &str) -> Outcome {
     let device = &B::open(0)?;
     let memory = pager(device);

@@ -57,7 +57,7 @@ fn changed() -> Result<(), Failed> {
         let (mut refused, mut different) = (0, 0);
         for _ in 0..60 {
             let mut bytes = file.clone();
-            // Half of the time near the beginning, where more depends on each byte.
+            // Half of the changes are near the beginning, where more depends on each byte.
             let range = if rng.next_u32().is_multiple_of(2) { bytes.len() } else { 3000 };
             for _ in 0..=rng.next_u32() % 3 {
                 let place = rng.next_u64() as usize % range;

@@ -63,7 +63,7 @@ fn recorded_again() -> Outcome {
             assert_eq!(read(copy, *stream)?, [value as u8; 64], "seed {seed}");
         }
     }
-    // At most little more than two for each waiter of a round.
+    // The stream needs little more than two events for each waiter of a round.
     let events = control::live_events();
     assert!(events <= 64, "{events} events of Level Zero");
     drop(source);

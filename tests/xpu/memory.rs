@@ -215,7 +215,7 @@ fn free_of_integrated() -> Outcome {
     check_accounting(94)
 }
 
-/// Reports the right device, with hidden devices and others.
+/// System management reports the right device, even if other devices are visible or hidden.
 fn free_by_sysman() -> Outcome {
     let (device, other) = (Xpu::open(1)?, Xpu::open(0)?);
     let expected =
@@ -233,13 +233,13 @@ fn free_by_sysman() -> Outcome {
     check_all_gone(device)
 }
 
-/// Preferred over system management, which in the simulated driver reports 1 MiB less.
+/// The driver's own report is preferred over system management. The two differ by 1 MiB in the simulated driver.
 fn free_by_driver() -> Outcome {
     let expected =
         [8, 7, 5].map(|free| MemoryInfo { free: free * GIB - MIB, total: 8 * GIB, source: MemoryInfoSource::Driver });
     let device = Xpu::open(0)?;
     assert_eq!(told_free(&device)?, expected);
-    // If the driver does not report it, system management is the fallback.
+    // If the driver does not report free memory, system management is the fallback.
     control::fail("zeDeviceGetProperties", 1, REFUSED);
     let info = device.memory_info()?;
     assert_eq!((info.free, info.source, control::clear_faults()), (8 * GIB, MemoryInfoSource::Driver, 0));

@@ -46,7 +46,7 @@ impl<B: Backend> Accelerator<B> {
         if ordinal >= count {
             return Err(Error::InvalidDevice { kind, index: ordinal.into(), count });
         }
-        // Under no lock, since it may warn, and the program's subscriber may call this library.
+        // Called without a lock, since it may warn, and the program's subscriber may call this library.
         let config = AllocatorConfig::from_environment()?;
         let mut opened = lock(&OPENED);
         if let Some(accelerator) = Self::find(&opened, ordinal) {

@@ -19,9 +19,9 @@ pub(super) struct DeviceSurvey {
     /// Address ranges at which memory of the segments is mapped a second time.
     pub(super) aliases: Vec<Segment>,
     streams: Streams,
-    /// Blocks that the entries so far explain.
+    /// Blocks whose existence the entries read so far explain.
     live: HashSet<u64>,
-    /// Segments that the entries so far explain.
+    /// Segments whose existence the entries read so far explain.
     made: HashSet<u64>,
     /// Pages of expandable segments that were mapped or unmapped.
     pages: Ranges,

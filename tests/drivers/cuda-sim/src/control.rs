@@ -42,8 +42,8 @@ sim_engine::controls! { [Driver]
     fn cuda_sim_live_physical() -> u64 => |driver| driver.engine.virtual_memory.live().1 as u64;
     /// Returns the number of mappings.
     fn cuda_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
-    /// Holds a stream: it runs nothing, however often it is queried. A caller that waits for its work gets that work
-    /// and nothing beyond it; the stream remains held. Returns a code of the driver API.
+    /// Holds a stream: it runs nothing, however often it is queried. A caller that waits for its work makes that work
+    /// run, and nothing beyond it; the stream remains held. Returns a code of the driver API.
     fn cuda_sim_hold(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, true);
     /// Ends the hold.
     fn cuda_sim_release(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, false);

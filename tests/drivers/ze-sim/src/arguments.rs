@@ -150,7 +150,7 @@ impl<T> Argument for &mut T {
     type Raw = *mut T;
 
     unsafe fn take(raw: *mut T) -> Outcome<Self> {
-        // SAFETY: null, or valid for what the function reads and writes.
+        // SAFETY: The pointer is null, or valid for what the function reads and writes.
         let value = unsafe { raw.as_mut() };
         value.ok_or(Refusal::INVALID_NULL_POINTER)
     }
@@ -226,7 +226,7 @@ impl<T> Array<*const T> {
         if self.0.is_null() {
             return &[];
         }
-        // SAFETY: not null, so valid for that many elements until the function returns.
+        // SAFETY: The pointer is not null, so it is valid for that many elements until the function returns.
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
 }
@@ -304,7 +304,7 @@ impl Array<*mut std::ffi::c_char> {
     /// * `bytes` is the array's size argument.
     pub(crate) unsafe fn answer_text(self, bytes: &mut usize, text: &str) {
         if !self.0.is_null() {
-            // SAFETY: not null, so there is room for as many bytes as the caller states.
+            // SAFETY: The pointer is not null, so there is room for as many bytes as the caller states.
             unsafe { sim_engine::out::put_text(self.0, *bytes, text) };
         }
         *bytes = text.len() + 1;

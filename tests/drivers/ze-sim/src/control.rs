@@ -56,8 +56,8 @@ sim_engine::controls! {
     /// Returns the number of mappings.
     fn ze_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
     /// Holds an immediate list or a queue: it runs nothing, however often it is queried. A caller that waits for its
-    /// work without a timeout gets that work and nothing beyond it; the list or queue remains held. Returns a code of
-    /// the API.
+    /// work without a timeout makes that work run, and nothing beyond it; the list or queue remains held. Returns a
+    /// code of the API.
     fn ze_sim_hold(owner: Handle) -> u32 => |driver, owner| set_held(driver, owner, true);
     /// Ends the hold.
     fn ze_sim_release(owner: Handle) -> u32 => |driver, owner| set_held(driver, owner, false);

@@ -112,7 +112,7 @@ fn set_argument(
     if bytes != wanted {
         return Err(Refusal::INVALID_KERNEL_ARGUMENT_SIZE);
     }
-    // SAFETY: null, which means zeroes, or as many bytes as the caller states.
+    // SAFETY: The pointer is null, which means zeroes, or points to as many bytes as the caller states.
     let given = unsafe { value.bytes(bytes) };
     let mut bits = [0; 8];
     bits[..given.len()].copy_from_slice(given);
