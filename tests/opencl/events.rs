@@ -100,7 +100,7 @@ fn waiting() -> Outcome {
     buffer.fill(1, first)?;
     reached.record(first)?;
     second.wait_event(&reached)?;
-    // Waiting for the event does not include a later recording.
+    // A wait for the event does not include later recordings of it.
     let later = UserEvent::hold(first)?;
     reached.record(first)?;
     buffer.fill(2, second)?;

@@ -171,8 +171,8 @@ impl Queue {
         match awaited.map(Signal::native) {
             // SAFETY: The caller makes the same promise.
             None => unsafe { call!(device, zeCommandListAppendBarrier(list, signal, 0, ptr::null_mut())) },
-            // The event may belong to another device. If that one is lost, this one is not.
-            // SAFETY: The caller makes the same promise.
+            // The event may belong to another device. The loss of that device does not concern this one. SAFETY: The
+            // caller makes the same promise.
             Some(mut event) => unsafe { ask!(device.api, zeCommandListAppendBarrier(list, signal, 1, &mut event)) },
         }
     }

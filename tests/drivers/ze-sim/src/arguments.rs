@@ -118,7 +118,7 @@ impl<T> Argument for Place<'_, T> {
     type Raw = *mut T;
 
     unsafe fn take(raw: *mut T) -> Outcome<Self> {
-        // SAFETY: null, or valid for what the function writes. `MaybeUninit` requires no value there.
+        // SAFETY: The pointer is null, or valid for what the function writes. `MaybeUninit` requires no value there.
         let place = unsafe { raw.cast::<MaybeUninit<T>>().as_mut() };
         place.map(Place).ok_or(Refusal::INVALID_NULL_POINTER)
     }

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(found.map(|limits| limits.flags), Some(1));
         // SAFETY: as above.
         assert!(unsafe { find::<ze_fence_desc_t>(chain) }.is_none());
-        // SAFETY: null.
+        // SAFETY: The pointer is null.
         assert!(unsafe { find::<ze_fence_desc_t>(ptr::null()) }.is_none());
     }
 }

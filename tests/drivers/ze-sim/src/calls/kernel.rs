@@ -51,7 +51,7 @@ fn create(
     if desc.pKernelName.is_null() {
         return Err(Refusal::INVALID_NULL_POINTER);
     }
-    // SAFETY: not null, so it is the caller's zero-terminated text.
+    // SAFETY: The pointer is not null, so it is the caller's zero-terminated string.
     let wanted = unsafe { CStr::from_ptr(desc.pKernelName) };
     let found = names.iter().find(|name| name.as_c_str() == wanted);
     let found = found.and_then(|name| Kernel::named(&name.to_string_lossy()));
