@@ -30,7 +30,7 @@ fn files() -> Vec<Vec<u8>> {
 
 fn cut_short() -> Result<(), Failed> {
     for file in files() {
-        // Every byte of the first operations, then steps of a prime number of bytes.
+        // Truncate at every byte of the first operations, and then in steps of a prime number of bytes.
         let lengths = (0..1000).chain((1000..file.len()).step_by(9973)).chain([file.len() - 1]);
         for length in lengths {
             let refused = refusal(&file[..length]);

@@ -69,7 +69,7 @@ pub(super) struct Start {
     pub(super) streams: Streams,
     /// The blocks, sorted by address.
     pub(super) blocks: Vec<EarlyBlock>,
-    /// The segments, in the order in which they were created, as far as it is known.
+    /// The segments, in the order in which they were created, as far as that is known.
     pub(super) segments: Vec<EarlySegment>,
     /// Whether that order is known.
     pub(super) ordered: bool,
