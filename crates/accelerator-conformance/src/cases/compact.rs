@@ -79,7 +79,7 @@ fn range(buffer: &Buffer<Driver>) -> (u64, u64) {
 }
 
 /// A device on which a long buffer does not fit beside the pieces unless it is assembled from holes. If the driver
-/// cannot map memory at two addresses, the device has room for it.
+/// cannot map memory at two addresses, the device has room for the buffer.
 fn tight(context: &Context) -> Result<Device, Error> {
     let memory = PIECES * PIECE + 16 * MIB;
     let device = context.device_with(memory, SETTINGS)?;

@@ -66,7 +66,8 @@ structures! {
 }
 
 impl Driver {
-    /// Records a violation if the `stype` of a structure is wrong. Some drivers depend on it, and chains always do.
+    /// Records a violation if the `stype` of a structure is wrong. Some drivers depend on the `stype`, and chains
+    /// always do.
     pub(crate) fn check_type<T: Structure>(&mut self, structure: &T) {
         let said = structure.stype();
         if !T::TYPES.contains(&said) {
