@@ -126,7 +126,7 @@ fn thousand_records() -> Outcome {
     check_all_gone(device)
 }
 
-/// The same on a stream that is never waited for, and queried only for being idle.
+/// The same on a stream that nothing waits for, and that is only asked whether it is idle.
 fn records_of_one_stream() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;

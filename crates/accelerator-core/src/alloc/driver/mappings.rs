@@ -191,7 +191,7 @@ impl Mappings {
 }
 
 /// Creates chunks of these lengths, all of them before any is mapped: the usual error is that memory has run out, and
-/// this order detects it sooner. With an error, none remain.
+/// this order detects it sooner. If there is an error, none remain.
 fn create_all(driver: &dyn AddressSpace, lens: &[u64]) -> DriverResult<Vec<Pages>> {
     let mut created = Vec::with_capacity(lens.len());
     for len in lens.iter().copied().filter_map(NonZeroU64::new) {
