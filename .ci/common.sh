@@ -4,7 +4,7 @@
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 # Runs when the script ends for any reason. Prints how long each step took, and whether all steps passed. The exit
-# status cannot tell: it is 0 after a signal between two commands.
+# status does not show this: it is 0 after a signal between two commands.
 finish() {
   printf '\n%s' "$times"
   if [ -n "$passed" ]; then

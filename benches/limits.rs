@@ -1,7 +1,7 @@
 //! Measures costs that grow with the number of blocks, and how long other threads wait. Prints tables for
 //! `docs/BENCHMARKS.md`.
 //!
-//! Fails if the cost of an operation grows faster than allowed. With `--test`, everything is smaller and fast.
+//! Fails if the cost of an operation grows faster than allowed. With `--test`, everything is smaller and faster.
 #![allow(clippy::expect_used, missing_docs, reason = "a benchmark stops at anything unexpected")]
 
 #[path = "../tests/limits/sizes.rs"]
@@ -22,7 +22,7 @@ use accelerator_tracker::grouped;
 
 use sizes::Sizes;
 
-/// The number of blocks in the table of rare operations, and the maximum in a column for such an operation.
+/// The number of blocks in the table of rare operations, and the maximum number for rare operations in the first table.
 const MANY: usize = 100_000;
 
 fn main() -> ExitCode {

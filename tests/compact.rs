@@ -30,7 +30,7 @@ struct Bounds {
 const BOUNDS: [Bounds; 3] = [
     Bounds { device: Device::Maps, mean: 1.02, worst: 1.035, calls: Some(2) },
     Bounds { device: Device::MapsOnce, mean: 1.04, worst: 1.085, calls: None },
-    // PyTorch's expandable segments are no comparison here, because they need virtual memory.
+    // PyTorch's expandable segments are not compared here, because they need virtual memory.
     Bounds { device: Device::Plain, mean: 1.15, worst: 1.5, calls: None },
 ];
 /// Jobs with uniform steps, and the minimum number of steps that repeat the previous one.

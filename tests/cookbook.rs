@@ -1,5 +1,5 @@
-//! The programs of the documentation's cookbook and of its first pages. They check themselves. What they read belongs
-//! to the process, such as the peak of the memory, so each runs in a process of its own.
+//! The programs of the documentation's cookbook and of its first pages. They check themselves. They read state of the
+//! whole process, such as the peak of the memory, so each runs in a process of its own.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// Runs a recipe on the host in an empty folder, with no settings of the surroundings.
+/// Runs a recipe on the host in an empty folder, without settings from the environment.
 fn in_a_process(name: &str) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(env::current_exe()?);

@@ -1,4 +1,5 @@
-//! Rules of the workspace that no compiler holds, run over the source text. Each finding says where and what to do.
+//! Checks the source text against rules of the workspace that no compiler enforces. Each finding says where the problem
+//! is and what to do about it.
 #![allow(clippy::unwrap_used, clippy::panic)] // also in helpers, which clippy does not take for tests
 
 mod rules;
@@ -10,10 +11,10 @@ const CORE: &str = "crates/accelerator-core/src";
 const FACADE: &str = "crates/accelerator/src";
 const TRACKER: &str = "crates/accelerator-tracker/src";
 
-/// Each backend: its folder, how many lines of code are too many, and the files that it has beyond the driver: kernels,
-/// what keeps them apart, what they are given, objects of other libraries, and which devices there are and what they
-/// say, how much is free among it. The host has no driver to map memory, so it does that itself; Level Zero's must be
-/// tried before it is known what they map.
+/// Each backend: its folder, the number of lines of code that is too many, and the files that do not count because they
+/// do more than call the driver. These contain kernels and their arguments, the separation of conflicting work, objects
+/// of other libraries, and the devices with their properties, including free memory. The host has no driver that maps
+/// memory, so it does that itself. Level Zero's drivers must be tested to find out what they can map.
 const BACKENDS: [(&str, usize, &[&str]); 4] = [
     ("backends/cuda", 710, &["devices.rs", "native.rs", "view.rs"]),
     ("backends/host", 480, &["access.rs", "launch.rs", "ranges.rs", "virtual_memory.rs"]),
@@ -118,7 +119,7 @@ fn the_site_lists_every_setting() {
     report(&settings::differences(file, &page, &sources(&format!("{CORE}/alloc/settings"))));
 }
 
-/// The names of the folders below `backends`.
+/// Returns the names of the folders below `backends`.
 fn backends() -> Vec<String> {
     let manifests = files("backends").into_iter().filter(|file| file.ends_with("/Cargo.toml"));
     manifests.filter_map(|file| file.split('/').nth(1).map(str::to_owned)).collect()

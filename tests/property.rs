@@ -118,7 +118,7 @@ fn call_fails<S: Subject<Faulty<Sim>>>(
     finish(subject);
 }
 
-/// Runs random programs. In each, the next calls of one of the pairs fail from some step on.
+/// Runs random programs. From some step on, the next calls of a pair fail; each program uses one of the pairs.
 fn a_pair_fails<S: Subject<Faulty<Sim>>>(
     cases: u32,
     programs: impl Strategy<Value = Program>,

@@ -9,7 +9,7 @@ use accelerator_core::{Device, DeviceKind, PoolStat, Stat, Statistics};
 const STATS: &str = include_str!("data/pytorch/tiny_transformer.memory_stats.json");
 const SUMMARY: &str = include_str!("data/pytorch/tiny_transformer.memory_summary.txt");
 
-/// Returns the numbers of the file by key.
+/// Returns the numbers in the file, by key.
 fn pytorch_stats() -> BTreeMap<&'static str, i64> {
     let entries = STATS.split([',', '{', '}']).filter_map(|entry| {
         let (key, value) = entry.trim().split_once("\": ")?;

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Makes the generated files of this crate: src/bindings.rs, src/ddi.rs and src/lists.rs.
-# Without an argument, downloads Debian's package and uses its headers; with one, uses the headers in that folder.
-# Needs bindgen with libclang; set BINDGEN to use another bindgen than the one on the path. The download also needs curl
-# and dpkg-deb.
+# Makes the generated files of this crate: src/bindings.rs, src/ddi.rs and src/lists.rs. Without an argument, downloads
+# Debian's package and uses its headers; with one, uses the headers in that folder. Needs bindgen with libclang; set
+# BINDGEN to use a bindgen other than the one on the path. The download also needs curl and dpkg-deb.
 set -euo pipefail
 export LC_ALL=C
 
@@ -145,8 +144,7 @@ run_bindgen() {
     --generate-cstr --disable-header-comment --formatter prettyplease "$@" -- -I"$scratch"
 }
 
-# Lists the structures that state their type, each with the value for it. The header names the structure beside the
-# value.
+# Lists the structures that have an `stype`, each with its value. The header names the structure next to the value.
 typed_structures() {
   awk '
     FNR == 1 { file++ }
@@ -239,6 +237,6 @@ run_bindgen ddi --generate types --no-recursive-allowlist \
 {
   header | sed '$ d'
   functions | list function 'The functions, each with its pointer type.'
-  structures | list structure 'Structures whose default is all zeros, except their type if they state one.'
+  structures | list structure 'Structures whose default is all zeros, except the `stype` of those that have one.'
   results | list result 'The results of functions.'
 } >src/lists.rs

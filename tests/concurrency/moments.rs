@@ -10,8 +10,8 @@ use accelerator_core::{Accelerator, Allocation, BlockState, Stream};
 use super::device;
 
 /// A block that alternates between the first and the last stream is always on one of them, and briefly on both. A
-/// reader that visits one stream after another would find it on neither if it moved from the last to the first
-/// meanwhile.
+/// reader that visits one stream after another would find it on neither if it moved from the last to the first in
+/// between.
 #[test]
 fn a_block_that_goes_to_and_fro_is_always_seen() {
     const STREAMS: usize = 8;

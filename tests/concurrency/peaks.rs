@@ -1,5 +1,5 @@
-//! Peaks are peaks of the sum over all threads. Where barriers order the threads' operations, a model with a single
-//! counter per quantity gives them exactly.
+//! Peaks are peaks of the sum over all threads. If barriers order the threads' operations, a model with a single
+//! counter per quantity gives the exact peaks.
 
 use std::num::NonZeroU64;
 use std::sync::{Barrier, Mutex};
@@ -52,7 +52,8 @@ impl Model {
     }
 }
 
-/// A thread with its stream and its blocks. Some freed blocks were used by another stream, which is held.
+/// A thread with its stream and its blocks. Some of its freed blocks were used by another stream, `user`, whose work is
+/// held back.
 struct Worker {
     accelerator: &'static Accelerator<Sim>,
     stream: Stream<Sim>,

@@ -1,4 +1,4 @@
-//! Readers that run beside the allocating threads. What they see must be consistent.
+//! Readers that run concurrently with the allocating threads. What they see must be consistent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

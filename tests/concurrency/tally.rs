@@ -20,7 +20,7 @@ pub(crate) struct Totals {
     pub(crate) failed: i64,
 }
 
-/// A block as its holder knows it.
+/// A block as recorded by the thread that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Held {
     pub(crate) address: u64,

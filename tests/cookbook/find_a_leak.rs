@@ -12,7 +12,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         train_step(&mut log)?;
     }
 
-    // What is still in use, by the place that allocated it: its scope, and behind that its stack.
+    // What is still in use, by the place that allocated it: its scope, followed by its stack.
     let mut in_use: BTreeMap<String, u64> = BTreeMap::new();
     for block in snapshot()?.segments.iter().flat_map(|segment| &segment.blocks) {
         if block.state == BlockState::Allocated {

@@ -14,7 +14,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = memory::get_memory_info(None)?;
     let _model = Buffer::allocate(64 * MIB, None)?;
     let Err(Error::OutOfMemory(report)) = Buffer::allocate(device.total, None) else {
-        return Err("as much as the device has was given out beside the model".into());
+        return Err("all the memory of the device was handed out, in addition to the model's".into());
     };
     assert_eq!(report.requested, device.total);
     assert_eq!((report.allocated, report.reserved), (64 * MIB, 64 * MIB));

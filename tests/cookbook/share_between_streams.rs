@@ -9,7 +9,7 @@ pub fn main() -> Result<()> {
     let shared = Buffer::allocate(MIB, None)?; // it belongs to the current stream
     let address = address_of(&shared)?;
 
-    // Work of another library, on the native stream: nothing here sees which memory it uses.
+    // Work of another library, on the native stream: this library does not see which memory it uses.
     host::launch(side.typed()?, (), move |()| wait.recv().unwrap_or_default())?;
     shared.record_stream(&side)?; // so say it, after the work was submitted and before the buffer is dropped
     drop(shared);

@@ -11,7 +11,7 @@ use accelerator_core::{
 const CAPACITY: u64 = GIB;
 const ALIGNMENT: usize = 16;
 
-/// A device whose memory is that of the process, and whose streams do all work at once.
+/// A device that uses the memory of the process, and whose streams do all work at once.
 #[derive(Debug)]
 pub struct Toy {
     properties: DeviceProperties,

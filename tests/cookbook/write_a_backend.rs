@@ -19,7 +19,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(device.allocator().statistics().reserved_bytes.all.current, 20 << 20);
     // ANCHOR_END: use
 
-    // Most of the suite: what is left out takes a minute.
+    // Most of the suite: the cases that are left out take a minute.
     let skip = ["D54", "K94", "(compact)"].map(str::to_owned).into();
     let report = Suite::<Toy>::new("toy").run(&Arguments { skip, ..Arguments::default() });
     assert!(!report.has_failed());

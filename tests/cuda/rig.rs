@@ -54,7 +54,7 @@ fn in_a_process(
 
 /// Whether this machine has its own driver.
 pub(crate) fn machine_has_a_driver() -> bool {
-    // SAFETY: Loading a driver runs only its own start-up code.
+    // SAFETY: Loading a driver runs only its own initialization code.
     env::var_os(process::CHILD).is_none() && unsafe { accelerator_cuda::cudarc::driver::sys::is_culib_present() }
 }
 

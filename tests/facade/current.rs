@@ -78,7 +78,7 @@ processes! { on_host:
     }
 
     fn the_deprecated_pair_works() {
-        #[expect(deprecated, reason = "they are, and that is what is tested")]
+        #[expect(deprecated, reason = "this test is about the deprecated functions")]
         let index = accelerator::set_device_idx(1).and_then(|()| accelerator::current_device_idx())?;
         assert_eq!(index, 1);
     }

@@ -76,7 +76,7 @@ processes! { on_host:
             ];
             for (dropped, guard) in order.iter().enumerate() {
                 guards[*guard] = None;
-                // The latest remaining guard that switched it decides.
+                // The latest remaining guard that changed it determines the current one.
                 let alive = |guard: usize| guards[guard].is_some();
                 let device = [(3, 2), (2, 1), (1, 0), (0, 1)].into_iter().find(|(guard, _)| alive(*guard));
                 let stream = [(2, also_on_1), (0, on_1)].into_iter().find(|(guard, _)| alive(*guard));

@@ -175,7 +175,7 @@ processes! { on_opencl:
             device::CL_DEVICE_TYPE_ACCELERATOR,
         ] {
             for platform in platform::get_platform_ids().unwrap() {
-                // A platform without such a device returns an error.
+                // A platform without a device of the requested type returns an error.
                 for id in device::get_device_ids(platform, kind).unwrap_or_default() {
                     expected.push(device::get_device_info(id, device::CL_DEVICE_NAME).map(String::from).unwrap());
                 }

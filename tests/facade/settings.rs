@@ -18,7 +18,7 @@ fn large_segment() -> accelerator::Result<u64> {
     Ok(accelerator::typed::<Host>(0)?.allocator().config().large_segment_size)
 }
 
-/// Collects the messages of events. While recording one it calls the library, as a subscriber may.
+/// Collects the messages of events. While recording a message, it calls the library, as a subscriber may.
 #[derive(Clone, Default)]
 struct Messages(Arc<Mutex<Vec<String>>>);
 

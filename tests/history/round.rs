@@ -83,8 +83,8 @@ fn whole(recorded: &Recorded) -> Result<usize, Failed> {
 }
 
 /// Under the policy `compact`, checks the whole history and one that starts late, when some blocks are in aliases
-/// already. Where the program makes streams wait, which no history records, the policy may choose other placements;
-/// then only the calls are compared.
+/// already. If the program makes streams wait, the policy may choose other placements, because no history records these
+/// waits. Then only the calls are compared.
 fn under_compact(recorded: &Recorded) -> Result<(), Failed> {
     let trace = format!("conf policy:compact\n{}", recorded.trace());
     let original = ours::replay(trace.clone(), usize::MAX)?;
@@ -106,8 +106,8 @@ const ALIASED: &str = "conf policy:compact\nalloc 1 20971520 0\nalloc 2 20971520
 alloc 4 20971520 0\nalloc 5 20971520 0\nalloc 6 20971520 0\nalloc 7 20971520 0\nalloc 8 20971520 0
 free 2\nfree 4\nfree 6\nfree 8\nalloc 9 83886080 0\nfree 1\nalloc 10 4194304 0\nfree 10\n";
 
-/// A block in an alias is written to the file and is in an alias again when its history is replayed, even one that
-/// starts later.
+/// A block in an alias is written to the file. When its history is replayed, it is in an alias again, even if the
+/// history starts later.
 fn aliased() -> Result<(), Failed> {
     let original = ours::replay(ALIASED.to_owned(), usize::MAX)?;
     let told = snapshot(&original);

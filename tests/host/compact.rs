@@ -84,7 +84,7 @@ impl Stamped {
     }
 }
 
-/// Kernels run on their streams' threads and are waited for only where the allocator does.
+/// Kernels run on their streams' threads, and only the allocator waits for them.
 #[test]
 fn compact_memory_keeps_what_was_written_under_kernels() {
     let host = device(Host::new(0, CAPACITY));

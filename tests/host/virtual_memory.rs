@@ -100,7 +100,7 @@ fn one_memory_shows_the_same_bytes_at_two_addresses() {
     assert!(is_reserved(start));
     let other = start.offset(pages(2).get());
     let created = memory.create(pages(2)).unwrap();
-    // SAFETY: Two halves of a reservation, with the same memory. All work is over when it is unmapped.
+    // SAFETY: Two halves of a reservation, with the same memory. All work is complete before it is unmapped.
     unsafe {
         memory.map(start, &created).unwrap();
         memory.map(other, &created).unwrap();

@@ -32,7 +32,7 @@ impl Model {
         }
     }
 
-    /// Checks that the snapshot has exactly the model's blocks, where the model knows them.
+    /// Checks that the snapshot has exactly the model's blocks, if the model tracks them.
     fn check_blocks(&self) {
         let mut expected: Vec<_> = self
             .entries

@@ -68,7 +68,7 @@ impl<B: Driver> Machine<B> {
 }
 
 impl Model {
-    /// Checks the current segment statistics. How they came about is not tracked.
+    /// Checks the current segment statistics. The model does not track how they developed.
     pub(crate) fn check_expanded_statistics(&self, statistics: &Statistics) {
         for (pool, chosen) in [None, Some(PoolKind::Small), Some(PoolKind::Large)].into_iter().enumerate() {
             let own = || self.segments.iter().filter(|segment| chosen.is_none_or(|pool| pool == segment.pool));

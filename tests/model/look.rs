@@ -163,7 +163,7 @@ impl<B: Driver> Machine<B> {
             let own = model.entries.iter().filter(|entry| failed && entry.stream == stream);
             let pending: Vec<Use> = own.filter_map(|entry| entry.pending.clone()).flatten().collect();
             for used in uses.iter().chain(&pending) {
-                // Its event may have been recorded only now.
+                // The event of an uncertain use may have been recorded only now.
                 let point = if used.sure { used.point } else { model.streams.work(used.point.stream) };
                 match sure && used.sure {
                     true => model.streams.wait(stream, point),

@@ -141,7 +141,7 @@ impl<B: Driver> Machine<B> {
             seen.faults > 0 || self.model.entries.iter().all(|entry| !self.model.must_go(entry)),
             "not freed in time"
         );
-        // Whether the segments before the call tell what was free during it. With caching off they do not, because a
+        // Whether the segments before the call show what was free during it. With caching off they do not, because a
         // poll frees memory.
         let plain = seen.wait + seen.wait_host + seen.faults == 0 && (self.model.settings.caching || gone.is_empty());
         let expanded = self.model.expanded;

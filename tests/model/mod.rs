@@ -1,6 +1,6 @@
 //! A naive model of the allocator: a list of blocks with their sizes and streams, and sums over them. It has no free
-//! lists, so it reads from the previous snapshot where a block may come from. It has no events either: it derives what
-//! streams have completed from the work submitted to them.
+//! lists, so it uses the previous snapshot to find where a block may come from. It has no events either: it derives
+//! what streams have completed from the work submitted to them.
 
 pub(crate) mod checks;
 mod expandable;
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) small: bool,
     /// Other streams that used it.
     pub(crate) users: Vec<u32>,
-    /// Set when freed: the uses that the allocator does not know to be over.
+    /// Set when freed: the uses that the allocator has not seen complete.
     pub(crate) pending: Option<Vec<Use>>,
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct Model {
     pub(crate) streams: Streams,
     pub(crate) fraction: f64,
     pub(crate) failing_allocs: u64,
-    /// Whether segments were ever expandable. The model then has the blocks and the current sums, but not which pages
-    /// came and went.
+    /// Whether segments were ever expandable. The model then has the blocks and the current sums, but does not track
+    /// which pages were mapped and unmapped.
     pub(crate) expanded: bool,
     pub(crate) counters: Counters,
 }

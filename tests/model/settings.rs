@@ -55,7 +55,7 @@ impl Settings {
     pub(crate) fn text(&self) -> String {
         let boolean = |value: bool| if value { "True" } else { "False" }.to_owned();
         let pairs = [
-            // A key before and after the keys that it bounds, because the order must not matter.
+            // `large_segment_size_mb` limits the keys before and after it. The order must not matter.
             ("max_split_size_mb", self.max_split_mb.map(|mb| mb.to_string())),
             ("large_segment_size_mb", self.large_segment_mb.map(|mb| mb.to_string())),
             ("max_non_split_rounding_mb", self.max_non_split_rounding_mb.map(|mb| mb.to_string())),

@@ -100,7 +100,7 @@ fn waiting() -> Outcome {
     buffer.fill(1, first)?;
     reached.record(first)?;
     second.wait_event(&reached)?;
-    // Waiting for the event does not include a later recording.
+    // A wait for the event does not include later recordings of it.
     let later = UserEvent::hold(first)?;
     reached.record(first)?;
     buffer.fill(2, second)?;
@@ -127,7 +127,7 @@ fn idle() -> Outcome {
         for _ in 0..10 {
             becomes_true(|| Ok(stream.is_idle()?))?; // an adopted or shared queue takes a moment each time
         }
-        // The stream is really idle: another stream sees its work.
+        // The stream is really idle: another stream sees the results of its work.
         assert!(buffer.slice::<u8>()?.to_vec(other)? == vec![round; 5 << 20]);
         for _ in 0..100 {
             assert!(other.is_idle()?, "its own work is known to be done");

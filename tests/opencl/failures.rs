@@ -212,7 +212,7 @@ fn any_call() -> Outcome {
 /// aborts when it fails a command whose event has no other owner.
 const FAILED: i32 = -7;
 
-/// Drivers either fail work that waits for a failed event or run it. The barrier's status tells which.
+/// Drivers either fail work that waits for a failed event or run it. The barrier's status shows which.
 fn work_behind_a_failed_event() -> Outcome {
     let device = device()?;
     let (stream, other) = (device.stream(0)?, device.stream(0)?);

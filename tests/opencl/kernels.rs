@@ -92,7 +92,7 @@ fn many() -> Outcome {
     for buffer in &buffers {
         check(&KernelArgument::new(buffer, stream)?, buffer)?;
     }
-    // They are released with their segment and do not keep it reserved.
+    // The sub-buffers are released with their segment, and do not keep it reserved.
     drop(arguments);
     drop(buffers);
     check_all_gone(device)

@@ -40,7 +40,7 @@ fn properties() -> Outcome {
     Ok(())
 }
 
-/// Checks the used bytes. Where the driver reports free memory, others may use some as well.
+/// Checks the used bytes. If the driver reports free memory, other processes may use some as well.
 fn check_used(backend: &OpenCl, used: u64) -> Outcome {
     let MemoryInfo { free, total, source } = backend.memory_info()?;
     assert_eq!(total, CAPACITY);

@@ -185,7 +185,7 @@ fn queue_made_elsewhere() -> Outcome {
 fn refused_queues() -> Outcome {
     let (elsewhere, backend) = (Elsewhere::new()?, OpenCl::with_capacity(0, None)?);
     let refused = |queue| {
-        // SAFETY: Every queue below is live. The backend detects that it is unsuitable.
+        // SAFETY: Every queue below is live. The backend detects queues that are unsuitable.
         let error = unsafe { backend.adopt(queue) }.unwrap_err();
         assert_eq!(error.kind, DriverErrorKind::InvalidArgument);
         error.name
@@ -233,7 +233,7 @@ fn buffer_made_elsewhere() -> Outcome {
     assert!(copy(inside.offset(10), inside, 11).is_err(), "these ranges overlap");
     assert_eq!(inside.offset(10), OpenClPtr::from_native(theirs, 10));
 
-    // Their object is not released.
+    // Dropping our side does not release the other library's object.
     drop(ours);
     check_all_gone(device)?;
     // The driver releases its reference some time after the last work is done.

@@ -121,7 +121,7 @@ impl UserEvent {
         Ok(Self::ahead_of(stream.backend(), stream.native())?.0)
     }
 
-    /// Ends it: complete, or failed with a negative status.
+    /// Ends the event: completes it, or fails it with a negative status.
     pub(crate) fn end(mut self, status: cl_int) -> Outcome {
         self.ended = true;
         called(event::set_user_event_status(self.native, status))

@@ -16,7 +16,8 @@ pub(crate) struct Recorded {
     trace: PathBuf,
     /// Settings that precede the trace.
     ahead: Option<String>,
-    /// Lines appended to the trace. If set, only their output is compared; with `None`, the trace itself prints.
+    /// Lines appended to the trace. If set, only the output of these lines is compared; with `None`, the trace itself
+    /// prints.
     behind: Option<&'static str>,
     expected: PathBuf,
 }

@@ -7,7 +7,7 @@ use accelerator_core::{DriverErrorKind, Error, MIB};
 use super::process::Outcome;
 use super::simulated::{Simulated, check_all_gone, device};
 
-/// For a host that can pin 64 MiB.
+/// Runs on a host that can pin 64 MiB.
 pub(crate) fn out_of_host_memory<B: Simulated>() -> Outcome {
     let device = device::<B>()?;
     let kept = device.allocate_host(32 * MIB)?;
@@ -31,7 +31,7 @@ pub(crate) fn code_without_a_name<B: Simulated>(call: &str) -> Outcome {
 }
 
 /// A wait must wait even if calls with these names fail in it. Otherwise the device would write to memory that its user
-/// has already got back.
+/// already has back.
 pub(crate) fn failed_wait<B: Simulated>(failing: &[(&str, RangeInclusive<u64>)]) -> Outcome {
     for (call, turns) in failing {
         let device = device::<B>()?;

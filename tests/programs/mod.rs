@@ -14,7 +14,7 @@ pub(crate) mod virtual_memory;
 
 use libtest_mimic::Trial;
 
-/// Marks a trial that takes too long for everybody's `cargo test`. `.ci/run` runs it, in release.
+/// Marks a trial that takes too long for a plain `cargo test`. `.ci/run` runs it, in release.
 pub(crate) fn long(trial: Trial) -> Trial {
     trial.with_kind("long, runs with --ignored").with_ignored_flag(true)
 }

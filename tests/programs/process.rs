@@ -66,7 +66,7 @@ pub(crate) fn completed(command: &mut Command) -> Result<Completion, Failed> {
     }
 }
 
-/// Returns the path of a workspace library, which is built beside the test programs.
+/// Returns the path of a workspace library, which is built next to the test programs.
 pub(crate) fn beside(name: &str) -> PathBuf {
     let program = env::current_exe().unwrap_or_default();
     program.with_file_name(format!("{}{name}{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX))

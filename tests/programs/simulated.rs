@@ -39,7 +39,7 @@ macro_rules! controls {
                 let library = &$library;
                 // SAFETY: The simulated driver documents this type.
                 let function = unsafe { library.get::<Function>($symbol) }.unwrap();
-                // SAFETY: It requires no more than its types state, and the texts passed are live.
+                // SAFETY: It requires no more than its types state, and the strings passed are live.
                 unsafe { function($($argument),*) }
             }
         )*

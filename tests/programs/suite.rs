@@ -73,8 +73,8 @@ fn with_a_failing<B: Simulated>(name: &str, turn: u64, may_be_unused: &[&str]) -
         .collect();
     let call = name.trim_end_matches("_v2");
     let naming = failed.iter().filter(|why| why.contains(call)).count();
-    // Either the shared device could not be opened, which affects all cases, or one case is hit and those that run
-    // beside it.
+    // Either the shared device could not be opened, which affects all cases, or only one case and those that run at the
+    // same time.
     assert!(naming == failed.len() || (naming > 0 && failed.len() <= 3), "{report}");
     Ok(())
 }

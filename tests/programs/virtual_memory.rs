@@ -69,7 +69,7 @@ pub(crate) fn grows_in_place<B: Simulated>() -> Outcome {
     let mut mapped = Vec::new();
     for number in 0..8 {
         let (at, pages) = (start.offset(number * step.get()), memory.create(step)?);
-        // SAFETY: The range is in the reservation, after what is mapped.
+        // SAFETY: The range is in the reservation, after the mapped part.
         unsafe { memory.map(at, &pages) }?;
         mapped.push(pages);
         fill(device, start, number as u8, NonZeroU64::new((number + 1) * step.get()).unwrap())?;
@@ -88,7 +88,7 @@ pub(crate) fn grows_in_place<B: Simulated>() -> Outcome {
     check_nothing_mapped::<B>()
 }
 
-/// For a device with one GiB. The call with this name reports the error.
+/// Runs on a device with one GiB. The call with this name reports the error.
 pub(crate) fn out_of_memory<B: Simulated>(call: &str) -> Outcome {
     let device = &B::open(0)?;
     let memory = pager(device);

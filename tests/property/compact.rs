@@ -1,6 +1,6 @@
 //! Programs under the policy `compact`. Memory is visible at several addresses, so ownership of bytes is determined by
-//! the physical memory behind the addresses. Streams take over what others have freed, so events of the test itself
-//! tell whose work is over.
+//! the physical memory behind the addresses. Streams take over what others have freed, so the test records events of
+//! its own to find out whose work is over.
 
 #[path = "compact/checks.rs"]
 mod checks;

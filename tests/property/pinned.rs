@@ -113,7 +113,7 @@ impl Model {
         }
     }
 
-    /// Polls the events: uses are found to be over in order, for each stream up to its first unfinished one.
+    /// Polls the events: removes finished uses in order, for each stream up to its first unfinished use.
     fn look_at_events(&mut self) {
         let mut stuck = [false; STREAMS];
         for (number, user) in std::mem::take(&mut self.uses) {

@@ -9,7 +9,7 @@ use super::check;
 use super::model::program::STREAMS;
 use super::model::streams::{Over, Point, Streams};
 
-/// Points are chosen by a number modulo their count. The model may not be told whether a step was taken.
+/// Points are chosen by a number modulo their count. The model may not learn whether a step was taken.
 #[derive(Clone, Debug)]
 enum Op {
     Hold(u32),

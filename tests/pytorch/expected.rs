@@ -1,4 +1,4 @@
-//! Our own versions of the texts that `_memory_viz.py` prints for a snapshot.
+//! Our own versions of the output that `_memory_viz.py` prints for a snapshot.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! A snapshot recorded from our allocator, with scopes, stacks and user texts, two streams, a pending block, and an
+//! A snapshot recorded from our allocator, with scopes, stacks and user metadata, two streams, a pending block, and an
 //! out-of-memory error.
 
 use std::num::NonZeroU64;

@@ -1,4 +1,4 @@
-//! `torch.cuda._memory_viz` on snapshots that we wrote. Each of its texts must equal our own version.
+//! `torch.cuda._memory_viz` on snapshots that we wrote. Each of its outputs must equal our own version.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,4 +1,4 @@
-"""Pickles the same snapshot in all ways that there are: ages.py SNAPSHOT FOLDER."""
+"""Pickles the same snapshot in all protocols and variants: ages.py SNAPSHOT FOLDER."""
 
 import collections
 import copy
@@ -15,13 +15,13 @@ ordered = collections.OrderedDict(whole)
 default = collections.defaultdict(list, whole)
 
 
-# Of three devices: the second has no history, the third part of the first one's.
+# A snapshot of three devices: the second has no history, and the third has a part of the first one's.
 (history,) = whole["device_traces"]
 three = dict(whole, device_traces=[history, [], copy.deepcopy(history[:1500])])
 
 
 def pure(value, protocol):
-    """By the pickler that is written in Python: it puts together one by one what the other does at once."""
+    """Uses the pickler written in Python, which adds elements one by one where the other adds them in batches."""
     with open(f"{folder}/pure{protocol}.pickle", "wb") as file:
         pickle._Pickler(file, protocol).dump(value)
 

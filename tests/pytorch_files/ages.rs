@@ -200,7 +200,7 @@ fn unknown() -> Result<(), Failed> {
         ("table".to_owned(), Setting::Table(vec![("1".to_owned(), 2)])),
     ];
     assert_eq!(snapshot.settings, expected);
-    // Written again, the unknown action is kept.
+    // Writing the snapshot again keeps the unknown action.
     let mut bytes = Vec::new();
     snapshot.write_to(&mut bytes)?;
     assert_eq!(read(&bytes)?, snapshot);

@@ -30,7 +30,7 @@ fn files() -> Vec<Vec<u8>> {
 
 fn cut_short() -> Result<(), Failed> {
     for file in files() {
-        // Every byte of the first operations, then steps of a prime number of bytes.
+        // Truncate at every byte of the first operations, and then in steps of a prime number of bytes.
         let lengths = (0..1000).chain((1000..file.len()).step_by(9973)).chain([file.len() - 1]);
         for length in lengths {
             let refused = refusal(&file[..length]);
@@ -57,7 +57,7 @@ fn changed() -> Result<(), Failed> {
         let (mut refused, mut different) = (0, 0);
         for _ in 0..60 {
             let mut bytes = file.clone();
-            // Half of the time near the beginning, where more depends on each byte.
+            // Half of the changes are near the beginning, where more depends on each byte.
             let range = if rng.next_u32().is_multiple_of(2) { bytes.len() } else { 3000 };
             for _ in 0..=rng.next_u32() % 3 {
                 let place = rng.next_u64() as usize % range;

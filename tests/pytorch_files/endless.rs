@@ -14,7 +14,7 @@ pub(crate) struct Endless {
     pub(crate) entries: u64,
     pub(crate) allocated: u64,
     pub(crate) frames: u64,
-    /// The memo indices of texts and frames, and the size of the memo.
+    /// The memo indices of strings and frames, and the size of the memo.
     texts: std::collections::HashMap<&'static str, u32>,
     known: Vec<u32>,
     memorised: u32,

@@ -1,4 +1,4 @@
-//! Small pickles that would expand beyond any machine's memory, never end, or refer to objects that are gone.
+//! Small pickles that would expand beyond any machine's memory, never end, or refer to objects that were forgotten.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Returns pickle operations. Each character is one byte, and `'text'` is a text. So `K1` is the number 49, and `q1`
+/// Returns pickle operations. Each character is one byte, and `'text'` is a string. So `K1` is the number 49, and `q1`
 /// memorises as 49.
 fn operations(written: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -71,7 +71,7 @@ fn bombs() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns a text of a megabyte, memorised for `h0`.
+/// Returns a string of a megabyte, memorised for `h0`.
 fn megabyte() -> Vec<u8> {
     [&b"X\x00\x00\x10\x00"[..], &vec![b'a'; 1 << 20], b"q0"].concat()
 }

@@ -1,11 +1,11 @@
-"""Whether two pickles hold the same: same.py A B, but for what only we write."""
+"""Checks that two pickles are equal, apart from what only we write: same.py A B."""
 
 import pickle
 import sys
 
 
 def ordered(value):
-    """With the keys of dictionaries in order, of which there is none in a snapshot."""
+    """Returns the value with the keys of dictionaries sorted, since their order in a snapshot has no meaning."""
     if isinstance(value, dict):
         return {key: ordered(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):

@@ -47,7 +47,7 @@ fn an_observer_that_panics_leaves_nobody_waiting() {
     drop(device.allocate(50 * MIB, stream).unwrap());
 }
 
-/// On a single thread, to show that the observer does not wait for itself.
+/// Runs on a single thread, to show that the observer does not wait for itself.
 #[test]
 fn an_observer_of_a_rejection_may_run_out_of_memory_itself() {
     let config = AllocatorConfig::default().updated("throw_on_cudamalloc_oom:True").unwrap();

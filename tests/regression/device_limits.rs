@@ -148,7 +148,7 @@ fn a_stream_made_elsewhere_is_one_of_the_device() {
     assert_eq!(device.stream_by_id(adopted.id()), Some(adopted));
     assert!(adopted != own && adopted.id() != own.id() && adopted.id() != device.default_stream().id());
 
-    // It is included when all streams are waited for.
+    // A wait for all streams includes the adopted one.
     backend.hold(adopted.native());
     let event = device.event(EventFlags::default());
     event.record(adopted).unwrap();
@@ -156,7 +156,7 @@ fn a_stream_made_elsewhere_is_one_of_the_device() {
     device.synchronize().unwrap();
     assert!(event.is_complete().unwrap());
 
-    // Memory that it uses is not reused too early, and it has its own memory.
+    // Memory that the adopted stream uses is not reused too early, and the stream has memory of its own.
     let used = device.allocate(MIB, own).unwrap();
     let at = used.ptr();
     used.record_use(adopted).unwrap();
@@ -169,7 +169,7 @@ fn a_stream_made_elsewhere_is_one_of_the_device() {
     assert_eq!(segments.iter().filter(|segment| segment.stream == adopted.id()).count(), 1);
     assert_eq!(of_its_own.stream(), adopted);
 
-    // It does not belong to the pool, which works as before.
+    // The adopted stream is not in the pool, which works as before.
     let pool: Vec<_> = (0..64).map(|_| device.stream(0).unwrap()).collect();
     assert!(pool.contains(&own) && !pool.contains(&adopted));
     let other = limited(u64::MAX, "");

@@ -1,4 +1,4 @@
-//! Measured figures in documents. Each has one place of truth, and documents quote it from there:
+//! Measured figures in documents. Each has a single source, from which documents quote it:
 //!
 //! * Instruction counts are in `benches/instructions.txt`. A quote names the bench: "596 instructions (`small`)" or
 //!   "`small`: 596 instructions".
@@ -13,13 +13,13 @@ use super::source::{Finding, has_word};
 pub(crate) const COUNTS: &str = "benches/instructions.txt";
 pub(crate) const MEASURED: &str = "docs/BENCHMARKS.md";
 
-/// Folders whose documents have figures with these units that nobody measured here.
+/// Folders whose documents contain figures with these units that are not our measurements.
 const NOT_MEASURED: [&str; 2] = [
     "backends/",      // the order of magnitude of a driver's calls
     "tests/drivers/", // virtual time, as the simulated drivers define it
 ];
 
-/// What follows a figure that was measured.
+/// The units that follow a measured figure.
 const UNITS: [&str; 8] = ["ns", "µs", "ms", "MiB/s", "GiB/s", "GB/s", "×", "times"];
 
 /// What comes before a number that is a version.
@@ -32,8 +32,8 @@ pub(crate) fn counts(text: &str) -> Vec<(&str, f64)> {
     entries.filter_map(|(bench, count)| Some((bench, count.trim().parse().ok()?))).collect()
 }
 
-/// Instruction counts that name no bench, or that are not the count of the bench that they name. In tables they have no
-/// room for a name.
+/// Finds instruction counts that name no bench, or that differ from the count of the bench that they name. Tables may
+/// not contain instruction counts, because a cell has no room for the name.
 pub(crate) fn wrong_instructions(file: &str, text: &str, counts: &[(&str, f64)]) -> Vec<Finding> {
     let text = &without_code(text);
     let is_count = |cell: &Cell| [&cell.row, &cell.column].iter().any(|name| name.contains("instruction"));
@@ -70,22 +70,22 @@ pub(crate) fn wrong_instructions(file: &str, text: &str, counts: &[(&str, f64)])
     findings
 }
 
-/// The bench named in brackets behind a count.
+/// Returns the bench that is named in brackets after a count.
 fn bench_behind(text: &str) -> Option<&str> {
     Some(text.strip_prefix("(`")?.split_once("`)")?.0)
 }
 
-/// The bench named ahead of a count, with a colon between.
+/// Returns the bench that is named before a count, followed by a colon.
 fn bench_ahead(text: &str) -> Option<&str> {
     text.strip_suffix("`:")?.rsplit_once('`').map(|(_, name)| name)
 }
 
-/// `bench/small` may be called `small`.
+/// Returns the short form of a name: `small` for `bench/small`.
 fn short(name: &str) -> Option<&str> {
     name.split_once('/').map(|(_, short)| short)
 }
 
-/// Quotes of `docs/BENCHMARKS.md` that differ from the cell that they name, and figures that should be quotes.
+/// Finds quotes of `docs/BENCHMARKS.md` that differ from the cell that they name, and figures that should be quotes.
 pub(crate) fn wrong_quotes(file: &str, text: &str, measured: &str) -> Vec<Finding> {
     let mut text = without_code(text);
     let cells = cells(measured);
@@ -96,7 +96,7 @@ pub(crate) fn wrong_quotes(file: &str, text: &str, measured: &str) -> Vec<Findin
         if let Some(what) = quote.fault(&cells) {
             findings.push(Finding { file: file.to_owned(), line: line_of(&text, quote.start), what });
         }
-        // Blanked out, so that its figure is not found again; offsets and lines stay.
+        // Blank out the quote, so that its figure is not found again. Offsets and line numbers stay the same.
         let quoted = text[quote.start..quote.end].bytes();
         let blank: String = quoted.map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
         let (start, end) = (quote.start, quote.end);
@@ -174,7 +174,7 @@ impl<'a> Quote<'a> {
         })
     }
 
-    /// What is wrong with it.
+    /// Returns what is wrong with the quote, if anything.
     fn fault(&self, cells: &[Cell]) -> Option<String> {
         let title = self.title.split_whitespace().collect::<Vec<_>>().join(" ");
         let Some(quoted) = Figure::first(self.figure) else {
@@ -202,7 +202,7 @@ impl<'a> Quote<'a> {
     }
 }
 
-/// A cell of a table with a figure; of several the first.
+/// A table cell that contains a figure. If there are several, only the first counts.
 struct Cell {
     line: usize,
     section: String,
@@ -211,7 +211,7 @@ struct Cell {
     value: f64,
 }
 
-/// The cells of all tables of a document. A table belongs to the last heading above it.
+/// Returns the cells of all tables in a document. A table belongs to the last heading above it.
 fn cells(document: &str) -> Vec<Cell> {
     let plain = |cell: &str| cell.trim().replace(['*', '`'], "");
     let split = |line: &str| line.trim().trim_matches('|').split('|').map(plain).collect::<Vec<_>>();
@@ -237,7 +237,7 @@ fn cells(document: &str) -> Vec<Cell> {
     found
 }
 
-/// The anchor that a heading gets in the rendered document.
+/// Returns the anchor that a heading gets in the rendered document.
 pub(crate) fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -259,17 +259,17 @@ impl<'a> Figure<'a> {
         Some(Self { text, value: digits.parse().ok()?, decimals })
     }
 
-    /// The first number of a text.
+    /// Returns the first number in the text.
     fn first(text: &'a str) -> Option<Self> {
         text.split(|c| !is_figure(c)).find_map(Self::parse)
     }
 
-    /// Whether it is the value, rounded to as many decimals.
+    /// Returns whether the figure is this value, rounded to the figure's number of decimals.
     fn rounds(&self, value: f64) -> bool {
         (self.value - value).abs() <= 0.5 * 0.1_f64.powi(self.decimals as i32) + 1e-9
     }
 
-    /// The value with as many decimals.
+    /// Formats a value with the figure's number of decimals.
     fn written(&self, value: f64) -> String {
         let text = format!("{value:.*}", self.decimals);
         let (whole, decimals) = text.split_once('.').map_or((&*text, ""), |(whole, _)| (whole, &text[whole.len()..]));
@@ -290,7 +290,7 @@ pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// The text with blanks for fenced code; as many lines.
+/// Returns the text with empty lines in place of fenced code.
 pub(crate) fn without_code(text: &str) -> String {
     let mut inside = false;
     let lines = text.lines().map(|line| {
@@ -308,7 +308,7 @@ mod tests {
     const INSTRUCTIONS: &str =
         "# a comment 7\nbench/small   596.0\nfacade/buffer 871.5\nfacade/memory_stats 265512.9\n";
 
-    /// The lines with findings, and what they advise to write.
+    /// Returns the lines with findings, and what each advises to write.
     fn advice(findings: &[Finding]) -> Vec<(usize, &str)> {
         let last = |what: &str| what.rfind("write ").map_or(0, |at| at + "write ".len());
         findings.iter().map(|finding| (finding.line, &finding.what[last(&finding.what)..])).collect()

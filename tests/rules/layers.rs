@@ -1,9 +1,9 @@
-//! What the core's modules may name and do.
+//! What the core's modules may mention and do.
 
 use super::source::{Finding, Source, has_word};
 
-/// Files of the core with `unsafe` in them: the contract, the callers of its unsafe methods, a lock, and a
-/// device of a test.
+/// The files of the core that contain `unsafe`: the driver traits, the callers of their unsafe methods, type-erased
+/// pointers, ordinary host memory, and synchronization.
 pub(crate) const UNSAFE_IN_CORE: [&str; 15] = [
     "src/accelerator.rs",
     "src/alloc/allocator/mod.rs",
@@ -22,10 +22,10 @@ pub(crate) const UNSAFE_IN_CORE: [&str; 15] = [
     "src/virtual_memory.rs",
 ];
 
-/// Names of backends and of their drivers.
+/// The names of backends and of their drivers.
 const BACKENDS: [&str; 9] = ["host", "cuda", "xpu", "opencl", "level_zero", "levelzero", "hip", "rocm", "metal"];
 
-/// The allocator is the same for all backends.
+/// Finds names of backends in the code of the allocator, which is the same for all backends.
 pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources {
@@ -35,7 +35,8 @@ pub(crate) fn backends_named(sources: &[Source]) -> Vec<Finding> {
                 let what = format!("`{name}` names a backend or its driver: ask the backend for a property instead");
                 findings.push(source.finding(line, what));
             }
-            // Messages and settings keys may mention them; a string that is a backend's name compares with it.
+            // Messages and settings keys may mention a backend. A string that is exactly a backend's name can only be
+            // there to compare with it.
             for literal in literals(&source.lines[line - 1], code) {
                 let kind = literal.split(':').next().unwrap_or_default().to_lowercase();
                 if BACKENDS.contains(&kind.as_str()) {
@@ -64,7 +65,7 @@ pub(crate) fn unsafe_where_not_listed(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// The string literals of a line.
+/// Returns the string literals in a line.
 fn literals<'a>(line: &'a str, code: &str) -> Vec<&'a str> {
     let quotes: Vec<usize> = code.match_indices('"').map(|(at, _)| at).collect();
     quotes.chunks_exact(2).filter_map(|pair| line.get(pair[0] + 1..pair[1])).collect()

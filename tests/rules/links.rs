@@ -3,7 +3,8 @@
 use super::figures::{anchor, line_of, without_code};
 use super::source::Finding;
 
-/// Links that lead nowhere. `read` returns the text of a file, empty for a folder, or `None` if there is none.
+/// Finds links that lead nowhere. `read` returns the text of a file, an empty string for a folder, or `None` if the
+/// path does not exist.
 pub(crate) fn broken(file: &str, text: &str, read: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let text = without_code(text);
     let mut findings = Vec::new();
@@ -27,7 +28,7 @@ pub(crate) fn broken(file: &str, text: &str, read: impl Fn(&str) -> Option<Strin
     findings
 }
 
-/// A path relative to the folder of a file, as one from the root.
+/// Converts a path relative to the folder of a file into a path relative to the root.
 fn resolved(file: &str, path: &str) -> String {
     let mut parts: Vec<_> = file.split('/').collect();
     parts.pop();

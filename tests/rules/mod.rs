@@ -1,4 +1,4 @@
-//! The rules, each a function from text to findings.
+//! The rules. Each is a function that returns findings for a text.
 
 pub(crate) mod figures;
 pub(crate) mod layers;

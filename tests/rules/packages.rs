@@ -1,8 +1,8 @@
-//! Rules about the workspace: what lies where, and which package needs which.
+//! Rules about the workspace: where files are, and which package depends on which.
 
 use super::source::Finding;
 
-/// All that lies at the top beside dotfiles and build output.
+/// Everything in the top folder except dotfiles and build output.
 const TOP_LEVEL: [&str; 16] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -22,7 +22,7 @@ const TOP_LEVEL: [&str; 16] = [
     "tests",
 ];
 
-/// What our packages may need of each other outside tests; a package not listed here may need any.
+/// The packages of ours that each package may depend on outside tests. A package that is not listed may depend on any.
 const MAY_NEED: [(&str, &[&str]); 6] = [
     ("crates/accelerator-core", &[]),
     ("crates/accelerator-conformance", &["accelerator-core"]),
@@ -48,7 +48,7 @@ pub(crate) fn strangers(entries: &[String]) -> Vec<Finding> {
         .collect()
 }
 
-/// A package that needs one it must not know. `folder`: where its manifest lies.
+/// Finds dependencies of a package on packages that it must not use. `folder` contains its manifest.
 pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
     let place =
         |listed: &&(&str, &[&str])| folder == listed.0 || (listed.0 == "backends" && folder.starts_with("backends/"));
@@ -71,7 +71,7 @@ pub(crate) fn needs(folder: &str, manifest: &str) -> Vec<Finding> {
     findings
 }
 
-/// A package that clippy does not hold to what it holds the others to.
+/// Finds packages that do not use the lints of the workspace.
 pub(crate) fn own_lints(folder: &str, manifest: &str) -> Vec<Finding> {
     let file = format!("{folder}/Cargo.toml");
     let what = "does not inherit the workspace's lints: add `[lints]` with `workspace = true`".to_owned();

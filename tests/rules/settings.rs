@@ -1,8 +1,9 @@
-//! The settings reference of the site, which lists the keys that the code reads.
+//! Checks that the site's settings reference lists the keys that the code reads.
 
 use super::source::{Finding, Source};
 
-/// The keys that the code reads: `("key", Field::…)` and `IgnoredKey::new("key", …)`, each at the start of a line.
+/// Returns the keys that the code reads: `("key", Field::…)` and `IgnoredKey::new("key", …)`, each at the start of a
+/// line.
 fn keys(sources: &[Source]) -> Vec<String> {
     let key = |line: &str| {
         let line = line.trim_start();
@@ -23,8 +24,8 @@ fn listed(page: &str) -> Vec<(usize, &str)> {
     keys.filter(|(_, key)| !key.starts_with(|first: char| first.is_ascii_uppercase())).collect()
 }
 
-/// Keys that the page lacks, has twice, or has although nothing reads them. Fails where the code has hardly any: they
-/// were not found.
+/// Finds keys that the page lacks, lists twice, or lists although nothing reads them. Panics if hardly any keys are
+/// found in the code, because the search is then wrong.
 pub(crate) fn differences(file: &str, page: &str, sources: &[Source]) -> Vec<Finding> {
     let (keys, listed) = (keys(sources), listed(page));
     assert!(keys.len() > 20, "found only these keys in the code: {keys:?}");

@@ -1,8 +1,8 @@
-//! Source text, taken apart as far as the rules need it.
+//! Source text, parsed as far as the rules need it.
 
 use std::path::{Path, PathBuf};
 
-/// A rule that is broken, and where.
+/// A violation of a rule, and its position.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) file: String,
@@ -12,17 +12,17 @@ pub(crate) struct Finding {
 
 /// One Rust file.
 pub(crate) struct Source {
-    /// From the root of the workspace, with `/`.
+    /// The path from the root of the workspace, with `/`.
     pub(crate) file: String,
-    /// As they stand.
+    /// The unchanged lines.
     pub(crate) lines: Vec<String>,
-    /// Without comments, and with blanks for what strings and characters hold; as many lines.
+    /// The same lines without comments, and with blanks for the contents of string and character literals.
     pub(crate) code: Vec<String>,
     /// Whether the line has a comment, or a part of one.
     pub(crate) has_comment: Vec<bool>,
     /// Whether the line belongs to an item under `#[cfg(test)]`.
     pub(crate) in_tests: Vec<bool>,
-    /// Whether it belongs to a macro.
+    /// For each line, whether it belongs to a macro.
     in_macros: Vec<bool>,
 }
 
@@ -37,13 +37,13 @@ impl Source {
         Self { file: file.to_owned(), lines, code, has_comment, in_tests, in_macros }
     }
 
-    /// The lines of code by number from 1, tests left out.
+    /// Returns the lines of code outside tests, numbered from 1.
     pub(crate) fn code_outside_tests(&self) -> impl Iterator<Item = (usize, &str)> {
         let code = self.code.iter().zip(&self.in_tests).enumerate();
         code.filter(|(_, (_, test))| !**test).map(|(index, (line, _))| (index + 1, line.as_str()))
     }
 
-    /// Those of macros among them.
+    /// Returns the lines of [`code_outside_tests`](Self::code_outside_tests) that belong to macros.
     pub(crate) fn code_of_macros(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code_outside_tests().filter(|(line, _)| self.in_macros[line - 1])
     }
@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-/// Fails with every finding, one a line.
+/// Panics if there are findings, and lists them, one per line.
 pub(crate) fn report(findings: &[Finding]) {
     let list: Vec<String> =
         findings.iter().map(|Finding { file, line, what }| format!("{file}:{line}: {what}")).collect();
@@ -64,7 +64,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All files below a folder of the workspace, sorted: paths from the root with `/`.
+/// Returns all files below a folder of the workspace, sorted, as paths from the root with `/`.
 pub(crate) fn files(below: &str) -> Vec<String> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -89,24 +89,24 @@ pub(crate) fn files(below: &str) -> Vec<String> {
     names
 }
 
-/// Whether it is a hidden folder other than those that belong to the project.
+/// Returns whether this is a hidden folder that does not belong to the project.
 fn is_private(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with('.') && ![".ci", ".github", ".cargo"].contains(&name.as_ref())
 }
 
-/// The Rust files below a folder.
+/// Returns the Rust files below a folder.
 pub(crate) fn sources(below: &str) -> Vec<Source> {
     let rust = files(below).into_iter().filter(|file| file.ends_with(".rs"));
     rust.map(|file| Source::new(&file, &std::fs::read_to_string(root().join(&file)).unwrap())).collect()
 }
 
-/// Whether the code has this word, not as a part of another.
+/// Returns whether the code contains this whole word.
 pub(crate) fn has_word(code: &str, word: &str) -> bool {
     words(code).any(|(_, found)| found == word)
 }
 
-/// The words of the code, with the byte behind each.
+/// Returns the words of the code, each with the offset of its end.
 pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     code.split(|c: char| !is_word(c)).filter(|word| !word.is_empty()).map(|word| {
         let end = word.as_ptr() as usize - code.as_ptr() as usize + word.len();
@@ -138,7 +138,7 @@ fn blank_out(text: &str) -> (String, Vec<bool>) {
     (out, has_comment)
 }
 
-/// The end of the comment or literal that starts here; here: none does.
+/// Returns the end of the comment or literal that starts at `at`, or `at` itself if none starts there.
 fn end_of_blank(chars: &[char], at: usize) -> usize {
     let starts = |pattern: &str| pattern.chars().enumerate().all(|(n, c)| chars.get(at + n) == Some(&c));
     let find =
@@ -184,7 +184,7 @@ fn end_of_blank(chars: &[char], at: usize) -> usize {
     at
 }
 
-/// From each line with the marker to the end of the item that it belongs to.
+/// Returns for each line whether it is part of an item with this marker.
 fn lines_of_items(code: &[String], marker: &str) -> Vec<bool> {
     let mut inside = vec![false; code.len()];
     let mut line = 0;

@@ -1,4 +1,4 @@
-//! The tables of the facade's README, and the example that uses all of their names.
+//! Checks that the example uses all names in the tables of the facade's README.
 
 use super::source::{Finding, Source, has_word};
 

@@ -1,4 +1,4 @@
-//! Rules about single files: their length, what library code may not do, and what text may not say.
+//! Rules about single files: their length, calls that library code must not make, and text that must not occur.
 
 use super::source::{Finding, Source, words};
 
@@ -10,7 +10,7 @@ const WIDEST_LINE: usize = 120;
 const GENERATED: [&str; 3] =
     ["crates/level-zero-sys/src/bindings.rs", "crates/level-zero-sys/src/ddi.rs", "crates/level-zero-sys/src/lists.rs"];
 
-/// Calls that end the program where a user can reach them, in macros: clippy finds all others.
+/// Finds calls in macros of library code that can panic. Clippy finds all others.
 pub(crate) fn panics_in_macros(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources {
@@ -106,12 +106,12 @@ pub(crate) fn too_much(folder: &str, sources: &[Source], too_many: usize, beyond
     findings
 }
 
-/// Lines that are neither blank, nor comment, nor test.
+/// Returns the number of lines that are not blank, comments or tests.
 fn code_lines(source: &Source) -> usize {
     source.code_outside_tests().filter(|(_, code)| !code.trim().is_empty()).count()
 }
 
-/// Where the source asks for a feature: its name, file and line.
+/// Returns the places where the source checks for a feature: its name, file and line.
 pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)> {
     let mut found = Vec::new();
     for source in sources {
@@ -119,7 +119,7 @@ pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)>
             for (end, _) in words(code).filter(|(_, word)| *word == "feature") {
                 let column = code[..end].chars().count();
                 let raw: String = source.lines[index].chars().skip(column).collect();
-                // Not a macro's own `feature = $feature`: where it is invoked stands the name.
+                // `feature = $feature` in a macro does not count: the invocation of the macro contains the name.
                 let value = raw.trim_start().strip_prefix('=').map(str::trim_start);
                 let Some(value) = value.and_then(|value| value.strip_prefix('"')) else { continue };
                 let name = value.split('"').next().unwrap_or_default();
@@ -130,7 +130,7 @@ pub(crate) fn features_asked(sources: &[Source]) -> Vec<(String, String, usize)>
     found
 }
 
-/// Every backend is switched by one `cfg` of the facade, all in one file.
+/// Finds backends that are not enabled by exactly one `cfg` of the facade, and `cfg`s outside the one file for them.
 pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: &str) -> Vec<Finding> {
     let asked = features_asked(sources);
     let mut findings = Vec::new();
@@ -161,14 +161,15 @@ pub(crate) fn feature_switches(sources: &[Source], backends: &[String], facade: 
     findings
 }
 
-/// The backend that a feature adds: with `-without-version` it leaves the version of the driver's bindings to others.
+/// Returns the backend that a feature adds. A feature that ends in `-without-version` lets the program choose the
+/// version of the driver's bindings.
 fn backend_of(feature: &str) -> &str {
     feature.trim_end_matches("-without-version")
 }
 
-/// Paths of somebody's machine.
+/// Finds absolute paths that exist only on one machine.
 pub(crate) fn machine_paths(file: &str, text: &str) -> Vec<Finding> {
-    // Put together here, so that this file does not hold them.
+    // Concatenated here, so that this file does not contain them.
     let roots = ["home", "root", "work", "tmp"].map(|name| format!("/{name}/"));
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::source::{Finding, Source, is_word, words};
 
-/// The modules of a folder of the core, from the bottom; those in one row may use each other.
+/// The modules in a folder of the core, from the bottom. Modules in one row may use each other.
 struct Layers {
     /// The folder, as a path of modules from the crate's root.
     folder: &'static [&'static str],
@@ -48,13 +48,13 @@ const LAYERS: [Layers; 3] = [
     },
 ];
 
-/// Uses of a module above the one that uses it, and modules without a place in the order.
+/// Finds uses of a module above the using module, and modules without a place in the order.
 pub(crate) fn upward_uses(sources: &[Source]) -> Vec<Finding> {
     LAYERS.iter().flat_map(|layers| upward_uses_in(layers, sources)).collect()
 }
 
 fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
-    // What the folder's own file re-exports is used from the module that it is in.
+    // An item that the folder's own file re-exports counts as used from the module that defines it.
     let root = sources.iter().find(|source| is_file_of(source, layers.folder));
     let exports = root.map(exports).unwrap_or_default();
     let mut findings = Vec::new();
@@ -100,13 +100,14 @@ impl Layers {
     }
 }
 
-/// The name behind the folder in a path, if the path leads there.
+/// Returns the name that follows the folder in a path, if the path starts with that folder.
 fn inside<'a>(path: &'a [String], folder: &[&str]) -> Option<&'a str> {
     let is_there = path.len() > folder.len() && path.iter().zip(folder).all(|(name, folder)| name == folder);
     is_there.then(|| path[folder.len()].as_str())
 }
 
-/// `alloc`, `arena` of `…/src/alloc/arena.rs` and of `…/src/alloc/arena/mod.rs`; nothing of `…/src/lib.rs`.
+/// Returns the module path of a file: `alloc`, `arena` for `…/src/alloc/arena.rs` and `…/src/alloc/arena/mod.rs`; an
+/// empty path for `…/src/lib.rs`.
 fn module_path(file: &str) -> Vec<String> {
     let inside = file.rsplit_once("src/").map_or(file, |(_, inside)| inside);
     let mut path: Vec<_> = inside.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
@@ -118,7 +119,7 @@ fn is_file_of(source: &Source, folder: &[&str]) -> bool {
     module_path(&source.file) == folder
 }
 
-/// What a module re-exports: item and module.
+/// Returns the items that a module re-exports, each with the module that it comes from.
 fn exports(source: &Source) -> Vec<(String, String)> {
     let code = source.code.join(" ");
     let statements = code.split(';').filter_map(|statement| {
@@ -165,7 +166,7 @@ fn used_paths(source: &Source, own: &[String]) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// `a::b`, `a::c` of `a::{b, c}`; `a` of `a::*`.
+/// Returns the paths in a `use` tree: `a::b` and `a::c` for `a::{b, c}`, and `a` for `a::*`.
 fn paths(tree: &str) -> Vec<Vec<String>> {
     let name: String = tree.chars().take_while(|c| is_word(*c)).collect();
     if !name.is_empty() {

@@ -115,10 +115,10 @@ fn each_fails() -> Result<(), Failed> {
     driver.fail_allocs(1);
     assert_eq!(memory.create(PAGE).unwrap_err().kind, DriverErrorKind::OutOfMemory);
     assert_eq!((driver.used(), driver.inner().inner().used()), (4 * MIB, 4 * MIB), "failed calls allocate nothing");
-    // SAFETY: A separate reservation, mapped once. The failed calls mapped nothing, or the second would have been
+    // SAFETY: A separate reservation, mapped once. A failed call maps nothing, because otherwise the next call would be
     // refused.
     refused(driver, Call::Map, || unsafe { memory.map(at, &second) })?;
-    // SAFETY: A whole mapping. The failed calls left it, or the second would have been refused.
+    // SAFETY: A whole mapping. A failed call keeps the mapping, because otherwise the next call would be refused.
     refused(driver, Call::Unmap, || unsafe { memory.unmap(at, PAGE) })?;
     driver.set_lost(true);
     assert_eq!(memory.reserve(PAGE).unwrap_err().kind, DriverErrorKind::DeviceLost);

@@ -1,7 +1,7 @@
 //! The suite on backends with faults that it must detect, or on which it cannot run.
 //!
-//! A run prints, and reads the environment, so each run is a separate process of this binary. A variable tells it what
-//! to run.
+//! A run prints, and reads the environment, so each run is a separate process of this binary. An environment variable
+//! selects what it runs.
 
 use std::process::{Command, ExitCode};
 

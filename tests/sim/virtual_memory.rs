@@ -114,7 +114,7 @@ fn two_addresses() -> Result<(), Failed> {
 }
 
 /// Calls that break the contract, on a simulated device with a reservation of 4 pages and memory of 2 mapped in its
-/// first half. The device has no bytes to corrupt, and panics.
+/// first half. The device has no bytes that these calls could corrupt, so it panics.
 struct Misuse {
     sim: Sim,
     start: SimPtr,

@@ -1,4 +1,4 @@
-//! Tests of the whole workspace, in the files beside this folder.
+//! Tests of the whole workspace, in the files next to this folder.
 
 /// The examples in documents outside the crates.
 #[cfg(doctest)]

@@ -97,7 +97,7 @@ fn modules_are_nested_in_names() {
     assert_eq!(names(&tracker.stats()), expected);
 }
 
-/// The names that PyTorch's tracker gave to such a network, from `tiny_transformer.tracker.pickle`. Operators that an
+/// The names that PyTorch's tracker gave to an equal network, from `tiny_transformer.tracker.pickle`. Operators that an
 /// outer module runs after an inner one are excluded, because PyTorch attributes them to the inner one.
 fn modules_with_full_names_are_named_as_in_pytorch() {
     let tracker = MemoryTracker::of(sim(GIB));

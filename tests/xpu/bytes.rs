@@ -50,7 +50,7 @@ fn one_stream() -> Outcome {
     check_all_gone(device)
 }
 
-/// Copies from pinned memory, to pinned memory, and overwrites it, in order.
+/// Copies from pinned memory and to pinned memory, and then overwrites it. The stream must keep this order.
 fn host_memory_in_order() -> Outcome {
     const LEN: u64 = 200;
     let device = device()?;

@@ -63,7 +63,7 @@ fn recorded_again() -> Outcome {
             assert_eq!(read(copy, *stream)?, [value as u8; 64], "seed {seed}");
         }
     }
-    // At most little more than two for each waiter of a round.
+    // The stream needs little more than two events for each waiter of a round.
     let events = control::live_events();
     assert!(events <= 64, "{events} events of Level Zero");
     drop(source);
@@ -126,7 +126,7 @@ fn thousand_records() -> Outcome {
     check_all_gone(device)
 }
 
-/// The same on a stream that is never waited for, and queried only for being idle.
+/// The same on a stream that nothing waits for, and that is only asked whether it is idle.
 fn records_of_one_stream() -> Outcome {
     let device = device()?;
     let stream = device.stream(0)?;

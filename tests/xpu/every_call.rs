@@ -159,7 +159,7 @@ fn launch(device: &'static Accelerator<Xpu>) -> Result<(), Error> {
     let mut kernel = module.map_err(|error| driver(error.source))?.kernel(c"saxpy").map_err(driver)?;
     let (n, a) = (100_u32, 2.0_f32);
     let arguments = [Argument::value(&n), Argument::value(&a), Argument::Buffer(&x), Argument::Buffer(&y)];
-    // SAFETY: The arguments match the kernel, which computes no more elements than there are.
+    // SAFETY: The arguments match the kernel, which accesses only the elements that the buffers have.
     #[allow(unsafe_code)]
     unsafe { kernel.launch(stream, [1, 1, 1], [128, 1, 1], &arguments) }?;
     assert_eq!(y.slice::<f32>()?.to_vec(stream)?, [9.0; 100]);

@@ -155,7 +155,7 @@ fn unwaited_stream() -> Outcome {
     assert_eq!(control::live_allocations(), 1, "the memory was freed before its work was done");
     control::clear_faults();
     let other = device.alloc(LEN)?;
-    // SAFETY: Just allocated. Now the work can be waited for.
+    // SAFETY: Just allocated. The wait for the work succeeds now.
     unsafe { device.dealloc(other, LEN) };
     assert_eq!(control::live_allocations(), 1);
     raw::free(&device, at.native())?;

@@ -86,7 +86,7 @@ fn at_a_call() -> Outcome {
         let first = check_lost(device, || {
             control::fail(call, 1, LOST);
             let stream = device.stream(0)?;
-            // One of these makes the call, and one of these reports the loss.
+            // One of these steps makes the failing call, and one of them reports the loss.
             let steps = [
                 |other: &mut accelerator_core::Buffer<Xpu>, stream| other.fill(1, stream),
                 |other: &mut accelerator_core::Buffer<Xpu>, stream| other.read(0, &mut [0], stream),

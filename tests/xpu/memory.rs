@@ -36,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         simulated("memory::free_by_accounting", NO_SYSMAN, free_by_accounting),
         simulated("memory::free_by_accounting_of_an_integrated_device", INTEGRATED, free_of_integrated),
         simulated("memory::free_by_sysman", SYSMAN, free_by_sysman),
-        // The checks of some loaders do not know this extension.
+        // Some loaders' own checks do not recognise this extension.
         unchecked("memory::free_by_the_driver_itself", USABLE, free_by_driver),
         simulated("memory::sysman_that_fails", SYSMAN, failing_sysman),
         simulated("memory::back_only_behind_its_work", &[], back_behind_work),
@@ -141,7 +141,7 @@ fn over_the_limit() -> Outcome {
     let mut buffer = device.allocate(3 * GIB, stream)?;
     buffer.slice_mut::<u8>()?; // the whole buffer is there
     drop(buffer);
-    // More than the device has is not a matter of the limit.
+    // A request for more than the device has fails for lack of memory, not because of the limit.
     let error = device.backend().alloc(bytes(1 << 50)).unwrap_err();
     assert_eq!(error.kind, DriverErrorKind::OutOfMemory);
     check_all_gone(device)
@@ -215,7 +215,7 @@ fn free_of_integrated() -> Outcome {
     check_accounting(94)
 }
 
-/// Reports the right device, with hidden devices and others.
+/// System management reports the right device, even if other devices are visible or hidden.
 fn free_by_sysman() -> Outcome {
     let (device, other) = (Xpu::open(1)?, Xpu::open(0)?);
     let expected =
@@ -233,13 +233,13 @@ fn free_by_sysman() -> Outcome {
     check_all_gone(device)
 }
 
-/// Preferred over system management, which in the simulated driver reports 1 MiB less.
+/// The driver's own report is preferred over system management. The two differ by 1 MiB in the simulated driver.
 fn free_by_driver() -> Outcome {
     let expected =
         [8, 7, 5].map(|free| MemoryInfo { free: free * GIB - MIB, total: 8 * GIB, source: MemoryInfoSource::Driver });
     let device = Xpu::open(0)?;
     assert_eq!(told_free(&device)?, expected);
-    // If the driver does not report it, system management is the fallback.
+    // If the driver does not report free memory, system management is the fallback.
     control::fail("zeDeviceGetProperties", 1, REFUSED);
     let info = device.memory_info()?;
     assert_eq!((info.free, info.source, control::clear_faults()), (8 * GIB, MemoryInfoSource::Driver, 0));
@@ -267,7 +267,7 @@ fn back_behind_work() -> Outcome {
         let at = device.alloc(bytes(len))?;
         for stream in &streams {
             control::hold(stream.native());
-            // SAFETY: The memory is that long, and freed later.
+            // SAFETY: The memory is that long, and is freed only later.
             unsafe { device.fill(at, round, bytes(len), stream) }?;
         }
         give(&device, at, len);

@@ -47,7 +47,7 @@ fn launches() -> Outcome {
     let (told, _observer) = observed();
     // SAFETY: The arguments match the kernel, and the buffers have that many elements.
     unsafe { kernel.launch(stream, [1, 1, 1], [128, 1, 1], &arguments) }?;
-    // SAFETY: As before, and no group can have so many threads.
+    // SAFETY: As before, and no group can have that many threads.
     let refused = unsafe { kernel.launch(stream, [1, 1, 1], [u32::MAX, 1, 1], &arguments) };
     assert!(refused.is_err());
     let expected = Operator::on(stream, OperatorKind::Launch, 0);

@@ -21,13 +21,13 @@ pub(crate) type Device = &'static Accelerator<Xpu>;
 /// The driver that the loader finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// None, because there is no loader to find one.
+    /// No driver, because there is no loader to find one.
     NoLoader,
-    /// None, because the loader is so old that it lacks every function that is called.
+    /// No driver, because the loader is so old that it lacks every function that is called.
     OldLoader,
     /// None.
     None,
-    /// Intel's own, for a product that is absent. It accepts commands but executes nothing.
+    /// Intel's own driver, for a product that is absent. It accepts commands but executes nothing.
     WithoutHardware {
         /// The product, by Intel's name.
         product: &'static str,

@@ -73,7 +73,7 @@ fn expandable_segments() -> Outcome {
     Ok(())
 }
 
-/// The capability is found out by trial when it is first queried, and only once.
+/// The capability is determined by an attempt when it is first queried, and only once.
 fn asked_once(expected: bool) -> Outcome {
     let device = Xpu::open(0)?;
     let (memory, free) = (pager(&device), device.memory_info()?.free);

@@ -126,7 +126,8 @@ fn alignment() -> Result<Completion, Failed> {
 }
 
 /// The final statistics of recorded jobs equal those of PyTorch's allocator, wherever the driver puts its memory. Only
-/// garbage collection depends on addresses, because it visits segments in that order, among others.
+/// garbage collection depends on addresses, because one of the orders in which it visits segments is the order of
+/// addresses.
 fn models() -> Result<Completion, Failed> {
     let device = |capacity| Ok(Faulty::new(Xpu::open(0)?).with_memory(capacity));
     for trace in recorded::models().iter().filter(|trace| !trace.name.ends_with("::collection")) {

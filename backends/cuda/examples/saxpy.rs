@@ -56,7 +56,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 fn compile(device: &Cuda) -> Result<CudaFunction, Box<dyn Error>> {
-    // SAFETY: Loading NVRTC runs only its own start-up code.
+    // SAFETY: Loading NVRTC runs only its own initialization code.
     if !unsafe { nvrtc::sys::is_culib_present() } {
         return Err("libnvrtc was not found: it comes with the CUDA toolkit and as a separate package".into());
     }

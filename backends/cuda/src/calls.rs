@@ -1,7 +1,7 @@
 //! The driver calls that the backend makes, under CUDA's names.
 //!
 //! Each is looked up at its first use, with a type that returns a number. The bindings' own functions panic if the
-//! driver lacks one, and return an enum, for which a code that it lacks is undefined behaviour.
+//! driver lacks one. They also return an enum, so a code that the enum lacks would be undefined behaviour.
 #![allow(unsafe_code)] // functions of the driver
 #![allow(non_snake_case, reason = "CUDA's names")]
 

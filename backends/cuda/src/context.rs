@@ -56,8 +56,8 @@ impl Context {
         })
     }
 
-    /// Like [`run`](Self::run), for calls that involve two devices. If such a call reports a lost device, it is unknown
-    /// which; the next call for the lost device shows it.
+    /// Like [`run`](Self::run), for calls that involve two devices. If such a call reports a lost device, it does not
+    /// say which one; the next call for the lost device shows it.
     pub(crate) fn run_with_peer(&self, peer: &Self, calls: impl FnOnce() -> DriverResult<()>) -> DriverResult<()> {
         let mut result = Ok(());
         peer.run(|| Ok(()))?;
@@ -83,8 +83,8 @@ impl Context {
     }
 
     /// Makes a call that releases something, and repeats it once if it fails, as the resource would otherwise be
-    /// leaked. If the device is lost, the call is not repeated: its memory is lost too, and the error is one of earlier
-    /// work.
+    /// leaked. If the device is lost, the call is not repeated: its memory is lost too, and the error comes from
+    /// earlier work.
     pub(crate) fn give_back(&self, call: impl Fn() -> DriverResult<()>) {
         let _ = self.run_beside_captures(&call).or_else(|_| self.run_beside_captures(&call));
     }

@@ -46,7 +46,7 @@ fn why(error: &DriverError) -> Unavailable {
     }
     let reason = match answer::is(error, Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH) {
         true => {
-            format!("{error}: the driver's library and its kernel module have different versions; restart the machine")
+            format!("{error}: the driver's library and its kernel module have different versions; reboot the machine")
         }
         false => format!("the NVIDIA driver cannot be initialized: {error}"),
     };

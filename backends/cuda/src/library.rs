@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 /// Whether this machine has a driver.
 pub(crate) fn is_there() -> bool {
     static PRESENT: OnceLock<bool> = OnceLock::new();
-    // SAFETY: Loading the NVIDIA driver runs only its own start-up code.
+    // SAFETY: Loading the NVIDIA driver runs only its own initialization code.
     *PRESENT.get_or_init(|| unsafe { sys::is_culib_present() })
 }
 

@@ -33,8 +33,8 @@ impl Cuda {
         devices::compute_capability(self.context.device)
     }
 
-    /// Returns the context for cudarc, for example to load modules with. It is the same one each time: when slices of
-    /// another cudarc context are freed, work on the streams of this one is not waited for.
+    /// Returns the context for cudarc, for example to load modules with. It is the same one each time, because freeing
+    /// slices of another cudarc context does not wait for work on this one's streams.
     ///
     /// # Errors
     /// Errors of the driver.

@@ -51,8 +51,8 @@ impl Cuda {
     }
 }
 
-// SAFETY: The driver orders a copy between devices like any other work of its stream, and waits for events of other
-// devices like for its own.
+// SAFETY: The driver orders a copy between devices like any other work of its stream, and waits for another device's
+// events just as for its own.
 unsafe impl PeerCopies<Cuda> for Cuda {
     unsafe fn copy_from(
         &self,

@@ -52,8 +52,8 @@ impl CudaStream {
         self.raw
     }
 
-    /// Waits even if it fails, since the caller is about to touch the host memory of copies. An error of a call, rather
-    /// than of the work, is therefore retried; if it persists, the stream no longer exists.
+    /// Waits even if it fails, since the caller is about to touch the host memory of copies. If the call itself failed,
+    /// rather than the work, it is therefore retried; if the error persists, the stream no longer exists.
     pub(crate) fn synchronize(&self) -> DriverResult<()> {
         // SAFETY: The stream is alive.
         let wait = || unsafe { call!(cuStreamSynchronize(self.raw)) };

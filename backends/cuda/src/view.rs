@@ -100,7 +100,7 @@ unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b mut CudaViewMut<'_, T>> for LaunchA
     }
 }
 
-/// Orders work on `used` behind the work on the recorded stream, and ensures that it is done before the buffer can be
+/// Orders work on `used` after the work on the recorded stream, and ensures that it is done before the buffer can be
 /// reused. If both streams are the same, neither needs anything.
 fn done_by<'a>(noted: &CudarcStream, used: &'a CudarcStream) -> SyncOnDrop<'a> {
     if noted.cu_stream() == used.cu_stream() && noted.context() == used.context() {

@@ -19,7 +19,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Makes the range of `len` bytes from `start` on, which the work writes or only reads.
+    /// Makes the range of `len` bytes from `start`, which the work either writes or only reads.
     pub fn new(start: HostPtr, len: usize, written: bool) -> Self {
         let start = start.as_ptr().addr();
         Self { addresses: start..start + len, written }
@@ -69,8 +69,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Runs work as soon as nothing that conflicts with it runs. It waits for running work only, so there is no
-    /// deadlock.
+    /// Runs work as soon as no conflicting work is running. Waits only for running work, so it cannot deadlock.
     pub(crate) fn run<T>(&self, touched: &[Bytes], work: impl FnOnce() -> T) -> T {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let conflicting =

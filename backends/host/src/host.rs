@@ -109,7 +109,7 @@ impl Host {
 }
 
 // SAFETY: A mapping consists of whole pages and overlaps no other. The thread of a stream does its jobs in order, and
-// waits for events within them. It completes an event after the work before it, behind a lock that makes the effects
+// waits for events within them. It completes an event after the work before it, under a lock that makes the effects
 // visible. `dealloc` leaves unmapping to the last stream that had work at that time. `Access` keeps work on the same
 // bytes apart. Nothing here panics or calls the core.
 unsafe impl Backend for Host {

@@ -190,7 +190,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
         let Some(file) = self.file.get() else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: The caller gives up the range, which is within the file. If the system refuses, the pages are kept
-        // until the range is taken again.
+        // until the range is reused.
         unsafe { libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, len as libc::off_t) };
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).ranges.give_back(start, len);
         self.accounting.give_back(len);
@@ -293,7 +293,7 @@ mod tests {
         let space = NonZeroU64::new(8 * GRANULARITY.get()).unwrap();
         let start = pager.reserve(space).unwrap();
         let [one, other] = [(); 2].map(|()| pager.create(GRANULARITY).unwrap());
-        // Pages 0, 1 and 3 of the reservation: the first memory, the other, and the first again.
+        // Pages 0, 1 and 3 of the reservation: the first piece of memory, the second, and the first again.
         for (place, pages) in [(0, &one), (1, &other), (3, &one)] {
             // SAFETY: A place in the reservation where nothing is mapped.
             unsafe { pager.map(start.offset(place * GRANULARITY.get()), pages) }.unwrap();

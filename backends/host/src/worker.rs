@@ -45,7 +45,7 @@ impl HostStream {
     /// Starts the thread. It ends when the stream and its clones are gone and its jobs are done.
     ///
     /// # Errors
-    /// If there are too many streams, or with the system's error.
+    /// An error if there are too many streams; otherwise the system's error.
     pub(crate) fn start(name: String) -> DriverResult<Self> {
         let counted = Counted::new()?;
         let (jobs, to_do) = mpsc::channel();

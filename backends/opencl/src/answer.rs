@@ -19,7 +19,7 @@ pub(crate) fn of_allocation<T>(call: &'static str, result: Result<T, cl_int>) ->
     })
 }
 
-/// Makes the error for a call that returned `code`, or for one that is not made because it would.
+/// Makes the error for a call that returned `code`, or for a call that was not made because it would return it.
 pub(crate) fn error(call: &'static str, code: cl_int) -> DriverError {
     let kind = match code {
         codes::CL_MEM_OBJECT_ALLOCATION_FAILURE | codes::CL_OUT_OF_HOST_MEMORY => Kind::OutOfMemory,

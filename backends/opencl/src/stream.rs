@@ -92,8 +92,9 @@ impl OpenClStream {
         finished.and(work.failed.take().map_or(Ok(()), Err))
     }
 
-    /// Whether the stream is idle. OpenCL cannot query a queue. The state of commands submitted here is known. For
-    /// those of other libraries, a new marker behind all work is needed each time, and gets a moment to complete.
+    /// Whether the stream is idle. OpenCL cannot query a queue. The state of commands submitted here is known. If other
+    /// libraries submit commands too, each query submits a new marker after all work, and gives it a moment to
+    /// complete.
     pub(crate) fn is_idle(&self) -> DriverResult<bool> {
         let mut work = lock(&self.work);
         work.look();

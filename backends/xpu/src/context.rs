@@ -35,7 +35,7 @@ impl Context {
             return Ok(context);
         }
         let (description, mut raw) = (ze_context_desc_t::default(), ptr::null_mut());
-        // SAFETY: The description states its type, and the call writes a handle.
+        // SAFETY: The `stype` of the description is set, and the call writes a handle.
         unsafe { ask!(api, zeContextCreate(driver, &description, &mut raw)) }?;
         let context = Arc::new(Self { api, driver, raw, process: std::process::id() });
         contexts.push(Arc::downgrade(&context));
@@ -46,7 +46,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::process::id() == self.process {
-            // SAFETY: It was made by `of`. Everything made in it holds a reference, and so is gone.
+            // SAFETY: It was made by `of`. Everything made in it holds a reference, so all of that has been destroyed.
             give_back(|| unsafe { ask!(self.api, zeContextDestroy(self.raw)) });
         }
     }

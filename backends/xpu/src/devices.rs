@@ -73,7 +73,7 @@ pub(crate) fn described(api: &LevelZero, device: ze_device_handle_t) -> DriverRe
         stype: ze_structure_type_t::ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
         ..Default::default()
     };
-    // SAFETY: The call fills a structure that states its type.
+    // SAFETY: The call fills a structure whose `stype` is set.
     unsafe { ask!(api, zeDeviceGetProperties(device, &mut described)) }?;
     Ok(described)
 }
@@ -101,7 +101,7 @@ impl Found {
     pub(crate) fn queue_group(self, api: &LevelZero) -> DriverResult<(u32, u32)> {
         let blank = ze_command_queue_group_properties_t::default();
         let ask = |count: *mut u32, groups: *mut ze_command_queue_group_properties_t| {
-            // SAFETY: The call writes a number and fills at most that many structures, which state their type.
+            // SAFETY: The call writes a number and fills at most that many structures, whose `stype` is set.
             unsafe { ask!(api, zeDeviceGetCommandQueueGroupProperties(self.device, count, groups)) }
         };
         let both = GroupFlag::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE.0
@@ -148,7 +148,7 @@ impl Found {
 
     fn driver_text(self, api: &LevelZero) -> DriverResult<String> {
         let mut properties = ze_driver_properties_t::default();
-        // SAFETY: The call fills a structure that states its type.
+        // SAFETY: The call fills a structure whose `stype` is set.
         unsafe { ask!(api, zeDriverGetProperties(self.driver, &mut properties)) }?;
         let version = properties.driverVersion;
         let (major, minor) = self.api_version(api)?;
@@ -160,7 +160,7 @@ impl Found {
     fn total_memory(self, api: &LevelZero) -> DriverResult<u64> {
         let blank = ze_device_memory_properties_t::default();
         let ask = |count: *mut u32, memories: *mut ze_device_memory_properties_t| {
-            // SAFETY: The call writes a number and fills at most that many structures, which state their type.
+            // SAFETY: The call writes a number and fills at most that many structures, whose `stype` is set.
             unsafe { ask!(api, zeDeviceGetMemoryProperties(self.device, count, memories)) }
         };
         Ok(list(blank, ask)?.iter().map(|memory| memory.totalSize).sum())
@@ -168,7 +168,7 @@ impl Found {
 
     fn capability(self, api: &LevelZero) -> DriverResult<DeviceCapability> {
         let mut module = ze_device_module_properties_t::default();
-        // SAFETY: The call fills a structure that states its type.
+        // SAFETY: The call fills a structure whose `stype` is set.
         unsafe { ask!(api, zeDeviceGetModuleProperties(self.device, &mut module)) }?;
         let has = |flag: ModuleFlag| module.flags & flag.0 != 0;
         let mut dtypes = vec!["bfloat16", "complex64"];
@@ -183,7 +183,7 @@ impl Found {
 
     fn pci_address(self, api: &LevelZero) -> Option<PciAddress> {
         let mut pci = ze_pci_ext_properties_t::default();
-        // SAFETY: The call fills a structure that states its type.
+        // SAFETY: The call fills a structure whose `stype` is set.
         unsafe { ask!(api, zeDevicePciGetPropertiesExt(self.device, &mut pci)) }.ok()?;
         let address = pci.address;
         Some(PciAddress {

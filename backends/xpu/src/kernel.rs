@@ -71,7 +71,7 @@ impl Xpu {
         };
         let (device, mut raw, mut log) = (&self.device, ptr::null_mut(), ptr::null_mut());
         let (context, on) = (device.context(), device.raw());
-        // SAFETY: The description states its type, and the data that it points to is alive; the call writes two
+        // SAFETY: The `stype` of the description is set, and the data that it points to is alive; the call writes two
         // handles.
         let made = unsafe { call!(device, zeModuleCreate(context, on, &description, &mut raw, &mut log)) };
         let log = if log.is_null() { String::new() } else { told(device, log) };
@@ -104,7 +104,7 @@ impl Module {
     pub fn kernel(self: &Arc<Self>, name: &CStr) -> DriverResult<Kernel> {
         let description = sys::ze_kernel_desc_t { pKernelName: name.as_ptr(), ..Default::default() };
         let mut raw = ptr::null_mut();
-        // SAFETY: The description states its type, and the name is alive; the call writes a handle.
+        // SAFETY: The `stype` of the description is set, and the name is alive; the call writes a handle.
         unsafe { call!(self.device, zeKernelCreate(self.raw, &description, &mut raw)) }?;
         Ok(Kernel { module: Arc::clone(self), raw, launched_on: Vec::new() })
     }
@@ -117,7 +117,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: Each of its kernels holds a reference, and so is gone.
+        // SAFETY: Each of its kernels holds a reference, so all of them have been destroyed.
         give_back(|| unsafe { call!(self.device, zeModuleDestroy(self.raw)) });
     }
 }
@@ -152,7 +152,7 @@ impl<'a> Argument<'a> {
 }
 
 impl Kernel {
-    /// Launches `groups` groups of `threads` threads each, behind the stream's earlier work. Level Zero:
+    /// Launches `groups` groups of `threads` threads each, after the stream's earlier work. Level Zero:
     /// `zeKernelSetArgumentValue`, `zeKernelSetGroupSize`, `zeCommandListAppendLaunchKernel`.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Drop for Kernel {
                 // SAFETY: Its launches are done.
                 give_back(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
             }
-            // Its code may still be running, so it is leaked.
+            // The kernel may still be running, so its module is leaked.
             false => std::mem::forget(Arc::clone(&self.module)),
         }
     }

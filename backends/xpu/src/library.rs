@@ -65,7 +65,7 @@ fn drivers(api: &LevelZero) -> DriverResult<Vec<ze_driver_handle_t>> {
     let flags = ze_init_driver_type_flag_t::ZE_INIT_DRIVER_TYPE_FLAG_GPU.0;
     let mut wanted = ze_init_driver_type_desc_t { flags, ..Default::default() };
     let wanted = &raw mut wanted;
-    // SAFETY: The description states its type; the call writes a number and at most that many handles.
+    // SAFETY: The `stype` of the description is set; the call writes a number and at most that many handles.
     let newer = |count, drivers| unsafe { ask!(api, zeInitDrivers(count, drivers, wanted)) };
     list(ptr::null_mut(), newer).or_else(|_| {
         // SAFETY: The flag is valid for the call.

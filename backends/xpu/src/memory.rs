@@ -5,7 +5,7 @@ use std::ptr;
 
 use accelerator_core::DevicePtr;
 
-/// An address of memory from Level Zero.
+/// An address in memory that Level Zero allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XpuPtr(u64);
 

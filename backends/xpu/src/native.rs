@@ -44,7 +44,7 @@ impl XpuStream {
         self.0.list
     }
 
-    /// Adds your own commands to the list, behind all earlier ones and before all later ones. The order of several
+    /// Adds your own commands to the list, after all earlier ones and before all later ones. The order of several
     /// commands within one call follows Level Zero's rules: with barriers or events between them, it is kept on every
     /// driver.
     ///

@@ -64,7 +64,7 @@ impl Group {
             ..Default::default()
         };
         let (context, raw, mut list) = (device.context(), device.raw(), ptr::null_mut());
-        // SAFETY: The description states its type, and the call writes a handle.
+        // SAFETY: The `stype` of the description is set, and the call writes a handle.
         unsafe { call!(device, zeCommandListCreateImmediate(context, raw, &description, &mut list)) }?;
         Ok(list)
     }
@@ -135,7 +135,7 @@ impl Queue {
         Ok(self.submitted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds commands to the list, behind all earlier ones.
+    /// Adds commands to the list, after all earlier ones.
     pub(crate) fn submit(
         &self,
         commands: impl FnOnce(ze_command_list_handle_t) -> DriverResult<()>,
@@ -171,8 +171,8 @@ impl Queue {
         match awaited.map(Signal::native) {
             // SAFETY: The caller makes the same promise.
             None => unsafe { call!(device, zeCommandListAppendBarrier(list, signal, 0, ptr::null_mut())) },
-            // The event may belong to another device. If that one is lost, this one is not.
-            // SAFETY: The caller makes the same promise.
+            // The event may belong to another device. The loss of that device does not concern this one. SAFETY: The
+            // caller makes the same promise.
             Some(mut event) => unsafe { ask!(device.api, zeCommandListAppendBarrier(list, signal, 1, &mut event)) },
         }
     }
@@ -194,7 +194,7 @@ impl Queue {
         Ok(signal)
     }
 
-    /// Returns an unused signal to be placed behind the submitted work.
+    /// Returns an unused signal to be placed after the submitted work.
     fn take(&self, submitted: &mut Submitted, kind: &Arc<Signals>) -> DriverResult<Arc<Signal>> {
         while submitted.barriers.front().is_some_and(|(first, _)| first.is_reached() == Ok(true)) {
             submitted.barriers.pop_front(); // this releases its events
@@ -205,7 +205,7 @@ impl Queue {
         kind.take()
     }
 
-    /// Returns a signal behind all submitted work, or `None` if there was none.
+    /// Returns a signal after all submitted work, or `None` if there was none.
     fn end(&self, submitted: &mut Submitted, urgent: bool) -> DriverResult<Option<Arc<Signal>>> {
         match self.known_end(submitted) {
             End::Start => Ok(None),
@@ -219,7 +219,7 @@ impl Queue {
         }
     }
 
-    /// Returns a signal of this kind behind all submitted work, or `None` if there is nothing to wait for.
+    /// Returns a signal of this kind after all submitted work, or `None` if there is nothing to wait for.
     pub(crate) fn record(&self, kind: &Arc<Signals>) -> DriverResult<Option<Arc<Signal>>> {
         let submitted = &mut *self.submitted()?;
         match kind.timing {

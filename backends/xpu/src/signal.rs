@@ -141,7 +141,7 @@ impl Signals {
         let index = shelf.made;
         let description = sys::ze_event_desc_t { index, signal: scope, wait: scope, ..Default::default() };
         let mut event = ptr::null_mut();
-        // SAFETY: The pool is alive, the description states its type, and the call writes a handle.
+        // SAFETY: The pool is alive, the `stype` of the description is set, and the call writes a handle.
         unsafe { call!(device, zeEventCreate(pool, &description, &mut event)) }?;
         shelf.made += 1;
         Ok(event)
@@ -152,7 +152,7 @@ impl Signals {
         let flags = Flag::ZE_EVENT_POOL_FLAG_HOST_VISIBLE.0 | timing;
         let description = sys::ze_event_pool_desc_t { flags, count: EVENTS_OF_A_POOL, ..Default::default() };
         let (device, all, mut pool) = (&self.device, ptr::null_mut(), ptr::null_mut());
-        // SAFETY: The context is alive, the description states its type, and the call writes a handle.
+        // SAFETY: The context is alive, the `stype` of the description is set, and the call writes a handle.
         unsafe { call!(device, zeEventPoolCreate(device.context(), &description, 0, all, &mut pool)) }?;
         Ok(pool)
     }

@@ -67,7 +67,7 @@ impl Usage {
         let mut usable = ze_device_usablemem_size_ext_properties_t { currUsableMemSize: unknown, ..Default::default() };
         let chain = (&raw mut usable).cast::<c_void>();
         let mut properties = ze_device_properties_t { pNext: chain, ..Default::default() };
-        // SAFETY: The call fills a chain of two structures, which state their types.
+        // SAFETY: The call fills a chain of two structures, whose `stype` is set.
         unsafe { ask!(device.api, zeDeviceGetProperties(device.raw(), &mut properties)) }.ok()?;
         Some(usable.currUsableMemSize).filter(|free| *free != unknown)
     }
@@ -83,7 +83,7 @@ impl Usage {
         let mut free = 0;
         for memory in memories {
             let mut state = zes_mem_state_t::default();
-            // SAFETY: The call fills a structure that states its type.
+            // SAFETY: The call fills a structure whose `stype` is set.
             unsafe { ask!(device.api, zesMemoryGetState(memory.0, &mut state)) }.ok()?;
             free += state.free;
         }
@@ -134,7 +134,7 @@ fn managed_device(device: &Device) -> DriverResult<Option<zes_device_handle_t>> 
 fn managed_uuid(device: &Device, managed: zes_device_handle_t) -> DriverResult<[u8; 16]> {
     let core = ze_device_properties_t::default();
     let mut properties = zes_device_properties_t { core, ..Default::default() };
-    // SAFETY: The call fills a structure that states its type.
+    // SAFETY: The call fills a structure whose `stype` is set.
     unsafe { ask!(device.api, zesDeviceGetProperties(managed, &mut properties)) }?;
     Ok(properties.core.uuid.id)
 }

@@ -70,7 +70,7 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
         match twice::maps_twice(self) {
             // A later attempt may have enough memory.
             Err(error) if error.kind == DriverErrorKind::OutOfMemory => false,
-            // Any other failure means that double mapping is not offered: one optimization less.
+            // After any other failure, double mapping is not offered, which only costs an optimization.
             answer => *self.maps_twice.get_or_init(|| answer.unwrap_or(false)),
         }
     }
@@ -94,7 +94,7 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
         let mut description = sys::ze_physical_mem_desc_t { size: bytes(len), ..Default::default() };
         let (device, mut memory) = (&self.device, ptr::null_mut());
         let (context, raw) = (device.context(), device.raw());
-        // SAFETY: The description states its type, and the call writes a handle.
+        // SAFETY: The `stype` of the description is set, and the call writes a handle.
         unsafe { call!(device, zePhysicalMemCreate(context, raw, &mut description, &mut memory)) }?;
         device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
         Ok(Pages { handle: memory.expose_provenance() as u64, len })

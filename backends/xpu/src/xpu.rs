@@ -53,7 +53,8 @@ impl Xpu {
         let extensions = found.extensions(api)?;
         let properties = found.properties(api, &described, &extensions)?;
         let (group, queues_of_group) = found.queue_group(api)?;
-        // The flag exists since 1.7. This function exists since 1.9, in which the loader's own checks know the flag.
+        // The flag exists since 1.7. This function exists since 1.9, in which the loader's own checks recognise the
+        // flag.
         let in_order = found.api_version(api)? >= (1, 7) && api.zeCommandListGetDeviceHandle().is_ok();
         let order = if in_order { Order::Driver } else { Order::Barriers };
         let group = Group { ordinal: group, queues: queues_of_group, order };
@@ -231,11 +232,11 @@ unsafe impl Backend for Xpu {
         let description = sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() };
         let (device, mut at) = (&self.device, ptr::null_mut());
         let (context, raw, size, alignment) = (device.context(), device.raw(), bytes(len), ALIGNMENT as usize);
-        // SAFETY: The descriptions state their types, and the call writes an address.
+        // SAFETY: The `stype` of each description is set, and the call writes an address.
         let allocated =
             unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
         allocated.map_err(|mut error| {
-            // Without a limit of its own, a request too large for the device exceeds its memory.
+            // If the limit is lifted, the driver refuses only requests that exceed the device's memory.
             if beyond && error.kind == DriverErrorKind::AllocationTooLarge {
                 error.kind = DriverErrorKind::OutOfMemory;
             }
@@ -279,7 +280,7 @@ unsafe impl Backend for Xpu {
         let (device, mut at) = (&self.device, ptr::null_mut());
         let description = sys::ze_host_mem_alloc_desc_t::default();
         let (context, size, alignment) = (device.context(), bytes(len), ALIGNMENT as usize);
-        // SAFETY: The description states its type, and the call writes an address.
+        // SAFETY: The `stype` of the description is set, and the call writes an address.
         unsafe { call!(device, zeMemAllocHost(context, &description, size, alignment, &mut at)) }?;
         self.checked("zeMemAllocHost", at)
     }

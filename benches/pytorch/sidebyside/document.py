@@ -10,7 +10,7 @@ def write(path, part):
 
 
 def with_part(path, part):
-    """Returns the text of the file with another part."""
+    """Returns the text of the file with the generated part replaced."""
     try:
         return replaced(path.read_text(encoding="utf-8"), part)
     except FileNotFoundError:
@@ -20,7 +20,7 @@ def with_part(path, part):
 
 
 def replaced(text, part):
-    """Returns the text with another part, and otherwise unchanged."""
+    """Returns the text with the generated part replaced."""
     lines = text.split("\n")
     for marker in [BEGIN, END]:
         if lines.count(marker) != 1:

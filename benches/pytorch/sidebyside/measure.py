@@ -5,7 +5,7 @@ from typing import NamedTuple
 from . import sides
 from .failure import Failure
 
-# Constants, such as the start of the counted function, are in both lengths.
+# Constant costs, such as the start of the counted function, are in runs of both lengths.
 SHORT, LONG = 2_000, 22_000
 
 

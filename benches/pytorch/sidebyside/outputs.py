@@ -6,7 +6,7 @@ from .failure import Failure
 
 
 class Figures(NamedTuple):
-    """A line of a bench. `ns` is wall time over the operations of all threads, the median of the repetitions."""
+    """A line of benchmark output. `ns` is wall time per operation of all threads, the median of the repetitions."""
 
     scenario: str
     threads: int
@@ -36,7 +36,7 @@ def bench_line(line):
             raise ValueError
         return Figures(*(kind(word) for kind, word in zip(kinds, words)))
     except ValueError:
-        raise Failure(f"this is not a line of a bench: {line!r}") from None
+        raise Failure(f"not a line of benchmark output: {line!r}") from None
 
 
 def counted_operations(text):

@@ -130,7 +130,7 @@ def table(head):
 
 
 def spread(values):
-    """The least and the most; only one of them if both read the same."""
+    """The minimum and the maximum, or one figure if both read the same."""
     least, most = (ns(min(values)), ns(max(values))) if values else (DASH, DASH)
     return least if least == most else f"{least}–{most}"
 

@@ -35,7 +35,7 @@ class Bench(unittest.TestCase):
 
     def test_other_lines_are_refused(self):
         for line in ["lifo 1 572.7", PYTORCH.splitlines()[1] + " 7", PYTORCH.splitlines()[1].replace("572.7", "-")]:
-            with self.assertRaisesRegex(Failure, "not a line of a bench"):
+            with self.assertRaisesRegex(Failure, "not a line of benchmark output"):
                 outputs.bench_lines(line)
 
 

@@ -15,7 +15,7 @@ pub(crate) fn warn(warning: &str) {
     tell(format_args!("warning: {warning}"));
 }
 
-/// Escapes characters that control a terminal in a text of several lines.
+/// Escapes characters that control a terminal in multi-line text.
 pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }

@@ -67,7 +67,7 @@ pub enum Failure {
         /// What is missing.
         lacks: &'static str,
     },
-    /// A trace has no allocations, so all settings are equal.
+    /// A trace has no allocations, so all settings give the same result.
     #[error("{0}: nothing to compare: it allocates nothing")]
     NoAllocations(String),
     /// A picture would be empty.

@@ -35,7 +35,7 @@ impl Table {
     }
 }
 
-/// Escapes texts so that they cannot end their cells, act as HTML or control a terminal.
+/// Escapes text so that it cannot end its cell, act as HTML or control a terminal.
 fn cells<T: Into<String>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
     let escaped = texts.into_iter().map(|text| text.into().replace('|', "\\|").replace('<', "\\<"));
     escaped.map(|text| printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))).collect()

@@ -1,4 +1,4 @@
-//! The page of `accel report` in a browser: on wide and narrow screens, no texts overlap or stick out.
+//! The page of `accel report` in a browser: on wide and narrow screens, no text overlaps or sticks out.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at anything unexpected")]
 
 #[path = "program/accel.rs"]

@@ -34,7 +34,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// All of them, in order.
+    /// All calls, in order.
     pub const ALL: [Self; 23] = [
         Self::MemoryInfo,
         Self::Stream,

@@ -46,7 +46,7 @@ impl<B: Backend> Accelerator<B> {
         if ordinal >= count {
             return Err(Error::InvalidDevice { kind, index: ordinal.into(), count });
         }
-        // Under no lock, since it may warn, and the program's subscriber may call this library.
+        // Called without a lock, since it may warn, and the program's subscriber may call this library.
         let config = AllocatorConfig::from_environment()?;
         let mut opened = lock(&OPENED);
         if let Some(accelerator) = Self::find(&opened, ordinal) {
@@ -166,7 +166,7 @@ impl<B: Backend> Accelerator<B> {
         Event::new(self.instance, self.backend, flags)
     }
 
-    /// Allocates `len` bytes of pinned host memory, for copies that run beside the program. The contents are
+    /// Allocates `len` bytes of pinned host memory, for copies that run concurrently with the program. The contents are
     /// unspecified. PyTorch: `pin_memory=True`.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::types::{Device, StreamId};
 pub struct Operator {
     /// The kind of work.
     pub kind: OperatorKind,
-    /// The name of the operator: that of its kind, unless it was [named](Self::named) when it was submitted.
+    /// The name of the operator: the name of its kind, unless it was [named](Self::named) when it was submitted.
     pub name: &'static str,
     /// The device. For a copy between two devices, the one that it writes to.
     pub device: Device,

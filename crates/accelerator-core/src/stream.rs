@@ -13,7 +13,7 @@ use crate::types::{Device, Error, Result, StreamId};
 /// out the first again. PyTorch: `kStreamsPerPool`.
 pub const STREAMS_PER_PRIORITY: usize = 32;
 
-/// A stream of a device: work submitted to it runs in order, beside the work of other streams.
+/// A stream of a device: work submitted to it runs in order, concurrently with the work of other streams.
 ///
 /// This is a handle, and `Copy`. The stream itself lives as long as its device, so dropping a handle while work is
 /// pending has no effect on that work. PyTorch: `torch.Stream`.
@@ -129,7 +129,7 @@ impl Instance {
         Self { device, number: OPENED.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Fails unless this instance, to which `what` belongs, is `expected`.
+    /// Returns an error unless this instance, to which `what` belongs, is `expected`.
     pub(crate) fn check(self, expected: Self, what: &'static str) -> Result<()> {
         match self.number == expected.number {
             true => Ok(()),

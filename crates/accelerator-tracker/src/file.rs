@@ -103,7 +103,7 @@ pub(crate) fn seems_to_be(start: &[u8]) -> Option<&'static str> {
     known.map(|(_, what)| *what)
 }
 
-/// Returns the beginning of a text from a file, for use in a message. Characters that control a terminal are escaped.
+/// Returns the beginning of a string from a file, for use in a message. Characters that control a terminal are escaped.
 pub fn excerpt(text: &str) -> String {
     shortened(text, 80)
 }

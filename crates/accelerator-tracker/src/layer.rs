@@ -86,8 +86,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for TrackerLayer {
 }
 
 impl Module {
-    /// Returns the module of a span. It is inside the enclosing span, or otherwise inside the current module of the
-    /// thread.
+    /// Returns the module of a span. It is nested in the module of the enclosing span, or else in the thread's current
+    /// module.
     fn of<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> Self {
         let parent = span.parent();
         let around =

@@ -54,7 +54,7 @@ impl Limits {
         wanted.min(MEMORY_OF_ANY_PICKLE)
     }
 
-    /// Appends a line, including its line end, to a text. Returns the number of bytes read, which is 0 at the end.
+    /// Appends a line, including its line end, to a string. Returns the number of bytes read, which is 0 at the end.
     ///
     /// # Errors
     /// Errors of the reader, and [`LimitError::Line`] as the inner error of an [`io::Error`].

@@ -35,7 +35,7 @@ macro_rules! memory {
             }
 
             /// Records that `stream` uses it, so that its memory is not reused before that work is done. The methods
-            /// here do this by themselves; call it for work that another library submits. PyTorch:
+            /// here do this automatically; call it for work that another library submits. PyTorch:
             /// `torch.Tensor.record_stream`.
             ///
             /// # Errors

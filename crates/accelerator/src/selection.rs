@@ -1,6 +1,6 @@
 //! The current device, and the current stream of each device, for each thread and backend.
 //!
-//! For a thread that is ending, whose selection is gone, device 0 and default streams are current.
+//! A thread that is ending no longer has a selection: device 0 and the default streams are then current.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,5 @@
-//! Defaults of structures with pointers, handles or enumerators: all zeros, except their type if they state one.
+//! Defaults of structures with pointers, handles or enumerators: all zeros, except the `stype` of structures that have
+//! one.
 
 use std::mem::MaybeUninit;
 

@@ -267,7 +267,7 @@ macro_rules! for_each_function {
     };
 }
 
-/// Structures whose default is all zeros, except their type if they state one.
+/// Structures whose default is all zeros, except the `stype` of those that have one.
 macro_rules! for_each_structure {
     ($macro:ident) => {
         $macro! {

@@ -167,7 +167,7 @@ fn print_device() {
     // SAFETY: The driver handle is valid, and there is room for one handle.
     check(unsafe { level_zero.zeDeviceGet().unwrap()(driver, &mut 1, &mut device) });
     let mut properties = ze_device_properties_t::default();
-    // SAFETY: The device handle is valid, and the structure states its type.
+    // SAFETY: The device handle is valid, and the `stype` of the structure is set.
     check(unsafe { level_zero.zeDeviceGetProperties().unwrap()(device, &mut properties) });
     // SAFETY: The driver terminated the name with a zero.
     let name = unsafe { CStr::from_ptr(properties.name.as_ptr()) };
@@ -175,11 +175,11 @@ fn print_device() {
     println!("type {kind}, vendor {vendor:#x}, name {}", name.to_str().unwrap());
 
     let mut context = null_mut();
-    // SAFETY: The driver handle is valid, and the structure states its type.
+    // SAFETY: The driver handle is valid, and the `stype` of the structure is set.
     check(unsafe { level_zero.zeContextCreate().unwrap()(driver, &Default::default(), &mut context) });
     let mut memory = null_mut();
     let alloc = level_zero.zeMemAllocDevice().unwrap();
-    // SAFETY: The context and the device belong together, and the structure states its type.
+    // SAFETY: The context and the device belong together, and the `stype` of the structure is set.
     check(unsafe { alloc(context, &Default::default(), 4096, 1, device, &mut memory) });
     let mut allocation = ze_memory_allocation_properties_t::default();
     let get_properties = level_zero.zeMemGetAllocProperties().unwrap();

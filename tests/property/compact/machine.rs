@@ -163,7 +163,7 @@ impl<B: Simulated> Machine<B> {
         assert!(active == allocated || !waits, "failed without waiting for the streams: {report}");
         let limit = (self.fraction * self.capacity as f64) as u64;
         let limit = if self.fraction < 1.0 { limit } else { self.capacity };
-        // Memory comes in units of at least 2 MiB, under the other policy in larger ones.
+        // Memory is allocated in units of at least 2 MiB, or of up to 40 MiB under the other policy.
         let page = if self.was_compact_only { 2 * MIB } else { 40 * MIB };
         assert!(
             report.reserved + rounded.next_multiple_of(2 * MIB) + page > limit,

@@ -16,7 +16,7 @@ pub(super) const STEP: u64 = 2 * MIB;
 ///
 /// Completion need not be monotonic: with less memory the cache is emptied earlier, which may happen to leave less
 /// fragmentation. So smaller capacities may also be large enough. The result is the lower end of a range of capacities
-/// that are.
+/// that are large enough.
 pub(super) fn smallest(
     trace: &Trace,
     setting: &Setting,
@@ -26,8 +26,8 @@ pub(super) fn smallest(
 ) -> Result<u64, Failure> {
     let mut large_enough = start.next_multiple_of(STEP).min(most);
     progress.inc_length(u64::from((large_enough / STEP).max(1).ilog2()) + 2);
-    // Usually it is large enough, since the allocator never reserved more. It may be too small if a memory fraction
-    // excludes part of the device.
+    // Usually the start is large enough, since the allocator never reserved more. It may be too small if a memory
+    // fraction excludes part of the device.
     while large_enough < most && !completes(trace, setting, large_enough, progress)? {
         large_enough = large_enough.saturating_mul(2).min(most);
     }

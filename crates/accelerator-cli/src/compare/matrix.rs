@@ -9,7 +9,7 @@ use super::table::{LEGEND, Totals, cells, device, heading, recorded};
 use crate::markdown::Table;
 use crate::replay::percent;
 
-/// Formats comparisons under the same settings. A single comparison may have more settings.
+/// Formats comparisons under the same settings. If there is only one comparison, it may have additional settings.
 pub(crate) fn markdown(comparisons: &[Comparison], settings: &[Setting]) -> String {
     match comparisons {
         [one] => of_one(one),

@@ -131,7 +131,7 @@ pub(super) fn device(row: &Row, capacity: Option<u64>) -> String {
     row.smallest.map_or_else(over, |smallest| Bytes(smallest).to_string())
 }
 
-/// Wraps a text to 80 columns.
+/// Wraps text to 80 columns.
 pub(super) fn wrapped(text: &str) -> String {
     const COLUMNS: usize = 80;
     let mut lines = String::new();

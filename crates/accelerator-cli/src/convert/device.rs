@@ -15,7 +15,7 @@ pub(crate) fn chosen(entries: &BTreeMap<u32, u64>, wanted: Option<u32>) -> Resul
             false => Err(ConvertError::NoSuchDevice { device, known: known() }),
         };
     }
-    // The first of equal ones.
+    // Of devices with equally many entries, choose the first.
     let most = entries.iter().rev().max_by_key(|(_, count)| **count);
     let device = *most.ok_or(ConvertError::Empty)?.0;
     let recorded: Vec<_> =

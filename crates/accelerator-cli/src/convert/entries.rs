@@ -206,7 +206,7 @@ impl<'a, 'b> Entries<'a, 'b> {
         Ok(())
     }
 
-    /// Converts a request. The entries just before it belong to it, or to an `empty_cache` before it.
+    /// Converts a request. The entries just before the request belong to it, or to an `empty_cache` that preceded it.
     fn request(&mut self, entry: &TraceEntry, place: Option<u64>) -> io::Result<()> {
         let (bytes, stream) = (entry.size, self.streams.of(entry.stream));
         let group = std::mem::take(&mut self.group);
@@ -216,7 +216,7 @@ impl<'a, 'b> Entries<'a, 'b> {
             has_pending: self.pending > 0,
         };
         let torn = std::mem::take(&mut self.torn) && group.refused == 0 && group.gives_back();
-        // With the same memory, the driver refuses it again after the same pages.
+        // With the same memory, the driver of the replay refuses the request itself, after the same pages.
         let refuses_itself = group.mapped_last && place.is_none() && self.has_capacity;
         let plan = match self.has_notes && !torn {
             true => group.told(place.is_none()),
@@ -257,7 +257,7 @@ impl<'a, 'b> Entries<'a, 'b> {
     fn take(&mut self, place: u64, live: Live) -> io::Result<()> {
         match self.live.insert(place, live) {
             None => self.segments.taken(place),
-            // Its free is not in the history.
+            // The history does not contain the free of the previous block.
             Some(before) if before.user.is_none() => self.output.free(before.id)?,
             Some(before) => {
                 self.pending -= 1;

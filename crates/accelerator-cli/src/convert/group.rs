@@ -96,7 +96,7 @@ impl Group {
     pub(super) fn guessed(self, request: &Request, state: &State<'_>) -> Plan {
         let gives_back = self.gives_back();
         let Self { freed, completed, given_back, unmapped, made, .. } = self;
-        // Such a block would have served the request if it had been free in time.
+        // Whether the block would have served the request if it had been free in time.
         let serves = |block: &Live| block.stream == request.stream && request.may_take(block, state.config);
         let missed = freed.iter().chain(&completed).any(serves);
         let (at_once, freed_late): (Vec<_>, Vec<_>) = freed.into_iter().partition(|block| !serves(block));

@@ -94,12 +94,12 @@ impl SnapshotFile {
         Ok(BufReader::with_capacity(BUFFER, (&self.file).chain(rest)))
     }
 
-    /// Returns the limits that apply to it.
+    /// Returns the limits that apply to the file.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Returns its name for messages.
+    /// Returns the name of the file for messages.
     pub fn name(&self) -> String {
         printable(&self.name)
     }

@@ -1,7 +1,7 @@
 //! Rebuilds the memory that was allocated before a history starts.
 //!
-//! The segments are created one after the other. Each is filled to its end, including gaps. So only its end is free,
-//! and each request is placed directly after the previous one. The allocations that fill the gaps are freed at the end.
+//! The segments are created one after another. Each is filled to its end, including gaps. So only its end is free, and
+//! each request is placed directly after the previous one. The allocations that fill the gaps are freed at the end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -234,8 +234,8 @@ impl<'a> Rebuild<'a, '_> {
         Ok(())
     }
 
-    /// Returns the size of a block of which only the request is known. `room` is the space up to the next block. In the
-    /// large pool, the block takes all of it if the rest would be too small for a block.
+    /// Returns the size of a block for which only the requested size is known. `room` is the space up to the next
+    /// block. In the large pool, the block takes all of it if the rest would be too small for a block.
     fn size_of(&self, block: &EarlyBlock, room: u64, small: bool) -> u64 {
         let size = self.recorded.rounded(block.requested.min(room)).min(room);
         let kept_whole = size >= self.recorded.max_split_size;

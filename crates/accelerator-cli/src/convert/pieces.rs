@@ -11,9 +11,9 @@ pub(super) struct Piece<'a> {
     pub(super) block: Option<&'a EarlyBlock>,
 }
 
-/// Returns the pieces of a segment, and the blocks that do not fit into it. `size_of` returns the size of a block of
-/// which only the request is known, given the room up to the next block. `fits` returns whether the pool has blocks of
-/// this size.
+/// Returns the pieces of a segment, and the blocks that do not fit into it. `size_of` returns the size of a block for
+/// which only the requested size is known, given the room up to the next block. `fits` returns whether the pool has
+/// blocks of this size.
 pub(super) fn pieces<'a>(
     segment: &EarlySegment,
     blocks: &[&'a EarlyBlock],

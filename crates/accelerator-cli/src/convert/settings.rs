@@ -15,7 +15,7 @@ pub(super) fn of_pytorch(settings: &[(String, Setting)], warnings: &mut Vec<Stri
     };
     let mut refused = Vec::new();
     for setting in split(text) {
-        // The keys that PyTorch resets with each new text are handled separately, below.
+        // The keys that PyTorch resets with each new string are handled separately, below.
         match config.updated(setting) {
             Ok(updated) => config = updated,
             Err(_) => refused.push(setting),
@@ -54,7 +54,7 @@ pub(super) fn line(from: &AllocatorConfig, to: &AllocatorConfig) -> String {
             text = format!("{text}{separator}{key}:{value}");
         }
     };
-    // A text without these keys leaves them unchanged.
+    // A string without these keys leaves them unchanged.
     let (was, is, default) = (from.large_segment_size, to.large_segment_size, defaults.large_segment_size);
     back("large_segment_size_mb", was != is, is == default, &(default / MIB).to_string());
     let (was, is) = (from.expandable_segments, to.expandable_segments);

@@ -19,9 +19,9 @@ pub(super) struct DeviceSurvey {
     /// Address ranges at which memory of the segments is mapped a second time.
     pub(super) aliases: Vec<Segment>,
     streams: Streams,
-    /// Blocks that the entries so far explain.
+    /// Blocks whose existence the entries read so far explain.
     live: HashSet<u64>,
-    /// Segments that the entries so far explain.
+    /// Segments whose existence the entries read so far explain.
     made: HashSet<u64>,
     /// Pages of expandable segments that were mapped or unmapped.
     pages: Ranges,
@@ -63,13 +63,13 @@ pub(super) struct Start {
     pub(super) device: u32,
     pub(super) notes: Option<DeviceNotes>,
     pub(super) config: AllocatorConfig,
-    /// The memory fraction, if it differs from that of the settings.
+    /// The memory fraction, if it differs from the settings.
     pub(super) fraction: Option<f64>,
     pub(super) capacity: Option<u64>,
     pub(super) streams: Streams,
     /// The blocks, sorted by address.
     pub(super) blocks: Vec<EarlyBlock>,
-    /// The segments, in the order in which they were created, as far as it is known.
+    /// The segments, in the order in which they were created, as far as that is known.
     pub(super) segments: Vec<EarlySegment>,
     /// Whether that order is known.
     pub(super) ordered: bool,

@@ -90,12 +90,12 @@ impl Source {
     /// Opens a file, with the default [`Limits`].
     ///
     /// # Errors
-    /// [`SourceError::Open`], or [`SourceError::Limit`] if already the beginning of the file exceeds a limit.
+    /// [`SourceError::Open`], or [`SourceError::Limit`] if the beginning of the file already exceeds a limit.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         Self::open_with(path, Limits::default())
     }
 
-    /// Opens a file, with other limits.
+    /// Opens a file with these limits.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).

@@ -10,7 +10,7 @@ use accelerator_tracker::limits::LimitError;
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 
-/// The largest window of a zstd frame, the same that the program `zstd` allows by default.
+/// The largest window of a zstd frame, which is also the default limit of the program `zstd`.
 const LARGEST_WINDOW: u64 = 128 * MIB;
 
 /// Returns the decompressed bytes of plain, gzip or zstd input. The format is detected from the first bytes.

@@ -10,8 +10,8 @@ use accelerator_tracker::tracker::{Marker, MemoryUse, OperatorStats, TrackerStat
 
 use crate::accel::{accel, empty_folder, of_pytorch};
 
-/// A text that clears the screen, sets the title, changes colours, reverses and hides text, and begins a line that
-/// looks like ours.
+/// Text that clears the screen, sets the title, changes colours, reverses and hides text, and begins a line that looks
+/// like ours.
 const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200b}\r\nFORGED: </script>";
 
 /// Returns the same text on one line.

@@ -78,8 +78,8 @@ fn range(buffer: &Buffer<Driver>) -> (u64, u64) {
     (start, start + buffer.len())
 }
 
-/// A device on which a long buffer does not fit beside the pieces unless it is put together out of holes. If the driver
-/// cannot map memory at two addresses, the device has room for it.
+/// A device on which a long buffer does not fit beside the pieces unless it is assembled from holes. If the driver
+/// cannot map memory at two addresses, the device has room for the buffer.
 fn tight(context: &Context) -> Result<Device, Error> {
     let memory = PIECES * PIECE + 16 * MIB;
     let device = context.device_with(memory, SETTINGS)?;
@@ -222,7 +222,7 @@ fn empty_cache_returns_all(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Whichever driver call fails while a buffer is put together, other buffers keep their bytes and no memory is lost.
+/// Whichever driver call fails while a buffer is assembled, other buffers keep their bytes and no memory is lost.
 fn failure_while_putting_together(context: &Context) -> Outcome {
     let device = tight(context)?;
     for kind in [DriverErrorKind::Other, DriverErrorKind::OutOfMemory] {

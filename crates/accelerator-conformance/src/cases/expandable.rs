@@ -146,7 +146,7 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     device.allocator().empty_cache()?;
     let log = device.backend().take_log();
     assert_eq!(log.first(), Some(&Call::WaitHost), "pending blocks are waited for first");
-    // It also waits for an event behind all work of the stream.
+    // `empty_cache` also waits for an event after all work of the stream.
     let [recorded, waited, unmapped, destroyed] = [Call::Record, Call::WaitHost, Call::Unmap, Call::Destroy]
         .map(|wanted| log.iter().rposition(|call| *call == wanted));
     assert!(recorded.is_some() && recorded < waited && waited < unmapped && unmapped < destroyed, "{log:?}");

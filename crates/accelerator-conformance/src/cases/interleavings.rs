@@ -78,7 +78,7 @@ fn both(scene: Scene, first: &Stopped, calls: &[Call], second: &Meanwhile) -> Ou
     // thread.
     let gives_or_takes = *call == Call::Dealloc || (*call == Call::Alloc && second.takes);
     if (second.waits_for_events && gives_or_takes) || (second.maps && scene.is_compact) {
-        // It may stop anywhere before that.
+        // The second operation may stop anywhere before that.
     } else if second.waits_for_events && first.holding_events.contains(call) {
         running.go_as_far_as_possible(scene.device, waits)?;
     } else {
@@ -191,8 +191,8 @@ impl Running {
         true
     }
 
-    /// Runs until the operation ends or is about to wait for the right to take events. It then gets some more turns, in
-    /// which it must not go on.
+    /// Runs until the operation ends or is about to wait for the right to take events. It then gets some more turns,
+    /// during which it must make no progress.
     fn go_as_far_as_possible(&mut self, device: Device, waits: i64) -> Outcome {
         let begun = Instant::now();
         let mut calls = None;

@@ -88,7 +88,7 @@ fn oversize_single_release(context: &Context) -> Outcome {
 
     // No single block is large enough, so blocks are released from the largest down until there is room.
     let taken = device.alloc(66 * MIB)?;
-    assert_eq!(device.reserved(), (22 + 66) * MIB, "the blocks of 40 and 30 MiB are released, that of 22 stays");
+    assert_eq!(device.reserved(), (22 + 66) * MIB, "40 and 30 MiB are released, 22 MiB stay");
     let statistics = device.statistics();
     assert_eq!((statistics.num_alloc_retries, statistics.num_sync_all_streams), (0, 0), "nothing was waited for");
     device.check_consistency();

@@ -106,7 +106,7 @@ fn thresholds(context: &Context) -> Outcome {
     assert_eq!([small.block_size(), middle.block_size()], [MIB, odd], "rounded up to the threshold only");
     let places = [place(&middle), place(&large)];
     drop((large, middle));
-    // Both blocks are of one class. The one freed last would be taken first, but is too small.
+    // Both blocks are in the same size class. The one freed last would be reused first, but is too small.
     let between = device.allocate_host(odd + 100 * KIB)?;
     assert_eq!(place(&between), places[1]);
     let below = device.allocate_host(odd - 1)?;

@@ -213,7 +213,7 @@ fn what_fails(device: Device) -> Outcome {
         assert!(buffer.copy_from_pinned(0, &pinned, 0..SIZE, slow).is_err());
         assert!(holds(&buffer, 0, slow)?, "nothing was copied");
     }
-    // The stream gets the copy but no event behind it, so the copy must be done before the error is returned.
+    // The stream gets the copy but no event after it, so the copy must be done before the error is returned.
     device.hold(slow);
     device.backend().fail_next(Call::Record, DriverErrorKind::Other);
     assert!(buffer.copy_from_pinned(0, &pinned, 0..SIZE, slow).is_err());

@@ -1,4 +1,4 @@
-//! C and D, reuse behind a wait on the device, an option that PyTorch does not have: cases 39, 44 and 45.
+//! C and D, reuse after a wait on the device, an option that PyTorch does not have: cases 39, 44 and 45.
 
 use accelerator_core::{BlockState, MIB};
 

@@ -54,8 +54,8 @@ impl<P: DevicePtr> Pointers<P> {
 
     /// Returns the backend's own pointer.
     ///
-    /// An [`AnyPtr`] counts offsets by itself. A backend whose own offsets do not show in its trace addresses is
-    /// therefore detected here.
+    /// An [`AnyPtr`] counts offsets itself. A backend whose own offsets do not show in its trace addresses is therefore
+    /// detected here.
     pub(super) fn native(&self, ptr: AnyPtr) -> DriverResult<P> {
         let start = self.starts().get(&ptr.allocation).copied();
         let start = start.ok_or(invalid("pointer", "the address is in no allocation of this device"))?;

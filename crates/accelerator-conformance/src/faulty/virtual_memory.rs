@@ -41,7 +41,7 @@ impl<B: Backend> Faulty<B> {
             // SAFETY: It is a whole mapping; the caller promises that nothing uses it.
             let unmapped = unsafe { inner.unmap(at, len) };
             if unmapped.is_ok() {
-                // It was listed, so this succeeds.
+                // The mapping was listed, so this succeeds.
                 let _ = mappings.unmap(at, len);
             }
         }
@@ -83,7 +83,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         self.enter(Call::Release);
         let released = self.mappings().release(at, len);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Release, released), self.pager(Call::Release)) {
-            // SAFETY: `mappings` listed it as a reservation with nothing mapped until now.
+            // SAFETY: Until now, `mappings` listed it as a reservation with nothing mapped.
             unsafe { inner.release(at, len) };
         }
     }
@@ -107,7 +107,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         let destroyed = self.mappings().destroy(&pages);
         if let (Ok(()), Ok(inner)) = (self.allowed(Call::Destroy, destroyed), self.pager(Call::Destroy)) {
             let len = pages.len;
-            // SAFETY: `mappings` listed it as memory that is mapped nowhere until now.
+            // SAFETY: Until now, `mappings` listed it as memory that is mapped nowhere.
             unsafe { inner.destroy(pages) };
             self.budget.refund(len);
         }
@@ -118,10 +118,11 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Faulty<B> {
         let inner = self.pager(Call::Map)?;
         let entered = self.mappings().map(at, pages, inner.granularity());
         self.allowed(Call::Map, entered)?;
-        // SAFETY: `mappings` had nothing mapped there, within one reservation, and had the memory listed.
+        // SAFETY: `mappings` has checked that the range is in one reservation with nothing mapped, and that it lists
+        // the memory.
         let mapped = unsafe { inner.map(at, pages) };
         mapped.inspect_err(|_| {
-            // It was just added, so this succeeds.
+            // The mapping was just added, so this succeeds.
             let _ = self.mappings().unmap(at, pages.len);
         })
     }

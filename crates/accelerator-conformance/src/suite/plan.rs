@@ -70,7 +70,7 @@ impl Plan {
         Self { trials, results: vec![results] }
     }
 
-    /// Returns a plan with the trials of both.
+    /// Combines two plans into one with the trials of both.
     pub fn and(mut self, other: Self) -> Self {
         self.trials.extend(other.trials);
         self.results.extend(other.results);
@@ -116,7 +116,7 @@ fn trial(case: Case, listing: Listing, shared: Arc<Shared>, results: Results) ->
     })
 }
 
-/// A case of a suite that a program runs by itself.
+/// A case of a suite that a program runs itself.
 #[must_use = "run it"]
 pub struct PlannedCase {
     trial: String,
@@ -222,7 +222,7 @@ impl Shared {
                     (memory.is_some_and(VirtualMemory::maps_twice), "the driver maps memory at one address only")
                 }
                 Capability::SerializedConflicts => {
-                    (backend.serializes_conflicts(), "the driver leaves the order of work to the program")
+                    (backend.serializes_conflicts(), "the driver leaves the ordering of work to the program")
                 }
                 Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed by the suite
             };

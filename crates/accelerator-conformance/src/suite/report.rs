@@ -122,7 +122,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Makes a report of cases that a program has run by itself, in any order.
+    /// Makes a report of cases that a program has run itself, in any order.
     pub fn of(mut cases: Vec<CaseReport>) -> Self {
         cases.sort_by(|one, other| (one.number, &one.trial).cmp(&(other.number, &other.trial)));
         let count = |is: fn(&Verdict) -> bool| cases.iter().filter(|case| is(&case.verdict)).count() as u64;

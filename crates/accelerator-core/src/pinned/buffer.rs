@@ -19,7 +19,7 @@ use crate::stream::{Instance, Stream};
 use crate::sync::{get_mut, lock};
 use crate::types::{Device, DriverError, DriverErrorKind, DriverResult, Error, Result, StreamId, check_bounds};
 
-/// Host memory that a device accesses directly, so that copies run beside the program:
+/// Host memory that a device accesses directly, so that copies run concurrently with the program:
 /// [`Buffer::copy_from_pinned`](crate::Buffer::copy_from_pinned) and
 /// [`Buffer::copy_to_pinned`](crate::Buffer::copy_to_pinned) return at once.
 ///

@@ -1,4 +1,4 @@
-//! The only calls that allocate and free host memory in the driver.
+//! The only driver calls that allocate and free host memory.
 #![allow(unsafe_code)] // `Backend::dealloc_host`
 
 use std::num::NonZeroU64;

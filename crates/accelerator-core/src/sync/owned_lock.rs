@@ -288,7 +288,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: As in `deref`, and the guard is borrowed mutably.
+        // SAFETY: As in `deref`; the guard is borrowed mutably, so no other reference exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }

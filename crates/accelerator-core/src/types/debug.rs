@@ -1,7 +1,7 @@
 /// Implements [`Debug`](std::fmt::Debug) of error types as their [`Display`](std::fmt::Display).
 ///
-/// Rust prints the `Debug` of an error that `main` returns, and of one that `unwrap` meets. People read it there, so it
-/// is the message, not the fields.
+/// Rust prints the `Debug` of an error that `main` returns, and of an error that `unwrap` panics with. People read it
+/// there, so it is the message, not the fields.
 #[macro_export]
 macro_rules! debug_as_display {
     ($($Error:ty),+ $(,)?) => {$(

@@ -23,7 +23,8 @@ pub type DriverResult<T> = std::result::Result<T, DriverError>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DriverErrorKind {
-    /// The device has not enough memory left for this request. The allocator releases cached memory and tries again.
+    /// The device does not have enough memory left for this request. The allocator releases cached memory and tries
+    /// again.
     OutOfMemory,
     /// The request exceeds the largest allocation that the driver supports, however much memory is free.
     AllocationTooLarge,

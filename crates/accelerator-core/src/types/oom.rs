@@ -111,7 +111,7 @@ pub struct HostOutOfMemory {
     /// The size of the block that the driver was asked for, in bytes: rounded up to a power of two unless the settings
     /// say otherwise. `None` if it exceeds the address space.
     pub block: Option<u64>,
-    /// The error of the driver; `None` if it was not asked.
+    /// The driver's error; `None` if the driver was not called.
     pub driver: Option<DriverError>,
     /// Bytes of blocks in use by the program or by streams.
     pub active: u64,

@@ -19,7 +19,7 @@ pub enum TraceAction {
     Snapshot,
     /// A request ran out of memory.
     OutOfMemory {
-        /// The free memory of the device in bytes, as far as the driver reports it.
+        /// The free memory of the device in bytes, if the driver reports it.
         device_free: u64,
     },
     /// An unknown action, in a file that another program wrote. Never recorded.

@@ -30,7 +30,7 @@ impl Stack {
 pub(super) struct Names {
     /// The frames of an address, several if calls were inlined.
     frames: HashMap<usize, Vec<Arc<Frame>>>,
-    /// All texts, each stored once.
+    /// All strings, each stored once.
     texts: HashMap<String, Arc<str>>,
 }
 

@@ -54,7 +54,7 @@ pub enum PickleFault {
         /// The operand that was found.
         found: &'static str,
     },
-    /// A number or a text is malformed.
+    /// A number or a string is malformed.
     #[error("{opcode}: {what}")]
     Unreadable {
         /// The operation.

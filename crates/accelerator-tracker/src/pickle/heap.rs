@@ -5,7 +5,7 @@ use super::fault::PickleFault;
 use super::value::{Body, Kept, Part, Stay, Value};
 use crate::limits::{ALLOCATION, Budget, Limits};
 
-/// The maximum nesting of a kept object: enough for a list of frames, each with its texts, and a few more levels.
+/// The maximum nesting of a kept object: enough for a list of frames, each with its strings, and a few more levels.
 const KEPT_LEVELS: u32 = 6;
 
 /// The objects of a pickle. They refer to each other by number, so an object may contain itself or be shared by a
@@ -92,7 +92,7 @@ impl Heap {
     }
 
     /// Returns the number of a value among those that are kept to the end, and adds the value if necessary. Returns
-    /// `None` if it cannot be kept, because it is nested too deeply, contains itself, or is partly gone.
+    /// `None` if it cannot be kept, because it is nested too deeply, contains itself, or was partly handed over.
     pub(crate) fn keep(&mut self, value: Value) -> Result<Option<u32>, PickleFault> {
         self.keep_to(value, KEPT_LEVELS)
     }

@@ -97,7 +97,7 @@ impl<'s, S: Sink> Machine<'s, S> {
                 0..=NEWEST_PROTOCOL => Ok(()),
                 newer => Err(PickleFault::UnknownProtocol(newer)),
             },
-            // Tells a reader how many bytes to read at once. The source decides that by itself.
+            // Tells a reader how many bytes to read at once. The source decides that itself.
             FRAME => self.source.array::<8>().map(drop),
             MARK => self.stack.mark(&mut self.heap.budget),
             POP if self.stack.is_at_mark() => self.stack.unmark(self.name).map(drop),

@@ -18,8 +18,8 @@ pub(super) enum Slot {
     Gone,
 }
 
-/// The objects of a pickle by the numbers with which it refers to them. An entry has only four bytes, since a pickle of
-/// two gigabytes has a hundred million entries.
+/// The objects of a pickle, by the numbers that it uses to refer to them. An entry has only four bytes, since a pickle
+/// of two gigabytes has a hundred million entries.
 #[derive(Default)]
 pub(super) struct Memo {
     dense: Vec<u32>,

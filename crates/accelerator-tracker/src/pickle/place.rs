@@ -3,12 +3,12 @@ use std::sync::Arc;
 use super::heap::Heap;
 use super::value::{Body, Value};
 
-/// The place of a list in a pickle, as far as it matters.
+/// The place of a list in a pickle, with only the distinctions that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is the object of the pickle.
+    /// It is the pickled object itself.
     Root,
-    /// It is the value of this key of the dictionary that is the object of the pickle.
+    /// It is the value of this key of the pickled dictionary.
     Key(Arc<str>),
     /// It is in the list under this key, at this index.
     Index(Arc<str>, u64),

@@ -1,17 +1,17 @@
-//! Reads texts, including those of the oldest protocol, which are written with escapes.
+//! Reads strings, including those of the oldest protocol, which are written with escapes.
 
 use std::sync::Arc;
 
 use super::fault::PickleFault;
 use super::value::Body;
 
-/// Reads a text of any later protocol.
+/// Reads a string of any later protocol.
 pub(super) fn of_utf8(bytes: Vec<u8>, opcode: &'static str) -> Result<Body, PickleFault> {
     let text = String::from_utf8(bytes).map_err(|_| PickleFault::Unreadable { opcode, what: "not UTF-8" })?;
     Ok(Body::Text(text.into()))
 }
 
-/// Reads a text of Python 2, which consists of bytes. It becomes a text if it is valid UTF-8.
+/// Reads a string of Python 2, which consists of bytes. It becomes text if it is valid UTF-8.
 pub(super) fn of_bytes(bytes: Vec<u8>) -> Body {
     match String::from_utf8(bytes) {
         Ok(text) => Body::Text(text.into()),

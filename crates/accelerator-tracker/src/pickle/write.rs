@@ -8,7 +8,7 @@ use super::opcode::*;
 /// reader.
 pub(crate) struct Writer<W> {
     out: W,
-    /// The memorised texts.
+    /// The memorised strings.
     texts: HashMap<Arc<str>, u32>,
     memorised: u32,
 }
@@ -58,7 +58,7 @@ impl<W: Write> Writer<W> {
         self.with_operand(BINFLOAT, &float.to_be_bytes())
     }
 
-    /// Writes a text. If it was written before, writes a reference to it.
+    /// Writes a string. If it was written before, writes a reference to it.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&number) = self.texts.get(text) {
             return self.recall(number);
@@ -69,7 +69,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes a text that is unlikely to be written again.
+    /// Writes a string that is unlikely to be written again.
     pub(crate) fn text_once(&mut self, text: &str) -> io::Result<()> {
         match (u8::try_from(text.len()), u32::try_from(text.len())) {
             (Ok(length), _) => self.out.write_all(&[SHORT_BINUNICODE, length])?,

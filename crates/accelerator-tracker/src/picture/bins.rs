@@ -60,7 +60,7 @@ mod tests {
         let spans = [span(512, Some(11)), span(1023, None), span(2048, Some(17)), span(0, Some(11)), older];
         let grid = grid(&spans);
         assert_eq!(grid.least_size, 0);
-        // Lifetimes below 2, 4 and 8 operators and until the end; sizes from 1 byte to 2 KiB.
+        // Rows: lifetimes below 2, 4 and 8 operators, and until the end. Columns: powers of two, from 1 byte to 2 KiB.
         let at = |row: usize, power: usize| grid.cells[row][power];
         assert_eq!((at(0, 9), at(3, 9), at(2, 11), at(0, 0)), (1, 1, 1, 1));
         assert_eq!(grid.cells.iter().flatten().sum::<u64>(), 4);

@@ -17,7 +17,8 @@ const ROUNDED_TO: u64 = 512;
 
 impl Profile {
     /// Creates a profile from the history of one device. Each entry is an operator. As far as the history goes back,
-    /// all numbers are exact except for blocks that are gone: for their size, their request is rounded up to 512 bytes.
+    /// all numbers are exact, except for the sizes of blocks that no longer exist: each is the request, rounded up to
+    /// 512 bytes.
     pub fn of_snapshot(title: &str, snapshot: &MemorySnapshot, device: u32) -> Self {
         let none = Vec::new();
         let entries = snapshot.device_traces.get(device as usize).unwrap_or(&none);
@@ -55,8 +56,8 @@ struct State {
     segments: BTreeMap<u64, MapSegment>,
     /// The addresses of segments that are pages of expandable segments.
     ranges: HashSet<u64>,
-    /// Whether the policy `compact` was in use, which places blocks in aliases. Only at the end is it known which bytes
-    /// of segments they use.
+    /// Whether the policy `compact` was in use, which places blocks in aliases. Which bytes of segments such blocks use
+    /// is known only at the end.
     has_aliases: bool,
     blocks: BTreeMap<u64, MapBlock>,
     allocated: i128,

@@ -36,7 +36,7 @@ impl Rect {
     }
 }
 
-/// The horizontal position of a text relative to the point at which it is drawn. Vertically it is centred on the point.
+/// The horizontal position of text relative to the point at which it is drawn. Vertically it is centred on the point.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -110,12 +110,12 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         let font = (FAMILY, size * self.scale).into_font();
         let style = TextStyle::from(font).color(&color).pos(Pos::new(position, VPos::Center));
         let (x, y) = self.scaled(at);
-        // Visually, a text is centred by its letters without descenders.
+        // Visually, text is centred by its letters without descenders.
         let y = if self.is_bitmap() { y + size * self.scale / 6 } else { y };
         self.area.draw_text(&printable(text), &style, (x, y)).map_err(PlotError::drawing)
     }
 
-    /// Returns the maximum width of a text. Characters that the font lacks are assumed to be as wide as high.
+    /// Returns the maximum width of a string. Characters that the font lacks are assumed to be as wide as high.
     pub(super) fn width(&self, text: &str, size: i32) -> Result<i32, PlotError> {
         let known: String = text.chars().filter(|c| is_known(*c)).collect();
         let others = text.chars().count() - known.chars().count();
@@ -134,7 +134,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.cut(text, size, width, usize::MAX)
     }
 
-    /// Shortens a text to `width`. One in `at_the_end` of the kept characters is from the end.
+    /// Shortens text to `width`. One in `at_the_end` of the kept characters is from the end.
     fn cut(&self, text: &str, size: i32, width: i32, at_the_end: usize) -> Result<String, PlotError> {
         let chars: Vec<char> = printable(text).chars().collect();
         let kept = |count: usize| -> String {

@@ -4,10 +4,10 @@ use plotters::style::{FontStyle, register_font};
 
 use super::PlotError;
 
-/// The fonts for an SVG. Plotters treats this as a single name, that of the font below.
+/// The fonts for an SVG. Plotters treats this as a single name, the name of the font below.
 pub(super) const FAMILY: &str = "DejaVu Sans, Verdana, Noto Sans, sans-serif";
 
-/// DejaVu Sans: Basic Latin and a few signs. It is wider than most fonts, so a text that fits with it also fits with
+/// DejaVu Sans: Basic Latin and a few signs. It is wider than most fonts, so text that fits with it also fits with
 /// others.
 const SANS: &[u8] = include_bytes!("sans.ttf");
 

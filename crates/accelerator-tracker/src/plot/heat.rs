@@ -29,7 +29,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     if most == 0 {
         return canvas.nothing(rect, "no allocations");
     }
-    // The steps of the ramp are logarithmic, so that few allocations are visible beside many.
+    // The steps of the ramp are logarithmic, so that a few allocations are visible next to many.
     let ramp = canvas.palette.ramp;
     let bounds: Vec<u64> =
         (1..=ramp.len()).map(|step| (most as f64).powf(step as f64 / ramp.len() as f64).round() as u64).collect();

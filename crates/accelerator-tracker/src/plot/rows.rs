@@ -23,8 +23,8 @@ pub(super) struct Piece<'a> {
     pub(super) blocks: &'a [MapBlock],
 }
 
-/// The maximum number of groups that each have one pool and stream. If there were more, the streams of a pool form one
-/// group.
+/// The maximum number of groups that each have one pool and stream. If there would be more, the streams of a pool form
+/// one group.
 const MOST_GROUPS: usize = 6;
 
 /// Lays out segments in about `rows` rows: large pools first, and the largest segments first.

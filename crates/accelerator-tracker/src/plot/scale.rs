@@ -13,7 +13,7 @@ pub(super) enum Axis {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) unit: &'static str,
-    /// The values, and their texts in the unit.
+    /// The values, and their labels in the unit.
     pub(super) ticks: Vec<(u64, String)>,
 }
 
@@ -33,7 +33,7 @@ impl Scale {
     }
 }
 
-/// Returns the unit for values up to this, and its size.
+/// Returns the unit for values up to `greatest`, and the size of the unit.
 fn unit(axis: Axis, greatest: u64) -> (&'static str, f64) {
     const BYTES: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     const TIMES: [(&str, f64); 5] = [("µs", 1.0), ("ms", 1e3), ("s", 1e6), ("min", 6e7), ("h", 3.6e9)];

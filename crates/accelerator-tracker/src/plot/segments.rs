@@ -37,7 +37,7 @@ fn legend(by: ColorBy, segments: &[MapSegment]) -> i32 {
         ColorBy::Size => 2,
         ColorBy::Scope => 3,
     };
-    // Aliases add an entry, or a longer one.
+    // Aliases need an additional entry in the legend, or a longer one.
     (rows + i32::from(segments.iter().any(|segment| segment.is_alias))) * LEGEND_ROW
 }
 
@@ -64,7 +64,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         return canvas.nothing(rect, "no segments");
     }
     let coloring = Coloring::new(segments, by, canvas.palette);
-    // There are three names in a row.
+    // The legend has three names in each row.
     let short = |text| canvas.shortened(text, TEXT, (rect.width() - 32) / 3 - 42);
     let entries = coloring.legend.iter().map(|(color, text)| Ok((*color, short(text)?)));
     canvas.legend(rect, HEAD, &entries.collect::<Result<Vec<_>, PlotError>>()?)?;

@@ -15,7 +15,7 @@ const CAPACITY_WITHIN: f64 = 1.6;
 const MARKER_ROWS: usize = 3;
 const MARKER_ROW: i32 = 20;
 
-/// Room to the right of the curves, for the ends of texts.
+/// Room to the right of the curves, for the ends of labels.
 const RIGHT_MARGIN: i32 = 28;
 
 /// Lines of markers that are closer to each other than this are paler, so that curves stay visible between them.
@@ -187,7 +187,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         for (value, text) in &scale.ticks {
             let x = self.x(*value);
             canvas.line(&[(x, plot.bottom), (x, plot.bottom + 5)], canvas.palette.quiet, 1)?;
-            // The last label must not leave the picture.
+            // The last label must not extend beyond the picture.
             let x = x.min(plot.right + RIGHT_MARGIN - 2 - canvas.width(text, TEXT)? / 2);
             canvas.text(text, (x, plot.bottom + 16), TEXT, Anchor::Middle, canvas.palette.quiet)?;
         }
@@ -219,7 +219,7 @@ impl<DB: DrawingBackend> Frame<'_, '_, DB> {
         self.canvas.line(&points, color, 2)
     }
 
-    /// Places all names, as long as possible, or otherwise some of them.
+    /// Places all names, shortened as little as possible, or some of them if not all fit.
     fn markers(&self, profile: &Profile, positions: &[u64]) -> Result<Placed, PlotError> {
         let mut markers: Vec<_> = profile
             .markers

@@ -26,7 +26,7 @@ impl Fields {
         self.offset
     }
 
-    /// Returns the keys and values. Keys that are not texts are skipped, since no such key is known.
+    /// Returns the keys and values. Keys that are not strings are skipped, since no such key is known.
     pub(super) fn of<'a>(self, view: View<'a>) -> Result<impl Iterator<Item = (&'a Arc<str>, View<'a>)>, Wrong> {
         let found = || format!("{} is {}, but should be a dict", self.what, view.type_name());
         let pairs = view.pairs().ok_or_else(|| self.wrong(found()))?;

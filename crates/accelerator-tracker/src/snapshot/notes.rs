@@ -12,8 +12,8 @@ pub(super) const KEY: &str = "accelerator";
 
 const VERSION: u64 = 1;
 
-/// The maximum total size of texts and addresses in bytes. They are copied, and a file can refer to a text a million
-/// times.
+/// The maximum total size of strings and addresses in bytes. They are copied, and a file can refer to a string a
+/// million times.
 const MOST: usize = 1 << 26;
 
 pub(super) fn write<W: Write>(out: &mut Writer<W>, devices: &[DeviceNotes]) -> io::Result<()> {

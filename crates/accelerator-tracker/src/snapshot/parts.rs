@@ -13,8 +13,8 @@ use crate::pickle::{Halt, Heap, Value, View};
 /// The largest segment of the small pool.
 const SMALL_SEGMENT: u64 = 2 << 20;
 
-/// The maximum length of texts under unknown keys. Longer ones are skipped: a file can refer to a text a million times,
-/// and code that shows or writes the result would repeat it as often.
+/// The maximum length of strings under unknown keys. Longer ones are skipped: a file can refer to a string a million
+/// times, and code that shows or writes the result would repeat it as often.
 const LONGEST_OTHER: usize = 1 << 10;
 
 /// Creates the parts of a snapshot from the objects of a pickle.

@@ -20,7 +20,7 @@ impl MemorySnapshot {
         Self::read_with(path, Limits::default())
     }
 
-    /// Like [`read`](Self::read), with other limits.
+    /// Like [`read`](Self::read), with these limits.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read).
@@ -46,7 +46,7 @@ impl Collector {
         Self { snapshot: MemorySnapshot::default(), budget: Budget::new(limits.memory) }
     }
 
-    /// Counts a text, unless it is shared: then it was counted with the first part that contains it.
+    /// Counts a string, unless it is shared: then it was counted with the first part that contains it.
     fn text(&mut self, text: &Arc<str>) -> Result<(), LimitError> {
         const OF_PICKLE_AND_PART: usize = 2;
         let is_first = Arc::strong_count(text) <= OF_PICKLE_AND_PART;
@@ -65,7 +65,7 @@ impl Collector {
     }
 }
 
-/// Notes and settings are not counted here: they are few, and their texts are counted where they are read.
+/// Notes and settings are not counted here: they are few, and their strings are counted where they are read.
 impl SnapshotVisitor for Collector {
     fn notes(&mut self, notes: DeviceNotes) -> Result<(), Stop> {
         self.snapshot.notes.push(notes);

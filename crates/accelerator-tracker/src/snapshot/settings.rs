@@ -6,7 +6,7 @@ use crate::pickle::{View, Writer};
 /// The maximum number of lines in a table. PyTorch's largest table has 16.
 const LINES: usize = 64;
 
-/// The maximum length of a setting's name. Names are copied, and a file can refer to a text a million times.
+/// The maximum length of a setting's name. Names are copied, and a file can refer to a string a million times.
 const LONGEST_NAME: usize = 1 << 10;
 
 /// The maximum length of a setting's text.
@@ -29,7 +29,7 @@ pub(super) fn of(value: View<'_>) -> Option<Setting> {
     })
 }
 
-/// Reads a setting with a simple value. A text may have at most `longest` bytes.
+/// Reads a setting with a simple value. Text may have at most `longest` bytes.
 pub(super) fn plain(value: View<'_>, longest: usize) -> Option<Setting> {
     let flag = value.flag().map(Setting::Flag);
     let integer = || value.integer().map(Setting::Integer);

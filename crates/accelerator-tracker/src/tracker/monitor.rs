@@ -195,7 +195,7 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Records an operator in any module, not only that of this thread.
+    /// Records an operator in any module, not only in this thread's module.
     #[cfg(feature = "tracing")]
     pub(crate) fn operator_in(&self, module: Option<Arc<str>>, name: &str) {
         if self.is_running() {

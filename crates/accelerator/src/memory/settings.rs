@@ -20,8 +20,8 @@ static SETTINGS: Mutex<Option<AllocatorConfig>> = Mutex::new(None);
 /// [`set_per_process_memory_fraction`](super::set_per_process_memory_fraction).
 ///
 /// # Errors
-/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for this text or that of the environment. Nothing has then
-/// changed.
+/// [`Error::InvalidSetting`](crate::Error::InvalidSetting) for this text, or for the text of the environment variable.
+/// Nothing has then changed.
 pub fn set_allocator_settings(settings: &str) -> Result<()> {
     loop {
         let before = *lock_settings();

@@ -39,14 +39,14 @@ impl Driver {
         }
     }
 
-    /// Invalidates a stream's capture when a call does what is not permitted during one.
+    /// Invalidates a stream's capture because of a call that is not permitted during one.
     pub(crate) fn invalidate_capture_of(&mut self, stream: Handle) {
         if let Some(capture) = self.captured(stream).map(|captured| captured.capture) {
             self.invalidate(capture);
         }
     }
 
-    /// Checks whether the calling thread may do what is unsafe during a capture, as set by
+    /// Checks whether the calling thread may make calls that are unsafe during a capture, as set by
     /// `cuThreadExchangeStreamCaptureMode`. If not, the captures that forbid it are invalidated.
     pub(crate) fn check_no_capture(&mut self) -> Outcome {
         let (own, mode) = (thread::number(), thread::capture_mode());

@@ -11,7 +11,7 @@ pub(crate) struct Code(pub(crate) i32);
 /// The outcome of a driver call.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
-/// One table for constants, names and texts.
+/// One table for constants, names and descriptions.
 macro_rules! codes {
     ($($name:ident = $number:literal, $text:literal;)*) => {
         #[allow(dead_code, reason = "some are only injected")]
@@ -33,7 +33,7 @@ macro_rules! codes {
     };
 }
 
-/// Converts a text that ends with its only zero to a C string.
+/// Converts a string whose only zero is at its end to a C string.
 fn text_of(text: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
 }

@@ -42,8 +42,8 @@ sim_engine::controls! { [Driver]
     fn cuda_sim_live_physical() -> u64 => |driver| driver.engine.virtual_memory.live().1 as u64;
     /// Returns the number of mappings.
     fn cuda_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
-    /// Holds a stream: it runs nothing, however often it is queried. A caller that waits for its work gets that work
-    /// and nothing beyond it; the stream remains held. Returns a code of the driver API.
+    /// Holds a stream: it runs nothing, however often it is queried. A caller that waits for its work makes that work
+    /// run, and nothing beyond it; the stream remains held. Returns a code of the driver API.
     fn cuda_sim_hold(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, true);
     /// Ends the hold.
     fn cuda_sim_release(stream: Handle) -> i32 => |driver, stream| set_held(driver, stream, false);
@@ -69,11 +69,11 @@ sim_engine::controls! { [Driver]
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32) {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     Session::new().engine.faults.plan(Planned { name: Some(name), nth, code: Code(code) });
 }
@@ -82,11 +82,11 @@ pub unsafe extern "C" fn cuda_sim_fail(name: *const c_char, nth: u64, code: i32)
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuda_sim_calls_of(name: *const c_char) -> u64 {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     Session::new().engine.faults.count_of(&name)
 }

@@ -15,7 +15,7 @@ pub(crate) enum Needs {
     Healthy,
     /// There is a current context.
     Context,
-    /// The calling thread may do what is unsafe while a stream is captured.
+    /// The calling thread may make calls that are unsafe while a stream is captured.
     NoCapture,
 }
 

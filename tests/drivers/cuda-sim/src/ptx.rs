@@ -1,8 +1,8 @@
-//! Finds the kernels in a PTX text. PTX is never executed.
+//! Finds the kernels in PTX source. PTX is never executed.
 
 use sim_engine::Kernel;
 
-/// Returns the entries of a PTX text that the driver knows by name and with the same parameters.
+/// Returns the entries of PTX source that the driver knows by name and with the same parameters.
 pub(crate) fn kernels_in(text: &str) -> Vec<Kernel> {
     let entries = text.split(".entry").skip(1).filter_map(|entry| {
         let (name, rest) = entry.split_once('(')?;

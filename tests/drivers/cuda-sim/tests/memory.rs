@@ -202,7 +202,7 @@ fn pinned_memory_is_read_and_written_in_its_turn() {
     assert_ne!(pinned_byte(pinned + 1), 2, "not yet");
     synchronize_stream(own).unwrap();
     assert_eq!(pinned_byte(pinned + 1), 2, "the value when the copy ran");
-    // Pageable memory is read at the call.
+    // Pageable memory is read during the call.
     let mut source = vec![3u8; 1];
     copy_async(a, source.as_ptr() as u64, 1, own).unwrap();
     source[0] = 4;

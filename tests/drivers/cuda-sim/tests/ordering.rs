@@ -121,7 +121,7 @@ fn queries_make_progress_except_on_a_held_stream() {
     assert_eq!(cuda_sim_hold(own), 0);
     record(end, own).unwrap();
     assert!((0..1000).all(|_| query_event(end) == Err(NOT_READY)));
-    // A waiting caller gets the work so far. Later work is held again.
+    // A wait releases the work submitted so far. Later work is held again.
     synchronize_event(end).unwrap();
     assert_eq!(query_event(end), Ok(()));
     record(end, own).unwrap();
@@ -218,7 +218,7 @@ struct Gate {
 /// # Safety
 /// * `data` is a [`Gate`] that lives until the stream is done.
 unsafe extern "C" fn pass_gate(data: *mut c_void) {
-    // SAFETY: the caller promises a gate.
+    // SAFETY: the caller promises that `data` is a live `Gate`.
     let gate = unsafe { &*data.cast::<Gate>() };
     gate.go.recv().unwrap();
     gate.answer.store(synchronize().unwrap_err() as u32, Ordering::Relaxed);

@@ -258,7 +258,7 @@ fn codes_have_names_and_texts() {
         let outcome = unsafe { call(code, Some(&mut place)) };
         // SAFETY: it was initialized to null.
         let found = unsafe { place.assume_init() };
-        // SAFETY: the driver's texts are static.
+        // SAFETY: the driver's strings are static.
         let text = (!found.is_null()).then(|| unsafe { CStr::from_ptr(found) });
         (outcome, text.map(|text| text.to_str().unwrap().to_owned()))
     };

@@ -7,7 +7,7 @@ use crate::engine::{Engine, Handle};
 use crate::error::Error;
 use crate::face::Face;
 
-/// Above all addresses of programs, so an address alone tells whether it is a device's.
+/// Above all addresses of programs, so an address alone shows whether it is a device's.
 pub const FIRST_ADDRESS: u64 = 1 << 48;
 
 /// The granularity of virtual memory, and the alignment of every allocation.

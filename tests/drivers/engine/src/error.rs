@@ -21,9 +21,9 @@ pub enum Error {
 /// How work failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// It touched memory that is not live, or that its device may not touch.
+    /// The work touched memory that is not live, or that its device may not touch.
     IllegalAddress,
-    /// It touched an address that is not aligned to the access size.
+    /// The work touched an address that is not aligned to the access size.
     Misaligned,
 }
 

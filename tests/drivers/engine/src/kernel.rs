@@ -60,7 +60,7 @@ impl Launch {
         self.arguments.get(index).copied().unwrap_or(0)
     }
 
-    /// Returns the number of elements computed: one a thread, and at most `n`.
+    /// Returns the number of elements computed: one per thread, and at most `n`.
     fn elements(&self) -> u64 {
         self.argument(0).min(self.threads)
     }

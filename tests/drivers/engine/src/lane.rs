@@ -143,7 +143,7 @@ impl<F: Face> Engine<F> {
         self.lanes.insert(handle, lane);
     }
 
-    /// Removes a lane once its work, which still happens, is over.
+    /// Removes a lane once its work is over. The remaining work still happens.
     pub fn close_lane(&mut self, handle: Handle) {
         if let Some(lane) = self.lanes.get_mut(&handle) {
             lane.closed = true;

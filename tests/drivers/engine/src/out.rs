@@ -13,7 +13,7 @@ pub fn put<T>(out: Out<'_, T>, value: T) {
     }
 }
 
-/// Writes as much of a text as fits, followed by a zero byte. Writes nothing if there is no room.
+/// Writes as much of a string as fits, followed by a zero byte. Writes nothing if there is no room.
 ///
 /// # Safety
 ///

@@ -144,7 +144,7 @@ impl<F: Face> Session<F> {
         engine.clock += work.duration();
         let times = Times { began, ended: engine.clock };
         if let Work::HostFunction(function) = work {
-            // It stays in its queue until the function has returned.
+            // The operation stays in its queue until the function has returned.
             state.running = true;
             return self.start_host_function(at, function, times);
         }

@@ -12,7 +12,7 @@ use crate::face::Face;
 pub struct Lock<F> {
     make: fn() -> F,
     face: OnceLock<Mutex<F>>,
-    /// Notified when work finishes on another thread than the one that started it.
+    /// Notified when work finishes on a thread other than the one that started it.
     finished: Condvar,
     /// The process that started the driver, or 0 if none has.
     owner: AtomicU32,

@@ -14,7 +14,7 @@ pub struct Settings<C> {
     pub host_memory: u64,
     /// `SEED`
     pub seed: u64,
-    /// `FAIL` and `FAIL_AT`; the engine takes them.
+    /// The failures to inject: `FAIL` and `FAIL_AT`. The engine removes them from here.
     pub failures: Vec<Planned<C>>,
 }
 

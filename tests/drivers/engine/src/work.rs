@@ -20,7 +20,7 @@ unsafe impl Send for Lent {}
 pub enum Source {
     /// Device memory, or host memory of the driver, read when the work runs.
     Memory(u64),
-    /// Bytes taken from the program's memory at the call.
+    /// Bytes copied from the program's memory during the call.
     Snapshot(Vec<u8>),
     /// The program's memory, read when the work runs.
     Pageable(Lent),
@@ -134,7 +134,7 @@ impl<F: Face> Session<F> {
             }
             Work::Reset(signal) => self.engine_mut().signals.reset(signal),
             Work::Free(address) => {
-                // A double free is reported at the call.
+                // A double free was reported when the program called.
                 let _ = self.engine_mut().free(address);
             }
         }

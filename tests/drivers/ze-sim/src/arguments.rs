@@ -118,7 +118,7 @@ impl<T> Argument for Place<'_, T> {
     type Raw = *mut T;
 
     unsafe fn take(raw: *mut T) -> Outcome<Self> {
-        // SAFETY: null, or valid for what the function writes. `MaybeUninit` requires no value there.
+        // SAFETY: The pointer is null, or valid for what the function writes. `MaybeUninit` requires no value there.
         let place = unsafe { raw.cast::<MaybeUninit<T>>().as_mut() };
         place.map(Place).ok_or(Refusal::INVALID_NULL_POINTER)
     }
@@ -139,7 +139,7 @@ impl<T> Argument for &T {
     type Raw = *const T;
 
     unsafe fn take(raw: *const T) -> Outcome<Self> {
-        // SAFETY: null, or valid for what the function reads.
+        // SAFETY: The pointer is null, or valid for what the function reads.
         let value = unsafe { raw.as_ref() };
         value.ok_or(Refusal::INVALID_NULL_POINTER)
     }
@@ -150,7 +150,7 @@ impl<T> Argument for &mut T {
     type Raw = *mut T;
 
     unsafe fn take(raw: *mut T) -> Outcome<Self> {
-        // SAFETY: null, or valid for what the function reads and writes.
+        // SAFETY: The pointer is null, or valid for what the function reads and writes.
         let value = unsafe { raw.as_mut() };
         value.ok_or(Refusal::INVALID_NULL_POINTER)
     }
@@ -226,7 +226,7 @@ impl<T> Array<*const T> {
         if self.0.is_null() {
             return &[];
         }
-        // SAFETY: not null, so valid for that many elements until the function returns.
+        // SAFETY: The pointer is not null, so it is valid for that many elements until the function returns.
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
 }
@@ -296,15 +296,15 @@ impl Array<*const std::ffi::c_void> {
 }
 
 impl Array<*mut std::ffi::c_char> {
-    /// Implements the API's two-step text query. Sets `bytes` to the size of the text including its final zero, and
-    /// writes as much of the text as fits.
+    /// Implements the API's two-step string query. Sets `bytes` to the size of the string including its final zero, and
+    /// writes as much of the string as fits.
     ///
     /// # Safety
     ///
     /// * `bytes` is the array's size argument.
     pub(crate) unsafe fn answer_text(self, bytes: &mut usize, text: &str) {
         if !self.0.is_null() {
-            // SAFETY: not null, so there is room for as many bytes as the caller states.
+            // SAFETY: The pointer is not null, so there is room for as many bytes as the caller states.
             unsafe { sim_engine::out::put_text(self.0, *bytes, text) };
         }
         *bytes = text.len() + 1;

@@ -56,8 +56,8 @@ sim_engine::controls! {
     /// Returns the number of mappings.
     fn ze_sim_live_mappings() -> u64 => |driver| driver.engine.virtual_memory.live().2 as u64;
     /// Holds an immediate list or a queue: it runs nothing, however often it is queried. A caller that waits for its
-    /// work without a timeout gets that work and nothing beyond it; the list or queue remains held. Returns a code of
-    /// the API.
+    /// work without a timeout makes that work run, and nothing beyond it; the list or queue remains held. Returns a
+    /// code of the API.
     fn ze_sim_hold(owner: Handle) -> u32 => |driver, owner| set_held(driver, owner, true);
     /// Ends the hold.
     fn ze_sim_release(owner: Handle) -> u32 => |driver, owner| set_held(driver, owner, false);
@@ -79,11 +79,11 @@ sim_engine::controls! {
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     let planned = Planned { name: Some(name), nth, code: Refusal(ze_result_t(code)) };
     Session::new().engine.faults.plan(planned);
@@ -93,11 +93,11 @@ pub unsafe extern "C" fn ze_sim_fail(name: *const c_char, nth: u64, code: u32) {
 ///
 /// # Safety
 ///
-/// * `name` is a zero-terminated text.
+/// * `name` is a zero-terminated string.
 // SAFETY: no other function of a program has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ze_sim_calls_of(name: *const c_char) -> u64 {
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     Session::new().engine.faults.count_of(&name)
 }

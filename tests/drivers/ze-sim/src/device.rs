@@ -162,7 +162,7 @@ pub(crate) fn ticks(clock: u64) -> u64 {
     (wrap - TICKS_BEFORE_WRAP + clock / TICK) % wrap
 }
 
-/// Converts a text to a zero-terminated C array, which must be longer.
+/// Converts a string to a zero-terminated C array, which must be longer.
 pub(crate) fn text<const N: usize>(text: &str) -> [std::ffi::c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().zip(text.bytes()) {

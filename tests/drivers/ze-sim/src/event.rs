@@ -83,8 +83,8 @@ impl Driver {
         }
     }
 
-    /// Records a violation if an event is signalled again before its last signal may have been seen. Commands that
-    /// reset it first make that correct.
+    /// Records a violation if an event is signalled again before its last signal may have been seen. Signalling it
+    /// again is correct if a command resets it first.
     pub(crate) fn check_signalling(&mut self, event: Handle, signal: Signal) {
         if !self.engine.resetting(signal).is_empty() {
             return;

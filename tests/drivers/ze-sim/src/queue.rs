@@ -64,7 +64,7 @@ impl Driver {
         Ok(positions)
     }
 
-    /// Destroys a queue immediately. It is a violation if its work is not over.
+    /// Destroys a queue immediately. Records a violation if the queue's work is not over.
     pub(crate) fn destroy_queue(&mut self, queue: QueueHandle) -> Outcome {
         self.queue(queue)?;
         let Some(own) = self.queues.remove(&queue.number) else { return Ok(()) };

@@ -109,7 +109,7 @@ fn quirks(text: &str) -> Option<BTreeSet<Quirk>> {
 }
 
 /// Parses device numbers, separated by commas. Each may have the suffix of a sub-device, which is ignored because there
-/// are none. An empty text means no mask.
+/// are none. An empty string means no mask.
 fn affinity(mask: &str) -> Option<Vec<usize>> {
     let device = |entry: &str| entry.split('.').next().and_then(|number| number.trim().parse().ok());
     let chosen: Vec<usize> = mask.split(',').filter_map(device).collect();

@@ -39,7 +39,7 @@ fn word(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// Decodes a zero-terminated text, four characters per word.
+/// Decodes a zero-terminated string, four characters per word.
 fn text(words: &[u32]) -> Option<String> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0)?;

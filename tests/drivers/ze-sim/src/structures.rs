@@ -1,4 +1,4 @@
-//! Structures that state their type, and chains of them.
+//! Structures that begin with their type (`stype`), and chains of them.
 
 use std::ffi::c_void;
 
@@ -8,7 +8,7 @@ use crate::state::Driver;
 
 /// A structure that starts with its type and a pointer to the next structure.
 pub(crate) trait Structure {
-    /// Its name, and the types that it may state.
+    /// Its name, and the values that its `stype` may have.
     const NAME: &'static str;
     const TYPES: &'static [u32];
 
@@ -66,7 +66,8 @@ structures! {
 }
 
 impl Driver {
-    /// Records a violation if a structure does not state its type. Some drivers depend on it, and chains always do.
+    /// Records a violation if the `stype` of a structure is wrong. Some drivers depend on the `stype`, and chains
+    /// always do.
     pub(crate) fn check_type<T: Structure>(&mut self, structure: &T) {
         let said = structure.stype();
         if !T::TYPES.contains(&said) {
@@ -87,11 +88,11 @@ struct Link {
 /// # Safety
 ///
 /// * `chain` is null, or points to a structure of the API, whose `pNext` is again null or such a pointer. Each has the
-///   type that it states, and lives until the call returns.
+///   type that its `stype` says, and lives until the call returns.
 pub(crate) unsafe fn find<'a, T: Structure>(chain: *const c_void) -> Option<&'a T> {
     // SAFETY: the caller guarantees the same.
     let found = unsafe { place::<T>(chain) };
-    // SAFETY: it states that it is of this type.
+    // SAFETY: its `stype` says that it is of this type.
     unsafe { found.as_ref() }
 }
 
@@ -103,7 +104,7 @@ pub(crate) unsafe fn find<'a, T: Structure>(chain: *const c_void) -> Option<&'a 
 pub(crate) unsafe fn find_mut<'a, T: Structure>(chain: *mut c_void) -> Option<&'a mut T> {
     // SAFETY: the caller guarantees the same.
     let found = unsafe { place::<T>(chain) };
-    // SAFETY: it states that it is of this type.
+    // SAFETY: its `stype` says that it is of this type.
     unsafe { found.cast_mut().as_mut() }
 }
 
@@ -134,12 +135,12 @@ mod tests {
         let limits = ze_relaxed_allocation_limits_exp_desc_t { flags: 1, ..Default::default() };
         let unknown = ze_external_memory_export_desc_t { pNext: ptr::from_ref(&limits).cast(), ..Default::default() };
         let chain: *const c_void = ptr::from_ref(&unknown).cast();
-        // SAFETY: both are live and state their types.
+        // SAFETY: both are live, and their `stype` is right.
         let found = unsafe { find::<ze_relaxed_allocation_limits_exp_desc_t>(chain) };
         assert_eq!(found.map(|limits| limits.flags), Some(1));
         // SAFETY: as above.
         assert!(unsafe { find::<ze_fence_desc_t>(chain) }.is_none());
-        // SAFETY: null.
+        // SAFETY: The pointer is null.
         assert!(unsafe { find::<ze_fence_desc_t>(ptr::null()) }.is_none());
     }
 }

@@ -7,7 +7,7 @@ use sim_engine::{Condition, Waited};
 use crate::result::{Outcome, Refusal};
 use crate::state::Session;
 
-/// After this many consecutive polls without progress, there will be none in the remaining time.
+/// After this many consecutive polls without progress, a wait with a timeout assumes that there will be none.
 const IDLE_LOOKS: u32 = 64;
 
 /// Waits until all conditions hold. The timeout is in virtual nanoseconds; 0 does not wait, and the largest number

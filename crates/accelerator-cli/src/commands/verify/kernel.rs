@@ -4,11 +4,11 @@ use super::report::{Checked, Outcome};
 use crate::kernels::Saxpy;
 use crate::markdown::Table;
 
-/// One float, sizes that are no multiples of a block of threads, and enough to occupy every multiprocessor.
+/// One float, sizes that are not multiples of a thread block, and one that occupies every multiprocessor.
 const ELEMENTS: [usize; 4] = [1, 1000, (1 << 20) + 1, 1 << 24];
 const A: f32 = 3.0;
 
-/// Launches the kernel on our buffers and streams, and compares the result with that of the host.
+/// Launches the kernel on our buffers and streams, and compares the result with the host's.
 pub(super) fn check<B: Backend>(accelerator: &'static Accelerator<B>, saxpy: Option<Saxpy<B>>) -> Checked {
     let Some(saxpy) = saxpy else {
         return Ok(Outcome::NotRun("this backend has no kernels".to_owned()));

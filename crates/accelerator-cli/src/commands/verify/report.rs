@@ -103,7 +103,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// Indents a text of several lines as an item of a list.
+/// Indents multi-line text as an item of a list.
 pub(super) fn indented(text: &str) -> String {
     printable_lines(text.trim_end()).replace('\n', "\n  ")
 }

@@ -18,7 +18,7 @@ pub(super) struct Stopped {
     pub(super) act: Act,
     /// Whether it fails for lack of memory.
     pub(super) fails: bool,
-    /// Whether it takes memory, so that there may be too little for another operation.
+    /// Whether it uses up memory, which may leave too little for another operation.
     pub(super) takes: bool,
     /// The calls during which it has the right to take events or is about to add events.
     pub(super) holding_events: &'static [Call],
@@ -64,7 +64,7 @@ pub(super) fn stopped() -> Vec<Stopped> {
         Stopped::new("an allocation that releases oversize blocks", "max_split_size_mb:22", |scene, blocks| {
             scene.alloc(scene.own, 40 * MIB, blocks)
         }),
-        Stopped::new("an allocation behind a wait on the device", "device_side_reuse:True", |scene, blocks| {
+        Stopped::new("an allocation after a wait on the device", "device_side_reuse:True", |scene, blocks| {
             scene.alloc(scene.own, 28 * MIB, blocks)
         }),
         Stopped {

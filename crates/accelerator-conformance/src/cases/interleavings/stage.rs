@@ -6,7 +6,7 @@ use super::super::Context;
 use super::super::context::{Device, Driver, address};
 use crate::controls::Controls;
 
-/// The bytes that may be taken: the whole device, or less if the settings say so.
+/// The number of bytes that may be reserved: the whole device, or less if the settings say so.
 pub(super) const LIMIT: u64 = 180 * MIB;
 
 pub(super) type Blocks = Vec<Allocation<Driver>>;

@@ -53,9 +53,9 @@ impl Store {
         sorted.into_iter().filter_map(|free| self.as_segment(free)).collect()
     }
 
-    /// Returns free segments that together give `wanted` bytes, which is at least the oversize limit: a single one that
-    /// is large enough, or else the largest oversize ones below that size, as far as they suffice. PyTorch: the choice
-    /// in `release_available_cached_blocks`.
+    /// Returns free segments to release for `wanted` bytes, which are at least the oversize limit: a single one that is
+    /// large enough, or else the largest oversize ones below that size, until they suffice or none are left. PyTorch:
+    /// the choice in `release_available_cached_blocks`.
     pub(crate) fn oversize_for(&self, pool: PoolKind, wanted: u64) -> Vec<FreeSegment> {
         let free = self.free.of(pool);
         if let Some(free) = free.best_fit(&self.blocks, wanted)

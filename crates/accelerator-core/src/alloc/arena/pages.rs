@@ -46,7 +46,7 @@ impl Store {
             }
             return Some(id);
         }
-        // A block that can grow counts as large as it can become, so a larger block may be the better fit.
+        // A block that can grow counts with the size that it can reach, so a larger block may be the better fit.
         while self.blocks[id].expandable
             && self.could_grow_to(id) > self.blocks[id].size
             && let Some(next) = free.behind(&self.blocks, id)

@@ -30,7 +30,7 @@ pub(crate) struct Entered<'a> {
     settling: Option<Settling<'a>>,
 }
 
-/// The arena has all the headroom of the device, and its bounds are lifted.
+/// The state while settling: the arena has all the headroom of the device, and its bounds are lifted.
 struct Settling<'a> {
     bounds: Bounds,
     /// The arenas that gave up their headroom.

@@ -82,8 +82,8 @@ impl Held<'_> {
     /// Updates the statistics.
     fn sum(&mut self) {
         let Self { first, others, statistics, .. } = self;
-        // If the counters of a stream became idle, the counters whose settling did that have taken over their
-        // `has_changed`.
+        // Only active counters are checked: settling that makes counters idle moves their `has_changed` to the settling
+        // counters.
         let changed = |arena: &mut Guard<'_, Arena>| std::mem::take(&mut arena.counters_mut().has_changed);
         let mut has_changed = first.as_mut().is_some_and(changed);
         others.iter_mut().for_each(|other| has_changed |= changed(other));

@@ -64,8 +64,8 @@ impl DeviceAllocator {
         self.hooks.free_memory().then(|| self.arenas().search_again(&wanted.parameters)).flatten()
     }
 
-    /// Rung 2, only with `device_side_reuse`: reuses a block that other streams still use, behind a wait on the device.
-    /// It waits only for the events of that block, and not on the host.
+    /// Rung 2, only with `device_side_reuse`: reuses a block that other streams still use, after the stream waits for
+    /// them on the device. It waits only for the events of that block, and the host does not wait.
     fn reuse_pending(&self, wanted: &Wanted<'_>) -> Result<Option<AllocatedBlock>> {
         if !self.arenas().of(wanted.parameters.arena).lock().config().device_side_reuse {
             return Ok(None);

@@ -38,7 +38,7 @@ impl DeviceAllocator {
     }
 
     /// Rung 3: over the threshold, gives back the unsplit large blocks that have been free for longer than the mean,
-    /// and repeats this until enough is back. Waits for nothing. PyTorch: `garbage_collect_cached_blocks`.
+    /// and repeats this until enough memory has gone back. Waits for nothing. PyTorch: `garbage_collect_cached_blocks`.
     pub(super) fn collect_garbage(&self) {
         let threshold = self.arenas().config().garbage_collection_threshold;
         let Some(excess) = self.over_threshold(threshold) else { return };

@@ -44,7 +44,8 @@ impl Mappings {
     }
 
     /// Makes chunks of these lengths and maps them one after another, starting at an offset in a segment. Returns how
-    /// many were made. With an error, these are the chunks mapped before the one that was refused.
+    /// many were made. If there is an error, the returned chunks are those mapped before the one that the driver
+    /// refused.
     pub(crate) fn make(
         &mut self,
         driver: &dyn AddressSpace,
@@ -75,8 +76,8 @@ impl Mappings {
         (made, result)
     }
 
-    /// Maps the pages of a range. Returns the number of bytes mapped, from the first page on. With an error that number
-    /// is 0, unless the driver refuses to unmap what it had already mapped.
+    /// Maps the pages of a range. Returns the number of bytes mapped, from the first page on. If there is an error,
+    /// that number is 0, unless the driver refuses to unmap what it had already mapped.
     pub(crate) fn map_pages(
         &mut self,
         driver: &dyn AddressSpace,
@@ -130,8 +131,8 @@ impl Mappings {
     }
 
     /// Maps chunks a second time, one after another in a new address range. Returns the range, and how many chunks are
-    /// mapped there. With an error there are none, and the range has been released, unless the driver refuses to unmap
-    /// a chunk.
+    /// mapped there. If there is an error, no chunks are mapped and the range has been released, unless the driver
+    /// refuses to unmap a chunk.
     pub(crate) fn map_alias(
         &mut self,
         driver: &dyn AddressSpace,
@@ -190,7 +191,7 @@ impl Mappings {
 }
 
 /// Creates chunks of these lengths, all of them before any is mapped: the usual error is that memory has run out, and
-/// this order detects it sooner. With an error, none remain.
+/// this order detects it sooner. If there is an error, none remain.
 fn create_all(driver: &dyn AddressSpace, lens: &[u64]) -> DriverResult<Vec<Pages>> {
     let mut created = Vec::with_capacity(lens.len());
     for len in lens.iter().copied().filter_map(NonZeroU64::new) {

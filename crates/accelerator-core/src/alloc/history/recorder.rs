@@ -109,7 +109,7 @@ impl Recorder {
     }
 
     /// Records new memory: a segment, or pages at this offset from the start of their segment. As in PyTorch, the
-    /// context of the first pages becomes that of the segment.
+    /// context of the first pages becomes the context of the segment.
     pub(crate) fn memory_came(
         &mut self,
         action: TraceAction,
@@ -151,7 +151,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the context for a free: its own if frees get one, otherwise that of the allocation.
+    /// Returns the context for a free: its own if frees get one, otherwise the allocation's.
     fn of_free(&mut self, address: u64, context: Option<HistoryContext>) -> Option<HistoryContext> {
         let own = self.of_entry(context, ContextsOf::All);
         let of_allocation =

@@ -65,7 +65,7 @@ impl PendingFrees {
     }
 
     /// Begins a free that will [wait](Self::await_uses) for streams. It must be called before the arena is unlocked,
-    /// because until its events are in their queues, the block is nowhere.
+    /// because until its events are in their queues, the block is in no data structure.
     #[inline]
     pub(crate) fn begin(&self) -> Step<'_> {
         self.recording.begin()

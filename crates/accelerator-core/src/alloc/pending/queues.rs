@@ -48,7 +48,7 @@ impl<E, T> EventQueues<E, T> {
         self.queues.iter().all(|queue| queue.events.is_empty())
     }
 
-    /// Returns what the oldest event of each stream is for.
+    /// Returns the streams with events, each with the block of its oldest event.
     pub(crate) fn oldest(&self) -> impl Iterator<Item = (StreamId, &T)> {
         self.queues.iter().filter_map(|queue| queue.events.front().map(|(_, block)| (queue.user, block)))
     }
@@ -77,7 +77,7 @@ impl<E, T> EventQueues<E, T> {
         &mut self.queues[place].events
     }
 
-    /// Moves a queue that is about to be filled to the place it would have if it were new. Returns its index.
+    /// Prepares a queue for its first event: moves it to the place that a new queue would get. Returns its index.
     fn fill(&mut self, user: StreamId, mut place: Option<usize>) -> usize {
         let filled = self.queues.iter().filter(|queue| !queue.events.is_empty()).count();
         if 2 * (filled + 1) > 1 << self.bits {

@@ -6,7 +6,8 @@ use super::ignored::IgnoredKey;
 use super::text::{self, Value};
 use crate::types::{Error, MIB, Result};
 
-/// The environment variables for settings; the first one that is set wins. PyTorch 2.15 reads its own in this order.
+/// The environment variables for settings; the first one that is set wins. PyTorch 2.15 reads the other three in this
+/// order.
 const VARIABLES: [&str; 4] =
     ["ACCELERATOR_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
@@ -22,8 +23,8 @@ pub struct AllocatorConfig {
     /// A request of `max_split_size` or more only uses blocks that exceed it by less than this.
     /// `max_non_split_rounding_mb`, in bytes.
     pub max_non_split_rounding: u64,
-    /// The share of the memory allowed by the memory fraction above which old unsplit blocks are released before a
-    /// driver allocation; 0 means never. Has no effect without a memory fraction below 1.
+    /// Before a driver allocation, old unsplit blocks are released if the reserved memory exceeds this share of the
+    /// memory that the memory fraction allows; 0 means never. Has no effect without a memory fraction below 1.
     /// `garbage_collection_threshold`.
     pub garbage_collection_threshold: f64,
     /// How requests are rounded up. `roundup_power2_divisions`.

@@ -2,7 +2,7 @@
 
 use super::pair::{Pair, by_field};
 
-/// A value of each quantity that is counted.
+/// One value for each counted quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
     /// Blocks that are allocated, and their bytes.

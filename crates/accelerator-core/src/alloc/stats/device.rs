@@ -86,7 +86,8 @@ impl DeviceStatistics {
         self.totals.reset_accumulated();
     }
 
-    /// Makes the counters of a stream idle. They must be at 0; what the stream ever added is kept here.
+    /// Makes the counters of a stream idle. The current values must be 0. Everything that the stream ever added is kept
+    /// here.
     pub(crate) fn make_idle(&mut self, counters: &mut StreamCounters) {
         self.idle = self.idle + counters.added();
         *counters = StreamCounters::default();

@@ -7,9 +7,9 @@ use crate::gate::exports;
 use crate::state::{Driver, Handle, Session};
 
 exports! {
-    /// Copies between any two places. Their addresses tell which kinds of memory they are.
+    /// Copies between any two places. Their addresses show which kinds of memory they are.
     fn cuMemcpyAsync(target: u64, source: u64, bytes: usize, stream: Handle) [Context] => raw copy_async;
-    /// Copies from host to device. Pageable memory is read at the call, pinned memory in stream order.
+    /// Copies from host to device. Pageable memory is read during the call, pinned memory in stream order.
     fn cuMemcpyHtoDAsync_v2(target: u64, source: u64, bytes: usize, stream: Handle)
         [Context] => raw host_to_device_async;
     /// Copies from device to host. If the target is pageable memory, the call waits for the copy.

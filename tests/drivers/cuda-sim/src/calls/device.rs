@@ -65,7 +65,7 @@ unsafe fn pci_address(driver: &mut Session, place: *mut c_char, length: i32, dev
     unsafe { put_text(place, length, &text) }
 }
 
-/// Writes as much of a text as fits, followed by a zero byte.
+/// Writes as much of a string as fits, followed by a zero byte.
 ///
 /// # Safety
 /// * `place` is null, or has room for `length` bytes.

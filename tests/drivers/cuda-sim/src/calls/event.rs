@@ -15,9 +15,9 @@ const ALL_FLAGS: u32 = 7;
 exports! {
     /// Creates an event.
     fn cuEventCreate(event: Out<'_, Handle>, flags: u32) [Context] => safe create;
-    /// Destroys an event. Work that already waits for it still does.
+    /// Destroys an event. Work that already waits for it keeps waiting.
     fn cuEventDestroy_v2(event: Handle) [Healthy] => safe destroy;
-    /// Records an event: it marks all work that a stream has so far.
+    /// Records an event: it marks all work submitted to a stream so far.
     fn cuEventRecord(event: Handle, stream: Handle) [Context] => safe record;
     /// Whether the work that it marks is over.
     fn cuEventQuery(event: Handle) [NoCapture] => safe query;

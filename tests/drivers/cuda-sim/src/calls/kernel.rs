@@ -16,9 +16,9 @@ const MOST_THREADS: u64 = 1024;
 const MOST_SHARED: u32 = 48 << 10;
 
 exports! {
-    /// Loads a module from PTX text. Other images are refused.
+    /// Loads a module from PTX source. Other images are refused.
     fn cuModuleLoadData(module: Out<'_, Handle>, image: *const c_char) [NoCapture] => raw load_data;
-    /// Loads a module from a file of PTX text.
+    /// Loads a module from a file of PTX source.
     fn cuModuleLoad(module: Out<'_, Handle>, path: *const c_char) [NoCapture] => raw load_file;
     /// Returns one of its kernels, if the driver knows it by name: `saxpy`, `scale` or `spin`.
     fn cuModuleGetFunction(function: Out<'_, Handle>, module: Handle, name: *const c_char)
@@ -36,26 +36,26 @@ exports! {
 }
 
 /// # Safety
-/// * `image` is null, or a zero-terminated text.
+/// * `image` is null, or a zero-terminated string.
 unsafe fn load_data(driver: &mut Session, module: Out<'_, Handle>, image: *const c_char) -> Outcome {
     let module = required(module)?;
     if image.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let text = unsafe { CStr::from_ptr(image) };
     module.write(load(driver, text.to_bytes())?);
     Ok(())
 }
 
 /// # Safety
-/// * `path` is null, or a zero-terminated text.
+/// * `path` is null, or a zero-terminated string.
 unsafe fn load_file(driver: &mut Session, module: Out<'_, Handle>, path: *const c_char) -> Outcome {
     let module = required(module)?;
     if path.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let path = unsafe { CStr::from_ptr(path) };
     let text = std::fs::read(path.to_string_lossy().as_ref()).or(Err(Code::FILE_NOT_FOUND))?;
     module.write(load(driver, &text)?);
@@ -71,7 +71,7 @@ fn load(driver: &mut Session, image: &[u8]) -> Outcome<Handle> {
 }
 
 /// # Safety
-/// * `name` is null, or a zero-terminated text.
+/// * `name` is null, or a zero-terminated string.
 unsafe fn get_function(
     driver: &mut Session,
     function: Out<'_, Handle>,
@@ -83,7 +83,7 @@ unsafe fn get_function(
     if name.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a text.
+    // SAFETY: the caller promises a C string.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let kernel = kernels.iter().copied().find(|kernel| kernel.name().as_bytes() == name);
     let kernel = kernel.ok_or(Code::NOT_FOUND)?;
@@ -151,7 +151,7 @@ unsafe fn launch(
     driver.submit(stream, Work::Kernel(launch)).map(drop)
 }
 
-/// Returns the bits of a kernel's arguments, copied at the call.
+/// Returns the bits of a kernel's arguments, copied during the call.
 ///
 /// # Safety
 /// * As [`launch`].

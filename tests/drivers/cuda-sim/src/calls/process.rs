@@ -1,4 +1,4 @@
-//! Starting the driver, its version, and error texts.
+//! Starting the driver, its version, and descriptions of errors.
 
 use std::ffi::c_char;
 

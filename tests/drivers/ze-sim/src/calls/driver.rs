@@ -115,7 +115,7 @@ fn last_error(session: &mut Session, driver: DriverHandle, text: Place<'_, *cons
     Ok(())
 }
 
-/// Describes the errors that a program may act on. The texts must be static.
+/// Describes the errors that a program may act on. The strings must be static.
 fn description(failure: Option<Refusal>) -> &'static CStr {
     match failure {
         None => c"",

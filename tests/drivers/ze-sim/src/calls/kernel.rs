@@ -51,7 +51,7 @@ fn create(
     if desc.pKernelName.is_null() {
         return Err(Refusal::INVALID_NULL_POINTER);
     }
-    // SAFETY: not null, so it is the caller's zero-terminated text.
+    // SAFETY: The pointer is not null, so it is the caller's zero-terminated string.
     let wanted = unsafe { CStr::from_ptr(desc.pKernelName) };
     let found = names.iter().find(|name| name.as_c_str() == wanted);
     let found = found.and_then(|name| Kernel::named(&name.to_string_lossy()));
@@ -112,7 +112,7 @@ fn set_argument(
     if bytes != wanted {
         return Err(Refusal::INVALID_KERNEL_ARGUMENT_SIZE);
     }
-    // SAFETY: null, which means zeroes, or as many bytes as the caller states.
+    // SAFETY: The pointer is null, which means zeroes, or points to as many bytes as the caller states.
     let given = unsafe { value.bytes(bytes) };
     let mut bits = [0; 8];
     bits[..given.len()].copy_from_slice(given);

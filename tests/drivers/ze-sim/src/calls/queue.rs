@@ -31,7 +31,8 @@ functions! {
     fn zeCommandQueueSynchronize(queue: QueueHandle, timeout: u64) [Init] => synchronize;
 }
 
-/// Checks that a descriptor requests what exists. Like real drivers, it accepts the flag that only newer versions know.
+/// Checks that a descriptor requests what exists. Like real drivers, it accepts the flag that only newer versions
+/// define.
 pub(crate) fn check_desc(session: &mut Session, desc: &ze_command_queue_desc_t) -> Outcome {
     session.check_type(desc);
     let modes = ze_command_queue_mode_t::ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS.0;

@@ -31,7 +31,7 @@ pub(crate) fn valid(name: &'static str, settings: &'static [(&str, &str)], run: 
     Alone { name, layer: Layer::Validation, settings, run, aborts: false }
 }
 
-/// Creates a trial for calls that the validation layer would refuse or does not know.
+/// Creates a trial for calls that the validation layer would refuse or does not support.
 pub(crate) fn bare(name: &'static str, settings: &'static [(&str, &str)], run: fn()) -> Alone {
     Alone { layer: Layer::None, ..valid(name, settings, run) }
 }
@@ -41,7 +41,7 @@ pub(crate) fn child() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
-/// Returns the path of the library, which cargo builds beside the tests.
+/// Returns the path of the library, which cargo builds next to the tests.
 pub(crate) fn library() -> std::path::PathBuf {
     std::env::current_exe().unwrap().with_file_name("libze_sim.so")
 }

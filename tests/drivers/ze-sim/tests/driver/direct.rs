@@ -117,7 +117,7 @@ fn last_failure() {
     let text = || {
         let mut text = ptr::null();
         call!(drivers, pfnGetLastErrorDescription(program.driver, &raw mut text)).unwrap();
-        // SAFETY: the driver's texts are static.
+        // SAFETY: the driver's strings are static.
         unsafe { std::ffi::CStr::from_ptr(text) }.to_str().unwrap()
     };
     assert_eq!(text(), "");

@@ -161,7 +161,7 @@ fn timeouts() {
     control::hold(list as usize);
     program.reset(event).unwrap();
     program.barrier(list, event, &mut []).unwrap();
-    assert_eq!(program.wait_for(event, FOR_EVER), Ok(()), "a wait without a timeout gets what is submitted");
+    assert_eq!(program.wait_for(event, FOR_EVER), Ok(()), "a wait without a timeout runs the submitted work");
     control::expect_violations(0, &[]);
 }
 

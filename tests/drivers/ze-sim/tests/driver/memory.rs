@@ -201,12 +201,12 @@ fn in_its_turn() {
     program.copy(list, a, place as u64, 1).unwrap();
     // SAFETY: the trial's own memory, which the copy reads later.
     unsafe { place.write_volatile(2) };
-    assert_eq!(program.read(list, a, 1), [2], "not read at the call");
+    assert_eq!(program.read(list, a, 1), [2], "not read during the call");
     program.fill(list, a, 3, 1).unwrap();
     program.barrier(list, ptr::null_mut(), &mut []).unwrap();
     program.copy(list, place as u64, a, 1).unwrap();
     // SAFETY: as above.
-    assert_eq!(unsafe { place.read_volatile() }, 2, "not written at the call");
+    assert_eq!(unsafe { place.read_volatile() }, 2, "not written during the call");
     program.finish(list).unwrap();
     // SAFETY: as above.
     assert_eq!(unsafe { place.read_volatile() }, 3);

@@ -144,7 +144,7 @@ impl Walk {
         self.expect_inactive(block);
     }
 
-    /// Returns the block with a random change in what is split; the sums do not become negative.
+    /// Returns the block with a random change to the split counts, such that their sums do not become negative.
     fn with_split(&mut self, phase: &Phase, stream: StreamId, block: Counted) -> Counted {
         if !phase.splits {
             return Counted { split: Pair::default(), ..block };

@@ -1,6 +1,6 @@
 //! Aliases: address ranges at which chunks from different places in reserved ranges are mapped a second time, one after
-//! another. A request that has no room in one piece in any reserved range gets its bytes here. An alias is kept, so
-//! that the same chunks need not be combined again.
+//! another. They serve a request that fits in no contiguous part of a reserved range. An alias is kept, so that the
+//! same chunks need not be combined again.
 //!
 //! Only the blocks of the reserved ranges record which bytes are free. A block in an alias range has *backing blocks*:
 //! the blocks in reserved ranges that hold its bytes, in a chain.

@@ -1,7 +1,7 @@
-//! Arithmetic that decides how much memory to make at once, and what it is worth to make less.
+//! Arithmetic that decides how much memory to make at once, and what making less is worth.
 //!
 //! The measure of everything is the peak: the most bytes ever requested at once. Reserved memory beyond it is the price
-//! of fragmentation, and the savings of driver calls are weighed as a share of it.
+//! of fragmentation, and what a driver call saves is measured as a share of it.
 
 use std::sync::OnceLock;
 
@@ -20,23 +20,24 @@ const CHUNK: u64 = 20 * MIB;
 
 /// Up to this share over the peak, or [`SLACK`] if that is more, a miss simply makes memory.
 const LITTLE: Part = (1, 100);
-/// Beyond this share over the peak, or [`SLACK`] if that is more, memory is dear: saving it is worth more driver calls.
+/// Beyond this share over the peak, or [`SLACK`] if that is more, memory is expensive: saving it is worth more driver
+/// calls.
 const MUCH: Part = (1, 50);
 const SLACK: u64 = 16 * MIB;
 /// A stream waits for others on the device if that saves more than this share of the peak.
 const WORTH_WAITING: Part = (1, 400);
 
-/// How much a driver call must save, as a share of the peak, while memory is not dear and the peak is rising. This is
-/// the highest price, because new memory will be needed soon anyway.
+/// How much a driver call must save, as a share of the peak, while memory is not expensive and the peak is rising. This
+/// is the highest price, because new memory will be needed soon anyway.
 const PRICE_RISING: f64 = 0.004;
-/// The same while memory is dear and the peak is rising, or neither.
+/// The same while memory is expensive and the peak is rising, or while neither is the case.
 const PRICE: f64 = 0.001;
-/// The same while memory is dear and the peak is not rising.
+/// The same while memory is expensive and the peak is not rising.
 const PRICE_DEAR: f64 = 0.0005;
 /// The peak counts as rising while at least this share of it is requested.
 const RISING: f64 = 0.98;
-/// The price rises with the fourth power of the number of aliases mapped, relative to this many for each growth plus
-/// [`ALIASES_AT_FIRST`]. A job that never repeats itself has no use for old aliases.
+/// The price rises with the fourth power of a ratio: the aliases mapped so far, divided by this many for each growth
+/// plus [`ALIASES_AT_FIRST`]. A job that never repeats itself has no use for old aliases.
 const ALIASES_PER_GROWTH: f64 = 0.6;
 const ALIASES_AT_FIRST: f64 = 16.0;
 
@@ -47,9 +48,9 @@ const SMALL_CHUNK: u64 = 2 * MIB;
 const GROWTH: Part = (3, 100);
 /// It grows by less if it would otherwise exceed the peak by more than this.
 const GROWTH_LIMIT: Part = (1, 40);
-/// While memory is not dear, it grows by at least this share of the reserved memory.
+/// While memory is not expensive, it grows by at least this share of the reserved memory.
 const LEAST_GROWTH: Part = (1, 100);
-/// While memory is dear, it grows by at least this share, and at least by [`LEAST_DEAR_CHUNK`].
+/// While memory is expensive, it grows by at least this share, and at least by [`LEAST_DEAR_CHUNK`].
 const LEAST_DEAR_GROWTH: Part = (3, 1000);
 const LEAST_DEAR_CHUNK: u64 = 4 * MIB;
 
@@ -60,7 +61,7 @@ const LEAST_SEGMENT_GROWTH: Part = (1, 100);
 const LEAST_SEGMENT: u64 = 16 * MIB;
 /// Idle segments go back if the reserved memory would otherwise exceed the peak by more than this.
 const EXCESS: Part = (1, 20);
-/// Each of them must save this share of the peak while the peak is rising.
+/// Each idle segment that goes back must save this share of the peak while the peak is rising.
 const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while the peak is not rising.
 const SEGMENT_PRICE: f64 = 0.002;
@@ -118,7 +119,7 @@ impl CostModel {
         self.reserved + more <= self.peak + part(self.peak, LITTLE).max(SLACK)
     }
 
-    /// Returns whether this much more memory makes memory dear.
+    /// Returns whether memory is expensive after it grows by this much.
     fn is_much(&self, more: u64) -> bool {
         self.reserved + more > self.peak + part(self.peak, MUCH).max(SLACK)
     }
@@ -133,14 +134,14 @@ impl CostModel {
         part(self.peak, WORTH_WAITING)
     }
 
-    /// Returns whether this many additional driver calls are worth making `saved` bytes less than `grow`.
+    /// Returns whether it is worth making this many additional driver calls to create `saved` bytes less than `grow`.
     pub(super) fn is_worth(&self, calls: i64, saved: i64, grow: u64) -> bool {
         saved >= 0 && (calls <= 0 || saved as f64 >= calls as f64 * self.price(grow))
     }
 
-    /// Returns how many bytes a driver call must save if `grow` would otherwise be made. The price is high while the
-    /// peak is rising, because new memory will be needed soon anyway. It rises with the share of aliases in everything
-    /// done so far, because a job that never repeats itself has no use for old aliases.
+    /// Returns how many bytes a driver call must save if `grow` bytes would otherwise be created. The price is high
+    /// while the peak is rising, because new memory will be needed soon anyway. The price also rises with the number of
+    /// aliases per growth so far, because a job that never repeats itself has no use for old aliases.
     fn price(&self, grow: u64) -> f64 {
         let share = match (self.is_much(grow), self.is_rising()) {
             (false, true) => PRICE_RISING,

@@ -1,7 +1,7 @@
 //! The policy `compact`, which reserves little more memory than the peak of requested memory.
 //! `docs/architecture/compact.md` explains it from the start.
 //!
-//! The blocks of all streams are in one arena, that of [`StreamId::SHARED`]. The modules, from the bottom up:
+//! The blocks of all streams are in one arena, which belongs to [`StreamId::SHARED`]. The modules, from the bottom up:
 //!
 //! * [`placement_log`] records where earlier requests went; [`owners`] decides which stream may use a free block.
 //! * [`ranges`] has the chunks of memory, each at its own address; [`aliases`] has the alias ranges, where several

@@ -30,7 +30,7 @@ pub(super) struct OwnerState {
     pub(super) epoch: u32,
     /// Whether bytes were freed in this epoch.
     is_open: bool,
-    /// How many of them had been in use.
+    /// The number of bytes freed in this epoch that had been in use.
     freed: u64,
     /// Epochs before this one are over.
     over: u32,

@@ -5,7 +5,7 @@
 const KEPT: usize = 1 << 14;
 /// The number of consecutive request sizes that identify a part of a job.
 const CONTEXT: usize = 4;
-/// The number of slots for contexts. The newest of the contexts that share a slot has it.
+/// The number of slots for contexts. If several contexts share a slot, it belongs to the newest.
 const SLOTS: usize = 1 << 15;
 
 /// The latest requests, in a ring buffer.

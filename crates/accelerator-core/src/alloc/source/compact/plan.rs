@@ -32,7 +32,7 @@ pub(super) enum Abilities {
         /// Whether waiting is possible: not during capture, and only once for each request.
         waits: bool,
     },
-    /// It returns segments, wherever it places them.
+    /// The driver allocates segments at places of its choice.
     Segments {
         /// The maximum segment size.
         largest: u64,
@@ -90,7 +90,7 @@ struct Usable {
 
 /// Chunks for a request, which may not suffice.
 struct Candidate {
-    /// How many bytes at the end of the first chunk it starts with.
+    /// The number of bytes used at the end of the first chunk.
     tail: u64,
     chunks: Vec<u64>,
     /// Whether it ends in a part of a chunk because all completely free chunks together did not suffice.

@@ -215,7 +215,7 @@ impl Compact {
         }
     }
 
-    /// Returns whether giving the block to the owner would merge it with bytes behind it on which work is not over.
+    /// Returns whether giving the block to the owner would merge it with bytes after it on which work is not over.
     fn would_join_unfinished(&self, id: BlockId, owner: Owner) -> bool {
         self.store.blocks[id].next.is_some_and(|behind| {
             let Block { state, owner: of, .. } = self.store.blocks[behind];

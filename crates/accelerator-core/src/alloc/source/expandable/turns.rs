@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Lets all threads take pages concurrently, except that a thread that ran out of memory beside others retries alone.
+/// Lets all threads take pages concurrently, except that a thread that ran out of memory while others took pages
+/// retries alone.
 #[derive(Default)]
 pub(super) struct Turns {
     /// Read-locked by every thread that takes pages, write-locked by one that retries.
@@ -15,7 +16,7 @@ pub(super) struct Turns {
     begun: AtomicUsize,
 }
 
-/// A turn of a thread, possibly beside others.
+/// A turn of a thread, possibly at the same time as others.
 pub(super) struct Turn<'a> {
     of: &'a Turns,
     /// The number of turns begun before it.
