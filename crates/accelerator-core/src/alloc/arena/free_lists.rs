@@ -35,6 +35,7 @@ impl FreeLists {
         &mut self.first[pool as usize]
     }
 
+    #[inline(always)]
     pub(crate) fn of_owner(&self, owner: Owner, pool: PoolKind) -> &FreeList {
         match owner.checked_sub(1) {
             None => self.of(pool),
@@ -42,6 +43,7 @@ impl FreeLists {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn of_owner_mut(&mut self, owner: Owner, pool: PoolKind) -> &mut FreeList {
         match owner.checked_sub(1) {
             None => self.of_mut(pool),
@@ -64,6 +66,10 @@ impl FreeLists {
         let all = std::iter::once(&self.first).chain(&self.others);
         let largest = all.filter_map(|lists| lists[pool as usize].largest(blocks));
         largest.map(|id| blocks[id].size).max().unwrap_or(0)
+    }
+
+    pub(crate) fn is_by_position(&self) -> bool {
+        self.by_end.is_some()
     }
 
     /// Returns the free block of the large pool that contains the byte at a position, if any.

@@ -1,5 +1,6 @@
 //! The counters, blocks and free lists of one stream, independent of driver and policy.
 
+mod claim;
 mod free_lists;
 mod free_segments;
 mod pages;

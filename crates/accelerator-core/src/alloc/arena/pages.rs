@@ -111,8 +111,7 @@ impl Store {
     /// Adds mapped pages as free memory. Returns the free block, merged with its free neighbours. PyTorch: `map_block`.
     pub(crate) fn add_pages(&mut self, range: PageRange) -> BlockId {
         let id = self.part_of_unmapped(range);
-        self.blocks[id].state = State::Free;
-        self.merge_and_list(id);
+        self.merge_and_list(id, State::Free);
         id
     }
 
@@ -146,8 +145,7 @@ impl Store {
         }
         self.free.unlist(&mut self.blocks, id);
         self.split_ends(id, from - offset, offset + size - to);
-        self.blocks[id].state = State::Unmapped;
-        self.merge_and_list(id);
+        self.merge_and_list(id, State::Unmapped);
         Some(PageRange { segment, offset: from, len: to - from })
     }
 }

@@ -1,7 +1,7 @@
 //! The blocks of one arena: counting, listing, best-fit allocation, freeing.
 
 use super::free_lists::FreeLists;
-use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, Segment, SegmentId, State, Uses};
+use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, NeedsSettling, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
@@ -87,14 +87,21 @@ impl Store {
             block.requested = requested;
             return Ok(self.allocated(id));
         }
-        self.free.of_mut(pool).put_outside(&mut self.blocks, id);
         let rest = &mut self.blocks[id];
         rest.free_since = clock;
         let (state, expandable) = (State::Allocated, EXPANDABLE && rest.expandable);
         let front = Block { state, requested, expandable, owner: 0, free_since: clock, ..rest.part(0, size) };
         let (segment, position) = (front.segment, front.position);
-        let front = self.blocks.split_front(id, front);
+        let front = self.split_front_outside(id, 0, front);
         Ok(self.allocated_at(front, segment, position, size))
+    }
+
+    /// Splits the front off a free block of this owner. The rest stays outside the bins, so merging the front back soon
+    /// changes no bin.
+    #[inline(always)]
+    pub(super) fn split_front_outside(&mut self, rest: BlockId, owner: Owner, front: Block) -> BlockId {
+        self.free.of_owner_mut(owner, front.pool).put_outside(&mut self.blocks, rest);
+        self.blocks.split_front(rest, front)
     }
 
     /// Describes a block that was allocated.
@@ -166,33 +173,51 @@ impl Store {
         clock: u32,
         count: Count,
     ) -> Result<(), NeedsSettling> {
-        let Block { pool, requested, previous, next, .. } = self.blocks[id];
+        let Block { requested, previous, next, .. } = self.blocks[id];
         let (before, behind) = (self.blocks.free(previous), self.blocks.free(next));
         self.count_freed::<EXPANDABLE>(id, before, behind, count)?;
-        let free = self.free.of_mut(pool);
+        if let Some(rest) = behind {
+            self.blocks[rest].requested = requested;
+        }
+        self.list_free(id, 0, clock, before, behind);
+        Ok(())
+    }
+
+    /// Makes a block that is on no list free memory of this owner, merged with these free neighbours of the same owner.
+    #[inline(always)]
+    pub(crate) fn list_free(
+        &mut self,
+        id: BlockId,
+        owner: Owner,
+        free_since: u32,
+        before: Option<BlockId>,
+        behind: Option<BlockId>,
+    ) {
         if let (Some(rest), None) = (behind, before)
-            && free.is_outside(rest)
+            && self.free.of_owner(owner, self.blocks[id].pool).is_outside(rest)
         {
-            // Merge the block back into the one that it was split from.
-            let block = &mut self.blocks[rest];
-            block.requested = requested;
-            block.free_since = clock;
+            // Merge the block back into the one that it was split from. No list changes.
+            self.blocks[rest].free_since = free_since;
             self.blocks.merge_previous(rest, id);
-            return Ok(());
+            return;
         }
         let block = &mut self.blocks[id];
-        block.state = State::Free;
-        block.free_since = clock;
+        (block.state, block.owner, block.free_since) = (State::Free, owner, free_since);
+        self.merge_with(id, before, behind);
+    }
+
+    /// Merges a block that is on no list with these neighbours, and lists it.
+    #[inline(always)]
+    fn merge_with(&mut self, id: BlockId, before: Option<BlockId>, behind: Option<BlockId>) {
         if let Some(behind) = behind {
-            free.remove(&mut self.blocks, behind);
+            self.free.unlist(&mut self.blocks, behind);
             self.blocks.merge_next(id, behind);
         }
         if let Some(before) = before {
-            free.remove(&mut self.blocks, before);
+            self.free.unlist(&mut self.blocks, before);
             self.blocks.merge_previous(id, before);
         }
-        free.insert(&mut self.blocks, id);
-        Ok(())
+        self.free.list(&mut self.blocks, id);
     }
 
     /// Counts a block that becomes free next to these free neighbours.
@@ -239,21 +264,17 @@ impl Store {
         }
     }
 
-    /// Merges a block that is on no list with its neighbours of the same state and owner, and lists it. For free memory
-    /// with an owner, the caller must set the time since which all of it has been free.
-    pub(crate) fn merge_and_list(&mut self, id: BlockId) {
-        let Block { state, owner, previous, next, .. } = self.blocks[id];
-        let is_alike = |block: &BlockId| (self.blocks[*block].state, self.blocks[*block].owner) == (state, owner);
-        let (before, behind) = (previous.filter(is_alike), next.filter(is_alike));
-        if let Some(before) = before {
-            self.free.unlist(&mut self.blocks, before);
-            self.blocks.merge_previous(id, before);
-        }
-        if let Some(behind) = behind {
-            self.free.unlist(&mut self.blocks, behind);
-            self.blocks.merge_next(id, behind);
-        }
-        self.free.list(&mut self.blocks, id);
+    /// Gives a block that is on no list this state, merges it with its neighbours of the same state and owner, and
+    /// lists it.
+    pub(crate) fn merge_and_list(&mut self, id: BlockId, state: State) {
+        self.blocks[id].state = state;
+        let (before, behind) = self.blocks.alike(id, state, self.blocks[id].owner);
+        self.merge_with(id, before, behind);
+    }
+
+    /// Returns whether a new segment of this size gets positions that no other segment has had, or needs none.
+    pub(crate) fn has_positions(&self, size: u64) -> bool {
+        !self.free.is_by_position() || self.blocks.has_positions(size)
     }
 
     /// Removes a segment, all of whose blocks are listed.

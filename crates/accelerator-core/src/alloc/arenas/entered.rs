@@ -8,7 +8,7 @@ use crate::alloc::history::{HistoryContext, Subject};
 use crate::alloc::settings::Request;
 use crate::alloc::stats::{Bounds, DeviceStatistics, NeedsSettling, PoolAmounts, StreamCounters};
 use crate::sync::Guard;
-use crate::types::{StreamId, TraceAction};
+use crate::types::{PoolKind, StreamId, TraceAction};
 
 /// The parameters of an allocation. PyTorch: `AllocParams`.
 pub(crate) struct Parameters {
@@ -156,21 +156,29 @@ impl<'a> Entered<'a> {
         self.record_pages(range, parameters.context.clone());
     }
 
-    /// Records mapped pages, while recording is on.
-    pub(crate) fn record_pages(&mut self, range: PageRange, context: Option<HistoryContext>) {
+    fn record_pages(&mut self, range: PageRange, context: Option<HistoryContext>) {
         let subject = self.subject_of_pages(range);
         if let Some(recorder) = &mut self.statistics().recorder {
             recorder.memory_came(TraceAction::SegmentMap, subject, range.offset, context);
         }
     }
 
-    /// Records that pages go back, while recording is on. This comes before the driver call, since the driver may give
-    /// the pages to another process at once.
-    pub(crate) fn record_leaving_pages(&mut self, range: PageRange) {
-        let subject = self.subject_of_pages(range);
-        if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.memory_left(TraceAction::SegmentUnmap, subject);
+    /// Records that pages go back. This comes before the driver call, since the driver may give the pages to another
+    /// process at once. [`pages_left`](Self::pages_left) comes after it.
+    pub(crate) fn pages_leave(&mut self, ranges: impl IntoIterator<Item = PageRange>) {
+        for range in ranges {
+            let subject = self.subject_of_pages(range);
+            if let Some(recorder) = &mut self.statistics().recorder {
+                recorder.memory_left(TraceAction::SegmentUnmap, subject);
+            }
         }
+    }
+
+    /// Counts the bytes of pages that went back, and records the pages that the driver refused to unmap as mapped
+    /// again. The caller adds these to the arena.
+    pub(crate) fn pages_left(&mut self, pool: PoolKind, bytes: u64, kept: impl IntoIterator<Item = PageRange>) {
+        self.statistics().pages_unmapped(pool, bytes);
+        kept.into_iter().for_each(|range| self.record_pages(range, None));
     }
 
     fn subject_of_pages(&mut self, range: PageRange) -> Subject {

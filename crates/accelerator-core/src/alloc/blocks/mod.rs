@@ -169,6 +169,13 @@ impl Blocks {
         self.segments[pages.segment].base.address() + pages.offset
     }
 
+    /// Returns the neighbours of a block that have this state and this owner.
+    pub(crate) fn alike(&self, id: BlockId, state: State, owner: Owner) -> (Option<BlockId>, Option<BlockId>) {
+        let is_alike = |id: &BlockId| (self[*id].state, self[*id].owner) == (state, owner);
+        let Block { previous, next, .. } = self[id];
+        (previous.filter(is_alike), next.filter(is_alike))
+    }
+
     /// Returns the block if there is one and it is free.
     #[inline(always)]
     pub(crate) fn free(&self, id: Option<BlockId>) -> Option<BlockId> {

@@ -87,7 +87,7 @@ impl DeviceAllocator {
     /// refuses the request, tries again once the charges of other threads are settled, since some may be refunded.
     fn release_all_and_grow(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         self.release_all()?;
-        self.arenas().statistics().totals.num_alloc_retries += 1;
+        self.arenas().statistics().retried();
         match self.grow(wanted) {
             Err(Failure::Refused(OutOfMemoryCause::Limit)) => {
                 self.memory.context.asking.wait();

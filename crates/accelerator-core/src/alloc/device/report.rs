@@ -62,11 +62,7 @@ impl DeviceAllocator {
         let Parameters { request, stream, arena, context } = &wanted.parameters;
         let largest_cached = self.arenas().of(*arena).lock().store().largest_free(request.pool);
         let is_rejected = cause == OutOfMemoryCause::Rejected;
-        if is_rejected {
-            self.arenas().statistics().totals.num_oom_rejections += 1;
-        } else {
-            self.arenas().statistics().totals.num_ooms += 1;
-        }
+        self.arenas().statistics().out_of_memory(is_rejected);
         let statistics = self.arenas().sum();
         let memory = self.driver().memory_info().ok();
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();

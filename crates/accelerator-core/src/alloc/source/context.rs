@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 
 use crate::alloc::arena::{Arena, DetachedSegment};
-use crate::alloc::arenas::Arenas;
-use crate::alloc::blocks::Base;
-use crate::alloc::driver::{AddressSpace, Driver};
+use crate::alloc::arenas::{Arenas, Entered, Parameters};
+use crate::alloc::blocks::{Base, NewSegment, SegmentId};
+use crate::alloc::driver::{AddressSpace, Driver, Mappings};
 use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
 use crate::event::Events;
@@ -123,8 +123,19 @@ impl Context {
         failure
     }
 
+    /// Takes a segment from the driver, and enters the arena of the request, with all headroom in hand, where the
+    /// segment is counted and recorded. The caller adds it to the arena.
+    pub(super) fn new_segment(&self, parameters: &Parameters, size: u64) -> Result<(Entered<'_>, NewSegment), Failure> {
+        let mut charge = self.charge(parameters.arena, size)?;
+        let base = self.alloc(size)?;
+        charge.use_up(size);
+        let mut entered = self.arenas.settle(parameters.arena);
+        let segment = entered.segment_made(base, size, parameters);
+        Ok((entered, segment))
+    }
+
     /// Takes a charged segment from the driver.
-    pub(crate) fn alloc(&self, size: u64) -> Result<Base, Failure> {
+    fn alloc(&self, size: u64) -> Result<Base, Failure> {
         self.driver.alloc(size).map_err(|driver| {
             let largest = self.driver.properties().largest_allocation;
             self.refused(match driver.kind {
@@ -160,11 +171,36 @@ impl Context {
         bytes
     }
 
-    /// Returns the size of an address range to reserve, in whole pages: 9/8 of the device's memory. `None` if it does
-    /// not fit into 64 bits.
-    pub(crate) fn reservation_size(&self, page: NonZeroU64) -> Option<u64> {
+    /// Reserves address space for a request that needs `bytes` bytes there, and adds it to the arena as a segment in
+    /// which no pages are mapped. Returns its number.
+    pub(super) fn reserve(
+        &self,
+        parameters: &Parameters,
+        bytes: u64,
+        page: Option<NonZeroU64>,
+        mappings: &mut Mappings,
+    ) -> Result<SegmentId, Failure> {
+        let (driver, arena) = (self.address_space(), self.arenas.of(parameters.arena));
+        let sizes = page.and_then(|page| self.reservation_size(page).map(|len| (page, len)));
+        let fits = |len: u64| len >= bytes && arena.lock().store().has_positions(len);
+        let Some((page, len)) = sizes.filter(|(_, len)| fits(len.get())) else {
+            return Err(self.refused(Failure::Refused(OutOfMemoryCause::Device)));
+        };
+        let refused = |error| self.refused(self.failure(error, OutOfMemoryCause::AddressSpace));
+        let base = driver.reserve(len).map_err(refused)?;
+        let created = self.arenas.statistics().segment_numbered();
+        let new = NewSegment { base, size: len.get(), created, pool: parameters.request.pool, page: Some(page) };
+        let segment = arena.lock().add_reservation(new);
+        mappings.keep(segment, (base, len), page);
+        Ok(segment)
+    }
+
+    /// Returns the size of an address range to reserve, in whole pages: like in PyTorch 9/8 of the device's memory,
+    /// because pages may be unmapped at the start while others are mapped at the end. `None` if it does not fit into 64
+    /// bits.
+    fn reservation_size(&self, page: NonZeroU64) -> Option<NonZeroU64> {
         let total = self.driver.properties().total_memory.min(TOO_LARGE);
-        (total + total / 8).checked_next_multiple_of(page.get())
+        NonZeroU64::new((total + total / 8).checked_next_multiple_of(page.get())?)
     }
 
     /// Waits for all work submitted to a stream so far, because drivers unmap without waiting. Returns false if the

@@ -13,12 +13,8 @@ pub(super) struct Segments;
 impl Source for Segments {
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         let Wanted { parameters, segment, .. } = wanted;
-        let mut charge = context.charge(parameters.arena, *segment)?;
-        let base = context.alloc(*segment)?;
-        charge.use_up(*segment);
+        let (mut entered, segment) = context.new_segment(parameters, *segment)?;
         let clock = context.arenas.clock(parameters.request.pool);
-        let mut entered = context.arenas.settle(parameters.arena);
-        let segment = entered.segment_made(base, *segment, parameters);
         let store = entered.arena().store_mut();
         let block = settled(store.take_from_new_segment(segment, &parameters.request, clock));
         entered.record(parameters, &block);

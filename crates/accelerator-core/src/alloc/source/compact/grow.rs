@@ -1,7 +1,5 @@
 //! Handling a request that no free block serves: planning, and carrying the plan out.
 
-use std::num::NonZeroU64;
-
 use super::aliases::MappedAlias;
 use super::epochs::Mapper;
 use super::place::{Target, with_pool};
@@ -10,7 +8,7 @@ use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Parameters, settled};
-use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
+use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::{Context, Failure};
 use crate::sync::{Guard, try_lock};
@@ -149,7 +147,7 @@ impl<'a> Mapper<'a> {
         let context = self.context;
         let len = lens.iter().sum();
         let mut charge = context.charge(StreamId::SHARED, len)?;
-        let range = self.range_with_space(wanted, len).map_err(|error| context.refused(error))?;
+        let range = self.range_with_space(wanted, len)?;
         let (ReservedRange { segment, end: offset, .. }, start) = {
             let mut arena = self.arena();
             let compact = Compact::of(&mut arena);
@@ -184,22 +182,12 @@ impl<'a> Mapper<'a> {
                 return Ok(range);
             }
         }
-        let (_, driver) = self.mappings();
-        let page = driver.granularity();
-        let size = context.reservation_size(page).and_then(NonZeroU64::new);
-        let has_positions = |size: u64| self.arena().store().blocks.has_positions(size);
-        let Some(size) = size.filter(|size| size.get() >= len && has_positions(size.get())) else {
-            return Err(Failure::Refused(OutOfMemoryCause::Device));
-        };
-        let base = driver.reserve(size).map_err(|error| context.failure(error, OutOfMemoryCause::AddressSpace))?;
-        let created = context.arenas.statistics().segment_numbered();
+        let (mappings, driver) = self.mappings();
+        let segment = context.reserve(wanted, len, Some(driver.granularity()), mappings)?;
         let mut arena = self.arena();
-        let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };
-        let segment = arena.add_reservation(new);
         let compact = Compact::of(&mut arena);
         let owner = compact.owner(stream);
         compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
-        self.memory.mappings.keep(segment, (base, size), page);
         Ok(compact.ranges.len() - 1)
     }
 
@@ -214,7 +202,7 @@ impl<'a> Mapper<'a> {
         let from = alias.parts.first().filter(|_| alias.behind > 0).map_or(0, |part| part.from);
         let Some(chunks) = self.chunks_of_alias(wanted, alias, &mut backing)? else { return Ok(None) };
         let len = chunks.iter().map(|(_, len)| len).sum();
-        if !self.arena().store().blocks.has_positions(len) {
+        if !self.arena().store().has_positions(len) {
             return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
         }
         let places = {
@@ -281,7 +269,7 @@ impl<'a> Mapper<'a> {
         let (segment, start) = compact.add_alias(&mapped);
         self.memory.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
         compact.rearranged += 1;
-        statistics.totals.num_device_alloc += 1;
+        statistics.alias_mapped();
         let owner = compact.owner(wanted.stream);
         if compact.can_use(start + from, wanted.request.size, owner) != Some(true) {
             return None;

@@ -107,7 +107,7 @@ impl Compact {
         let Request { requested, size, pool } = *request;
         self.store.counters.given_out(counted(request))?;
         let id = match target {
-            Target::In(free, offset) => self.claim_part(free, offset, size, owner),
+            Target::In(free, offset) => self.store.claim_part(free, offset, size, owner),
             Target::At(position) => self.claim(position, size, owner),
         };
         let block = &mut self.store.blocks[id];
@@ -124,7 +124,7 @@ impl Compact {
     fn claim(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
         match self.alias_at(position) {
             Some(alias) => self.claim_in_alias(alias, position, size, owner),
-            None => self.claim_in_range(position, size, owner),
+            None => self.store.claim(position, size, owner),
         }
     }
 
@@ -145,23 +145,11 @@ impl Compact {
 
     /// As [`put_free`](Self::put_free), for bytes that this owner finished with in an earlier epoch.
     pub(super) fn put_free_since(&mut self, id: BlockId, owner: Owner, epoch: u32) {
-        let Block { previous, next, pool, .. } = self.store.blocks[id];
         let blocks = &self.store.blocks;
-        let own = |id: &BlockId| (blocks[*id].state, blocks[*id].owner) == (State::Free, owner);
-        let (before, behind) = (previous.filter(own), next.filter(own));
+        let (before, behind) = blocks.alike(id, State::Free, owner);
         let since = |id: Option<BlockId>| id.map_or(0, |id| blocks[id].free_since);
         let free_since = epoch.max(since(before)).max(since(behind));
-        if let (None, Some(rest)) = (before, behind)
-            && self.store.free.of_owner(owner, pool).is_outside(rest)
-        {
-            // Merge the block back into the one that it was split from. No list changes.
-            self.store.blocks[rest].free_since = free_since;
-            self.store.blocks.merge_previous(rest, id);
-            return;
-        }
-        let block = &mut self.store.blocks[id];
-        (block.state, block.owner, block.free_since) = (State::Free, owner, free_since);
-        self.store.merge_and_list(id);
+        self.store.list_free(id, owner, free_since, before, behind);
     }
 
     /// Returns the number of a stream that has requested memory here.

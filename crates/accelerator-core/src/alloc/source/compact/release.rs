@@ -63,7 +63,7 @@ impl Mapper<'_> {
             let compact = Compact::of(entered.arena());
             let leaving = compact.chunks_to_give_back(is_chosen);
             let hidden = compact.hide_chunks(&leaving);
-            leaving.iter().for_each(|row| entered.record_leaving_pages(row.pages));
+            entered.pages_leave(leaving.iter().map(|row| row.pages));
             (leaving, hidden)
         };
         let mut result = self.unmap_pieces(hidden);
@@ -90,14 +90,12 @@ impl Mapper<'_> {
             }
         }
         let mut entered = self.context.arenas.enter(self.arena());
-        let pool = entered.arena().store().blocks.segment(segment).pool;
-        entered.statistics().pages_unmapped(pool, gone);
-        for (block, pages) in kept {
-            let compact = Compact::of(entered.arena());
-            let owner = compact.store.blocks[block].owner;
-            compact.put_free(block, owner);
-            entered.record_pages(pages, None);
+        let compact = Compact::of(entered.arena());
+        let pool = compact.store.blocks.segment(segment).pool;
+        for (block, _) in &kept {
+            compact.put_free(*block, compact.store.blocks[*block].owner);
         }
+        entered.pages_left(pool, gone, kept.into_iter().map(|(_, pages)| pages));
         result
     }
 
@@ -137,7 +135,7 @@ impl Mapper<'_> {
         for alias in leaving {
             let removed = Compact::of(&mut self.arena()).remove_alias(alias);
             if let Some(segment) = removed {
-                self.context.arenas.statistics().totals.num_device_free += 1;
+                self.context.arenas.statistics().alias_unmapped();
                 let (mappings, driver) = self.mappings();
                 mappings.release(driver, segment);
             }
@@ -179,7 +177,7 @@ impl Compact {
                 let within: Vec<_> = within.filter(|(start, _)| is_chosen(*start, pool)).collect();
                 let mut rest = free;
                 for (start, len) in within {
-                    let held = self.claim_part(rest, start - self.store.blocks[rest].position, len, owner);
+                    let held = self.store.claim_part(rest, start - self.store.blocks[rest].position, len, owner);
                     self.store.blocks[held].state = State::Backing;
                     rest = self.store.blocks[held].next.unwrap_or(held);
                     let offset = start - self.store.blocks.segment(segment).position;
@@ -246,9 +244,8 @@ impl Compact {
     fn remove_chunk(&mut self, range: usize, block: BlockId) {
         let held = &mut self.store.blocks[block];
         let (position, len) = (held.position, held.size);
-        held.state = State::Unmapped;
         (held.owner, held.free_since) = (0, 0);
-        self.store.merge_and_list(block);
+        self.store.merge_and_list(block, State::Unmapped);
         let ReservedRange { pool, segment, .. } = self.ranges[range];
         self.chunks[pool as usize].remove(&position);
         self.reserved -= len;

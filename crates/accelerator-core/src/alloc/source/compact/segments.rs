@@ -11,7 +11,7 @@ use crate::alloc::arenas::Parameters;
 use crate::alloc::blocks::{NewSegment, Owner, Segment, State};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::Failure;
-use crate::types::{MIB, StreamId};
+use crate::types::MIB;
 
 /// Segment sizes are multiples of this, where possible.
 const ROUNDING: u64 = 2 * MIB;
@@ -26,12 +26,7 @@ impl Mapper<'_> {
 
     /// Takes a segment from the driver, as free memory.
     pub(super) fn make_segment(&self, wanted: &Parameters, size: u64) -> Result<(), Failure> {
-        let context = self.context;
-        let mut charge = context.charge(StreamId::SHARED, size)?;
-        let base = context.alloc(size)?;
-        charge.use_up(size);
-        let mut entered = context.arenas.settle(StreamId::SHARED);
-        let segment = entered.segment_made(base, size, wanted);
+        let (mut entered, segment) = self.context.new_segment(wanted, size)?;
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
         compact.add_segment(owner, segment);

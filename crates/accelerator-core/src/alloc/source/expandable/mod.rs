@@ -10,8 +10,8 @@ use self::turns::Turns;
 use super::context::{Charge, Context, Failure};
 use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena};
-use crate::alloc::arenas::{Entered, settled};
-use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
+use crate::alloc::arenas::{Entered, Parameters, settled};
+use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::driver::{AddressSpace, Mappings};
 use crate::alloc::settings::Request;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
@@ -49,7 +49,7 @@ impl Source for Expandable {
             return Ok(());
         }
         let _returning = context.returning.begin();
-        ranges.iter().for_each(|range| entered.record_leaving_pages(*range));
+        entered.pages_leave(ranges.iter().copied());
         drop(entered);
         let (may_unmap, mut result) = match context.wait_for_work(stream) {
             Ok(is_over) => (is_over, Ok(())),
@@ -60,14 +60,13 @@ impl Source for Expandable {
             if may_unmap && result.is_ok() {
                 (unmapped, result) = mappings.unmap_pages(driver, range);
             }
+            let (offset, len) = (range.offset + unmapped, range.len - unmapped);
+            let kept = (len > 0).then_some(PageRange { offset, len, ..range });
             let mut entered = context.arenas.enter(arena.lock());
-            entered.statistics().pages_unmapped(pool, unmapped);
-            if unmapped < range.len {
-                let (offset, len) = (range.offset + unmapped, range.len - unmapped);
-                let kept = PageRange { offset, len, ..range };
+            if let Some(kept) = kept {
                 entered.arena().store_mut().add_pages(kept);
-                entered.record_pages(kept, None);
             }
+            entered.pages_left(pool, unmapped, kept);
         }
         for PageRange { segment, .. } in ranges {
             if arena.lock().remove_unmapped(segment) {
@@ -102,25 +101,23 @@ impl Expandable {
         };
         let mut mapped = None;
         loop {
-            let (done, cause) = match next(context, mapped.take(), wanted, charge) {
+            let range = match next(context, mapped.take(), wanted, charge) {
                 Ok(block) => return Ok(block),
-                Err(Some(range)) => {
-                    let (len, done) = self.map_pages(driver, &mut mappings, range);
-                    mapped = (len > 0).then_some(PageRange { len, ..range });
-                    (done, OutOfMemoryCause::Device)
+                Err(Some(range)) => range,
+                Err(None) => {
+                    reserve(context, &mut mappings, &wanted.parameters)?;
+                    continue;
                 }
-                Err(None) => match reserve(context, driver, &mut mappings, wanted) {
-                    Some(done) => (done, OutOfMemoryCause::AddressSpace),
-                    None => return Err(context.refused(Failure::Refused(OutOfMemoryCause::Device))),
-                },
             };
+            let (len, done) = self.map_pages(driver, &mut mappings, range);
+            mapped = (len > 0).then_some(PageRange { len, ..range });
             let Err(error) = done else { continue };
             if let Some(range) = mapped {
                 // Pages that the driver refused to unmap are free memory.
                 let mut entered = context.arenas.settle(stream);
                 add_pages(&mut entered, range, wanted, charge);
             }
-            return Err(context.refused(context.failure(error, cause)));
+            return Err(context.refused(context.failure(error, OutOfMemoryCause::Device)));
         }
     }
 
@@ -178,24 +175,10 @@ fn add_pages(entered: &mut Entered<'_>, range: PageRange, wanted: &Wanted<'_>, c
     entered.arena().store_mut().add_pages(range)
 }
 
-/// Reserves address space for a request. Returns `None` if the request would not fit even there. Like PyTorch, reserves
-/// 9/8 of the device's memory, because pages may be unmapped at the start while others are mapped at the end.
-fn reserve(
-    context: &Context,
-    driver: &dyn AddressSpace,
-    mappings: &mut Mappings,
-    wanted: &Wanted<'_>,
-) -> Option<DriverResult<()>> {
-    let Request { pool, size, .. } = wanted.parameters.request;
-    let arena = context.arenas.of(wanted.parameters.stream);
-    let page = arena.lock().config().page(pool);
-    let page = NonZeroU64::new(page.checked_next_multiple_of(driver.granularity().get())?)?;
-    let len = NonZeroU64::new(context.reservation_size(page)?)?;
-    (len.get() >= size).then(|| {
-        let base = driver.reserve(len)?;
-        let created = context.arenas.statistics().segment_numbered();
-        let new = NewSegment { base, size: len.get(), created, pool, page: Some(page) };
-        mappings.keep(arena.lock().add_reservation(new), (base, len), page);
-        Ok(())
-    })
+/// Reserves address space for a request, with pages of the size that the settings ask for.
+fn reserve(context: &Context, mappings: &mut Mappings, parameters: &Parameters) -> Result<(), Failure> {
+    let Parameters { request: Request { pool, size, .. }, arena, .. } = *parameters;
+    let page = context.arenas.of(arena).lock().config().page(pool);
+    let page = page.checked_next_multiple_of(context.address_space().granularity().get()).and_then(NonZeroU64::new);
+    context.reserve(parameters, size, page, mappings).map(drop)
 }
