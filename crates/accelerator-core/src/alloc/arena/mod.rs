@@ -17,7 +17,7 @@ pub(crate) use self::store::{AllocatedBlock, Count, Store};
 use super::blocks::{Block, BlockId, SegmentId, State, Users};
 use super::history::{CaptureContext, Recording};
 use super::settings::{AllocatorConfig, Request, RoundupDivisions};
-use super::stats::{NeedsSettling, StreamCounters};
+use super::stats::{Counting, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// The counters, blocks and free lists of one stream. Free blocks never move between streams, so each stream has an
@@ -140,21 +140,12 @@ impl Arena {
 
     /// Allocates by best fit, in a [plain](Self::is_plain) arena.
     #[inline(always)]
-    pub(crate) fn take_plain(
-        &mut self,
-        request: &Request,
-        clock: u32,
-    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    pub(crate) fn take_plain(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
         self.store.take::<false>(request, clock)
     }
 
     /// Allocates a free block, if one can serve the request.
-    pub(crate) fn take(
-        &mut self,
-        request: &Request,
-        stream: StreamId,
-        clock: u32,
-    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    pub(crate) fn take(&mut self, request: &Request, stream: StreamId, clock: u32) -> Counting<Option<AllocatedBlock>> {
         match &mut self.placement {
             None => self.store.take::<true>(request, clock),
             Some(placement) => placement.take(request, stream),
@@ -172,7 +163,7 @@ impl Arena {
     /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once. PyTorch:
     /// `free`.
     #[inline(always)]
-    pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Result<Option<Users>, NeedsSettling> {
+    pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Counting<Option<Users>> {
         match self.free_when_done(id) {
             None => self.put_back(id, clock, StreamCounters::freed).map(|()| None),
             users => Ok(users),
@@ -195,7 +186,7 @@ impl Arena {
 
     /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     #[inline]
-    pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NeedsSettling> {
+    pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Counting<bool> {
         match &mut self.store_mut().blocks[id].state {
             State::Pending(uses @ 2..) => {
                 *uses -= 1;
@@ -206,7 +197,7 @@ impl Arena {
         }
     }
 
-    fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Result<(), NeedsSettling> {
+    fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
         match &mut self.placement {
             None => self.store.make_free::<true>(id, clock, count),
             Some(placement) => placement.put_back(id, count),

@@ -3,7 +3,7 @@
 use super::free_lists::FreeLists;
 use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
-use crate::alloc::stats::{Counted, NeedsSettling, Pair, StreamCounters};
+use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// Blocks with their lists and counters.
@@ -42,7 +42,7 @@ impl AllocatedBlock {
 }
 
 /// Counts a block that becomes free, either at once or after being pending.
-pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Result<(), NeedsSettling>;
+pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Counting;
 
 impl Store {
     pub(crate) fn new(stream: StreamId, free: FreeLists) -> Self {
@@ -58,7 +58,7 @@ impl Store {
         &mut self,
         request: &Request,
         clock: u32,
-    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    ) -> Counting<Option<AllocatedBlock>> {
         let best = self.free.of(request.pool).best_fit(&self.blocks, request.size);
         let Some(mut id) = best else { return Ok(None) };
         if EXPANDABLE && self.blocks[id].expandable {
@@ -77,7 +77,7 @@ impl Store {
         request: &Request,
         fit: Fit,
         clock: u32,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    ) -> Counting<AllocatedBlock> {
         self.count_taken::<EXPANDABLE>(id, request, fit)?;
         let Request { requested, size, pool } = *request;
         if !fit.splits {
@@ -125,7 +125,7 @@ impl Store {
         segment: NewSegment,
         request: &Request,
         clock: u32,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    ) -> Counting<AllocatedBlock> {
         let id = self.blocks.add_segment(segment, State::Free);
         self.blocks[id].free_since = clock;
         self.free.list(&mut self.blocks, id);
@@ -133,24 +133,14 @@ impl Store {
     }
 
     /// Allocates the front of a free block that was made for the request.
-    pub(crate) fn take_new(
-        &mut self,
-        id: BlockId,
-        request: &Request,
-        clock: u32,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    pub(crate) fn take_new(&mut self, id: BlockId, request: &Request, clock: u32) -> Counting<AllocatedBlock> {
         let fit = self.config.fit_of_block(request, self.blocks[id].size);
         self.take_block::<true>(id, request, fit, clock)
     }
 
     /// Counts a free block as allocated.
     #[inline(always)]
-    fn count_taken<const EXPANDABLE: bool>(
-        &mut self,
-        id: BlockId,
-        request: &Request,
-        fit: Fit,
-    ) -> Result<(), NeedsSettling> {
+    fn count_taken<const EXPANDABLE: bool>(&mut self, id: BlockId, request: &Request, fit: Fit) -> Counting {
         let block = &self.blocks[id];
         let (whole, was_split) = (block.size, block.is_split());
         let bytes = if fit.splits { request.size } else { whole };
@@ -167,12 +157,7 @@ impl Store {
 
     /// Makes a block free and merges it with its free neighbours. PyTorch: `free_block`.
     #[inline(always)]
-    pub(super) fn make_free<const EXPANDABLE: bool>(
-        &mut self,
-        id: BlockId,
-        clock: u32,
-        count: Count,
-    ) -> Result<(), NeedsSettling> {
+    pub(super) fn make_free<const EXPANDABLE: bool>(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
         let Block { requested, previous, next, .. } = self.blocks[id];
         let (before, behind) = (self.blocks.free(previous), self.blocks.free(next));
         self.count_freed::<EXPANDABLE>(id, before, behind, count)?;
@@ -228,7 +213,7 @@ impl Store {
         before: Option<BlockId>,
         behind: Option<BlockId>,
         count: Count,
-    ) -> Result<(), NeedsSettling> {
+    ) -> Counting {
         let Block { pool, size, requested, expandable, mut previous, mut next, .. } = self.blocks[id];
         let mut merged = Pair::default();
         if let Some(block) = before.map(|before| &self.blocks[before]) {

@@ -4,9 +4,9 @@ use super::held::Held;
 use super::{Arenas, Setup};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange, Users};
-use crate::alloc::history::{HistoryContext, Subject};
+use crate::alloc::history::{HistoryContext, Recorder, Subject};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Bounds, DeviceStatistics, NeedsSettling, PoolAmounts, StreamCounters};
+use crate::alloc::stats::{Bounds, Counting, DeviceStatistics, PoolAmounts, StreamCounters};
 use crate::sync::Guard;
 use crate::types::{PoolKind, StreamId, TraceAction};
 
@@ -87,10 +87,7 @@ impl<'a> Entered<'a> {
     /// Allocates a free block, if one can serve the request.
     pub(crate) fn take(&mut self, parameters: &Parameters, clock: u32) -> Option<AllocatedBlock> {
         let Parameters { request, stream, .. } = parameters;
-        let found = match self.arena().take(request, *stream, clock) {
-            Ok(found) => found,
-            Err(NeedsSettling) => settled(self.settle().take(request, *stream, clock)),
-        };
+        let found = self.or_settled(|arena| arena.take(request, *stream, clock));
         if let Some(block) = &found {
             self.record(parameters, block);
         }
@@ -99,36 +96,39 @@ impl<'a> Entered<'a> {
 
     /// Records the allocation of a block, while recording is on.
     pub(crate) fn record(&mut self, parameters: &Parameters, block: &AllocatedBlock) {
-        if let Some(recorder) = &mut self.statistics().recorder {
-            let (size, stream) = (parameters.request.requested, parameters.stream);
-            recorder.allocated(Subject { address: block.address(), size, stream }, parameters.context.clone());
-        }
+        let Parameters { request, stream, context, .. } = parameters;
+        let subject = Subject { address: block.address(), size: request.requested, stream: *stream };
+        self.if_recording(|recorder| recorder.allocated(subject, context.clone()));
     }
 
     /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once.
     pub(crate) fn free(&mut self, block: BlockId, clock: u32, context: Option<&HistoryContext>) -> Option<Users> {
         let subject = self.subject(block);
-        let users = match self.arena().free(block, clock) {
-            Ok(users) => users,
-            Err(NeedsSettling) => settled(self.settle().free(block, clock)),
-        };
-        if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.freed(subject, context.cloned(), users.is_none());
-        }
+        let users = self.or_settled(|arena| arena.free(block, clock));
+        self.if_recording(|recorder| recorder.freed(subject, context.cloned(), users.is_none()));
         users
     }
 
     /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     pub(crate) fn use_completed(&mut self, block: BlockId, clock: u32) -> bool {
         let subject = self.subject(block);
-        let is_free = match self.arena().use_completed(block, clock) {
-            Ok(is_free) => is_free,
-            Err(NeedsSettling) => settled(self.settle().use_completed(block, clock)),
-        };
-        if let Some(recorder) = self.statistics().recorder.as_mut().filter(|_| is_free) {
-            recorder.free_completed(subject);
+        let is_free = self.or_settled(|arena| arena.use_completed(block, clock));
+        if is_free {
+            self.if_recording(|recorder| recorder.free_completed(subject));
         }
         is_free
+    }
+
+    /// Performs an operation of the arena. If it needs settling, settles and repeats it.
+    fn or_settled<T>(&mut self, operation: impl Fn(&mut Arena) -> Counting<T>) -> T {
+        let counted = operation(self.arena());
+        counted.unwrap_or_else(|_| settled(operation(self.settle())))
+    }
+
+    fn if_recording(&mut self, record: impl FnOnce(&mut Recorder)) {
+        if let Some(recorder) = &mut self.statistics().recorder {
+            record(recorder);
+        }
     }
 
     fn subject(&mut self, block: BlockId) -> Subject {
@@ -139,14 +139,12 @@ impl<'a> Entered<'a> {
 
     /// Counts and records a charged segment that the driver returned. The caller adds it to the arena.
     pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> NewSegment {
+        let Parameters { request: Request { pool, .. }, stream, context, .. } = parameters;
         let (arena, statistics) = self.parts();
-        let pool = parameters.request.pool;
-        let created = statistics.segment_made(arena.config(), pool, size);
-        if let Some(recorder) = &mut statistics.recorder {
-            let subject = Subject { address: base.address(), size, stream: parameters.stream };
-            recorder.memory_came(TraceAction::SegmentAlloc, subject, 0, parameters.context.clone());
-        }
-        NewSegment { base, size, created, pool, page: None }
+        let created = statistics.segment_made(arena.config(), *pool, size);
+        let subject = Subject { address: base.address(), size, stream: *stream };
+        self.if_recording(|recorder| recorder.memory_came(TraceAction::SegmentAlloc, subject, 0, context.clone()));
+        NewSegment { base, size, created, pool: *pool, page: None }
     }
 
     /// Counts and records pages that the driver mapped, `charged` bytes of which were charged. The caller adds them to
@@ -158,9 +156,7 @@ impl<'a> Entered<'a> {
 
     fn record_pages(&mut self, range: PageRange, context: Option<HistoryContext>) {
         let subject = self.subject_of_pages(range);
-        if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.memory_came(TraceAction::SegmentMap, subject, range.offset, context);
-        }
+        self.if_recording(|recorder| recorder.memory_came(TraceAction::SegmentMap, subject, range.offset, context));
     }
 
     /// Records that pages go back. This comes before the driver call, since the driver may give the pages to another
@@ -168,9 +164,7 @@ impl<'a> Entered<'a> {
     pub(crate) fn pages_leave(&mut self, ranges: impl IntoIterator<Item = PageRange>) {
         for range in ranges {
             let subject = self.subject_of_pages(range);
-            if let Some(recorder) = &mut self.statistics().recorder {
-                recorder.memory_left(TraceAction::SegmentUnmap, subject);
-            }
+            self.if_recording(|recorder| recorder.memory_left(TraceAction::SegmentUnmap, subject));
         }
     }
 
@@ -255,7 +249,7 @@ fn deal_out_headroom<'a>(asked: &mut StreamCounters, others: impl ExactSizeItera
 }
 
 /// Unwraps the result of an operation that had all headroom in hand.
-pub(crate) fn settled<T>(result: Result<T, NeedsSettling>) -> T {
+pub(crate) fn settled<T>(result: Counting<T>) -> T {
     result.unwrap_or_else(|_| unreachable!("no operation is refused while bounds are lifted"))
 }
 

@@ -4,7 +4,7 @@ use super::{Compact, SMALL_SIZE};
 use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Counted, NeedsSettling, Pair};
+use crate::alloc::stats::{Counted, Counting, Pair};
 use crate::types::{PoolKind, StreamId};
 
 /// The place for a request.
@@ -25,14 +25,14 @@ impl Placement for Compact {
         &mut self.store
     }
 
-    fn take(&mut self, request: &Request, stream: StreamId) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    fn take(&mut self, request: &Request, stream: StreamId) -> Counting<Option<AllocatedBlock>> {
         let Some(owner) = self.owners.number(stream) else { return Ok(None) };
         let Some(target) = self.target_for(request, owner, false) else { return Ok(None) };
         self.take_at(target, request, owner).map(Some)
     }
 
     /// Makes a block free and merges it with adjacent free memory.
-    fn put_back(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
+    fn put_back(&mut self, id: BlockId, count: Count) -> Counting {
         let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
         count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
         self.requested -= requested;
@@ -98,12 +98,7 @@ impl Compact {
     }
 
     /// Allocates the bytes at this place.
-    pub(super) fn take_at(
-        &mut self,
-        target: Target,
-        request: &Request,
-        owner: Owner,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    pub(super) fn take_at(&mut self, target: Target, request: &Request, owner: Owner) -> Counting<AllocatedBlock> {
         let Request { requested, size, pool } = *request;
         self.store.counters.given_out(counted(request))?;
         let id = match target {
