@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use super::Compact;
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
-use crate::alloc::driver::{AddressSpace, Mappings};
+use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::source::context::Context;
 use crate::event::EventNumber;
 use crate::sync::Guard;
@@ -39,13 +39,18 @@ pub(super) struct Mapper<'a> {
 
 impl<'a> Mapper<'a> {
     /// Returns the mappings, and the driver to change them with.
-    pub(super) fn mappings(&mut self) -> (&mut Mappings, &'a dyn AddressSpace) {
-        (&mut self.memory.mappings, self.context.address_space())
+    pub(super) fn mappings(&mut self) -> MappingsMut<'_> {
+        self.memory.mappings.with(self.context.address_space())
     }
 
     /// Locks the arena that all streams share.
     pub(super) fn arena(&self) -> Guard<'a, Arena> {
         self.context.arenas.of(StreamId::SHARED).lock()
+    }
+
+    /// Locks that arena for one operation of the policy.
+    pub(super) fn in_arena<T>(&self, operation: impl FnOnce(&mut Compact) -> T) -> T {
+        operation(Compact::of(&mut self.arena()))
     }
 
     /// Ends the epochs in which much was freed, or all of them, and polls which are over. Does nothing while the asking
@@ -54,13 +59,11 @@ impl<'a> Mapper<'a> {
         if !matches!(self.context.events.is_capturing(asking), Ok(false)) {
             return;
         }
-        let ended = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
+        let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
+        let ended = self.in_arena(|compact| {
             let is_of_use = compact.owners.are_several() || compact.aliases_limit().is_some();
-            let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
             compact.owners.end_epochs(all, compact.reserved, |owner| is_of_use && awaited(owner) < ENDS)
-        };
+        });
         self.record_ends(ended);
         self.see_what_is_over();
     }
@@ -70,7 +73,7 @@ impl<'a> Mapper<'a> {
         for (owner, stream, epoch) in ended {
             match self.context.events.record(stream) {
                 Ok(Some(event)) => self.memory.ends.push_back(EpochEnd { owner, epoch, event }),
-                _ => Compact::of(&mut self.arena()).owners.not_marked(owner),
+                _ => self.in_arena(|compact| compact.owners.not_marked(owner)),
             }
         }
     }
@@ -85,10 +88,7 @@ impl<'a> Mapper<'a> {
             .filter(|(place, end)| !ends.range(place + 1..).any(|later| later.owner == end.owner));
         for (_, EpochEnd { owner, epoch, event }) in newest {
             if self.context.events.wait_on_device(stream, *event).is_ok() {
-                let mut arena = self.arena();
-                let compact = Compact::of(&mut arena);
-                let own = compact.owner(stream);
-                compact.owners.comes_behind(own, *owner, *epoch);
+                self.in_arena(|compact| compact.owners.comes_behind(compact.owner(stream), *owner, *epoch));
             }
         }
     }
@@ -107,22 +107,19 @@ impl<'a> Mapper<'a> {
             !is_over
         });
         if !over.is_empty() {
-            let mut arena = self.arena();
-            let owners = &mut Compact::of(&mut arena).owners;
-            over.into_iter().for_each(|(owner, epoch)| owners.epoch_over(owner, epoch));
+            self.in_arena(|compact| {
+                over.into_iter().for_each(|(owner, epoch)| compact.owners.epoch_over(owner, epoch))
+            });
         }
     }
 
     /// Waits until the work on everything freed so far is over, for one stream or for all.
     pub(super) fn wait_for_epochs(&mut self, waits_for: Option<StreamId>) -> DriverResult<()> {
-        let (ended, only) = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
+        let (ended, only) = self.in_arena(|compact| {
             let only = waits_for.map(|stream| compact.owner(stream));
             let is_awaited = |owner| only.is_none_or(|only| only == owner);
-            let reserved = compact.reserved;
-            (compact.owners.end_epochs(true, reserved, is_awaited), only)
-        };
+            (compact.owners.end_epochs(true, compact.reserved, is_awaited), only)
+        });
         self.record_ends(ended);
         let mut kept = VecDeque::new();
         let mut result = Ok(());
@@ -130,7 +127,7 @@ impl<'a> Mapper<'a> {
             if result.is_ok() && only.is_none_or(|only| only == end.owner) {
                 result = self.context.events.wait_until_over(end.event);
                 if result.is_ok() {
-                    Compact::of(&mut self.arena()).owners.epoch_over(end.owner, end.epoch);
+                    self.in_arena(|compact| compact.owners.epoch_over(end.owner, end.epoch));
                     continue;
                 }
             }

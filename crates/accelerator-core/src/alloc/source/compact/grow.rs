@@ -148,13 +148,9 @@ impl<'a> Mapper<'a> {
         let len = lens.iter().sum();
         let mut charge = context.charge(StreamId::SHARED, len)?;
         let range = self.range_with_space(wanted, len)?;
-        let (ReservedRange { segment, end: offset, .. }, start) = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
-            (compact.ranges[range], compact.end_of(range))
-        };
-        let (mappings, driver) = self.mappings();
-        let (made, result) = mappings.make(driver, (segment, offset), lens);
+        let (ReservedRange { segment, end: offset, .. }, start) =
+            self.in_arena(|compact| (compact.ranges[range], compact.end_of(range)));
+        let (made, result) = self.mappings().make((segment, offset), lens);
         if made > 0 {
             let made = &lens[..made];
             let mut entered = context.arenas.settle(StreamId::SHARED);
@@ -173,22 +169,20 @@ impl<'a> Mapper<'a> {
     /// Returns the index of an owner's range with space for this many more bytes; reserves one if there is none.
     fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Result<usize, Failure> {
         let Parameters { request: Request { pool, .. }, stream, .. } = *wanted;
-        let context = self.context;
-        {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
-            let range = compact.range(compact.owner(stream), pool);
-            if let Some(range) = range.filter(|range| compact.space_in(*range) >= len) {
-                return Ok(range);
-            }
+        let newest = self.in_arena(|compact| {
+            let range = compact.range(compact.owner(stream), pool)?;
+            (compact.space_in(range) >= len).then_some(range)
+        });
+        if let Some(range) = newest {
+            return Ok(range);
         }
-        let (mappings, driver) = self.mappings();
-        let segment = context.reserve(wanted, len, Some(driver.granularity()), mappings)?;
-        let mut arena = self.arena();
-        let compact = Compact::of(&mut arena);
-        let owner = compact.owner(stream);
-        compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
-        Ok(compact.ranges.len() - 1)
+        let page = self.context.address_space().granularity();
+        let segment = self.context.reserve(wanted, len, Some(page), &mut self.memory.mappings)?;
+        Ok(self.in_arena(|compact| {
+            let owner = compact.owner(stream);
+            compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
+            compact.ranges.len() - 1
+        }))
     }
 
     /// Maps an alias to the bytes held for it, and allocates the request there. Returns `None` if another thread took
@@ -205,13 +199,9 @@ impl<'a> Mapper<'a> {
         if !self.arena().store().has_positions(len) {
             return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
         }
-        let places = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
-            chunks.iter().map(|(chunk, _)| compact.place_of_chunk(*chunk)).collect::<Vec<_>>()
-        };
-        let (mappings, driver) = self.mappings();
-        let (addresses, mapped, result) = mappings.map_alias(driver, &places);
+        let places: Vec<_> =
+            self.in_arena(|compact| chunks.iter().map(|(chunk, _)| compact.place_of_chunk(*chunk)).collect());
+        let (addresses, mapped, result) = self.mappings().map_alias(&places);
         let mapped = addresses.map(|addresses| MappedAlias { addresses, chunks, mapped });
         let block = self.take_in_alias(wanted, backing, mapped, from);
         self.drop_old_aliases();
@@ -241,15 +231,13 @@ impl<'a> Mapper<'a> {
             chunks.insert(behind + number, (position, *len));
             position = position.wrapping_add(*len);
         }
-        let mut arena = self.arena();
-        let compact = Compact::of(&mut arena);
-        let owner = compact.owner(wanted.stream);
         let missing = wanted.request.size - parts.iter().map(|part| part.to - part.from).sum::<u64>();
-        if compact.can_use(start, missing, owner) != Some(true) {
-            return Ok(None);
-        }
-        backing.blocks.push(compact.hold(start, missing, owner));
-        Ok(Some(chunks))
+        Ok(self.in_arena(|compact| {
+            let owner = compact.owner(wanted.stream);
+            let is_free = compact.can_use(start, missing, owner) == Some(true);
+            is_free.then(|| backing.blocks.push(compact.hold(start, missing, owner)))?;
+            Some(chunks)
+        }))
     }
 
     /// Adds the alias if it was mapped, and allocates the request at offset `from` in it if all of its bytes were

@@ -42,8 +42,7 @@ impl Mapper<'_> {
             arena.remove_unmapped(range.segment);
         }
         drop(arena);
-        let (mappings, driver) = self.mappings();
-        empty.into_iter().for_each(|range| mappings.release(driver, range.segment));
+        empty.into_iter().for_each(|range| self.mappings().release(range.segment));
         Ok(())
     }
 
@@ -80,10 +79,9 @@ impl Mapper<'_> {
         for block in chunks {
             let pages = PageRange { segment, offset, len: self.arena().block(block).size };
             offset += pages.len;
-            let (mappings, driver) = self.mappings();
-            result = result.and_then(|()| mappings.unmake(driver, (segment, pages.offset)));
+            result = result.and_then(|()| self.mappings().unmake((segment, pages.offset)));
             if result.is_ok() {
-                Compact::of(&mut self.arena()).remove_chunk(range, block);
+                self.in_arena(|compact| compact.remove_chunk(range, block));
                 gone += pages.len;
             } else {
                 kept.push((block, pages));
@@ -103,17 +101,14 @@ impl Mapper<'_> {
     fn unmap_pieces(&mut self, hidden: Vec<Hidden>) -> DriverResult<()> {
         let mut result = Ok(());
         for (alias, number) in hidden {
-            let (segment, Piece { offset, len, .. }) = {
-                let mut arena = self.arena();
-                let alias = &Compact::of(&mut arena).aliases[&alias];
+            let (segment, Piece { offset, len, .. }) = self.in_arena(|compact| {
+                let alias = &compact.aliases[&alias];
                 (alias.segment, alias.pieces[number])
-            };
-            let (mappings, driver) = self.mappings();
-            result = result.and_then(|()| mappings.unmap_piece(driver, (segment, offset), len));
-            if result.is_err()
-                && let Some(alias) = Compact::of(&mut self.arena()).aliases.get_mut(&alias)
-            {
-                alias.pieces[number].mapped = true;
+            });
+            result = result.and_then(|()| self.mappings().unmap_piece((segment, offset), len));
+            if result.is_err() {
+                let mapped = |alias: &mut AliasRange| alias.pieces[number].mapped = true;
+                self.in_arena(|compact| compact.aliases.get_mut(&alias).map(mapped));
             }
         }
         result
@@ -121,8 +116,7 @@ impl Mapper<'_> {
 
     /// Gives up the aliases that were not used for the longest time, if the total length of all exceeds the limit.
     pub(super) fn drop_old_aliases(&mut self) {
-        let limit = Compact::of(&mut self.arena()).aliases_limit();
-        if let Some(limit) = limit {
+        if let Some(limit) = self.in_arena(|compact| compact.aliases_limit()) {
             // An alias that the driver refuses to unmap is kept and tried again later.
             let _ = self.drop_aliases(limit);
         }
@@ -130,14 +124,12 @@ impl Mapper<'_> {
 
     /// Gives up aliases that are not in use, until the total length of the others is at most `limit`.
     fn drop_aliases(&mut self, limit: u64) -> DriverResult<()> {
-        let (leaving, hidden) = Compact::of(&mut self.arena()).aliases_to_drop(limit);
+        let (leaving, hidden) = self.in_arena(|compact| compact.aliases_to_drop(limit));
         let result = self.unmap_pieces(hidden);
         for alias in leaving {
-            let removed = Compact::of(&mut self.arena()).remove_alias(alias);
-            if let Some(segment) = removed {
+            if let Some(segment) = self.in_arena(|compact| compact.remove_alias(alias)) {
                 self.context.arenas.statistics().alias_unmapped();
-                let (mappings, driver) = self.mappings();
-                mappings.release(driver, segment);
+                self.mappings().release(segment);
             }
         }
         result

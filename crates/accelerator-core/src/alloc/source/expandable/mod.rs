@@ -12,7 +12,7 @@ use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Entered, Parameters, settled};
 use crate::alloc::blocks::{BlockId, PageRange};
-use crate::alloc::driver::{AddressSpace, Mappings};
+use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::settings::Request;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
 use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId};
@@ -32,7 +32,7 @@ impl Source for Expandable {
     /// Pages use up the charge as they are mapped; dropping the charge refunds the rest.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         let mut charge = context.charge(wanted.parameters.arena, wanted.segment)?;
-        self.expand(context, context.address_space(), wanted, &mut charge)
+        self.expand(context, wanted, &mut charge)
     }
 
     /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
@@ -43,6 +43,7 @@ impl Source for Expandable {
             return Ok(());
         };
         let mut mappings = lock(mappings);
+        let mut mappings = mappings.with(driver);
         let mut entered = context.arenas.enter(arena.lock());
         let ranges = entered.arena().store_mut().remove_free_pages(pool);
         if ranges.is_empty() {
@@ -58,7 +59,7 @@ impl Source for Expandable {
         for range in ranges.iter().copied() {
             let mut unmapped = 0;
             if may_unmap && result.is_ok() {
-                (unmapped, result) = mappings.unmap_pages(driver, range);
+                (unmapped, result) = mappings.unmap_pages(range);
             }
             let (offset, len) = (range.offset + unmapped, range.len - unmapped);
             let kept = (len > 0).then_some(PageRange { offset, len, ..range });
@@ -70,7 +71,7 @@ impl Source for Expandable {
         }
         for PageRange { segment, .. } in ranges {
             if arena.lock().remove_unmapped(segment) {
-                mappings.release(driver, segment);
+                mappings.release(segment);
             }
         }
         result.map_err(|error| context.error(error))
@@ -83,7 +84,6 @@ impl Expandable {
     fn expand(
         &self,
         context: &Context,
-        driver: &dyn AddressSpace,
         wanted: &Wanted<'_>,
         charge: &mut Charge<'_>,
     ) -> Result<AllocatedBlock, Failure> {
@@ -109,7 +109,7 @@ impl Expandable {
                     continue;
                 }
             };
-            let (len, done) = self.map_pages(driver, &mut mappings, range);
+            let (len, done) = self.map_pages(mappings.with(context.address_space()), range);
             mapped = (len > 0).then_some(PageRange { len, ..range });
             let Err(error) = done else { continue };
             if let Some(range) = mapped {
@@ -121,22 +121,17 @@ impl Expandable {
         }
     }
 
-    /// Maps pages as [`Mappings::map_pages`] does. If memory ran out while other threads were also taking pages, tries
+    /// Maps pages as [`MappingsMut::map_pages`] does. If memory ran out while other threads were also taking pages, tries
     /// again alone.
-    fn map_pages(
-        &self,
-        driver: &dyn AddressSpace,
-        mappings: &mut Mappings,
-        range: PageRange,
-    ) -> (u64, DriverResult<()>) {
+    fn map_pages(&self, mut mappings: MappingsMut<'_>, range: PageRange) -> (u64, DriverResult<()>) {
         let turn = self.turns.begin();
-        let (len, done) = mappings.map_pages(driver, range);
+        let (len, done) = mappings.map_pages(range);
         let lacks_memory = |error: &DriverError| error.kind == DriverErrorKind::OutOfMemory;
         if len == 0
             && done.as_ref().is_err_and(lacks_memory)
             && let Some(_alone) = turn.alone()
         {
-            return mappings.map_pages(driver, range);
+            return mappings.map_pages(range);
         }
         (len, done)
     }
