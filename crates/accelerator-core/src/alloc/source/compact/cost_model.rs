@@ -5,7 +5,6 @@
 
 use std::sync::OnceLock;
 
-use super::plan::Effort;
 use crate::types::{MIB, PoolKind};
 
 // The constants below were tuned together, on the reserved memory and the driver calls of 24 recorded jobs. BENCHMARKS
@@ -95,6 +94,17 @@ type Part = (u64, u64);
 
 fn part(bytes: u64, (parts, of): Part) -> u64 {
     bytes / of * parts
+}
+
+/// How much effort to spend on saving memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// As much as pays off in the long run.
+    LongRun,
+    /// Make no more than the request needs.
+    Exact,
+    /// Make as little as possible, at any price in calls.
+    Utmost,
 }
 
 /// The values that a decision depends on.

@@ -1,9 +1,10 @@
 //! Handling a request that no free block serves: planning, and carrying the plan out.
 
 use super::aliases::MappedAlias;
+use super::cost_model::Effort;
 use super::epochs::Mapper;
 use super::place::{Target, with_pool};
-use super::plan::{Abilities, Effort, NewAlias, Part, Plan};
+use super::plan::{Abilities, Miss, NewAlias, Part, Plan};
 use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
 use crate::alloc::arena::{AllocatedBlock, Arena};
@@ -118,8 +119,9 @@ impl<'a> Mapper<'a> {
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
-        let plan = compact.plan(&wanted.request, owner, driver, effort);
-        if compact.is_worth_waiting(&plan, &wanted.request, owner, driver, effort) {
+        let miss = Miss { request: &wanted.request, owner, driver, effort };
+        let plan = compact.plan(miss);
+        if compact.is_worth_waiting(&plan, miss) {
             return Action::Wait;
         }
         match plan {

@@ -27,9 +27,9 @@ use std::sync::Mutex;
 
 use self::aliases::AliasRange;
 pub use self::cost_model::ChunkLengths;
+use self::cost_model::Effort;
 use self::epochs::{Mapper, Memory};
 use self::owners::Owners;
-use self::plan::Effort;
 use self::ranges::ReservedRange;
 use super::context::{Context, Failure};
 use super::interface::{Source, Wanted};

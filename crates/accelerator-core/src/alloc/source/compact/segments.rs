@@ -2,9 +2,10 @@
 //! therefore large, and requests of all sizes above 64 KiB share them. Idle ones go back before much more is taken.
 
 use super::Compact;
+use super::cost_model::{CostModel, Effort};
 use super::epochs::Mapper;
 use super::owners::Owners;
-use super::plan::{Effort, Plan, fewest};
+use super::plan::{Miss, Plan, fewest};
 use super::ranges::ReservedRange;
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::arenas::Parameters;
@@ -49,23 +50,24 @@ impl Compact {
     }
 
     /// Plans for a request that found no place: give idle segments back, or make one.
-    pub(super) fn plan_segments(&self, request: &Request, owner: Owner, largest: u64, effort: Effort) -> Plan {
-        if effort == Effort::LongRun && request.size <= largest {
-            let leaving = self.segments_to_exchange(request);
+    pub(super) fn plan_segments(&self, miss: Miss<'_>, costs: &CostModel, largest: u64) -> Plan {
+        if miss.effort == Effort::LongRun && miss.request.size <= largest {
+            let leaving = self.segments_to_exchange(miss.request, costs);
             if !leaving.is_empty() {
                 return Plan::Exchange(leaving);
             }
         }
-        Plan::Grow(vec![self.segment_size(request, owner, effort, largest)])
+        Plan::Grow(vec![self.segment_size(miss, costs, largest)])
     }
 
     /// Returns the size of the segment to make for a request.
-    fn segment_size(&self, request: &Request, owner: Owner, effort: Effort, largest: u64) -> u64 {
+    fn segment_size(&self, miss: Miss<'_>, costs: &CostModel, largest: u64) -> u64 {
+        let Miss { request, owner, effort, .. } = miss;
         let ranges = self.ranges.iter();
         let own = ranges.filter(|range| (range.owner, range.pool) == (owner, request.pool));
         let owned = own.map(|range| range.owned).sum();
         let wanted = match effort {
-            Effort::LongRun => self.cost_model(request).segment(request.pool, owned),
+            Effort::LongRun => costs.segment(request.pool, owned),
             Effort::Exact | Effort::Utmost => 0,
         };
         let largest = largest - largest % ROUNDING.min(largest).max(1);
@@ -75,8 +77,7 @@ impl Compact {
 
     /// Returns the positions of the idle segments to give back to limit the reserved memory: as few as suffice, or none
     /// if it is not worth it.
-    fn segments_to_exchange(&self, request: &Request) -> Vec<u64> {
-        let costs = self.cost_model(request);
+    fn segments_to_exchange(&self, request: &Request, costs: &CostModel) -> Vec<u64> {
         let more = request.size.next_multiple_of(ROUNDING);
         let Some(excess) = costs.excess(request.pool, more) else { return Vec::new() };
         let mut idle: Vec<_> = self.idle().map(|(_, segment)| (segment.size, segment.position)).collect();
