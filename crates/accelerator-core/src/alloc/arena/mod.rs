@@ -174,12 +174,12 @@ impl Arena {
     /// Returns them, or `None`, with nothing changed, if there are none.
     #[inline(always)]
     fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
-        let keeps_whole = !self.is_shared();
+        let limits_splits = self.limits_splits();
         let Store { blocks, uses, counters, config, .. } = self.store_mut();
         let block = &mut blocks[id];
         let users = uses.take(block)?;
         block.state = State::Pending(users.count());
-        let oversize = keeps_whole && config.is_oversize(block.size);
+        let oversize = limits_splits && config.is_oversize(block.size);
         counters.pending_begun(block.pool, block.size, oversize);
         Some(users)
     }
@@ -204,6 +204,10 @@ impl Arena {
         }
     }
 
+    fn limits_splits(&self) -> bool {
+        self.placement.as_ref().is_none_or(|placement| placement.limits_splits())
+    }
+
     /// Records that a stream other than the block's own uses it.
     pub(crate) fn record_use(&mut self, id: BlockId, stream: StreamId) {
         let Store { blocks, uses, .. } = self.store_mut();
@@ -215,7 +219,7 @@ impl Arena {
         let Block { size, pool, expandable, .. } = *self.block(id);
         let config = &self.store().config;
         let fits = || (config.expandable_segments || !expandable) && config.fit(request, size).is_some();
-        pool == request.pool && size >= request.size && (self.is_shared() || fits())
+        pool == request.pool && size >= request.size && (!self.limits_splits() || fits())
     }
 
     /// Returns the stream that a block was allocated on.

@@ -23,6 +23,9 @@ pub(crate) trait Placement: Any + Debug + Send {
     /// Makes a block free and counts it with `count`.
     fn put_back(&mut self, id: BlockId, count: Count) -> Counting;
 
+    /// Returns whether the settings limit which blocks are split and which requests they serve.
+    fn limits_splits(&self) -> bool;
+
     /// Returns the stream that a block was allocated on.
     fn stream_of(&self, id: BlockId) -> StreamId;
 

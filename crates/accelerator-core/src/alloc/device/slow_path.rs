@@ -18,7 +18,7 @@ impl DeviceAllocator {
         request: Request,
         stream: StreamId,
     ) -> Result<AllocatedBlock> {
-        let (mut arena, request) = self.memory.enter(arena, request, stream);
+        let (mut arena, request) = self.memory.enter((arena, request), stream);
         if !arena.takes_slow_path() {
             return match arena.take(&request, stream, self.arenas().clock(request.pool)) {
                 Ok(Some(block)) => Ok(block),

@@ -1,8 +1,8 @@
 //! Where memory comes from on a miss, and where it goes when it is released.
 //!
 //! [`interface`] defines what a source does. [`segments`], [`expandable`] and [`compact`] are sources. They use the
-//! driver and the arenas through [`context`], and [`memory`] holds them all. To add a source, add a folder, and a line
-//! in [`memory::Memory::source_of`].
+//! driver and the arenas through [`context`], and [`memory`] holds them all. To add a source, add a folder, and an entry
+//! in the list of [`memory::Memory::new`].
 
 mod compact;
 mod context;

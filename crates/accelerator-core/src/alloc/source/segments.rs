@@ -11,6 +11,10 @@ use crate::types::{PoolKind, Result};
 pub(super) struct Segments;
 
 impl Source for Segments {
+    fn serves(&self, arena: &Arena) -> bool {
+        !arena.is_shared() && !arena.config().expandable_segments
+    }
+
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
         let Wanted { parameters, segment, .. } = wanted;
         let (mut entered, segment) = context.new_segment(parameters, *segment)?;
@@ -23,8 +27,10 @@ impl Source for Segments {
 
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
         let mut arena = arena.lock();
-        let segments = arena.store_mut().detach_all(pool);
-        context.give_back(arena, segments);
+        if !arena.is_shared() {
+            let segments = arena.store_mut().detach_all(pool);
+            context.give_back(arena, segments);
+        }
         Ok(())
     }
 }

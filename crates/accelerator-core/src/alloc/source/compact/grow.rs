@@ -7,12 +7,13 @@ use super::place::{Target, with_pool};
 use super::plan::{Abilities, Miss, NewAlias, Part, Plan};
 use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arena::AllocatedBlock;
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::{Context, Failure};
-use crate::sync::{Guard, try_lock};
+use crate::alloc::source::interface::Entry;
+use crate::sync::try_lock;
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
 /// The next step.
@@ -52,12 +53,12 @@ impl Drop for BackingBlocks<'_> {
 impl CompactSource {
     /// Returns the policy's arena and the request adapted to it; `None` if there are too many streams, and this one
     /// must use its own arena.
-    pub(crate) fn enter<'a>(
+    pub(super) fn enter_shared<'a>(
         &self,
         context: &'a Context,
         request: Request,
         stream: StreamId,
-    ) -> Option<(Guard<'a, Arena>, Request)> {
+    ) -> Option<Entry<'a>> {
         let shared = context.arenas.of(StreamId::SHARED);
         let mut arena = shared.lock();
         if Compact::of(&mut arena).owners.is_due() {

@@ -32,9 +32,9 @@ use self::epochs::{Mapper, Memory};
 use self::owners::Owners;
 use self::ranges::ReservedRange;
 use super::context::{Context, Failure};
-use super::interface::{Source, Wanted};
+use super::interface::{Entry, Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena, FreeLists, Store};
-use crate::alloc::settings::Request;
+use crate::alloc::settings::{Policy, Request};
 use crate::sync::{OwnedLock, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
 
@@ -84,6 +84,20 @@ pub(crate) struct CompactSource {
 }
 
 impl Source for CompactSource {
+    fn serves(&self, arena: &Arena) -> bool {
+        arena.is_shared()
+    }
+
+    /// Under this policy the arena is the shared one, unless there are too many streams.
+    fn enter<'a>(&self, context: &'a Context, (arena, request): Entry<'a>, stream: StreamId) -> Entry<'a> {
+        if arena.config().policy != Policy::Compact {
+            return (arena, request);
+        }
+        drop(arena);
+        let entry = self.enter_shared(context, request, stream);
+        entry.unwrap_or_else(|| (context.arenas.of(stream).lock(), request))
+    }
+
     fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
         let properties = context.driver.properties();
         match context.driver.address_space() {
@@ -117,7 +131,10 @@ impl Source for CompactSource {
         grown
     }
 
-    fn release(&self, context: &Context, _arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+        if !arena.lock().is_shared() {
+            return Ok(());
+        }
         Mapper { context, memory: lock(&self.memory) }.release(pool)
     }
 }

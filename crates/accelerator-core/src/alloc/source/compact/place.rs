@@ -44,6 +44,10 @@ impl Placement for Compact {
         Ok(())
     }
 
+    fn limits_splits(&self) -> bool {
+        false
+    }
+
     fn stream_of(&self, id: BlockId) -> StreamId {
         self.owners[self.store.blocks[id].owner].stream
     }

@@ -25,6 +25,10 @@ pub(super) struct Expandable {
 }
 
 impl Source for Expandable {
+    fn serves(&self, arena: &Arena) -> bool {
+        !arena.is_shared() && arena.config().expandable_segments
+    }
+
     fn is_hopeless(&self, _context: &Context, _size: u64) -> bool {
         false
     }
