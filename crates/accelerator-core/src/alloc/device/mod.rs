@@ -78,12 +78,12 @@ impl DeviceAllocator {
         let mut arena = self.arenas().of(stream).lock();
         let request = arena.request(bytes);
         if !arena.is_plain() {
-            return self.allocate_on_slow_path(arena, request, stream).map(typed);
+            return self.allocate_on_slow_path((arena, request), stream).map(typed);
         }
         match arena.take_plain(&request, self.arenas().clock(request.pool)) {
             Ok(Some(block)) => Ok(typed(block)),
-            Ok(None) => self.after_plain_miss(arena, request, stream).map(typed),
-            Err(NeedsSettling) => self.allocate_recorded(arena, request, stream).map(typed),
+            Ok(None) => self.after_plain_miss((arena, request), stream).map(typed),
+            Err(NeedsSettling) => self.allocate_with_statistics((arena, request), stream).map(typed),
         }
     }
 

@@ -156,8 +156,7 @@ fn segments_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
         let stream = arena.stream_of_segment(id);
         for mapped in blocks.split(Option::is_none).filter(|mapped| !mapped.is_empty()) {
             let blocks: Vec<_> = mapped.iter().copied().flatten().collect();
-            let size = blocks.iter().map(|block| block.size).sum();
-            snapshots.push(segment_snapshot(device, stream, segment, blocks[0].address, size, blocks));
+            snapshots.push(segment_snapshot(device, stream, segment, blocks));
         }
     }
     snapshots
@@ -171,29 +170,24 @@ fn aliases_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
         let segment = store.segment(segment);
         let mut blocks: Vec<_> = blocks.iter().filter_map(|id| block_snapshot(store, *id)).collect();
         blocks.sort_by_key(|block| block.address);
-        segment_snapshot(device, stream, segment, segment.base.address(), segment.size, blocks)
+        let snapshot = segment_snapshot(device, stream, segment, blocks);
+        SegmentSnapshot { address: segment.base.address(), total_size: segment.size, ..snapshot }
     });
     snapshots.collect()
 }
 
-fn segment_snapshot(
-    device: Device,
-    stream: StreamId,
-    segment: &Segment,
-    address: u64,
-    total_size: u64,
-    blocks: Vec<BlockSnapshot>,
-) -> SegmentSnapshot {
+/// Returns the part of a segment that consists of these blocks.
+fn segment_snapshot(device: Device, stream: StreamId, of: &Segment, blocks: Vec<BlockSnapshot>) -> SegmentSnapshot {
     let allocated = blocks.iter().filter(|block| block.state == BlockState::Allocated);
     let active = blocks.iter().filter(|block| block.state.is_active());
     SegmentSnapshot {
         device,
-        address,
-        created: segment.created,
+        address: blocks.first().map_or(0, |block| block.address),
+        created: of.created,
         stream,
-        pool: segment.pool,
-        expandable: segment.page.is_some(),
-        total_size,
+        pool: of.pool,
+        expandable: of.page.is_some(),
+        total_size: blocks.iter().map(|block| block.size).sum(),
         allocated_size: allocated.map(|block| block.size).sum(),
         active_size: active.clone().map(|block| block.size).sum(),
         requested_size: active.map(|block| block.requested_size).sum(),

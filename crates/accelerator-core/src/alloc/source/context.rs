@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::alloc::arena::{Arena, DetachedSegment};
+use crate::alloc::arena::{AllocatedBlock, Arena, DetachedSegment};
 use crate::alloc::arenas::{Arenas, Entered, Parameters};
 use crate::alloc::blocks::{Base, NewSegment, SegmentId};
 use crate::alloc::driver::{AddressSpace, Driver, Mappings};
@@ -60,6 +60,9 @@ pub(crate) enum Failure {
     Error(Error),
 }
 
+/// The result of a step towards new memory, of which the last returns the block.
+pub(crate) type Grown<T = AllocatedBlock> = Result<T, Failure>;
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Error(error)
@@ -81,7 +84,7 @@ impl Context {
     }
 
     /// Charges bytes that are about to be requested from the driver.
-    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Result<Charge<'_>, Failure> {
+    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Grown<Charge<'_>> {
         let mut statistics = self.arenas.statistics();
         if !statistics.charge(bytes) {
             let limit = statistics.limit;
@@ -125,7 +128,7 @@ impl Context {
 
     /// Takes a segment from the driver, and enters the arena of the request, with all headroom in hand, where the
     /// segment is counted and recorded. The caller adds it to the arena.
-    pub(super) fn new_segment(&self, parameters: &Parameters, size: u64) -> Result<(Entered<'_>, NewSegment), Failure> {
+    pub(super) fn new_segment(&self, parameters: &Parameters, size: u64) -> Grown<(Entered<'_>, NewSegment)> {
         let mut charge = self.charge(parameters.arena, size)?;
         let base = self.alloc(size)?;
         charge.use_up(size);
@@ -135,7 +138,7 @@ impl Context {
     }
 
     /// Takes a charged segment from the driver.
-    fn alloc(&self, size: u64) -> Result<Base, Failure> {
+    fn alloc(&self, size: u64) -> Grown<Base> {
         self.driver.alloc(size).map_err(|driver| {
             let largest = self.driver.properties().largest_allocation;
             self.refused(match driver.kind {
@@ -179,7 +182,7 @@ impl Context {
         bytes: u64,
         page: Option<NonZeroU64>,
         mappings: &mut Mappings,
-    ) -> Result<SegmentId, Failure> {
+    ) -> Grown<SegmentId> {
         let (driver, arena) = (self.address_space(), self.arenas.of(parameters.arena));
         let sizes = page.and_then(|page| self.reservation_size(page).map(|len| (page, len)));
         let fits = |len: u64| len >= bytes && arena.lock().store().has_positions(len);

@@ -1,7 +1,7 @@
 //! The interface of a source of memory, and the requests made to it.
 
-use super::context::{Context, Failure};
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use super::context::{Context, Grown};
+use crate::alloc::arena::Arena;
 use crate::alloc::arenas::Parameters;
 use crate::alloc::settings::Request;
 use crate::sync::{Guard, OwnedLock};
@@ -35,7 +35,7 @@ pub(crate) trait Source: Send + Sync {
     ///
     /// # Errors
     /// [`Failure`]. No memory is lost then.
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure>;
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown;
 
     /// Gives the free memory of an arena's pool back to the driver, as far as it comes from this source.
     ///

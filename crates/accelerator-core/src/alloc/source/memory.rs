@@ -8,7 +8,6 @@ use super::segments::Segments;
 use crate::alloc::arena::Arena;
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryContext;
-use crate::alloc::settings::Request;
 use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result, StreamId};
 
@@ -26,16 +25,11 @@ impl Memory {
     }
 
     /// Prepares the data that the ladder needs if no block serves the request.
-    pub(crate) fn wanted(
-        &self,
-        arena: &Arena,
-        request: Request,
-        stream: StreamId,
-        context: Option<HistoryContext>,
-    ) -> Wanted<'_> {
+    pub(crate) fn wanted(&self, entry: &Entry<'_>, stream: StreamId, context: Option<HistoryContext>) -> Wanted<'_> {
+        let (arena, request) = entry;
         let source = self.source_of(arena);
-        let segment = source.segment_size(&self.context, arena, &request);
-        let parameters = Parameters { request, stream, arena: arena.stream(), context };
+        let segment = source.segment_size(&self.context, arena, request);
+        let parameters = Parameters { request: *request, stream, arena: arena.stream(), context };
         Wanted { parameters, source, segment }
     }
 

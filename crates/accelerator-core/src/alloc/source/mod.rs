@@ -13,6 +13,6 @@ mod segments;
 
 pub use self::compact::ChunkLengths;
 pub(crate) use self::compact::Compact;
-pub(crate) use self::context::{Context, Failure};
-pub(crate) use self::interface::Wanted;
+pub(crate) use self::context::{Context, Failure, Grown};
+pub(crate) use self::interface::{Entry, Wanted};
 pub(crate) use self::memory::Memory;

@@ -1,8 +1,8 @@
 //! Segments sized for a request. PyTorch: `alloc_block`, `release_blocks`.
 
-use super::context::{Context, Failure};
+use super::context::{Context, Grown};
 use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arena::Arena;
 use crate::alloc::arenas::settled;
 use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
@@ -15,7 +15,7 @@ impl Source for Segments {
         !arena.is_shared() && !arena.config().expandable_segments
     }
 
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
         let Wanted { parameters, segment, .. } = wanted;
         let (mut entered, segment) = context.new_segment(parameters, *segment)?;
         let clock = context.arenas.clock(parameters.request.pool);

@@ -84,7 +84,7 @@ impl Compact {
 
     /// Returns the limit for this total, if it is exceeded.
     pub(super) fn aliases_limit(&self) -> Option<u64> {
-        let limit = 2 * self.reserved;
+        let limit = 2 * self.costs.reserved;
         (self.aliased() > limit).then_some(limit)
     }
 

@@ -108,14 +108,14 @@ pub(super) enum Effort {
 }
 
 /// The values that a decision depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CostModel {
     /// The total size of all chunks.
     pub(super) reserved: u64,
-    /// Requested bytes in use, including the request.
+    /// The requested bytes of all blocks in use, for a decision including the request.
     pub(super) requested: u64,
     /// The highest value of `requested` so far.
-    pub(super) peak: u64,
+    peak: u64,
     /// How often chunks were made.
     pub(super) growths: u64,
     /// How often an alias was mapped, or memory was given back in exchange for other memory.
@@ -123,6 +123,12 @@ pub(super) struct CostModel {
 }
 
 impl CostModel {
+    /// Returns the values with this many more requested bytes in use.
+    pub(super) fn with(self, more: u64) -> Self {
+        let requested = self.requested + more;
+        Self { requested, peak: self.peak.max(requested), ..self }
+    }
+
     /// Returns whether this much more memory is little enough to be made without looking further.
     pub(super) fn is_little(&self, more: u64) -> bool {
         self.reserved + more <= self.peak + part(self.peak, LITTLE).max(SLACK)

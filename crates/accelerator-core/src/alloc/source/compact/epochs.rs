@@ -62,7 +62,7 @@ impl<'a> Mapper<'a> {
         let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
         let ended = self.in_arena(|compact| {
             let is_of_use = compact.owners.are_several() || compact.aliases_limit().is_some();
-            compact.owners.end_epochs(all, compact.reserved, |owner| is_of_use && awaited(owner) < ENDS)
+            compact.owners.end_epochs(all, compact.costs.reserved, |owner| is_of_use && awaited(owner) < ENDS)
         });
         self.record_ends(ended);
         self.see_what_is_over();
@@ -118,7 +118,7 @@ impl<'a> Mapper<'a> {
         let (ended, only) = self.in_arena(|compact| {
             let only = waits_for.map(|stream| compact.owner(stream));
             let is_awaited = |owner| only.is_none_or(|only| only == owner);
-            (compact.owners.end_epochs(true, compact.reserved, is_awaited), only)
+            (compact.owners.end_epochs(true, compact.costs.reserved, is_awaited), only)
         });
         self.record_ends(ended);
         let mut kept = VecDeque::new();

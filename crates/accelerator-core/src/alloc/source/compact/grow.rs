@@ -11,10 +11,10 @@ use crate::alloc::arena::AllocatedBlock;
 use crate::alloc::arenas::{Parameters, settled};
 use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::settings::Request;
-use crate::alloc::source::context::{Context, Failure};
+use crate::alloc::source::context::{Context, Failure, Grown};
 use crate::alloc::source::interface::Entry;
 use crate::sync::try_lock;
-use crate::types::{OutOfMemoryCause, Result, StreamId};
+use crate::types::{OutOfMemoryCause, StreamId};
 
 /// The next step.
 enum Action<'a> {
@@ -77,7 +77,7 @@ impl CompactSource {
 
 impl<'a> Mapper<'a> {
     /// Plans and carries out steps until the request has its bytes.
-    pub(super) fn carry_out(&mut self, wanted: &Parameters, mut effort: Effort) -> Result<AllocatedBlock, Failure> {
+    pub(super) fn carry_out(&mut self, wanted: &Parameters, mut effort: Effort) -> Grown {
         let capturing = || self.context.events.is_capturing(wanted.stream);
         let has_chunks = self.context.driver.address_space().is_some();
         let mut waits = has_chunks && !capturing().map_err(|error| self.context.error(error))?;
@@ -133,7 +133,7 @@ impl<'a> Mapper<'a> {
             }
             Plan::Grow(lens) => Action::Grow(lens),
             Plan::Exchange(chunks) => {
-                compact.rearranged += 1;
+                compact.costs.rearranged += 1;
                 Action::Exchange(chunks)
             }
             Plan::MapAlias(alias) => {
@@ -146,7 +146,7 @@ impl<'a> Mapper<'a> {
     }
 
     /// Makes chunks at the end of the owner's range, as free memory. Returns their start position.
-    fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Result<u64, Failure> {
+    fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Grown<u64> {
         let context = self.context;
         let len = lens.iter().sum();
         let mut charge = context.charge(StreamId::SHARED, len)?;
@@ -161,7 +161,7 @@ impl<'a> Mapper<'a> {
             entered.pages_mapped(pages, charge.use_up(pages.len), wanted);
             let compact = Compact::of(entered.arena());
             compact.add_chunks(range, made);
-            compact.growths += 1;
+            compact.costs.growths += 1;
         }
         match result {
             Ok(()) => Ok(start),
@@ -170,7 +170,7 @@ impl<'a> Mapper<'a> {
     }
 
     /// Returns the index of an owner's range with space for this many more bytes; reserves one if there is none.
-    fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Result<usize, Failure> {
+    fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Grown<usize> {
         let Parameters { request: Request { pool, .. }, stream, .. } = *wanted;
         let newest = self.in_arena(|compact| {
             let range = compact.range(compact.owner(stream), pool)?;
@@ -195,7 +195,7 @@ impl<'a> Mapper<'a> {
         wanted: &Parameters,
         alias: NewAlias,
         mut backing: BackingBlocks<'_>,
-    ) -> Result<Option<AllocatedBlock>, Failure> {
+    ) -> Grown<Option<AllocatedBlock>> {
         let from = alias.parts.first().filter(|_| alias.behind > 0).map_or(0, |part| part.from);
         let Some(chunks) = self.chunks_of_alias(wanted, alias, &mut backing)? else { return Ok(None) };
         let len = chunks.iter().map(|(_, len)| len).sum();
@@ -222,7 +222,7 @@ impl<'a> Mapper<'a> {
         wanted: &Parameters,
         alias: NewAlias,
         backing: &mut BackingBlocks<'_>,
-    ) -> Result<Option<Vec<(u64, u64)>>, Failure> {
+    ) -> Grown<Option<Vec<(u64, u64)>>> {
         let NewAlias { parts, made, behind } = alias;
         let mut chunks: Vec<_> = parts.iter().map(|part| (part.chunk, part.len)).collect();
         if made.is_empty() {
@@ -259,7 +259,7 @@ impl<'a> Mapper<'a> {
         let mapped = mapped?;
         let (segment, start) = compact.add_alias(&mapped);
         self.memory.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
-        compact.rearranged += 1;
+        compact.costs.rearranged += 1;
         statistics.alias_mapped();
         let owner = compact.owner(wanted.stream);
         if compact.can_use(start + from, wanted.request.size, owner) != Some(true) {

@@ -27,13 +27,13 @@ use std::sync::Mutex;
 
 use self::aliases::AliasRange;
 pub use self::cost_model::ChunkLengths;
-use self::cost_model::Effort;
+use self::cost_model::{CostModel, Effort};
 use self::epochs::{Mapper, Memory};
 use self::owners::Owners;
 use self::ranges::ReservedRange;
-use super::context::{Context, Failure};
+use super::context::{Context, Failure, Grown};
 use super::interface::{Entry, Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena, FreeLists, Store};
+use crate::alloc::arena::{Arena, FreeLists, Store};
 use crate::alloc::settings::{Policy, Request};
 use crate::sync::{OwnedLock, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
@@ -52,15 +52,7 @@ pub(crate) struct Compact {
     chunks: [BTreeMap<u64, u64>; 2],
     /// Keyed by start position.
     aliases: BTreeMap<u64, AliasRange>,
-    /// The total size of all chunks.
-    reserved: u64,
-    /// The requested bytes of all blocks in use.
-    requested: u64,
-    peak_requested: u64,
-    /// How often chunks were made.
-    growths: u64,
-    /// How often an alias was mapped, or memory was given back in exchange for other memory.
-    rearranged: u64,
+    costs: CostModel,
     /// How often an alias was used.
     uses: u64,
 }
@@ -114,7 +106,7 @@ impl Source for CompactSource {
         }
     }
 
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
             return Err(Failure::Refused(OutOfMemoryCause::Device)); // before planning a huge list of chunks
         }

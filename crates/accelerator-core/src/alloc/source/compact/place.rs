@@ -35,8 +35,8 @@ impl Placement for Compact {
     fn put_back(&mut self, id: BlockId, count: Count) -> Counting {
         let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
         count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
-        self.requested -= requested;
-        self.owners.freed(owner, size, self.reserved);
+        self.costs.requested -= requested;
+        self.owners.freed(owner, size, self.costs.reserved);
         match self.alias_at(position) {
             Some(alias) => self.free_in_alias(alias, id),
             None => self.put_free(id, owner),
@@ -114,8 +114,7 @@ impl Compact {
         if pool == PoolKind::Large {
             self.owners[owner].log.note(size, block.position);
         }
-        self.requested += requested;
-        self.peak_requested = self.peak_requested.max(self.requested);
+        self.costs = self.costs.with(requested);
         Ok(self.store.allocated(id))
     }
 

@@ -103,7 +103,7 @@ impl Compact {
         if let Some(target) = self.target_anywhere(miss.request, miss.owner) {
             return Plan::Take(target);
         }
-        let costs = self.cost_model(miss.request);
+        let costs = self.costs.with(miss.request.requested);
         match miss.driver {
             Abilities::Chunks { granularity, maps_twice, waits } => {
                 Planner { compact: self, miss, granularity, costs }.plan(maps_twice, waits)
@@ -114,7 +114,7 @@ impl Compact {
 
     /// Returns whether waiting on the device for all other owners would save enough new memory to be worth it.
     pub(super) fn is_worth_waiting(&mut self, plan: &Plan, miss: Miss<'_>) -> bool {
-        let (made, costs) = (plan.made(), self.cost_model(miss.request));
+        let (made, costs) = (plan.made(), self.costs.with(miss.request.requested));
         let Abilities::Chunks { granularity, maps_twice, waits: true } = miss.driver else { return false };
         if !self.owners.are_several() || !costs.is_worth_waiting(made, miss.effort) {
             return false;
@@ -137,13 +137,6 @@ impl Compact {
         }
         let rows = [self.row_in_ranges(request.size, owner), self.row_in_aliases(request.size, owner)];
         rows.into_iter().flatten().min().map(|(_, position)| Target::At(position))
-    }
-
-    pub(super) fn cost_model(&self, request: &Request) -> CostModel {
-        let requested = self.requested + request.requested;
-        let peak = self.peak_requested.max(requested);
-        let (growths, rearranged) = (self.growths, self.rearranged);
-        CostModel { reserved: self.reserved, requested, peak, growths, rearranged }
     }
 
     /// Returns the chunks of the large pool that the owner can use.

@@ -72,7 +72,7 @@ impl Compact {
         let len = lens.iter().sum();
         self.ranges[range].end += len;
         self.ranges[range].owned += len;
-        self.reserved += len;
+        self.costs.reserved += len;
         let mut position = start;
         for len in lens {
             self.chunks[pool as usize].insert(position, *len);

@@ -240,7 +240,7 @@ impl Compact {
         self.store.merge_and_list(block, State::Unmapped);
         let ReservedRange { pool, segment, .. } = self.ranges[range];
         self.chunks[pool as usize].remove(&position);
-        self.reserved -= len;
+        self.costs.reserved -= len;
         self.ranges[range].owned -= len;
         // If the end of the range is unmapped now, the next chunk goes there.
         let start = self.store.blocks.segment(segment).position;

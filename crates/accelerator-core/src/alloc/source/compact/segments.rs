@@ -11,7 +11,7 @@ use crate::alloc::arena::DetachedSegment;
 use crate::alloc::arenas::Parameters;
 use crate::alloc::blocks::{NewSegment, Owner, Segment, State};
 use crate::alloc::settings::Request;
-use crate::alloc::source::context::Failure;
+use crate::alloc::source::context::Grown;
 use crate::types::MIB;
 
 /// Segment sizes are multiples of this, where possible.
@@ -26,7 +26,7 @@ impl Mapper<'_> {
     }
 
     /// Takes a segment from the driver, as free memory.
-    pub(super) fn make_segment(&self, wanted: &Parameters, size: u64) -> Result<(), Failure> {
+    pub(super) fn make_segment(&self, wanted: &Parameters, size: u64) -> Grown<()> {
         let (mut entered, segment) = self.context.new_segment(wanted, size)?;
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
@@ -44,8 +44,8 @@ impl Compact {
         let position = self.store.blocks[block].position;
         self.ranges.push(ReservedRange { owner, pool, segment, end: size, owned: size });
         self.chunks[pool as usize].insert(position, size);
-        self.reserved += size;
-        self.growths += 1;
+        self.costs.reserved += size;
+        self.costs.growths += 1;
         self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
@@ -102,7 +102,7 @@ impl Compact {
         let detached = chosen.into_iter().enumerate().map(|(before, range)| {
             let ReservedRange { owner, pool, segment, owned, .. } = self.ranges.remove(range - before);
             self.chunks[pool as usize].remove(&self.store.blocks.segment(segment).position);
-            self.reserved -= owned;
+            self.costs.reserved -= owned;
             self.store.detach_segment(segment, self.owners[owner].stream)
         });
         detached.collect()

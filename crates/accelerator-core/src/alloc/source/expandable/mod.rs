@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::sync::Mutex;
 
 use self::turns::Turns;
-use super::context::{Charge, Context, Failure};
+use super::context::{Charge, Context, Grown};
 use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::arenas::{Entered, Parameters, settled};
@@ -34,7 +34,7 @@ impl Source for Expandable {
     }
 
     /// Pages use up the charge as they are mapped; dropping the charge refunds the rest.
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
         let mut charge = context.charge(wanted.parameters.arena, wanted.segment)?;
         self.expand(context, wanted, &mut charge)
     }
@@ -85,24 +85,16 @@ impl Source for Expandable {
 impl Expandable {
     /// Maps pages until a request has room, and allocates it there. If a page is refused, pages mapped before it stay
     /// as free memory.
-    fn expand(
-        &self,
-        context: &Context,
-        wanted: &Wanted<'_>,
-        charge: &mut Charge<'_>,
-    ) -> Result<AllocatedBlock, Failure> {
+    fn expand(&self, context: &Context, wanted: &Wanted<'_>, charge: &mut Charge<'_>) -> Grown {
         let stream = wanted.parameters.stream;
-        let mut mappings = match try_lock(self.mappings(stream)) {
-            Some(mappings) => mappings,
-            None => {
-                let mappings = lock(self.mappings(stream));
-                // Another thread may have mapped suitable pages in the meantime.
-                if let Some(block) = context.arenas.search_again(&wanted.parameters) {
-                    return Ok(block);
-                }
-                mappings
-            }
-        };
+        let own = self.mappings(stream);
+        let free = try_lock(own);
+        let has_waited = free.is_none();
+        let mut mappings = free.unwrap_or_else(|| lock(own));
+        // Another thread may have mapped suitable pages in the meantime.
+        if has_waited && let Some(block) = context.arenas.search_again(&wanted.parameters) {
+            return Ok(block);
+        }
         let mut mapped = None;
         loop {
             let range = match next(context, mapped.take(), wanted, charge) {
@@ -175,7 +167,7 @@ fn add_pages(entered: &mut Entered<'_>, range: PageRange, wanted: &Wanted<'_>, c
 }
 
 /// Reserves address space for a request, with pages of the size that the settings ask for.
-fn reserve(context: &Context, mappings: &mut Mappings, parameters: &Parameters) -> Result<(), Failure> {
+fn reserve(context: &Context, mappings: &mut Mappings, parameters: &Parameters) -> Grown<()> {
     let Parameters { request: Request { pool, size, .. }, arena, .. } = *parameters;
     let page = context.arenas.of(arena).lock().config().page(pool);
     let page = page.checked_next_multiple_of(context.address_space().granularity().get()).and_then(NonZeroU64::new);
