@@ -155,9 +155,15 @@ impl Arena {
     /// Frees a block in a [plain](Self::is_plain) arena. Returns false, with nothing changed, if other streams used the
     /// block or the operation needs settling.
     #[inline(always)]
-    pub(crate) fn free_plain(&mut self, id: BlockId, clock: impl FnOnce(PoolKind) -> u32) -> bool {
-        let Block { uses, pool, .. } = self.store.blocks[id];
-        uses.is_none() && self.store.make_free::<false>(id, clock(pool), StreamCounters::freed).is_ok()
+    pub(crate) fn free_plain(&mut self, id: BlockId, clock: u32) -> bool {
+        let is_unused = self.store.blocks[id].uses.is_none();
+        is_unused && self.store.make_free::<false>(id, clock, StreamCounters::freed).is_ok()
+    }
+
+    /// Returns the pool of a block in a [plain](Self::is_plain) arena.
+    #[inline(always)]
+    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
+        self.store.blocks[id].pool
     }
 
     /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once. PyTorch:

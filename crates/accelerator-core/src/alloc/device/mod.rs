@@ -90,9 +90,13 @@ impl DeviceAllocator {
     #[inline(always)]
     pub(crate) fn free(&self, stream: StreamId, block: BlockId) {
         let mut arena = self.arenas().of(stream).lock();
-        if !(arena.is_plain() && arena.free_plain(block, |pool| self.arenas().clock(pool))) {
-            self.free_on_slow_path(arena, block);
+        if arena.is_plain() {
+            let clock = self.arenas().clock(arena.pool_of(block));
+            if arena.free_plain(block, clock) {
+                return;
+            }
         }
+        self.free_on_slow_path(arena, block);
     }
 
     #[inline(always)]

@@ -119,14 +119,12 @@ impl MappingsMut<'_> {
         let Some(pages) = self.mappings.chunks.remove(&place) else { unreachable!("only existing chunks go back") };
         // SAFETY: The chunk is one whole mapping. The caller has removed all of it from the arena, or has never added
         // it; has waited for all work submitted before; and has unmapped it from all alias ranges.
-        match unsafe { self.driver.unmap(self.mappings.range(segment).at, offset, pages.len) } {
+        let unmapped = unsafe { self.driver.unmap(self.mappings.range(segment).at, offset, pages.len) };
+        match unmapped {
             Ok(()) => self.destroy(pages),
-            Err(error) => {
-                self.mappings.chunks.insert(place, pages);
-                return Err(error);
-            }
+            Err(_) => drop(self.mappings.chunks.insert(place, pages)),
         }
-        Ok(())
+        unmapped
     }
 
     /// Maps chunks a second time, one after another in a new address range. Returns the range, and how many chunks are
@@ -146,27 +144,27 @@ impl MappingsMut<'_> {
         };
         let mut mapped = Vec::with_capacity(chunks.len());
         let mut offset = 0;
-        for pages in pages {
+        let result = pages.into_iter().try_for_each(|pages| {
             // SAFETY: The addresses follow the previous chunk in the new range. The memory is now mapped at two
             // addresses; the arena gives out each of its bytes at only one of them at a time.
-            if let Err(error) = unsafe { self.driver.map(at, offset, pages) } {
-                while let Some((offset, len)) = mapped.last()
-                    // SAFETY: This is one whole mapping, which was never given out.
-                    && unsafe { self.driver.unmap(at, *offset, *len) }.is_ok()
-                {
-                    mapped.pop();
-                }
-                if mapped.is_empty() {
-                    // SAFETY: The range is as it was reserved, with nothing mapped there.
-                    unsafe { self.driver.release(at, len) };
-                    return (None, 0, Err(error));
-                }
-                return (Some((at, len)), mapped.len(), Err(error));
-            }
+            unsafe { self.driver.map(at, offset, pages) }?;
             mapped.push((offset, pages.len));
             offset += pages.len.get();
+            Ok(())
+        });
+        while result.is_err()
+            && let Some((offset, len)) = mapped.last()
+            // SAFETY: This is one whole mapping, which was never given out.
+            && unsafe { self.driver.unmap(at, *offset, *len) }.is_ok()
+        {
+            mapped.pop();
         }
-        (Some((at, len)), mapped.len(), Ok(()))
+        if result.is_err() && mapped.is_empty() {
+            // SAFETY: The range is as it was reserved, with nothing mapped there.
+            unsafe { self.driver.release(at, len) };
+            return (None, 0, result);
+        }
+        (Some((at, len)), mapped.len(), result)
     }
 
     /// Unmaps a chunk from one place in an alias range.

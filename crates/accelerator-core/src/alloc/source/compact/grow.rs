@@ -20,20 +20,21 @@ use crate::types::{OutOfMemoryCause, StreamId};
 enum Action<'a> {
     Done(AllocatedBlock),
     Grow(Vec<u64>),
-    MapAlias(NewAlias, BackingBlocks<'a>),
+    MapAlias(HeldAlias<'a>),
     Exchange(Vec<u64>),
     /// The stream waits for the others on the device.
     Wait,
 }
 
-/// Blocks held for an alias that is to be made from their bytes. On drop they become free again.
-struct BackingBlocks<'a> {
+/// An alias to be mapped, and the blocks held for it, from whose bytes it is to be made. On drop they become free again.
+struct HeldAlias<'a> {
     context: &'a Context,
     stream: StreamId,
+    alias: NewAlias,
     blocks: Vec<BlockId>,
 }
 
-impl BackingBlocks<'_> {
+impl HeldAlias<'_> {
     /// Frees the blocks, because the alias block takes over their bytes or will not be made.
     fn release(&mut self, compact: &mut Compact) {
         let owner = compact.owner(self.stream);
@@ -41,7 +42,7 @@ impl BackingBlocks<'_> {
     }
 }
 
-impl Drop for BackingBlocks<'_> {
+impl Drop for HeldAlias<'_> {
     fn drop(&mut self) {
         if !self.blocks.is_empty() {
             let mut arena = self.context.arenas.of(StreamId::SHARED).lock();
@@ -96,8 +97,8 @@ impl<'a> Mapper<'a> {
                     self.wait_on_device(wanted.stream);
                     waits = false; // once is enough
                 }
-                Action::MapAlias(alias, backing) => {
-                    if let Some(block) = self.map_alias(wanted, alias, backing)? {
+                Action::MapAlias(held) => {
+                    if let Some(block) = self.map_alias(wanted, held)? {
                         return Ok(block);
                     }
                 }
@@ -140,7 +141,7 @@ impl<'a> Mapper<'a> {
                 let hold = |part: &Part| compact.hold(part.chunk + part.from, part.to - part.from, owner);
                 let blocks = alias.parts.iter().map(hold).collect();
                 let (context, stream) = (self.context, wanted.stream);
-                Action::MapAlias(alias, BackingBlocks { context, stream, blocks })
+                Action::MapAlias(HeldAlias { context, stream, alias, blocks })
             }
         }
     }
@@ -190,14 +191,10 @@ impl<'a> Mapper<'a> {
 
     /// Maps an alias to the bytes held for it, and allocates the request there. Returns `None` if another thread took
     /// the memory that was made for it.
-    fn map_alias(
-        &mut self,
-        wanted: &Parameters,
-        alias: NewAlias,
-        mut backing: BackingBlocks<'_>,
-    ) -> Grown<Option<AllocatedBlock>> {
-        let from = alias.parts.first().filter(|_| alias.behind > 0).map_or(0, |part| part.from);
-        let Some(chunks) = self.chunks_of_alias(wanted, alias, &mut backing)? else { return Ok(None) };
+    fn map_alias(&mut self, wanted: &Parameters, mut held: HeldAlias<'_>) -> Grown<Option<AllocatedBlock>> {
+        let NewAlias { parts, behind, .. } = &held.alias;
+        let from = parts.first().filter(|_| *behind > 0).map_or(0, |part| part.from);
+        let Some(chunks) = self.chunks_of_alias(wanted, &mut held)? else { return Ok(None) };
         let len = chunks.iter().map(|(_, len)| len).sum();
         if !self.arena().store().has_positions(len) {
             return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
@@ -206,7 +203,7 @@ impl<'a> Mapper<'a> {
             self.in_arena(|compact| chunks.iter().map(|(chunk, _)| compact.place_of_chunk(*chunk)).collect());
         let (addresses, mapped, result) = self.mappings().map_alias(&places);
         let mapped = addresses.map(|addresses| MappedAlias { addresses, chunks, mapped });
-        let block = self.take_in_alias(wanted, backing, mapped, from);
+        let block = self.take_in_alias(wanted, held, mapped, from);
         self.drop_old_aliases();
         match (block, result) {
             (Some(block), _) => Ok(Some(block)),
@@ -217,18 +214,13 @@ impl<'a> Mapper<'a> {
 
     /// Returns the chunks to map, each with its length: those of the backing blocks, and new ones that are made here.
     /// Returns `None` if another thread took the new memory.
-    fn chunks_of_alias(
-        &mut self,
-        wanted: &Parameters,
-        alias: NewAlias,
-        backing: &mut BackingBlocks<'_>,
-    ) -> Grown<Option<Vec<(u64, u64)>>> {
-        let NewAlias { parts, made, behind } = alias;
+    fn chunks_of_alias(&mut self, wanted: &Parameters, held: &mut HeldAlias<'_>) -> Grown<Option<Vec<(u64, u64)>>> {
+        let NewAlias { parts, made, behind } = &held.alias;
         let mut chunks: Vec<_> = parts.iter().map(|part| (part.chunk, part.len)).collect();
         if made.is_empty() {
             return Ok(Some(chunks));
         }
-        let start = self.make_chunks(wanted, &made)?;
+        let start = self.make_chunks(wanted, made)?;
         let mut position = start;
         for (number, len) in made.iter().enumerate() {
             chunks.insert(behind + number, (position, *len));
@@ -238,7 +230,7 @@ impl<'a> Mapper<'a> {
         Ok(self.in_arena(|compact| {
             let owner = compact.owner(wanted.stream);
             let is_free = compact.can_use(start, missing, owner) == Some(true);
-            is_free.then(|| backing.blocks.push(compact.hold(start, missing, owner)))?;
+            is_free.then(|| held.blocks.push(compact.hold(start, missing, owner)))?;
             Some(chunks)
         }))
     }
@@ -248,14 +240,14 @@ impl<'a> Mapper<'a> {
     fn take_in_alias(
         &mut self,
         wanted: &Parameters,
-        mut backing: BackingBlocks<'_>,
+        mut held: HeldAlias<'_>,
         mapped: Option<MappedAlias>,
         from: u64,
     ) -> Option<AllocatedBlock> {
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
         let (arena, statistics) = entered.parts();
         let compact = Compact::of(arena);
-        backing.release(compact);
+        held.release(compact);
         let mapped = mapped?;
         let (segment, start) = compact.add_alias(&mapped);
         self.memory.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
