@@ -30,7 +30,7 @@ impl Store {
             let front = Block { state: State::Allocated, owner, ..block.part(0, size) };
             return self.split_front_outside(free, block.owner, front);
         }
-        self.free.unlist(&mut self.blocks, free);
+        self.free.unlist::<false>(&mut self.blocks, free);
         self.split_ends(free, offset, behind);
         let block = &mut self.blocks[free];
         (block.state, block.owner, block.below) = (State::Allocated, owner, [None; 2]);

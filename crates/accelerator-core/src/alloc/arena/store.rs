@@ -1,7 +1,7 @@
 //! The blocks of one arena: counting, listing, best-fit allocation, freeing.
 
 use super::free_lists::FreeLists;
-use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, Owner, Segment, SegmentId, State, Uses};
+use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
@@ -81,7 +81,7 @@ impl Store {
         self.count_taken::<EXPANDABLE>(id, request, fit)?;
         let Request { requested, size, pool } = *request;
         if !fit.splits {
-            self.free.of_mut(pool).remove(&mut self.blocks, id);
+            self.free.of_owner_mut(0, pool).remove(&mut self.blocks, id);
             let block = &mut self.blocks[id];
             block.state = State::Allocated;
             block.requested = requested;
@@ -122,13 +122,13 @@ impl Store {
     /// Adds a new segment and allocates its front.
     pub(crate) fn take_from_new_segment(
         &mut self,
-        segment: NewSegment,
+        segment: Segment,
         request: &Request,
         clock: u32,
     ) -> Counting<AllocatedBlock> {
         let id = self.blocks.add_segment(segment, State::Free);
         self.blocks[id].free_since = clock;
-        self.free.list(&mut self.blocks, id);
+        self.free.list::<false>(&mut self.blocks, id);
         self.take_new(id, request, clock)
     }
 
@@ -164,13 +164,13 @@ impl Store {
         if let Some(rest) = behind {
             self.blocks[rest].requested = requested;
         }
-        self.list_free(id, 0, clock, before, behind);
+        self.list_free::<true>(id, 0, clock, before, behind);
         Ok(())
     }
 
     /// Makes a block that is on no list free memory of this owner, merged with these free neighbours of the same owner.
     #[inline(always)]
-    pub(crate) fn list_free(
+    pub(crate) fn list_free<const BEST_FIT: bool>(
         &mut self,
         id: BlockId,
         owner: Owner,
@@ -188,21 +188,21 @@ impl Store {
         }
         let block = &mut self.blocks[id];
         (block.state, block.owner, block.free_since) = (State::Free, owner, free_since);
-        self.merge_with(id, before, behind);
+        self.merge_with::<BEST_FIT>(id, before, behind);
     }
 
     /// Merges a block that is on no list with these neighbours, and lists it.
     #[inline(always)]
-    fn merge_with(&mut self, id: BlockId, before: Option<BlockId>, behind: Option<BlockId>) {
+    fn merge_with<const BEST_FIT: bool>(&mut self, id: BlockId, before: Option<BlockId>, behind: Option<BlockId>) {
         if let Some(behind) = behind {
-            self.free.unlist(&mut self.blocks, behind);
+            self.free.unlist::<BEST_FIT>(&mut self.blocks, behind);
             self.blocks.merge_next(id, behind);
         }
         if let Some(before) = before {
-            self.free.unlist(&mut self.blocks, before);
+            self.free.unlist::<BEST_FIT>(&mut self.blocks, before);
             self.blocks.merge_previous(id, before);
         }
-        self.free.list(&mut self.blocks, id);
+        self.free.list::<BEST_FIT>(&mut self.blocks, id);
     }
 
     /// Counts a block that becomes free next to these free neighbours.
@@ -239,13 +239,13 @@ impl Store {
         if ahead > 0 {
             let front = self.blocks[id].part(0, ahead);
             let front = self.blocks.split_front(id, front);
-            self.free.list(&mut self.blocks, front);
+            self.free.list::<false>(&mut self.blocks, front);
         }
         if behind > 0 {
             let block = &self.blocks[id];
             let back = block.part(block.size - behind, behind);
             let back = self.blocks.split_back(id, back);
-            self.free.list(&mut self.blocks, back);
+            self.free.list::<false>(&mut self.blocks, back);
         }
     }
 
@@ -254,7 +254,7 @@ impl Store {
     pub(crate) fn merge_and_list(&mut self, id: BlockId, state: State) {
         self.blocks[id].state = state;
         let (before, behind) = self.blocks.alike(id, state, self.blocks[id].owner);
-        self.merge_with(id, before, behind);
+        self.merge_with::<false>(id, before, behind);
     }
 
     /// Returns whether a new segment of this size gets positions that no other segment has had, or needs none.
@@ -265,7 +265,7 @@ impl Store {
     /// Removes a segment, all of whose blocks are listed.
     pub(crate) fn remove_segment(&mut self, id: SegmentId) {
         let blocks: Vec<BlockId> = self.blocks.of_segment(id).map(|(block, _)| block).collect();
-        blocks.into_iter().for_each(|block| self.free.unlist(&mut self.blocks, block));
+        blocks.into_iter().for_each(|block| self.free.unlist::<false>(&mut self.blocks, block));
         self.blocks.remove_segment(id);
     }
 

@@ -3,7 +3,7 @@
 use super::held::Held;
 use super::{Arenas, Setup};
 use crate::alloc::arena::{AllocatedBlock, Arena};
-use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange, Users};
+use crate::alloc::blocks::{Base, BlockId, PageRange, Segment, Users};
 use crate::alloc::history::{HistoryContext, Recorder, Subject};
 use crate::alloc::settings::Request;
 use crate::alloc::stats::{Bounds, Counting, DeviceStatistics, PoolAmounts, StreamCounters};
@@ -138,13 +138,13 @@ impl<'a> Entered<'a> {
     }
 
     /// Counts and records a charged segment that the driver returned. The caller adds it to the arena.
-    pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> NewSegment {
+    pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> Segment {
         let Parameters { request: Request { pool, .. }, stream, context, .. } = parameters;
         let (arena, statistics) = self.parts();
         let created = statistics.segment_made(arena.config(), *pool, size);
         let subject = Subject { address: base.address(), size, stream: *stream };
         self.if_recording(|recorder| recorder.memory_came(TraceAction::SegmentAlloc, subject, 0, context.clone()));
-        NewSegment { base, size, created, pool: *pool, page: None }
+        Segment::new(base, size, created, *pool, None)
     }
 
     /// Counts and records pages that the driver mapped, `charged` bytes of which were charged. The caller adds them to

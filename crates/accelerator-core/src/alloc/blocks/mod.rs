@@ -10,7 +10,7 @@ mod uses;
 use std::ops::{Index, IndexMut};
 
 pub(crate) use self::base::Base;
-pub(crate) use self::block::{Block, NewSegment, Owner, PageRange, Segment, State};
+pub(crate) use self::block::{Block, Owner, PageRange, Segment, State};
 pub(crate) use self::free_list::FreeList;
 pub(crate) use self::slab::{BlockId, SegmentId};
 use self::slab::{Id, Slab};
@@ -37,7 +37,7 @@ impl Blocks {
     }
 
     /// Adds a segment that is a single block in this state. The block is not added to any list.
-    pub(crate) fn add_segment(&mut self, new: NewSegment, state: State) -> BlockId {
+    pub(crate) fn add_segment(&mut self, new: Segment, state: State) -> BlockId {
         let number = self.add_empty_segment(new);
         let segment = &self.segments[number];
         let block = Block { state, ..Block::new(number, segment, segment.position, segment.size) };
@@ -47,11 +47,10 @@ impl Blocks {
     }
 
     /// Adds a segment without blocks.
-    pub(crate) fn add_empty_segment(&mut self, new: NewSegment) -> SegmentId {
-        let NewSegment { base, size, created, pool, page } = new;
+    pub(crate) fn add_empty_segment(&mut self, new: Segment) -> SegmentId {
         let position = self.next_position;
-        self.next_position = position.wrapping_add(size);
-        self.segments.insert(Segment { base, size, created, position, pool, page, first: None })
+        self.next_position = position.wrapping_add(new.size);
+        self.segments.insert(Segment { position, ..new })
     }
 
     /// Removes a segment and its blocks, none of which may be on a list.

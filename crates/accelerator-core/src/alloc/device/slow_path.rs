@@ -45,12 +45,11 @@ impl DeviceAllocator {
 
     #[inline(never)]
     pub(super) fn free_on_slow_path(&self, mut arena: Guard<'_, Arena>, block: BlockId) {
+        if arena.takes_slow_path() {
+            return self.free_with_statistics(arena, block);
+        }
         let clock = self.arenas().clock(arena.block(block).pool);
-        let users = match arena.takes_slow_path() {
-            true => return self.free_with_statistics(arena, block),
-            false => arena.free(block, clock),
-        };
-        match users {
+        match arena.free(block, clock) {
             Ok(None) => {}
             Ok(Some(users)) => {
                 let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.stream(), block });

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use crate::alloc::arena::{AllocatedBlock, Arena, DetachedSegment};
 use crate::alloc::arenas::{Arenas, Entered, Parameters};
-use crate::alloc::blocks::{Base, NewSegment, SegmentId};
+use crate::alloc::blocks::{Base, Segment, SegmentId};
 use crate::alloc::driver::{AddressSpace, Driver, Mappings};
 use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
@@ -128,7 +128,7 @@ impl Context {
 
     /// Takes a segment from the driver, and enters the arena of the request, with all headroom in hand, where the
     /// segment is counted and recorded. The caller adds it to the arena.
-    pub(super) fn new_segment(&self, parameters: &Parameters, size: u64) -> Grown<(Entered<'_>, NewSegment)> {
+    pub(super) fn new_segment(&self, parameters: &Parameters, size: u64) -> Grown<(Entered<'_>, Segment)> {
         let mut charge = self.charge(parameters.arena, size)?;
         let base = self.alloc(size)?;
         charge.use_up(size);
@@ -192,7 +192,7 @@ impl Context {
         let refused = |error| self.refused(self.failure(error, OutOfMemoryCause::AddressSpace));
         let base = driver.reserve(len).map_err(refused)?;
         let created = self.arenas.statistics().segment_numbered();
-        let new = NewSegment { base, size: len.get(), created, pool: parameters.request.pool, page: Some(page) };
+        let new = Segment::new(base, len.get(), created, parameters.request.pool, Some(page));
         let segment = arena.lock().add_reservation(new);
         mappings.keep(segment, (base, len), page);
         Ok(segment)

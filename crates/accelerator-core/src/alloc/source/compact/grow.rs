@@ -108,13 +108,10 @@ impl<'a> Mapper<'a> {
 
     fn abilities(&self, waits: bool) -> Abilities {
         let driver = &self.context.driver;
-        driver.address_space().map_or(
-            Abilities::Segments { largest: driver.properties().largest_allocation },
-            |space| {
-                let (granularity, maps_twice) = (space.granularity().get(), space.maps_twice());
-                Abilities::Chunks { granularity, maps_twice, waits }
-            },
-        )
+        let Some(space) = driver.address_space() else {
+            return Abilities::Segments { largest: driver.properties().largest_allocation };
+        };
+        Abilities::Chunks { granularity: space.granularity().get(), maps_twice: space.maps_twice(), waits }
     }
 
     fn next_action(&self, driver: Abilities, wanted: &Parameters, effort: Effort) -> Action<'a> {

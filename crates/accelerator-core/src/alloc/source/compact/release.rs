@@ -199,7 +199,7 @@ impl Compact {
                 && !self.would_join_unfinished(next, self.store.blocks[id].owner)
             {
                 let Block { owner, free_since, .. } = self.store.blocks[id];
-                self.store.free.unlist(&mut self.store.blocks, next);
+                self.store.free.unlist::<false>(&mut self.store.blocks, next);
                 self.put_free_since(next, owner, free_since);
             }
         }

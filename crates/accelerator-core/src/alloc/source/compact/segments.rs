@@ -9,7 +9,7 @@ use super::plan::{Miss, Plan, fewest};
 use super::ranges::ReservedRange;
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::arenas::Parameters;
-use crate::alloc::blocks::{NewSegment, Owner, Segment, State};
+use crate::alloc::blocks::{Owner, Segment, State};
 use crate::alloc::settings::Request;
 use crate::alloc::source::context::Grown;
 use crate::types::MIB;
@@ -37,8 +37,8 @@ impl Mapper<'_> {
 
 impl Compact {
     /// Adds a segment as free memory of this owner.
-    fn add_segment(&mut self, owner: Owner, new: NewSegment) {
-        let NewSegment { size, pool, .. } = new;
+    fn add_segment(&mut self, owner: Owner, new: Segment) {
+        let Segment { size, pool, .. } = new;
         let block = self.store.blocks.add_segment(new, State::Free);
         let segment = self.store.blocks[block].segment;
         let position = self.store.blocks[block].position;
