@@ -1,7 +1,7 @@
 //! The blocks of one arena: counting, listing, best-fit allocation, freeing.
 
 use super::free_lists::FreeLists;
-use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Owner, Segment, SegmentId, State, Uses};
+use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Neighbours, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
 use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
@@ -159,12 +159,12 @@ impl Store {
     #[inline(always)]
     pub(super) fn make_free<const EXPANDABLE: bool>(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
         let Block { requested, previous, next, .. } = self.blocks[id];
-        let (before, behind) = (self.blocks.free(previous), self.blocks.free(next));
-        self.count_freed::<EXPANDABLE>(id, before, behind, count)?;
-        if let Some(rest) = behind {
+        let free = (self.blocks.free(previous), self.blocks.free(next));
+        self.count_freed::<EXPANDABLE>(id, free, count)?;
+        if let (_, Some(rest)) = free {
             self.blocks[rest].requested = requested;
         }
-        self.list_free::<true>(id, 0, clock, before, behind);
+        self.list_free::<true>(id, 0, clock, free);
         Ok(())
     }
 
@@ -175,10 +175,9 @@ impl Store {
         id: BlockId,
         owner: Owner,
         free_since: u32,
-        before: Option<BlockId>,
-        behind: Option<BlockId>,
+        with: Neighbours,
     ) {
-        if let (Some(rest), None) = (behind, before)
+        if let (None, Some(rest)) = with
             && self.free.of_owner(owner, self.blocks[id].pool).is_outside(rest)
         {
             // Merge the block back into the one that it was split from. No list changes.
@@ -188,12 +187,12 @@ impl Store {
         }
         let block = &mut self.blocks[id];
         (block.state, block.owner, block.free_since) = (State::Free, owner, free_since);
-        self.merge_with::<BEST_FIT>(id, before, behind);
+        self.merge_with::<BEST_FIT>(id, with);
     }
 
     /// Merges a block that is on no list with these neighbours, and lists it.
     #[inline(always)]
-    fn merge_with<const BEST_FIT: bool>(&mut self, id: BlockId, before: Option<BlockId>, behind: Option<BlockId>) {
+    fn merge_with<const BEST_FIT: bool>(&mut self, id: BlockId, (before, behind): Neighbours) {
         if let Some(behind) = behind {
             self.free.unlist::<BEST_FIT>(&mut self.blocks, behind);
             self.blocks.merge_next(id, behind);
@@ -210,8 +209,7 @@ impl Store {
     fn count_freed<const EXPANDABLE: bool>(
         &mut self,
         id: BlockId,
-        before: Option<BlockId>,
-        behind: Option<BlockId>,
+        (before, behind): Neighbours,
         count: Count,
     ) -> Counting {
         let Block { pool, size, requested, expandable, mut previous, mut next, .. } = self.blocks[id];
@@ -253,8 +251,8 @@ impl Store {
     /// lists it.
     pub(crate) fn merge_and_list(&mut self, id: BlockId, state: State) {
         self.blocks[id].state = state;
-        let (before, behind) = self.blocks.alike(id, state, self.blocks[id].owner);
-        self.merge_with::<false>(id, before, behind);
+        let alike = self.blocks.alike(id, state, self.blocks[id].owner);
+        self.merge_with::<false>(id, alike);
     }
 
     /// Returns whether a new segment of this size gets positions that no other segment has had, or needs none.

@@ -19,6 +19,9 @@ pub(crate) use self::uses::{Users, Uses};
 /// Size, position and number. The number keeps any two blocks distinct even if positions have wrapped.
 pub(crate) type Order = (u64, u64, BlockId);
 
+/// The neighbours that a block merges with: the one before it, and the one behind it.
+pub(crate) type Neighbours = (Option<BlockId>, Option<BlockId>);
+
 /// Segments and blocks, usually those of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
@@ -169,7 +172,7 @@ impl Blocks {
     }
 
     /// Returns the neighbours of a block that have this state and this owner.
-    pub(crate) fn alike(&self, id: BlockId, state: State, owner: Owner) -> (Option<BlockId>, Option<BlockId>) {
+    pub(crate) fn alike(&self, id: BlockId, state: State, owner: Owner) -> Neighbours {
         let is_alike = |id: &BlockId| (self[*id].state, self[*id].owner) == (state, owner);
         let Block { previous, next, .. } = self[id];
         (previous.filter(is_alike), next.filter(is_alike))

@@ -1,11 +1,10 @@
 //! Giving cached memory back to the driver.
 
 use super::DeviceAllocator;
-use crate::alloc::arena::{Arena, FreeSegment};
+use crate::alloc::arena::FreeSegment;
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryAction;
 use crate::alloc::settings::share;
-use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
 
 impl DeviceAllocator {

@@ -118,10 +118,8 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> V
     let unallocated = report.reserved.saturating_sub(report.allocated + report.pending);
     let is_pytorch = config.policy == Policy::Pytorch;
     let fragmented = is_pytorch && unallocated >= report.requested.max(20 * MIB);
-    let used_elsewhere = report
-        .total
-        .zip(report.free)
-        .map_or(0, |(total, free)| total.saturating_sub(free).saturating_sub(report.reserved));
+    let used = report.total.zip(report.free).map_or(0, |(total, free)| total.saturating_sub(free));
+    let used_elsewhere = used.saturating_sub(report.reserved);
     let advice = [
         (report.cause == OutOfMemoryCause::Limit, "Raise the memory fraction, or use less memory."),
         (

@@ -82,10 +82,8 @@ impl<'a> Mapper<'a> {
     /// changes.
     pub(super) fn wait_on_device(&self, stream: StreamId) {
         let ends = &self.memory.ends;
-        let newest = ends
-            .iter()
-            .enumerate()
-            .filter(|(place, end)| !ends.range(place + 1..).any(|later| later.owner == end.owner));
+        let is_newest = |place: usize, owner| !ends.range(place + 1..).any(|later| later.owner == owner);
+        let newest = ends.iter().enumerate().filter(|(place, end)| is_newest(*place, end.owner));
         for (_, EpochEnd { owner, epoch, event }) in newest {
             if self.context.events.wait_on_device(stream, *event).is_ok() {
                 self.in_arena(|compact| compact.owners.comes_behind(compact.owner(stream), *owner, *epoch));

@@ -91,10 +91,9 @@ impl Source for CompactSource {
     }
 
     fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
-        let properties = context.driver.properties();
         match context.driver.address_space() {
             Some(driver) => request.size.next_multiple_of(driver.granularity().get()),
-            None => arena.config().segment(request, properties.largest_allocation),
+            None => arena.config().segment(request, context.driver.properties().largest_allocation),
         }
     }
 

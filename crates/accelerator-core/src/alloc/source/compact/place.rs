@@ -147,7 +147,7 @@ impl Compact {
         let (before, behind) = blocks.alike(id, State::Free, owner);
         let since = |id: Option<BlockId>| id.map_or(0, |id| blocks[id].free_since);
         let free_since = epoch.max(since(before)).max(since(behind));
-        self.store.list_free::<false>(id, owner, free_since, before, behind);
+        self.store.list_free::<false>(id, owner, free_since, (before, behind));
     }
 
     /// Returns the number of a stream that has requested memory here.

@@ -163,10 +163,10 @@ impl Compact {
             self.join_what_is_over(segment);
             for free in self.free_and_over(segment) {
                 let Block { position, size, owner, .. } = self.store.blocks[free];
-                let within = self.chunks[pool as usize].range(position..position + size);
-                let within = within.map(|(start, len)| (*start, *len));
-                let within = within.filter(|(start, len)| start + len <= position + size);
-                let within: Vec<_> = within.filter(|(start, _)| is_chosen(*start, pool)).collect();
+                let is_within = |start: u64, len| start + len <= position + size && is_chosen(start, pool);
+                let chunks = self.chunks[pool as usize].range(position..position + size);
+                let chunks = chunks.map(|(start, len)| (*start, *len));
+                let within: Vec<_> = chunks.filter(|(start, len)| is_within(*start, *len)).collect();
                 let mut rest = free;
                 for (start, len) in within {
                     let held = self.store.claim_part(rest, start - self.store.blocks[rest].position, len, owner);

@@ -33,10 +33,39 @@ impl Source for Expandable {
         false
     }
 
-    /// Pages use up the charge as they are mapped; dropping the charge refunds the rest.
+    /// Maps pages until a request has room, and allocates it there. If a page is refused, pages mapped before it stay
+    /// as free memory. Pages use up the charge as they are mapped; dropping the charge refunds the rest.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
         let mut charge = context.charge(wanted.parameters.arena, wanted.segment)?;
-        self.expand(context, wanted, &mut charge)
+        let stream = wanted.parameters.stream;
+        let own = self.mappings(stream);
+        let free = try_lock(own);
+        let has_waited = free.is_none();
+        let mut mappings = free.unwrap_or_else(|| lock(own));
+        // Another thread may have mapped suitable pages in the meantime.
+        if has_waited && let Some(block) = context.arenas.search_again(&wanted.parameters) {
+            return Ok(block);
+        }
+        let mut mapped = None;
+        loop {
+            let range = match next(context, mapped.take(), wanted, &mut charge) {
+                Ok(block) => return Ok(block),
+                Err(Some(range)) => range,
+                Err(None) => {
+                    reserve(context, &mut mappings, &wanted.parameters)?;
+                    continue;
+                }
+            };
+            let (len, done) = self.map_pages(mappings.with(context.address_space()), range);
+            mapped = (len > 0).then_some(PageRange { len, ..range });
+            let Err(error) = done else { continue };
+            if let Some(range) = mapped {
+                // Pages that the driver refused to unmap are free memory.
+                let mut entered = context.arenas.settle(stream);
+                add_pages(&mut entered, range, wanted, &mut charge);
+            }
+            return Err(context.refused(context.failure(error, OutOfMemoryCause::Device)));
+        }
     }
 
     /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
@@ -83,40 +112,6 @@ impl Source for Expandable {
 }
 
 impl Expandable {
-    /// Maps pages until a request has room, and allocates it there. If a page is refused, pages mapped before it stay
-    /// as free memory.
-    fn expand(&self, context: &Context, wanted: &Wanted<'_>, charge: &mut Charge<'_>) -> Grown {
-        let stream = wanted.parameters.stream;
-        let own = self.mappings(stream);
-        let free = try_lock(own);
-        let has_waited = free.is_none();
-        let mut mappings = free.unwrap_or_else(|| lock(own));
-        // Another thread may have mapped suitable pages in the meantime.
-        if has_waited && let Some(block) = context.arenas.search_again(&wanted.parameters) {
-            return Ok(block);
-        }
-        let mut mapped = None;
-        loop {
-            let range = match next(context, mapped.take(), wanted, charge) {
-                Ok(block) => return Ok(block),
-                Err(Some(range)) => range,
-                Err(None) => {
-                    reserve(context, &mut mappings, &wanted.parameters)?;
-                    continue;
-                }
-            };
-            let (len, done) = self.map_pages(mappings.with(context.address_space()), range);
-            mapped = (len > 0).then_some(PageRange { len, ..range });
-            let Err(error) = done else { continue };
-            if let Some(range) = mapped {
-                // Pages that the driver refused to unmap are free memory.
-                let mut entered = context.arenas.settle(stream);
-                add_pages(&mut entered, range, wanted, charge);
-            }
-            return Err(context.refused(context.failure(error, OutOfMemoryCause::Device)));
-        }
-    }
-
     /// Maps pages as [`MappingsMut::map_pages`] does. If memory ran out while other threads were also taking pages, tries
     /// again alone.
     fn map_pages(&self, mut mappings: MappingsMut<'_>, range: PageRange) -> (u64, DriverResult<()>) {
