@@ -169,25 +169,20 @@ impl Store {
     }
 
     /// Makes a block that is on no list free memory of this owner, merged with these free neighbours of the same owner.
+    /// `since`: the time since which all of it has been free.
     #[inline(always)]
-    pub(crate) fn list_free<const BEST_FIT: bool>(
-        &mut self,
-        id: BlockId,
-        owner: Owner,
-        free_since: u32,
-        with: Neighbours,
-    ) {
-        if let (None, Some(rest)) = with
+    pub(crate) fn list_free<const BEST_FIT: bool>(&mut self, id: BlockId, owner: Owner, since: u32, near: Neighbours) {
+        if let (None, Some(rest)) = near
             && self.free.of_owner(owner, self.blocks[id].pool).is_outside(rest)
         {
             // Merge the block back into the one that it was split from. No list changes.
-            self.blocks[rest].free_since = free_since;
+            self.blocks[rest].free_since = since;
             self.blocks.merge_previous(rest, id);
             return;
         }
         let block = &mut self.blocks[id];
-        (block.state, block.owner, block.free_since) = (State::Free, owner, free_since);
-        self.merge_with::<BEST_FIT>(id, with);
+        (block.state, block.owner, block.free_since) = (State::Free, owner, since);
+        self.merge_with::<BEST_FIT>(id, near);
     }
 
     /// Merges a block that is on no list with these neighbours, and lists it.
@@ -206,12 +201,8 @@ impl Store {
 
     /// Counts a block that becomes free next to these free neighbours.
     #[inline(always)]
-    fn count_freed<const EXPANDABLE: bool>(
-        &mut self,
-        id: BlockId,
-        (before, behind): Neighbours,
-        count: Count,
-    ) -> Counting {
+    fn count_freed<const EXPANDABLE: bool>(&mut self, id: BlockId, near: Neighbours, count: Count) -> Counting {
+        let (before, behind) = near;
         let Block { pool, size, requested, expandable, mut previous, mut next, .. } = self.blocks[id];
         let mut merged = Pair::default();
         if let Some(block) = before.map(|before| &self.blocks[before]) {

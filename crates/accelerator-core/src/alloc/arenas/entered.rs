@@ -233,19 +233,19 @@ impl Drop for Entered<'_> {
 
 /// Distributes the headroom: at least half stays with the stream that asked, as it will ask again; the others get equal
 /// parts.
-fn deal_out_headroom<'a>(asked: &mut StreamCounters, others: impl ExactSizeIterator<Item = &'a mut StreamCounters>) {
-    asked.is_alone = others.len() == 0;
-    if asked.is_alone {
+fn deal_out_headroom<'a>(own: &mut StreamCounters, others: impl ExactSizeIterator<Item = &'a mut StreamCounters>) {
+    own.is_alone = others.len() == 0;
+    if own.is_alone {
         return;
     }
-    let mut headroom = asked.headroom();
+    let mut headroom = own.headroom();
     let part = headroom.halved(1 + others.len().next_power_of_two().ilog2()); // a shift, because divisions are slow
     for other in others {
         other.set_headroom(part);
         other.is_alone = false;
         headroom = headroom - part;
     }
-    asked.set_headroom(headroom);
+    own.set_headroom(headroom);
 }
 
 /// Unwraps the result of an operation that had all headroom in hand.

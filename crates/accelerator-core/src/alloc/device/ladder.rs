@@ -83,7 +83,7 @@ impl DeviceAllocator {
         self.arenas().statistics().retried();
         match self.grow(wanted) {
             Err(Failure::Refused(OutOfMemoryCause::Limit)) => {
-                self.memory.context.asking.wait();
+                self.memory.context.requesting.wait();
                 self.grow(wanted)
             }
             grown => grown,

@@ -68,7 +68,7 @@ impl DeviceAllocator {
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
         let allocated = current(statistics.allocated_bytes);
         let mut report = OutOfMemory {
-            segment: wanted.segment,
+            segment: wanted.segment_size,
             total: memory.map(|memory| memory.total),
             free: memory.map(|memory| memory.free),
             allocated,

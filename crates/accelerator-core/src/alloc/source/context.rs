@@ -23,7 +23,7 @@ pub(crate) struct Context {
     /// Memory on its way back to the driver.
     pub(crate) returning: InFlight,
     /// Charged memory that is being requested from the driver.
-    pub(crate) asking: InFlight,
+    pub(crate) requesting: InFlight,
 }
 
 /// Bytes that are charged while they are being requested from the driver. Those not [used up](Self::use_up) are
@@ -32,7 +32,7 @@ pub(crate) struct Context {
 pub(crate) struct Charge<'a> {
     context: &'a Context,
     bytes: u64,
-    _asking: Step<'a>,
+    _requesting: Step<'a>,
 }
 
 impl Charge<'_> {
@@ -71,7 +71,7 @@ impl From<Error> for Failure {
 
 impl Context {
     pub(crate) fn new(device: Device, driver: Box<dyn Driver>, events: Box<dyn Events>, arenas: Arenas) -> Self {
-        Self { device, driver, events, arenas, returning: InFlight::default(), asking: InFlight::default() }
+        Self { device, driver, events, arenas, returning: InFlight::default(), requesting: InFlight::default() }
     }
 
     pub(crate) fn error(&self, source: DriverError) -> Error {
@@ -91,7 +91,7 @@ impl Context {
             let cause = limit.map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Err(Failure::Refused(cause));
         }
-        let mut charge = Charge { context: self, bytes, _asking: self.asking.begin() };
+        let mut charge = Charge { context: self, bytes, _requesting: self.requesting.begin() };
         drop(statistics);
         let is_rejected = self.rejects_ahead_of_driver(arena, &mut charge);
         if is_rejected { Err(Failure::Refused(OutOfMemoryCause::Rejected)) } else { Ok(charge) }

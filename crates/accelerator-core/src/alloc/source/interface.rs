@@ -50,5 +50,5 @@ pub(crate) struct Wanted<'a> {
     pub(crate) parameters: Parameters,
     pub(crate) source: &'a dyn Source,
     /// The number of bytes to take from the driver.
-    pub(crate) segment: u64,
+    pub(crate) segment_size: u64,
 }

@@ -28,9 +28,9 @@ impl Memory {
     pub(crate) fn wanted(&self, entry: &Entry<'_>, stream: StreamId, context: Option<HistoryContext>) -> Wanted<'_> {
         let (arena, request) = entry;
         let source = self.source_of(arena);
-        let segment = source.segment_size(&self.context, arena, request);
+        let segment_size = source.segment_size(&self.context, arena, request);
         let parameters = Parameters { request: *request, stream, arena: arena.stream(), context };
-        Wanted { parameters, source, segment }
+        Wanted { parameters, source, segment_size }
     }
 
     /// Returns the arena that serves a stream's request, and the request adapted to that arena, given the stream's own

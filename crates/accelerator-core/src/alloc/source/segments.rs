@@ -16,8 +16,8 @@ impl Source for Segments {
     }
 
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
-        let Wanted { parameters, segment, .. } = wanted;
-        let (mut entered, segment) = context.new_segment(parameters, *segment)?;
+        let Wanted { parameters, segment_size, .. } = wanted;
+        let (mut entered, segment) = context.new_segment(parameters, *segment_size)?;
         let clock = context.arenas.clock(parameters.request.pool);
         let store = entered.arena().store_mut();
         let block = settled(store.take_from_new_segment(segment, &parameters.request, clock));

@@ -16,9 +16,9 @@ use crate::types::{DriverResult, StreamId};
 /// no more events.
 const ENDS: usize = 64;
 
-/// The memory and events of the policy.
+/// What the policy has mapped, and the events of its epochs.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct Mapped {
     pub(super) mappings: Mappings,
     /// The ends of epochs, oldest first.
     ends: VecDeque<EpochEnd>,
@@ -31,16 +31,16 @@ struct EpochEnd {
     event: EventNumber,
 }
 
-/// A thread that maps or unmaps, with exclusive access to the policy's memory.
+/// A thread that maps or unmaps, with exclusive access to everything mapped.
 pub(super) struct Mapper<'a> {
     pub(super) context: &'a Context,
-    pub(super) memory: MutexGuard<'a, Memory>,
+    pub(super) mapped: MutexGuard<'a, Mapped>,
 }
 
 impl<'a> Mapper<'a> {
     /// Returns the mappings, and the driver to change them with.
     pub(super) fn mappings(&mut self) -> MappingsMut<'_> {
-        self.memory.mappings.with(self.context.address_space())
+        self.mapped.mappings.with(self.context.address_space())
     }
 
     /// Locks the arena that all streams share.
@@ -59,7 +59,7 @@ impl<'a> Mapper<'a> {
         if !matches!(self.context.events.is_capturing(asking), Ok(false)) {
             return;
         }
-        let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
+        let awaited = |owner| self.mapped.ends.iter().filter(|end| end.owner == owner).count();
         let ended = self.in_arena(|compact| {
             let is_of_use = compact.owners.are_several() || compact.aliases_limit().is_some();
             compact.owners.end_epochs(all, compact.costs.reserved, |owner| is_of_use && awaited(owner) < ENDS)
@@ -72,7 +72,7 @@ impl<'a> Mapper<'a> {
     fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) {
         for (owner, stream, epoch) in ended {
             match self.context.events.record(stream) {
-                Ok(Some(event)) => self.memory.ends.push_back(EpochEnd { owner, epoch, event }),
+                Ok(Some(event)) => self.mapped.ends.push_back(EpochEnd { owner, epoch, event }),
                 _ => self.in_arena(|compact| compact.owners.not_marked(owner)),
             }
         }
@@ -81,7 +81,7 @@ impl<'a> Mapper<'a> {
     /// Makes the stream wait on the device for the ended epochs of all others. Where the driver refuses, nothing
     /// changes.
     pub(super) fn wait_on_device(&self, stream: StreamId) {
-        let ends = &self.memory.ends;
+        let ends = &self.mapped.ends;
         let is_newest = |place: usize, owner| !ends.range(place + 1..).any(|later| later.owner == owner);
         let newest = ends.iter().enumerate().filter(|(place, end)| is_newest(*place, end.owner));
         for (_, EpochEnd { owner, epoch, event }) in newest {
@@ -96,7 +96,7 @@ impl<'a> Mapper<'a> {
         let events = &*self.context.events;
         let mut open: Vec<Owner> = Vec::new();
         let mut over = Vec::new();
-        self.memory.ends.retain(|end| {
+        self.mapped.ends.retain(|end| {
             let is_over = !open.contains(&end.owner) && matches!(events.is_over(end.event), Ok(true));
             match is_over {
                 true => over.push((end.owner, end.epoch)),
@@ -121,7 +121,7 @@ impl<'a> Mapper<'a> {
         self.record_ends(ended);
         let mut kept = VecDeque::new();
         let mut result = Ok(());
-        for end in std::mem::take(&mut self.memory.ends) {
+        for end in std::mem::take(&mut self.mapped.ends) {
             if result.is_ok() && only.is_none_or(|only| only == end.owner) {
                 result = self.context.events.wait_until_over(end.event);
                 if result.is_ok() {
@@ -131,7 +131,7 @@ impl<'a> Mapper<'a> {
             }
             kept.push_back(end);
         }
-        self.memory.ends = kept;
+        self.mapped.ends = kept;
         result
     }
 }

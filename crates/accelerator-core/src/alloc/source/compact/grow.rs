@@ -64,8 +64,8 @@ impl CompactSource {
         let mut arena = shared.lock();
         if Compact::of(&mut arena).owners.is_due() {
             drop(arena);
-            if let Some(memory) = try_lock(&self.memory) {
-                Mapper { context, memory }.end_epochs(stream, false);
+            if let Some(mapped) = try_lock(&self.mapped) {
+                Mapper { context, mapped }.end_epochs(stream, false);
             }
             arena = shared.lock();
         }
@@ -178,7 +178,7 @@ impl<'a> Mapper<'a> {
             return Ok(range);
         }
         let page = self.context.address_space().granularity();
-        let segment = self.context.reserve(wanted, len, Some(page), &mut self.memory.mappings)?;
+        let segment = self.context.reserve(wanted, len, Some(page), &mut self.mapped.mappings)?;
         Ok(self.in_arena(|compact| {
             let owner = compact.owner(stream);
             compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
@@ -247,7 +247,7 @@ impl<'a> Mapper<'a> {
         held.release(compact);
         let mapped = mapped?;
         let (segment, start) = compact.add_alias(&mapped);
-        self.memory.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
+        self.mapped.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
         compact.costs.rearranged += 1;
         statistics.alias_mapped();
         let owner = compact.owner(wanted.stream);

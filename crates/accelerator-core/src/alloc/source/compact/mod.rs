@@ -1,7 +1,8 @@
 //! The policy `compact`, which reserves little more memory than the peak of requested memory.
 //! `docs/architecture/compact.md` explains it from the start.
 //!
-//! The blocks of all streams are in one arena, that of [`StreamId::SHARED`]. The modules, from the bottom up:
+//! The blocks of all streams are in one arena, that of [`StreamId::SHARED`]. The modules, each of which imports only
+//! from those above it:
 //!
 //! * [`placement_log`] records where earlier requests went; [`owners`] decides which stream may use a free block.
 //! * [`ranges`] has the chunks of memory, each at its own address; [`aliases`] has the alias ranges, where several
@@ -28,7 +29,7 @@ use std::sync::Mutex;
 use self::aliases::AliasRange;
 pub use self::cost_model::ChunkLengths;
 use self::cost_model::{CostModel, Effort};
-use self::epochs::{Mapper, Memory};
+use self::epochs::{Mapped, Mapper};
 use self::owners::Owners;
 use self::ranges::ReservedRange;
 use super::context::{Context, Failure, Grown};
@@ -72,7 +73,7 @@ impl Compact {
 #[derive(Default)]
 pub(crate) struct CompactSource {
     /// Locked while the driver maps or unmaps. Only threads that need new memory, or give memory back, wait for it.
-    memory: Mutex<Memory>,
+    mapped: Mutex<Mapped>,
 }
 
 impl Source for CompactSource {
@@ -109,7 +110,7 @@ impl Source for CompactSource {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
             return Err(Failure::Refused(OutOfMemoryCause::Device)); // before planning a huge list of chunks
         }
-        let mut mapper = Mapper { context, memory: lock(&self.memory) };
+        let mut mapper = Mapper { context, mapped: lock(&self.mapped) };
         mapper.end_epochs(wanted.parameters.stream, true);
         let mut grown = mapper.carry_out(&wanted.parameters, Effort::LongRun);
         for effort in [Effort::Exact, Effort::Utmost] {
@@ -126,6 +127,6 @@ impl Source for CompactSource {
         if !arena.lock().is_shared() {
             return Ok(());
         }
-        Mapper { context, memory: lock(&self.memory) }.release(pool)
+        Mapper { context, mapped: lock(&self.mapped) }.release(pool)
     }
 }

@@ -76,9 +76,9 @@ fn counted(request: &Request) -> Counted {
 
 impl Compact {
     /// Returns the place that the same request had before, or else the best fit. Other streams may have used that
-    /// place. If it is not known whether they have finished, returns `None`; with `has_asked`, after polling, returns
+    /// place. If it is not known whether they have finished, returns `None`; with `has_polled`, after polling, returns
     /// the best fit.
-    pub(super) fn target_for(&self, request: &Request, owner: Owner, has_asked: bool) -> Option<Target> {
+    pub(super) fn target_for(&self, request: &Request, owner: Owner, has_polled: bool) -> Option<Target> {
         if request.pool == PoolKind::Large
             && let Some(position) = self.owners[owner].log.predicted(request.size)
         {
@@ -93,7 +93,7 @@ impl Compact {
             match self.can_use(position, request.size, owner) {
                 Some(true) => return Some(Target::At(position)),
                 // Polling is worthwhile, and only a miss polls.
-                Some(false) if !has_asked => return None,
+                Some(false) if !has_polled => return None,
                 _ => {}
             }
         }

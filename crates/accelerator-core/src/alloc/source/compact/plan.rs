@@ -79,7 +79,8 @@ pub(super) struct Part {
 
 /// Chunks by their usable bytes, shortest first.
 struct Usable {
-    whole: Vec<(u64, u64)>,
+    /// Chunks of which all bytes are usable.
+    complete: Vec<(u64, u64)>,
     /// Chunks whose first bytes are usable.
     heads: Vec<(u64, u64)>,
     /// The chunk with the most usable bytes at its end.
@@ -141,12 +142,12 @@ impl Compact {
 
     /// Returns the chunks of the large pool that the owner can use.
     fn usable_chunks(&self, owner: Owner) -> Usable {
-        let mut usable = Usable { whole: Vec::new(), heads: Vec::new(), tail: None };
+        let mut usable = Usable { complete: Vec::new(), heads: Vec::new(), tail: None };
         for (chunk, len) in &self.chunks[PoolKind::Large as usize] {
             let (chunk, len) = (*chunk, *len);
             let (lead, trail) = self.usable_ends(chunk, len, owner);
             if lead == len {
-                usable.whole.push((len, chunk));
+                usable.complete.push((len, chunk));
                 continue;
             }
             if lead > 0 {
@@ -154,7 +155,7 @@ impl Compact {
             }
             usable.tail = usable.tail.max((trail > 0).then_some((trail, chunk)));
         }
-        usable.whole.sort_unstable();
+        usable.complete.sort_unstable();
         usable.heads.sort_unstable();
         usable
     }
@@ -273,18 +274,18 @@ impl Usable {
     /// Chooses chunks for this many bytes, after the tail if given: the longest ones, and last the shortest one that
     /// suffices.
     fn candidate(&self, size: u64, tail: Option<(u64, u64)>) -> Candidate {
-        let mut whole = self.whole.clone();
+        let mut complete = self.complete.clone();
         let mut chunks: Vec<u64> = tail.map(|(_, chunk)| chunk).into_iter().collect();
         let tail = tail.map_or(0, |(tail, _)| tail);
         let mut missing = size.saturating_sub(tail);
         let (mut ends_in_head, mut left_over) = (false, tail.saturating_sub(size));
         while missing > 0 {
             let enough = |chunks: &[(u64, u64)]| chunks.get(chunks.partition_point(|(len, _)| *len < missing)).copied();
-            if let Some((len, chunk)) = [enough(&whole), enough(&self.heads)].into_iter().flatten().min() {
+            if let Some((len, chunk)) = [enough(&complete), enough(&self.heads)].into_iter().flatten().min() {
                 chunks.push(chunk);
                 left_over = len - missing;
                 missing = 0;
-            } else if let Some((len, chunk)) = whole.pop() {
+            } else if let Some((len, chunk)) = complete.pop() {
                 chunks.push(chunk);
                 missing -= len;
             } else {

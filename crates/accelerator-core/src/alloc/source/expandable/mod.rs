@@ -36,7 +36,7 @@ impl Source for Expandable {
     /// Maps pages until a request has room, and allocates it there. If a page is refused, pages mapped before it stay
     /// as free memory. Pages use up the charge as they are mapped; dropping the charge refunds the rest.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
-        let mut charge = context.charge(wanted.parameters.arena, wanted.segment)?;
+        let mut charge = context.charge(wanted.parameters.arena, wanted.segment_size)?;
         let stream = wanted.parameters.stream;
         let own = self.mappings(stream);
         let free = try_lock(own);
