@@ -261,7 +261,7 @@ mod tests {
         let lib = core("lib.rs", "pub use types::{A, B};\npub use accelerator::Accelerator;");
         let text = "use self::store::Store;\nuse crate::{alloc::blocks::Block, stream::Stream, A};\n// crate::lib::x";
         let arena = core("alloc/arena/mod.rs", text);
-        let event = core("event.rs", "use crate::stream::Stream; mod tests { use super::*; }");
+        let event = core("event.rs", "use crate::stream::Stream;\n#[cfg(test)]\nmod tests { use super::*; }");
         assert_eq!(upward_uses(&[lib, arena, event]), []);
     }
 

@@ -239,7 +239,7 @@ impl Store {
     }
 
     /// Gives a block that is on no list this state, merges it with its neighbours of the same state and owner, and
-    /// lists it.
+    /// lists it. For free memory with owners, [`list_free`](Self::list_free) also sets the time since which it is free.
     pub(crate) fn merge_and_list(&mut self, id: BlockId, state: State) {
         self.blocks[id].state = state;
         let alike = self.blocks.alike(id, state, self.blocks[id].owner);

@@ -16,7 +16,7 @@ use crate::types::{DriverResult, StreamId};
 /// no more events.
 const ENDS: usize = 64;
 
-/// What the policy has mapped, and the events of its epochs.
+/// The mappings of the policy, and the events at the ends of epochs.
 #[derive(Default)]
 pub(super) struct Mapped {
     pub(super) mappings: Mappings,
@@ -31,7 +31,7 @@ struct EpochEnd {
     event: EventNumber,
 }
 
-/// A thread that maps or unmaps, with exclusive access to everything mapped.
+/// A thread that maps or unmaps, with exclusive access to the policy's mappings.
 pub(super) struct Mapper<'a> {
     pub(super) context: &'a Context,
     pub(super) mapped: MutexGuard<'a, Mapped>,

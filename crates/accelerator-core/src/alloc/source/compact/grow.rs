@@ -26,7 +26,7 @@ enum Action<'a> {
     Wait,
 }
 
-/// An alias to be mapped, and the blocks held for it, from whose bytes it is to be made. On drop they become free again.
+/// An alias to be mapped, and the blocks held for it, from whose bytes it is to be made. On drop these become free.
 struct HeldAlias<'a> {
     context: &'a Context,
     stream: StreamId,
