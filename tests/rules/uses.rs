@@ -9,7 +9,7 @@ struct Layers {
     rows: &'static [&'static [&'static str]],
 }
 
-const LAYERS: [Layers; 3] = [
+const LAYERS: [Layers; 4] = [
     Layers {
         folder: &[],
         rows: &[
@@ -45,6 +45,22 @@ const LAYERS: [Layers; 3] = [
     Layers {
         folder: &["alloc", "source"],
         rows: &[&["context"], &["interface"], &["compact", "expandable", "segments"], &["memory"]],
+    },
+    Layers {
+        folder: &["alloc", "source", "compact"],
+        rows: &[
+            &["Compact", "CompactSource", "SMALL_SIZE"], // of the folder's own file
+            &["placement_log"],
+            &["owners"],
+            &["ranges"],
+            &["aliases"],
+            &["place"],
+            &["cost_model"],
+            &["plan"],
+            &["epochs"],
+            &["grow", "release"],
+            &["segments"],
+        ],
     },
 ];
 
@@ -234,6 +250,7 @@ mod tests {
             ("alloc/history/recorder.rs", "\nuse crate::{alloc::{stats::Pair, blocks::Block}, types::A};", 2),
             ("alloc/driver/mod.rs", "fn a() { crate::alloc::CachingAllocator::new() }", 1),
             ("alloc/source/segments.rs", "use super::memory::Memory;", 1),
+            ("alloc/source/compact/cost_model.rs", "use super::{Compact, plan::Effort};", 1),
             // By a name that the crate's root re-exports.
             ("alloc/blocks/mod.rs", "use crate::CachingAllocator;", 1),
             ("alloc/stats/mod.rs", "use crate::{\n    types::A, CachingAllocator};", 1),

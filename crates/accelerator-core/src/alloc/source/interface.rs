@@ -34,7 +34,7 @@ pub(crate) trait Source: Send + Sync {
     /// Makes memory for a request and allocates its block there.
     ///
     /// # Errors
-    /// [`Failure`]. No memory is lost then.
+    /// [`Failure`](super::context::Failure). No memory is lost then.
     fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown;
 
     /// Gives the free memory of an arena's pool back to the driver, as far as it comes from this source.
