@@ -9,7 +9,7 @@ struct Layers {
     rows: &'static [&'static [&'static str]],
 }
 
-const LAYERS: [Layers; 3] = [
+const LAYERS: [Layers; 4] = [
     Layers {
         folder: &[],
         rows: &[
@@ -46,17 +46,51 @@ const LAYERS: [Layers; 3] = [
         folder: &["alloc", "source"],
         rows: &[&["context"], &["interface"], &["compact", "expandable", "segments"], &["memory"]],
     },
+    Layers {
+        folder: &["alloc", "source", "compact"],
+        rows: &[
+            &["Compact", "CompactSource", "SMALL_SIZE"], // of the folder's own file
+            &["placement_log"],
+            &["owners"],
+            &["ranges"],
+            &["aliases"],
+            &["place"],
+            &["cost_model"],
+            &["plan"],
+            &["epochs"],
+            &["grow", "release"],
+            &["segments"],
+        ],
+    },
 ];
 
 /// Finds uses of a module above the using module, and modules without a place in the order.
 pub(crate) fn upward_uses(sources: &[Source]) -> Vec<Finding> {
-    LAYERS.iter().flat_map(|layers| upward_uses_in(layers, sources)).collect()
+    let all = LAYERS.map(|Layers { folder, .. }| {
+        let file = sources.iter().find(|source| is_file_of(source, folder));
+        Exports { folder, items: file.map(exports).unwrap_or_default() }
+    });
+    LAYERS.iter().flat_map(|layers| upward_uses_in(layers, &all, sources)).collect()
 }
 
-fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
-    // An item that the folder's own file re-exports counts as used from the module that defines it.
-    let root = sources.iter().find(|source| is_file_of(source, layers.folder));
-    let exports = root.map(exports).unwrap_or_default();
+/// What the file of a folder re-exports: item and module.
+struct Exports {
+    folder: &'static [&'static str],
+    items: Vec<(String, String)>,
+}
+
+/// The path of the module that an item is in. A re-exported item is used from there, whatever path names it.
+fn resolved(mut path: Vec<String>, exports: &[Exports]) -> Vec<String> {
+    for Exports { folder, items } in exports {
+        let name = inside(&path, folder);
+        if let Some((_, module)) = name.and_then(|name| items.iter().find(|(item, _)| item == name)) {
+            path.insert(folder.len(), module.clone());
+        }
+    }
+    path
+}
+
+fn upward_uses_in(layers: &Layers, exports: &[Exports], sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources {
         let path = module_path(&source.file);
@@ -67,8 +101,8 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
             continue;
         };
         for (line, used) in used_paths(source, &path) {
-            let Some(name) = inside(&used, layers.folder) else { continue };
-            let module = exports.iter().find(|(item, _)| item == name).map_or(name, |(_, module)| module);
+            let used = resolved(used, exports);
+            let Some(module) = inside(&used, layers.folder) else { continue };
             match layers.rank(module) {
                 Some(used) if used > rank => findings.push(source.finding(
                     line,
@@ -80,7 +114,7 @@ fn upward_uses_in(layers: &Layers, sources: &[Source]) -> Vec<Finding> {
                 None => findings.push(source.finding(
                     line,
                     format!(
-                        "`{name}` is neither a module of `{}` nor re-exported there: use the path of its module",
+                        "`{module}` is neither a module of `{}` nor re-exported there: name its module",
                         layers.name()
                     ),
                 )),
@@ -173,6 +207,9 @@ fn paths(tree: &str) -> Vec<Vec<String>> {
         let Some(rest) = tree[name.len()..].strip_prefix("::") else { return vec![vec![name]] };
         return paths(rest).into_iter().map(|path| [vec![name.clone()], path].concat()).collect();
     }
+    if tree.starts_with('*') {
+        return vec![vec!["*".to_owned()]];
+    }
     let Some(group) = tree.strip_prefix('{') else { return vec![Vec::new()] };
     let (mut depth, mut expected, mut found) = (0, true, Vec::new());
     for (at, c) in group.char_indices() {
@@ -181,7 +218,7 @@ fn paths(tree: &str) -> Vec<Vec<String>> {
             '}' if depth == 0 => break,
             '}' => depth -= 1,
             ',' if depth == 0 => expected = true,
-            _ if expected && is_word(c) => {
+            _ if expected && (is_word(c) || c == '*') => {
                 found.extend(paths(&group[at..]));
                 expected = false;
             }
@@ -216,8 +253,22 @@ mod tests {
             ("alloc/history/recorder.rs", "\nuse crate::{alloc::{stats::Pair, blocks::Block}, types::A};", 2),
             ("alloc/driver/mod.rs", "fn a() { crate::alloc::CachingAllocator::new() }", 1),
             ("alloc/source/segments.rs", "use super::memory::Memory;", 1),
+            ("alloc/source/compact/cost_model.rs", "use super::{Compact, plan::Effort};", 1),
+            // By a name that the crate's root re-exports.
+            ("alloc/blocks/mod.rs", "use crate::CachingAllocator;", 1),
+            ("alloc/stats/mod.rs", "use crate::{\n    types::A, CachingAllocator};", 1),
+            // By a glob of a folder whose modules have an order.
+            ("alloc/blocks/mod.rs", "use crate::alloc::*;", 1),
+            ("alloc/blocks/mod.rs", "use super::*;", 1),
+            ("alloc/blocks/block.rs", "\nuse super::super::*;", 2),
+            ("alloc/blocks/block.rs", "use crate::alloc::{settings::A, *};", 1),
+            ("alloc/source/compact/plan.rs", "use super::super::*;", 1),
+            ("types/a.rs", "use crate::*;", 1),
         ] {
-            let lib = core("lib.rs", "pub use accelerator::Accelerator;\npub use types::{A, B};");
+            let lib = core(
+                "lib.rs",
+                "pub use accelerator::Accelerator;\npub use types::{A, B};\npub use alloc::CachingAllocator;",
+            );
             let alloc = core("alloc/mod.rs", "pub use self::allocator::CachingAllocator;");
             let findings = upward_uses(&[lib, alloc, core(file, text)]);
             assert_eq!(findings.len(), 1, "{text}: {findings:?}");
@@ -230,7 +281,7 @@ mod tests {
         let lib = core("lib.rs", "pub use types::{A, B};\npub use accelerator::Accelerator;");
         let text = "use self::store::Store;\nuse crate::{alloc::blocks::Block, stream::Stream, A};\n// crate::lib::x";
         let arena = core("alloc/arena/mod.rs", text);
-        let event = core("event.rs", "use crate::stream::Stream; mod tests { use super::*; }");
+        let event = core("event.rs", "use crate::stream::Stream;\n#[cfg(test)]\nmod tests { use super::*; }");
         assert_eq!(upward_uses(&[lib, arena, event]), []);
     }
 

@@ -36,21 +36,17 @@ impl<B: Backend> Accelerator<B> {
     /// # Errors
     /// As [`CachingAllocator::allocate`](crate::CachingAllocator::allocate).
     pub fn allocate(&'static self, len: u64, stream: Stream<B>) -> Result<Buffer<B>> {
-        Buffer::allocate(self, len, stream)
-    }
-}
-
-impl<B: Backend> Buffer<B> {
-    pub(crate) fn allocate(accelerator: &'static Accelerator<B>, len: u64, stream: Stream<B>) -> Result<Self> {
-        stream.check(accelerator.instance())?;
-        let allocation = NonZeroU64::new(len).map(|len| accelerator.allocator().allocate(len, stream)).transpose()?;
-        let buffer = Self { accelerator, stream, allocation, len };
+        stream.check(self.instance())?;
+        let allocation = NonZeroU64::new(len).map(|len| self.allocator().allocate(len, stream)).transpose()?;
+        let buffer = Buffer { accelerator: self, stream, allocation, len };
         if len > 0 {
             report_operator(|| Operator::on(stream, OperatorKind::Allocate, len));
         }
         Ok(buffer)
     }
+}
 
+impl<B: Backend> Buffer<B> {
     /// The number of bytes that were requested.
     pub fn len(&self) -> u64 {
         self.len

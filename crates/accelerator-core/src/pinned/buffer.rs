@@ -114,15 +114,11 @@ impl<B: Backend> PinnedBuffer<B> {
     pub fn bytes(&self) -> Result<&[u8]> {
         if !self.settled.load(Ordering::Acquire) {
             for (_, event) in &self.writes {
-                self.allocator
-                    .streams
-                    .owner
-                    .device
-                    .driver_result(self.allocator.pending.events.wait_on_host(*event))?;
+                self.device().driver_result(self.allocator.pending.events.wait_on_host(*event))?;
             }
             self.settled.store(true, Ordering::Release);
         }
-        self.allocator.streams.owner.device.driver_result(self.wait_for_noted())?;
+        self.device().driver_result(self.wait_for_noted())?;
         // SAFETY: The block has at least `len` initialized bytes and belongs to this buffer alone. Nothing writes to
         // them while they are borrowed: no copy into the buffer is in flight, and starting one needs a mutable borrow.
         Ok(unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len as usize) })
@@ -136,7 +132,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// captured as a graph, which cannot be waited for.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         let waited = self.wait();
-        self.allocator.streams.owner.device.driver_result(waited)?;
+        self.device().driver_result(waited)?;
         // SAFETY: As in `bytes`. No use at all is in flight, and the buffer is borrowed mutably.
         Ok(unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len as usize) })
     }
@@ -176,7 +172,7 @@ impl<B: Backend> PinnedBuffer<B> {
     /// submits the copy and calls [`reading`](Self::reading).
     pub(crate) fn before_read(&self, stream: Stream<B>) -> Result<()> {
         let writes = if self.settled.load(Ordering::Acquire) { &[] } else { &*self.writes };
-        self.allocator.streams.owner.device.driver_result(self.allocator.order_behind(writes, stream.id()))
+        self.device().driver_result(self.allocator.order_behind(writes, stream.id()))
     }
 
     /// Records that a copy out of the buffer was just submitted to the stream.
@@ -193,7 +189,7 @@ impl<B: Backend> PinnedBuffer<B> {
     pub(crate) fn before_write(&mut self, stream: Stream<B>) -> Result<()> {
         let uses = get_mut(&mut self.shared).reads.iter().chain(&self.writes);
         let ordered = self.allocator.order_behind(uses, stream.id());
-        self.allocator.streams.owner.device.driver_result(ordered)
+        self.device().driver_result(ordered)
     }
 
     /// Records that a copy into the buffer was just submitted to the stream.

@@ -85,7 +85,7 @@ impl<B: Backend> CachingHostAllocator<B> {
         for user in noted {
             let _ = self.record_use_end(user, Arc::clone(&block)); // it is tried again later
         }
-        self.let_go(block);
+        self.drop_reference(block);
     }
 
     /// Frees the blocks whose events are complete, without waiting. PyTorch: `process_events`.
@@ -110,7 +110,10 @@ impl<B: Backend> CachingHostAllocator<B> {
         loop {
             let Some((user, event, used)) = lock(&self.pending.queues).pop(end, &slow) else { break };
             match self.pending.events.is_over(event) {
-                Ok(true) => self.use_over(used.block),
+                Ok(true) => {
+                    self.drop_reference(used.block);
+                    self.pending.count.fetch_sub(1, Ordering::Relaxed);
+                }
                 not_over => {
                     lock(&self.pending.queues).recorded.put_back(user, event, used);
                     slow.push(user);
@@ -142,13 +145,8 @@ impl<B: Backend> CachingHostAllocator<B> {
         recorded.map(drop)
     }
 
-    fn use_over(&self, block: Arc<Block>) {
-        self.let_go(block);
-        self.pending.count.fetch_sub(1, Ordering::Relaxed);
-    }
-
     /// Drops a reference to a block. The last one makes the block available.
-    fn let_go(&self, block: Arc<Block>) {
+    fn drop_reference(&self, block: Arc<Block>) {
         if let Some(block) = Arc::into_inner(block) {
             self.make_available(block);
         }

@@ -31,10 +31,6 @@ impl FreeLists {
     }
 
     #[inline(always)]
-    pub(crate) fn of_mut(&mut self, pool: PoolKind) -> &mut FreeList {
-        &mut self.first[pool as usize]
-    }
-
     pub(crate) fn of_owner(&self, owner: Owner, pool: PoolKind) -> &FreeList {
         match owner.checked_sub(1) {
             None => self.of(pool),
@@ -42,9 +38,10 @@ impl FreeLists {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn of_owner_mut(&mut self, owner: Owner, pool: PoolKind) -> &mut FreeList {
         match owner.checked_sub(1) {
-            None => self.of_mut(pool),
+            None => &mut self.first[pool as usize],
             Some(other) => &mut self.others[usize::from(other)][pool as usize],
         }
     }
@@ -66,6 +63,10 @@ impl FreeLists {
         largest.map(|id| blocks[id].size).max().unwrap_or(0)
     }
 
+    pub(crate) fn is_by_position(&self) -> bool {
+        self.by_end.is_some()
+    }
+
     /// Returns the free block of the large pool that contains the byte at a position, if any.
     pub(crate) fn at(&self, blocks: &Blocks, position: u64) -> Option<BlockId> {
         let (_, id) = self.by_end.as_ref()?.range(position + 1..).next()?;
@@ -78,27 +79,32 @@ impl FreeLists {
     }
 
     /// Lists a free or unmapped block.
-    pub(crate) fn list(&mut self, blocks: &mut Blocks, id: BlockId) {
+    ///
+    /// `BEST_FIT`, here and below: whether the block is free, there is one owner, and no bytes are looked up by
+    /// position. Run-time checks would cost the warm path instructions.
+    #[inline(always)]
+    pub(crate) fn list<const BEST_FIT: bool>(&mut self, blocks: &mut Blocks, id: BlockId) {
         let Block { pool, position, state, owner, .. } = blocks[id];
-        if state == State::Unmapped {
+        if !BEST_FIT && state == State::Unmapped {
             self.unmapped[pool as usize].insert(position, id);
             return;
         }
-        self.of_owner_mut(owner, pool).insert(blocks, id);
-        if let (PoolKind::Large, Some(by_end)) = (pool, &mut self.by_end) {
+        self.of_owner_mut(if BEST_FIT { 0 } else { owner }, pool).insert(blocks, id);
+        if let (false, PoolKind::Large, Some(by_end)) = (BEST_FIT, pool, &mut self.by_end) {
             by_end.insert(blocks[id].end(), id);
         }
     }
 
     /// Removes a block from its list.
-    pub(crate) fn unlist(&mut self, blocks: &mut Blocks, id: BlockId) {
+    #[inline(always)]
+    pub(crate) fn unlist<const BEST_FIT: bool>(&mut self, blocks: &mut Blocks, id: BlockId) {
         let Block { pool, position, state, owner, .. } = blocks[id];
-        if state == State::Unmapped {
+        if !BEST_FIT && state == State::Unmapped {
             self.unmapped[pool as usize].remove(&position);
             return;
         }
-        self.of_owner_mut(owner, pool).remove(blocks, id);
-        if let (PoolKind::Large, Some(by_end)) = (pool, &mut self.by_end) {
+        self.of_owner_mut(if BEST_FIT { 0 } else { owner }, pool).remove(blocks, id);
+        if let (false, PoolKind::Large, Some(by_end)) = (BEST_FIT, pool, &mut self.by_end) {
             by_end.remove(&blocks[id].end());
         }
     }

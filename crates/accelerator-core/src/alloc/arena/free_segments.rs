@@ -80,7 +80,7 @@ impl Store {
     fn as_segment(&self, id: BlockId) -> Option<FreeSegment> {
         let Block { segment, size, free_since, expandable, .. } = self.blocks[id];
         let created = self.blocks.segment(segment).created;
-        let is_whole = !self.blocks[id].is_split() && !expandable;
-        is_whole.then_some(FreeSegment { segment, created, size, free_since })
+        let is_segment = !self.blocks[id].is_split() && !expandable;
+        is_segment.then_some(FreeSegment { segment, created, size, free_since })
     }
 }

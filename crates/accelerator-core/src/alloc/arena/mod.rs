@@ -1,5 +1,6 @@
 //! The counters, blocks and free lists of one stream, independent of driver and policy.
 
+mod claim;
 mod free_lists;
 mod free_segments;
 mod pages;
@@ -16,7 +17,7 @@ pub(crate) use self::store::{AllocatedBlock, Count, Store};
 use super::blocks::{Block, BlockId, SegmentId, State, Users};
 use super::history::{CaptureContext, Recording};
 use super::settings::{AllocatorConfig, Request, RoundupDivisions};
-use super::stats::{NeedsSettling, StreamCounters};
+use super::stats::{Counting, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// The counters, blocks and free lists of one stream. Free blocks never move between streams, so each stream has an
@@ -139,21 +140,12 @@ impl Arena {
 
     /// Allocates by best fit, in a [plain](Self::is_plain) arena.
     #[inline(always)]
-    pub(crate) fn take_plain(
-        &mut self,
-        request: &Request,
-        clock: u32,
-    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    pub(crate) fn take_plain(&mut self, request: &Request, clock: u32) -> Counting<Option<AllocatedBlock>> {
         self.store.take::<false>(request, clock)
     }
 
     /// Allocates a free block, if one can serve the request.
-    pub(crate) fn take(
-        &mut self,
-        request: &Request,
-        stream: StreamId,
-        clock: u32,
-    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    pub(crate) fn take(&mut self, request: &Request, stream: StreamId, clock: u32) -> Counting<Option<AllocatedBlock>> {
         match &mut self.placement {
             None => self.store.take::<true>(request, clock),
             Some(placement) => placement.take(request, stream),
@@ -163,15 +155,21 @@ impl Arena {
     /// Frees a block in a [plain](Self::is_plain) arena. Returns false, with nothing changed, if other streams used the
     /// block or the operation needs settling.
     #[inline(always)]
-    pub(crate) fn free_plain(&mut self, id: BlockId, clock: impl FnOnce(PoolKind) -> u32) -> bool {
-        let Block { uses, pool, .. } = self.store.blocks[id];
-        uses.is_none() && self.store.make_free::<false>(id, clock(pool), StreamCounters::freed).is_ok()
+    pub(crate) fn free_plain(&mut self, id: BlockId, clock: u32) -> bool {
+        let is_unused = self.store.blocks[id].uses.is_none();
+        is_unused && self.store.make_free::<false>(id, clock, StreamCounters::freed).is_ok()
+    }
+
+    /// Returns the pool of a block in a [plain](Self::is_plain) arena.
+    #[inline(always)]
+    pub(crate) fn pool_of(&self, id: BlockId) -> PoolKind {
+        self.store.blocks[id].pool
     }
 
     /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once. PyTorch:
     /// `free`.
     #[inline(always)]
-    pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Result<Option<Users>, NeedsSettling> {
+    pub(crate) fn free(&mut self, id: BlockId, clock: u32) -> Counting<Option<Users>> {
         match self.free_when_done(id) {
             None => self.put_back(id, clock, StreamCounters::freed).map(|()| None),
             users => Ok(users),
@@ -182,19 +180,19 @@ impl Arena {
     /// Returns them, or `None`, with nothing changed, if there are none.
     #[inline(always)]
     fn free_when_done(&mut self, id: BlockId) -> Option<Users> {
-        let keeps_whole = !self.is_shared();
+        let limits_splits = self.limits_splits();
         let Store { blocks, uses, counters, config, .. } = self.store_mut();
         let block = &mut blocks[id];
         let users = uses.take(block)?;
         block.state = State::Pending(users.count());
-        let oversize = keeps_whole && config.is_oversize(block.size);
+        let oversize = limits_splits && config.is_oversize(block.size);
         counters.pending_begun(block.pool, block.size, oversize);
         Some(users)
     }
 
     /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     #[inline]
-    pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Result<bool, NeedsSettling> {
+    pub(crate) fn use_completed(&mut self, id: BlockId, clock: u32) -> Counting<bool> {
         match &mut self.store_mut().blocks[id].state {
             State::Pending(uses @ 2..) => {
                 *uses -= 1;
@@ -205,11 +203,15 @@ impl Arena {
         }
     }
 
-    fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Result<(), NeedsSettling> {
+    fn put_back(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
         match &mut self.placement {
             None => self.store.make_free::<true>(id, clock, count),
             Some(placement) => placement.put_back(id, count),
         }
+    }
+
+    fn limits_splits(&self) -> bool {
+        self.placement.as_ref().is_none_or(|placement| placement.limits_splits())
     }
 
     /// Records that a stream other than the block's own uses it.
@@ -223,7 +225,7 @@ impl Arena {
         let Block { size, pool, expandable, .. } = *self.block(id);
         let config = &self.store().config;
         let fits = || (config.expandable_segments || !expandable) && config.fit(request, size).is_some();
-        pool == request.pool && size >= request.size && (self.is_shared() || fits())
+        pool == request.pool && size >= request.size && (!self.limits_splits() || fits())
     }
 
     /// Returns the stream that a block was allocated on.

@@ -5,16 +5,16 @@
 
 use super::Arena;
 use super::store::Store;
-use crate::alloc::blocks::{Block, BlockId, NewSegment, PageRange, Segment, SegmentId, State};
+use crate::alloc::blocks::{Block, BlockId, PageRange, Segment, SegmentId, State};
 use crate::alloc::settings::Request;
 use crate::types::PoolKind;
 
 impl Arena {
     /// Adds a reservation in which nothing is mapped.
-    pub(crate) fn add_reservation(&mut self, reservation: NewSegment) -> SegmentId {
+    pub(crate) fn add_reservation(&mut self, reservation: Segment) -> SegmentId {
         let store = self.store_mut();
         let id = store.blocks.add_segment(reservation, State::Unmapped);
-        store.free.list(&mut store.blocks, id);
+        store.free.list::<false>(&mut store.blocks, id);
         store.expandable += 1;
         let segment = store.blocks[id].segment;
         self.update_plain();
@@ -74,11 +74,9 @@ impl Store {
             if !self.has_room(before.unwrap_or(unmapped), request.size) {
                 continue;
             }
-            return match before {
-                Some(free) if self.blocks[free].size >= request.size => Ok(free),
-                Some(free) => Err(Some(self.start_of(unmapped, request.size - self.blocks[free].size))),
-                None => Err(Some(self.start_of(unmapped, request.size))),
-            };
+            let missing = request.size.saturating_sub(before.map_or(0, |free| self.blocks[free].size));
+            let free = before.filter(|_| missing == 0);
+            return free.ok_or_else(|| Some(self.start_of(unmapped, missing)));
         }
         Err(None)
     }
@@ -111,8 +109,7 @@ impl Store {
     /// Adds mapped pages as free memory. Returns the free block, merged with its free neighbours. PyTorch: `map_block`.
     pub(crate) fn add_pages(&mut self, range: PageRange) -> BlockId {
         let id = self.part_of_unmapped(range);
-        self.blocks[id].state = State::Free;
-        self.merge_and_list(id);
+        self.merge_and_list(id, State::Free);
         id
     }
 
@@ -122,7 +119,7 @@ impl Store {
         let from = position.wrapping_add(range.offset);
         let unmapped = self.free.unmapped(pool).range(..=from).next_back();
         let Some(id) = unmapped.map(|(_, id)| *id) else { unreachable!("only unmapped pages are mapped") };
-        self.free.unlist(&mut self.blocks, id);
+        self.free.unlist::<false>(&mut self.blocks, id);
         let ahead = from - self.blocks[id].position;
         let behind = self.blocks[id].size - ahead - range.len;
         self.split_ends(id, ahead, behind);
@@ -144,10 +141,9 @@ impl Store {
         if from >= to {
             return None;
         }
-        self.free.unlist(&mut self.blocks, id);
+        self.free.unlist::<false>(&mut self.blocks, id);
         self.split_ends(id, from - offset, offset + size - to);
-        self.blocks[id].state = State::Unmapped;
-        self.merge_and_list(id);
+        self.merge_and_list(id, State::Unmapped);
         Some(PageRange { segment, offset: from, len: to - from })
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use super::store::{AllocatedBlock, Count, Store};
 use crate::alloc::blocks::{BlockId, SegmentId};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::NeedsSettling;
+use crate::alloc::stats::Counting;
 use crate::types::StreamId;
 
 /// The blocks of the arena that all streams share, and the policy that chooses among them.
@@ -18,10 +18,13 @@ pub(crate) trait Placement: Any + Debug + Send {
     fn store_mut(&mut self) -> &mut Store;
 
     /// Allocates free bytes, if that needs neither the driver nor another stream.
-    fn take(&mut self, request: &Request, stream: StreamId) -> Result<Option<AllocatedBlock>, NeedsSettling>;
+    fn take(&mut self, request: &Request, stream: StreamId) -> Counting<Option<AllocatedBlock>>;
 
     /// Makes a block free and counts it with `count`.
-    fn put_back(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling>;
+    fn put_back(&mut self, id: BlockId, count: Count) -> Counting;
+
+    /// Returns whether the settings limit which blocks are split and which requests they serve.
+    fn limits_splits(&self) -> bool;
 
     /// Returns the stream that a block was allocated on.
     fn stream_of(&self, id: BlockId) -> StreamId;

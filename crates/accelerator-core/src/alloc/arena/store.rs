@@ -1,9 +1,9 @@
 //! The blocks of one arena: counting, listing, best-fit allocation, freeing.
 
 use super::free_lists::FreeLists;
-use crate::alloc::blocks::{Base, Block, BlockId, Blocks, NewSegment, Segment, SegmentId, State, Uses};
+use crate::alloc::blocks::{Base, Block, BlockId, Blocks, Neighbours, Owner, Segment, SegmentId, State, Uses};
 use crate::alloc::settings::{AllocatorConfig, Fit, Request};
-use crate::alloc::stats::{Counted, NeedsSettling, Pair, StreamCounters};
+use crate::alloc::stats::{Counted, Counting, Pair, StreamCounters};
 use crate::types::{PoolKind, StreamId};
 
 /// Blocks with their lists and counters.
@@ -42,7 +42,7 @@ impl AllocatedBlock {
 }
 
 /// Counts a block that becomes free, either at once or after being pending.
-pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Result<(), NeedsSettling>;
+pub(crate) type Count = fn(&mut StreamCounters, Counted) -> Counting;
 
 impl Store {
     pub(crate) fn new(stream: StreamId, free: FreeLists) -> Self {
@@ -58,7 +58,7 @@ impl Store {
         &mut self,
         request: &Request,
         clock: u32,
-    ) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    ) -> Counting<Option<AllocatedBlock>> {
         let best = self.free.of(request.pool).best_fit(&self.blocks, request.size);
         let Some(mut id) = best else { return Ok(None) };
         if EXPANDABLE && self.blocks[id].expandable {
@@ -77,24 +77,31 @@ impl Store {
         request: &Request,
         fit: Fit,
         clock: u32,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    ) -> Counting<AllocatedBlock> {
         self.count_taken::<EXPANDABLE>(id, request, fit)?;
         let Request { requested, size, pool } = *request;
         if !fit.splits {
-            self.free.of_mut(pool).remove(&mut self.blocks, id);
+            self.free.of_owner_mut(0, pool).remove(&mut self.blocks, id);
             let block = &mut self.blocks[id];
             block.state = State::Allocated;
             block.requested = requested;
             return Ok(self.allocated(id));
         }
-        self.free.of_mut(pool).put_outside(&mut self.blocks, id);
         let rest = &mut self.blocks[id];
         rest.free_since = clock;
         let (state, expandable) = (State::Allocated, EXPANDABLE && rest.expandable);
         let front = Block { state, requested, expandable, owner: 0, free_since: clock, ..rest.part(0, size) };
         let (segment, position) = (front.segment, front.position);
-        let front = self.blocks.split_front(id, front);
+        let front = self.split_front_outside(id, 0, front);
         Ok(self.allocated_at(front, segment, position, size))
+    }
+
+    /// Splits the front off a free block of this owner. The rest stays outside the bins, so merging the front back soon
+    /// changes no bin.
+    #[inline(always)]
+    pub(super) fn split_front_outside(&mut self, rest: BlockId, owner: Owner, front: Block) -> BlockId {
+        self.free.of_owner_mut(owner, front.pool).put_outside(&mut self.blocks, rest);
+        self.blocks.split_front(rest, front)
     }
 
     /// Describes a block that was allocated.
@@ -115,35 +122,25 @@ impl Store {
     /// Adds a new segment and allocates its front.
     pub(crate) fn take_from_new_segment(
         &mut self,
-        segment: NewSegment,
+        segment: Segment,
         request: &Request,
         clock: u32,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    ) -> Counting<AllocatedBlock> {
         let id = self.blocks.add_segment(segment, State::Free);
         self.blocks[id].free_since = clock;
-        self.free.list(&mut self.blocks, id);
+        self.free.list::<false>(&mut self.blocks, id);
         self.take_new(id, request, clock)
     }
 
     /// Allocates the front of a free block that was made for the request.
-    pub(crate) fn take_new(
-        &mut self,
-        id: BlockId,
-        request: &Request,
-        clock: u32,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    pub(crate) fn take_new(&mut self, id: BlockId, request: &Request, clock: u32) -> Counting<AllocatedBlock> {
         let fit = self.config.fit_of_block(request, self.blocks[id].size);
         self.take_block::<true>(id, request, fit, clock)
     }
 
     /// Counts a free block as allocated.
     #[inline(always)]
-    fn count_taken<const EXPANDABLE: bool>(
-        &mut self,
-        id: BlockId,
-        request: &Request,
-        fit: Fit,
-    ) -> Result<(), NeedsSettling> {
+    fn count_taken<const EXPANDABLE: bool>(&mut self, id: BlockId, request: &Request, fit: Fit) -> Counting {
         let block = &self.blocks[id];
         let (whole, was_split) = (block.size, block.is_split());
         let bytes = if fit.splits { request.size } else { whole };
@@ -160,50 +157,52 @@ impl Store {
 
     /// Makes a block free and merges it with its free neighbours. PyTorch: `free_block`.
     #[inline(always)]
-    pub(super) fn make_free<const EXPANDABLE: bool>(
-        &mut self,
-        id: BlockId,
-        clock: u32,
-        count: Count,
-    ) -> Result<(), NeedsSettling> {
-        let Block { pool, requested, previous, next, .. } = self.blocks[id];
-        let (before, behind) = (self.blocks.free(previous), self.blocks.free(next));
-        self.count_freed::<EXPANDABLE>(id, before, behind, count)?;
-        let free = self.free.of_mut(pool);
-        if let (Some(rest), None) = (behind, before)
-            && free.is_outside(rest)
+    pub(super) fn make_free<const EXPANDABLE: bool>(&mut self, id: BlockId, clock: u32, count: Count) -> Counting {
+        let Block { requested, previous, next, .. } = self.blocks[id];
+        let free = (self.blocks.free(previous), self.blocks.free(next));
+        self.count_freed::<EXPANDABLE>(id, free, count)?;
+        if let (_, Some(rest)) = free {
+            self.blocks[rest].requested = requested;
+        }
+        self.list_free::<true>(id, 0, clock, free);
+        Ok(())
+    }
+
+    /// Makes a block that is on no list free memory of this owner, merged with these free neighbours of the same owner.
+    /// `since`: the time since which all of it has been free.
+    #[inline(always)]
+    pub(crate) fn list_free<const BEST_FIT: bool>(&mut self, id: BlockId, owner: Owner, since: u32, near: Neighbours) {
+        if let (None, Some(rest)) = near
+            && self.free.of_owner(owner, self.blocks[id].pool).is_outside(rest)
         {
-            // Merge the block back into the one that it was split from.
-            let block = &mut self.blocks[rest];
-            block.requested = requested;
-            block.free_since = clock;
+            // Merge the block back into the one that it was split from. No list changes.
+            self.blocks[rest].free_since = since;
             self.blocks.merge_previous(rest, id);
-            return Ok(());
+            return;
         }
         let block = &mut self.blocks[id];
-        block.state = State::Free;
-        block.free_since = clock;
+        (block.state, block.owner, block.free_since) = (State::Free, owner, since);
+        self.merge_with::<BEST_FIT>(id, near);
+    }
+
+    /// Merges a block that is on no list with these neighbours, and lists it.
+    #[inline(always)]
+    fn merge_with<const BEST_FIT: bool>(&mut self, id: BlockId, (before, behind): Neighbours) {
         if let Some(behind) = behind {
-            free.remove(&mut self.blocks, behind);
+            self.free.unlist::<BEST_FIT>(&mut self.blocks, behind);
             self.blocks.merge_next(id, behind);
         }
         if let Some(before) = before {
-            free.remove(&mut self.blocks, before);
+            self.free.unlist::<BEST_FIT>(&mut self.blocks, before);
             self.blocks.merge_previous(id, before);
         }
-        free.insert(&mut self.blocks, id);
-        Ok(())
+        self.free.list::<BEST_FIT>(&mut self.blocks, id);
     }
 
     /// Counts a block that becomes free next to these free neighbours.
     #[inline(always)]
-    fn count_freed<const EXPANDABLE: bool>(
-        &mut self,
-        id: BlockId,
-        before: Option<BlockId>,
-        behind: Option<BlockId>,
-        count: Count,
-    ) -> Result<(), NeedsSettling> {
+    fn count_freed<const EXPANDABLE: bool>(&mut self, id: BlockId, near: Neighbours, count: Count) -> Counting {
+        let (before, behind) = near;
         let Block { pool, size, requested, expandable, mut previous, mut next, .. } = self.blocks[id];
         let mut merged = Pair::default();
         if let Some(block) = before.map(|before| &self.blocks[before]) {
@@ -229,37 +228,33 @@ impl Store {
         if ahead > 0 {
             let front = self.blocks[id].part(0, ahead);
             let front = self.blocks.split_front(id, front);
-            self.free.list(&mut self.blocks, front);
+            self.free.list::<false>(&mut self.blocks, front);
         }
         if behind > 0 {
             let block = &self.blocks[id];
             let back = block.part(block.size - behind, behind);
             let back = self.blocks.split_back(id, back);
-            self.free.list(&mut self.blocks, back);
+            self.free.list::<false>(&mut self.blocks, back);
         }
     }
 
-    /// Merges a block that is on no list with its neighbours of the same state and owner, and lists it. For free memory
-    /// with an owner, the caller must set the time since which all of it has been free.
-    pub(crate) fn merge_and_list(&mut self, id: BlockId) {
-        let Block { state, owner, previous, next, .. } = self.blocks[id];
-        let is_alike = |block: &BlockId| (self.blocks[*block].state, self.blocks[*block].owner) == (state, owner);
-        let (before, behind) = (previous.filter(is_alike), next.filter(is_alike));
-        if let Some(before) = before {
-            self.free.unlist(&mut self.blocks, before);
-            self.blocks.merge_previous(id, before);
-        }
-        if let Some(behind) = behind {
-            self.free.unlist(&mut self.blocks, behind);
-            self.blocks.merge_next(id, behind);
-        }
-        self.free.list(&mut self.blocks, id);
+    /// Gives a block that is on no list this state, merges it with its neighbours of the same state and owner, and
+    /// lists it. For free memory with owners, [`list_free`](Self::list_free) also sets the time since which it is free.
+    pub(crate) fn merge_and_list(&mut self, id: BlockId, state: State) {
+        self.blocks[id].state = state;
+        let alike = self.blocks.alike(id, state, self.blocks[id].owner);
+        self.merge_with::<false>(id, alike);
+    }
+
+    /// Returns whether a new segment of this size gets positions that no other segment has had, or needs none.
+    pub(crate) fn has_positions(&self, size: u64) -> bool {
+        !self.free.is_by_position() || self.blocks.has_positions(size)
     }
 
     /// Removes a segment, all of whose blocks are listed.
     pub(crate) fn remove_segment(&mut self, id: SegmentId) {
         let blocks: Vec<BlockId> = self.blocks.of_segment(id).map(|(block, _)| block).collect();
-        blocks.into_iter().for_each(|block| self.free.unlist(&mut self.blocks, block));
+        blocks.into_iter().for_each(|block| self.free.unlist::<false>(&mut self.blocks, block));
         self.blocks.remove_segment(id);
     }
 

@@ -3,12 +3,12 @@
 use super::held::Held;
 use super::{Arenas, Setup};
 use crate::alloc::arena::{AllocatedBlock, Arena};
-use crate::alloc::blocks::{Base, BlockId, NewSegment, PageRange, Users};
-use crate::alloc::history::{HistoryContext, Subject};
+use crate::alloc::blocks::{Base, BlockId, PageRange, Segment, Users};
+use crate::alloc::history::{HistoryContext, Recorder, Subject};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Bounds, DeviceStatistics, NeedsSettling, PoolAmounts, StreamCounters};
+use crate::alloc::stats::{Bounds, Counting, DeviceStatistics, PoolAmounts, StreamCounters};
 use crate::sync::Guard;
-use crate::types::{StreamId, TraceAction};
+use crate::types::{PoolKind, StreamId, TraceAction};
 
 /// The parameters of an allocation. PyTorch: `AllocParams`.
 pub(crate) struct Parameters {
@@ -87,10 +87,7 @@ impl<'a> Entered<'a> {
     /// Allocates a free block, if one can serve the request.
     pub(crate) fn take(&mut self, parameters: &Parameters, clock: u32) -> Option<AllocatedBlock> {
         let Parameters { request, stream, .. } = parameters;
-        let found = match self.arena().take(request, *stream, clock) {
-            Ok(found) => found,
-            Err(NeedsSettling) => settled(self.settle().take(request, *stream, clock)),
-        };
+        let found = self.or_settled(|arena| arena.take(request, *stream, clock));
         if let Some(block) = &found {
             self.record(parameters, block);
         }
@@ -99,36 +96,39 @@ impl<'a> Entered<'a> {
 
     /// Records the allocation of a block, while recording is on.
     pub(crate) fn record(&mut self, parameters: &Parameters, block: &AllocatedBlock) {
-        if let Some(recorder) = &mut self.statistics().recorder {
-            let (size, stream) = (parameters.request.requested, parameters.stream);
-            recorder.allocated(Subject { address: block.address(), size, stream }, parameters.context.clone());
-        }
+        let Parameters { request, stream, context, .. } = parameters;
+        let subject = Subject { address: block.address(), size: request.requested, stream: *stream };
+        self.if_recording(|recorder| recorder.allocated(subject, context.clone()));
     }
 
     /// Frees a block for its user. Returns the streams that it waits for, or `None` if it is free at once.
     pub(crate) fn free(&mut self, block: BlockId, clock: u32, context: Option<&HistoryContext>) -> Option<Users> {
         let subject = self.subject(block);
-        let users = match self.arena().free(block, clock) {
-            Ok(users) => users,
-            Err(NeedsSettling) => settled(self.settle().free(block, clock)),
-        };
-        if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.freed(subject, context.cloned(), users.is_none());
-        }
+        let users = self.or_settled(|arena| arena.free(block, clock));
+        self.if_recording(|recorder| recorder.freed(subject, context.cloned(), users.is_none()));
         users
     }
 
     /// Notes that one of the streams that a pending block waits for has finished. Returns whether it was the last.
     pub(crate) fn use_completed(&mut self, block: BlockId, clock: u32) -> bool {
         let subject = self.subject(block);
-        let is_free = match self.arena().use_completed(block, clock) {
-            Ok(is_free) => is_free,
-            Err(NeedsSettling) => settled(self.settle().use_completed(block, clock)),
-        };
-        if let Some(recorder) = self.statistics().recorder.as_mut().filter(|_| is_free) {
-            recorder.free_completed(subject);
+        let is_free = self.or_settled(|arena| arena.use_completed(block, clock));
+        if is_free {
+            self.if_recording(|recorder| recorder.free_completed(subject));
         }
         is_free
+    }
+
+    /// Performs an operation of the arena. If it needs settling, settles and repeats it.
+    fn or_settled<T>(&mut self, operation: impl Fn(&mut Arena) -> Counting<T>) -> T {
+        let counted = operation(self.arena());
+        counted.unwrap_or_else(|_| settled(operation(self.settle())))
+    }
+
+    fn if_recording(&mut self, record: impl FnOnce(&mut Recorder)) {
+        if let Some(recorder) = &mut self.statistics().recorder {
+            record(recorder);
+        }
     }
 
     fn subject(&mut self, block: BlockId) -> Subject {
@@ -138,15 +138,13 @@ impl<'a> Entered<'a> {
     }
 
     /// Counts and records a charged segment that the driver returned. The caller adds it to the arena.
-    pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> NewSegment {
+    pub(crate) fn segment_made(&mut self, base: Base, size: u64, parameters: &Parameters) -> Segment {
+        let Parameters { request: Request { pool, .. }, stream, context, .. } = parameters;
         let (arena, statistics) = self.parts();
-        let pool = parameters.request.pool;
-        let created = statistics.segment_made(arena.config(), pool, size);
-        if let Some(recorder) = &mut statistics.recorder {
-            let subject = Subject { address: base.address(), size, stream: parameters.stream };
-            recorder.memory_came(TraceAction::SegmentAlloc, subject, 0, parameters.context.clone());
-        }
-        NewSegment { base, size, created, pool, page: None }
+        let created = statistics.segment_made(arena.config(), *pool, size);
+        let subject = Subject { address: base.address(), size, stream: *stream };
+        self.if_recording(|recorder| recorder.memory_came(TraceAction::SegmentAlloc, subject, 0, context.clone()));
+        Segment::new(base, size, created, *pool, None)
     }
 
     /// Counts and records pages that the driver mapped, `charged` bytes of which were charged. The caller adds them to
@@ -156,21 +154,25 @@ impl<'a> Entered<'a> {
         self.record_pages(range, parameters.context.clone());
     }
 
-    /// Records mapped pages, while recording is on.
-    pub(crate) fn record_pages(&mut self, range: PageRange, context: Option<HistoryContext>) {
+    fn record_pages(&mut self, range: PageRange, context: Option<HistoryContext>) {
         let subject = self.subject_of_pages(range);
-        if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.memory_came(TraceAction::SegmentMap, subject, range.offset, context);
+        self.if_recording(|recorder| recorder.memory_came(TraceAction::SegmentMap, subject, range.offset, context));
+    }
+
+    /// Records that pages go back. This comes before the driver call, since the driver may give the pages to another
+    /// process at once. [`pages_left`](Self::pages_left) comes after it.
+    pub(crate) fn pages_leave(&mut self, ranges: impl IntoIterator<Item = PageRange>) {
+        for range in ranges {
+            let subject = self.subject_of_pages(range);
+            self.if_recording(|recorder| recorder.memory_left(TraceAction::SegmentUnmap, subject));
         }
     }
 
-    /// Records that pages go back, while recording is on. This comes before the driver call, since the driver may give
-    /// the pages to another process at once.
-    pub(crate) fn record_leaving_pages(&mut self, range: PageRange) {
-        let subject = self.subject_of_pages(range);
-        if let Some(recorder) = &mut self.statistics().recorder {
-            recorder.memory_left(TraceAction::SegmentUnmap, subject);
-        }
+    /// Counts the bytes of pages that went back, and records the pages that the driver refused to unmap as mapped
+    /// again. The caller adds these to the arena.
+    pub(crate) fn pages_left(&mut self, pool: PoolKind, bytes: u64, kept: impl IntoIterator<Item = PageRange>) {
+        self.statistics().pages_unmapped(pool, bytes);
+        kept.into_iter().for_each(|range| self.record_pages(range, None));
     }
 
     fn subject_of_pages(&mut self, range: PageRange) -> Subject {
@@ -231,23 +233,23 @@ impl Drop for Entered<'_> {
 
 /// Distributes the headroom: at least half stays with the stream that asked, as it will ask again; the others get equal
 /// parts.
-fn deal_out_headroom<'a>(asked: &mut StreamCounters, others: impl ExactSizeIterator<Item = &'a mut StreamCounters>) {
-    asked.is_alone = others.len() == 0;
-    if asked.is_alone {
+fn deal_out_headroom<'a>(own: &mut StreamCounters, others: impl ExactSizeIterator<Item = &'a mut StreamCounters>) {
+    own.is_alone = others.len() == 0;
+    if own.is_alone {
         return;
     }
-    let mut headroom = asked.headroom();
+    let mut headroom = own.headroom();
     let part = headroom.halved(1 + others.len().next_power_of_two().ilog2()); // a shift, because divisions are slow
     for other in others {
         other.set_headroom(part);
         other.is_alone = false;
         headroom = headroom - part;
     }
-    asked.set_headroom(headroom);
+    own.set_headroom(headroom);
 }
 
 /// Unwraps the result of an operation that had all headroom in hand.
-pub(crate) fn settled<T>(result: Result<T, NeedsSettling>) -> T {
+pub(crate) fn settled<T>(result: Counting<T>) -> T {
     result.unwrap_or_else(|_| unreachable!("no operation is refused while bounds are lifted"))
 }
 

@@ -14,23 +14,15 @@ impl Arenas {
         setup.recording = recording;
         // The recorder is removed before the arenas change, or created after, so at any time all of them are recorded
         // or none.
-        let ended = match recording {
-            None => self.statistics().recorder.take(),
-            Some(_) => None,
-        };
+        let ended = recording.is_none().then(|| self.statistics().recorder.take());
         for arena in self.all() {
             arena.lock().configure(config, recording);
         }
         if let Some(recording) = recording {
             let mut statistics = self.statistics();
             let fraction = statistics.fraction;
-            match &mut statistics.recorder {
-                Some(recorder) => recorder.change(recording),
-                None => {
-                    let recorder = Recorder::new(recording, setup.config, fraction);
-                    statistics.recorder = Some(Box::new(recorder));
-                }
-            }
+            let new = || Box::new(Recorder::new(recording, setup.config, fraction));
+            statistics.recorder.get_or_insert_with(new).change(recording);
         }
         drop(setup);
         drop(ended);

@@ -105,14 +105,11 @@ pub(crate) struct Segment {
     pub(crate) first: Option<BlockId>,
 }
 
-/// A segment to be added.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewSegment {
-    pub(crate) base: Base,
-    pub(crate) size: u64,
-    pub(crate) created: u64,
-    pub(crate) pool: PoolKind,
-    pub(crate) page: Option<NonZeroU64>,
+impl Segment {
+    /// Creates a segment to be added, which gets its position then.
+    pub(crate) fn new(base: Base, size: u64, created: u64, pool: PoolKind, page: Option<NonZeroU64>) -> Self {
+        Self { base, size, created, position: 0, pool, page, first: None }
+    }
 }
 
 /// Whole pages of an expandable segment. Valid only while the lock of the segment's page mappings is held, because

@@ -10,7 +10,7 @@ mod uses;
 use std::ops::{Index, IndexMut};
 
 pub(crate) use self::base::Base;
-pub(crate) use self::block::{Block, NewSegment, Owner, PageRange, Segment, State};
+pub(crate) use self::block::{Block, Owner, PageRange, Segment, State};
 pub(crate) use self::free_list::FreeList;
 pub(crate) use self::slab::{BlockId, SegmentId};
 use self::slab::{Id, Slab};
@@ -18,6 +18,9 @@ pub(crate) use self::uses::{Users, Uses};
 
 /// Size, position and number. The number keeps any two blocks distinct even if positions have wrapped.
 pub(crate) type Order = (u64, u64, BlockId);
+
+/// The neighbours that a block merges with: the one before it, and the one behind it.
+pub(crate) type Neighbours = (Option<BlockId>, Option<BlockId>);
 
 /// Segments and blocks, usually those of one stream.
 #[derive(Debug, Default)]
@@ -37,7 +40,7 @@ impl Blocks {
     }
 
     /// Adds a segment that is a single block in this state. The block is not added to any list.
-    pub(crate) fn add_segment(&mut self, new: NewSegment, state: State) -> BlockId {
+    pub(crate) fn add_segment(&mut self, new: Segment, state: State) -> BlockId {
         let number = self.add_empty_segment(new);
         let segment = &self.segments[number];
         let block = Block { state, ..Block::new(number, segment, segment.position, segment.size) };
@@ -47,11 +50,10 @@ impl Blocks {
     }
 
     /// Adds a segment without blocks.
-    pub(crate) fn add_empty_segment(&mut self, new: NewSegment) -> SegmentId {
-        let NewSegment { base, size, created, pool, page } = new;
+    pub(crate) fn add_empty_segment(&mut self, new: Segment) -> SegmentId {
         let position = self.next_position;
-        self.next_position = position.wrapping_add(size);
-        self.segments.insert(Segment { base, size, created, position, pool, page, first: None })
+        self.next_position = position.wrapping_add(new.size);
+        self.segments.insert(Segment { position, ..new })
     }
 
     /// Removes a segment and its blocks, none of which may be on a list.
@@ -167,6 +169,13 @@ impl Blocks {
     /// Returns the start of a page range as an address, as traces and snapshots show it.
     pub(crate) fn address_of(&self, pages: PageRange) -> u64 {
         self.segments[pages.segment].base.address() + pages.offset
+    }
+
+    /// Returns the neighbours of a block that have this state and this owner.
+    pub(crate) fn alike(&self, id: BlockId, state: State, owner: Owner) -> Neighbours {
+        let is_alike = |id: &BlockId| (self[*id].state, self[*id].owner) == (state, owner);
+        let Block { previous, next, .. } = self[id];
+        (previous.filter(is_alike), next.filter(is_alike))
     }
 
     /// Returns the block if there is one and it is free.

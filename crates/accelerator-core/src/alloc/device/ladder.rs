@@ -3,24 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use super::DeviceAllocator;
-use crate::alloc::arena::{AllocatedBlock, Arena};
-use crate::alloc::settings::Request;
-use crate::alloc::source::{Failure, Wanted};
-use crate::sync::Guard;
+use crate::alloc::arena::AllocatedBlock;
+use crate::alloc::source::{Entry, Failure, Grown, Wanted};
 use crate::types::{OutOfMemoryCause, Result, StreamId};
 
 impl DeviceAllocator {
     /// Handles a miss in an arena that records nothing.
     #[cold]
     #[inline(never)]
-    pub(super) fn after_plain_miss(
-        &self,
-        arena: Guard<'_, Arena>,
-        request: Request,
-        stream: StreamId,
-    ) -> Result<AllocatedBlock> {
-        let wanted = self.memory.wanted(&arena, request, stream, None);
-        drop(arena);
+    pub(super) fn after_plain_miss(&self, entry: Entry<'_>, stream: StreamId) -> Result<AllocatedBlock> {
+        let wanted = self.memory.wanted(&entry, stream, None);
+        drop(entry);
         self.after_miss(&wanted)
     }
 
@@ -37,7 +30,7 @@ impl DeviceAllocator {
     }
 
     /// Tries the rungs in turn. PyTorch: `DeviceCachingAllocator::malloc` after the first `get_free_block`.
-    fn climb(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+    fn climb(&self, wanted: &Wanted<'_>) -> Grown {
         if wanted.source.is_hopeless(&self.memory.context, wanted.parameters.request.size) {
             // No rung can make the driver return this much at once, so the cache is left alone.
             return self.grow(wanted);
@@ -79,18 +72,18 @@ impl DeviceAllocator {
     }
 
     /// Rung 4: takes memory from the driver. PyTorch: `alloc_block`.
-    fn grow(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+    fn grow(&self, wanted: &Wanted<'_>) -> Grown {
         wanted.source.grow(&self.memory.context, wanted)
     }
 
     /// Rung 6: waits for all events, gives all free memory back, and asks the driver one last time. If the limit
     /// refuses the request, tries again once the charges of other threads are settled, since some may be refunded.
-    fn release_all_and_grow(&self, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+    fn release_all_and_grow(&self, wanted: &Wanted<'_>) -> Grown {
         self.release_all()?;
-        self.arenas().statistics().totals.num_alloc_retries += 1;
+        self.arenas().statistics().retried();
         match self.grow(wanted) {
             Err(Failure::Refused(OutOfMemoryCause::Limit)) => {
-                self.memory.context.asking.wait();
+                self.memory.context.requesting.wait();
                 self.grow(wanted)
             }
             grown => grown,
@@ -116,7 +109,7 @@ impl DeviceAllocator {
 }
 
 /// Returns whether another rung may help.
-fn may_climb(grown: &Result<AllocatedBlock, Failure>) -> bool {
+fn may_climb(grown: &Grown) -> bool {
     use OutOfMemoryCause::{AllocationTooLarge, Rejected};
     matches!(grown, Err(Failure::Refused(cause)) if !matches!(cause, Rejected | AllocationTooLarge { .. }))
 }

@@ -78,21 +78,25 @@ impl DeviceAllocator {
         let mut arena = self.arenas().of(stream).lock();
         let request = arena.request(bytes);
         if !arena.is_plain() {
-            return self.allocate_on_slow_path(arena, request, stream).map(typed);
+            return self.allocate_on_slow_path((arena, request), stream).map(typed);
         }
         match arena.take_plain(&request, self.arenas().clock(request.pool)) {
             Ok(Some(block)) => Ok(typed(block)),
-            Ok(None) => self.after_plain_miss(arena, request, stream).map(typed),
-            Err(NeedsSettling) => self.allocate_recorded(arena, request, stream).map(typed),
+            Ok(None) => self.after_plain_miss((arena, request), stream).map(typed),
+            Err(NeedsSettling) => self.allocate_with_statistics((arena, request), stream).map(typed),
         }
     }
 
     #[inline(always)]
     pub(crate) fn free(&self, stream: StreamId, block: BlockId) {
         let mut arena = self.arenas().of(stream).lock();
-        if !(arena.is_plain() && arena.free_plain(block, |pool| self.arenas().clock(pool))) {
-            self.free_on_slow_path(arena, block);
+        if arena.is_plain() {
+            let clock = self.arenas().clock(arena.pool_of(block));
+            if arena.free_plain(block, clock) {
+                return;
+            }
         }
+        self.free_on_slow_path(arena, block);
     }
 
     #[inline(always)]

@@ -1,11 +1,10 @@
 //! Giving cached memory back to the driver.
 
 use super::DeviceAllocator;
-use crate::alloc::arena::{Arena, FreeSegment};
+use crate::alloc::arena::FreeSegment;
 use crate::alloc::arenas::Parameters;
 use crate::alloc::history::HistoryAction;
 use crate::alloc::settings::share;
-use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
 
 impl DeviceAllocator {
@@ -43,14 +42,11 @@ impl DeviceAllocator {
         let threshold = self.arenas().config().garbage_collection_threshold;
         let Some(excess) = self.over_threshold(threshold) else { return };
         let now = self.arenas().clock(PoolKind::Large);
-        let mut candidates: Vec<_> = self
-            .arenas()
-            .of_streams()
-            .flat_map(|arena| {
-                let free = arena.lock().store().free_segments(PoolKind::Large);
-                free.into_iter().map(move |free| (arena, free))
-            })
-            .collect();
+        let candidates = self.arenas().of_streams().flat_map(|arena| {
+            let free = arena.lock().store().free_segments(PoolKind::Large);
+            free.into_iter().map(move |free| (arena, free))
+        });
+        let mut candidates: Vec<_> = candidates.collect();
         // A block may have become free after the clock was read.
         let age =
             |free: &FreeSegment| u64::from(now.wrapping_sub(free.free_since).cast_signed().max(0).cast_unsigned());
@@ -58,9 +54,7 @@ impl DeviceAllocator {
         while reclaimed < excess && !candidates.is_empty() {
             let total: u64 = candidates.iter().map(|(_, free)| age(free)).sum();
             let mean = total as f64 / candidates.len() as f64;
-            let (old, young) = candidates.into_iter().partition(|(_, free)| age(free) as f64 >= mean);
-            candidates = young;
-            let old: Vec<(&OwnedLock<Arena>, FreeSegment)> = old;
+            let old: Vec<_> = candidates.extract_if(.., |(_, free)| age(free) as f64 >= mean).collect();
             for (arena, free) in old {
                 reclaimed += free.size;
                 let mut arena = arena.lock();

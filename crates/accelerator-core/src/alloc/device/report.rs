@@ -62,17 +62,13 @@ impl DeviceAllocator {
         let Parameters { request, stream, arena, context } = &wanted.parameters;
         let largest_cached = self.arenas().of(*arena).lock().store().largest_free(request.pool);
         let is_rejected = cause == OutOfMemoryCause::Rejected;
-        if is_rejected {
-            self.arenas().statistics().totals.num_oom_rejections += 1;
-        } else {
-            self.arenas().statistics().totals.num_ooms += 1;
-        }
+        self.arenas().statistics().out_of_memory(is_rejected);
         let statistics = self.arenas().sum();
         let memory = self.driver().memory_info().ok();
         let current = |stat: crate::types::PoolStat| stat.all.current.unsigned_abs();
         let allocated = current(statistics.allocated_bytes);
         let mut report = OutOfMemory {
-            segment: wanted.segment,
+            segment: wanted.segment_size,
             total: memory.map(|memory| memory.total),
             free: memory.map(|memory| memory.free),
             allocated,
@@ -122,10 +118,8 @@ fn advice(report: &OutOfMemory, config: &AllocatorConfig, can_expand: bool) -> V
     let unallocated = report.reserved.saturating_sub(report.allocated + report.pending);
     let is_pytorch = config.policy == Policy::Pytorch;
     let fragmented = is_pytorch && unallocated >= report.requested.max(20 * MIB);
-    let used_elsewhere = report
-        .total
-        .zip(report.free)
-        .map_or(0, |(total, free)| total.saturating_sub(free).saturating_sub(report.reserved));
+    let used = report.total.zip(report.free).map_or(0, |(total, free)| total.saturating_sub(free));
+    let used_elsewhere = used.saturating_sub(report.reserved);
     let advice = [
         (report.cause == OutOfMemoryCause::Limit, "Raise the memory fraction, or use less memory."),
         (
@@ -160,8 +154,7 @@ fn segments_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
         let stream = arena.stream_of_segment(id);
         for mapped in blocks.split(Option::is_none).filter(|mapped| !mapped.is_empty()) {
             let blocks: Vec<_> = mapped.iter().copied().flatten().collect();
-            let size = blocks.iter().map(|block| block.size).sum();
-            snapshots.push(segment_snapshot(device, stream, segment, blocks[0].address, size, blocks));
+            snapshots.push(segment_snapshot(device, stream, segment, blocks));
         }
     }
     snapshots
@@ -175,29 +168,24 @@ fn aliases_of(device: Device, arena: &Arena) -> Vec<SegmentSnapshot> {
         let segment = store.segment(segment);
         let mut blocks: Vec<_> = blocks.iter().filter_map(|id| block_snapshot(store, *id)).collect();
         blocks.sort_by_key(|block| block.address);
-        segment_snapshot(device, stream, segment, segment.base.address(), segment.size, blocks)
+        let snapshot = segment_snapshot(device, stream, segment, blocks);
+        SegmentSnapshot { address: segment.base.address(), total_size: segment.size, ..snapshot }
     });
     snapshots.collect()
 }
 
-fn segment_snapshot(
-    device: Device,
-    stream: StreamId,
-    segment: &Segment,
-    address: u64,
-    total_size: u64,
-    blocks: Vec<BlockSnapshot>,
-) -> SegmentSnapshot {
+/// Returns the part of a segment that consists of these blocks.
+fn segment_snapshot(device: Device, stream: StreamId, of: &Segment, blocks: Vec<BlockSnapshot>) -> SegmentSnapshot {
     let allocated = blocks.iter().filter(|block| block.state == BlockState::Allocated);
     let active = blocks.iter().filter(|block| block.state.is_active());
     SegmentSnapshot {
         device,
-        address,
-        created: segment.created,
+        address: blocks.first().map_or(0, |block| block.address),
+        created: of.created,
         stream,
-        pool: segment.pool,
-        expandable: segment.page.is_some(),
-        total_size,
+        pool: of.pool,
+        expandable: of.page.is_some(),
+        total_size: blocks.iter().map(|block| block.size).sum(),
         allocated_size: allocated.map(|block| block.size).sum(),
         active_size: active.clone().map(|block| block.size).sum(),
         requested_size: active.map(|block| block.requested_size).sum(),

@@ -5,43 +5,39 @@ use super::DeviceAllocator;
 use crate::alloc::arena::{AllocatedBlock, Arena};
 use crate::alloc::blocks::BlockId;
 use crate::alloc::pending::PendingBlock;
-use crate::alloc::settings::Request;
+use crate::alloc::source::Entry;
 use crate::alloc::stats::NeedsSettling;
 use crate::sync::Guard;
 use crate::types::{Result, StreamId};
 
 impl DeviceAllocator {
     #[inline(never)]
-    pub(super) fn allocate_on_slow_path<'a>(
-        &'a self,
-        arena: Guard<'a, Arena>,
-        request: Request,
-        stream: StreamId,
-    ) -> Result<AllocatedBlock> {
-        let (mut arena, request) = self.memory.enter(arena, request, stream);
+    pub(super) fn allocate_on_slow_path<'a>(&'a self, own: Entry<'a>, stream: StreamId) -> Result<AllocatedBlock> {
+        let (mut arena, request) = self.memory.enter(own, stream);
         if !arena.takes_slow_path() {
             return match arena.take(&request, stream, self.arenas().clock(request.pool)) {
                 Ok(Some(block)) => Ok(block),
-                Ok(None) => self.after_plain_miss(arena, request, stream),
-                Err(NeedsSettling) => self.allocate_recorded(arena, request, stream),
+                Ok(None) => self.after_plain_miss((arena, request), stream),
+                Err(NeedsSettling) => self.allocate_with_statistics((arena, request), stream),
             };
         }
-        self.allocate_recorded(arena, request, stream)
+        self.allocate_with_statistics((arena, request), stream)
     }
 
-    /// Allocates while recording is on, searches are counted, or counters need settling.
+    /// Allocates with the device statistics locked: while recording is on, searches are counted, caching is off, or
+    /// counters need settling.
     #[cold]
     #[inline(never)]
-    pub(super) fn allocate_recorded(
+    pub(super) fn allocate_with_statistics(
         &self,
-        arena: Guard<'_, Arena>,
-        request: Request,
+        (arena, request): Entry<'_>,
         stream: StreamId,
     ) -> Result<AllocatedBlock> {
         let capture = arena.capture();
         let (arena, context) = self.arenas().captured(arena, capture);
-        let wanted = self.memory.wanted(&arena, request, stream, context);
-        match self.arenas().search(arena, &wanted.parameters) {
+        let entry = (arena, request);
+        let wanted = self.memory.wanted(&entry, stream, context);
+        match self.arenas().search(entry.0, &wanted.parameters) {
             Some(block) => Ok(block),
             None => self.after_miss(&wanted),
         }
@@ -49,26 +45,26 @@ impl DeviceAllocator {
 
     #[inline(never)]
     pub(super) fn free_on_slow_path(&self, mut arena: Guard<'_, Arena>, block: BlockId) {
+        if arena.takes_slow_path() {
+            return self.free_with_statistics(arena, block);
+        }
         let clock = self.arenas().clock(arena.block(block).pool);
-        let users = match arena.takes_slow_path() {
-            true => return self.free_recorded(arena, block),
-            false => arena.free(block, clock),
-        };
-        match users {
+        match arena.free(block, clock) {
             Ok(None) => {}
             Ok(Some(users)) => {
                 let (begun, block) = (self.pending.begin(), PendingBlock { arena: arena.stream(), block });
                 drop(arena);
                 self.pending.await_uses(&self.memory.context, begun, block, &users);
             }
-            Err(NeedsSettling) => self.free_recorded(arena, block),
+            Err(NeedsSettling) => self.free_with_statistics(arena, block),
         }
     }
 
-    /// Frees while recording is on, caching is off, or counters need settling.
+    /// Frees with the device statistics locked: while recording is on, searches are counted, caching is off, or counters
+    /// need settling.
     #[cold]
     #[inline(never)]
-    fn free_recorded(&self, arena: Guard<'_, Arena>, block: BlockId) {
+    fn free_with_statistics(&self, arena: Guard<'_, Arena>, block: BlockId) {
         let capture = arena.capture_of_frees();
         let (arena, context) = self.arenas().captured(arena, capture);
         let (stream, caching) = (arena.stream(), arena.config().caching);

@@ -27,33 +27,44 @@ struct Range {
     page: NonZeroU64,
 }
 
+/// Mappings, and the driver to change them with.
+pub(crate) struct MappingsMut<'a> {
+    driver: &'a dyn AddressSpace,
+    mappings: &'a mut Mappings,
+}
+
 impl Mappings {
+    pub(crate) fn with<'a>(&'a mut self, driver: &'a dyn AddressSpace) -> MappingsMut<'a> {
+        MappingsMut { driver, mappings: self }
+    }
+
     /// Stores an address range that was reserved, and that the arena added as this segment.
     pub(crate) fn keep(&mut self, segment: SegmentId, (at, len): (Base, NonZeroU64), page: NonZeroU64) {
         self.ranges.push(Range { segment, at, len, page });
     }
 
+    fn range(&self, segment: SegmentId) -> &Range {
+        let range = self.ranges.iter().find(|range| range.segment == segment);
+        range.unwrap_or_else(|| unreachable!("virtual memory segments have a range"))
+    }
+}
+
+impl MappingsMut<'_> {
     /// Gives the addresses of a removed segment back to the driver. Nothing may be mapped there.
-    pub(crate) fn release(&mut self, driver: &dyn AddressSpace, segment: SegmentId) {
-        if let Some(place) = self.ranges.iter().position(|range| range.segment == segment) {
-            let Range { at, len, .. } = self.ranges.swap_remove(place);
+    pub(crate) fn release(&mut self, segment: SegmentId) {
+        if let Some(place) = self.mappings.ranges.iter().position(|range| range.segment == segment) {
+            let Range { at, len, .. } = self.mappings.ranges.swap_remove(place);
             // SAFETY: The range comes from one `reserve`, and is no longer in the list. The code that removed the
             // segment has checked that nothing is mapped there.
-            unsafe { driver.release(at, len) }
+            unsafe { self.driver.release(at, len) }
         }
     }
 
     /// Makes chunks of these lengths and maps them one after another, starting at an offset in a segment. Returns how
-    /// many were made. If there is an error, the returned chunks are those mapped before the one that the driver
-    /// refused.
-    pub(crate) fn make(
-        &mut self,
-        driver: &dyn AddressSpace,
-        (segment, mut offset): (SegmentId, u64),
-        lens: &[u64],
-    ) -> (usize, DriverResult<()>) {
-        let base = self.range(segment).at;
-        let mut created = match create_all(driver, lens) {
+    /// many were made. If there is an error, they are the chunks mapped before the one that the driver refused.
+    pub(crate) fn make(&mut self, (segment, mut offset): (SegmentId, u64), lens: &[u64]) -> (usize, DriverResult<()>) {
+        let base = self.mappings.range(segment).at;
+        let mut created = match self.create_all(lens) {
             Ok(created) => created.into_iter(),
             Err(error) => return (0, Err(error)),
         };
@@ -64,30 +75,26 @@ impl Mappings {
         {
             let len = pages.len.get();
             // SAFETY: The chunk is within the segment's range, at an address where nothing is mapped.
-            result = unsafe { driver.map(base, offset, &pages) };
+            result = unsafe { self.driver.map(base, offset, &pages) };
             match result {
-                Ok(()) => drop(self.chunks.insert((segment, offset), pages)),
-                Err(_) => destroy(driver, pages),
+                Ok(()) => drop(self.mappings.chunks.insert((segment, offset), pages)),
+                Err(_) => self.destroy(pages),
             }
             made += usize::from(result.is_ok());
             offset += len;
         }
-        created.for_each(|pages| destroy(driver, pages));
+        created.for_each(|pages| self.destroy(pages));
         (made, result)
     }
 
     /// Maps the pages of a range. Returns the number of bytes mapped, from the first page on. If there is an error,
     /// that number is 0, unless the driver refuses to unmap what it had already mapped.
-    pub(crate) fn map_pages(
-        &mut self,
-        driver: &dyn AddressSpace,
-        PageRange { segment, offset, len }: PageRange,
-    ) -> (u64, DriverResult<()>) {
-        let page = self.range(segment).page.get();
-        let (made, result) = self.make(driver, (segment, offset), &vec![page; (len / page) as usize]);
+    pub(crate) fn map_pages(&mut self, PageRange { segment, offset, len }: PageRange) -> (u64, DriverResult<()>) {
+        let page = self.mappings.range(segment).page.get();
+        let (made, result) = self.make((segment, offset), &vec![page; (len / page) as usize]);
         let mut mapped = made as u64 * page;
         if result.is_err() {
-            while mapped > 0 && self.unmake(driver, (segment, offset + mapped - page)).is_ok() {
+            while mapped > 0 && self.unmake((segment, offset + mapped - page)).is_ok() {
                 mapped -= page;
             }
         }
@@ -95,15 +102,11 @@ impl Mappings {
     }
 
     /// Unmaps the pages of a range. Returns the number of bytes unmapped, up to the first page that the driver refuses.
-    pub(crate) fn unmap_pages(
-        &mut self,
-        driver: &dyn AddressSpace,
-        PageRange { segment, offset, len }: PageRange,
-    ) -> (u64, DriverResult<()>) {
-        let page = self.range(segment).page.get();
+    pub(crate) fn unmap_pages(&mut self, PageRange { segment, offset, len }: PageRange) -> (u64, DriverResult<()>) {
+        let page = self.mappings.range(segment).page.get();
         let mut unmapped = 0;
         while unmapped < len {
-            if let Err(error) = self.unmake(driver, (segment, offset + unmapped)) {
+            if let Err(error) = self.unmake((segment, offset + unmapped)) {
                 return (unmapped, Err(error));
             }
             unmapped += page;
@@ -112,22 +115,16 @@ impl Mappings {
     }
 
     /// Unmaps the chunk at an offset in a segment and gives it back to the driver.
-    pub(crate) fn unmake(
-        &mut self,
-        driver: &dyn AddressSpace,
-        place @ (segment, offset): (SegmentId, u64),
-    ) -> DriverResult<()> {
-        let Some(pages) = self.chunks.remove(&place) else { unreachable!("only existing chunks go back") };
+    pub(crate) fn unmake(&mut self, place @ (segment, offset): (SegmentId, u64)) -> DriverResult<()> {
+        let Some(pages) = self.mappings.chunks.remove(&place) else { unreachable!("only existing chunks go back") };
         // SAFETY: The chunk is one whole mapping. The caller has removed all of it from the arena, or has never added
         // it; has waited for all work submitted before; and has unmapped it from all alias ranges.
-        match unsafe { driver.unmap(self.range(segment).at, offset, pages.len) } {
-            Ok(()) => destroy(driver, pages),
-            Err(error) => {
-                self.chunks.insert(place, pages);
-                return Err(error);
-            }
+        let unmapped = unsafe { self.driver.unmap(self.mappings.range(segment).at, offset, pages.len) };
+        match unmapped {
+            Ok(()) => self.destroy(pages),
+            Err(_) => drop(self.mappings.chunks.insert(place, pages)),
         }
-        Ok(())
+        unmapped
     }
 
     /// Maps chunks a second time, one after another in a new address range. Returns the range, and how many chunks are
@@ -135,78 +132,67 @@ impl Mappings {
     /// refuses to unmap a chunk.
     pub(crate) fn map_alias(
         &mut self,
-        driver: &dyn AddressSpace,
         chunks: &[(SegmentId, u64)],
     ) -> (Option<(Base, NonZeroU64)>, usize, DriverResult<()>) {
-        let pages: Option<Vec<&Pages>> = chunks.iter().map(|chunk| self.chunks.get(chunk)).collect();
+        let pages: Option<Vec<&Pages>> = chunks.iter().map(|chunk| self.mappings.chunks.get(chunk)).collect();
         let Some(pages) = pages else { unreachable!("an alias maps existing chunks") };
         let len: u64 = pages.iter().map(|pages| pages.len.get()).sum();
         let len = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
-        let at = match driver.reserve(len) {
+        let at = match self.driver.reserve(len) {
             Ok(at) => at,
             Err(error) => return (None, 0, Err(error)),
         };
         let mut mapped = Vec::with_capacity(chunks.len());
         let mut offset = 0;
-        for pages in pages {
+        let result = pages.into_iter().try_for_each(|pages| {
             // SAFETY: The addresses follow the previous chunk in the new range. The memory is now mapped at two
             // addresses; the arena gives out each of its bytes at only one of them at a time.
-            if let Err(error) = unsafe { driver.map(at, offset, pages) } {
-                while let Some((offset, len)) = mapped.last()
-                    // SAFETY: This is one whole mapping, which was never given out.
-                    && unsafe { driver.unmap(at, *offset, *len) }.is_ok()
-                {
-                    mapped.pop();
-                }
-                if mapped.is_empty() {
-                    // SAFETY: The range is as it was reserved, with nothing mapped there.
-                    unsafe { driver.release(at, len) };
-                    return (None, 0, Err(error));
-                }
-                return (Some((at, len)), mapped.len(), Err(error));
-            }
+            unsafe { self.driver.map(at, offset, pages) }?;
             mapped.push((offset, pages.len));
             offset += pages.len.get();
+            Ok(())
+        });
+        while result.is_err()
+            && let Some((offset, len)) = mapped.last()
+            // SAFETY: This is one whole mapping, which was never given out.
+            && unsafe { self.driver.unmap(at, *offset, *len) }.is_ok()
+        {
+            mapped.pop();
         }
-        (Some((at, len)), mapped.len(), Ok(()))
+        if result.is_err() && mapped.is_empty() {
+            // SAFETY: The range is as it was reserved, with nothing mapped there.
+            unsafe { self.driver.release(at, len) };
+            return (None, 0, result);
+        }
+        (Some((at, len)), mapped.len(), result)
     }
 
     /// Unmaps a chunk from one place in an alias range.
-    pub(crate) fn unmap_piece(
-        &mut self,
-        driver: &dyn AddressSpace,
-        (alias, offset): (SegmentId, u64),
-        len: u64,
-    ) -> DriverResult<()> {
+    pub(crate) fn unmap_piece(&mut self, (alias, offset): (SegmentId, u64), len: u64) -> DriverResult<()> {
         let Some(len) = NonZeroU64::new(len) else { return Ok(()) };
         // SAFETY: A piece of an alias range is one whole mapping. The caller has checked that all work that used it is
         // complete, and that no block contains it.
-        unsafe { driver.unmap(self.range(alias).at, offset, len) }
+        unsafe { self.driver.unmap(self.mappings.range(alias).at, offset, len) }
     }
 
-    fn range(&self, segment: SegmentId) -> &Range {
-        let range = self.ranges.iter().find(|range| range.segment == segment);
-        range.unwrap_or_else(|| unreachable!("virtual memory segments have a range"))
-    }
-}
-
-/// Creates chunks of these lengths, all of them before any is mapped: the usual error is that memory has run out, and
-/// this order detects it sooner. If there is an error, none remain.
-fn create_all(driver: &dyn AddressSpace, lens: &[u64]) -> DriverResult<Vec<Pages>> {
-    let mut created = Vec::with_capacity(lens.len());
-    for len in lens.iter().copied().filter_map(NonZeroU64::new) {
-        match driver.create(len) {
-            Ok(pages) => created.push(pages),
-            Err(error) => {
-                created.into_iter().for_each(|pages| destroy(driver, pages));
-                return Err(error);
+    /// Creates chunks of these lengths, all of them before any is mapped: the usual error is that memory has run out, and
+    /// this order detects it sooner. If there is an error, none remain.
+    fn create_all(&self, lens: &[u64]) -> DriverResult<Vec<Pages>> {
+        let mut created = Vec::with_capacity(lens.len());
+        for len in lens.iter().copied().filter_map(NonZeroU64::new) {
+            match self.driver.create(len) {
+                Ok(pages) => created.push(pages),
+                Err(error) => {
+                    created.into_iter().for_each(|pages| self.destroy(pages));
+                    return Err(error);
+                }
             }
         }
+        Ok(created)
     }
-    Ok(created)
-}
 
-fn destroy(driver: &dyn AddressSpace, pages: Pages) {
-    // SAFETY: The pages come from one `create`, are mapped nowhere, and are owned here.
-    unsafe { driver.destroy(pages) }
+    fn destroy(&self, pages: Pages) {
+        // SAFETY: The pages come from one `create`, are mapped nowhere, and are owned here.
+        unsafe { self.driver.destroy(pages) }
+    }
 }

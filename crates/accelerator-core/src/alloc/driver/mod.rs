@@ -6,7 +6,7 @@ mod of_backend;
 
 use std::num::NonZeroU64;
 
-pub(crate) use self::mappings::Mappings;
+pub(crate) use self::mappings::{Mappings, MappingsMut};
 pub(crate) use self::of_backend::DriverOf;
 use super::arena::DetachedSegment;
 use super::blocks::Base;

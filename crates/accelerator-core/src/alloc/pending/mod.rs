@@ -128,7 +128,7 @@ impl PendingFrees {
     /// Waits for all events and frees their blocks. PyTorch: `synchronize_and_free_events`.
     pub(crate) fn wait_for_all(&self, memory: &Memory) -> Result<()> {
         let Context { events, arenas, .. } = &memory.context;
-        arenas.statistics().totals.num_sync_all_streams += 1;
+        arenas.statistics().streams_awaited();
         self.recording.wait();
         let wait = |event| events.wait_until_over(event).map(|()| true);
         self.take_events(memory, &mut self.queues.lock(), wait)

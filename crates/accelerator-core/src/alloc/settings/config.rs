@@ -152,12 +152,10 @@ impl AllocatorConfig {
         let unknown = || format!("unknown key `{key}`: expected one of {}", keys.join(", "));
         let (_, field) = self.fields().into_iter().find(|(name, _)| *name == key).ok_or_else(unknown)?;
         field.read(key, value)?;
-        let (garbage_collection, fraction) = (self.garbage_collection_threshold, self.memory_fraction);
+        let (threshold, fraction) = (self.garbage_collection_threshold, self.memory_fraction);
         let expected = match key {
             "large_segment_size_mb" if self.large_segment_size <= 10 * MIB => "more than 10",
-            "garbage_collection_threshold" if !(garbage_collection > 0.0 && garbage_collection < 1.0) => {
-                "more than 0 and less than 1"
-            }
+            "garbage_collection_threshold" if !(threshold > 0.0 && threshold < 1.0) => "more than 0 and less than 1",
             "per_process_memory_fraction" if !(0.0..=1.0).contains(&fraction) => "between 0 and 1",
             _ => return Ok(()),
         };

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU64;
 
-use crate::alloc::arena::{Arena, DetachedSegment};
-use crate::alloc::arenas::Arenas;
-use crate::alloc::blocks::Base;
-use crate::alloc::driver::{AddressSpace, Driver};
+use crate::alloc::arena::{AllocatedBlock, Arena, DetachedSegment};
+use crate::alloc::arenas::{Arenas, Entered, Parameters};
+use crate::alloc::blocks::{Base, Segment, SegmentId};
+use crate::alloc::driver::{AddressSpace, Driver, Mappings};
 use crate::alloc::history::{HistoryAction, Subject};
 use crate::alloc::settings::{TOO_LARGE, share};
 use crate::event::Events;
@@ -23,7 +23,7 @@ pub(crate) struct Context {
     /// Memory on its way back to the driver.
     pub(crate) returning: InFlight,
     /// Charged memory that is being requested from the driver.
-    pub(crate) asking: InFlight,
+    pub(crate) requesting: InFlight,
 }
 
 /// Bytes that are charged while they are being requested from the driver. Those not [used up](Self::use_up) are
@@ -32,7 +32,7 @@ pub(crate) struct Context {
 pub(crate) struct Charge<'a> {
     context: &'a Context,
     bytes: u64,
-    _asking: Step<'a>,
+    _requesting: Step<'a>,
 }
 
 impl Charge<'_> {
@@ -60,6 +60,9 @@ pub(crate) enum Failure {
     Error(Error),
 }
 
+/// The result of a step towards new memory, of which the last returns the block.
+pub(crate) type Grown<T = AllocatedBlock> = Result<T, Failure>;
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Error(error)
@@ -68,7 +71,7 @@ impl From<Error> for Failure {
 
 impl Context {
     pub(crate) fn new(device: Device, driver: Box<dyn Driver>, events: Box<dyn Events>, arenas: Arenas) -> Self {
-        Self { device, driver, events, arenas, returning: InFlight::default(), asking: InFlight::default() }
+        Self { device, driver, events, arenas, returning: InFlight::default(), requesting: InFlight::default() }
     }
 
     pub(crate) fn error(&self, source: DriverError) -> Error {
@@ -81,14 +84,14 @@ impl Context {
     }
 
     /// Charges bytes that are about to be requested from the driver.
-    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Result<Charge<'_>, Failure> {
+    pub(crate) fn charge(&self, arena: StreamId, bytes: u64) -> Grown<Charge<'_>> {
         let mut statistics = self.arenas.statistics();
         if !statistics.charge(bytes) {
             let limit = statistics.limit;
             let cause = limit.map_or(OutOfMemoryCause::Device, |_| OutOfMemoryCause::Limit);
             return Err(Failure::Refused(cause));
         }
-        let mut charge = Charge { context: self, bytes, _asking: self.asking.begin() };
+        let mut charge = Charge { context: self, bytes, _requesting: self.requesting.begin() };
         drop(statistics);
         let is_rejected = self.rejects_ahead_of_driver(arena, &mut charge);
         if is_rejected { Err(Failure::Refused(OutOfMemoryCause::Rejected)) } else { Ok(charge) }
@@ -123,8 +126,19 @@ impl Context {
         failure
     }
 
+    /// Takes a segment from the driver, and enters the arena of the request, with all headroom in hand, where the
+    /// segment is counted and recorded. The caller adds it to the arena.
+    pub(super) fn new_segment(&self, parameters: &Parameters, size: u64) -> Grown<(Entered<'_>, Segment)> {
+        let mut charge = self.charge(parameters.arena, size)?;
+        let base = self.alloc(size)?;
+        charge.use_up(size);
+        let mut entered = self.arenas.settle(parameters.arena);
+        let segment = entered.segment_made(base, size, parameters);
+        Ok((entered, segment))
+    }
+
     /// Takes a charged segment from the driver.
-    pub(crate) fn alloc(&self, size: u64) -> Result<Base, Failure> {
+    fn alloc(&self, size: u64) -> Grown<Base> {
         self.driver.alloc(size).map_err(|driver| {
             let largest = self.driver.properties().largest_allocation;
             self.refused(match driver.kind {
@@ -160,11 +174,36 @@ impl Context {
         bytes
     }
 
-    /// Returns the size of an address range to reserve, in whole pages: 9/8 of the device's memory. `None` if it does
-    /// not fit into 64 bits.
-    pub(crate) fn reservation_size(&self, page: NonZeroU64) -> Option<u64> {
+    /// Reserves address space for a request that needs `bytes` bytes there, and adds it to the arena as a segment in
+    /// which no pages are mapped. Returns its number.
+    pub(super) fn reserve(
+        &self,
+        parameters: &Parameters,
+        bytes: u64,
+        page: Option<NonZeroU64>,
+        mappings: &mut Mappings,
+    ) -> Grown<SegmentId> {
+        let (driver, arena) = (self.address_space(), self.arenas.of(parameters.arena));
+        let sizes = page.and_then(|page| self.reservation_size(page).map(|len| (page, len)));
+        let fits = |len: u64| len >= bytes && arena.lock().store().has_positions(len);
+        let Some((page, len)) = sizes.filter(|(_, len)| fits(len.get())) else {
+            return Err(self.refused(Failure::Refused(OutOfMemoryCause::Device)));
+        };
+        let refused = |error| self.refused(self.failure(error, OutOfMemoryCause::AddressSpace));
+        let base = driver.reserve(len).map_err(refused)?;
+        let created = self.arenas.statistics().segment_numbered();
+        let new = Segment::new(base, len.get(), created, parameters.request.pool, Some(page));
+        let segment = arena.lock().add_reservation(new);
+        mappings.keep(segment, (base, len), page);
+        Ok(segment)
+    }
+
+    /// Returns the size of an address range to reserve, in whole pages: like in PyTorch 9/8 of the device's memory,
+    /// because pages may be unmapped at the start while others are mapped at the end. `None` if it does not fit into 64
+    /// bits.
+    fn reservation_size(&self, page: NonZeroU64) -> Option<NonZeroU64> {
         let total = self.driver.properties().total_memory.min(TOO_LARGE);
-        (total + total / 8).checked_next_multiple_of(page.get())
+        NonZeroU64::new((total + total / 8).checked_next_multiple_of(page.get())?)
     }
 
     /// Waits for all work submitted to a stream so far, because drivers unmap without waiting. Returns false if the

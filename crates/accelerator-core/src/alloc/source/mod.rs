@@ -1,8 +1,8 @@
 //! Where memory comes from on a miss, and where it goes when it is released.
 //!
 //! [`interface`] defines what a source does. [`segments`], [`expandable`] and [`compact`] are sources. They use the
-//! driver and the arenas through [`context`], and [`memory`] contains them all. To add a source, add a folder, and a
-//! line in [`memory::Memory::source_of`].
+//! driver and the arenas through [`context`], and [`memory`] contains them all. To add a source, add a folder, and an
+//! entry in the list of [`memory::Memory::new`].
 
 mod compact;
 mod context;
@@ -13,6 +13,6 @@ mod segments;
 
 pub use self::compact::ChunkLengths;
 pub(crate) use self::compact::Compact;
-pub(crate) use self::context::{Context, Failure};
-pub(crate) use self::interface::Wanted;
+pub(crate) use self::context::{Context, Failure, Grown};
+pub(crate) use self::interface::{Entry, Wanted};
 pub(crate) use self::memory::Memory;

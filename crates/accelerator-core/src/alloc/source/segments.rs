@@ -1,8 +1,8 @@
 //! Segments sized for a request. PyTorch: `alloc_block`, `release_blocks`.
 
-use super::context::{Context, Failure};
+use super::context::{Context, Grown};
 use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arena::Arena;
 use crate::alloc::arenas::settled;
 use crate::sync::OwnedLock;
 use crate::types::{PoolKind, Result};
@@ -11,14 +11,14 @@ use crate::types::{PoolKind, Result};
 pub(super) struct Segments;
 
 impl Source for Segments {
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
-        let Wanted { parameters, segment, .. } = wanted;
-        let mut charge = context.charge(parameters.arena, *segment)?;
-        let base = context.alloc(*segment)?;
-        charge.use_up(*segment);
+    fn serves(&self, arena: &Arena) -> bool {
+        !arena.is_shared() && !arena.config().expandable_segments
+    }
+
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
+        let Wanted { parameters, segment_size, .. } = wanted;
+        let (mut entered, segment) = context.new_segment(parameters, *segment_size)?;
         let clock = context.arenas.clock(parameters.request.pool);
-        let mut entered = context.arenas.settle(parameters.arena);
-        let segment = entered.segment_made(base, *segment, parameters);
         let store = entered.arena().store_mut();
         let block = settled(store.take_from_new_segment(segment, &parameters.request, clock));
         entered.record(parameters, &block);
@@ -27,8 +27,10 @@ impl Source for Segments {
 
     fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
         let mut arena = arena.lock();
-        let segments = arena.store_mut().detach_all(pool);
-        context.give_back(arena, segments);
+        if !arena.is_shared() {
+            let segments = arena.store_mut().detach_all(pool);
+            context.give_back(arena, segments);
+        }
         Ok(())
     }
 }

@@ -78,10 +78,13 @@ pub(crate) struct Bounds([Counts; 3]);
 #[derive(Debug)]
 pub(crate) struct NeedsSettling;
 
+/// The result of an operation that is counted.
+pub(crate) type Counting<T = ()> = Result<T, NeedsSettling>;
+
 impl StreamCounters {
     /// Counts a block that is given out.
     #[inline(always)]
-    pub(crate) fn given_out(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+    pub(crate) fn given_out(&mut self, block: Counted) -> Counting {
         let own = &mut self.pools[block.pool as usize];
         let more = block.counts();
         if own.headroom.counts.lacks(more) || self.all.counts.lacks(more) {
@@ -96,7 +99,7 @@ impl StreamCounters {
 
     /// Counts a block that becomes free at once.
     #[inline(always)]
-    pub(crate) fn freed(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+    pub(crate) fn freed(&mut self, block: Counted) -> Counting {
         self.split_changed(block)?;
         let Counts { blocks, requested, split: _ } = block.counts();
         for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
@@ -117,7 +120,7 @@ impl StreamCounters {
     }
 
     /// Counts a pending block that no stream uses any more.
-    pub(crate) fn pending_over(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+    pub(crate) fn pending_over(&mut self, block: Counted) -> Counting {
         self.split_changed(block)?;
         for headroom in [&mut self.pools[block.pool as usize].headroom, &mut self.all] {
             headroom.active_beyond = headroom.active_beyond + Pair::new(1, block.bytes as i64);
@@ -128,7 +131,7 @@ impl StreamCounters {
     }
 
     #[inline(always)]
-    fn split_changed(&mut self, block: Counted) -> Result<(), NeedsSettling> {
+    fn split_changed(&mut self, block: Counted) -> Counting {
         let own = &mut self.pools[block.pool as usize];
         if own.headroom.counts.split.lacks(block.split) || self.all.counts.split.lacks(block.split) {
             return Err(NeedsSettling);

@@ -171,6 +171,31 @@ impl DeviceStatistics {
         self.totals.num_device_free += i64::from(size > 0);
     }
 
+    /// Counts the driver allocation of an alias range, which has no memory of its own.
+    pub(crate) fn alias_mapped(&mut self) {
+        self.totals.num_device_alloc += 1;
+    }
+
+    pub(crate) fn alias_unmapped(&mut self) {
+        self.totals.num_device_free += 1;
+    }
+
+    /// Counts another attempt after everything free was given back.
+    pub(crate) fn retried(&mut self) {
+        self.totals.num_alloc_retries += 1;
+    }
+
+    /// Counts a wait for all streams.
+    pub(crate) fn streams_awaited(&mut self) {
+        self.totals.num_sync_all_streams += 1;
+    }
+
+    /// Counts a request that failed for lack of memory, or was rejected before the driver was called.
+    pub(crate) fn out_of_memory(&mut self, is_rejected: bool) {
+        self.totals.num_oom_rejections += i64::from(is_rejected);
+        self.totals.num_ooms += i64::from(!is_rejected);
+    }
+
     fn reserved(&mut self, pool: PoolKind, size: u64) {
         self.totals.reserved_bytes.update(pool, |stat| stat.increase(size));
         self.totals.num_device_alloc += 1;

@@ -6,6 +6,6 @@ mod device;
 mod pair;
 
 pub(crate) use self::amounts::PoolAmounts;
-pub(crate) use self::counters::{Bounds, Counted, NeedsSettling, StreamCounters};
+pub(crate) use self::counters::{Bounds, Counted, Counting, NeedsSettling, StreamCounters};
 pub(crate) use self::device::DeviceStatistics;
 pub(crate) use self::pair::Pair;

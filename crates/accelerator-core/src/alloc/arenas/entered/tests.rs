@@ -179,7 +179,7 @@ impl Walk {
     }
 
     /// Counts an operation in the same way as the allocator.
-    fn count(&mut self, stream: StreamId, operation: impl Fn(&mut StreamCounters) -> Result<(), NeedsSettling>) {
+    fn count(&mut self, stream: StreamId, operation: impl Fn(&mut StreamCounters) -> Counting) {
         let mut arena = self.arenas.of(stream).lock();
         let before = format!("{:?}", arena.counters());
         if operation(arena.counters_mut()).is_ok() {

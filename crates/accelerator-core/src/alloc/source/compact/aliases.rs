@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use super::Compact;
-use crate::alloc::blocks::{Base, Block, BlockId, NewSegment, Owner, SegmentId, State};
+use crate::alloc::blocks::{Base, Block, BlockId, Owner, Segment, SegmentId, State};
 use crate::types::PoolKind;
 
 /// Chunks that are mapped a second time.
@@ -84,7 +84,7 @@ impl Compact {
 
     /// Returns the limit for this total, if it is exceeded.
     pub(super) fn aliases_limit(&self) -> Option<u64> {
-        let limit = 2 * self.reserved;
+        let limit = 2 * self.costs.reserved;
         (self.aliased() > limit).then_some(limit)
     }
 
@@ -98,7 +98,7 @@ impl Compact {
             piece
         });
         let pieces: Vec<_> = pieces.collect();
-        let addresses = NewSegment { base: *base, size: offset, created: 0, pool: PoolKind::Large, page: None };
+        let addresses = Segment::new(*base, offset, 0, PoolKind::Large, None);
         let segment = self.store.blocks.add_empty_segment(addresses);
         let start = self.store.blocks.segment(segment).position;
         let (blocks, used, freed, leaves) = Default::default();

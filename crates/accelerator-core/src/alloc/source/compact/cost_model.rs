@@ -5,7 +5,6 @@
 
 use std::sync::OnceLock;
 
-use super::plan::Effort;
 use crate::types::{MIB, PoolKind};
 
 // The constants below were tuned together, on the reserved memory and the driver calls of 24 recorded jobs. BENCHMARKS
@@ -19,13 +18,13 @@ const SHORT: u64 = 3;
 const CHUNK: u64 = 20 * MIB;
 
 /// Up to this share over the peak, or [`SLACK`] if that is more, a miss simply makes memory.
-const LITTLE: Part = (1, 100);
+const LITTLE: Fraction = (1, 100);
 /// Beyond this share over the peak, or [`SLACK`] if that is more, memory is expensive: saving it is worth more driver
 /// calls.
-const MUCH: Part = (1, 50);
+const MUCH: Fraction = (1, 50);
 const SLACK: u64 = 16 * MIB;
 /// A stream waits for others on the device if that saves more than this share of the peak.
-const WORTH_WAITING: Part = (1, 400);
+const WORTH_WAITING: Fraction = (1, 400);
 
 /// How much a driver call must save, as a share of the peak, while memory is not expensive and the peak is rising. This
 /// is the highest price, because new memory will be needed soon anyway.
@@ -42,25 +41,25 @@ const ALIASES_PER_GROWTH: f64 = 0.6;
 const ALIASES_AT_FIRST: f64 = 16.0;
 
 /// An owner's chunks in the small pool grow by this share of their size, and at least by [`SMALL_CHUNK`].
-const SMALL_GROWTH: Part = (1, 5);
+const SMALL_GROWTH: Fraction = (1, 5);
 const SMALL_CHUNK: u64 = 2 * MIB;
 /// The large pool grows by this share of the reserved memory.
-const GROWTH: Part = (3, 100);
+const GROWTH: Fraction = (3, 100);
 /// It grows by less if it would otherwise exceed the peak by more than this.
-const GROWTH_LIMIT: Part = (1, 40);
+const GROWTH_LIMIT: Fraction = (1, 40);
 /// While memory is not expensive, it grows by at least this share of the reserved memory.
-const LEAST_GROWTH: Part = (1, 100);
+const LEAST_GROWTH: Fraction = (1, 100);
 /// While memory is expensive, it grows by at least this share, and at least by [`LEAST_DEAR_CHUNK`].
-const LEAST_DEAR_GROWTH: Part = (3, 1000);
+const LEAST_DEAR_GROWTH: Fraction = (3, 1000);
 const LEAST_DEAR_CHUNK: u64 = 4 * MIB;
 
 /// The same for segments. They are longer, because they cannot be combined.
-const SEGMENT_GROWTH: Part = (3, 50);
-const SEGMENT_LIMIT: Part = (2, 25);
-const LEAST_SEGMENT_GROWTH: Part = (1, 100);
+const SEGMENT_GROWTH: Fraction = (3, 50);
+const SEGMENT_LIMIT: Fraction = (2, 25);
+const LEAST_SEGMENT_GROWTH: Fraction = (1, 100);
 const LEAST_SEGMENT: u64 = 16 * MIB;
 /// Idle segments go back if the reserved memory would otherwise exceed the peak by more than this.
-const EXCESS: Part = (1, 20);
+const EXCESS: Fraction = (1, 20);
 /// Each idle segment that goes back must save this share of the peak while the peak is rising.
 const SEGMENT_PRICE_RISING: f64 = 0.005;
 /// The same while the peak is not rising.
@@ -92,21 +91,32 @@ impl ChunkLengths {
 }
 
 /// A fraction: numerator and denominator.
-type Part = (u64, u64);
+type Fraction = (u64, u64);
 
-fn part(bytes: u64, (parts, of): Part) -> u64 {
+fn fraction(bytes: u64, (parts, of): Fraction) -> u64 {
     bytes / of * parts
 }
 
+/// How much effort to spend on saving memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// As much as pays off in the long run.
+    LongRun,
+    /// Make no more than the request needs.
+    Exact,
+    /// Make as little as possible, at any price in calls.
+    Utmost,
+}
+
 /// The values that a decision depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CostModel {
     /// The total size of all chunks.
     pub(super) reserved: u64,
-    /// Requested bytes in use, including the request.
+    /// The requested bytes of all blocks in use, for a decision including the request.
     pub(super) requested: u64,
     /// The highest value of `requested` so far.
-    pub(super) peak: u64,
+    peak: u64,
     /// How often chunks were made.
     pub(super) growths: u64,
     /// How often an alias was mapped, or memory was given back in exchange for other memory.
@@ -114,14 +124,20 @@ pub(super) struct CostModel {
 }
 
 impl CostModel {
+    /// Returns the values with this many more requested bytes in use.
+    pub(super) fn with(self, more: u64) -> Self {
+        let requested = self.requested + more;
+        Self { requested, peak: self.peak.max(requested), ..self }
+    }
+
     /// Returns whether this much more memory is little enough to be made without looking further.
     pub(super) fn is_little(&self, more: u64) -> bool {
-        self.reserved + more <= self.peak + part(self.peak, LITTLE).max(SLACK)
+        self.reserved + more <= self.peak + fraction(self.peak, LITTLE).max(SLACK)
     }
 
     /// Returns whether memory is expensive after it grows by this much.
     fn is_much(&self, more: u64) -> bool {
-        self.reserved + more > self.peak + part(self.peak, MUCH).max(SLACK)
+        self.reserved + more > self.peak + fraction(self.peak, MUCH).max(SLACK)
     }
 
     /// Returns whether this much more memory justifies waiting for other streams.
@@ -131,7 +147,7 @@ impl CostModel {
 
     /// Returns how many bytes waiting for other streams must save.
     pub(super) fn least_saved_by_waiting(&self) -> u64 {
-        part(self.peak, WORTH_WAITING)
+        fraction(self.peak, WORTH_WAITING)
     }
 
     /// Returns whether it is worth making this many additional driver calls to create `saved` bytes less than `grow`.
@@ -164,8 +180,8 @@ impl CostModel {
     /// bytes in the pool.
     pub(super) fn length(&self, grow: u64, size: u64, pool: PoolKind, owned: u64, granularity: u64) -> u64 {
         let least = match self.is_much(0) {
-            false => CHUNK.max(part(self.reserved, LEAST_GROWTH)),
-            true => LEAST_DEAR_CHUNK.max(part(self.reserved, LEAST_DEAR_GROWTH)),
+            false => CHUNK.max(fraction(self.reserved, LEAST_GROWTH)),
+            true => LEAST_DEAR_CHUNK.max(fraction(self.reserved, LEAST_DEAR_GROWTH)),
         };
         let wanted = match pool {
             PoolKind::Large if size >= LARGE => 0,
@@ -176,24 +192,24 @@ impl CostModel {
 
     /// Returns the size of the segment to make without virtual memory, for an owner that has `owned` bytes in the pool.
     pub(super) fn segment(&self, pool: PoolKind, owned: u64) -> u64 {
-        let least = LEAST_SEGMENT.max(part(self.reserved, LEAST_SEGMENT_GROWTH));
+        let least = LEAST_SEGMENT.max(fraction(self.reserved, LEAST_SEGMENT_GROWTH));
         self.growth(pool, owned, SEGMENT_GROWTH, SEGMENT_LIMIT, least)
     }
 
     /// Returns how much a pool grows by: for the large pool a share of the reserved memory, up to the limit.
-    fn growth(&self, pool: PoolKind, owned: u64, growth: Part, limit: Part, least: u64) -> u64 {
+    fn growth(&self, pool: PoolKind, owned: u64, growth: Fraction, limit: Fraction, least: u64) -> u64 {
         match pool {
-            PoolKind::Small => SMALL_CHUNK.max(part(owned, SMALL_GROWTH)),
+            PoolKind::Small => SMALL_CHUNK.max(fraction(owned, SMALL_GROWTH)),
             PoolKind::Large => {
-                let limit = (self.peak + part(self.peak, limit)).saturating_sub(self.reserved);
-                CHUNK.max(part(self.reserved, growth)).min(limit.max(least))
+                let limit = (self.peak + fraction(self.peak, limit)).saturating_sub(self.reserved);
+                CHUNK.max(fraction(self.reserved, growth)).min(limit.max(least))
             }
         }
     }
 
     /// Returns by how much `more` bytes would exceed the acceptable reserved memory; `None` if they would not.
     pub(super) fn excess(&self, pool: PoolKind, more: u64) -> Option<u64> {
-        let excess = (self.reserved + more).saturating_sub(self.peak + part(self.peak, EXCESS));
+        let excess = (self.reserved + more).saturating_sub(self.peak + fraction(self.peak, EXCESS));
         (pool == PoolKind::Large && excess > 0).then_some(excess)
     }
 
@@ -208,7 +224,7 @@ impl CostModel {
     pub(super) fn chunks(&self, len: u64, size: u64, granularity: u64) -> Vec<u64> {
         let lengths = CHUNK_LENGTHS.get_or_init(|| ChunkLengths::CHOSEN);
         let joint = if size >= lengths.joint_from && len > SHORT * granularity { granularity } else { 0 };
-        let longest = lengths.longest.max(part(self.reserved, lengths.share)).max(granularity);
+        let longest = lengths.longest.max(fraction(self.reserved, lengths.share)).max(granularity);
         let (mut rest, mut lens) = (len - joint, Vec::new());
         for parts in (1..=rest.div_ceil(longest)).rev() {
             let chunk = (rest / parts).next_multiple_of(granularity).min(rest);

@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 use super::Compact;
 use crate::alloc::arena::Arena;
 use crate::alloc::blocks::Owner;
-use crate::alloc::driver::{AddressSpace, Mappings};
+use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::source::context::Context;
 use crate::event::EventNumber;
 use crate::sync::Guard;
@@ -16,9 +16,9 @@ use crate::types::{DriverResult, StreamId};
 /// no more events.
 const ENDS: usize = 64;
 
-/// The memory and events of the policy.
+/// The mappings of the policy, and the events at the ends of epochs.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct Mapped {
     pub(super) mappings: Mappings,
     /// The ends of epochs, oldest first.
     ends: VecDeque<EpochEnd>,
@@ -31,21 +31,26 @@ struct EpochEnd {
     event: EventNumber,
 }
 
-/// A thread that maps or unmaps, with exclusive access to the policy's memory.
+/// A thread that maps or unmaps, with exclusive access to the policy's mappings.
 pub(super) struct Mapper<'a> {
     pub(super) context: &'a Context,
-    pub(super) memory: MutexGuard<'a, Memory>,
+    pub(super) mapped: MutexGuard<'a, Mapped>,
 }
 
 impl<'a> Mapper<'a> {
     /// Returns the mappings, and the driver to change them with.
-    pub(super) fn mappings(&mut self) -> (&mut Mappings, &'a dyn AddressSpace) {
-        (&mut self.memory.mappings, self.context.address_space())
+    pub(super) fn mappings(&mut self) -> MappingsMut<'_> {
+        self.mapped.mappings.with(self.context.address_space())
     }
 
     /// Locks the arena that all streams share.
     pub(super) fn arena(&self) -> Guard<'a, Arena> {
         self.context.arenas.of(StreamId::SHARED).lock()
+    }
+
+    /// Locks that arena for one operation of the policy.
+    pub(super) fn in_arena<T>(&self, operation: impl FnOnce(&mut Compact) -> T) -> T {
+        operation(Compact::of(&mut self.arena()))
     }
 
     /// Ends the epochs in which much was freed, or all of them, and polls which are over. Does nothing while the asking
@@ -54,13 +59,11 @@ impl<'a> Mapper<'a> {
         if !matches!(self.context.events.is_capturing(asking), Ok(false)) {
             return;
         }
-        let ended = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
+        let awaited = |owner| self.mapped.ends.iter().filter(|end| end.owner == owner).count();
+        let ended = self.in_arena(|compact| {
             let is_of_use = compact.owners.are_several() || compact.aliases_limit().is_some();
-            let awaited = |owner| self.memory.ends.iter().filter(|end| end.owner == owner).count();
-            compact.owners.end_epochs(all, compact.reserved, |owner| is_of_use && awaited(owner) < ENDS)
-        };
+            compact.owners.end_epochs(all, compact.costs.reserved, |owner| is_of_use && awaited(owner) < ENDS)
+        });
         self.record_ends(ended);
         self.see_what_is_over();
     }
@@ -69,8 +72,8 @@ impl<'a> Mapper<'a> {
     fn record_ends(&mut self, ended: Vec<(Owner, StreamId, u32)>) {
         for (owner, stream, epoch) in ended {
             match self.context.events.record(stream) {
-                Ok(Some(event)) => self.memory.ends.push_back(EpochEnd { owner, epoch, event }),
-                _ => Compact::of(&mut self.arena()).owners.not_marked(owner),
+                Ok(Some(event)) => self.mapped.ends.push_back(EpochEnd { owner, epoch, event }),
+                _ => self.in_arena(|compact| compact.owners.not_marked(owner)),
             }
         }
     }
@@ -78,17 +81,12 @@ impl<'a> Mapper<'a> {
     /// Makes the stream wait on the device for the ended epochs of all others. Where the driver refuses, nothing
     /// changes.
     pub(super) fn wait_on_device(&self, stream: StreamId) {
-        let ends = &self.memory.ends;
-        let newest = ends
-            .iter()
-            .enumerate()
-            .filter(|(place, end)| !ends.range(place + 1..).any(|later| later.owner == end.owner));
+        let ends = &self.mapped.ends;
+        let is_newest = |place: usize, owner| !ends.range(place + 1..).any(|later| later.owner == owner);
+        let newest = ends.iter().enumerate().filter(|(place, end)| is_newest(*place, end.owner));
         for (_, EpochEnd { owner, epoch, event }) in newest {
             if self.context.events.wait_on_device(stream, *event).is_ok() {
-                let mut arena = self.arena();
-                let compact = Compact::of(&mut arena);
-                let own = compact.owner(stream);
-                compact.owners.comes_behind(own, *owner, *epoch);
+                self.in_arena(|compact| compact.owners.comes_behind(compact.owner(stream), *owner, *epoch));
             }
         }
     }
@@ -98,7 +96,7 @@ impl<'a> Mapper<'a> {
         let events = &*self.context.events;
         let mut open: Vec<Owner> = Vec::new();
         let mut over = Vec::new();
-        self.memory.ends.retain(|end| {
+        self.mapped.ends.retain(|end| {
             let is_over = !open.contains(&end.owner) && matches!(events.is_over(end.event), Ok(true));
             match is_over {
                 true => over.push((end.owner, end.epoch)),
@@ -107,36 +105,33 @@ impl<'a> Mapper<'a> {
             !is_over
         });
         if !over.is_empty() {
-            let mut arena = self.arena();
-            let owners = &mut Compact::of(&mut arena).owners;
-            over.into_iter().for_each(|(owner, epoch)| owners.epoch_over(owner, epoch));
+            self.in_arena(|compact| {
+                over.into_iter().for_each(|(owner, epoch)| compact.owners.epoch_over(owner, epoch))
+            });
         }
     }
 
     /// Waits until the work on everything freed so far is over, for one stream or for all.
     pub(super) fn wait_for_epochs(&mut self, waits_for: Option<StreamId>) -> DriverResult<()> {
-        let (ended, only) = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
+        let (ended, only) = self.in_arena(|compact| {
             let only = waits_for.map(|stream| compact.owner(stream));
             let is_awaited = |owner| only.is_none_or(|only| only == owner);
-            let reserved = compact.reserved;
-            (compact.owners.end_epochs(true, reserved, is_awaited), only)
-        };
+            (compact.owners.end_epochs(true, compact.costs.reserved, is_awaited), only)
+        });
         self.record_ends(ended);
         let mut kept = VecDeque::new();
         let mut result = Ok(());
-        for end in std::mem::take(&mut self.memory.ends) {
+        for end in std::mem::take(&mut self.mapped.ends) {
             if result.is_ok() && only.is_none_or(|only| only == end.owner) {
                 result = self.context.events.wait_until_over(end.event);
                 if result.is_ok() {
-                    Compact::of(&mut self.arena()).owners.epoch_over(end.owner, end.epoch);
+                    self.in_arena(|compact| compact.owners.epoch_over(end.owner, end.epoch));
                     continue;
                 }
             }
             kept.push_back(end);
         }
-        self.memory.ends = kept;
+        self.mapped.ends = kept;
         result
     }
 }

@@ -1,39 +1,40 @@
 //! Handling a request that no free block serves: planning, and carrying the plan out.
 
-use std::num::NonZeroU64;
-
 use super::aliases::MappedAlias;
+use super::cost_model::Effort;
 use super::epochs::Mapper;
 use super::place::{Target, with_pool};
-use super::plan::{Abilities, Effort, NewAlias, Part, Plan};
+use super::plan::{Abilities, Miss, NewAlias, Part, Plan};
 use super::ranges::ReservedRange;
 use super::{Compact, CompactSource};
-use crate::alloc::arena::{AllocatedBlock, Arena};
+use crate::alloc::arena::AllocatedBlock;
 use crate::alloc::arenas::{Parameters, settled};
-use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
+use crate::alloc::blocks::{BlockId, PageRange};
 use crate::alloc::settings::Request;
-use crate::alloc::source::context::{Context, Failure};
-use crate::sync::{Guard, try_lock};
-use crate::types::{OutOfMemoryCause, Result, StreamId};
+use crate::alloc::source::context::{Context, Failure, Grown};
+use crate::alloc::source::interface::Entry;
+use crate::sync::try_lock;
+use crate::types::{OutOfMemoryCause, StreamId};
 
 /// The next step.
 enum Action<'a> {
     Done(AllocatedBlock),
     Grow(Vec<u64>),
-    MapAlias(NewAlias, BackingBlocks<'a>),
+    MapAlias(HeldAlias<'a>),
     Exchange(Vec<u64>),
     /// The stream waits for the others on the device.
     Wait,
 }
 
-/// Blocks held for an alias that is to be made from their bytes. On drop they become free again.
-struct BackingBlocks<'a> {
+/// An alias to be mapped, and the blocks held for it, from whose bytes it is to be made. On drop these become free.
+struct HeldAlias<'a> {
     context: &'a Context,
     stream: StreamId,
+    alias: NewAlias,
     blocks: Vec<BlockId>,
 }
 
-impl BackingBlocks<'_> {
+impl HeldAlias<'_> {
     /// Frees the blocks, because the alias block takes over their bytes or will not be made.
     fn release(&mut self, compact: &mut Compact) {
         let owner = compact.owner(self.stream);
@@ -41,7 +42,7 @@ impl BackingBlocks<'_> {
     }
 }
 
-impl Drop for BackingBlocks<'_> {
+impl Drop for HeldAlias<'_> {
     fn drop(&mut self) {
         if !self.blocks.is_empty() {
             let mut arena = self.context.arenas.of(StreamId::SHARED).lock();
@@ -53,18 +54,18 @@ impl Drop for BackingBlocks<'_> {
 impl CompactSource {
     /// Returns the policy's arena and the request adapted to it; `None` if there are too many streams, and this one
     /// must use its own arena.
-    pub(crate) fn enter<'a>(
+    pub(super) fn enter_shared<'a>(
         &self,
         context: &'a Context,
         request: Request,
         stream: StreamId,
-    ) -> Option<(Guard<'a, Arena>, Request)> {
+    ) -> Option<Entry<'a>> {
         let shared = context.arenas.of(StreamId::SHARED);
         let mut arena = shared.lock();
         if Compact::of(&mut arena).owners.is_due() {
             drop(arena);
-            if let Some(memory) = try_lock(&self.memory) {
-                Mapper { context, memory }.end_epochs(stream, false);
+            if let Some(mapped) = try_lock(&self.mapped) {
+                Mapper { context, mapped }.end_epochs(stream, false);
             }
             arena = shared.lock();
         }
@@ -77,7 +78,7 @@ impl CompactSource {
 
 impl<'a> Mapper<'a> {
     /// Plans and carries out steps until the request has its bytes.
-    pub(super) fn carry_out(&mut self, wanted: &Parameters, mut effort: Effort) -> Result<AllocatedBlock, Failure> {
+    pub(super) fn carry_out(&mut self, wanted: &Parameters, mut effort: Effort) -> Grown {
         let capturing = || self.context.events.is_capturing(wanted.stream);
         let has_chunks = self.context.driver.address_space().is_some();
         let mut waits = has_chunks && !capturing().map_err(|error| self.context.error(error))?;
@@ -96,8 +97,8 @@ impl<'a> Mapper<'a> {
                     self.wait_on_device(wanted.stream);
                     waits = false; // once is enough
                 }
-                Action::MapAlias(alias, backing) => {
-                    if let Some(block) = self.map_alias(wanted, alias, backing)? {
+                Action::MapAlias(held) => {
+                    if let Some(block) = self.map_alias(wanted, held)? {
                         return Ok(block);
                     }
                 }
@@ -107,21 +108,19 @@ impl<'a> Mapper<'a> {
 
     fn abilities(&self, waits: bool) -> Abilities {
         let driver = &self.context.driver;
-        driver.address_space().map_or(
-            Abilities::Segments { largest: driver.properties().largest_allocation },
-            |space| {
-                let (granularity, maps_twice) = (space.granularity().get(), space.maps_twice());
-                Abilities::Chunks { granularity, maps_twice, waits }
-            },
-        )
+        let Some(space) = driver.address_space() else {
+            return Abilities::Segments { largest: driver.properties().largest_allocation };
+        };
+        Abilities::Chunks { granularity: space.granularity().get(), maps_twice: space.maps_twice(), waits }
     }
 
     fn next_action(&self, driver: Abilities, wanted: &Parameters, effort: Effort) -> Action<'a> {
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
-        let plan = compact.plan(&wanted.request, owner, driver, effort);
-        if compact.is_worth_waiting(&plan, &wanted.request, owner, driver, effort) {
+        let miss = Miss { request: &wanted.request, owner, driver, effort };
+        let plan = compact.plan(miss);
+        if compact.is_worth_waiting(&plan, miss) {
             return Action::Wait;
         }
         match plan {
@@ -132,31 +131,27 @@ impl<'a> Mapper<'a> {
             }
             Plan::Grow(lens) => Action::Grow(lens),
             Plan::Exchange(chunks) => {
-                compact.rearranged += 1;
+                compact.costs.rearranged += 1;
                 Action::Exchange(chunks)
             }
             Plan::MapAlias(alias) => {
                 let hold = |part: &Part| compact.hold(part.chunk + part.from, part.to - part.from, owner);
                 let blocks = alias.parts.iter().map(hold).collect();
                 let (context, stream) = (self.context, wanted.stream);
-                Action::MapAlias(alias, BackingBlocks { context, stream, blocks })
+                Action::MapAlias(HeldAlias { context, stream, alias, blocks })
             }
         }
     }
 
     /// Makes chunks at the end of the owner's range, as free memory. Returns their start position.
-    fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Result<u64, Failure> {
+    fn make_chunks(&mut self, wanted: &Parameters, lens: &[u64]) -> Grown<u64> {
         let context = self.context;
         let len = lens.iter().sum();
         let mut charge = context.charge(StreamId::SHARED, len)?;
-        let range = self.range_with_space(wanted, len).map_err(|error| context.refused(error))?;
-        let (ReservedRange { segment, end: offset, .. }, start) = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
-            (compact.ranges[range], compact.end_of(range))
-        };
-        let (mappings, driver) = self.mappings();
-        let (made, result) = mappings.make(driver, (segment, offset), lens);
+        let range = self.range_with_space(wanted, len)?;
+        let (ReservedRange { segment, end: offset, .. }, start) =
+            self.in_arena(|compact| (compact.ranges[range], compact.end_of(range)));
+        let (made, result) = self.mappings().make((segment, offset), lens);
         if made > 0 {
             let made = &lens[..made];
             let mut entered = context.arenas.settle(StreamId::SHARED);
@@ -164,7 +159,7 @@ impl<'a> Mapper<'a> {
             entered.pages_mapped(pages, charge.use_up(pages.len), wanted);
             let compact = Compact::of(entered.arena());
             compact.add_chunks(range, made);
-            compact.growths += 1;
+            compact.costs.growths += 1;
         }
         match result {
             Ok(()) => Ok(start),
@@ -173,59 +168,39 @@ impl<'a> Mapper<'a> {
     }
 
     /// Returns the index of an owner's range with space for this many more bytes; reserves one if there is none.
-    fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Result<usize, Failure> {
+    fn range_with_space(&mut self, wanted: &Parameters, len: u64) -> Grown<usize> {
         let Parameters { request: Request { pool, .. }, stream, .. } = *wanted;
-        let context = self.context;
-        {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
-            let range = compact.range(compact.owner(stream), pool);
-            if let Some(range) = range.filter(|range| compact.space_in(*range) >= len) {
-                return Ok(range);
-            }
+        let newest = self.in_arena(|compact| {
+            let range = compact.range(compact.owner(stream), pool)?;
+            (compact.space_in(range) >= len).then_some(range)
+        });
+        if let Some(range) = newest {
+            return Ok(range);
         }
-        let (_, driver) = self.mappings();
-        let page = driver.granularity();
-        let size = context.reservation_size(page).and_then(NonZeroU64::new);
-        let has_positions = |size: u64| self.arena().store().blocks.has_positions(size);
-        let Some(size) = size.filter(|size| size.get() >= len && has_positions(size.get())) else {
-            return Err(Failure::Refused(OutOfMemoryCause::Device));
-        };
-        let base = driver.reserve(size).map_err(|error| context.failure(error, OutOfMemoryCause::AddressSpace))?;
-        let created = context.arenas.statistics().segment_numbered();
-        let mut arena = self.arena();
-        let new = NewSegment { base, size: size.get(), created, pool, page: Some(page) };
-        let segment = arena.add_reservation(new);
-        let compact = Compact::of(&mut arena);
-        let owner = compact.owner(stream);
-        compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
-        self.memory.mappings.keep(segment, (base, size), page);
-        Ok(compact.ranges.len() - 1)
+        let page = self.context.address_space().granularity();
+        let segment = self.context.reserve(wanted, len, Some(page), &mut self.mapped.mappings)?;
+        Ok(self.in_arena(|compact| {
+            let owner = compact.owner(stream);
+            compact.ranges.push(ReservedRange { owner, pool, segment, end: 0, owned: 0 });
+            compact.ranges.len() - 1
+        }))
     }
 
     /// Maps an alias to the bytes held for it, and allocates the request there. Returns `None` if another thread took
     /// the memory that was made for it.
-    fn map_alias(
-        &mut self,
-        wanted: &Parameters,
-        alias: NewAlias,
-        mut backing: BackingBlocks<'_>,
-    ) -> Result<Option<AllocatedBlock>, Failure> {
-        let from = alias.parts.first().filter(|_| alias.behind > 0).map_or(0, |part| part.from);
-        let Some(chunks) = self.chunks_of_alias(wanted, alias, &mut backing)? else { return Ok(None) };
+    fn map_alias(&mut self, wanted: &Parameters, mut held: HeldAlias<'_>) -> Grown<Option<AllocatedBlock>> {
+        let NewAlias { parts, behind, .. } = &held.alias;
+        let from = parts.first().filter(|_| *behind > 0).map_or(0, |part| part.from);
+        let Some(chunks) = self.chunks_of_alias(wanted, &mut held)? else { return Ok(None) };
         let len = chunks.iter().map(|(_, len)| len).sum();
-        if !self.arena().store().blocks.has_positions(len) {
+        if !self.arena().store().has_positions(len) {
             return Err(Failure::Refused(OutOfMemoryCause::AddressSpace));
         }
-        let places = {
-            let mut arena = self.arena();
-            let compact = Compact::of(&mut arena);
-            chunks.iter().map(|(chunk, _)| compact.place_of_chunk(*chunk)).collect::<Vec<_>>()
-        };
-        let (mappings, driver) = self.mappings();
-        let (addresses, mapped, result) = mappings.map_alias(driver, &places);
+        let places: Vec<_> =
+            self.in_arena(|compact| chunks.iter().map(|(chunk, _)| compact.place_of_chunk(*chunk)).collect());
+        let (addresses, mapped, result) = self.mappings().map_alias(&places);
         let mapped = addresses.map(|addresses| MappedAlias { addresses, chunks, mapped });
-        let block = self.take_in_alias(wanted, backing, mapped, from);
+        let block = self.take_in_alias(wanted, held, mapped, from);
         self.drop_old_aliases();
         match (block, result) {
             (Some(block), _) => Ok(Some(block)),
@@ -236,32 +211,25 @@ impl<'a> Mapper<'a> {
 
     /// Returns the chunks to map, each with its length: those of the backing blocks, and new ones that are made here.
     /// Returns `None` if another thread took the new memory.
-    fn chunks_of_alias(
-        &mut self,
-        wanted: &Parameters,
-        alias: NewAlias,
-        backing: &mut BackingBlocks<'_>,
-    ) -> Result<Option<Vec<(u64, u64)>>, Failure> {
-        let NewAlias { parts, made, behind } = alias;
+    fn chunks_of_alias(&mut self, wanted: &Parameters, held: &mut HeldAlias<'_>) -> Grown<Option<Vec<(u64, u64)>>> {
+        let NewAlias { parts, made, behind } = &held.alias;
         let mut chunks: Vec<_> = parts.iter().map(|part| (part.chunk, part.len)).collect();
         if made.is_empty() {
             return Ok(Some(chunks));
         }
-        let start = self.make_chunks(wanted, &made)?;
+        let start = self.make_chunks(wanted, made)?;
         let mut position = start;
         for (number, len) in made.iter().enumerate() {
             chunks.insert(behind + number, (position, *len));
             position = position.wrapping_add(*len);
         }
-        let mut arena = self.arena();
-        let compact = Compact::of(&mut arena);
-        let owner = compact.owner(wanted.stream);
         let missing = wanted.request.size - parts.iter().map(|part| part.to - part.from).sum::<u64>();
-        if compact.can_use(start, missing, owner) != Some(true) {
-            return Ok(None);
-        }
-        backing.blocks.push(compact.hold(start, missing, owner));
-        Ok(Some(chunks))
+        Ok(self.in_arena(|compact| {
+            let owner = compact.owner(wanted.stream);
+            let is_free = compact.can_use(start, missing, owner) == Some(true);
+            is_free.then(|| held.blocks.push(compact.hold(start, missing, owner)))?;
+            Some(chunks)
+        }))
     }
 
     /// Adds the alias if it was mapped, and allocates the request at offset `from` in it if all of its bytes were
@@ -269,19 +237,19 @@ impl<'a> Mapper<'a> {
     fn take_in_alias(
         &mut self,
         wanted: &Parameters,
-        mut backing: BackingBlocks<'_>,
+        mut held: HeldAlias<'_>,
         mapped: Option<MappedAlias>,
         from: u64,
     ) -> Option<AllocatedBlock> {
         let mut entered = self.context.arenas.settle(StreamId::SHARED);
         let (arena, statistics) = entered.parts();
         let compact = Compact::of(arena);
-        backing.release(compact);
+        held.release(compact);
         let mapped = mapped?;
         let (segment, start) = compact.add_alias(&mapped);
-        self.memory.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
-        compact.rearranged += 1;
-        statistics.totals.num_device_alloc += 1;
+        self.mapped.mappings.keep(segment, mapped.addresses, mapped.addresses.1);
+        compact.costs.rearranged += 1;
+        statistics.alias_mapped();
         let owner = compact.owner(wanted.stream);
         if compact.can_use(start + from, wanted.request.size, owner) != Some(true) {
             return None;

@@ -1,7 +1,8 @@
 //! The policy `compact`, which reserves little more memory than the peak of requested memory.
 //! `docs/architecture/compact.md` explains it from the start.
 //!
-//! The blocks of all streams are in one arena, which belongs to [`StreamId::SHARED`]. The modules, from the bottom up:
+//! The blocks of all streams are in one arena, which belongs to [`StreamId::SHARED`]. The modules, each of which imports
+//! only from those above it:
 //!
 //! * [`placement_log`] records where earlier requests went; [`owners`] decides which stream may use a free block.
 //! * [`ranges`] has the chunks of memory, each at its own address; [`aliases`] has the alias ranges, where several
@@ -27,14 +28,14 @@ use std::sync::Mutex;
 
 use self::aliases::AliasRange;
 pub use self::cost_model::ChunkLengths;
-use self::epochs::{Mapper, Memory};
+use self::cost_model::{CostModel, Effort};
+use self::epochs::{Mapped, Mapper};
 use self::owners::Owners;
-use self::plan::Effort;
 use self::ranges::ReservedRange;
-use super::context::{Context, Failure};
-use super::interface::{Source, Wanted};
-use crate::alloc::arena::{AllocatedBlock, Arena, FreeLists, Store};
-use crate::alloc::settings::Request;
+use super::context::{Context, Failure, Grown};
+use super::interface::{Entry, Source, Wanted};
+use crate::alloc::arena::{Arena, FreeLists, Store};
+use crate::alloc::settings::{Policy, Request};
 use crate::sync::{OwnedLock, lock};
 use crate::types::{OutOfMemoryCause, PoolKind, Result, StreamId};
 
@@ -52,15 +53,7 @@ pub(crate) struct Compact {
     chunks: [BTreeMap<u64, u64>; 2],
     /// Keyed by start position.
     aliases: BTreeMap<u64, AliasRange>,
-    /// The total size of all chunks.
-    reserved: u64,
-    /// The requested bytes of all blocks in use.
-    requested: u64,
-    peak_requested: u64,
-    /// How often chunks were made.
-    growths: u64,
-    /// How often an alias was mapped, or memory was given back in exchange for other memory.
-    rearranged: u64,
+    costs: CostModel,
     /// How often an alias was used.
     uses: u64,
 }
@@ -80,15 +73,28 @@ impl Compact {
 #[derive(Default)]
 pub(crate) struct CompactSource {
     /// Locked while the driver maps or unmaps. Only threads that need new memory, or give memory back, wait for it.
-    memory: Mutex<Memory>,
+    mapped: Mutex<Mapped>,
 }
 
 impl Source for CompactSource {
+    fn serves(&self, arena: &Arena) -> bool {
+        arena.is_shared()
+    }
+
+    /// Under this policy the arena is the shared one, unless there are too many streams.
+    fn enter<'a>(&self, context: &'a Context, (arena, request): Entry<'a>, stream: StreamId) -> Entry<'a> {
+        if arena.config().policy != Policy::Compact {
+            return (arena, request);
+        }
+        drop(arena);
+        let entry = self.enter_shared(context, request, stream);
+        entry.unwrap_or_else(|| (context.arenas.of(stream).lock(), request))
+    }
+
     fn segment_size(&self, context: &Context, arena: &Arena, request: &Request) -> u64 {
-        let properties = context.driver.properties();
         match context.driver.address_space() {
             Some(driver) => request.size.next_multiple_of(driver.granularity().get()),
-            None => arena.config().segment(request, properties.largest_allocation),
+            None => arena.config().segment(request, context.driver.properties().largest_allocation),
         }
     }
 
@@ -100,11 +106,11 @@ impl Source for CompactSource {
         }
     }
 
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
         if wanted.parameters.request.size > context.driver.properties().total_memory {
             return Err(Failure::Refused(OutOfMemoryCause::Device)); // before planning a huge list of chunks
         }
-        let mut mapper = Mapper { context, memory: lock(&self.memory) };
+        let mut mapper = Mapper { context, mapped: lock(&self.mapped) };
         mapper.end_epochs(wanted.parameters.stream, true);
         let mut grown = mapper.carry_out(&wanted.parameters, Effort::LongRun);
         for effort in [Effort::Exact, Effort::Utmost] {
@@ -117,7 +123,10 @@ impl Source for CompactSource {
         grown
     }
 
-    fn release(&self, context: &Context, _arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
-        Mapper { context, memory: lock(&self.memory) }.release(pool)
+    fn release(&self, context: &Context, arena: &OwnedLock<Arena>, pool: PoolKind) -> Result<()> {
+        if !arena.lock().is_shared() {
+            return Ok(());
+        }
+        Mapper { context, mapped: lock(&self.mapped) }.release(pool)
     }
 }

@@ -4,7 +4,7 @@ use super::{Compact, SMALL_SIZE};
 use crate::alloc::arena::{AllocatedBlock, Count, Placement, Store};
 use crate::alloc::blocks::{Block, BlockId, Owner, SegmentId, State};
 use crate::alloc::settings::Request;
-use crate::alloc::stats::{Counted, NeedsSettling, Pair};
+use crate::alloc::stats::{Counted, Counting, Pair};
 use crate::types::{PoolKind, StreamId};
 
 /// The place for a request.
@@ -25,23 +25,27 @@ impl Placement for Compact {
         &mut self.store
     }
 
-    fn take(&mut self, request: &Request, stream: StreamId) -> Result<Option<AllocatedBlock>, NeedsSettling> {
+    fn take(&mut self, request: &Request, stream: StreamId) -> Counting<Option<AllocatedBlock>> {
         let Some(owner) = self.owners.number(stream) else { return Ok(None) };
         let Some(target) = self.target_for(request, owner, false) else { return Ok(None) };
         self.take_at(target, request, owner).map(Some)
     }
 
     /// Makes a block free and merges it with adjacent free memory.
-    fn put_back(&mut self, id: BlockId, count: Count) -> Result<(), NeedsSettling> {
+    fn put_back(&mut self, id: BlockId, count: Count) -> Counting {
         let Block { pool, size, requested, owner, position, .. } = self.store.blocks[id];
         count(&mut self.store.counters, counted(&Request { requested, size, pool }))?;
-        self.requested -= requested;
-        self.owners.freed(owner, size, self.reserved);
+        self.costs.requested -= requested;
+        self.owners.freed(owner, size, self.costs.reserved);
         match self.alias_at(position) {
             Some(alias) => self.free_in_alias(alias, id),
             None => self.put_free(id, owner),
         }
         Ok(())
+    }
+
+    fn limits_splits(&self) -> bool {
+        false
     }
 
     fn stream_of(&self, id: BlockId) -> StreamId {
@@ -72,9 +76,9 @@ fn counted(request: &Request) -> Counted {
 
 impl Compact {
     /// Returns the place that the same request had before, or else the best fit. Other streams may have used that
-    /// place. If it is not known whether they have finished, returns `None`; with `has_asked`, after polling, returns
+    /// place. If it is not known whether they have finished, returns `None`; with `has_polled`, after polling, returns
     /// the best fit.
-    pub(super) fn target_for(&self, request: &Request, owner: Owner, has_asked: bool) -> Option<Target> {
+    pub(super) fn target_for(&self, request: &Request, owner: Owner, has_polled: bool) -> Option<Target> {
         if request.pool == PoolKind::Large
             && let Some(position) = self.owners[owner].log.predicted(request.size)
         {
@@ -89,7 +93,7 @@ impl Compact {
             match self.can_use(position, request.size, owner) {
                 Some(true) => return Some(Target::At(position)),
                 // Polling is worthwhile, and only a miss polls.
-                Some(false) if !has_asked => return None,
+                Some(false) if !has_polled => return None,
                 _ => {}
             }
         }
@@ -98,16 +102,11 @@ impl Compact {
     }
 
     /// Allocates the bytes at this place.
-    pub(super) fn take_at(
-        &mut self,
-        target: Target,
-        request: &Request,
-        owner: Owner,
-    ) -> Result<AllocatedBlock, NeedsSettling> {
+    pub(super) fn take_at(&mut self, target: Target, request: &Request, owner: Owner) -> Counting<AllocatedBlock> {
         let Request { requested, size, pool } = *request;
         self.store.counters.given_out(counted(request))?;
         let id = match target {
-            Target::In(free, offset) => self.claim_part(free, offset, size, owner),
+            Target::In(free, offset) => self.store.claim_part(free, offset, size, owner),
             Target::At(position) => self.claim(position, size, owner),
         };
         let block = &mut self.store.blocks[id];
@@ -115,8 +114,7 @@ impl Compact {
         if pool == PoolKind::Large {
             self.owners[owner].log.note(size, block.position);
         }
-        self.requested += requested;
-        self.peak_requested = self.peak_requested.max(self.requested);
+        self.costs = self.costs.with(requested);
         Ok(self.store.allocated(id))
     }
 
@@ -124,7 +122,7 @@ impl Compact {
     fn claim(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
         match self.alias_at(position) {
             Some(alias) => self.claim_in_alias(alias, position, size, owner),
-            None => self.claim_in_range(position, size, owner),
+            None => self.store.claim(position, size, owner),
         }
     }
 
@@ -145,23 +143,11 @@ impl Compact {
 
     /// As [`put_free`](Self::put_free), for bytes that this owner finished with in an earlier epoch.
     pub(super) fn put_free_since(&mut self, id: BlockId, owner: Owner, epoch: u32) {
-        let Block { previous, next, pool, .. } = self.store.blocks[id];
         let blocks = &self.store.blocks;
-        let own = |id: &BlockId| (blocks[*id].state, blocks[*id].owner) == (State::Free, owner);
-        let (before, behind) = (previous.filter(own), next.filter(own));
+        let (before, behind) = blocks.alike(id, State::Free, owner);
         let since = |id: Option<BlockId>| id.map_or(0, |id| blocks[id].free_since);
         let free_since = epoch.max(since(before)).max(since(behind));
-        if let (None, Some(rest)) = (before, behind)
-            && self.store.free.of_owner(owner, pool).is_outside(rest)
-        {
-            // Merge the block back into the one that it was split from. No list changes.
-            self.store.blocks[rest].free_since = free_since;
-            self.store.blocks.merge_previous(rest, id);
-            return;
-        }
-        let block = &mut self.store.blocks[id];
-        (block.state, block.owner, block.free_since) = (State::Free, owner, free_since);
-        self.store.merge_and_list(id);
+        self.store.list_free::<false>(id, owner, free_since, (before, behind));
     }
 
     /// Returns the number of a stream that has requested memory here.

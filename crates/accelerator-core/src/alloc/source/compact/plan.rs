@@ -1,11 +1,20 @@
 //! Decides what a miss does: make memory, or combine free memory. It changes nothing yet.
 
 use super::Compact;
-use super::cost_model::CostModel;
+use super::cost_model::{CostModel, Effort};
 use super::place::Target;
 use crate::alloc::blocks::Owner;
 use crate::alloc::settings::Request;
 use crate::types::PoolKind;
+
+/// A request that found no place among its owner's free memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Miss<'a> {
+    pub(super) request: &'a Request,
+    pub(super) owner: Owner,
+    pub(super) driver: Abilities,
+    pub(super) effort: Effort,
+}
 
 /// The plan for a request.
 #[derive(Debug)]
@@ -68,20 +77,10 @@ pub(super) struct Part {
     pub(super) to: u64,
 }
 
-/// How much effort to spend on saving memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effort {
-    /// As much as pays off in the long run.
-    LongRun,
-    /// Make no more than the request needs.
-    Exact,
-    /// Make as little as possible, at any price in calls.
-    Utmost,
-}
-
 /// Chunks by their usable bytes, shortest first.
 struct Usable {
-    whole: Vec<(u64, u64)>,
+    /// Chunks of which all bytes are usable.
+    complete: Vec<(u64, u64)>,
     /// Chunks whose first bytes are usable.
     heads: Vec<(u64, u64)>,
     /// The chunk with the most usable bytes at its end.
@@ -101,79 +100,32 @@ struct Candidate {
 
 impl Compact {
     /// Plans for a request that found no place among its owner's free memory.
-    pub(super) fn plan(&self, request: &Request, owner: Owner, driver: Abilities, effort: Effort) -> Plan {
-        if let Some(target) = self.target_anywhere(request, owner) {
+    pub(super) fn plan(&self, miss: Miss<'_>) -> Plan {
+        if let Some(target) = self.target_anywhere(miss.request, miss.owner) {
             return Plan::Take(target);
         }
-        let (granularity, maps_twice, waits) = match driver {
-            Abilities::Chunks { granularity, maps_twice, waits } => (granularity, maps_twice, waits),
-            Abilities::Segments { largest } => return self.plan_segments(request, owner, largest, effort),
-        };
-        let Request { size, pool, .. } = *request;
-        let range = self.range(owner, pool);
-        let tail = range.map_or(0, |range| self.free_tail(range));
-        let grow = (size - size.min(tail)).next_multiple_of(granularity);
-        let owned = range.map_or(0, |range| self.ranges[range].owned);
-        let costs = self.cost_model(request);
-        let length = match effort {
-            Effort::LongRun => costs.length(grow, size, pool, owned, granularity),
-            Effort::Exact | Effort::Utmost => grow,
-        };
-        let is_little = effort == Effort::LongRun && costs.is_little(grow);
-        if pool == PoolKind::Large && !is_little && effort != Effort::Exact {
-            let instead = match maps_twice {
-                true => self.new_alias(request, owner, grow, granularity, effort, &costs).map(Plan::MapAlias),
-                false if waits => self.exchange(grow, owner, range, effort, &costs).map(Plan::Exchange),
-                false => None,
-            };
-            if let Some(plan) = instead {
-                return plan;
+        let costs = self.costs.with(miss.request.requested);
+        match miss.driver {
+            Abilities::Chunks { granularity, maps_twice, waits } => {
+                Planner { compact: self, miss, granularity, costs }.plan(maps_twice, waits)
             }
+            Abilities::Segments { largest } => self.plan_segments(miss, &costs, largest),
         }
-        Plan::Grow(costs.chunks(length, size, granularity))
-    }
-
-    /// Chooses idle chunks to give back in exchange for `grow` more bytes at the end of a range, if that is worth it.
-    fn exchange(
-        &self,
-        grow: u64,
-        owner: Owner,
-        range: Option<usize>,
-        effort: Effort,
-        costs: &CostModel,
-    ) -> Option<Vec<u64>> {
-        let tail = range.map_or(0..0, |range| self.end_of(range) - self.free_tail(range)..self.end_of(range));
-        let chunks = self.chunks[PoolKind::Large as usize].iter();
-        let idle =
-            chunks.filter(|(chunk, len)| self.usable_ends(**chunk, **len, owner).0 == **len && !tail.contains(*chunk));
-        let mut idle: Vec<_> = idle.map(|(chunk, len)| (*len, *chunk)).collect();
-        idle.sort_unstable();
-        let (chosen, bytes) = fewest(idle, grow);
-        let calls = 2 * chosen.len() as i64;
-        let is_worth = effort == Effort::Utmost || costs.is_worth(calls, bytes.min(grow) as i64, grow);
-        (is_worth && !chosen.is_empty()).then_some(chosen)
     }
 
     /// Returns whether waiting on the device for all other owners would save enough new memory to be worth it.
-    pub(super) fn is_worth_waiting(
-        &mut self,
-        plan: &Plan,
-        request: &Request,
-        owner: Owner,
-        driver: Abilities,
-        effort: Effort,
-    ) -> bool {
-        let (made, costs) = (plan.made(), self.cost_model(request));
-        let Abilities::Chunks { granularity, maps_twice, waits: true } = driver else { return false };
-        if !self.owners.are_several() || !costs.is_worth_waiting(made, effort) {
+    pub(super) fn is_worth_waiting(&mut self, plan: &Plan, miss: Miss<'_>) -> bool {
+        let (made, costs) = (plan.made(), self.costs.with(miss.request.requested));
+        let Abilities::Chunks { granularity, maps_twice, waits: true } = miss.driver else { return false };
+        if !self.owners.are_several() || !costs.is_worth_waiting(made, miss.effort) {
             return false;
         }
-        self.owners.assumed = Some(owner);
+        self.owners.assumed = Some(miss.owner);
         // Exchanging chunks would need a wait on the host.
         let driver = Abilities::Chunks { granularity, maps_twice, waits: false };
-        let then = self.plan(request, owner, driver, effort).made();
+        let then = self.plan(Miss { driver, ..miss }).made();
         self.owners.assumed = None;
-        made > then + if effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
+        made > then + if miss.effort == Effort::LongRun { costs.least_saved_by_waiting() } else { 0 }
     }
 
     /// Returns a place that needs no driver call, possibly with bytes of other owners.
@@ -188,48 +140,14 @@ impl Compact {
         rows.into_iter().flatten().min().map(|(_, position)| Target::At(position))
     }
 
-    pub(super) fn cost_model(&self, request: &Request) -> CostModel {
-        let requested = self.requested + request.requested;
-        let peak = self.peak_requested.max(requested);
-        let (growths, rearranged) = (self.growths, self.rearranged);
-        CostModel { reserved: self.reserved, requested, peak, growths, rearranged }
-    }
-
-    /// Returns the best alias for a request, if it is worth it.
-    fn new_alias(
-        &self,
-        request: &Request,
-        owner: Owner,
-        grow: u64,
-        granularity: u64,
-        effort: Effort,
-        costs: &CostModel,
-    ) -> Option<NewAlias> {
-        let usable = self.usable_chunks(owner);
-        let size = request.size;
-        let with_tail = usable.tail.map(|(tail, chunk)| usable.candidate(size, Some((tail, chunk))));
-        let candidates = [Some(usable.candidate(size, None)), with_tail].into_iter().flatten();
-        let best = candidates.min_by_key(|candidate| {
-            (candidate.missing.next_multiple_of(granularity), candidate.chunks.len(), candidate.left_over)
-        })?;
-        let saved = grow as i64 - best.missing.next_multiple_of(granularity) as i64;
-        // Compared with a growth: making a chunk takes two calls, and mapping it in the alias range a third.
-        let calls = best.chunks.len() as i64 + if best.missing > 0 { 3 } else { 0 } - 2;
-        let is_worth = match effort {
-            Effort::LongRun => costs.is_worth(calls, saved, grow),
-            Effort::Exact | Effort::Utmost => saved > 0,
-        };
-        (is_worth && !best.chunks.is_empty()).then(|| self.laid_out(best, request, granularity, effort, costs))
-    }
-
     /// Returns the chunks of the large pool that the owner can use.
     fn usable_chunks(&self, owner: Owner) -> Usable {
-        let mut usable = Usable { whole: Vec::new(), heads: Vec::new(), tail: None };
+        let mut usable = Usable { complete: Vec::new(), heads: Vec::new(), tail: None };
         for (chunk, len) in &self.chunks[PoolKind::Large as usize] {
             let (chunk, len) = (*chunk, *len);
             let (lead, trail) = self.usable_ends(chunk, len, owner);
             if lead == len {
-                usable.whole.push((len, chunk));
+                usable.complete.push((len, chunk));
                 continue;
             }
             if lead > 0 {
@@ -237,37 +155,93 @@ impl Compact {
             }
             usable.tail = usable.tail.max((trail > 0).then_some((trail, chunk)));
         }
-        usable.whole.sort_unstable();
+        usable.complete.sort_unstable();
         usable.heads.sort_unstable();
         usable
     }
+}
+
+/// Plans with virtual memory.
+struct Planner<'a> {
+    compact: &'a Compact,
+    miss: Miss<'a>,
+    granularity: u64,
+    costs: CostModel,
+}
+
+impl Planner<'_> {
+    fn plan(&self, maps_twice: bool, waits: bool) -> Plan {
+        let Miss { request: Request { size, pool, .. }, owner, effort, .. } = self.miss;
+        let range = self.compact.range(owner, *pool);
+        let tail = range.map_or(0, |range| self.compact.free_tail(range));
+        let grow = (size - size.min(&tail)).next_multiple_of(self.granularity);
+        let is_little = effort == Effort::LongRun && self.costs.is_little(grow);
+        if *pool == PoolKind::Large && !is_little && effort != Effort::Exact {
+            let instead = match maps_twice {
+                true => self.new_alias(grow).map(Plan::MapAlias),
+                false if waits => self.exchange(grow, range).map(Plan::Exchange),
+                false => None,
+            };
+            if let Some(plan) = instead {
+                return plan;
+            }
+        }
+        let owned = range.map_or(0, |range| self.compact.ranges[range].owned);
+        Plan::Grow(self.chunks_to_make(grow, owned, effort != Effort::LongRun))
+    }
+
+    /// Returns the lengths of the chunks to make for this many missing bytes, if the owner has `owned` bytes in the
+    /// pool: exactly as many bytes, or as many more as pays off in the long run.
+    fn chunks_to_make(&self, missing: u64, owned: u64, is_exact: bool) -> Vec<u64> {
+        let Request { size, pool, .. } = *self.miss.request;
+        let longer = || self.costs.length(missing, size, pool, owned, self.granularity);
+        self.costs.chunks(if is_exact { missing } else { longer() }, size, self.granularity)
+    }
+
+    /// Chooses idle chunks to give back in exchange for `grow` more bytes at the end of a range, if that is worth it.
+    fn exchange(&self, grow: u64, range: Option<usize>) -> Option<Vec<u64>> {
+        let (compact, Miss { owner, effort, .. }) = (self.compact, self.miss);
+        let tail = range.map_or(0..0, |range| compact.end_of(range) - compact.free_tail(range)..compact.end_of(range));
+        let is_idle = |chunk, len| compact.usable_ends(chunk, len, owner).0 == len && !tail.contains(&chunk);
+        let chunks = compact.chunks[PoolKind::Large as usize].iter().map(|(chunk, len)| (*len, *chunk));
+        let mut idle: Vec<_> = chunks.filter(|(len, chunk)| is_idle(*chunk, *len)).collect();
+        idle.sort_unstable();
+        let (chosen, bytes) = fewest(idle, grow);
+        let calls = 2 * chosen.len() as i64;
+        let is_worth = effort == Effort::Utmost || self.costs.is_worth(calls, bytes.min(grow) as i64, grow);
+        (is_worth && !chosen.is_empty()).then_some(chosen)
+    }
+
+    /// Returns the best alias for the request, if it is worth it.
+    fn new_alias(&self, grow: u64) -> Option<NewAlias> {
+        let usable = self.compact.usable_chunks(self.miss.owner);
+        let size = self.miss.request.size;
+        let made = |candidate: &Candidate| candidate.missing.next_multiple_of(self.granularity);
+        let with_tail = usable.tail.map(|tail| usable.candidate(size, Some(tail)));
+        let candidates = std::iter::once(usable.candidate(size, None)).chain(with_tail);
+        let best = candidates.min_by_key(|one| (made(one), one.chunks.len(), one.left_over))?;
+        let saved = grow as i64 - made(&best) as i64;
+        // Compared with a growth: making a chunk takes two calls, and mapping it in the alias range a third.
+        let calls = best.chunks.len() as i64 + if best.missing > 0 { 3 } else { 0 } - 2;
+        let is_worth = match self.miss.effort {
+            Effort::LongRun => self.costs.is_worth(calls, saved, grow),
+            Effort::Exact | Effort::Utmost => saved > 0,
+        };
+        (is_worth && !best.chunks.is_empty()).then(|| self.laid_out(best))
+    }
 
     /// Lays out the alias for a candidate.
-    fn laid_out(
-        &self,
-        candidate: Candidate,
-        request: &Request,
-        granularity: u64,
-        effort: Effort,
-        costs: &CostModel,
-    ) -> NewAlias {
-        let Request { size, pool, .. } = *request;
+    fn laid_out(&self, candidate: Candidate) -> NewAlias {
+        let Miss { request: Request { size, pool, .. }, effort, .. } = self.miss;
         let Candidate { tail, chunks, ends_in_head, missing, .. } = candidate;
-        let missing = missing.next_multiple_of(granularity);
-        let made = match missing {
-            0 => Vec::new(),
-            // The last part begins at the start of its chunk, so the new chunks must be exactly as long as needed.
-            _ if ends_in_head || effort != Effort::LongRun => costs.chunks(missing, size, granularity),
-            _ => {
-                let length = costs.length(missing, size, pool, 0, granularity);
-                costs.chunks(length, size, granularity)
-            }
-        };
-        let mut rest = size;
+        let missing = missing.next_multiple_of(self.granularity);
+        // If the last part begins at the start of its chunk, the new chunks must be exactly as long as needed.
+        let made = self.chunks_to_make(missing, 0, missing == 0 || ends_in_head || effort != Effort::LongRun);
+        let mut rest = *size;
         let mut parts = Vec::with_capacity(chunks.len());
         let count = chunks.len();
         for (number, chunk) in chunks.into_iter().enumerate() {
-            let len = self.chunks[pool as usize][&chunk];
+            let len = self.compact.chunks[*pool as usize][&chunk];
             if ends_in_head && number + 1 == count {
                 rest = rest.saturating_sub(missing);
             }
@@ -300,18 +274,18 @@ impl Usable {
     /// Chooses chunks for this many bytes, after the tail if given: the longest ones, and last the shortest one that
     /// suffices.
     fn candidate(&self, size: u64, tail: Option<(u64, u64)>) -> Candidate {
-        let mut whole = self.whole.clone();
+        let mut complete = self.complete.clone();
         let mut chunks: Vec<u64> = tail.map(|(_, chunk)| chunk).into_iter().collect();
         let tail = tail.map_or(0, |(tail, _)| tail);
         let mut missing = size.saturating_sub(tail);
         let (mut ends_in_head, mut left_over) = (false, tail.saturating_sub(size));
         while missing > 0 {
             let enough = |chunks: &[(u64, u64)]| chunks.get(chunks.partition_point(|(len, _)| *len < missing)).copied();
-            if let Some((len, chunk)) = [enough(&whole), enough(&self.heads)].into_iter().flatten().min() {
+            if let Some((len, chunk)) = [enough(&complete), enough(&self.heads)].into_iter().flatten().min() {
                 chunks.push(chunk);
                 left_over = len - missing;
                 missing = 0;
-            } else if let Some((len, chunk)) = whole.pop() {
+            } else if let Some((len, chunk)) = complete.pop() {
                 chunks.push(chunk);
                 missing -= len;
             } else {

@@ -72,7 +72,7 @@ impl Compact {
         let len = lens.iter().sum();
         self.ranges[range].end += len;
         self.ranges[range].owned += len;
-        self.reserved += len;
+        self.costs.reserved += len;
         let mut position = start;
         for len in lens {
             self.chunks[pool as usize].insert(position, *len);
@@ -99,52 +99,9 @@ impl Compact {
         self.owners.can_use(block, owner).then_some(block)
     }
 
-    /// Turns free bytes into one block that is on no list.
-    pub(super) fn claim_in_range(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
-        let (mut at, end) = (position, position + size);
-        let mut whole = None;
-        while at < end {
-            let Some(free) = self.store.free.at(&self.store.blocks, at) else { unreachable!("the bytes are free") };
-            let Block { position: start, size, .. } = self.store.blocks[free];
-            let len = end.min(start + size) - at;
-            let part = self.claim_part(free, at - start, len, owner);
-            at += len;
-            match whole {
-                None => whole = Some(part),
-                Some(whole) => self.store.blocks.merge_next(whole, part),
-            }
-        }
-        whole.unwrap_or_else(|| unreachable!("requests are not empty"))
-    }
-
-    /// Turns a part of a free block into a block that is on no list.
-    pub(super) fn claim_part(&mut self, free: BlockId, offset: u64, size: u64, owner: Owner) -> BlockId {
-        if offset == 0 && size < self.store.blocks[free].size {
-            return self.claim_front(free, size, owner);
-        }
-        self.store.free.unlist(&mut self.store.blocks, free);
-        let behind = self.store.blocks[free].size - offset - size;
-        self.store.split_ends(free, offset, behind);
-        let block = &mut self.store.blocks[free];
-        block.state = State::Allocated;
-        block.owner = owner;
-        block.below = [None; 2];
-        free
-    }
-
-    /// Splits the front off a free block as a block that is on no list. The rest stays outside the bins, so merging the
-    /// front back soon changes no bin.
-    fn claim_front(&mut self, free: BlockId, size: u64, owner: Owner) -> BlockId {
-        let Block { pool, owner: of, .. } = self.store.blocks[free];
-        self.store.free.of_owner_mut(of, pool).put_outside(&mut self.store.blocks, free);
-        let front = self.store.blocks[free].part(0, size);
-        let front = Block { state: State::Allocated, owner, ..front };
-        self.store.blocks.split_front(free, front)
-    }
-
     /// Turns a part of a chunk into a backing block, for an alias that is to be mapped to it.
     pub(super) fn hold(&mut self, position: u64, size: u64, owner: Owner) -> BlockId {
-        let held = self.claim_in_range(position, size, owner);
+        let held = self.store.claim(position, size, owner);
         self.store.blocks[held].state = State::Backing;
         self.store.blocks[held].requested = 0;
         held

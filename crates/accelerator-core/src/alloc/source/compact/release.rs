@@ -42,8 +42,7 @@ impl Mapper<'_> {
             arena.remove_unmapped(range.segment);
         }
         drop(arena);
-        let (mappings, driver) = self.mappings();
-        empty.into_iter().for_each(|range| mappings.release(driver, range.segment));
+        empty.into_iter().for_each(|range| self.mappings().release(range.segment));
         Ok(())
     }
 
@@ -63,7 +62,7 @@ impl Mapper<'_> {
             let compact = Compact::of(entered.arena());
             let leaving = compact.chunks_to_give_back(is_chosen);
             let hidden = compact.hide_chunks(&leaving);
-            leaving.iter().for_each(|row| entered.record_leaving_pages(row.pages));
+            entered.pages_leave(leaving.iter().map(|row| row.pages));
             (leaving, hidden)
         };
         let mut result = self.unmap_pieces(hidden);
@@ -80,24 +79,21 @@ impl Mapper<'_> {
         for block in chunks {
             let pages = PageRange { segment, offset, len: self.arena().block(block).size };
             offset += pages.len;
-            let (mappings, driver) = self.mappings();
-            result = result.and_then(|()| mappings.unmake(driver, (segment, pages.offset)));
+            result = result.and_then(|()| self.mappings().unmake((segment, pages.offset)));
             if result.is_ok() {
-                Compact::of(&mut self.arena()).remove_chunk(range, block);
+                self.in_arena(|compact| compact.remove_chunk(range, block));
                 gone += pages.len;
             } else {
                 kept.push((block, pages));
             }
         }
         let mut entered = self.context.arenas.enter(self.arena());
-        let pool = entered.arena().store().blocks.segment(segment).pool;
-        entered.statistics().pages_unmapped(pool, gone);
-        for (block, pages) in kept {
-            let compact = Compact::of(entered.arena());
-            let owner = compact.store.blocks[block].owner;
-            compact.put_free(block, owner);
-            entered.record_pages(pages, None);
+        let compact = Compact::of(entered.arena());
+        let pool = compact.store.blocks.segment(segment).pool;
+        for (block, _) in &kept {
+            compact.put_free(*block, compact.store.blocks[*block].owner);
         }
+        entered.pages_left(pool, gone, kept.into_iter().map(|(_, pages)| pages));
         result
     }
 
@@ -105,17 +101,14 @@ impl Mapper<'_> {
     fn unmap_pieces(&mut self, hidden: Vec<Hidden>) -> DriverResult<()> {
         let mut result = Ok(());
         for (alias, number) in hidden {
-            let (segment, Piece { offset, len, .. }) = {
-                let mut arena = self.arena();
-                let alias = &Compact::of(&mut arena).aliases[&alias];
+            let (segment, Piece { offset, len, .. }) = self.in_arena(|compact| {
+                let alias = &compact.aliases[&alias];
                 (alias.segment, alias.pieces[number])
-            };
-            let (mappings, driver) = self.mappings();
-            result = result.and_then(|()| mappings.unmap_piece(driver, (segment, offset), len));
-            if result.is_err()
-                && let Some(alias) = Compact::of(&mut self.arena()).aliases.get_mut(&alias)
-            {
-                alias.pieces[number].mapped = true;
+            });
+            result = result.and_then(|()| self.mappings().unmap_piece((segment, offset), len));
+            if result.is_err() {
+                let mapped = |alias: &mut AliasRange| alias.pieces[number].mapped = true;
+                self.in_arena(|compact| compact.aliases.get_mut(&alias).map(mapped));
             }
         }
         result
@@ -123,8 +116,7 @@ impl Mapper<'_> {
 
     /// Gives up the aliases that were not used for the longest time, if the total length of all exceeds the limit.
     pub(super) fn drop_old_aliases(&mut self) {
-        let limit = Compact::of(&mut self.arena()).aliases_limit();
-        if let Some(limit) = limit {
+        if let Some(limit) = self.in_arena(|compact| compact.aliases_limit()) {
             // An alias that the driver refuses to unmap is kept and tried again later.
             let _ = self.drop_aliases(limit);
         }
@@ -132,14 +124,12 @@ impl Mapper<'_> {
 
     /// Gives up aliases that are not in use, until the total length of the others is at most `limit`.
     fn drop_aliases(&mut self, limit: u64) -> DriverResult<()> {
-        let (leaving, hidden) = Compact::of(&mut self.arena()).aliases_to_drop(limit);
+        let (leaving, hidden) = self.in_arena(|compact| compact.aliases_to_drop(limit));
         let result = self.unmap_pieces(hidden);
         for alias in leaving {
-            let removed = Compact::of(&mut self.arena()).remove_alias(alias);
-            if let Some(segment) = removed {
-                self.context.arenas.statistics().totals.num_device_free += 1;
-                let (mappings, driver) = self.mappings();
-                mappings.release(driver, segment);
+            if let Some(segment) = self.in_arena(|compact| compact.remove_alias(alias)) {
+                self.context.arenas.statistics().alias_unmapped();
+                self.mappings().release(segment);
             }
         }
         result
@@ -173,13 +163,13 @@ impl Compact {
             self.join_what_is_over(segment);
             for free in self.free_and_over(segment) {
                 let Block { position, size, owner, .. } = self.store.blocks[free];
-                let within = self.chunks[pool as usize].range(position..position + size);
-                let within = within.map(|(start, len)| (*start, *len));
-                let within = within.filter(|(start, len)| start + len <= position + size);
-                let within: Vec<_> = within.filter(|(start, _)| is_chosen(*start, pool)).collect();
+                let is_within = |start: u64, len| start + len <= position + size && is_chosen(start, pool);
+                let chunks = self.chunks[pool as usize].range(position..position + size);
+                let chunks = chunks.map(|(start, len)| (*start, *len));
+                let within: Vec<_> = chunks.filter(|(start, len)| is_within(*start, *len)).collect();
                 let mut rest = free;
                 for (start, len) in within {
-                    let held = self.claim_part(rest, start - self.store.blocks[rest].position, len, owner);
+                    let held = self.store.claim_part(rest, start - self.store.blocks[rest].position, len, owner);
                     self.store.blocks[held].state = State::Backing;
                     rest = self.store.blocks[held].next.unwrap_or(held);
                     let offset = start - self.store.blocks.segment(segment).position;
@@ -209,7 +199,7 @@ impl Compact {
                 && !self.would_join_unfinished(next, self.store.blocks[id].owner)
             {
                 let Block { owner, free_since, .. } = self.store.blocks[id];
-                self.store.free.unlist(&mut self.store.blocks, next);
+                self.store.free.unlist::<false>(&mut self.store.blocks, next);
                 self.put_free_since(next, owner, free_since);
             }
         }
@@ -246,12 +236,11 @@ impl Compact {
     fn remove_chunk(&mut self, range: usize, block: BlockId) {
         let held = &mut self.store.blocks[block];
         let (position, len) = (held.position, held.size);
-        held.state = State::Unmapped;
         (held.owner, held.free_since) = (0, 0);
-        self.store.merge_and_list(block);
+        self.store.merge_and_list(block, State::Unmapped);
         let ReservedRange { pool, segment, .. } = self.ranges[range];
         self.chunks[pool as usize].remove(&position);
-        self.reserved -= len;
+        self.costs.reserved -= len;
         self.ranges[range].owned -= len;
         // If the end of the range is unmapped now, the next chunk goes there.
         let start = self.store.blocks.segment(segment).position;

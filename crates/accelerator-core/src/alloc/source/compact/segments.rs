@@ -2,16 +2,17 @@
 //! therefore large, and requests of all sizes above 64 KiB share them. Idle ones go back before much more is taken.
 
 use super::Compact;
+use super::cost_model::{CostModel, Effort};
 use super::epochs::Mapper;
 use super::owners::Owners;
-use super::plan::{Effort, Plan, fewest};
+use super::plan::{Miss, Plan, fewest};
 use super::ranges::ReservedRange;
 use crate::alloc::arena::DetachedSegment;
 use crate::alloc::arenas::Parameters;
-use crate::alloc::blocks::{NewSegment, Owner, Segment, State};
+use crate::alloc::blocks::{Owner, Segment, State};
 use crate::alloc::settings::Request;
-use crate::alloc::source::context::Failure;
-use crate::types::{MIB, StreamId};
+use crate::alloc::source::context::Grown;
+use crate::types::MIB;
 
 /// Segment sizes are multiples of this, where possible.
 const ROUNDING: u64 = 2 * MIB;
@@ -25,13 +26,8 @@ impl Mapper<'_> {
     }
 
     /// Takes a segment from the driver, as free memory.
-    pub(super) fn make_segment(&self, wanted: &Parameters, size: u64) -> Result<(), Failure> {
-        let context = self.context;
-        let mut charge = context.charge(StreamId::SHARED, size)?;
-        let base = context.alloc(size)?;
-        charge.use_up(size);
-        let mut entered = context.arenas.settle(StreamId::SHARED);
-        let segment = entered.segment_made(base, size, wanted);
+    pub(super) fn make_segment(&self, wanted: &Parameters, size: u64) -> Grown<()> {
+        let (mut entered, segment) = self.context.new_segment(wanted, size)?;
         let compact = Compact::of(entered.arena());
         let owner = compact.owner(wanted.stream);
         compact.add_segment(owner, segment);
@@ -41,36 +37,37 @@ impl Mapper<'_> {
 
 impl Compact {
     /// Adds a segment as free memory of this owner.
-    fn add_segment(&mut self, owner: Owner, new: NewSegment) {
-        let NewSegment { size, pool, .. } = new;
+    fn add_segment(&mut self, owner: Owner, new: Segment) {
+        let Segment { size, pool, .. } = new;
         let block = self.store.blocks.add_segment(new, State::Free);
         let segment = self.store.blocks[block].segment;
         let position = self.store.blocks[block].position;
         self.ranges.push(ReservedRange { owner, pool, segment, end: size, owned: size });
         self.chunks[pool as usize].insert(position, size);
-        self.reserved += size;
-        self.growths += 1;
+        self.costs.reserved += size;
+        self.costs.growths += 1;
         self.put_free_since(block, owner, Owners::ALWAYS_OVER);
     }
 
     /// Plans for a request that found no place: give idle segments back, or make one.
-    pub(super) fn plan_segments(&self, request: &Request, owner: Owner, largest: u64, effort: Effort) -> Plan {
-        if effort == Effort::LongRun && request.size <= largest {
-            let leaving = self.segments_to_exchange(request);
+    pub(super) fn plan_segments(&self, miss: Miss<'_>, costs: &CostModel, largest: u64) -> Plan {
+        if miss.effort == Effort::LongRun && miss.request.size <= largest {
+            let leaving = self.segments_to_exchange(miss.request, costs);
             if !leaving.is_empty() {
                 return Plan::Exchange(leaving);
             }
         }
-        Plan::Grow(vec![self.segment_size(request, owner, effort, largest)])
+        Plan::Grow(vec![self.segment_size(miss, costs, largest)])
     }
 
     /// Returns the size of the segment to make for a request.
-    fn segment_size(&self, request: &Request, owner: Owner, effort: Effort, largest: u64) -> u64 {
+    fn segment_size(&self, miss: Miss<'_>, costs: &CostModel, largest: u64) -> u64 {
+        let Miss { request, owner, effort, .. } = miss;
         let ranges = self.ranges.iter();
         let own = ranges.filter(|range| (range.owner, range.pool) == (owner, request.pool));
         let owned = own.map(|range| range.owned).sum();
         let wanted = match effort {
-            Effort::LongRun => self.cost_model(request).segment(request.pool, owned),
+            Effort::LongRun => costs.segment(request.pool, owned),
             Effort::Exact | Effort::Utmost => 0,
         };
         let largest = largest - largest % ROUNDING.min(largest).max(1);
@@ -80,8 +77,7 @@ impl Compact {
 
     /// Returns the positions of the idle segments to give back to limit the reserved memory: as few as suffice, or none
     /// if it is not worth it.
-    fn segments_to_exchange(&self, request: &Request) -> Vec<u64> {
-        let costs = self.cost_model(request);
+    fn segments_to_exchange(&self, request: &Request, costs: &CostModel) -> Vec<u64> {
         let more = request.size.next_multiple_of(ROUNDING);
         let Some(excess) = costs.excess(request.pool, more) else { return Vec::new() };
         let mut idle: Vec<_> = self.idle().map(|(_, segment)| (segment.size, segment.position)).collect();
@@ -106,7 +102,7 @@ impl Compact {
         let detached = chosen.into_iter().enumerate().map(|(before, range)| {
             let ReservedRange { owner, pool, segment, owned, .. } = self.ranges.remove(range - before);
             self.chunks[pool as usize].remove(&self.store.blocks.segment(segment).position);
-            self.reserved -= owned;
+            self.costs.reserved -= owned;
             self.store.detach_segment(segment, self.owners[owner].stream)
         });
         detached.collect()

@@ -7,12 +7,12 @@ use std::num::NonZeroU64;
 use std::sync::Mutex;
 
 use self::turns::Turns;
-use super::context::{Charge, Context, Failure};
+use super::context::{Charge, Context, Grown};
 use super::interface::{Source, Wanted};
 use crate::alloc::arena::{AllocatedBlock, Arena};
-use crate::alloc::arenas::{Entered, settled};
-use crate::alloc::blocks::{BlockId, NewSegment, PageRange};
-use crate::alloc::driver::{AddressSpace, Mappings};
+use crate::alloc::arenas::{Entered, Parameters, settled};
+use crate::alloc::blocks::{BlockId, PageRange};
+use crate::alloc::driver::{Mappings, MappingsMut};
 use crate::alloc::settings::Request;
 use crate::sync::{OwnedLock, Table, lock, try_lock};
 use crate::types::{DriverError, DriverErrorKind, DriverResult, OutOfMemoryCause, PoolKind, Result, StreamId};
@@ -25,14 +25,47 @@ pub(super) struct Expandable {
 }
 
 impl Source for Expandable {
+    fn serves(&self, arena: &Arena) -> bool {
+        !arena.is_shared() && arena.config().expandable_segments
+    }
+
     fn is_hopeless(&self, _context: &Context, _size: u64) -> bool {
         false
     }
 
-    /// Pages use up the charge as they are mapped; dropping the charge refunds the rest.
-    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Result<AllocatedBlock, Failure> {
-        let mut charge = context.charge(wanted.parameters.arena, wanted.segment)?;
-        self.expand(context, context.address_space(), wanted, &mut charge)
+    /// Maps pages until a request has room, and allocates it there. If a page is refused, pages mapped before it stay
+    /// as free memory. Pages use up the charge as they are mapped; dropping the charge refunds the rest.
+    fn grow(&self, context: &Context, wanted: &Wanted<'_>) -> Grown {
+        let mut charge = context.charge(wanted.parameters.arena, wanted.segment_size)?;
+        let stream = wanted.parameters.stream;
+        let own = self.mappings(stream);
+        let free = try_lock(own);
+        let has_waited = free.is_none();
+        let mut mappings = free.unwrap_or_else(|| lock(own));
+        // Another thread may have mapped suitable pages in the meantime.
+        if has_waited && let Some(block) = context.arenas.search_again(&wanted.parameters) {
+            return Ok(block);
+        }
+        let mut mapped = None;
+        loop {
+            let range = match next(context, mapped.take(), wanted, &mut charge) {
+                Ok(block) => return Ok(block),
+                Err(Some(range)) => range,
+                Err(None) => {
+                    reserve(context, &mut mappings, &wanted.parameters)?;
+                    continue;
+                }
+            };
+            let (len, done) = self.map_pages(mappings.with(context.address_space()), range);
+            mapped = (len > 0).then_some(PageRange { len, ..range });
+            let Err(error) = done else { continue };
+            if let Some(range) = mapped {
+                // Pages that the driver refused to unmap are free memory.
+                let mut entered = context.arenas.settle(stream);
+                add_pages(&mut entered, range, wanted, &mut charge);
+            }
+            return Err(context.refused(context.failure(error, OutOfMemoryCause::Device)));
+        }
     }
 
     /// Unmaps free whole pages, and gives back reservations with no mapped pages left. Unmaps nothing while the
@@ -43,13 +76,14 @@ impl Source for Expandable {
             return Ok(());
         };
         let mut mappings = lock(mappings);
+        let mut mappings = mappings.with(driver);
         let mut entered = context.arenas.enter(arena.lock());
         let ranges = entered.arena().store_mut().remove_free_pages(pool);
         if ranges.is_empty() {
             return Ok(());
         }
         let _returning = context.returning.begin();
-        ranges.iter().for_each(|range| entered.record_leaving_pages(*range));
+        entered.pages_leave(ranges.iter().copied());
         drop(entered);
         let (may_unmap, mut result) = match context.wait_for_work(stream) {
             Ok(is_over) => (is_over, Ok(())),
@@ -58,20 +92,19 @@ impl Source for Expandable {
         for range in ranges.iter().copied() {
             let mut unmapped = 0;
             if may_unmap && result.is_ok() {
-                (unmapped, result) = mappings.unmap_pages(driver, range);
+                (unmapped, result) = mappings.unmap_pages(range);
             }
+            let (offset, len) = (range.offset + unmapped, range.len - unmapped);
+            let kept = (len > 0).then_some(PageRange { offset, len, ..range });
             let mut entered = context.arenas.enter(arena.lock());
-            entered.statistics().pages_unmapped(pool, unmapped);
-            if unmapped < range.len {
-                let (offset, len) = (range.offset + unmapped, range.len - unmapped);
-                let kept = PageRange { offset, len, ..range };
+            if let Some(kept) = kept {
                 entered.arena().store_mut().add_pages(kept);
-                entered.record_pages(kept, None);
             }
+            entered.pages_left(pool, unmapped, kept);
         }
         for PageRange { segment, .. } in ranges {
             if arena.lock().remove_unmapped(segment) {
-                mappings.release(driver, segment);
+                mappings.release(segment);
             }
         }
         result.map_err(|error| context.error(error))
@@ -79,67 +112,17 @@ impl Source for Expandable {
 }
 
 impl Expandable {
-    /// Maps pages until a request has room, and allocates it there. If a page is refused, pages mapped before it stay
-    /// as free memory.
-    fn expand(
-        &self,
-        context: &Context,
-        driver: &dyn AddressSpace,
-        wanted: &Wanted<'_>,
-        charge: &mut Charge<'_>,
-    ) -> Result<AllocatedBlock, Failure> {
-        let stream = wanted.parameters.stream;
-        let mut mappings = match try_lock(self.mappings(stream)) {
-            Some(mappings) => mappings,
-            None => {
-                let mappings = lock(self.mappings(stream));
-                // Another thread may have mapped suitable pages in the meantime.
-                if let Some(block) = context.arenas.search_again(&wanted.parameters) {
-                    return Ok(block);
-                }
-                mappings
-            }
-        };
-        let mut mapped = None;
-        loop {
-            let (done, cause) = match next(context, mapped.take(), wanted, charge) {
-                Ok(block) => return Ok(block),
-                Err(Some(range)) => {
-                    let (len, done) = self.map_pages(driver, &mut mappings, range);
-                    mapped = (len > 0).then_some(PageRange { len, ..range });
-                    (done, OutOfMemoryCause::Device)
-                }
-                Err(None) => match reserve(context, driver, &mut mappings, wanted) {
-                    Some(done) => (done, OutOfMemoryCause::AddressSpace),
-                    None => return Err(context.refused(Failure::Refused(OutOfMemoryCause::Device))),
-                },
-            };
-            let Err(error) = done else { continue };
-            if let Some(range) = mapped {
-                // Pages that the driver refused to unmap are free memory.
-                let mut entered = context.arenas.settle(stream);
-                add_pages(&mut entered, range, wanted, charge);
-            }
-            return Err(context.refused(context.failure(error, cause)));
-        }
-    }
-
-    /// Maps pages as [`Mappings::map_pages`] does. If memory ran out while other threads were also taking pages, tries
+    /// Maps pages as [`MappingsMut::map_pages`] does. If memory ran out while other threads were also taking pages, tries
     /// again alone.
-    fn map_pages(
-        &self,
-        driver: &dyn AddressSpace,
-        mappings: &mut Mappings,
-        range: PageRange,
-    ) -> (u64, DriverResult<()>) {
+    fn map_pages(&self, mut mappings: MappingsMut<'_>, range: PageRange) -> (u64, DriverResult<()>) {
         let turn = self.turns.begin();
-        let (len, done) = mappings.map_pages(driver, range);
+        let (len, done) = mappings.map_pages(range);
         let lacks_memory = |error: &DriverError| error.kind == DriverErrorKind::OutOfMemory;
         if len == 0
             && done.as_ref().is_err_and(lacks_memory)
             && let Some(_alone) = turn.alone()
         {
-            return mappings.map_pages(driver, range);
+            return mappings.map_pages(range);
         }
         (len, done)
     }
@@ -178,24 +161,10 @@ fn add_pages(entered: &mut Entered<'_>, range: PageRange, wanted: &Wanted<'_>, c
     entered.arena().store_mut().add_pages(range)
 }
 
-/// Reserves address space for a request. Returns `None` if the request would not fit even there. Like PyTorch, reserves
-/// 9/8 of the device's memory, because pages may be unmapped at the start while others are mapped at the end.
-fn reserve(
-    context: &Context,
-    driver: &dyn AddressSpace,
-    mappings: &mut Mappings,
-    wanted: &Wanted<'_>,
-) -> Option<DriverResult<()>> {
-    let Request { pool, size, .. } = wanted.parameters.request;
-    let arena = context.arenas.of(wanted.parameters.stream);
-    let page = arena.lock().config().page(pool);
-    let page = NonZeroU64::new(page.checked_next_multiple_of(driver.granularity().get())?)?;
-    let len = NonZeroU64::new(context.reservation_size(page)?)?;
-    (len.get() >= size).then(|| {
-        let base = driver.reserve(len)?;
-        let created = context.arenas.statistics().segment_numbered();
-        let new = NewSegment { base, size: len.get(), created, pool, page: Some(page) };
-        mappings.keep(arena.lock().add_reservation(new), (base, len), page);
-        Ok(())
-    })
+/// Reserves address space for a request, with pages of the size that the settings ask for.
+fn reserve(context: &Context, mappings: &mut Mappings, parameters: &Parameters) -> Grown<()> {
+    let Parameters { request: Request { pool, size, .. }, arena, .. } = *parameters;
+    let page = context.arenas.of(arena).lock().config().page(pool);
+    let page = page.checked_next_multiple_of(context.address_space().granularity().get()).and_then(NonZeroU64::new);
+    context.reserve(parameters, size, page, mappings).map(drop)
 }
