@@ -60,8 +60,8 @@ impl DeviceAllocator {
         }
     }
 
-    /// Frees with the device statistics locked: while recording is on, searches are counted, caching is off, or counters
-    /// need settling.
+    /// Frees with the device statistics locked: while recording is on, searches are counted, caching is off, or
+    /// counters need settling.
     #[cold]
     #[inline(never)]
     fn free_with_statistics(&self, arena: Guard<'_, Arena>, block: BlockId) {

@@ -175,8 +175,8 @@ impl MappingsMut<'_> {
         unsafe { self.driver.unmap(self.mappings.range(alias).at, offset, len) }
     }
 
-    /// Creates chunks of these lengths, all of them before any is mapped: the usual error is that memory has run out, and
-    /// this order detects it sooner. If there is an error, none remain.
+    /// Creates chunks of these lengths, all of them before any is mapped: the usual error is that memory has run out,
+    /// and this order detects it sooner. If there is an error, none remain.
     fn create_all(&self, lens: &[u64]) -> DriverResult<Vec<Pages>> {
         let mut created = Vec::with_capacity(lens.len());
         for len in lens.iter().copied().filter_map(NonZeroU64::new) {

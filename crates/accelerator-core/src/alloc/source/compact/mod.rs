@@ -1,8 +1,8 @@
 //! The policy `compact`, which reserves little more memory than the peak of requested memory.
 //! `docs/architecture/compact.md` explains it from the start.
 //!
-//! The blocks of all streams are in one arena, which belongs to [`StreamId::SHARED`]. The modules, each of which imports
-//! only from those above it:
+//! The blocks of all streams are in one arena, which belongs to [`StreamId::SHARED`]. The modules, each of which
+//! imports only from those above it:
 //!
 //! * [`placement_log`] records where earlier requests went; [`owners`] decides which stream may use a free block.
 //! * [`ranges`] has the chunks of memory, each at its own address; [`aliases`] has the alias ranges, where several

@@ -112,8 +112,8 @@ impl Source for Expandable {
 }
 
 impl Expandable {
-    /// Maps pages as [`MappingsMut::map_pages`] does. If memory ran out while other threads were also taking pages, tries
-    /// again alone.
+    /// Maps pages as [`MappingsMut::map_pages`] does. If memory ran out while other threads were also taking pages,
+    /// tries again alone.
     fn map_pages(&self, mut mappings: MappingsMut<'_>, range: PageRange) -> (u64, DriverResult<()>) {
         let turn = self.turns.begin();
         let (len, done) = mappings.map_pages(range);
