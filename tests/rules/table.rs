@@ -21,7 +21,7 @@ fn named(readme: &str) -> Vec<(usize, String)> {
     names.collect()
 }
 
-/// Whether the file uses a name: of `memory::statistics` or `Stream::query`, the last part and the one before it.
+/// Returns whether the file uses a name. Both parts of a name such as `Stream::query` must appear.
 fn uses(source: &Source, name: &str) -> bool {
     let has = |part: &str| source.code.iter().any(|line| has_word(line, part));
     name.rsplit("::").take(2).all(has)

@@ -62,7 +62,7 @@ pub(crate) struct Expected<B: Backend> {
     pub(crate) pending: Vec<Entry>,
     work: Vec<Work<B>>,
     behind: Vec<Behind<B>>,
-    /// Whether a stream may wait on the device for other streams' work on what it freed.
+    /// Whether a stream may wait on the device for other streams that still use memory it freed.
     pub(crate) waits_on_device: bool,
     /// Whether work is tracked by events. These are calls that may fail, and are needed only where a wait on the device
     /// delays later work.

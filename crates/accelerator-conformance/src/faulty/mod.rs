@@ -171,7 +171,7 @@ impl<B: Backend> Faulty<B> {
         self.budget.misuses() + self.host.budget().misuses()
     }
 
-    /// Makes the stream claim that its work is being captured, or no longer so. The work is done all the same.
+    /// Makes the stream claim that its work is being captured, or no longer so. The work itself runs as before.
     pub fn set_capturing(&self, stream: &FaultyStream<B>, capturing: bool) {
         stream.capturing.store(capturing, Ordering::SeqCst);
     }

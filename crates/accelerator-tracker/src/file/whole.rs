@@ -29,7 +29,7 @@ enum Destination {
     File { path: PathBuf, replaced: Option<Metadata> },
 }
 
-/// Returns what a path leads to.
+/// Decides how to write to a path: as a stream, or by replacing a file.
 fn destination(path: &Path) -> io::Result<Destination> {
     // If it is a file, everything written to it before must stay.
     if is_standard_output(path) {

@@ -21,8 +21,8 @@ pub struct TrackerStats {
     pub operators: Vec<OperatorStats>,
     /// The markers, in the order in which they were set.
     pub markers: Vec<Marker>,
-    /// How often the allocator released cached memory and retried during the run. In PyTorch's files, since the process
-    /// started.
+    /// How often the allocator released cached memory and retried during the run. PyTorch's files count from the start of
+    /// the process.
     pub num_alloc_retries: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct Marker {
     pub name: String,
     /// The number of operators before it.
     pub position: usize,
-    /// When it was set, from the start of the run, if known.
+    /// The time from the start of the run until it was set, if known.
     pub time: Option<Duration>,
 }
 

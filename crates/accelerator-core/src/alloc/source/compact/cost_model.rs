@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::types::{MIB, PoolKind};
 
 // The constants below were tuned together, on the reserved memory and the driver calls of 24 recorded jobs. BENCHMARKS
-// has the curve.
+// has the curve for the chunk lengths, which `cargo bench --bench compact_curve` prints.
 
 /// Requests of this size or more get no more than they need.
 const LARGE: u64 = 24 * MIB;
@@ -22,6 +22,7 @@ const LITTLE: Fraction = (1, 100);
 /// Beyond this share over the peak, or [`SLACK`] if that is more, memory is expensive: saving it is worth more driver
 /// calls.
 const MUCH: Fraction = (1, 50);
+/// This much over the peak is never a reason to save memory.
 const SLACK: u64 = 16 * MIB;
 /// A stream waits for others on the device if that saves more than this share of the peak.
 const WORTH_WAITING: Fraction = (1, 400);
@@ -38,10 +39,12 @@ const RISING: f64 = 0.98;
 /// The price rises with the fourth power of a ratio: the aliases mapped so far, divided by this many for each growth
 /// plus [`ALIASES_AT_FIRST`]. A job that never repeats itself has no use for old aliases.
 const ALIASES_PER_GROWTH: f64 = 0.6;
+/// The first aliases, up to about this many, hardly raise the price.
 const ALIASES_AT_FIRST: f64 = 16.0;
 
 /// An owner's chunks in the small pool grow by this share of their size, and at least by [`SMALL_CHUNK`].
 const SMALL_GROWTH: Fraction = (1, 5);
+/// The minimum length of a chunk in the small pool, which is PyTorch's segment there.
 const SMALL_CHUNK: u64 = 2 * MIB;
 /// The large pool grows by this share of the reserved memory.
 const GROWTH: Fraction = (3, 100);
@@ -51,12 +54,17 @@ const GROWTH_LIMIT: Fraction = (1, 40);
 const LEAST_GROWTH: Fraction = (1, 100);
 /// While memory is expensive, it grows by at least this share, and at least by [`LEAST_DEAR_CHUNK`].
 const LEAST_DEAR_GROWTH: Fraction = (3, 1000);
+/// The minimum total length of the chunks made at once while memory is expensive.
 const LEAST_DEAR_CHUNK: u64 = 4 * MIB;
 
-/// The same for segments. They are longer, because they cannot be combined.
+/// Without virtual memory, a segment has this share of the reserved memory. This is more than [`GROWTH`], because
+/// segments cannot be combined.
 const SEGMENT_GROWTH: Fraction = (3, 50);
+/// A segment is shorter if it would otherwise exceed the peak by more than this.
 const SEGMENT_LIMIT: Fraction = (2, 25);
+/// The limit never makes a segment shorter than this share of the reserved memory.
 const LEAST_SEGMENT_GROWTH: Fraction = (1, 100);
+/// Nor does it make a segment shorter than this.
 const LEAST_SEGMENT: u64 = 16 * MIB;
 /// Idle segments go back if the reserved memory would otherwise exceed the peak by more than this.
 const EXCESS: Fraction = (1, 20);
