@@ -65,7 +65,7 @@ fn no_visible_device() -> Outcome {
 
 fn mismatch() -> Outcome {
     let reason = reason();
-    assert!(reason.contains("cuInit") && reason.contains("803") && reason.contains("restart"), "{reason}");
+    assert!(reason.contains("cuInit") && reason.contains("803") && reason.contains("reboot"), "{reason}");
     Ok(())
 }
 
