@@ -21,8 +21,8 @@ pub struct TrackerStats {
     pub operators: Vec<OperatorStats>,
     /// The markers, in the order in which they were set.
     pub markers: Vec<Marker>,
-    /// How often the allocator released cached memory and retried during the run. PyTorch's files count from the start of
-    /// the process.
+    /// How often the allocator released cached memory and retried during the run. PyTorch's files count from the start
+    /// of the process.
     pub num_alloc_retries: u64,
 }
 
