@@ -8,6 +8,7 @@
 //! Figures are those with a unit, and ratios with two decimals or more. A quote may be rounded. `docs/BENCHMARKS.md`
 //! itself is free to tell history.
 
+use super::markdown::{anchor, line_of, without_code};
 use super::source::{Finding, has_word};
 
 pub(crate) const COUNTS: &str = "benches/instructions.txt";
@@ -237,13 +238,6 @@ fn cells(document: &str) -> Vec<Cell> {
     found
 }
 
-/// Returns the anchor that a heading gets in the rendered document.
-pub(crate) fn anchor(heading: &str) -> String {
-    let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-}
-
 /// A number as it is written: `1,833` or `0.99`.
 struct Figure<'a> {
     text: &'a str,
@@ -284,21 +278,6 @@ impl<'a> Figure<'a> {
 
 fn is_figure(c: char) -> bool {
     c.is_ascii_digit() || c == '.' || c == ','
-}
-
-pub(crate) fn line_of(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count() + 1
-}
-
-/// Returns the text with empty lines in place of fenced code.
-pub(crate) fn without_code(text: &str) -> String {
-    let mut inside = false;
-    let lines = text.lines().map(|line| {
-        let fence = line.trim_start().starts_with("```");
-        inside ^= fence;
-        if inside || fence { "" } else { line }
-    });
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

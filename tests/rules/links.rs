@@ -1,6 +1,6 @@
 //! Links between documents: each leads to a file of the repository and, with an anchor, to a heading of it.
 
-use super::figures::{anchor, line_of, without_code};
+use super::markdown::{anchor, line_of, without_code};
 use super::source::Finding;
 
 /// Finds links that lead nowhere. `read` returns the text of a file, an empty string for a folder, or `None` if the

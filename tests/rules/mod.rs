@@ -3,6 +3,7 @@
 pub(crate) mod figures;
 pub(crate) mod layers;
 pub(crate) mod links;
+mod markdown;
 pub(crate) mod packages;
 pub(crate) mod settings;
 pub(crate) mod source;
