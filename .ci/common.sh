@@ -64,3 +64,9 @@ programs() {
   cargo build --release --workspace --lib --bins --examples --bench instructions --locked
   built=$(realpath "${CARGO_TARGET_DIR:-target}/release")
 }
+
+# Builds a test target and prints the path of its program. Arguments: its name, and further arguments of `cargo test`.
+test_program() {
+  cargo test --workspace --test "$1" --no-run --message-format=json --locked "${@:2}" |
+    sed -n 's/.*"executable":"\([^"]*\/'"$1"'-[^"]*\)".*/\1/p'
+}

@@ -30,8 +30,7 @@ step_properties() {
 }
 properties() {
   local program
-  program=$(cargo test --release --workspace --test property --no-run --message-format=json --locked |
-    sed -n 's/.*"executable":"\([^"]*\/property-[^"]*\)".*/\1/p')
+  program=$(test_program property --release)
   # Each property has its own process: allocators live as long as their process, and each property creates thousands.
   "$program" --list --format terse | sed -n 's/: test$//p' |
     RUST_BACKTRACE=0 xargs -n 1 -P 2 "$program" --quiet --exact &&

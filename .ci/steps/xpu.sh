@@ -64,8 +64,7 @@ step_xpu-newer-loader() {
     in_debian13 true; then
     # Copies the test program and the files that it reads, to the paths that it was built with.
     local program beside needed
-    program=$(cargo test --workspace --test xpu --no-run --message-format=json --locked |
-      sed -n 's/.*"executable":"\([^"]*\/xpu-[^"]*\)".*/\1/p')
+    program=$(test_program xpu)
     beside=$(dirname "$program")
     for needed in "$program" "$beside"/{libze_sim.so,libcuda_sim.so,../../tmp} tests/data backends/xpu; do
       as_root cp --recursive --parents "$(realpath "$needed")" "$scratch/debian13"
