@@ -143,6 +143,7 @@ impl DeviceArg<'_> {
     /// Returns the named device, or the current one if there is no index.
     pub(crate) fn resolve(self) -> Result<Target> {
         let backend = choice::current()?;
+        // The usual argument needs no call: this is on the path of every allocation.
         let given = if matches!(self, Self::Current) { None } else { self.index(backend)? };
         let index = given.unwrap_or_else(|| selection::index(backend));
         Ok(Target { backend, index })

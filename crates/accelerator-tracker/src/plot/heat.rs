@@ -1,9 +1,9 @@
-use crate::grouped;
 use plotters::prelude::DrawingBackend;
 
 use super::PlotError;
 use super::bars::compact;
 use super::canvas::{Anchor, Canvas, Rect, TEXT};
+use crate::grouped;
 use crate::picture::{Profile, grid, power};
 
 const ROW: i32 = 24;
