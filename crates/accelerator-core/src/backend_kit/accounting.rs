@@ -11,7 +11,7 @@ use crate::types::{DriverError, DriverResult, MemoryInfo, MemoryInfoSource};
 /// use accelerator_core::backend_kit::Accounting;
 /// use accelerator_core::{DriverError, DriverErrorKind};
 ///
-/// let full = DriverError { kind: DriverErrorKind::OutOfMemory, call: "malloc", code: 12, name: "ENOMEM" };
+/// let full = DriverError::new(DriverErrorKind::OutOfMemory, "malloc", 12, "ENOMEM");
 /// let accounting = Accounting::new(1 << 20);
 /// assert_eq!(accounting.alloc(1 << 20, full, || Ok("the memory")), Ok("the memory"));
 /// assert_eq!(accounting.alloc(1, full, || Ok("the memory")), Err(full));
@@ -56,13 +56,13 @@ impl Accounting {
     /// The free and total memory by this count.
     pub fn memory_info(&self) -> MemoryInfo {
         let free = self.capacity - self.used.load(Ordering::Relaxed);
-        MemoryInfo { free, total: self.capacity, source: MemoryInfoSource::Accounting }
+        MemoryInfo::new(free, self.capacity, MemoryInfoSource::Accounting)
     }
 
     /// The free and total memory on a driver that reports how much of the device is free: at most that.
     pub fn memory_info_within(&self, free: u64) -> MemoryInfo {
         let own = self.memory_info();
-        MemoryInfo { free: own.free.min(free), source: MemoryInfoSource::Driver, ..own }
+        MemoryInfo::new(own.free.min(free), own.total, MemoryInfoSource::Driver)
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn what_the_driver_refuses_is_not_counted() {
-        let error = |code| DriverError { kind: DriverErrorKind::OutOfMemory, call: "alloc", code, name: "" };
+        let error = |code| DriverError::new(DriverErrorKind::OutOfMemory, "alloc", code, "");
         let accounting = Accounting::new(100);
         assert_eq!(accounting.alloc(60, error(1), || Err::<(), _>(error(2))), Err(error(2)));
         assert_eq!(accounting.memory_info().free, 100);

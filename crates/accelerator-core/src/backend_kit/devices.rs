@@ -75,7 +75,7 @@ impl DeviceList {
         let quoted = |device: &D| names(device).iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" of ");
         let all = devices.iter().map(quoted).collect::<Vec<_>>().join(", ");
         let (variable, text) = (self.variable, &self.text);
-        Err(Unavailable { reason: format!("{variable} is `{text}`, which matches none of the devices: {all}") })
+        Err(Unavailable::new(format!("{variable} is `{text}`, which matches none of the devices: {all}")))
     }
 }
 

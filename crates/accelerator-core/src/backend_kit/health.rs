@@ -15,7 +15,7 @@ use crate::types::{DriverError, DriverErrorKind, DriverResult};
 /// let health = Health::new("init", "the driver does not work after a fork: use it only after the fork");
 /// assert_eq!(health.run(|| Ok(7)), Ok(7));
 ///
-/// let lost = DriverError { kind: DriverErrorKind::DeviceLost, call: "launch", code: 19, name: "ENODEV" };
+/// let lost = DriverError::new(DriverErrorKind::DeviceLost, "launch", 19, "ENODEV");
 /// assert_eq!(health.run(|| Err::<(), _>(lost)), Err(lost));
 /// // The driver is not called any more.
 /// assert_eq!(health.run(|| Ok(7)), Err(lost));
@@ -33,7 +33,7 @@ impl Health {
     /// Makes the health of a device that is opened in this process. In a forked one, all calls fail with
     /// [`DeviceLost`](DriverErrorKind::DeviceLost), by the driver function `call` and with the text `forked`.
     pub fn new(call: &'static str, forked: &'static str) -> Self {
-        let forked = DriverError { kind: DriverErrorKind::DeviceLost, call, code: -1, name: forked };
+        let forked = DriverError::refused(DriverErrorKind::DeviceLost, call, forked);
         Self { process: process::id(), forked, lost: OnceLock::new() }
     }
 
@@ -81,7 +81,7 @@ mod tests {
     const FORKED: &str = "this process was forked";
 
     fn error(kind: DriverErrorKind, code: i64) -> DriverError {
-        DriverError { kind, call: "submit", code, name: "failed" }
+        DriverError::new(kind, "submit", code, "failed")
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn another_process_makes_no_calls() {
         let health = Health { process: process::id().wrapping_add(1), ..Health::new("init", FORKED) };
-        let error = DriverError { kind: DriverErrorKind::DeviceLost, call: "init", code: -1, name: FORKED };
+        let error = DriverError::refused(DriverErrorKind::DeviceLost, "init", FORKED);
         assert_eq!((health.check(), health.run(|| Ok(()))), (Err(error), Err(error)));
         assert!(health.is_forked() && !health.is_lost());
         assert!(!Health::new("init", FORKED).is_forked());

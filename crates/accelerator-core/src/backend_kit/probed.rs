@@ -43,7 +43,7 @@ impl<T> Probed<T> {
     pub fn get(&self, look: impl FnOnce() -> Result<T, Unavailable>) -> Result<&T, Unavailable> {
         let process = process::id();
         match self.found.get_or_init(|| (process, look())) {
-            (found_by, Ok(_)) if *found_by != process => Err(Unavailable { reason: self.forked.to_owned() }),
+            (found_by, Ok(_)) if *found_by != process => Err(Unavailable::new(self.forked)),
             (_, found) => found.as_ref().map_err(Clone::clone),
         }
     }
@@ -56,7 +56,7 @@ impl<T> Probed<T> {
     pub fn opened(&self, call: &'static str, look: impl FnOnce() -> Result<T, Unavailable>) -> DriverResult<&T> {
         self.get(look).map_err(|why| {
             let name = if why.reason == self.forked { self.forked } else { "there is no device to open" };
-            DriverError { kind: DriverErrorKind::Unsupported, call, code: -1, name }
+            DriverError::refused(DriverErrorKind::Unsupported, call, name)
         })
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     const FORKED: &str = "this process was forked";
 
     fn none(reason: &str) -> Result<u8, Unavailable> {
-        Err(Unavailable { reason: reason.to_owned() })
+        Err(Unavailable::new(reason))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::types::DriverResult;
 /// use accelerator_core::backend_kit::try_twice;
 /// use accelerator_core::{DriverError, DriverErrorKind};
 ///
-/// let busy = DriverError { kind: DriverErrorKind::Other, call: "free", code: 16, name: "EBUSY" };
+/// let busy = DriverError::new(DriverErrorKind::Other, "free", 16, "EBUSY");
 /// let mut answers = [Err(busy), Ok(())].into_iter();
 /// assert!(try_twice(|| answers.next().unwrap()));
 /// assert!(!try_twice(|| Err(busy)));

@@ -54,15 +54,11 @@ impl<T> SegmentTable<T> {
     /// # Errors
     /// [`OutOfMemory`](DriverErrorKind::OutOfMemory) if 2⁶⁴ bytes of addresses have been used; `memory` is dropped.
     pub fn add(&mut self, len: NonZeroU64, memory: T) -> DriverResult<u64> {
-        const USED_UP: DriverError = DriverError {
-            kind: DriverErrorKind::OutOfMemory,
-            call: "alloc",
-            code: -1,
-            name: "all addresses of the device have been used: start the program again",
-        };
+        let why = "all addresses of the device have been used: start the program again";
+        let used_up = DriverError::refused(DriverErrorKind::OutOfMemory, "alloc", why);
         let (start, len) = (self.next, len.get());
-        let span = len.checked_next_multiple_of(STEP).ok_or(USED_UP)?;
-        self.next = start.checked_add(span).ok_or(USED_UP)?;
+        let span = len.checked_next_multiple_of(STEP).ok_or(used_up)?;
+        self.next = start.checked_add(span).ok_or(used_up)?;
         self.live.insert(start, Segment { len, memory });
         Ok(start)
     }

@@ -16,7 +16,7 @@ use crate::types::{DriverError, DriverResult};
 /// let mut work = Submissions::new();
 /// (1..=4).for_each(|number| work.push(number));
 /// // The device has reached the third submission. The second one failed.
-/// let fault = DriverError { kind: DriverErrorKind::Other, call: "submit", code: 14, name: "EFAULT" };
+/// let fault = DriverError::new(DriverErrorKind::Other, "submit", 14, "EFAULT");
 /// work.retire(|number| match number {
 ///     2 => Some(Err(fault)),
 ///     1 | 3 => Some(Ok(())),
@@ -85,7 +85,7 @@ mod tests {
     use crate::types::DriverErrorKind;
 
     fn error(code: i64) -> DriverError {
-        DriverError { kind: DriverErrorKind::Other, call: "submit", code, name: "failed" }
+        DriverError::new(DriverErrorKind::Other, "submit", code, "failed")
     }
 
     #[test]
