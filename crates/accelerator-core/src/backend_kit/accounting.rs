@@ -59,10 +59,10 @@ impl Accounting {
         MemoryInfo::new(free, self.capacity, MemoryInfoSource::Accounting)
     }
 
-    /// The free and total memory on a driver that reports how much of the device is free: at most that.
-    pub fn memory_info_within(&self, free: u64) -> MemoryInfo {
+    /// The free and total memory by this count, and by the driver if it reports how much is free.
+    pub fn memory_info_with(&self, free_in_driver: Option<u64>) -> MemoryInfo {
         let own = self.memory_info();
-        MemoryInfo::new(own.free.min(free), own.total, MemoryInfoSource::Driver)
+        free_in_driver.map_or(own, |free| MemoryInfo::new(own.free.min(free), own.total, MemoryInfoSource::Driver))
     }
 }
 
@@ -100,8 +100,10 @@ mod tests {
     fn free_memory_is_what_both_the_driver_and_the_capacity_allow() {
         let accounting = Accounting::new(100);
         for (reported, free) in [(30, 30), (100, 100), (u64::MAX, 100)] {
-            let info = accounting.memory_info_within(reported);
+            let info = accounting.memory_info_with(Some(reported));
             assert_eq!((info.free, info.total, info.source), (free, 100, MemoryInfoSource::Driver));
         }
+        let info = accounting.memory_info_with(None);
+        assert_eq!((info.free, info.total, info.source), (100, 100, MemoryInfoSource::Accounting));
     }
 }
