@@ -35,8 +35,19 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a mutex that is borrowed mutably; ignores poison like [`lock`].
-pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
+/// The value of a mutex that is borrowed mutably; ignores poison like [`lock`]. No lock is taken, so it also works in a
+/// forked process, where the thread that holds the lock may not exist.
+///
+/// ```
+/// use std::sync::Mutex;
+///
+/// use accelerator_core::backend_kit::get_mut;
+///
+/// let mut pools = Mutex::new(vec![1, 2]);
+/// get_mut(&mut pools).clear(); // in `drop`
+/// assert!(pools.into_inner().unwrap().is_empty());
+/// ```
+pub fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
