@@ -252,6 +252,11 @@ impl Drop for Host {
             #[cfg(target_os = "linux")]
             self.pager.iter_mut().for_each(Pager::forget);
             process::forget(&mut self.streams);
+            return;
+        }
+        // Work that was submitted still uses the memory.
+        for stream in self.streams().drain(..) {
+            let _ = stream.synchronize(); // nobody is left to be told that a kernel panicked
         }
     }
 }
