@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use crate::types::DevicePtr;
 
-/// A location in the memory of a device whose driver has handles instead of addresses: a handle, and an offset in bytes.
+/// A location in the memory of a device whose driver has handles instead of addresses: a handle and an offset.
 ///
 /// ```
 /// use accelerator_core::DevicePtr;
