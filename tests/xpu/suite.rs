@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use accelerator_cli::backends::Choice;
-use accelerator_conformance::Arguments;
+use accelerator_conformance::{Arguments, Suite};
 use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
@@ -88,7 +87,7 @@ pub(crate) const BEYOND: [&str; 27] = [
 
 fn expandable_segments() -> Outcome {
     let group_f = Arguments { filter: Some("::F6".to_owned()), quiet: true, ..Arguments::default() };
-    let report = Choice::Xpu.conformance().run(&group_f);
+    let report = Suite::<Xpu>::new("xpu").run(&group_f);
     assert!(!report.has_failed() && report.conclusion.num_passed == 6, "{report}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::console;
 
 /// Starts to print warnings. Called once, before everything else.
-pub fn show() {
+pub(crate) fn show() {
     let _ = tracing::subscriber::set_global_default(Warnings); // fails if a subscriber is already set
 }
 
