@@ -13,7 +13,10 @@ const PTX: &str = include_str!("saxpy.ptx");
 const THREADS: u32 = 256;
 
 pub(super) fn offered() -> Offered<Cuda> {
-    Offered::new().about("The first NVIDIA GPU, in the order of `CUDA_VISIBLE_DEVICES`").kernel(saxpy)
+    Offered::new()
+        .about("The first NVIDIA GPU, in the order of `CUDA_VISIBLE_DEVICES`")
+        .variables(&["CUDA_VISIBLE_DEVICES"])
+        .kernel(saxpy)
 }
 
 fn saxpy(Saxpy { backend, stream, a, x, y, count }: Saxpy<Cuda>) -> Launched {

@@ -144,3 +144,43 @@ impl fmt::Debug for Backends {
         f.debug_list().entries(self.0.iter().map(|entry| entry.name())).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parses the arguments of a command with an option as several commands have it.
+    fn parsed(backends: &Backends, arguments: &[&str]) -> Result<String, clap::Error> {
+        let option = Arg::new(OPTION).long(OPTION).default_value(USUAL);
+        let program = Command::new("accel").subcommand(Command::new("try").arg(option));
+        let given = ["accel", "try"].iter().chain(arguments);
+        let matches = backends.complete(program).try_get_matches_from(given)?;
+        let chosen = matches.subcommand().unwrap().1.get_one::<String>(OPTION).unwrap();
+        assert_eq!(backends.named(chosen).unwrap().name(), chosen);
+        Ok(chosen.clone())
+    }
+
+    #[test]
+    fn the_program_knows_its_backends_and_no_others() {
+        let simulated = Backends::simulated();
+        assert_eq!(parsed(&simulated, &[]).unwrap(), "sim", "the first, without a host");
+        assert_eq!(parsed(&simulated, &["--backend", "sim"]).unwrap(), "sim");
+        let refused = parsed(&simulated, &["--backend", "simm"]).unwrap_err().to_string();
+        assert!(refused.contains("[possible values: sim]") && refused.contains("similar value exists"), "{refused}");
+        assert!(
+            matches!(simulated.named("simm"), Err(Failure::Usage(why)) if why.contains("'simm': expected one of sim"))
+        );
+
+        let with_host = simulated.with(Offered::<accelerator_host::Host>::new());
+        assert_eq!(parsed(&with_host, &[]).unwrap(), "host");
+        assert_eq!(format!("{with_host:?}"), r#"["host", "sim"]"#);
+        assert_eq!(with_host.real().map(|entry| entry.name()).collect::<Vec<_>>(), ["host"]);
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_backend() {
+        assert!(Backends::built_in().check().is_ok());
+        let twice = Backends::simulated().with(Offered::<Sim>::new());
+        assert!(matches!(twice.check(), Err(Failure::SameName("sim"))));
+    }
+}

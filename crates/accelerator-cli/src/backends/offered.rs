@@ -20,6 +20,7 @@ use super::kernel::{Launch, Launched, Saxpy};
 #[derive(Debug)]
 pub struct Offered<B: Backend> {
     about: &'static str,
+    variables: &'static [&'static str],
     open: Option<fn(Option<u64>) -> DriverResult<B>>,
     suite: fn() -> Suite<B>,
     saxpy: Option<fn(Saxpy<B>) -> Launched>,
@@ -28,13 +29,20 @@ pub struct Offered<B: Backend> {
 impl<B: Backend> Offered<B> {
     /// A backend about which only the trait is known.
     pub fn new() -> Self {
-        Self { about: "", open: None, suite: || Suite::new(B::KIND.name()), saxpy: None }
+        Self { about: "", variables: &[], open: None, suite: || Suite::new(B::KIND.name()), saxpy: None }
     }
 
     /// Sets the text that the help of `--backend` shows: which device it is, without a full stop.
     #[must_use]
     pub fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
+    }
+
+    /// Sets the environment variables that change which device this is or how it works. `accel verify` reports those
+    /// that are set.
+    #[must_use]
+    pub fn variables(self, variables: &'static [&'static str]) -> Self {
+        Self { variables, ..self }
     }
 
     /// Sets how the first device is opened for a replay: with at most this many bytes if a number is given, otherwise
@@ -68,6 +76,7 @@ impl<B: Backend> Default for Offered<B> {
 pub(crate) trait Entry: Send + Sync {
     fn name(&self) -> &'static str;
     fn about(&self) -> &'static str;
+    fn variables(&self) -> &'static [&'static str];
     fn opener(&self) -> Opener;
     /// Opens the first device for a replay, limited to `capacity` bytes if a number is given.
     fn replayed(&self, capacity: Option<u64>) -> Result<Faulty<AnyBackend>>;
@@ -105,6 +114,10 @@ impl<B: Backend> Entry for Offered<B> {
 
     fn about(&self) -> &'static str {
         self.about
+    }
+
+    fn variables(&self) -> &'static [&'static str] {
+        self.variables
     }
 
     fn opener(&self) -> Opener {

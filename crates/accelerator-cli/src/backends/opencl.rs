@@ -15,6 +15,7 @@ const SOURCE: &str = include_str!("saxpy.cl");
 pub(super) fn offered() -> Offered<OpenCl> {
     Offered::new()
         .about("The first OpenCL device, in the order of `ACCELERATOR_OPENCL_DEVICES`")
+        .variables(&["ACCELERATOR_OPENCL_DEVICES", "ACCELERATOR_OPENCL_CAPACITY"])
         .open(|capacity| match capacity {
             Some(_) => OpenCl::with_capacity(0, capacity),
             None => OpenCl::open(0), // the environment may set a capacity

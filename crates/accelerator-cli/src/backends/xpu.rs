@@ -10,7 +10,11 @@ const SPIRV: &[u8] = include_bytes!("saxpy.spv");
 const THREADS: u32 = 256;
 
 pub(super) fn offered() -> Offered<Xpu> {
-    Offered::new().about("The first Intel GPU, in the loader's order").kernel(saxpy)
+    Offered::new()
+        .about("The first Intel GPU, in the loader's order")
+        // The last one runs Intel's driver without a GPU.
+        .variables(&["ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY", "SetCommandStreamReceiver"])
+        .kernel(saxpy)
 }
 
 fn saxpy(Saxpy { backend, stream, a, x, y, count }: Saxpy<Xpu>) -> Launched {

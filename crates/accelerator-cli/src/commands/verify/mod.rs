@@ -42,12 +42,13 @@ pub struct Arguments {
 
 pub(super) fn run(arguments: &Arguments, backends: &Backends) -> Result<ExitCode, Failure> {
     let backend = Arc::clone(backends.named(&arguments.backend)?);
-    let (accelerator, saxpy, cases) = (backend.accelerator()?, backend.saxpy(), backend.cases());
+    let (accelerator, variables) = (backend.accelerator()?, backend.variables());
+    let (saxpy, cases) = (backend.saxpy(), backend.cases());
     let replays: Replays = match backend.name() {
         SIMULATED => Box::new(|progress| replays::check(accelerator, |capacity| Ok(simulated(capacity)), progress)),
         _ => Box::new(move |progress| replays::check(accelerator, |capacity| backend.replayed(capacity), progress)),
     };
-    arguments.verify(Subject { accelerator, saxpy, cases, replays })
+    arguments.verify(Subject { accelerator, variables, saxpy, cases, replays })
 }
 
 type Replays = Box<dyn FnOnce(&Progress) -> Checked + Send>;
@@ -55,6 +56,7 @@ type Replays = Box<dyn FnOnce(&Progress) -> Checked + Send>;
 /// The parts of a verification.
 struct Subject {
     accelerator: &'static Accelerator<AnyBackend>,
+    variables: &'static [&'static str],
     saxpy: Option<Box<Launch<AnyBackend>>>,
     cases: Vec<PlannedCase>,
     replays: Replays,
@@ -79,8 +81,8 @@ impl Arguments {
 
 fn report(subject: Subject, quick: bool) -> Report {
     let started = Instant::now();
-    let Subject { accelerator, saxpy, cases, replays } = subject;
-    let facts = subject::facts(accelerator);
+    let Subject { accelerator, variables, saxpy, cases, replays } = subject;
+    let facts = subject::facts(accelerator, variables);
     let mut sections = Sections::new();
     sections.run("Conformance", |progress| conformance::check(cases.into_iter().map(PlannedCase::run), progress));
     sections.run("Kernel", move |_| kernel::check(accelerator, saxpy.as_deref()));

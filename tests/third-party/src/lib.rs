@@ -1,0 +1,14 @@
+//! A backend outside the workspace: a device whose memory is buffers, and whose streams are threads.
+//!
+//! From the bottom: `event` has points that streams reach, `memory` buffers and pointers into them, `stream` threads
+//! that work in order, and `sample` the backend over all three.
+
+mod event;
+mod memory;
+mod sample;
+mod stream;
+
+pub use event::SampleEvent;
+pub use memory::SamplePtr;
+pub use sample::{Sample, saxpy};
+pub use stream::SampleStream;
