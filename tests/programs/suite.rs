@@ -2,7 +2,7 @@
 
 use std::env;
 
-use accelerator_conformance::{Arguments, Report, Suite, Verdict};
+use accelerator_conformance::{Report, Selection, Suite, Verdict};
 use accelerator_core::Backend;
 
 use super::process::{self, Outcome};
@@ -26,14 +26,13 @@ pub(crate) fn passes_without_compact<B: Simulated>() -> Outcome {
 }
 
 fn run<B: Backend>(skip: &[&str]) -> Report {
-    let skip = skip.iter().map(|name| (*name).to_owned()).collect();
-    let arguments = Arguments { test_threads: Some(2), quiet: true, skip, ..Arguments::default() };
-    Suite::<B>::new(B::KIND.name()).run(&arguments)
+    let selection = skip.iter().fold(Selection::default(), |selection, name| selection.without(*name));
+    Suite::<B>::new(B::KIND.name()).run(&selection.threads(2).quiet())
 }
 
 fn has_passed(report: &Report, more_than: u64) {
     assert!(!report.has_failed(), "{report}");
-    assert!(report.conclusion.num_passed > more_than, "{report}");
+    assert!(report.passed() > more_than, "{report}");
 }
 
 /// The number of the call that fails.
