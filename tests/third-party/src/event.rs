@@ -1,5 +1,7 @@
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
+
+use accelerator_core::backend_kit::lock;
 
 /// A point in the work of a stream.
 #[derive(Debug, Default)]
@@ -14,13 +16,14 @@ impl Point {
         self.changed.notify_all();
     }
 
+    /// Returns when it was reached.
     pub(crate) fn reached(&self) -> Option<Instant> {
         *lock(&self.reached)
     }
 
     pub(crate) fn wait(&self) {
-        let wait = self.changed.wait_while(lock(&self.reached), |reached| reached.is_none());
-        drop(wait.unwrap_or_else(PoisonError::into_inner));
+        let waited = self.changed.wait_while(lock(&self.reached), |reached| reached.is_none());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -36,9 +39,4 @@ impl SampleEvent {
     pub(crate) fn set(&self, point: Arc<Point>) {
         *lock(&self.0) = Some(point);
     }
-}
-
-/// Takes a lock also after a panic of another thread: a backend must not panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

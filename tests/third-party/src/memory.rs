@@ -1,31 +1,22 @@
 use std::alloc::{Layout, alloc_zeroed};
-use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use accelerator_core::{Accounting, DevicePtr, DriverError, DriverErrorKind, DriverResult};
+use accelerator_core::backend_kit::{Accounting, SegmentTable, lock};
+use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
 
-use crate::event::lock;
-
-/// Every buffer starts at a multiple of this.
-pub(crate) const ALIGNMENT: u64 = 4096;
-
-/// A location in device memory: a buffer and an offset.
+/// A location in device memory: an address that [`SegmentTable`] has made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SamplePtr {
-    /// The first trace address of the buffer, which identifies it.
-    pub(crate) start: u64,
-    pub(crate) offset: u64,
-}
+pub struct SamplePtr(u64);
 
 impl DevicePtr for SamplePtr {
     fn offset(self, bytes: u64) -> Self {
-        Self { offset: self.offset + bytes, ..self }
+        Self(self.0 + bytes)
     }
 
     fn trace_address(self) -> u64 {
-        self.start + self.offset
+        self.0
     }
 }
 
@@ -33,19 +24,12 @@ impl DevicePtr for SamplePtr {
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) accounting: Arc<Accounting>,
-    live: Mutex<Live>,
-}
-
-#[derive(Debug)]
-struct Live {
-    /// The trace address of the next buffer. None is used twice.
-    next: u64,
-    buffers: HashMap<u64, Arc<Buffer>>,
+    buffers: Mutex<SegmentTable<Arc<Buffer>>>,
 }
 
 /// One allocation. Work that uses it owns it, too, so it goes back to the system when the last work is done.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+struct Buffer {
     bytes: Mutex<Box<[u8]>>,
     len: u64,
     accounting: Arc<Accounting>,
@@ -53,38 +37,34 @@ pub(crate) struct Buffer {
 
 impl Memory {
     pub(crate) fn new(capacity: u64) -> Self {
-        let live = Live { next: 1 << 40, buffers: HashMap::new() };
-        Self { accounting: Arc::new(Accounting::new(capacity)), live: Mutex::new(live) }
+        Self { accounting: Arc::new(Accounting::new(capacity)), buffers: Mutex::default() }
     }
 
     pub(crate) fn alloc(&self, len: NonZeroU64) -> DriverResult<SamplePtr> {
         let full = DriverError::refused(DriverErrorKind::OutOfMemory, "alloc", "out of memory");
-        if !self.accounting.take(len.get()) {
-            return Err(full);
-        }
-        let Some(bytes) = zeroed(len) else {
-            self.accounting.give_back(len.get());
-            return Err(full);
-        };
+        let bytes = self.accounting.alloc(len.get(), full, || zeroed(len).ok_or(full))?;
         let accounting = Arc::clone(&self.accounting);
         let buffer = Buffer { bytes: Mutex::new(bytes), len: len.get(), accounting };
-        let mut live = lock(&self.live);
-        let start = live.next;
-        live.next += len.get().next_multiple_of(ALIGNMENT);
-        live.buffers.insert(start, Arc::new(buffer));
-        Ok(SamplePtr { start, offset: 0 })
+        lock(&self.buffers).add(len, Arc::new(buffer)).map(SamplePtr)
     }
 
     pub(crate) fn dealloc(&self, ptr: SamplePtr) {
-        drop(lock(&self.live).buffers.remove(&ptr.start));
+        let buffer = lock(&self.buffers).remove(ptr.0);
+        drop(buffer); // without the lock, since it may take long
     }
 
     /// Returns the bytes of a range, for work.
     pub(crate) fn range(&self, call: &'static str, ptr: SamplePtr, len: usize) -> DriverResult<Range> {
-        let buffer = lock(&self.live).buffers.get(&ptr.start).cloned();
-        let within = buffer.filter(|buffer| ptr.offset + len as u64 <= buffer.len);
-        let outside = DriverError::refused(DriverErrorKind::InvalidArgument, call, "the range is in no buffer");
-        within.map(|buffer| Range { buffer, start: ptr.offset as usize, len }).ok_or(outside)
+        let found = lock(&self.buffers).find(ptr.0).map(|(buffer, offset)| (Arc::clone(buffer), offset));
+        let within = found.filter(|(buffer, offset)| buffer.len - offset >= len as u64);
+        let outside = DriverError::refused(DriverErrorKind::InvalidArgument, call, "the range is in no allocation");
+        within.map(|(buffer, start)| Range { buffer, start: start as usize, len }).ok_or(outside)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.accounting.give_back(self.len);
     }
 }
 
@@ -92,18 +72,13 @@ impl Memory {
 pub(crate) struct Range {
     buffer: Arc<Buffer>,
     start: usize,
-    pub(crate) len: usize,
+    len: usize,
 }
 
 impl Range {
+    /// Works on the bytes while no other work does.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
         work(&mut lock(&self.buffer.bytes)[self.start..][..self.len])
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.accounting.give_back(self.len);
     }
 }
 

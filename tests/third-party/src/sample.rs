@@ -1,16 +1,16 @@
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::Arc;
 
-use accelerator_cli::{Launched, Saxpy};
+use accelerator_core::backend_kit::{Streams, byte_count, nanoseconds_between, read_variable};
 use accelerator_core::{
-    Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, GIB,
-    MemoryInfo, Place, StreamKind, Unavailable, read_variable,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, GIB, MIB,
+    MemoryInfo, Place, StreamKind, Unavailable,
 };
 
-use crate::event::{SampleEvent, lock};
-use crate::memory::{ALIGNMENT, Memory, Range, SamplePtr};
-use crate::stream::SampleStream;
+use crate::event::SampleEvent;
+use crate::memory::{Memory, Range, SamplePtr};
+use crate::stream::{Queue, SampleStream};
 
 /// The environment variable for the number of devices.
 const DEVICES: &str = "SAMPLE_DEVICES";
@@ -20,15 +20,14 @@ const CAPACITY: u64 = 8 * GIB;
 #[derive(Debug)]
 pub struct Sample {
     properties: DeviceProperties,
-    memory: Memory,
-    streams: Mutex<Vec<SampleStream>>,
+    pub(crate) memory: Memory,
+    streams: Streams<Queue>,
 }
 
 impl Sample {
     /// Waits for all work, so that the memory that was given back under it is free.
     fn finish(&self) {
-        let streams = lock(&self.streams).clone();
-        streams.iter().for_each(|stream| stream.point().wait());
+        self.streams.alive().iter().for_each(|queue| queue.point().wait());
     }
 
     fn end(&self, call: &'static str, place: Place<SamplePtr>, len: usize) -> DriverResult<End> {
@@ -61,9 +60,8 @@ unsafe impl Backend for Sample {
         }
         let mut properties = DeviceProperties::new(format!("Sample device {ordinal}"), CAPACITY);
         properties.driver = format!("sample-backend {}", env!("CARGO_PKG_VERSION"));
-        properties.alignment = ALIGNMENT;
-        properties.capability = DeviceCapability::with([]);
-        Ok(Self { properties, memory: Memory::new(CAPACITY), streams: Mutex::default() })
+        properties.alignment = 2 * MIB; // that of a table of segments
+        Ok(Self { properties, memory: Memory::new(CAPACITY), streams: Streams::new() })
     }
 
     fn properties(&self) -> &DeviceProperties {
@@ -75,18 +73,18 @@ unsafe impl Backend for Sample {
     }
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<SampleStream> {
-        let stream = SampleStream::start()?;
-        lock(&self.streams).push(stream.clone());
-        Ok(stream)
+        let queue = Arc::new(Queue::start()?);
+        self.streams.add(&queue);
+        Ok(SampleStream(queue))
     }
 
     fn synchronize(&self, stream: &SampleStream) -> DriverResult<()> {
-        stream.point().wait();
+        stream.0.point().wait();
         Ok(())
     }
 
     fn is_idle(&self, stream: &SampleStream) -> DriverResult<bool> {
-        Ok(stream.is_idle())
+        Ok(stream.0.is_idle())
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<SampleEvent> {
@@ -95,13 +93,13 @@ unsafe impl Backend for Sample {
     }
 
     fn record(&self, event: &SampleEvent, stream: &SampleStream) -> DriverResult<()> {
-        event.set(stream.point());
+        event.set(stream.0.point());
         Ok(())
     }
 
     fn wait(&self, stream: &SampleStream, event: &SampleEvent) -> DriverResult<()> {
         if let Some(point) = event.point() {
-            stream.submit(move || point.wait());
+            stream.0.submit(move || point.wait());
         }
         Ok(())
     }
@@ -119,12 +117,13 @@ unsafe impl Backend for Sample {
 
     fn elapsed_ns(&self, start: &SampleEvent, end: &SampleEvent) -> DriverResult<i64> {
         let time = |event: &SampleEvent| event.point().and_then(|point| point.reached());
-        let (Some(start), Some(end)) = (time(start), time(end)) else {
-            let why = "an event was not reached";
-            return Err(DriverError::refused(DriverErrorKind::InvalidArgument, "elapsed_ns", why));
-        };
-        let forward = end.saturating_duration_since(start).as_nanos() as i64;
-        Ok(forward - start.saturating_duration_since(end).as_nanos() as i64)
+        match (time(start), time(end)) {
+            (Some(start), Some(end)) => Ok(nanoseconds_between(start, end)),
+            _ => {
+                let why = "an event has not been reached";
+                Err(DriverError::refused(DriverErrorKind::InvalidArgument, "elapsed_ns", why))
+            }
+        }
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<SamplePtr> {
@@ -145,9 +144,9 @@ unsafe impl Backend for Sample {
         len: NonZeroU64,
         stream: &SampleStream,
     ) -> DriverResult<()> {
-        let len = len.get() as usize;
+        let len = byte_count(len);
         let (to, from) = (self.end("copy", dst, len)?, self.end("copy", src, len)?);
-        stream.submit(move || match (to, from) {
+        stream.0.submit(move || match (to, from) {
             (End::Device(to), End::Device(from)) => {
                 let bytes = from.with(|bytes| bytes.to_vec()); // never two buffers at once, which could deadlock
                 to.with(|to| to.copy_from_slice(&bytes));
@@ -165,8 +164,8 @@ unsafe impl Backend for Sample {
     }
 
     unsafe fn fill(&self, dst: SamplePtr, value: u8, len: NonZeroU64, stream: &SampleStream) -> DriverResult<()> {
-        let to = self.memory.range("fill", dst, len.get() as usize)?;
-        stream.submit(move || to.with(|to| to.fill(value)));
+        let to = self.memory.range("fill", dst, byte_count(len))?;
+        stream.0.submit(move || to.with(|to| to.fill(value)));
         Ok(())
     }
 }
@@ -200,23 +199,4 @@ impl Host {
         // SAFETY: The caller guarantees it; both have the length of the copy.
         unsafe { self.start.as_ptr().copy_from_nonoverlapping(from.as_ptr(), self.len) };
     }
-}
-
-/// The kernel of `accel verify`, on a stream.
-///
-/// # Errors
-/// A pointer into no buffer.
-pub fn saxpy(kernel: Saxpy<Sample>) -> Launched {
-    let Saxpy { backend, stream, a, x, y, count, .. } = kernel;
-    let bytes = count * size_of::<f32>();
-    let (x, y) = (backend.memory.range("saxpy", x, bytes)?, backend.memory.range("saxpy", y, bytes)?);
-    stream.submit(move || {
-        let x = x.with(|x| x.to_vec());
-        y.with(|y| {
-            for (y, x) in y.as_chunks_mut().0.iter_mut().zip(x.as_chunks().0) {
-                *y = (f32::from_ne_bytes(*y) + a * f32::from_ne_bytes(*x)).to_ne_bytes();
-            }
-        });
-    });
-    Ok(())
 }

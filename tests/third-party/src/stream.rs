@@ -7,42 +7,45 @@ use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 use crate::event::Point;
 
-type Work = Box<dyn FnOnce() + Send>;
+/// A stream: a thread that does its jobs in order. It ends when the stream has been dropped and its jobs are done.
+#[derive(Debug)]
+pub struct SampleStream(pub(crate) Arc<Queue>);
 
-enum Job {
-    Do(Work),
-    Reach(Arc<Point>),
-}
-
-/// A stream: a thread that does its jobs in order, and ends when the stream is dropped and its jobs are done.
-#[derive(Clone, Debug)]
-pub struct SampleStream {
+/// The jobs of a stream.
+#[derive(Debug)]
+pub(crate) struct Queue {
     jobs: Sender<Job>,
     pending: Arc<AtomicU64>,
 }
 
-impl SampleStream {
+enum Job {
+    Do(Box<dyn FnOnce() + Send>),
+    Reach(Arc<Point>),
+}
+
+impl Queue {
     pub(crate) fn start() -> DriverResult<Self> {
         let (jobs, received) = mpsc::channel();
-        let pending = Arc::new(AtomicU64::new(0));
-        let of_thread = Arc::clone(&pending);
+        let queue = Self { jobs, pending: Arc::default() };
+        let pending = Arc::clone(&queue.pending);
+        let done = move || pending.fetch_sub(1, Ordering::Release);
         let work = move || {
             for job in received {
                 match job {
                     Job::Do(work) => {
                         work();
-                        of_thread.fetch_sub(1, Ordering::Release);
+                        done();
                     }
-                    // Counted before it is reached: who has waited for the point finds the stream idle.
+                    // First counted, then reached, so that a thread that has waited for it finds the stream idle.
                     Job::Reach(point) => {
-                        of_thread.fetch_sub(1, Ordering::Release);
+                        done();
                         point.reach();
                     }
                 }
             }
         };
         let started = thread::Builder::new().name("sample stream".to_owned()).spawn(work);
-        started.map(|_| Self { jobs, pending }).map_err(|error| {
+        started.map(|_| queue).map_err(|error| {
             let code = error.raw_os_error().unwrap_or(-1).into();
             DriverError::new(DriverErrorKind::Other, "thread::spawn", code, "the thread of the stream did not start")
         })
