@@ -10,7 +10,7 @@ pub fn saxpy(launch: Saxpy<Sample>) -> Launched {
     let Saxpy { backend, stream, a, x, y, count, .. } = launch;
     let bytes = count * size_of::<f32>();
     let (x, y) = (backend.memory.range("saxpy", x, bytes)?, backend.memory.range("saxpy", y, bytes)?);
-    stream.0.submit(move || {
+    stream.submit(move || {
         let x = x.with(|x| x.to_vec());
         y.with(|y| {
             for (y, x) in y.as_chunks_mut().0.iter_mut().zip(x.as_chunks().0) {

@@ -10,7 +10,7 @@ use accelerator_core::{
 
 use crate::event::SampleEvent;
 use crate::memory::{Memory, Range, SamplePtr};
-use crate::stream::{Queue, SampleStream};
+use crate::stream::{Progress, SampleStream};
 
 /// The environment variable for the number of devices.
 const DEVICES: &str = "SAMPLE_DEVICES";
@@ -21,13 +21,13 @@ const CAPACITY: u64 = 8 * GIB;
 pub struct Sample {
     properties: DeviceProperties,
     pub(crate) memory: Memory,
-    streams: Streams<Queue>,
+    streams: Streams<Progress>,
 }
 
 impl Sample {
-    /// Waits for all work, so that the memory that was given back under it is free.
+    /// Waits for all work, including that of streams that were dropped.
     fn finish(&self) {
-        self.streams.alive().iter().for_each(|queue| queue.point().wait());
+        self.streams.alive().iter().for_each(|stream| stream.wait());
     }
 
     fn end(&self, call: &'static str, place: Place<SamplePtr>, len: usize) -> DriverResult<End> {
@@ -73,18 +73,18 @@ unsafe impl Backend for Sample {
     }
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<SampleStream> {
-        let queue = Arc::new(Queue::start()?);
-        self.streams.add(&queue);
-        Ok(SampleStream(queue))
+        let progress = Arc::default();
+        self.streams.add(&progress);
+        SampleStream::start(progress)
     }
 
     fn synchronize(&self, stream: &SampleStream) -> DriverResult<()> {
-        stream.0.point().wait();
+        stream.wait();
         Ok(())
     }
 
     fn is_idle(&self, stream: &SampleStream) -> DriverResult<bool> {
-        Ok(stream.0.is_idle())
+        Ok(stream.is_idle())
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<SampleEvent> {
@@ -93,13 +93,13 @@ unsafe impl Backend for Sample {
     }
 
     fn record(&self, event: &SampleEvent, stream: &SampleStream) -> DriverResult<()> {
-        event.set(stream.0.point());
+        event.set(stream.point());
         Ok(())
     }
 
     fn wait(&self, stream: &SampleStream, event: &SampleEvent) -> DriverResult<()> {
         if let Some(point) = event.point() {
-            stream.0.submit(move || point.wait());
+            stream.submit(move || point.wait());
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ unsafe impl Backend for Sample {
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<SamplePtr> {
         self.memory.alloc(len).or_else(|_| {
-            self.finish();
+            self.finish(); // which frees what was given back under it
             self.memory.alloc(len)
         })
     }
@@ -146,7 +146,7 @@ unsafe impl Backend for Sample {
     ) -> DriverResult<()> {
         let len = byte_count(len);
         let (to, from) = (self.end("copy", dst, len)?, self.end("copy", src, len)?);
-        stream.0.submit(move || match (to, from) {
+        stream.submit(move || match (to, from) {
             (End::Device(to), End::Device(from)) => {
                 let bytes = from.with(|bytes| bytes.to_vec()); // never two buffers at once, which could deadlock
                 to.with(|to| to.copy_from_slice(&bytes));
@@ -165,8 +165,14 @@ unsafe impl Backend for Sample {
 
     unsafe fn fill(&self, dst: SamplePtr, value: u8, len: NonZeroU64, stream: &SampleStream) -> DriverResult<()> {
         let to = self.memory.range("fill", dst, byte_count(len))?;
-        stream.0.submit(move || to.with(|to| to.fill(value)));
+        stream.submit(move || to.with(|to| to.fill(value)));
         Ok(())
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
