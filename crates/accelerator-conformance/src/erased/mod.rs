@@ -92,7 +92,7 @@ unsafe impl Backend for AnyBackend {
 
     /// Finds no device: use an [`Opener`].
     fn probe() -> Result<u32, Unavailable> {
-        Err(Unavailable { reason: "a backend must be chosen first".to_owned() })
+        Err(Unavailable::new("a backend must be chosen first"))
     }
 
     /// Opens no device: use an [`Opener`].

@@ -21,6 +21,7 @@ use crate::erased::Opener;
 ///
 /// Anything else that the cases use is part of the backend trait, so every backend has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Capability {
     /// Memory keeps what is written to it; copies and fills are performed.
     Bytes,

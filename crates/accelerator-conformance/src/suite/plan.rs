@@ -236,7 +236,7 @@ impl Shared {
         match self.opener.probe() {
             Ok(1..) => {}
             Ok(0) => return Err(self.absent("there is no device")),
-            Err(Unavailable { reason }) => return Err(self.absent(&reason)),
+            Err(Unavailable { reason, .. }) => return Err(self.absent(&reason)),
         }
         match self.opener.open(0) {
             Ok(backend) => Ok(Arc::new(backend)),
