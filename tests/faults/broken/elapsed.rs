@@ -1,9 +1,9 @@
 //! Elapsed times that are wrong.
 
-use accelerator_core::{Backend, DriverErrorKind, DriverResult};
+use accelerator_core::{Backend, DriverError, DriverErrorKind, DriverResult};
 
+use super::Broken;
 use super::events::BrokenEvent;
-use super::{Broken, refused};
 use crate::fault::{Fault, planted};
 
 impl<B: Backend> Broken<B> {
@@ -23,7 +23,7 @@ impl<B: Backend> Broken<B> {
                 Ok(after.as_nanos() as i64 - before.as_nanos() as i64)
             }
             Some(Fault::TimingRefused) => {
-                Err(refused(DriverErrorKind::InvalidArgument, "elapsed_ns", "the event has no timing"))
+                Err(DriverError::refused(DriverErrorKind::InvalidArgument, "elapsed_ns", "the event has no timing"))
             }
             _ => elapsed,
         }

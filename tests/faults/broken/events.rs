@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use accelerator_core::{Backend, DriverErrorKind, DriverResult, EventFlags};
+use accelerator_core::{Backend, DriverError, DriverErrorKind, DriverResult, EventFlags};
 
 use super::streams::{Deferred, Lane, within_patience};
-use super::{Broken, for_ever, lock, refused};
+use super::{Broken, for_ever, lock};
 use crate::fault::{Fault, has, planted};
 
 /// How many events a driver makes that runs out of them.
@@ -83,7 +83,7 @@ impl<B: Backend> Broken<B> {
     pub(super) fn make_event(&self, flags: EventFlags) -> DriverResult<BrokenEvent<B>> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         if has(Fault::EventsRunOut) && MADE.fetch_add(1, Ordering::Relaxed) >= EVENTS {
-            return Err(refused(DriverErrorKind::Other, "event", "the pool is empty"));
+            return Err(DriverError::refused(DriverErrorKind::Other, "event", "the pool is empty"));
         }
         let interprocess = flags.interprocess && !has(Fault::InterprocessNotRefused);
         let native = Arc::new(self.inner.event(EventFlags { interprocess, ..flags })?);
@@ -98,7 +98,7 @@ impl<B: Backend> Broken<B> {
 
     pub(super) fn record_event(&self, event: &BrokenEvent<B>, lane: &Arc<Lane<B>>) -> DriverResult<()> {
         if has(Fault::RecordWhilePendingRefused) && !self.inner.is_complete(&event.native)? {
-            return Err(refused(DriverErrorKind::Other, "record", "the event is in use"));
+            return Err(DriverError::refused(DriverErrorKind::Other, "record", "the event is in use"));
         }
         let mut last = event.last();
         if has(Fault::SecondRecordIgnored) && last.lane.is_some() {
@@ -172,7 +172,7 @@ impl<B: Backend> Broken<B> {
             Some(Fault::IsCompleteOnlyAfterSynchronize) if !last.is_before_a_synchronize() => false,
             Some(Fault::IsCompleteWaits) => self.inner.wait_host(&event.native).map(|()| true)?,
             Some(Fault::IsCompleteRefusesToAnswer) if !self.inner.is_complete(&event.native)? => {
-                return Err(refused(DriverErrorKind::Other, "is_complete", "not ready"));
+                return Err(DriverError::refused(DriverErrorKind::Other, "is_complete", "not ready"));
             }
             _ => !last.lost && self.inner.is_complete(&event.native)?,
         };

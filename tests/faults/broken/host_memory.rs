@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use accelerator_core::{Backend, DriverError, DriverErrorKind, DriverResult};
 
-use super::lock;
+use super::{lock, of_kind};
 use crate::fault::{Fault, has, planted};
 
 /// The host memory that was handed out.
@@ -67,9 +67,7 @@ impl HostMemory {
             std::panic::panic_any("called `Result::unwrap()` on an `Err` value: out of memory");
         }
         let given = match planted() {
-            Some(Fault::AllocHostRefusesAsOther) => {
-                given.map_err(|error| DriverError { kind: DriverErrorKind::Other, ..error })?
-            }
+            Some(Fault::AllocHostRefusesAsOther) => given.map_err(|error| of_kind(DriverErrorKind::Other, error))?,
             _ => given?,
         };
         let handed = match planted() {
@@ -110,5 +108,5 @@ impl HostMemory {
 pub(super) const TWO: NonZeroU64 = NonZeroU64::MIN.saturating_add(1);
 
 fn no_memory() -> DriverError {
-    super::refused(DriverErrorKind::OutOfMemory, "alloc_host", "out of memory")
+    DriverError::refused(DriverErrorKind::OutOfMemory, "alloc_host", "out of memory")
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use accelerator_core::{Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, KIB, MemoryInfo};
 
 use super::host_memory::TWO;
-use super::{Broken, lock, refused};
+use super::{Broken, lock, of_kind};
 use crate::fault::{Fault, has, planted};
 
 /// The device memory that was handed out.
@@ -76,17 +76,17 @@ impl<P: DevicePtr> Memory<P> {
 
     /// Returns what `memory_info` returns.
     pub(super) fn told(&self, info: MemoryInfo) -> MemoryInfo {
-        let MemoryInfo { free, total, source } = info;
+        let MemoryInfo { free, total, source, .. } = info;
         match planted() {
-            Some(Fault::MemoryInfoSwapped) => MemoryInfo { free: total, total: free, source },
+            Some(Fault::MemoryInfoSwapped) => MemoryInfo::new(total, free, source),
             Some(Fault::MemoryInfoNeverChanges) => *self.first.get_or_init(|| info),
-            Some(Fault::MemoryInfoInKib) => MemoryInfo { free: free / KIB, total: total / KIB, source },
-            Some(Fault::MemoryInfoBackwards) => MemoryInfo { free: free + 2 * self.live_bytes(), total, source },
+            Some(Fault::MemoryInfoInKib) => MemoryInfo::new(free / KIB, total / KIB, source),
+            Some(Fault::MemoryInfoBackwards) => MemoryInfo::new(free + 2 * self.live_bytes(), total, source),
             Some(Fault::MemoryInfoForgetsDealloc) => {
                 let before = self.least.fetch_min(free, Ordering::Relaxed);
-                MemoryInfo { free: free.min(before), total, source }
+                MemoryInfo::new(free.min(before), total, source)
             }
-            Some(Fault::MemoryInfoTotalIsFree) => MemoryInfo { free, total: free, source },
+            Some(Fault::MemoryInfoTotalIsFree) => MemoryInfo::new(free, free, source),
             _ => info,
         }
     }
@@ -107,11 +107,9 @@ impl<B: Backend> Broken<B> {
             return Err(no_memory());
         }
         let given = given.map_err(|error| match (planted(), error.kind) {
-            (Some(Fault::OutOfMemoryAsOther), DriverErrorKind::OutOfMemory) => {
-                DriverError { kind: DriverErrorKind::Other, ..error }
-            }
+            (Some(Fault::OutOfMemoryAsOther), DriverErrorKind::OutOfMemory) => of_kind(DriverErrorKind::Other, error),
             (Some(Fault::OutOfMemoryAsTooLarge), DriverErrorKind::OutOfMemory) => {
-                DriverError { kind: DriverErrorKind::AllocationTooLarge, ..error }
+                of_kind(DriverErrorKind::AllocationTooLarge, error)
             }
             (Some(Fault::OutOfMemoryPanics), _) => {
                 std::panic::panic_any("called `Result::unwrap()` on an `Err` value: out of memory")
@@ -128,7 +126,7 @@ impl<B: Backend> Broken<B> {
             Some(Fault::TooLargeAsOutOfMemory) if len.get() > stated => return Err(no_memory()),
             Some(Fault::LargestAllocationNotKept) if len.get() > stated / 2 => {
                 let kind = DriverErrorKind::AllocationTooLarge;
-                return Err(refused(kind, "alloc", "the allocation is too large"));
+                return Err(DriverError::refused(kind, "alloc", "the allocation is too large"));
             }
             Some(Fault::AllocMisaligned) => len.saturating_add(alignment),
             Some(Fault::AllocOverlaps) => {
@@ -199,5 +197,5 @@ impl<B: Backend> Broken<B> {
 }
 
 fn no_memory() -> DriverError {
-    refused(DriverErrorKind::OutOfMemory, "alloc", "out of memory")
+    DriverError::refused(DriverErrorKind::OutOfMemory, "alloc", "out of memory")
 }

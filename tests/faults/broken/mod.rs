@@ -45,8 +45,9 @@ pub(crate) struct Broken<B: Backend> {
     submitting: Mutex<()>,
 }
 
-fn refused(kind: DriverErrorKind, call: &'static str, name: &'static str) -> DriverError {
-    DriverError { kind, call, code: -1, name }
+/// Returns the error as one of another kind.
+fn of_kind(kind: DriverErrorKind, error: DriverError) -> DriverError {
+    DriverError::new(kind, error.call, error.code, error.name)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,7 +66,11 @@ impl<B: Backend> Broken<B> {
     fn enter(&self, call: &'static str) -> DriverResult<()> {
         let own = thread::current().id();
         match has(Fault::OtherThreadsRefused) && *self.thread.get_or_init(|| own) != own {
-            true => Err(refused(DriverErrorKind::InvalidArgument, call, "no context is current on this thread")),
+            true => Err(DriverError::refused(
+                DriverErrorKind::InvalidArgument,
+                call,
+                "no context is current on this thread",
+            )),
             false => Ok(()),
         }
     }

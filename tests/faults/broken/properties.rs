@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use accelerator_core::{DeviceProperties, DriverError, DriverErrorKind, DriverResult, GIB, MIB, Unavailable};
 
-use super::refused;
+use super::of_kind;
 use crate::fault::{Fault, has, planted};
 
 /// Returns the number of devices that `probe` returns.
@@ -20,11 +20,9 @@ pub(super) fn counted(count: u32) -> Result<u32, Unavailable> {
 /// Opens the device with this number.
 pub(super) fn opened<B>(ordinal: u32, open: fn(u32) -> DriverResult<B>) -> DriverResult<B> {
     match planted() {
-        Some(Fault::OpenFails) => Err(refused(DriverErrorKind::Other, "open", "it is on fire")),
+        Some(Fault::OpenFails) => Err(DriverError::refused(DriverErrorKind::Other, "open", "it is on fire")),
         Some(Fault::OpenAcceptsAnyNumber) => open(0),
-        Some(Fault::OpenRefusesAsOther) => {
-            open(ordinal).map_err(|error| DriverError { kind: DriverErrorKind::Other, ..error })
-        }
+        Some(Fault::OpenRefusesAsOther) => open(ordinal).map_err(|error| of_kind(DriverErrorKind::Other, error)),
         _ => open(ordinal),
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use accelerator_core::{Backend, DriverErrorKind, DriverResult, EventFlags, StreamKind};
+use accelerator_core::{Backend, DriverError, DriverErrorKind, DriverResult, EventFlags, StreamKind};
 
 use super::work::{Staged, Work};
-use super::{Broken, for_ever, lock, refused};
+use super::{Broken, for_ever, lock};
 use crate::fault::{Fault, has, planted};
 
 /// How long a driver waits that gives up.
@@ -105,7 +105,7 @@ impl<B: Backend> Broken<B> {
     pub(super) fn make_stream(&self, kind: StreamKind) -> DriverResult<BrokenStream<B>> {
         let mut lanes = lock(&self.lanes);
         if has(Fault::StreamsRunOut) && lanes.len() >= STREAMS {
-            return Err(refused(DriverErrorKind::Other, "stream", "there are no queues left"));
+            return Err(DriverError::refused(DriverErrorKind::Other, "stream", "there are no queues left"));
         }
         let native = self.inner.stream(kind)?;
         let beside = match planted() {
@@ -190,7 +190,7 @@ impl<B: Backend> Broken<B> {
             Some(Fault::IsIdleWaits) => self.inner.synchronize(&lane.native).map(|()| true),
             Some(Fault::IsIdleRefusesToAnswer) => match self.inner.is_idle(&lane.native)? {
                 true => Ok(true),
-                false => Err(refused(DriverErrorKind::Other, "is_idle", "not ready")),
+                false => Err(DriverError::refused(DriverErrorKind::Other, "is_idle", "not ready")),
             },
             Some(Fault::IsIdleForgetsAWait) => match &lane.state().before_the_wait {
                 Some(event) => self.inner.is_complete(event),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Mutex;
 
-use accelerator_core::{Backend, DevicePtr, DriverErrorKind, DriverResult, Pages, VirtualMemory};
+use accelerator_core::{Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, Pages, VirtualMemory};
 
-use super::{Broken, lock, refused};
+use super::{Broken, lock};
 use crate::fault::{Fault, has, planted};
 
 /// The address space that was reserved, and where memory is mapped.
@@ -30,7 +30,7 @@ impl<P: DevicePtr> Mappings<P> {
 
 impl<B: Backend> Broken<B> {
     fn inner_memory(&self, call: &'static str) -> DriverResult<&dyn VirtualMemory<B::Ptr>> {
-        let gone = refused(DriverErrorKind::Unsupported, call, "the driver has no virtual memory");
+        let gone = DriverError::refused(DriverErrorKind::Unsupported, call, "the driver has no virtual memory");
         self.inner.virtual_memory().ok_or(gone)
     }
 }
