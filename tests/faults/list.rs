@@ -1,6 +1,6 @@
 //! The faults: what the driver does wrong, the case that catches it, and what that case says.
 
-use crate::drivers::Driver::{Cuda, Host, Xpu};
+use crate::drivers::Driver::{Cuda, Xpu};
 use crate::fault::faults;
 
 faults! {
@@ -11,7 +11,8 @@ faults! {
     IsCompleteRefusesToAnswer: "`is_complete` fails with \"not ready\" instead of returning false.", 115, "`is_complete`";
     IsCompleteWaits: "`is_complete` waits for the event.", 115, "`is_complete`";
     IsCompleteOnlyAfterSynchronize: "An event is complete only once its stream is synchronized.", 115, "`is_complete`";
-    EventNeverReached: "An event is never reached, and `wait_host` waits for ever.", 118, "`wait_host`";
+    EventNeverReached: "An event is never reached, and `wait_host` waits for ever.", 115, "`is_complete` still said no";
+    WaitHostHangs: "`wait_host` never returns.", 118, "`wait_host` has not returned";
     IsIdleAlwaysTrue: "`is_idle` is always true.", 116, "`is_idle`";
     IsIdleNeverTrue: "`is_idle` is never true.", 116, "`is_idle`";
     IsIdleRefusesToAnswer: "`is_idle` fails with \"not ready\" instead of returning false.", 116, "`is_idle`";
@@ -38,13 +39,12 @@ faults! {
     // Events.
     SecondRecordIgnored: "Only the first record of an event counts.", 122, "`record`";
     RecordOneSubmissionEarly: "`record` places the event before the last copy or fill.", 115, "`is_complete`";
-    RecordWhilePendingRefused: "`record` refuses an event that is still pending.", 122, "`record`";
+    RecordWhilePendingRefused: "`record` refuses an event that is still pending.", 123, "`record`";
     RecordsAtOnceLost: "When two threads record at the same time, one of the records is lost.", 142, "`record`";
     UnrecordedIsIncomplete: "An event that was never recorded is not complete.", 124, "`is_complete`";
     UnrecordedHangsTheHost: "`wait_host` for an event that was never recorded waits for ever.", 124, "`wait_host`";
-    EventsRunOut: "`event` fails once 100 events were made, dropped or not.", 125, "`event`";
-    InterprocessNotRefused: "`event` accepts an interprocess event, which the driver does not have.", 145, "`event`",
-        on [Host, Xpu];
+    EventsRunOut: "`event` fails once 100 events were made, dropped or not.", 142, "`event`";
+    InterprocessRefusedAsOther: "`event` refuses interprocess events as `Other`.", 145, "`event` did not answer `Unsupported`";
     EventIdsAllEqual: "`event_id` is 1 for every event.", 145, "`event_id`";
 
     // Elapsed time.
@@ -66,7 +66,7 @@ faults! {
     FillAligned: "`fill` starts at a multiple of 4 bytes.", 126, "`fill`";
     FillOffsetIgnored: "`fill` starts at the beginning of the allocation.", 126, "`fill`";
     FillOfTheFirstPart: "`fill` writes the first 16 MiB only.", 128, "`fill`";
-    FillOvertakes: "`fill` does not wait for earlier work of its stream.", 127, "`fill`";
+    ShortFillOvertakes: "`fill` of up to 1 MiB does not wait for earlier work of its stream.", 129, "`fill`";
     FillWaits: "`fill` waits until the stream is idle.", 131, "`fill`";
 
     // Copies.
@@ -86,7 +86,7 @@ faults! {
 
     // Device memory.
     AllocMisaligned: "`alloc` returns memory at half the stated alignment.", 134, "`alloc`";
-    AllocOverlaps: "Two allocations of the same length overlap.", 134, "`alloc`";
+    AllocOverlaps: "Every second allocation begins inside the one before.", 134, "`alloc`";
     OutOfMemoryAsOther: "`alloc` reports lack of memory as `Other`.", 135, "`alloc`";
     OutOfMemoryAsTooLarge: "`alloc` reports lack of memory as `AllocationTooLarge`.", 135, "`alloc`";
     OutOfMemoryPanics: "`alloc` panics when the memory is full.", 135, "`alloc`";
@@ -106,7 +106,7 @@ faults! {
 
     // Host memory.
     AllocHostMisaligned: "`alloc_host` returns memory aligned to 8 bytes.", 140, "`alloc_host`";
-    AllocHostOverlaps: "Two allocations of host memory of the same length overlap.", 140, "`alloc_host`";
+    AllocHostOverlaps: "Every second allocation of host memory begins inside the one before.", 140, "`alloc_host`";
     AllocHostPanics: "`alloc_host` panics when it gets too large a request.", 140, "`alloc_host`";
     AllocHostRefusesAsOther: "`alloc_host` reports lack of memory as `Other`.", 140, "`alloc_host`";
     DeallocHostFreesAnother: "`dealloc_host` overwrites another allocation.", 140, "`dealloc_host`";

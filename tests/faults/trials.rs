@@ -39,7 +39,7 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
 
 fn on(driver: Driver, run: impl FnOnce(Driver) -> Result<(), Failed>) -> Result<Completion, Failed> {
     match driver.missing() {
-        Some(reason) => unavailable(driver.name(), &reason),
+        Some(reason) => Ok(Completion::ignored_with(unavailable(driver.name(), &reason)?)),
         None => run(driver).map(|()| Completion::Completed),
     }
 }

@@ -85,8 +85,10 @@ impl<B: Backend> Broken<B> {
         if has(Fault::EventsRunOut) && MADE.fetch_add(1, Ordering::Relaxed) >= EVENTS {
             return Err(DriverError::refused(DriverErrorKind::Other, "event", "the pool is empty"));
         }
-        let interprocess = flags.interprocess && !has(Fault::InterprocessNotRefused);
-        let native = Arc::new(self.inner.event(EventFlags { interprocess, ..flags })?);
+        if has(Fault::InterprocessRefusedAsOther) && flags.interprocess {
+            return Err(DriverError::refused(DriverErrorKind::Other, "event", "bad flags"));
+        }
+        let native = Arc::new(self.inner.event(flags)?);
         let (at, lost, reached) = (Instant::now(), false, false);
         let record = Record { lane: None, synchronized: 0, at, lost, reached, queries: 0 };
         Ok(BrokenEvent { native, last: Mutex::new(record) })
@@ -184,6 +186,7 @@ impl<B: Backend> Broken<B> {
         let lost = event.last().lost || has(Fault::UnrecordedHangsTheHost) && !event.is_recorded();
         match planted() {
             _ if lost => for_ever(),
+            Some(Fault::WaitHostHangs) => for_ever(),
             Some(Fault::WaitHostDoesNothing) => return Ok(()),
             Some(Fault::WaitHostGivesUp) => {
                 return within_patience(|| self.inner.is_complete(&event.native)).map(drop);

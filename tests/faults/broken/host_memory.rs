@@ -14,8 +14,8 @@ use crate::fault::{Fault, has, planted};
 #[derive(Default)]
 pub(super) struct HostMemory {
     live: Mutex<BTreeMap<usize, Live>>,
-    /// The length and the second half of memory of which only the first half was handed out.
-    half: Mutex<Option<(NonZeroU64, usize)>>,
+    /// The middle of the last allocation, and the bytes that follow it.
+    middle: Mutex<Option<(usize, u64)>>,
 }
 
 struct Live {
@@ -29,6 +29,12 @@ unsafe impl Send for Live {}
 
 /// What an address is off by, to be aligned to 8 bytes only.
 const OFF: usize = 8;
+
+/// The alignment that host memory must have.
+const ALIGNMENT: u64 = 64;
+
+/// The least length of an allocation that another one overlaps.
+pub(super) const OVERLAPPING: NonZeroU64 = NonZeroU64::MIN.saturating_add(65_535);
 
 impl HostMemory {
     /// Whether the bytes there are host memory of the driver.
@@ -54,11 +60,11 @@ impl HostMemory {
         let more = match planted() {
             Some(Fault::AllocHostMisaligned) => len.saturating_add(64),
             Some(Fault::AllocHostOverlaps) => {
-                if let Some((_, half)) = lock(&self.half).take_if(|(half, _)| *half == len) {
-                    let half = NonNull::new(std::ptr::with_exposed_provenance_mut(half));
-                    return half.map(|half| (half, None)).ok_or_else(no_memory);
+                if let Some((middle, _)) = lock(&self.middle).take_if(|(_, room)| *room >= len.get()) {
+                    let middle = NonNull::new(std::ptr::with_exposed_provenance_mut(middle));
+                    return middle.map(|middle| (middle, None)).ok_or_else(no_memory);
                 }
-                len.saturating_mul(TWO)
+                len.saturating_mul(TWO).max(OVERLAPPING)
             }
             _ => len,
         };
@@ -74,9 +80,10 @@ impl HostMemory {
             // SAFETY: The allocation is longer by more than this.
             Some(Fault::AllocHostMisaligned) => unsafe { given.add(OFF) },
             Some(Fault::AllocHostOverlaps) => {
-                // SAFETY: The allocation has twice the length.
-                let half = unsafe { given.add(len.get() as usize / 2) };
-                *lock(&self.half) = Some((len, half.as_ptr().expose_provenance()));
+                let offset = len.get() / 2 / ALIGNMENT * ALIGNMENT;
+                // SAFETY: The allocation has at least twice the length.
+                let middle = unsafe { given.add(offset as usize) };
+                *lock(&self.middle) = Some((middle.as_ptr().expose_provenance(), more.get() - offset));
                 given
             }
             _ => given,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use accelerator_core::{Backend, DevicePtr, DriverError, DriverErrorKind, DriverResult, KIB, MemoryInfo};
 
-use super::host_memory::TWO;
+use super::host_memory::{OVERLAPPING, TWO};
 use super::{Broken, lock, of_kind};
 use crate::fault::{Fault, has, planted};
 
@@ -15,8 +15,8 @@ use crate::fault::{Fault, has, planted};
 pub(super) struct Memory<P> {
     /// By trace address.
     live: Mutex<BTreeMap<u64, Live<P>>>,
-    /// The length and the second half of memory of which only the first half was handed out.
-    half: Mutex<Option<(NonZeroU64, P)>>,
+    /// The middle of the last allocation, and the bytes that follow it.
+    middle: Mutex<Option<(P, u64)>>,
     /// Memory that counts as freed, and is handed out again.
     freed: Mutex<Vec<Live<P>>>,
     has_failed: AtomicBool,
@@ -37,7 +37,7 @@ impl<P> Default for Memory<P> {
     fn default() -> Self {
         Self {
             live: Mutex::default(),
-            half: Mutex::default(),
+            middle: Mutex::default(),
             freed: Mutex::default(),
             has_failed: AtomicBool::new(false),
             first: OnceLock::new(),
@@ -121,7 +121,7 @@ impl<B: Backend> Broken<B> {
     }
 
     fn given(&self, len: NonZeroU64) -> DriverResult<Live<B::Ptr>> {
-        let (stated, alignment) = (self.properties.stated().largest_allocation, self.inner.properties().alignment);
+        let (stated, alignment) = (self.properties.largest_allocation(), self.inner.properties().alignment);
         let more = match planted() {
             Some(Fault::TooLargeAsOutOfMemory) if len.get() > stated => return Err(no_memory()),
             Some(Fault::LargestAllocationNotKept) if len.get() > stated / 2 => {
@@ -130,10 +130,10 @@ impl<B: Backend> Broken<B> {
             }
             Some(Fault::AllocMisaligned) => len.saturating_add(alignment),
             Some(Fault::AllocOverlaps) => {
-                if let Some((len, handed)) = lock(&self.memory.half).take_if(|(half, _)| *half == len) {
+                if let Some((handed, _)) = lock(&self.memory.middle).take_if(|(_, room)| *room >= len.get()) {
                     return Ok(Live { handed, len, inner: None });
                 }
-                len.saturating_mul(TWO)
+                len.saturating_mul(TWO).max(OVERLAPPING)
             }
             Some(Fault::DeallocFreesAnother | Fault::DeallocReusesAtOnce) => {
                 if let Some(again) = self.memory.taken_again(len) {
@@ -147,7 +147,8 @@ impl<B: Backend> Broken<B> {
         let handed = match planted() {
             Some(Fault::AllocMisaligned) => inner.offset(alignment / 2),
             Some(Fault::AllocOverlaps) => {
-                *lock(&self.memory.half) = Some((len, inner.offset(len.get() / 2)));
+                let middle = len.get() / 2 / alignment * alignment;
+                *lock(&self.memory.middle) = Some((inner.offset(middle), more.get() - middle));
                 inner
             }
             _ => inner,

@@ -52,6 +52,10 @@ impl Properties {
         Self { stated: [stated, other], calls: AtomicU32::new(0) }
     }
 
+    pub(super) fn largest_allocation(&self) -> u64 {
+        self.stated[0].largest_allocation
+    }
+
     pub(super) fn stated(&self) -> &DeviceProperties {
         &self.stated[self.calls.fetch_add(1, Ordering::Relaxed) as usize % 2]
     }

@@ -109,7 +109,9 @@ impl<B: Backend> Broken<B> {
         }
         let native = self.inner.stream(kind)?;
         let beside = match planted() {
-            Some(Fault::WaitDeferred | Fault::FillOvertakes | Fault::CopyOvertakes | Fault::DeallocDoesNotWait) => {
+            Some(
+                Fault::WaitDeferred | Fault::ShortFillOvertakes | Fault::CopyOvertakes | Fault::DeallocDoesNotWait,
+            ) => {
                 let priority = self.inner.properties().stream_priorities.0;
                 Some(self.inner.stream(StreamKind::Side { priority })?)
             }

@@ -42,6 +42,9 @@ impl Staged {
 /// The length of the part that a driver does that does only one.
 const PART: u64 = 16 * MIB;
 
+/// The length of the longest fill that a driver has a faster way for.
+const SHORT: u64 = MIB;
+
 impl<P: DevicePtr> Work<P> {
     /// Submits it to the inner stream.
     ///
@@ -54,6 +57,11 @@ impl<P: DevicePtr> Work<P> {
             // SAFETY: The caller promises the same.
             Self::Fill { at, value, len } => unsafe { inner.fill(at, value, len, stream) },
         }
+    }
+
+    fn len(&self) -> u64 {
+        let (Self::Copy { len, .. } | Self::Fill { len, .. }) = self;
+        len.get()
     }
 
     fn is_fill(&self) -> bool {
@@ -70,10 +78,10 @@ impl<B: Backend> Broken<B> {
         self.submit_waits(lane, &mut state)?;
         state.before_the_wait = None;
         let work = staged(self, work, &mut state);
-        let overtakes = if work.is_fill() { Fault::FillOvertakes } else { Fault::CopyOvertakes };
+        let overtakes = has(if work.is_fill() { Fault::ShortFillOvertakes } else { Fault::CopyOvertakes });
         let waits = if work.is_fill() { Fault::FillWaits } else { Fault::CopyWaits };
         let native = lane.native();
-        if has(overtakes) {
+        if overtakes && (work.len() <= SHORT || !work.is_fill()) {
             // SAFETY: The caller promises the same for the stream, which waits for the work.
             unsafe { work.submit(&self.inner, lane.beside()) }?;
             return self.inner.wait(native, &self.marked(lane.beside())?);
