@@ -1,6 +1,6 @@
 //! The faults: what the driver does wrong, the case that catches it, and what that case says.
 
-use crate::drivers::Driver::{Cuda, Xpu};
+use crate::drivers::Driver::{Cuda, Host, Xpu};
 use crate::fault::faults;
 
 faults! {
@@ -45,7 +45,7 @@ faults! {
     UnrecordedHangsTheHost: "`wait_host` for an event that was never recorded waits for ever.", 124, "`wait_host`";
     EventsRunOut: "`event` fails once 100 events were made, dropped or not.", 142, "`event`";
     InterprocessRefusedAsOther: "`event` refuses interprocess events as `Other`.", 145, "`event` did not answer `Unsupported`";
-    EventIdsAllEqual: "`event_id` is 1 for every event.", 145, "`event_id`";
+    EventIdsAllEqual: "`event_id` is 1 for every event.", 147, "`event_id`";
 
     // Elapsed time.
     ElapsedBackwards: "`elapsed_ns` has the wrong sign.", 133, "`elapsed_ns`";
@@ -80,7 +80,8 @@ faults! {
     CopyOfTheFirstPart: "`copy` copies the first 16 MiB only.", 128, "`copy`";
     CopyOvertakes: "`copy` does not wait for earlier work of its stream.", 129, "`copy`";
     PinnedStagedAtSubmission: "`copy` reads pinned memory when it is submitted.", 129, "`copy`";
-    PageableStagedAtSubmission: "`copy` reads pageable memory when it is submitted.", 130, "`copy`";
+    PageableStagedAtSubmission: "`copy` reads pageable memory when it is submitted.", 130,
+        "`copy` read pageable memory before", on [Host, Xpu];
     CopyToTheHostIsLate: "A copy to the host arrives when the stream is synchronized.", 118, "`wait_host`";
     CopyWaits: "`copy` waits until the stream is idle.", 131, "`copy`";
 
@@ -130,11 +131,12 @@ faults! {
     NamelessDevice: "The device's name is empty.", 145, "`name`";
 
     // Virtual memory.
-    GranularityTooSmall: "`granularity` is 512, which the driver does not support.", 61, "granularity";
-    MapIgnoresTheOffset: "`map` maps memory at the beginning of the reservation.", 62, "`map`";
-    UnmapDoesNothing: "`unmap` leaves the memory mapped.", 62, "`unmap`";
-    DestroyLeaks: "`destroy` does nothing.", 62, "`destroy`";
-    MapsTwiceLies: "`maps_twice` is true, but the second address has other memory.", 113, "`maps_twice`";
-    SerializesConflictsLies: "`serializes_conflicts` is true, but conflicting work runs at the same time.", 114,
-        "`serializes_conflicts`", on [Cuda, Xpu];
+    GranularityTooSmall: "`granularity` is 512, which the driver does not support.", 146, "`granularity`";
+    MapIgnoresTheOffset: "`map` maps memory at the beginning of the reservation.", 146, "`map`";
+    UnmapDoesNothing: "`unmap` leaves the memory mapped, and `map` fails there.", 146, "`unmap`", on [Cuda, Xpu];
+    UnmapIgnoresTheOffset: "`unmap` removes the mapping at the beginning of the reservation.", 146, "`unmap`";
+    DestroyLeaks: "`destroy` does nothing.", 146, "`destroy` gives nothing back";
+    MapsTwiceLies: "`maps_twice` is true, but the second address has other memory.", 146, "`maps_twice` says yes, but";
+    CopyInParts: "`serializes_conflicts` is true, but other work may run in the middle of a copy.", 114,
+        "`serializes_conflicts` is true, but", on [Host];
 }

@@ -217,7 +217,7 @@ unsafe impl<B: Backend> Backend for Broken<B> {
     }
 
     fn serializes_conflicts(&self) -> bool {
-        has(Fault::SerializesConflictsLies) || self.inner.serializes_conflicts()
+        self.inner.serializes_conflicts()
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<B::Ptr>> {

@@ -104,6 +104,7 @@ unsafe impl<B: Backend> VirtualMemory<B::Ptr> for Broken<B> {
         if has(Fault::UnmapDoesNothing) {
             return Ok(());
         }
+        let at = if has(Fault::UnmapIgnoresTheOffset) { self.mappings.start(at) } else { at };
         // SAFETY: The caller promises the same.
         unsafe { self.inner_memory("unmap")?.unmap(at, len) }
     }
