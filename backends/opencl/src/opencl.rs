@@ -196,7 +196,7 @@ unsafe impl Backend for OpenCl {
                 _ => Err(error),
             })?;
             let buffer = made.raw();
-            let base = lock(&self.segments).add(len, Segment::new(made))?;
+            let base = lock(&self.segments).add(len, Segment::new(made)).map_err(|_| full)?;
             Ok(OpenClPtr::new(buffer, base))
         })
     }
