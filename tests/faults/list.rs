@@ -121,8 +121,8 @@ faults! {
     ProbeOneTooMany: "`probe` counts one device too many.", 144, "`probe`";
     ProbeChanges: "`probe` counts one more device at each call.", 144, "`probe`";
     OpenFails: "`open` fails for every device.", 144, "cannot be opened";
-    OpenAcceptsAnyNumber: "`open` opens the first device for any number.", 144, "`open`";
-    OpenRefusesAsOther: "`open` refuses an unknown number as `Other`.", 144, "`open`";
+    OpenAcceptsAnyNumber: "`open` opens the first device for any number.", 144, "`open(1)` opened a device";
+    OpenRefusesAsOther: "`open` refuses an unknown number as `Other`.", 144, "did not answer `InvalidArgument`";
     PropertiesChange: "`properties` returns another amount of memory at each second call.", 145, "`properties`";
     AlignmentTooLarge: "The stated alignment is 1 GiB.", 134, "`alloc`";
     AlignmentOdd: "The stated alignment is 384, which is not a power of two.", 145, "`alignment`";
