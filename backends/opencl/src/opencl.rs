@@ -301,3 +301,12 @@ fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> Drive
     // SAFETY: The call has just returned this reference.
     Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueueWithProperties", made)?) })
 }
+
+impl Drop for OpenCl {
+    fn drop(&mut self) {
+        // Streams may outlive this, and their work may use its memory.
+        for queue in self.queues.alive() {
+            let _ = command_queue::finish(queue.raw());
+        }
+    }
+}
