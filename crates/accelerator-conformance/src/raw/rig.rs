@@ -131,8 +131,8 @@ impl<'a, B: Backend> Rig<'a, B> {
         })
     }
 
-    /// Gives everything back. After a failure, host memory is kept: work may still use it.
-    pub(super) fn finish(self, passed: bool) -> Outcome {
+    /// Gives everything back. If `keep`, host memory is kept, because work may still use it after a failure.
+    pub(super) fn finish(self, keep: bool) -> Outcome {
         let mut settled = Ok(());
         for stream in self.made().streams.clone() {
             settled = settled.and(self.synchronize(&stream));
@@ -143,7 +143,7 @@ impl<'a, B: Backend> Rig<'a, B> {
             // SAFETY: It comes from `alloc`, is given back once, and no work is submitted any more.
             unsafe { self.backend.dealloc(ptr, len) };
         }
-        if !passed || settled.is_err() {
+        if keep || settled.is_err() {
             std::mem::forget(pageable);
             return settled;
         }
@@ -238,7 +238,8 @@ impl<'a, B: Backend> Rig<'a, B> {
         while !ask()? {
             if start.elapsed() > progress::limit() {
                 let seconds = start.elapsed().as_secs();
-                return Err(format!("`{name}` still said no {seconds} s after the work was submitted").into());
+                let stuck = format!("`{name}` still said no {seconds} s after the work was submitted");
+                return Err(Failure::Stuck(stuck));
             }
             std::thread::yield_now();
         }
