@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    if let Some(exit) = trials::run_as_child() {
+    if let Some(exit) = drivers::run_as_child() {
         return exit;
     }
     let trials = [trials::trials(), document::trials()];
