@@ -49,8 +49,8 @@ faults! {
 
     // Events.
     SecondRecordIgnored: "Only the first record of an event counts.", 122, "`record` was called again";
-    RecordOneSubmissionEarly: "`record` places the event before the last copy or fill.", 115,
-        "`is_complete` said yes, and";
+    RecordOneSubmissionEarly: "`record` places the event before the last copy or fill.", 118,
+        "`wait_host` returned, and";
     RecordWhilePendingRefused: "`record` refuses an event that is still pending.", 123, "`record` failed";
     RecordsAtOnceLost: "When two threads record at the same time, one of the records is lost.", 142,
         "with 8 threads, after `record`";
