@@ -66,7 +66,7 @@ faults! {
     // Elapsed time.
     ElapsedBackwards: "`elapsed_ns` has the wrong sign.", 133, "`elapsed_ns` says";
     ElapsedSignLost: "`elapsed_ns` is never negative.", 133, "`elapsed_ns` says";
-    ElapsedZero: "`elapsed_ns` is always 0.", 132, "`elapsed_ns` says 0 ns";
+    ElapsedZero: "`elapsed_ns` is always 0.", 132, "`elapsed_ns` says";
     ElapsedInMicroseconds: "`elapsed_ns` returns microseconds.", 132, "`elapsed_ns` says";
     ElapsedInTicks: "`elapsed_ns` returns ticks of 52 nanoseconds.", 132, "`elapsed_ns` says";
     ElapsedTooLarge: "`elapsed_ns` is 1,000 times too large.", 132, "`elapsed_ns` says";
