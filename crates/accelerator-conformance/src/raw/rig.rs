@@ -319,12 +319,18 @@ impl<'a, B: Backend> Rig<'a, B> {
         bytes::all(copy.bytes(), value).map_err(|difference| format!("{sentence}: {difference}").into())
     }
 
+    /// Returns the number of bytes in the largest piece of work.
+    pub(super) fn most_bytes(&self) -> u64 {
+        let properties = self.backend.properties();
+        (properties.total_memory / 16).min(properties.largest_allocation).clamp(MIB, MOST_BYTES)
+    }
+
     /// Returns how much work takes long enough, found by trying.
     pub(super) fn scale(&self) -> Result<Scale, Failure> {
         if let Some(scale) = self.scale.get() {
             return Ok(*scale);
         }
-        let limit = (self.backend.properties().total_memory / 16).clamp(MIB, MOST_BYTES);
+        let limit = self.most_bytes();
         let stream = self.stream()?;
         let worker = Worker { scratch: self.alloc(limit)?, stream };
         let mut scale = Scale { len: limit.min(4 * MIB), pieces: 32, time: Duration::ZERO };
