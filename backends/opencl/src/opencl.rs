@@ -105,7 +105,7 @@ impl OpenCl {
         Ok(made)
     }
 
-    /// Waits for all work, so that the driver frees the memory that was released while work still used it.
+    /// Waits for all work. The driver then frees the memory that was released while work still used it.
     fn finish(&self) {
         for queue in self.queues.alive() {
             let _ = command_queue::finish(queue.raw()); // work that failed has ended as well
@@ -196,7 +196,7 @@ unsafe impl Backend for OpenCl {
                 _ => Err(error),
             })?;
             let buffer = made.raw();
-            let base = lock(&self.segments).add(len, Segment::new(made))?;
+            let base = lock(&self.segments).add(len, Segment::new(made)).map_err(|_| full)?;
             Ok(OpenClPtr::new(buffer, base))
         })
     }
@@ -300,4 +300,10 @@ fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> Drive
         unsafe { command_queue::create_command_queue_with_properties(context.raw(), device, properties.as_ptr()) };
     // SAFETY: The call has just returned this reference.
     Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueueWithProperties", made)?) })
+}
+
+impl Drop for OpenCl {
+    fn drop(&mut self) {
+        self.finish(); // streams may outlive this, and their work may use its memory
+    }
 }

@@ -339,7 +339,7 @@ impl<'a, B: Backend> Rig<'a, B> {
                 break;
             }
             match scale.len < limit {
-                true => scale.len = (scale.len * 4).min(limit),
+                true => scale.len = (scale.len * 2).min(limit),
                 false => scale.pieces *= 2,
             }
         }

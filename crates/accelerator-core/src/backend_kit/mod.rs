@@ -10,9 +10,10 @@
 //! | lets its users choose and order devices | [`DeviceList`] |
 //! | reads variables of the environment | [`read_capacity`], [`read_variable`] |
 //! | counts its memory, or limits it | [`Accounting`] |
-//! | names memory by handles instead of addresses | [`SegmentTable`] |
+//! | names memory by handles instead of addresses | [`HandlePtr`], [`SegmentTable`] |
 //! | passes lengths to a driver as `usize` | [`byte_count`] |
 //! | must know which work of a stream is done | [`Submissions`] |
+//! | reuses events, queries or memory for copies | [`Pool`], [`Pooled`] |
 //! | waits for all streams before it frees memory | [`Streams`] |
 //! | measures time with a counter that wraps around | [`DeviceClock`], [`Timestamp`] |
 //! | measures time on the host | [`nanoseconds_between`] |
@@ -22,8 +23,10 @@
 mod accounting;
 mod clock;
 mod devices;
+mod handle_ptr;
 mod health;
 mod length;
+mod pool;
 mod probed;
 mod release;
 mod segments;
@@ -34,8 +37,10 @@ mod variable;
 pub use self::accounting::Accounting;
 pub use self::clock::{DeviceClock, Timestamp, nanoseconds_between};
 pub use self::devices::DeviceList;
+pub use self::handle_ptr::HandlePtr;
 pub use self::health::Health;
 pub use self::length::byte_count;
+pub use self::pool::{Pool, Pooled};
 pub use self::probed::Probed;
 pub use self::release::try_twice;
 pub use self::segments::SegmentTable;
