@@ -25,7 +25,8 @@ use accelerator_core::Backend;
 use self::rig::Rig;
 pub(crate) use self::rig::Scale;
 use crate::erased::AnyBackend;
-use crate::outcome::{Outcome, caught};
+use crate::outcome::{Failure, Outcome, caught};
+use crate::progress;
 use crate::sim::Sim;
 
 /// A case on the backend itself.
@@ -88,6 +89,11 @@ pub(crate) fn run<B: Backend>(any: &AnyBackend, number: u32, scale: &OnceLock<Sc
     };
     let rig = Rig::new(backend, scale);
     let outcome = caught(|| (case.run)(&rig));
-    let finished = rig.finish(outcome.is_ok());
+    if matches!(outcome, Err(Failure::Stuck(_))) {
+        std::mem::forget(rig); // nothing can be waited for
+        return outcome;
+    }
+    // Once a case has failed, the driver's word is not enough that work is done.
+    let finished = rig.finish(outcome.is_err() || progress::broken().is_some());
     outcome.and(finished)
 }

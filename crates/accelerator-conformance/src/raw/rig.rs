@@ -132,8 +132,8 @@ impl<'a, B: Backend> Rig<'a, B> {
         })
     }
 
-    /// Gives everything back. After a failure, host memory is kept: work may still use it.
-    pub(super) fn finish(self, passed: bool) -> Outcome {
+    /// Gives everything back. If `keep`, host memory is kept, because work may still use it after a failure.
+    pub(super) fn finish(self, keep: bool) -> Outcome {
         let mut settled = Ok(());
         for stream in self.made().streams.clone() {
             settled = settled.and(self.synchronize(&stream));
@@ -144,7 +144,7 @@ impl<'a, B: Backend> Rig<'a, B> {
             // SAFETY: It comes from `alloc`, is given back once, and no work is submitted any more.
             unsafe { self.backend.dealloc(ptr, len) };
         }
-        if !passed || settled.is_err() {
+        if keep || settled.is_err() {
             std::mem::forget(pageable);
             return settled;
         }
@@ -239,7 +239,8 @@ impl<'a, B: Backend> Rig<'a, B> {
         while !ask()? {
             if start.elapsed() > progress::limit() {
                 let seconds = start.elapsed().as_secs();
-                return Err(format!("`{name}` still said no {seconds} s after the work was submitted").into());
+                let stuck = format!("`{name}` still said no {seconds} s after the work was submitted");
+                return Err(Failure::Stuck(stuck));
             }
             std::thread::yield_now();
         }
@@ -319,12 +320,18 @@ impl<'a, B: Backend> Rig<'a, B> {
         bytes::all(copy.bytes(), value).map_err(|difference| format!("{sentence}: {difference}").into())
     }
 
+    /// Returns the number of bytes in the largest piece of work.
+    pub(super) fn most_bytes(&self) -> u64 {
+        let properties = self.backend.properties();
+        (properties.total_memory / 16).min(properties.largest_allocation).clamp(MIB, MOST_BYTES)
+    }
+
     /// Returns how much work takes long enough, found by trying.
     pub(super) fn scale(&self) -> Result<Scale, Failure> {
         if let Some(scale) = self.scale.get() {
             return Ok(*scale);
         }
-        let limit = (self.backend.properties().total_memory / 16).clamp(MIB, MOST_BYTES);
+        let limit = self.most_bytes();
         let stream = self.stream()?;
         let worker = Worker { scratch: self.alloc(limit)?, stream };
         let mut scale = Scale { len: limit.min(4 * MIB), pieces: 32, time: Duration::ZERO };
