@@ -3,8 +3,9 @@
 
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{Backend, DevicePtr, DriverResult, EventFlags, Place, StreamKind};
 
 use super::bytes;
@@ -83,14 +84,14 @@ impl<'a, B: Backend> Rig<'a, B> {
     /// Says which sentence of the contract is checked from here on. Errors and crashes repeat it.
     pub(super) fn step(&self, sentence: &'static &'static str) {
         progress::step(sentence);
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = sentence;
+        *lock(&self.step) = sentence;
     }
 
     /// Makes a call of the backend.
     pub(super) fn call<T>(&self, call: Call, make: impl FnOnce() -> DriverResult<T>) -> Result<T, Failure> {
         let _inside = progress::inside(call);
         make().map_err(|error| {
-            let step = *self.step.lock().unwrap_or_else(PoisonError::into_inner);
+            let step = *lock(&self.step);
             Failure::Failed(format!("`{}` failed: {error}; the case was checking that {step}", call.name()))
         })
     }
@@ -136,7 +137,7 @@ impl<'a, B: Backend> Rig<'a, B> {
     }
 
     fn made(&self) -> MutexGuard<'_, Made<B>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.made)
     }
 
     pub(super) fn stream(&self) -> Result<Arc<B::Stream>, Failure> {
