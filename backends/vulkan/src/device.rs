@@ -1,0 +1,210 @@
+//! The logical device: its queues, and the calls that depend on its version.
+#![allow(unsafe_code)] // calls into the driver
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+use ash::{khr, vk};
+
+use crate::answer;
+use crate::offer::Offer;
+use crate::queues::Queues;
+
+/// A logical device. It is destroyed with the last object that uses it.
+pub(crate) struct Device {
+    pub(crate) raw: ash::Device,
+    pub(crate) instance: ash::Instance,
+    pub(crate) physical: vk::PhysicalDevice,
+    pub(crate) family: Queues,
+    pub(crate) limits: vk::PhysicalDeviceLimits,
+    calls: Calls,
+    is_ours: bool,
+    /// The error that said that the device is lost.
+    lost: OnceLock<DriverError>,
+}
+
+/// Functions that are part of Vulkan 1.2, and of extensions before it.
+struct Calls {
+    wait_semaphores: vk::PFN_vkWaitSemaphores,
+    get_semaphore_counter_value: vk::PFN_vkGetSemaphoreCounterValue,
+    /// `None` if buffers have no addresses.
+    get_buffer_device_address: Option<vk::PFN_vkGetBufferDeviceAddress>,
+}
+
+/// A queue of a device. Only one thread at a time may use it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    raw: vk::Queue,
+    lock: Mutex<()>,
+}
+
+impl Device {
+    /// Makes a logical device with these queues.
+    pub(crate) fn create(
+        instance: &ash::Instance,
+        physical: vk::PhysicalDevice,
+        offer: &Offer,
+        family: Queues,
+    ) -> DriverResult<Arc<Self>> {
+        let priorities = vec![1.0; family.count as usize];
+        let queues = vk::DeviceQueueCreateInfo::default()
+            .queue_family_index(family.family)
+            .queue_priorities(&priorities);
+        let mut extensions = Vec::new();
+        // A device that has this extension must be made with it.
+        if offer.has_extension(khr::portability_subset::NAME) {
+            extensions.push(khr::portability_subset::NAME.as_ptr());
+        }
+        if !offer.has_version(vk::API_VERSION_1_2) {
+            extensions.push(khr::timeline_semaphore::NAME.as_ptr());
+            if offer.has_addresses {
+                extensions.push(khr::buffer_device_address::NAME.as_ptr());
+            }
+        }
+        let mut timeline = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
+        let mut addresses = vk::PhysicalDeviceBufferDeviceAddressFeatures::default().buffer_device_address(true);
+        let queues = [queues];
+        let mut description = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&extensions)
+            .push_next(&mut timeline);
+        if offer.has_addresses {
+            description = description.push_next(&mut addresses);
+        }
+        // SAFETY: The device is one of the instance, has these queues, extensions and features, and everything that
+        // the description points to is alive.
+        let raw = unsafe { instance.create_device(physical, &description, None) };
+        let raw = answer::of("vkCreateDevice", raw)?;
+        Ok(Self::new(instance, raw, physical, offer, family, true))
+    }
+
+    /// Wraps a logical device, with timeline semaphores and, if the offer says so, buffer device addresses. It is
+    /// destroyed with this value if it is ours.
+    pub(crate) fn new(
+        instance: &ash::Instance,
+        raw: ash::Device,
+        physical: vk::PhysicalDevice,
+        offer: &Offer,
+        family: Queues,
+        is_ours: bool,
+    ) -> Arc<Self> {
+        let calls = Calls::of(instance, &raw, offer);
+        let (instance, limits) = (instance.clone(), offer.properties.limits);
+        Arc::new(Self { raw, instance, physical, family, limits, calls, is_ours, lost: OnceLock::new() })
+    }
+
+    /// Returns the queues of the device that was made with them.
+    pub(crate) fn queues(&self) -> Vec<Arc<Queue>> {
+        let queue = |number| {
+            // SAFETY: The device was made with this many queues of this family.
+            Queue::new(unsafe { self.raw.get_device_queue(self.family.family, number) })
+        };
+        (0..self.family.count).map(queue).collect()
+    }
+
+    /// Converts the result of a call, and remembers if the device is lost.
+    pub(crate) fn answer<T>(&self, call: &'static str, result: Result<T, vk::Result>) -> DriverResult<T> {
+        answer::of(call, result).inspect_err(|error| {
+            if error.kind == DriverErrorKind::DeviceLost {
+                let _ = self.lost.set(*error);
+            }
+        })
+    }
+
+    /// Fails if the device is lost. No call to it can succeed any more.
+    pub(crate) fn check(&self) -> DriverResult<()> {
+        self.lost.get().map_or(Ok(()), |error| Err(*error))
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// Waits until the counter of a timeline semaphore has this value.
+    pub(crate) fn wait_semaphore(&self, semaphore: vk::Semaphore, value: u64) -> DriverResult<()> {
+        let (semaphores, values) = ([semaphore], [value]);
+        let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        // SAFETY: The function is the device's, and both lists have one entry.
+        let waited = unsafe { (self.calls.wait_semaphores)(self.raw.handle(), &wait, u64::MAX) };
+        self.answer("vkWaitSemaphores", waited.result())
+    }
+
+    /// Returns the value of the counter of a timeline semaphore.
+    pub(crate) fn semaphore_value(&self, semaphore: vk::Semaphore) -> DriverResult<u64> {
+        let mut value = 0;
+        // SAFETY: The function is the device's; it writes a number.
+        let asked =
+            unsafe { (self.calls.get_semaphore_counter_value)(self.raw.handle(), semaphore, &mut value) };
+        self.answer("vkGetSemaphoreCounterValue", asked.result()).map(|()| value)
+    }
+
+    /// Whether buffers have device addresses.
+    pub(crate) fn has_addresses(&self) -> bool {
+        self.calls.get_buffer_device_address.is_some()
+    }
+
+    /// Returns the device address of a buffer with memory, if buffers have addresses.
+    pub(crate) fn address(&self, buffer: vk::Buffer) -> Option<vk::DeviceAddress> {
+        let get = self.calls.get_buffer_device_address?;
+        let description = vk::BufferDeviceAddressInfo::default().buffer(buffer);
+        // SAFETY: The function is the device's, and the buffer was made with this usage.
+        Some(unsafe { get(self.raw.handle(), &description) })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.is_ours {
+            // SAFETY: Whatever was made with the device keeps it alive, so all of it has been destroyed.
+            unsafe { self.raw.destroy_device(None) };
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.raw.handle()).finish()
+    }
+}
+
+impl Calls {
+    fn of(instance: &ash::Instance, device: &ash::Device, offer: &Offer) -> Self {
+        if offer.has_version(vk::API_VERSION_1_2) {
+            let calls = device.fp_v1_2();
+            return Self {
+                wait_semaphores: calls.wait_semaphores,
+                get_semaphore_counter_value: calls.get_semaphore_counter_value,
+                get_buffer_device_address: offer.has_addresses.then_some(calls.get_buffer_device_address),
+            };
+        }
+        let timeline = khr::timeline_semaphore::Device::new(instance, device);
+        let addresses = offer.has_addresses.then(|| khr::buffer_device_address::Device::new(instance, device));
+        Self {
+            wait_semaphores: timeline.fp().wait_semaphores_khr,
+            get_semaphore_counter_value: timeline.fp().get_semaphore_counter_value_khr,
+            get_buffer_device_address: addresses.map(|calls| calls.fp().get_buffer_device_address_khr),
+        }
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(raw: vk::Queue) -> Arc<Self> {
+        Arc::new(Self { raw, lock: Mutex::default() })
+    }
+
+    /// Uses the queue, one thread at a time.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(vk::Queue) -> T) -> T {
+        let _only_user = lock(&self.lock);
+        f(self.raw)
+    }
+
+    pub(crate) fn raw(&self) -> vk::Queue {
+        self.raw
+    }
+}
+
+/// Takes a lock also after a panic of another thread: a backend must not panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,255 @@
+//! Memory: buffers, each with memory of its own.
+#![allow(unsafe_code)] // calls into the driver
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
+use ash::vk;
+use ash::vk::MemoryPropertyFlags as Has;
+
+use crate::answer;
+use crate::device::Device;
+use crate::offer::Offer;
+
+/// The first trace address that is made up, and the alignment of such addresses.
+const FIRST_ADDRESS: u64 = 0x1000_0000_0000;
+const ADDRESS_STEP: u64 = 1 << 21;
+
+/// An address in the memory of a Vulkan device: a buffer and an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VulkanPtr {
+    buffer: vk::Buffer,
+    offset: u64,
+    /// The trace address of the buffer: its device address, or a number that is made up.
+    base: u64,
+}
+
+impl VulkanPtr {
+    /// Makes an address in a buffer that another library made, to be used as one end of a copy or fill. The buffer
+    /// needs the usages `TRANSFER_SRC` or `TRANSFER_DST`.
+    pub fn from_native(buffer: vk::Buffer, offset: u64) -> Self {
+        Self { buffer, offset, base: 0 }
+    }
+
+    /// Returns the buffer, which contains many blocks of the core, and the offset in bytes from its start.
+    pub fn native(self) -> (vk::Buffer, u64) {
+        (self.buffer, self.offset)
+    }
+
+    pub(crate) fn overlaps(self, other: Self, len: u64) -> bool {
+        self.buffer == other.buffer && self.offset.abs_diff(other.offset) < len
+    }
+}
+
+impl DevicePtr for VulkanPtr {
+    fn offset(self, bytes: u64) -> Self {
+        Self { offset: self.offset + bytes, ..self }
+    }
+
+    fn trace_address(self) -> u64 {
+        self.base + self.offset
+    }
+}
+
+/// Allocates buffers of a device, and counts their memory objects, of which a driver allows only so many.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) device: Arc<Device>,
+    /// The types of memory for segments and for pinned memory.
+    segment: u32,
+    pinned: u32,
+    /// The heap of the segments, and its size.
+    pub(crate) heap: u32,
+    pub(crate) heap_size: u64,
+    /// The alignment of the memory of buffers.
+    pub(crate) alignment: u64,
+    objects: AtomicU32,
+}
+
+/// A buffer with memory. It must be [freed](Memory::free).
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    pub(crate) buffer: vk::Buffer,
+    memory: vk::DeviceMemory,
+}
+
+impl Memory {
+    pub(crate) fn new(device: &Arc<Device>, offer: &Offer) -> DriverResult<Self> {
+        // All buffers with the same usage have the same types of memory and the same alignment.
+        let sample = buffer(device, 1 << 20)?;
+        // SAFETY: The buffer is alive.
+        let needs = unsafe { device.raw.get_buffer_memory_requirements(sample) };
+        // SAFETY: The buffer is not used again.
+        unsafe { device.raw.destroy_buffer(sample, None) };
+        let (segment, pinned) = choose(&offer.memory, needs.memory_type_bits).ok_or_else(|| {
+            answer::error("vkGetPhysicalDeviceMemoryProperties", vk::Result::ERROR_FEATURE_NOT_PRESENT)
+        })?;
+        let heap = offer.memory.memory_types[segment as usize].heap_index;
+        let heap_size = offer.memory.memory_heaps[heap as usize].size;
+        let objects = AtomicU32::new(0);
+        let alignment = needs.alignment;
+        Ok(Self { device: Arc::clone(device), segment, pinned, heap, heap_size, alignment, objects })
+    }
+
+    /// Allocates a buffer in the memory of the device.
+    pub(crate) fn segment(&self, len: u64) -> DriverResult<Allocation> {
+        self.allocate(len, self.segment)
+    }
+
+    /// Allocates a buffer in the memory of the host, and returns where the host sees it. Its writes need no flushing.
+    pub(crate) fn pinned(&self, len: u64) -> DriverResult<(Allocation, NonNull<u8>)> {
+        let made = self.allocate(len, self.pinned)?;
+        let all = (0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty());
+        // SAFETY: The memory is visible to the host, and not mapped yet.
+        let mapped = unsafe { self.device.raw.map_memory(made.memory, all.0, all.1, all.2) };
+        let mapped = self.device.answer("vkMapMemory", mapped).and_then(|start| {
+            NonNull::new(start.cast::<u8>())
+                .ok_or_else(|| answer::error("vkMapMemory", vk::Result::ERROR_MEMORY_MAP_FAILED))
+        });
+        match mapped {
+            Ok(start) => Ok((made, start)),
+            Err(error) => {
+                // SAFETY: Nothing uses it yet.
+                unsafe { self.free(made) };
+                Err(error)
+            }
+        }
+    }
+
+    fn allocate(&self, len: u64, kind: u32) -> DriverResult<Allocation> {
+        self.device.check()?;
+        let limit = self.device.limits.max_memory_allocation_count;
+        let more = |count: u32| count.checked_add(1).filter(|count| *count <= limit);
+        if self.objects.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            // Beyond this number of memory objects, the behaviour of a driver is undefined.
+            return Err(answer::error("vkAllocateMemory", vk::Result::ERROR_TOO_MANY_OBJECTS));
+        }
+        self.buffer_with_memory(len, kind).inspect_err(|_| {
+            self.objects.fetch_sub(1, Ordering::Relaxed);
+        })
+    }
+
+    fn buffer_with_memory(&self, len: u64, kind: u32) -> DriverResult<Allocation> {
+        let (device, raw) = (&self.device, &self.device.raw);
+        let buffer = buffer(device, len)?;
+        let memory = self.memory_for(buffer, kind).and_then(|memory| {
+            // SAFETY: Both have just been made, and the memory is large enough.
+            let bound = device.answer("vkBindBufferMemory", unsafe { raw.bind_buffer_memory(buffer, memory, 0) });
+            bound.map(|()| memory).inspect_err(|_| {
+                // SAFETY: Nothing uses the memory.
+                unsafe { raw.free_memory(memory, None) };
+            })
+        });
+        let memory = memory.inspect_err(|_| {
+            // SAFETY: Nothing uses the buffer.
+            unsafe { raw.destroy_buffer(buffer, None) };
+        })?;
+        Ok(Allocation { buffer, memory })
+    }
+
+    fn memory_for(&self, buffer: vk::Buffer, kind: u32) -> DriverResult<vk::DeviceMemory> {
+        // SAFETY: The buffer is alive.
+        let needs = unsafe { self.device.raw.get_buffer_memory_requirements(buffer) };
+        let mut addressed = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
+        let mut description =
+            vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind);
+        if self.device.has_addresses() {
+            description = description.push_next(&mut addressed);
+        }
+        // SAFETY: The device has this type of memory, and the limit of objects is not exceeded.
+        let memory = unsafe { self.device.raw.allocate_memory(&description, None) };
+        self.device.answer("vkAllocateMemory", memory)
+    }
+
+    /// Frees a buffer and its memory, which may be mapped.
+    ///
+    /// # Safety
+    /// * It comes from this value, and no work uses it.
+    pub(crate) unsafe fn free(&self, allocation: Allocation) {
+        // SAFETY: The caller promises that no work uses it.
+        unsafe { self.device.raw.destroy_buffer(allocation.buffer, None) };
+        // SAFETY: As above. Freeing unmaps it.
+        unsafe { self.device.raw.free_memory(allocation.memory, None) };
+        self.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn buffer(device: &Device, len: u64) -> DriverResult<vk::Buffer> {
+    let mut usage = vk::BufferUsageFlags::TRANSFER_SRC
+        | vk::BufferUsageFlags::TRANSFER_DST
+        | vk::BufferUsageFlags::STORAGE_BUFFER
+        | vk::BufferUsageFlags::UNIFORM_BUFFER
+        | vk::BufferUsageFlags::INDIRECT_BUFFER;
+    if device.has_addresses() {
+        usage |= vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
+    }
+    let description = vk::BufferCreateInfo::default().size(len).usage(usage);
+    // SAFETY: The length is not 0, and the device supports these usages.
+    device.answer("vkCreateBuffer", unsafe { device.raw.create_buffer(&description, None) })
+}
+
+/// Chooses a type of memory for segments and one for pinned memory among those in `allowed`, a bit for each.
+fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(u32, u32)> {
+    let plain = Has::DEVICE_LOCAL | Has::HOST_VISIBLE | Has::HOST_COHERENT | Has::HOST_CACHED;
+    let types = (0..).zip(memory.memory_types_as_slice());
+    let types = types.filter(|(number, kind)| allowed & (1_u32 << number) != 0 && plain.contains(kind.property_flags));
+    let size = |kind: &vk::MemoryType| memory.memory_heaps[kind.heap_index as usize].size;
+    // Of types that are equally good, drivers list the faster first.
+    let segment = types.clone().max_by_key(|(number, kind)| {
+        let has = |flag| kind.property_flags.contains(flag);
+        (has(Has::DEVICE_LOCAL), size(kind), !has(Has::HOST_VISIBLE), u32::MAX - number)
+    });
+    // Every device has a type that is coherent, for which writes need no flushing.
+    let coherent = Has::HOST_VISIBLE | Has::HOST_COHERENT;
+    let pinned = types.filter(|(_, kind)| kind.property_flags.contains(coherent)).max_by_key(|(number, kind)| {
+        let has = |flag| kind.property_flags.contains(flag);
+        (has(Has::HOST_CACHED), !has(Has::DEVICE_LOCAL), size(kind), u32::MAX - number)
+    });
+    Some((segment?.0, pinned?.0))
+}
+
+/// The buffers that a device has handed out.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    next_address: u64,
+    live: HashMap<vk::Buffer, Allocation>,
+}
+
+impl Segments {
+    /// Adds a buffer with its device address, if it has one.
+    pub(crate) fn add(&mut self, made: Allocation, len: u64, address: Option<vk::DeviceAddress>) -> VulkanPtr {
+        let base = address.unwrap_or_else(|| {
+            let base = self.next_address;
+            self.next_address = base.saturating_add(len.next_multiple_of(ADDRESS_STEP));
+            base
+        });
+        let buffer = made.buffer;
+        self.live.insert(buffer, made);
+        VulkanPtr { buffer, offset: 0, base }
+    }
+
+    pub(crate) fn remove(&mut self, start: VulkanPtr) -> Option<Allocation> {
+        self.live.remove(&start.buffer)
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<Allocation> {
+        self.live.drain().map(|(_, made)| made).collect()
+    }
+}
+
+impl Default for Segments {
+    fn default() -> Self {
+        Self { next_address: FIRST_ADDRESS, live: HashMap::new() }
+    }
+}
+
+/// Makes the error for a request that does not fit within the memory that the device may hand out.
+pub(crate) fn is_full() -> DriverError {
+    DriverError {
+        kind: DriverErrorKind::OutOfMemory,
+        ..answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)
+    }
+}
