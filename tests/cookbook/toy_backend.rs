@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use accelerator_core::{
-    Accounting, Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError,
+    Accounting, Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError,
     DriverErrorKind, DriverResult, EventFlags, GIB, MemoryInfo, Place, StreamKind, Unavailable,
 };
 
@@ -55,19 +55,12 @@ unsafe impl Backend for Toy {
 
     fn open(ordinal: u32) -> DriverResult<Self> {
         if ordinal != 0 {
-            return Err(error(DriverErrorKind::InvalidArgument, "open", "no device has this number"));
+            let why = "no device has this number";
+            return Err(DriverError::refused(DriverErrorKind::InvalidArgument, "open", why));
         }
-        let properties = DeviceProperties {
-            name: "Toy".to_owned(),
-            driver: "none".to_owned(),
-            total_memory: CAPACITY,
-            largest_allocation: u64::MAX,
-            alignment: ALIGNMENT as u64,
-            stream_priorities: (0, 0),
-            capability: DeviceCapability::default(),
-            uuid: None,
-            pci_address: None,
-        };
+        let mut properties = DeviceProperties::new("Toy", CAPACITY);
+        properties.driver = "none".to_owned();
+        properties.alignment = ALIGNMENT as u64;
         Ok(Self { properties, accounting: Accounting::new(CAPACITY), work: Mutex::default() })
     }
 
@@ -116,7 +109,7 @@ unsafe impl Backend for Toy {
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<ToyPtr> {
-        let full = error(DriverErrorKind::OutOfMemory, "alloc", "out of memory");
+        let full = DriverError::refused(DriverErrorKind::OutOfMemory, "alloc", "out of memory");
         if !self.accounting.take(len.get()) {
             return Err(full);
         }
@@ -148,10 +141,7 @@ unsafe impl Backend for Toy {
         len: NonZeroU64,
         _stream: &ToyStream,
     ) -> DriverResult<()> {
-        let [dst, src] = [dst, src].map(|place| match place {
-            Place::Device(ptr) => address(ptr),
-            Place::Host(ptr) => ptr.as_ptr(),
-        });
+        let (dst, src) = (place(dst)?, place(src)?);
         let _no_other_work = lock(&self.work);
         // SAFETY: The caller promises two valid ranges that do not overlap.
         unsafe { src.copy_to_nonoverlapping(dst, len.get() as usize) };
@@ -166,16 +156,20 @@ unsafe impl Backend for Toy {
     }
 }
 
+fn place(place: Place<ToyPtr>) -> DriverResult<*mut u8> {
+    match place {
+        Place::Device(ptr) => Ok(address(ptr)),
+        Place::Host(ptr) => Ok(ptr.as_ptr()),
+        _ => Err(DriverError::unknown_place("copy")),
+    }
+}
+
 fn address(ptr: ToyPtr) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(ptr.0)
 }
 
 fn layout(len: NonZeroU64) -> Option<Layout> {
     Layout::from_size_align(usize::try_from(len.get()).ok()?, ALIGNMENT).ok()
-}
-
-fn error(kind: DriverErrorKind, call: &'static str, name: &'static str) -> DriverError {
-    DriverError { kind, call, code: -1, name }
 }
 
 /// Takes a lock also after a panic of another thread: a backend must not panic.

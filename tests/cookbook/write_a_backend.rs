@@ -3,9 +3,8 @@ mod toy_backend;
 
 use std::error::Error;
 
-use accelerator_conformance::Suite;
+use accelerator_conformance::{Selection, Suite};
 use accelerator_core::{Accelerator, MIB};
-use libtest_mimic::Arguments;
 
 use toy_backend::Toy;
 
@@ -20,8 +19,8 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     // ANCHOR_END: use
 
     // Most of the suite: the cases that are left out take a minute.
-    let skip = ["D54", "K94", "(compact)"].map(str::to_owned).into();
-    let report = Suite::<Toy>::new("toy").run(&Arguments { skip, ..Arguments::default() });
+    let selection = Selection::default().without("D54").without("K94").without("(compact)");
+    let report = Suite::<Toy>::new("toy").run(&selection);
     assert!(!report.has_failed());
     Ok(())
 }

@@ -211,12 +211,8 @@ fn overlap() -> Outcome {
     };
     for (to, from, len) in [(0, 0, 1), (0, 0, LEN), (1, 0, 2), (99, 100, 2), (0, 4_999, 5_000), (5_000, 1, 5_000)] {
         let error = copy(to, from, len).unwrap_err();
-        let expected = DriverError {
-            kind: DriverErrorKind::InvalidArgument,
-            call: "clEnqueueCopyBuffer",
-            code: -8,
-            name: "CL_MEM_COPY_OVERLAP",
-        };
+        let expected =
+            DriverError::new(DriverErrorKind::InvalidArgument, "clEnqueueCopyBuffer", -8, "CL_MEM_COPY_OVERLAP");
         assert_eq!(error, expected, "{len} bytes from {from} to {to}");
         assert_eq!(error.to_string(), "clEnqueueCopyBuffer failed: CL_MEM_COPY_OVERLAP (code -8)");
     }

@@ -42,7 +42,7 @@ fn properties() -> Outcome {
 
 /// Checks the used bytes. If the driver reports free memory, other processes may use some as well.
 fn check_used(backend: &OpenCl, used: u64) -> Outcome {
-    let MemoryInfo { free, total, source } = backend.memory_info()?;
+    let MemoryInfo { free, total, source, .. } = backend.memory_info()?;
     assert_eq!(total, CAPACITY);
     let extensions = called(device::get_device_info(backend.native().1, device::CL_DEVICE_EXTENSIONS))?;
     match String::from(extensions).contains("cl_amd_device_attribute_query") {
@@ -56,12 +56,7 @@ fn driver_budget() -> Outcome {
     let backend = OpenCl::with_capacity(0, Some(CAPACITY))?;
     assert_eq!(backend.properties().total_memory, CAPACITY);
     check_used(&backend, 0)?;
-    let full = DriverError {
-        kind: DriverErrorKind::OutOfMemory,
-        call: "clCreateBuffer",
-        code: -4,
-        name: "CL_MEM_OBJECT_ALLOCATION_FAILURE",
-    };
+    let full = DriverError::new(DriverErrorKind::OutOfMemory, "clCreateBuffer", -4, "CL_MEM_OBJECT_ALLOCATION_FAILURE");
     let sizes = [40 * MIB, 1, 24 * MIB - 1];
     let mut live = Vec::new();
     for size in sizes {
@@ -134,12 +129,7 @@ fn largest_allocation() -> Outcome {
     let largest = OpenCl::with_capacity(0, None)?.properties().largest_allocation;
     let device = around(OpenCl::with_capacity(0, Some(largest.saturating_mul(4)))?)?;
     let (allocator, stream) = (device.allocator(), device.default_stream());
-    let driver = DriverError {
-        kind: DriverErrorKind::AllocationTooLarge,
-        call: "clCreateBuffer",
-        code: -61,
-        name: "CL_INVALID_BUFFER_SIZE",
-    };
+    let driver = DriverError::new(DriverErrorKind::AllocationTooLarge, "clCreateBuffer", -61, "CL_INVALID_BUFFER_SIZE");
     assert_eq!(device.backend().alloc(bytes(largest + 1)).unwrap_err(), driver);
     assert_eq!(free(device)?.unwrap_or(largest * 4), largest * 4);
 

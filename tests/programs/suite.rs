@@ -3,7 +3,7 @@
 use std::env;
 
 use accelerator_cli::backends::Choice;
-use accelerator_conformance::{Arguments, Report, Verdict};
+use accelerator_conformance::{Report, Selection, Verdict};
 
 use super::process::{self, Outcome};
 use super::simulated::Simulated;
@@ -26,14 +26,13 @@ pub(crate) fn passes_without_compact<B: Simulated>() -> Outcome {
 }
 
 fn run(backend: Choice, skip: &[&str]) -> Report {
-    let skip = skip.iter().map(|name| (*name).to_owned()).collect();
-    let arguments = Arguments { test_threads: Some(2), quiet: true, skip, ..Arguments::default() };
-    backend.conformance().run(&arguments)
+    let selection = skip.iter().fold(Selection::default(), |selection, name| selection.without(*name));
+    backend.conformance().run(&selection.threads(2).quiet())
 }
 
 fn has_passed(report: &Report, more_than: u64) {
     assert!(!report.has_failed(), "{report}");
-    assert!(report.conclusion.num_passed > more_than, "{report}");
+    assert!(report.passed() > more_than, "{report}");
 }
 
 /// The number of the call that fails.

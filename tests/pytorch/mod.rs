@@ -19,11 +19,11 @@ const SOURCES: &str = "ACCELERATOR_PYTORCH_SOURCES";
 /// Runs the trial on the folder with PyTorch's sources, or returns why it is skipped.
 pub(crate) fn with_pytorch(trial: impl FnOnce(&Path) -> Result<(), Failed>) -> Result<Completion, Failed> {
     let Some(sources) = std::env::var_os(SOURCES).map(PathBuf::from) else {
-        return unavailable("pytorch", &format!("{SOURCES} is not set"));
+        return Ok(Completion::ignored_with(unavailable("pytorch", &format!("{SOURCES} is not set"))?));
     };
     if !sources.join("torch/cuda/_memory_viz.py").is_file() {
         let what = format!("{SOURCES}: no torch/cuda/_memory_viz.py in {}", sources.display());
-        return unavailable("pytorch", &what);
+        return Ok(Completion::ignored_with(unavailable("pytorch", &what)?));
     }
     with_python("pytorch", || trial(&sources))
 }

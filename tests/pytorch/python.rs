@@ -24,7 +24,7 @@ pub(crate) fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> Result<Stri
 pub(crate) fn with_python(requirement: &str, trial: impl FnOnce() -> Result<(), Failed>) -> Result<Completion, Failed> {
     match Command::new("python3").arg("--version").output() {
         Ok(output) if output.status.success() => trial().map(|()| Completion::Completed),
-        Ok(output) => unavailable(requirement, &String::from_utf8_lossy(&output.stderr)),
-        Err(error) => unavailable(requirement, &format!("python3: {error}")),
+        Ok(output) => Ok(Completion::ignored_with(unavailable(requirement, &String::from_utf8_lossy(&output.stderr))?)),
+        Err(error) => Ok(Completion::ignored_with(unavailable(requirement, &format!("python3: {error}"))?)),
     }
 }

@@ -51,7 +51,7 @@ fn fault() -> Option<Fault> {
 pub(crate) struct Broken(Host);
 
 fn refused(kind: DriverErrorKind, name: &'static str) -> DriverError {
-    DriverError { kind, call: "broken", code: -1, name }
+    DriverError::refused(kind, "broken", name)
 }
 
 // SAFETY: This is the host's driver, with faults that do not affect memory safety. The misaligned memory starts one
@@ -64,7 +64,7 @@ unsafe impl Backend for Broken {
 
     fn probe() -> Result<u32, Unavailable> {
         match fault() {
-            Some(Fault::Absent) => Err(Unavailable { reason: "libbroken.so was not found".to_owned() }),
+            Some(Fault::Absent) => Err(Unavailable::new("libbroken.so was not found")),
             _ => Ok(1),
         }
     }
@@ -133,9 +133,10 @@ unsafe impl Backend for Broken {
                 let more = len.checked_add(1).ok_or(refused(DriverErrorKind::OutOfMemory, "too much"))?;
                 Ok(accelerator_core::DevicePtr::offset(self.0.alloc(more)?, 1))
             }
-            Some(Fault::NoSuchError) => {
-                self.0.alloc(len).map_err(|error| DriverError { kind: DriverErrorKind::Other, ..error })
-            }
+            Some(Fault::NoSuchError) => self
+                .0
+                .alloc(len)
+                .map_err(|error| DriverError::new(DriverErrorKind::Other, error.call, error.code, error.name)),
             _ => self.0.alloc(len),
         }
     }

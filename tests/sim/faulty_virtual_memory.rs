@@ -158,7 +158,7 @@ fn limited() -> Result<(), Failed> {
 fn misuse() -> Result<(), Failed> {
     let (rig, created) = Rig::new(Sim::new(GIB))?; // the device itself would panic
     let (driver, memory) = (&rig.driver, rig.memory());
-    let twice = || Pages { handle: created.handle, len: created.len };
+    let twice = || Pages::new(created.handle, created.len);
     // SAFETY: Violated on purpose, here and below. The faulty driver detects it and does not pass it on.
     let map = |at| unsafe { memory.map(at, &created) };
     // SAFETY: As above.

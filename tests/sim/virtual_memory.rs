@@ -128,7 +128,7 @@ impl Misuse {
 
     fn map(&self, at: u64, handle: u64, len: NonZeroU64) {
         // SAFETY: Violated on purpose.
-        let _ = unsafe { pager(&self.sim).map(self.at(at), &Pages { handle, len }) };
+        let _ = unsafe { pager(&self.sim).map(self.at(at), &Pages::new(handle, len)) };
     }
 
     fn unmap(&self, at: u64, len: NonZeroU64) {
@@ -138,7 +138,7 @@ impl Misuse {
 
     fn destroy(&self, handle: u64, len: NonZeroU64) {
         // SAFETY: Violated on purpose.
-        unsafe { pager(&self.sim).destroy(Pages { handle, len }) };
+        unsafe { pager(&self.sim).destroy(Pages::new(handle, len)) };
     }
 
     fn release(&self, at: u64, len: NonZeroU64) {

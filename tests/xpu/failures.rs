@@ -126,7 +126,7 @@ fn own_commands() -> Outcome {
     let stream = device.stream(0)?;
     let mut buffer = device.allocate(64, stream)?;
     for kind in [DriverErrorKind::DeviceLost, DriverErrorKind::Other] {
-        let said = DriverError { kind, call: "commands", code: 1, name: "of one's own" };
+        let said = DriverError::new(kind, "commands", 1, "of one's own");
         assert_eq!(stream.native().submit(|_| Err(said)), Err(said));
         buffer.fill(3, stream)?;
         let mut read = [0; 64];

@@ -197,11 +197,8 @@ fn told_free(device: &Xpu) -> Result<[MemoryInfo; 3], Failed> {
 
 fn check_accounting(percent: u64) -> Outcome {
     let usable = (8 * GIB) * percent / 100;
-    let expected = [usable, usable - GIB, usable - GIB].map(|free| MemoryInfo {
-        free,
-        total: 8 * GIB,
-        source: MemoryInfoSource::Accounting,
-    });
+    let expected =
+        [usable, usable - GIB, usable - GIB].map(|free| MemoryInfo::new(free, 8 * GIB, MemoryInfoSource::Accounting));
     assert_eq!(told_free(&Xpu::open(0)?)?, expected);
     Ok(())
 }
@@ -218,8 +215,7 @@ fn free_of_integrated() -> Outcome {
 /// System management reports the right device, even if other devices are visible or hidden.
 fn free_by_sysman() -> Outcome {
     let (device, other) = (Xpu::open(1)?, Xpu::open(0)?);
-    let expected =
-        [8, 7, 5].map(|free| MemoryInfo { free: free * GIB, total: 8 * GIB, source: MemoryInfoSource::Driver });
+    let expected = [8, 7, 5].map(|free| MemoryInfo::new(free * GIB, 8 * GIB, MemoryInfoSource::Driver));
     assert_eq!(told_free(&device)?, expected);
     let taken = other.alloc(bytes(GIB))?;
     assert_eq!([device.memory_info()?.free, other.memory_info()?.free], [8 * GIB, 7 * GIB]);
@@ -235,8 +231,7 @@ fn free_by_sysman() -> Outcome {
 
 /// The driver's own report is preferred over system management. The two differ by 1 MiB in the simulated driver.
 fn free_by_driver() -> Outcome {
-    let expected =
-        [8, 7, 5].map(|free| MemoryInfo { free: free * GIB - MIB, total: 8 * GIB, source: MemoryInfoSource::Driver });
+    let expected = [8, 7, 5].map(|free| MemoryInfo::new(free * GIB - MIB, 8 * GIB, MemoryInfoSource::Driver));
     let device = Xpu::open(0)?;
     assert_eq!(told_free(&device)?, expected);
     // If the driver does not report free memory, system management is the fallback.

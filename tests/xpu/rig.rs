@@ -121,7 +121,7 @@ pub(crate) fn trial(
             return run();
         }
         if let Some(why) = driver.missing() {
-            return unavailable("xpu", &why);
+            return Ok(Completion::ignored_with(unavailable("xpu", &why)?));
         }
         let mut command = process::child(&name)?;
         command.envs(driver.variables()?).envs(variables.iter().copied());

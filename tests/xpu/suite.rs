@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use accelerator_cli::backends::Choice;
-use accelerator_conformance::Arguments;
+use accelerator_conformance::Selection;
 use accelerator_xpu::Xpu;
 use libtest_mimic::Trial;
 
@@ -87,9 +87,8 @@ pub(crate) const BEYOND: [&str; 27] = [
 ];
 
 fn expandable_segments() -> Outcome {
-    let group_f = Arguments { filter: Some("::F6".to_owned()), quiet: true, ..Arguments::default() };
-    let report = Choice::Xpu.conformance().run(&group_f);
-    assert!(!report.has_failed() && report.conclusion.num_passed == 6, "{report}");
+    let report = Choice::Xpu.conformance().run(&Selection::default().only("::F6").quiet());
+    assert!(!report.has_failed() && report.passed() == 6, "{report}");
     Ok(())
 }
 

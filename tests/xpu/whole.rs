@@ -179,7 +179,7 @@ fn peers(first: &Xpu, second: &Xpu) -> DriverResult<()> {
     let written: XpuEvent = first.event(EventFlags::default())?;
     from.fill(9, &source_stream)?;
     first.record(&written, &source_stream)?;
-    let none = DriverError { kind: DriverErrorKind::Unsupported, call: "peer_copies", code: 0, name: "none" };
+    let none = DriverError::refused(DriverErrorKind::Unsupported, "peer_copies", "none");
     let copies = second.peer_copies().ok_or(none)?;
     copies.wait(&stream, &written)?;
     // SAFETY: Both are that long, and live until the streams are gone.

@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU64;
 
-use accelerator_conformance::{Arguments, Capability, Faulty, Suite};
+use accelerator_conformance::{Capability, Faulty, Suite, Verdict};
 use accelerator_core::{Backend, DriverErrorKind, GIB, MIB};
 use accelerator_xpu::Xpu;
 use libtest_mimic::{Completion, Failed, Trial};
@@ -19,8 +19,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for product in PRODUCTS {
         let driver = Driver::WithoutHardware { product };
-        for case in suite().plan().into_trials() {
-            let case = case.name().to_owned();
+        for case in suite().cases() {
+            let case = case.trial().to_owned();
             let name = format!("without_hardware::{product}::{}", case.trim_start_matches("xpu::"));
             trials.push(trial(name, driver, &[], move || conformance(&case)));
         }
@@ -43,22 +43,12 @@ fn suite() -> Suite<Xpu> {
     lacks.into_iter().fold(Suite::new("xpu"), |suite, capability| suite.lacks(capability, why))
 }
 
-fn conformance(case: &str) -> Result<Completion, Failed> {
-    let arguments = Arguments {
-        filter: Some(case.to_owned()),
-        exact: true,
-        test_threads: Some(1),
-        quiet: true,
-        ..Arguments::default()
-    };
-    let report = suite().run(&arguments);
-    match &report.conclusion {
-        conclusion if conclusion.num_passed == 1 => Ok(Completion::Completed),
-        conclusion if conclusion.num_ignored == 1 => {
-            let verdict = report.cases.first().map(|case| case.verdict.to_string());
-            Ok(Completion::ignored_with(verdict.unwrap_or_default()))
-        }
-        _ => Err(report.to_string().into()),
+fn conformance(trial: &str) -> Result<Completion, Failed> {
+    let case = suite().cases().into_iter().find(|case| case.trial() == trial);
+    match case.ok_or("there is no such case")?.run().verdict {
+        Verdict::Passed => Ok(Completion::Completed),
+        Verdict::Failed(why) => Err(why.into()),
+        ignored => Ok(Completion::ignored_with(ignored)),
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn of(call: &'static str, answer: Answer) -> DriverResult<()> {
 
 /// Makes the error for a call that returned `code`.
 pub(crate) fn error(call: &'static str, code: Answer) -> DriverError {
-    DriverError { kind: kind(code), call, code: code.into(), name: name(code) }
+    DriverError::new(kind(code), call, code.into(), name(code))
 }
 
 pub(crate) fn is(error: &DriverError, code: Code) -> bool {
@@ -30,7 +30,7 @@ pub(crate) fn is(error: &DriverError, code: Code) -> bool {
 
 /// Makes an error of this crate rather than the driver: the reason for not making the call.
 pub(crate) fn refused(call: &'static str, kind: Kind, why: &'static str) -> DriverError {
-    DriverError { kind, call, code: -1, name: why }
+    DriverError::refused(kind, call, why)
 }
 
 /// Classifies a return code. Uses numbers, since older bindings lack some of the names.

@@ -5,8 +5,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, MemoryInfoSource,
-    PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
+    MemoryInfoSource, PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
 };
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
 
@@ -70,7 +70,7 @@ unsafe impl Backend for Cuda {
         let (mut free, mut total) = (0, 0);
         // SAFETY: The call writes two numbers.
         self.context.run(|| unsafe { call!(cuMemGetInfo(&mut free, &mut total)) })?;
-        Ok(MemoryInfo { free: free as u64, total: total as u64, source: MemoryInfoSource::Driver })
+        Ok(MemoryInfo::new(free as u64, total as u64, MemoryInfoSource::Driver))
     }
 
     fn stream(&self, kind: StreamKind) -> DriverResult<CudaStream> {
@@ -157,6 +157,7 @@ unsafe impl Backend for Cuda {
                 // SAFETY: See above. The driver detects which memory an address belongs to.
                 unsafe { call!(cuMemcpyAsync(to, from, len, stream)) }
             }
+            _ => Err(DriverError::unknown_place("cuMemcpyAsync")),
         })
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn count() -> Result<u32, Unavailable> {
     static COUNTED: OnceLock<(u32, Result<u32, Unavailable>)> = OnceLock::new();
     let process = std::process::id();
     match COUNTED.get_or_init(|| (process, asked())) {
-        (asked_by, Ok(_)) if *asked_by != process => Err(Unavailable { reason: FORKED.to_owned() }),
+        (asked_by, Ok(_)) if *asked_by != process => Err(Unavailable::new(FORKED)),
         (_, counted) => counted.clone(),
     }
 }
@@ -27,7 +27,7 @@ pub(crate) fn count() -> Result<u32, Unavailable> {
 fn asked() -> Result<u32, Unavailable> {
     if !library::is_there() {
         let reason = "there is no NVIDIA driver: libcuda was not found or could not be loaded; install the driver";
-        return Err(Unavailable { reason: reason.to_owned() });
+        return Err(Unavailable::new(reason));
     }
     let mut count = 0;
     // SAFETY: The only flag is 0.
@@ -50,7 +50,7 @@ fn why(error: &DriverError) -> Unavailable {
         }
         false => format!("the NVIDIA driver cannot be initialized: {error}"),
     };
-    Unavailable { reason }
+    Unavailable::new(reason)
 }
 
 /// Returns the error for opening a device without probing first.
@@ -65,7 +65,7 @@ fn none() -> Unavailable {
         Ok(visible) => format!("{reason} with CUDA_VISIBLE_DEVICES={visible}"),
         Err(_) => reason.to_owned(),
     };
-    Unavailable { reason }
+    Unavailable::new(reason)
 }
 
 pub(crate) fn device(ordinal: u32) -> DriverResult<CUdevice> {
@@ -86,17 +86,14 @@ pub(crate) fn properties(device: CUdevice, stream_priorities: (i32, i32)) -> Dri
     let mut total = 0;
     // SAFETY: The call writes a number.
     unsafe { call!(cuDeviceTotalMem(&mut total, device)) }?;
-    Ok(DeviceProperties {
-        name: name(device)?,
-        driver: driver(device)?,
-        total_memory: total as u64,
-        largest_allocation: u64::MAX,
-        alignment: 256, // CUDA guarantees this for every allocation
-        stream_priorities,
-        capability: DeviceCapability::with(DTYPES),
-        uuid: uuid(device),
-        pci_address: pci_address(device),
-    })
+    let mut properties = DeviceProperties::new(name(device)?, total as u64);
+    properties.driver = driver(device)?;
+    properties.alignment = 256; // CUDA guarantees this for every allocation
+    properties.stream_priorities = stream_priorities;
+    properties.capability = DeviceCapability::with(DTYPES);
+    properties.uuid = uuid(device);
+    properties.pci_address = pci_address(device);
+    Ok(properties)
 }
 
 fn name(device: CUdevice) -> DriverResult<String> {

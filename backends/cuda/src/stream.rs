@@ -32,8 +32,8 @@ impl CudaStream {
         let mut raw = std::ptr::null_mut();
         match kind {
             StreamKind::Default => Ok(Self::borrowed(raw, context)),
-            StreamKind::Side { priority } => {
-                let flags = StreamFlag::CU_STREAM_NON_BLOCKING as c_uint;
+            kind => {
+                let (flags, priority) = (StreamFlag::CU_STREAM_NON_BLOCKING as c_uint, kind.priority());
                 // SAFETY: The call writes a handle.
                 context.run(|| unsafe { call!(cuStreamCreateWithPriority(&mut raw, flags, priority)) })?;
                 Ok(Self { raw, context: Arc::clone(context), owned: true })

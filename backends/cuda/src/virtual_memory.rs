@@ -110,7 +110,7 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
             // SAFETY: The properties are complete, and the call writes a handle.
             unsafe { call!(cuMemCreate(&mut handle, bytes(len), &properties, 0)) }
         })?;
-        Ok(Pages { handle, len })
+        Ok(Pages::new(handle, len))
     }
 
     unsafe fn destroy(&self, pages: Pages) {

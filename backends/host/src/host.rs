@@ -47,17 +47,10 @@ impl Host {
     /// Makes a device that hands out at most `capacity` bytes.
     pub fn new(ordinal: u32, capacity: u64) -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let properties = DeviceProperties {
-            name: format!("Host, {threads} hardware threads"),
-            driver: format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH),
-            total_memory: capacity,
-            largest_allocation: u64::MAX,
-            alignment: memory::page_size(),
-            stream_priorities: (0, 0),
-            capability: DeviceCapability::with(["float64"]),
-            uuid: None,
-            pci_address: None,
-        };
+        let mut properties = DeviceProperties::new(format!("Host, {threads} hardware threads"), capacity);
+        properties.driver = format!("{} {}, no driver needed", env::consts::OS, env::consts::ARCH);
+        properties.alignment = memory::page_size();
+        properties.capability = DeviceCapability::with(["float64"]);
         let (process, memory, streams) = (Process::current(), Memory::new(capacity), Mutex::default());
         Self {
             process,
@@ -122,21 +115,18 @@ unsafe impl Backend for Host {
         capacity()?;
         let read = |devices: &str| devices.parse().ok().filter(|devices| *devices <= MAX_DEVICES);
         match read_variable(DEVICES, &format!("a number of devices up to {MAX_DEVICES}"), read)? {
-            Some(0) => Err(Unavailable { reason: format!("{DEVICES} is 0") }),
+            Some(0) => Err(Unavailable::new(format!("{DEVICES} is 0"))),
             count => Ok(count.unwrap_or(1)),
         }
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
-        let refused = DriverError {
-            kind: DriverErrorKind::InvalidArgument,
-            call: "open",
-            code: -1,
-            name: "no host device has this number",
-        };
         match (Self::probe(), capacity()) {
             (Ok(count), Ok(capacity)) if ordinal < count => Ok(Self::new(ordinal, capacity)),
-            _ => Err(refused),
+            _ => {
+                let why = "no host device has this number";
+                Err(DriverError::refused(DriverErrorKind::InvalidArgument, "open", why))
+            }
         }
     }
 
@@ -229,7 +219,7 @@ unsafe impl Backend for Host {
         len: NonZeroU64,
         stream: &HostStream,
     ) -> DriverResult<()> {
-        let (dst, src, len) = (address(dst), address(src), len.get() as usize);
+        let (dst, src, len) = (address(dst)?, address(src)?, len.get() as usize);
         let touched = [Touched::new(src, len, false), Touched::new(dst, len, true)];
         // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this. No other
         // work on the same bytes runs meanwhile, at whatever address.
@@ -263,6 +253,11 @@ impl Drop for Host {
             #[cfg(target_os = "linux")]
             self.pager.iter_mut().for_each(Pager::forget);
             process::forget(&mut self.streams);
+            return;
+        }
+        // Work that was submitted still uses the memory.
+        for stream in self.streams().drain(..) {
+            let _ = stream.synchronize(); // nobody is left to be told that a kernel panicked
         }
     }
 }
@@ -271,9 +266,10 @@ fn capacity() -> Result<u64, Unavailable> {
     Ok(read_capacity(CAPACITY)?.unwrap_or_else(memory::of_machine))
 }
 
-fn address(place: Place<HostPtr>) -> HostPtr {
+fn address(place: Place<HostPtr>) -> DriverResult<HostPtr> {
     match place {
-        Place::Device(ptr) => ptr,
-        Place::Host(ptr) => HostPtr::new(NonNull::as_ptr(ptr)),
+        Place::Device(ptr) => Ok(ptr),
+        Place::Host(ptr) => Ok(HostPtr::new(NonNull::as_ptr(ptr))),
+        _ => Err(DriverError::unknown_place("copy")),
     }
 }

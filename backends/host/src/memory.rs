@@ -58,7 +58,7 @@ impl Memory {
         }
         let refused = |error: io::Error| {
             self.accounting.give_back(len.get());
-            DriverError { code: error.raw_os_error().unwrap_or(-1).into(), ..FULL }
+            full("mmap", error.raw_os_error().unwrap_or(-1).into())
         };
         let length = usize::try_from(len.get()).unwrap_or(usize::MAX);
         let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
@@ -90,8 +90,11 @@ impl Memory {
 }
 
 /// The error for a used-up capacity, with code 0. Otherwise the system's error is returned.
-pub(crate) const FULL: DriverError =
-    DriverError { kind: DriverErrorKind::OutOfMemory, call: "mmap", code: 0, name: "out of memory" };
+pub(crate) const FULL: DriverError = full("mmap", 0);
+
+pub(crate) const fn full(call: &'static str, code: i64) -> DriverError {
+    DriverError::new(DriverErrorKind::OutOfMemory, call, code, "out of memory")
+}
 
 /// Returns the machine's memory in bytes, or 0 if the system does not report it.
 pub(crate) fn of_machine() -> u64 {

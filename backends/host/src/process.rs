@@ -27,10 +27,9 @@ pub(crate) fn forget<T: Default>(things: &mut Mutex<T>) {
     mem::forget(mem::take(things.get_mut().unwrap_or_else(PoisonError::into_inner)));
 }
 
-const FORKED: DriverError = DriverError {
-    kind: DriverErrorKind::DeviceLost,
-    call: "the call",
-    code: -1,
-    name: "this process was forked from the one that opened the device, and has neither its threads nor its memory: \
-           open the device only after the fork, or start a new program",
-};
+const FORKED: DriverError = DriverError::refused(
+    DriverErrorKind::DeviceLost,
+    "the call",
+    "this process was forked from the one that opened the device, and has neither its threads nor its memory: open the \
+     device only after the fork, or start a new program",
+);

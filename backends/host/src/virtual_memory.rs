@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use accelerator_core::{Accounting, DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
 
 use crate::access::{Backing, Bytes, Touched};
-use crate::memory::{FULL, HostPtr};
+use crate::memory::{FULL, HostPtr, full};
 use crate::process::{self, Process};
 use crate::ranges::Ranges;
 
@@ -78,7 +78,7 @@ impl Pager {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = open().map_err(|error| DriverError { call: "memfd_create", ..refused(&error) })?;
+        let file = open().map_err(|error| refused("memfd_create", &error))?;
         Ok(self.file.get_or_init(|| file))
     }
 
@@ -91,7 +91,7 @@ impl Pager {
         if end > taken.file_len {
             if let Err(error) = file.set_len(end) {
                 taken.ranges.give_back(start, len);
-                return Err(DriverError { call: "ftruncate", code: code(&error), ..FULL });
+                return Err(full("ftruncate", code(&error)));
             }
             taken.file_len = end;
         }
@@ -179,7 +179,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
             return Err(FULL);
         }
         let start = self.take(len.get()).inspect_err(|_| self.accounting.give_back(len.get()))?;
-        Ok(Pages { handle: start, len })
+        Ok(Pages::new(start, len))
     }
 
     unsafe fn destroy(&self, pages: Pages) {
@@ -211,7 +211,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
             let error = io::Error::last_os_error();
             // SAFETY: Nothing else knows of the mapping yet.
             unsafe { map_nothing(at.as_ptr(), len, libc::MAP_FIXED) }?;
-            return Err(DriverError { call: "madvise", ..refused(&error) });
+            return Err(refused("madvise", &error));
         }
         self.mappings().insert(at.as_ptr().addr(), Mapping { len, offset: start as usize });
         Ok(())
@@ -249,16 +249,16 @@ unsafe fn map_nothing(at: *mut u8, len: usize, fixed: libc::c_int) -> DriverResu
 /// The result of `mmap`.
 fn told(mapped: *mut libc::c_void) -> DriverResult<HostPtr> {
     match mapped {
-        libc::MAP_FAILED => Err(refused(&io::Error::last_os_error())),
+        libc::MAP_FAILED => Err(refused("mmap", &io::Error::last_os_error())),
         start => Ok(HostPtr::new(start.cast())),
     }
 }
 
-fn refused(error: &io::Error) -> DriverError {
+fn refused(call: &'static str, error: &io::Error) -> DriverError {
     let code = code(error);
     match error.raw_os_error() {
-        Some(libc::ENOMEM) => DriverError { code, ..FULL }, // no addresses left, or too many mappings
-        _ => DriverError { kind: DriverErrorKind::Other, code, name: "error of the operating system", ..FULL },
+        Some(libc::ENOMEM) => full(call, code), // no addresses left, or too many mappings
+        _ => DriverError::new(DriverErrorKind::Other, call, code, "error of the operating system"),
     }
 }
 
@@ -267,8 +267,8 @@ fn code(error: &io::Error) -> i64 {
 }
 
 fn whole_pages(len: NonZeroU64) -> DriverResult<()> {
-    let name = "not a multiple of the granularity";
-    let refused = DriverError { kind: DriverErrorKind::InvalidArgument, name, ..FULL };
+    let why = "not a multiple of the granularity";
+    let refused = DriverError::new(DriverErrorKind::InvalidArgument, "mmap", 0, why);
     len.get().is_multiple_of(GRANULARITY.get()).then_some(()).ok_or(refused)
 }
 

@@ -62,11 +62,9 @@ impl HostStream {
                 }
             });
         });
-        started.map(|_| stream).map_err(|error| DriverError {
-            kind: DriverErrorKind::Other,
-            call: "thread::spawn",
-            code: error.raw_os_error().unwrap_or(-1).into(),
-            name: "the thread of the stream could not be started",
+        started.map(|_| stream).map_err(|error| {
+            let (code, why) = (error.raw_os_error().unwrap_or(-1), "the thread of the stream could not be started");
+            DriverError::new(DriverErrorKind::Other, "thread::spawn", code.into(), why)
         })
     }
 
@@ -108,12 +106,10 @@ impl HostStream {
         event.wait();
         match self.state.panicked.swap(false, Ordering::Relaxed) {
             false => Ok(()),
-            true => Err(DriverError {
-                kind: DriverErrorKind::Other,
-                call: "launch",
-                code: -1,
-                name: "a kernel panicked; its message is on standard error",
-            }),
+            true => {
+                let why = "a kernel panicked; its message is on standard error";
+                Err(DriverError::refused(DriverErrorKind::Other, "launch", why))
+            }
         }
     }
 }
@@ -127,13 +123,9 @@ impl Counted {
             return Ok(Self);
         }
         drop(Self); // uncounts it
-        Err(DriverError {
-            kind: DriverErrorKind::Other,
-            call: "stream",
-            code: -1,
-            name: "this process already has 4,096 host streams, each of which is a thread: create fewer streams, \
-                   or open fewer devices",
-        })
+        let why = "this process already has 4,096 host streams, each of which is a thread: create fewer streams, or \
+                   open fewer devices";
+        Err(DriverError::refused(DriverErrorKind::Other, "stream", why))
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn of<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResu
 pub(crate) fn of_allocation<T>(call: &'static str, result: Result<T, cl_int>) -> DriverResult<T> {
     result.map_err(|code| match code {
         codes::CL_OUT_OF_RESOURCES | codes::CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST => {
-            DriverError { kind: Kind::OutOfMemory, ..error(call, code) }
+            DriverError::new(Kind::OutOfMemory, call, code.into(), codes::error_text(code))
         }
         _ => error(call, code),
     })
@@ -32,11 +32,11 @@ pub(crate) fn error(call: &'static str, code: cl_int) -> DriverError {
         | codes::CL_MAX_SIZE_RESTRICTION_EXCEEDED..=codes::CL_INVALID_VALUE => Kind::InvalidArgument,
         _ => Kind::Other,
     };
-    DriverError { kind, call, code: code.into(), name: codes::error_text(code) }
+    DriverError::new(kind, call, code.into(), codes::error_text(code))
 }
 
 /// Makes the error for a command that ended with this status. Some drivers use -1 for all failures.
 pub(crate) fn failed_command(call: &'static str, status: cl_int) -> DriverError {
     let name = if status == -1 { "the command failed" } else { codes::error_text(status) };
-    DriverError { kind: Kind::Other, call, code: status.into(), name }
+    DriverError::new(Kind::Other, call, status.into(), name)
 }

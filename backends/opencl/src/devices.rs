@@ -71,14 +71,14 @@ fn chosen(mut devices: Vec<Device>, list: &str) -> Result<Vec<Device>, Unavailab
     }
     let names = devices.iter().map(|device| format!("`{}` of `{}`", device.name, device.platform));
     let names = names.collect::<Vec<_>>().join(", ");
-    Err(Unavailable { reason: format!("{DEVICES} is `{list}`, which matches none of the devices: {names}") })
+    Err(Unavailable::new(format!("{DEVICES} is `{list}`, which matches none of the devices: {names}")))
 }
 
 /// Returns all usable devices of all platforms, or the reason if there are none.
 fn find() -> Result<Vec<Device>, Unavailable> {
     if let Err(error) = cl3::load_library() {
         let todo = "install one (Debian, Ubuntu: ocl-icd-libopencl1) and a driver";
-        return Err(Unavailable { reason: format!("there is no OpenCL loader ({error}): {todo}") });
+        return Err(Unavailable::new(format!("there is no OpenCL loader ({error}): {todo}")));
     }
     let (mut devices, mut reasons) = (Vec::new(), Vec::new());
     match platform::get_platform_ids() {
@@ -92,7 +92,7 @@ fn find() -> Result<Vec<Device>, Unavailable> {
         ),
         Err(code) => reasons.push(answer::error("clGetPlatformIDs", code).to_string()),
     }
-    if devices.is_empty() { Err(Unavailable { reason: reasons.join("; ") }) } else { Ok(devices) }
+    if devices.is_empty() { Err(Unavailable::new(reasons.join("; "))) } else { Ok(devices) }
 }
 
 fn add_devices(platform: cl_platform_id, devices: &mut Vec<Device>, reasons: &mut Vec<String>) {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_list_that_means_nothing_is_told_what_there_is() {
-        let Unavailable { reason } = order("amd").unwrap_err();
+        let Unavailable { reason, .. } = order("amd").unwrap_err();
         assert!(reason.contains("`amd`") && reason.contains("`H200` of `NVIDIA CUDA`"), "{reason}");
         assert!(order(",").is_err());
     }

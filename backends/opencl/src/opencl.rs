@@ -54,17 +54,13 @@ impl OpenCl {
         // Try one, since some drivers list the extension but still reject the hint.
         let priorities = if hinted_queue(&context, device, -1).is_ok() { (1, -1) } else { (0, 0) };
         let total_memory = devices::number(device, device::CL_DEVICE_GLOBAL_MEM_SIZE)?;
-        let properties = DeviceProperties {
-            name: devices::text(device, device::CL_DEVICE_NAME),
-            driver: devices::driver(device),
-            total_memory: capacity.unwrap_or(total_memory),
-            largest_allocation: devices::number(device, device::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
-            alignment: (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
-            stream_priorities: priorities,
-            capability: devices::capability(device),
-            uuid: None,
-            pci_address: None,
-        };
+        let name = devices::text(device, device::CL_DEVICE_NAME);
+        let mut properties = DeviceProperties::new(name, capacity.unwrap_or(total_memory));
+        properties.driver = devices::driver(device);
+        properties.largest_allocation = devices::number(device, device::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?;
+        properties.alignment = (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1);
+        properties.stream_priorities = priorities;
+        properties.capability = devices::capability(device);
         Ok(Self {
             device: device.expose_provenance(),
             context,
@@ -132,12 +128,8 @@ unsafe impl Backend for OpenCl {
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
-        let refused = DriverError {
-            kind: DriverErrorKind::InvalidArgument,
-            call: "open",
-            code: -1,
-            name: "ACCELERATOR_OPENCL_CAPACITY is not a size",
-        };
+        let why = "ACCELERATOR_OPENCL_CAPACITY is not a size";
+        let refused = DriverError::refused(DriverErrorKind::InvalidArgument, "open", why);
         Self::with_capacity(ordinal, devices::capacity().map_err(|_| refused)?)
     }
 
@@ -147,19 +139,12 @@ unsafe impl Backend for OpenCl {
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
         let own = self.accounting.memory_info();
-        Ok(devices::free_memory(self.native().1).map_or(own, |free| MemoryInfo {
-            free: own.free.min(free),
-            source: MemoryInfoSource::Driver,
-            ..own
-        }))
+        Ok(devices::free_memory(self.native().1)
+            .map_or(own, |free| MemoryInfo::new(own.free.min(free), own.total, MemoryInfoSource::Driver)))
     }
 
     fn stream(&self, kind: StreamKind) -> DriverResult<OpenClStream> {
-        let priority = match kind {
-            StreamKind::Default => 0,
-            StreamKind::Side { priority } => priority,
-        };
-        Ok(self.stream_of(queue(&self.context, self.native().1, priority)?, false))
+        Ok(self.stream_of(queue(&self.context, self.native().1, kind.priority())?, false))
     }
 
     fn synchronize(&self, stream: &OpenClStream) -> DriverResult<()> {
@@ -260,6 +245,7 @@ unsafe impl Backend for OpenCl {
                 unsafe { from.copy_to_nonoverlapping(to, len) };
                 return Ok(());
             }
+            _ => Err(DriverError::unknown_place("copy")),
         };
         copied.map(drop)
     }

@@ -32,7 +32,7 @@ pub fn of(call: &'static str, code: Code) -> DriverResult<()> {
         Code::ZE_RESULT_SUCCESS => Ok(()),
         code => {
             let name = code.name().unwrap_or("unknown error");
-            Err(DriverError { kind: kind(code), call, code: code.0.into(), name })
+            Err(DriverError::new(kind(code), call, code.0.into(), name))
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn missing(call: &'static str) -> DriverError {
 
 /// Makes an error of this crate rather than the driver: why a call is not made, or why its success is not accepted.
 pub(crate) fn refused(call: &'static str, kind: Kind, why: &'static str) -> DriverError {
-    DriverError { kind, call, code: -1, name: why }
+    DriverError::refused(kind, call, why)
 }
 
 pub(crate) fn is(error: &DriverError, code: Code) -> bool {

@@ -133,17 +133,15 @@ impl Found {
     ) -> DriverResult<DeviceProperties> {
         let unlimited =
             extensions.iter().any(|name| name.as_bytes() == ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME.to_bytes());
-        Ok(DeviceProperties {
-            name: text(&described.name),
-            driver: self.driver_text(api)?,
-            total_memory: self.total_memory(api)?,
-            largest_allocation: if unlimited { u64::MAX } else { described.maxMemAllocSize },
-            alignment: ALIGNMENT,
-            stream_priorities: (1, -1), // as in PyTorch
-            capability: self.capability(api)?,
-            uuid: Some(Uuid(described.uuid.id)),
-            pci_address: self.pci_address(api),
-        })
+        let mut properties = DeviceProperties::new(text(&described.name), self.total_memory(api)?);
+        properties.driver = self.driver_text(api)?;
+        properties.largest_allocation = if unlimited { u64::MAX } else { described.maxMemAllocSize };
+        properties.alignment = ALIGNMENT;
+        properties.stream_priorities = (1, -1); // as in PyTorch
+        properties.capability = self.capability(api)?;
+        properties.uuid = Some(Uuid(described.uuid.id));
+        properties.pci_address = self.pci_address(api);
+        Ok(properties)
     }
 
     fn driver_text(self, api: &LevelZero) -> DriverResult<String> {

@@ -27,7 +27,7 @@ pub(crate) fn library() -> Result<&'static Library, Unavailable> {
     static LIBRARY: OnceLock<(u32, Result<Library, Unavailable>)> = OnceLock::new();
     let process = std::process::id();
     match LIBRARY.get_or_init(|| (process, load())) {
-        (loaded_by, Ok(_)) if *loaded_by != process => Err(Unavailable { reason: FORKED.to_owned() }),
+        (loaded_by, Ok(_)) if *loaded_by != process => Err(Unavailable::new(FORKED)),
         (_, library) => library.as_ref().map_err(Clone::clone),
     }
 }
@@ -39,10 +39,9 @@ const INSTALL: &str = "install the loader (Debian, Ubuntu: libze1) and the drive
                        on older systems intel-opencl-icd)";
 
 fn load() -> Result<Library, Unavailable> {
-    let unavailable = |reason| Unavailable { reason };
-    let api = LevelZero::load().map_err(|error| unavailable(format!("{error}: {INSTALL}")))?;
+    let api = LevelZero::load().map_err(|error| Unavailable::new(format!("{error}: {INSTALL}")))?;
     let drivers = drivers(&api).map_err(|error| {
-        unavailable(match answer::is(&error, Code::ZE_RESULT_ERROR_UNINITIALIZED) {
+        Unavailable::new(match answer::is(&error, Code::ZE_RESULT_ERROR_UNINITIALIZED) {
             true => format!(
                 "no Level Zero driver finds a GPU{} ({error}): {INSTALL}, and check that you may read and write \
                  /dev/dri/renderD*",
@@ -52,9 +51,9 @@ fn load() -> Result<Library, Unavailable> {
         })
     })?;
     let found = devices::find(&api, drivers);
-    let devices = found.map_err(|error| unavailable(format!("Level Zero lists no devices: {error}")))?;
+    let devices = found.map_err(|error| Unavailable::new(format!("Level Zero lists no devices: {error}")))?;
     if devices.is_empty() {
-        return Err(unavailable(format!("Level Zero finds no GPU{}", masked())));
+        return Err(Unavailable::new(format!("Level Zero finds no GPU{}", masked())));
     }
     Ok(Library { api, devices })
 }

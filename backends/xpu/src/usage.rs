@@ -56,7 +56,7 @@ impl Usage {
                 (self.usable.saturating_sub(handed_out), MemoryInfoSource::Accounting)
             }
         };
-        Ok(MemoryInfo { free: free.min(self.total), total: self.total, source })
+        Ok(MemoryInfo::new(free.min(self.total), self.total, source))
     }
 
     fn told(&self, device: &Device) -> Option<u64> {

@@ -97,7 +97,7 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
         // SAFETY: The `stype` of the description is set, and the call writes a handle.
         unsafe { call!(device, zePhysicalMemCreate(context, raw, &mut description, &mut memory)) }?;
         device.handed_out.fetch_add(len.get(), Ordering::Relaxed);
-        Ok(Pages { handle: memory.expose_provenance() as u64, len })
+        Ok(Pages::new(memory.expose_provenance() as u64, len))
     }
 
     unsafe fn destroy(&self, pages: Pages) {

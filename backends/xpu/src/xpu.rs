@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use accelerator_core::{
-    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, PeerCopies, Place,
-    StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
+    PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
 };
 use level_zero_sys as sys;
 use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Priority};
@@ -106,7 +106,7 @@ impl Xpu {
         len: NonZeroU64,
         stream: &XpuStream,
     ) -> DriverResult<()> {
-        let (to, from, len, none) = (address(dst), address(src), bytes(len), ptr::null_mut());
+        let (to, from, len, none) = (address(dst)?, address(src)?, bytes(len), ptr::null_mut());
         stream.0.submit(|list| {
             // SAFETY: The caller promises two valid ranges; the list is used under its lock.
             unsafe {
@@ -171,10 +171,10 @@ unsafe impl Backend for Xpu {
     }
 
     fn stream(&self, kind: StreamKind) -> DriverResult<XpuStream> {
-        let priority = match kind {
-            StreamKind::Side { priority } if priority < 0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH,
-            StreamKind::Side { priority } if priority > 0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_LOW,
-            StreamKind::Default | StreamKind::Side { .. } => Priority::ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
+        let priority = match kind.priority() {
+            ..0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH,
+            0 => Priority::ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
+            1.. => Priority::ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_LOW,
         };
         let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
         self.stream_of((self.group.order, true), || self.group.list(&self.device, number, priority))
@@ -299,10 +299,11 @@ unsafe impl Backend for Xpu {
     }
 }
 
-fn address(place: Place<XpuPtr>) -> *mut c_void {
+fn address(place: Place<XpuPtr>) -> DriverResult<*mut c_void> {
     match place {
-        Place::Device(at) => at.native(),
-        Place::Host(at) => at.as_ptr().cast(),
+        Place::Device(at) => Ok(at.native()),
+        Place::Host(at) => Ok(at.as_ptr().cast()),
+        _ => Err(DriverError::unknown_place("zeCommandListAppendMemoryCopy")),
     }
 }
 

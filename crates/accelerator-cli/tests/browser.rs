@@ -61,7 +61,9 @@ fn page(name: &str) -> PathBuf {
 /// Returns a trial that checks a page at all widths.
 fn trial(name: &str, page: impl Fn() -> PathBuf + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || {
-        let Some(browser) = browser() else { return unavailable("chromium", "no `chromium` is in PATH") };
+        let Some(browser) = browser() else {
+            return Ok(Completion::ignored_with(unavailable("chromium", "no `chromium` is in PATH")?));
+        };
         let page = page();
         for width in WIDTHS {
             check(&browser, &page, width)?;

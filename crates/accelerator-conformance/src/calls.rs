@@ -120,5 +120,5 @@ impl Calls {
 
 /// The error of a call that was made to fail.
 pub(crate) fn failure(call: Call, kind: accelerator_core::DriverErrorKind, name: &'static str) -> DriverError {
-    DriverError { kind, call: call.name(), code: -1, name }
+    DriverError::refused(kind, call.name(), name)
 }

@@ -3,15 +3,21 @@
 //! # Layers
 //!
 //! From the bottom: `calls`, `mappings` and `timeline` are small parts of drivers; `controls` is how a test steers a
-//! driver; `sim` and `faulty` are drivers, and `erased` wraps any driver; `cases` run on them; `suite` turns the cases
-//! into trials and their results into a report.
+//! driver; `progress` knows what each case is doing, `crash` prints that when the process dies, and `outcome` is how a
+//! case ends; `sim` and `faulty` are drivers, and `erased` wraps any driver; `raw` has the cases that run on a backend
+//! itself, and `cases` those that run on the core above it; `suite` turns the cases into trials and their results into
+//! a report.
 
 mod calls;
 mod cases;
 mod controls;
+mod crash;
 mod erased;
 mod faulty;
 mod mappings;
+mod outcome;
+mod progress;
+mod raw;
 mod sim;
 mod suite;
 mod timeline;
@@ -22,8 +28,4 @@ pub use erased::{AnyBackend, AnyEvent, AnyPtr, AnyStream, Opened, Opener};
 pub use faulty::{Faulty, FaultyEvent, FaultyStream, Gate, POISON, UseAfterFree};
 pub use mappings::PhysicalRange;
 pub use sim::{Sim, SimEvent, SimPtr, SimStream};
-pub use suite::{Capability, CaseReport, Group, Plan, PlannedCase, Report, Suite, Verdict, unavailable};
-
-/// The test harness types that appear in the suite's interface.
-#[doc(no_inline)]
-pub use libtest_mimic::{Arguments, Trial};
+pub use suite::{Capability, CaseReport, Group, Plan, PlannedCase, Report, Selection, Suite, Verdict, unavailable};

@@ -120,7 +120,7 @@ impl<P: DevicePtr> Mappings<P> {
     }
 
     pub(crate) fn all_created(&self) -> Vec<Pages> {
-        self.created.iter().map(|(handle, created)| Pages { handle: *handle, len: created.len }).collect()
+        self.created.iter().map(|(handle, created)| Pages::new(*handle, created.len)).collect()
     }
 
     pub(crate) fn all_mapped(&self) -> Vec<Range<P>> {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accelerator_core::{
-    Backend, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult,
-    EventFlags, GIB, MIB, MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, VirtualMemory,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags, GIB, MIB,
+    MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable, VirtualMemory,
 };
 
 use self::virtual_memory::Pager;
@@ -68,17 +68,10 @@ pub struct SimEvent(Mutex<Option<Ticket>>);
 impl Sim {
     /// Makes a device with this many bytes.
     pub fn new(capacity: u64) -> Self {
-        let properties = DeviceProperties {
-            name: "Simulated device".to_owned(),
-            driver: "simulated, addresses only".to_owned(),
-            total_memory: capacity,
-            largest_allocation: u64::MAX,
-            alignment: 2 * MIB,
-            stream_priorities: (0, -1),
-            capability: DeviceCapability::default(),
-            uuid: None,
-            pci_address: None,
-        };
+        let mut properties = DeviceProperties::new("Simulated device", capacity);
+        properties.driver = "simulated, addresses only".to_owned();
+        properties.alignment = 2 * MIB;
+        properties.stream_priorities = (0, -1);
         let memory =
             Memory { capacity, used: 0, next: <Self as Controls>::BASE, live: BTreeMap::new(), pager: Pager::new() };
         Self {
@@ -218,12 +211,10 @@ unsafe impl Backend for Sim {
     fn open(ordinal: u32) -> DriverResult<Self> {
         match ordinal {
             0 => Ok(Self::default()),
-            _ => Err(DriverError {
-                kind: DriverErrorKind::InvalidArgument,
-                call: "open",
-                code: -1,
-                name: "the only simulated device has number 0",
-            }),
+            _ => {
+                let why = "the only simulated device has number 0";
+                Err(DriverError::refused(DriverErrorKind::InvalidArgument, "open", why))
+            }
         }
     }
 
@@ -235,7 +226,7 @@ unsafe impl Backend for Sim {
         self.calls.count(Call::MemoryInfo);
         let Memory { capacity, used, .. } = *self.memory();
         let free = capacity.saturating_sub(used);
-        Ok(MemoryInfo { free, total: capacity, source: MemoryInfoSource::Driver })
+        Ok(MemoryInfo::new(free, capacity, MemoryInfoSource::Driver))
     }
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<SimStream> {

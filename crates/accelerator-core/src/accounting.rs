@@ -33,7 +33,7 @@ impl Accounting {
     /// The free and total memory by this count.
     pub fn memory_info(&self) -> MemoryInfo {
         let free = self.capacity - self.used.load(Ordering::Relaxed);
-        MemoryInfo { free, total: self.capacity, source: MemoryInfoSource::Accounting }
+        MemoryInfo::new(free, self.capacity, MemoryInfoSource::Accounting)
     }
 }
 

@@ -10,8 +10,10 @@ use crate::types::{
 };
 use crate::virtual_memory::VirtualMemory;
 
-/// One end of a copy.
+/// One end of a copy. To a kind of place that it does not know, a backend answers with
+/// [`DriverError::unknown_place`].
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Place<P> {
     /// Memory of the device.
     Device(P),
@@ -19,8 +21,10 @@ pub enum Place<P> {
     Host(NonNull<u8>),
 }
 
-/// The purpose of a new stream.
+/// The purpose of a new stream. Every kind is a stream like the others, whose work runs in the order of submission, so
+/// a backend that makes no difference between them needs only the [`priority`](Self::priority).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamKind {
     /// The default stream of the device. It is made first, and only once.
     Default,
@@ -31,8 +35,20 @@ pub enum StreamKind {
     },
 }
 
+impl StreamKind {
+    /// The priority of the stream: 0 for the default stream.
+    pub const fn priority(self) -> i32 {
+        match self {
+            Self::Default => 0,
+            Self::Side { priority } => priority,
+        }
+    }
+}
+
 /// The abilities of a new event. `EventFlags::default()` is a plain event, which has none of them. PyTorch: the
 /// arguments of `torch.Event`.
+///
+/// Name the flags that you set, and take the others from a constant, so that your code compiles when there are more:
 ///
 /// ```
 /// use accelerator_core::EventFlags;
@@ -62,7 +78,7 @@ impl EventFlags {
     pub fn refuse_interprocess(self, call: &'static str) -> DriverResult<()> {
         let name = "this backend has no interprocess events";
         match self.interprocess {
-            true => Err(DriverError { kind: DriverErrorKind::Unsupported, call, code: -1, name }),
+            true => Err(DriverError::refused(DriverErrorKind::Unsupported, call, name)),
             false => Ok(()),
         }
     }

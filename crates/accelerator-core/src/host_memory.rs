@@ -11,7 +11,7 @@ use crate::types::{DriverError, DriverErrorKind, DriverResult};
 const ALIGNMENT: usize = 4096;
 
 pub(crate) fn alloc(len: NonZeroU64) -> DriverResult<NonNull<u8>> {
-    let no_memory = DriverError { kind: DriverErrorKind::OutOfMemory, call: "malloc", code: 12, name: "ENOMEM" };
+    let no_memory = DriverError::new(DriverErrorKind::OutOfMemory, "malloc", 12, "ENOMEM");
     let layout = layout(len).ok_or(no_memory)?;
     // SAFETY: The size of the layout is not 0.
     let start = unsafe { std::alloc::alloc_zeroed(layout) };

@@ -6,11 +6,19 @@ use crate::types::{DevicePtr, DriverResult};
 
 /// Device memory without an address. It is not `Copy`, since it is destroyed once.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pages {
     /// The driver's handle.
     pub handle: u64,
     /// The length in bytes.
     pub len: NonZeroU64,
+}
+
+impl Pages {
+    /// Memory of this length, by its handle in the driver.
+    pub const fn new(handle: u64, len: NonZeroU64) -> Self {
+        Self { handle, len }
+    }
 }
 
 /// Manages address space and memory separately, so that memory can come and go at addresses that stay.

@@ -50,7 +50,7 @@ impl BuiltIn {
     /// Returns the number of its devices, or the reason why there are none.
     pub(crate) fn probe(self) -> Result<u32, Unavailable> {
         match (ENTRIES[self.0].probe)() {
-            Ok(0) => Err(Unavailable { reason: "there is no device".to_owned() }),
+            Ok(0) => Err(Unavailable::new("there is no device")),
             Ok(count) => {
                 KNOWN_COUNTS[self.0].store(count, Ordering::Relaxed);
                 Ok(count)

@@ -71,14 +71,13 @@ fn told(cases: Vec<PlannedCase>, filtered_out: usize) -> Result<Report, Failure>
         Ok(())
     })?;
     let report = Report::of(done.into_inner().unwrap_or_else(PoisonError::into_inner));
-    let conclusion = &report.conclusion;
     writeln!(
         io::stdout(),
         "\nresult: {}. {} passed; {} failed; {} ignored; {filtered_out} filtered out; finished in {:.2} s\n",
         if report.has_failed() { "FAILED" } else { "ok" },
-        conclusion.num_passed,
-        conclusion.num_failed,
-        conclusion.num_ignored,
+        report.passed(),
+        report.failed(),
+        report.ignored(),
         started.elapsed().as_secs_f64()
     )?;
     Ok(report)

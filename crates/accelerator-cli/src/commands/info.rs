@@ -75,10 +75,10 @@ impl Devices {
 
     fn add(&mut self, opener: Opener, ordinal: u32) -> Result<()> {
         let Opened { device, properties, memory, .. } = opener.accelerator(ordinal)?;
-        let MemoryInfo { free, total, source } = memory?;
+        let MemoryInfo { free, total, source, .. } = memory?;
         let free = match source {
-            MemoryInfoSource::Driver => Bytes(free).to_string(),
             MemoryInfoSource::Accounting => format!("{}, counting only this process", Bytes(free)),
+            _ => Bytes(free).to_string(),
         };
         self.table.add_row([
             device.to_string(),

@@ -12,6 +12,7 @@ use super::{Case, Context, Outcome};
 use crate::calls::Call;
 use crate::erased::AnyPtr;
 use crate::faulty::{POISON, UseAfterFree};
+use crate::outcome::Failure;
 use crate::suite::Capability;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -270,7 +271,7 @@ fn raw_write(device: Device, ptr: AnyPtr, byte: u8) -> Outcome {
 
 /// Reads one byte, as a program with a stale pointer does.
 #[allow(unsafe_code)] // `Backend::copy`
-fn raw_read(device: Device, ptr: AnyPtr) -> Result<u8, libtest_mimic::Failed> {
+fn raw_read(device: Device, ptr: AnyPtr) -> Result<u8, Failure> {
     let mut byte = 0;
     let to = Place::Host(NonNull::from(&mut byte));
     let stream = device.default_stream();

@@ -9,7 +9,6 @@ use accelerator_core::{
     Accelerator, Allocation, AllocatorConfig, Backend, Buffer, DevicePtr, Event, EventFlags, HostStatistics, MIB,
     PinnedBuffer, Policy, Result, Statistics, Stream,
 };
-use libtest_mimic::Failed;
 
 use super::Outcome;
 use super::consistency::check_consistency;
@@ -17,6 +16,7 @@ use crate::calls::Call;
 use crate::controls::Controls;
 use crate::erased::{AnyBackend, Opener};
 use crate::faulty::Faulty;
+use crate::outcome::Failure;
 use crate::suite::Capability;
 
 /// Anything that takes longer than this counts as stuck. No passing case waits this long.
@@ -115,7 +115,7 @@ impl Context {
             // The host cache keeps memory that streams still use. Earlier failures have been reported already.
             let _ = device.synchronize();
             let emptied = device.allocator().empty_cache().and(device.host_allocator().empty_cache());
-            let emptied = emptied.map_err(Failed::from);
+            let emptied = emptied.map_err(Failure::from);
             if passed {
                 outcome = outcome.and(emptied).and(nothing_left(device));
             }

@@ -6,6 +6,7 @@ use super::consistency::check_accumulated;
 use super::context::{Device, Driver};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
+use crate::outcome::Failure;
 use crate::suite::Capability;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -48,7 +49,7 @@ fn failure_at_every_driver_call(context: &Context) -> Outcome {
 
 /// Allocates and frees on three streams until memory runs out, then cleans up. Whatever failed in between, no memory
 /// may be lost, the statistics must be right and the device must be usable. Returns how many calls were made to fail.
-fn workload(device: Device, streams: &mut Streams) -> Result<u64, libtest_mimic::Failed> {
+fn workload(device: Device, streams: &mut Streams) -> Result<u64, Failure> {
     let injected_before = device.backend().injected();
     while streams.len() < 2
         && let Ok(stream) = device.side_stream()

@@ -11,7 +11,6 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use accelerator_core::{BlockState, Error, Result, Snapshot};
-use libtest_mimic::Failed;
 
 use self::operations::{Act, Meanwhile, Stopped, meanwhile, stopped};
 use self::stage::{Blocks, LIMIT, Scene, Stage};
@@ -20,6 +19,7 @@ use super::threads::in_thread;
 use super::{Context, Outcome};
 use crate::calls::Call;
 use crate::faulty::Gate;
+use crate::outcome::Failure;
 
 pub(super) fn interleavings_at_driver_calls(context: &Context) -> Outcome {
     for first in stopped() {
@@ -39,7 +39,7 @@ pub(super) fn interleavings_at_driver_calls(context: &Context) -> Outcome {
 }
 
 /// Returns the driver calls that the operation makes when it runs alone.
-fn alone(scene: Scene, first: &Stopped) -> Result<Vec<Call>, Failed> {
+fn alone(scene: Scene, first: &Stopped) -> Result<Vec<Call>, Failure> {
     let mut stage = scene.set()?;
     (first.prepare)(scene)?;
     scene.device.backend().start_log();
@@ -217,14 +217,14 @@ impl Running {
         Ok(())
     }
 
-    fn into_result(mut self, who: &str) -> Result<Done, Failed> {
+    fn into_result(mut self, who: &str) -> Result<Done, Failure> {
         self.finish(who)?;
         self.done.ok_or_else(|| "nothing came back".into())
     }
 }
 
-fn at(what: &str, error: &Failed) -> Failed {
-    format!("{what}: {}", error.message().unwrap_or("failed")).into()
+fn at(what: &str, error: &Failure) -> Failure {
+    format!("{what}: {}", error.text()).into()
 }
 
 /// Prints the interleaving in which a check panicked.

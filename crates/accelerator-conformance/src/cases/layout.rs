@@ -5,6 +5,7 @@ use accelerator_core::{BlockState, KIB, MIB, PoolKind, Snapshot};
 use super::context::{Device, address};
 use super::random::Random;
 use super::{Case, Context, Outcome};
+use crate::outcome::Failure;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -195,7 +196,7 @@ fn same_trace_same_layout(context: &Context) -> Outcome {
     Ok(())
 }
 
-fn random_layout(device: Device) -> Result<Layout, libtest_mimic::Failed> {
+fn random_layout(device: Device) -> Result<Layout, Failure> {
     let streams = [device.default_stream(), device.side_stream()?];
     let mut random = Random::new(29);
     let mut live = Vec::new();

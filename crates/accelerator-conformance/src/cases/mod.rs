@@ -24,13 +24,11 @@ mod streams;
 mod threads;
 
 use accelerator_core::Policy;
-use libtest_mimic::Failed;
 
 pub(crate) use self::context::Context;
+use crate::outcome::Outcome;
+use crate::raw;
 use crate::suite::{Capability, Group};
-
-/// The result of a case. A case may panic as well.
-pub(crate) type Outcome = Result<(), Failed>;
 
 /// One case.
 pub(crate) struct Case {
@@ -50,6 +48,8 @@ pub(crate) struct Case {
 /// Where a case is run.
 pub(crate) enum Run {
     Here(fn(&Context) -> Outcome),
+    /// On the backend itself: the case of group M with this number.
+    Raw,
     /// Not by this suite, for the given reason.
     Elsewhere(&'static str),
 }
@@ -96,7 +96,8 @@ impl Case {
             67..=81 => Group::PinnedMemory,
             82..=87 => Group::Statistics,
             88..=97 => Group::Threads,
-            _ => Group::Compact, // from 109 on; the numbers between are reserved for private pools and capture
+            98..=114 => Group::Compact, // from 109 on; the numbers between are reserved for private pools and capture
+            _ => Group::Backend,
         }
     }
 
@@ -106,13 +107,28 @@ impl Case {
     }
 }
 
-/// Returns all cases by number; those that hold under every policy appear once per policy.
+/// Returns all cases; those that hold under every policy appear once per policy. Cases on the backend itself come
+/// first, so that the failures of others can refer to them. Apart from that, they are in the order of their numbers.
 pub(crate) fn all() -> Vec<Case> {
     let again = numbered().into_iter().filter(|case| case.of_any_policy);
     let again = again.map(|case| Case { policy: Policy::Compact, needs: case.needs_under_compact(), ..case });
     let mut cases: Vec<_> = numbered().into_iter().chain(again).collect();
-    cases.sort_by_key(|case| case.number);
+    cases.sort_by_key(|case| (case.group() != Group::Backend, case.number));
     cases
+}
+
+/// The cases of group M.
+fn on_the_backend() -> Vec<Case> {
+    raw::names()
+        .map(|(number, name)| {
+            let case = Case::run(number, name, Run::Raw);
+            match number {
+                132 | 133 => case.needs(&[Capability::Bytes, Capability::Execution, Capability::Clock]),
+                138 | 144 => case,
+                _ => case.needs(&[Capability::Bytes, Capability::Execution]),
+            }
+        })
+        .collect()
 }
 
 fn numbered() -> Vec<Case> {
@@ -135,6 +151,7 @@ fn numbered() -> Vec<Case> {
         threads::cases(),
         compact::cases(),
         aliases::cases(),
+        on_the_backend(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -147,7 +164,7 @@ mod tests {
     fn every_number_of_the_groups_has_one_case() {
         let mut numbers: Vec<_> = numbered().iter().map(|case| case.number).collect();
         numbers.sort_unstable();
-        let expected: Vec<_> = (1..=66).chain(77..=87).chain(93..=97).chain(109..=114).collect();
+        let expected: Vec<_> = (1..=66).chain(77..=87).chain(93..=97).chain(109..=145).collect();
         assert_eq!(numbers, expected);
     }
 

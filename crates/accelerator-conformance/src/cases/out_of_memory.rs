@@ -8,6 +8,7 @@ use accelerator_core::{Error, GIB, MIB, OutOfMemory, OutOfMemoryCause};
 use super::context::{Device, address};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
+use crate::outcome::Failure;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -20,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Returns the report of an allocation that must fail for lack of memory.
-pub(super) fn refusal(device: Device, bytes: u64) -> Result<Box<OutOfMemory>, libtest_mimic::Failed> {
+pub(super) fn refusal(device: Device, bytes: u64) -> Result<Box<OutOfMemory>, Failure> {
     match device.alloc(bytes) {
         Err(Error::OutOfMemory(report)) => Ok(report),
         other => Err(format!("expected out of memory for {bytes} bytes, not {other:?}").into()),

@@ -5,6 +5,7 @@ use accelerator_core::{DriverErrorKind, Error, HostOutOfMemory, HostStatistics, 
 use super::context::{Device, Driver};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
+use crate::outcome::Failure;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -161,7 +162,7 @@ fn out_of_host_memory(context: &Context) -> Outcome {
     Ok(())
 }
 
-fn refusal(device: Device, bytes: u64) -> Result<HostOutOfMemory, libtest_mimic::Failed> {
+fn refusal(device: Device, bytes: u64) -> Result<HostOutOfMemory, Failure> {
     match device.allocate_host(bytes) {
         Err(Error::HostOutOfMemory(report)) => Ok(*report),
         other => Err(format!("{bytes} bytes: expected HostOutOfMemory, but got {other:?}").into()),

@@ -12,6 +12,7 @@ use super::random::Random;
 use super::threads::in_thread;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
+use crate::outcome::joined;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(81, "threads_share_host_memory", threads_share_host_memory)]
@@ -41,7 +42,7 @@ fn threads_share_host_memory(context: &Context) -> Outcome {
             let held = &held;
             let threads = [0, 1, 2, 3].map(|seed| scope.spawn(move || mixed_operations(device, seed, held)));
             for thread in threads.map(|thread| thread.join()) {
-                thread.map_err(|_| "a thread panicked")??;
+                joined(thread)??;
             }
             Outcome::Ok(())
         })?;

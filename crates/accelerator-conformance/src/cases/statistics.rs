@@ -10,6 +10,7 @@ use super::context::Device;
 use super::out_of_memory::refusal;
 use super::random::Random;
 use super::{Case, Context, Outcome};
+use crate::outcome::joined;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -246,9 +247,9 @@ fn concurrent_reader(context: &Context) -> Outcome {
         let written = writers.map(|writer| writer.join());
         done.store(true, Ordering::Relaxed);
         for result in written {
-            result.map_err(|_| "a writer panicked")??;
+            joined(result)??;
         }
-        reader.join().map_err(|_| "the reader saw inconsistent values")?;
+        joined(reader.join())?;
         Outcome::Ok(())
     })?;
     check_statistics(&device.statistics());

@@ -5,6 +5,7 @@ use accelerator_core::{BlockState, MIB};
 use super::context::{Device, address, holds};
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
+use crate::outcome::joined;
 use crate::suite::Capability;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -216,7 +217,7 @@ fn free_on_another_thread(context: &Context) -> Outcome {
         });
         other.join()
     });
-    freed.map_err(|_| "the other thread panicked")??;
+    joined(freed)??;
     assert_eq!(device.statistics().allocation.all.current, 0);
     let again = device.alloc_on(MIB, stream)?;
     assert_eq!(address(&again), place);

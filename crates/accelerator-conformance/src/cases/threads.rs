@@ -11,6 +11,7 @@ use super::interleavings::interleavings_at_driver_calls;
 use super::random::Random;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
+use crate::outcome::joined;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -38,7 +39,7 @@ fn work_on_many_threads(device: Device) -> Outcome {
         let held = &held;
         let threads = streams.map(|stream| scope.spawn(move || mixed_operations(device, stream, shared, held)));
         for thread in threads.map(|thread| thread.join()) {
-            thread.map_err(|_| "a thread panicked")??;
+            joined(thread)??;
         }
         Outcome::Ok(())
     })?;
@@ -191,7 +192,7 @@ fn thread_end_returns_its_cache(context: &Context) -> Outcome {
         });
         thread.join()
     });
-    let place = place.map_err(|_| "the thread panicked")??;
+    let place = joined(place)??;
     let again = device.alloc_on(MIB, stream)?;
     assert_eq!(address(&again), place, "other threads can use the blocks that a thread cached");
     device.free(again)?;

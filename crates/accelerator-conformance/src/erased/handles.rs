@@ -61,5 +61,5 @@ fn downcast<T: Any>(handle: &dyn Handle) -> Option<&T> {
 }
 
 pub(super) fn invalid(call: &'static str, name: &'static str) -> DriverError {
-    DriverError { kind: DriverErrorKind::InvalidArgument, call, code: -1, name }
+    DriverError::refused(DriverErrorKind::InvalidArgument, call, name)
 }

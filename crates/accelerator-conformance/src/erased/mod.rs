@@ -24,6 +24,8 @@ use self::face::{Erased, Face};
 pub use self::handles::{AnyEvent, AnyStream};
 pub use self::opener::{Opened, Opener};
 pub use self::pointers::AnyPtr;
+use crate::calls::Call;
+use crate::progress;
 
 /// A device of any backend.
 ///
@@ -92,7 +94,7 @@ unsafe impl Backend for AnyBackend {
 
     /// Finds no device: use an [`Opener`].
     fn probe() -> Result<u32, Unavailable> {
-        Err(Unavailable { reason: "a backend must be chosen first".to_owned() })
+        Err(Unavailable::new("a backend must be chosen first"))
     }
 
     /// Opens no device: use an [`Opener`].
@@ -109,22 +111,27 @@ unsafe impl Backend for AnyBackend {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
+        let _inside = progress::inside(Call::MemoryInfo);
         self.0.memory_info()
     }
 
     fn stream(&self, kind: StreamKind) -> DriverResult<AnyStream> {
+        let _inside = progress::inside(Call::Stream);
         self.0.stream(kind)
     }
 
     fn synchronize(&self, stream: &AnyStream) -> DriverResult<()> {
+        let _inside = progress::inside(Call::Synchronize);
         self.0.synchronize(stream)
     }
 
     fn is_idle(&self, stream: &AnyStream) -> DriverResult<bool> {
+        let _inside = progress::inside(Call::IsIdle);
         self.0.is_idle(stream)
     }
 
     fn event(&self, flags: EventFlags) -> DriverResult<AnyEvent> {
+        let _inside = progress::inside(Call::Event);
         self.0.event(flags)
     }
 
@@ -133,30 +140,37 @@ unsafe impl Backend for AnyBackend {
     }
 
     fn record(&self, event: &AnyEvent, stream: &AnyStream) -> DriverResult<()> {
+        let _inside = progress::inside(Call::Record);
         self.0.record(event, stream)
     }
 
     fn wait(&self, stream: &AnyStream, event: &AnyEvent) -> DriverResult<()> {
+        let _inside = progress::inside(Call::Wait);
         self.0.wait(stream, event)
     }
 
     fn is_complete(&self, event: &AnyEvent) -> DriverResult<bool> {
+        let _inside = progress::inside(Call::IsComplete);
         self.0.is_complete(event)
     }
 
     fn wait_host(&self, event: &AnyEvent) -> DriverResult<()> {
+        let _inside = progress::inside(Call::WaitHost);
         self.0.wait_host(event)
     }
 
     fn elapsed_ns(&self, start: &AnyEvent, end: &AnyEvent) -> DriverResult<i64> {
+        let _inside = progress::inside(Call::ElapsedNs);
         self.0.elapsed_ns(start, end)
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<AnyPtr> {
+        let _inside = progress::inside(Call::Alloc);
         self.0.alloc(len)
     }
 
     unsafe fn dealloc(&self, ptr: AnyPtr, len: NonZeroU64) {
+        let _inside = progress::inside(Call::Dealloc);
         // SAFETY: The caller makes the same promise.
         unsafe { self.0.dealloc(ptr, len) };
     }
@@ -168,20 +182,24 @@ unsafe impl Backend for AnyBackend {
         len: NonZeroU64,
         stream: &AnyStream,
     ) -> DriverResult<()> {
+        let _inside = progress::inside(Call::Copy);
         // SAFETY: The caller makes the same promise.
         unsafe { self.0.copy(dst, src, len, stream) }
     }
 
     unsafe fn fill(&self, dst: AnyPtr, value: u8, len: NonZeroU64, stream: &AnyStream) -> DriverResult<()> {
+        let _inside = progress::inside(Call::Fill);
         // SAFETY: The caller makes the same promise.
         unsafe { self.0.fill(dst, value, len, stream) }
     }
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+        let _inside = progress::inside(Call::AllocHost);
         self.0.alloc_host(len)
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, len: NonZeroU64) {
+        let _inside = progress::inside(Call::DeallocHost);
         // SAFETY: The caller makes the same promise.
         unsafe { self.0.dealloc_host(ptr, len) };
     }

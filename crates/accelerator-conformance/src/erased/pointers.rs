@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use accelerator_core::{DevicePtr, DriverResult, Place};
+use accelerator_core::{DevicePtr, DriverError, DriverResult, Place};
 
 use super::handles::invalid;
 
@@ -67,10 +67,11 @@ impl<P: DevicePtr> Pointers<P> {
     }
 
     pub(super) fn place(&self, place: Place<AnyPtr>) -> DriverResult<Place<P>> {
-        Ok(match place {
-            Place::Device(ptr) => Place::Device(self.native(ptr)?),
-            Place::Host(ptr) => Place::Host(ptr),
-        })
+        match place {
+            Place::Device(ptr) => Ok(Place::Device(self.native(ptr)?)),
+            Place::Host(ptr) => Ok(Place::Host(ptr)),
+            _ => Err(DriverError::unknown_place("copy")),
+        }
     }
 
     fn starts(&self) -> MutexGuard<'_, HashMap<u64, P>> {

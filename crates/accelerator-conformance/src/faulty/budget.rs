@@ -79,7 +79,7 @@ impl<P: Copy + Eq + Hash> Budget<P> {
     pub(super) fn limited(&self, memory: MemoryInfo) -> MemoryInfo {
         let State { capacity, used, .. } = *self.state();
         let Some(total) = capacity else { return memory };
-        MemoryInfo { free: total.saturating_sub(used).min(memory.free), total, ..memory }
+        MemoryInfo::new(total.saturating_sub(used).min(memory.free), total, memory.source)
     }
 
     fn state(&self) -> MutexGuard<'_, State<P>> {

@@ -102,7 +102,7 @@ impl<B: Backend> Work<B> {
                 let copied = addresses(*start, *len);
                 copied.start < host.end && host.start < copied.end
             }
-            Place::Device(_) => false,
+            _ => false,
         })
     }
 

@@ -68,7 +68,7 @@ unsafe impl VirtualMemory<SimPtr> for Sim {
         self.admit(Call::Create, len)?;
         let mut memory = self.memory();
         memory.charge(Call::Create, len)?;
-        let pages = Pages { handle: memory.pager.next_handle, len };
+        let pages = Pages::new(memory.pager.next_handle, len);
         memory.pager.next_handle += 1;
         memory.pager.mappings.create(&pages);
         Ok(pages)

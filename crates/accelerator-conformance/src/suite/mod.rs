@@ -3,24 +3,30 @@
 mod plan;
 mod report;
 mod requirement;
+mod selection;
+mod shared;
 mod simulated;
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use accelerator_core::Backend;
-use libtest_mimic::{Arguments, Trial};
 
 pub use self::plan::{Plan, PlannedCase};
 pub use self::report::{CaseReport, Group, Report, Verdict};
 pub use self::requirement::unavailable;
-use crate::erased::Opener;
+pub use self::selection::Selection;
+use crate::erased::{AnyBackend, Opener};
+use crate::outcome::Outcome;
+use crate::raw::{self, Scale};
 
 /// A capability that some cases need and not every backend has.
 ///
 /// Anything else that the cases use is part of the backend trait, so every backend has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Capability {
     /// Memory keeps what is written to it; copies and fills are performed.
     Bytes,
@@ -55,11 +61,16 @@ pub struct Suite<B: Backend> {
     backend: PhantomData<fn() -> B>,
 }
 
+/// Runs the case with this number on the backend inside the first argument.
+type RunRaw = fn(&AnyBackend, u32, &OnceLock<Scale>) -> Outcome;
+
 /// What is known about a suite's backend.
 #[derive(Debug)]
 struct Listed {
     name: String,
     opener: Opener,
+    /// Runs a case of group M.
+    raw: RunRaw,
     lacks: BTreeMap<Capability, String>,
     unsupported: BTreeMap<u32, String>,
     expected_failures: BTreeMap<u32, String>,
@@ -72,6 +83,7 @@ impl<B: Backend> Suite<B> {
         let listed = Listed {
             name: name.into(),
             opener: Opener::of::<B>(),
+            raw: raw::run::<B>,
             lacks: BTreeMap::new(),
             unsupported: BTreeMap::new(),
             expected_failures: BTreeMap::new(),
@@ -98,11 +110,6 @@ impl<B: Backend> Suite<B> {
         self
     }
 
-    /// Returns only the trials, for your own test binary.
-    pub fn trials(self) -> Vec<Trial> {
-        self.plan().into_trials()
-    }
-
     /// Returns the trials as a plan, to be run together with those of other suites.
     pub fn plan(self) -> Plan {
         Plan::of(self.listed)
@@ -114,9 +121,9 @@ impl<B: Backend> Suite<B> {
         plan::cases(self.listed)
     }
 
-    /// Runs the trials that the arguments select.
-    pub fn run(self, arguments: &Arguments) -> Report {
-        self.plan().run(arguments)
+    /// Runs the selected trials, which the test harness prints.
+    pub fn run(self, selection: &Selection) -> Report {
+        self.plan().run(selection)
     }
 
     /// Does everything that a test binary's `main` must do: reads the arguments of `cargo test`, runs the trials, and

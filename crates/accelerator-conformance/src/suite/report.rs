@@ -7,6 +7,7 @@ use libtest_mimic::Conclusion;
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Group {
     /// A: device, stream, event.
     Device,
@@ -28,11 +29,13 @@ pub enum Group {
     Threads,
     /// L: the policy `compact`.
     Compact,
+    /// M: the backend itself, without the core.
+    Backend,
 }
 
 impl Group {
     /// All groups, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Device,
         Self::Allocation,
         Self::Streams,
@@ -43,6 +46,7 @@ impl Group {
         Self::Statistics,
         Self::Threads,
         Self::Compact,
+        Self::Backend,
     ];
 
     /// The group's letter in the names of trials.
@@ -58,6 +62,7 @@ impl Group {
             Self::Statistics => 'I',
             Self::Threads => 'K',
             Self::Compact => 'L',
+            Self::Backend => 'M',
         }
     }
 
@@ -74,12 +79,14 @@ impl Group {
             Self::Statistics => "statistics",
             Self::Threads => "threads and process",
             Self::Compact => "the policy compact",
+            Self::Backend => "the backend itself",
         }
     }
 }
 
 /// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// The case passed.
     Passed,
@@ -89,7 +96,8 @@ pub enum Verdict {
     ExpectedFailure(String),
     /// The case is listed as unsupported, for this reason.
     Unsupported(String),
-    /// The case was not run: the backend lacks something that it needs, or other tests cover it.
+    /// The case was not run, or could not look at what it is about: the backend lacks something that it needs, other
+    /// tests cover it, or the driver was done too early to be asked.
     Skipped(String),
     /// The case was not run: the backend is not available on this machine.
     Unavailable(String),
@@ -97,6 +105,7 @@ pub enum Verdict {
 
 /// One case of one suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CaseReport {
     /// The suite's name.
     pub suite: String,
@@ -117,8 +126,8 @@ pub struct CaseReport {
 pub struct Report {
     /// The cases, by suite and number.
     pub cases: Vec<CaseReport>,
-    /// The test harness's own counts.
-    pub conclusion: Conclusion,
+    /// The test harness's own counts, which include listed cases that do not exist.
+    pub(super) conclusion: Conclusion,
 }
 
 impl Report {
@@ -136,6 +145,21 @@ impl Report {
     /// Returns success, or the exit code with which `cargo test` fails.
     pub fn exit_code(&self) -> ExitCode {
         self.conclusion.exit_code()
+    }
+
+    /// Returns how many trials passed.
+    pub fn passed(&self) -> u64 {
+        self.conclusion.num_passed
+    }
+
+    /// Returns how many trials failed.
+    pub fn failed(&self) -> u64 {
+        self.conclusion.num_failed
+    }
+
+    /// Returns how many trials were ignored: not run, or failed as expected.
+    pub fn ignored(&self) -> u64 {
+        self.conclusion.num_ignored
     }
 
     /// Whether any case failed.

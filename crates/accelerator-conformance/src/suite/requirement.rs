@@ -1,16 +1,14 @@
 //! Backends that a machine must have.
 
-use libtest_mimic::{Completion, Failed};
-
-/// Returns the result of a trial of your own when its backend is not available: ignored with the reason, or failed if
-/// the environment variable `ACCELERATOR_REQUIRE`, a list such as `host,cuda`, names the backend.
+/// Decides about a trial of your own whose backend is not available: returns the reason with which it is ignored, or
+/// with which it fails if the environment variable `ACCELERATOR_REQUIRE`, a list such as `host,cuda`, names the backend.
 ///
 /// # Errors
 /// The backend is required.
-pub fn unavailable(name: &str, reason: &str) -> Result<Completion, Failed> {
+pub fn unavailable(name: &str, reason: &str) -> Result<String, String> {
     match requirement(name, reason) {
-        Some(required) => Err(required.into()),
-        None => Ok(Completion::ignored_with(format!("not available: {reason}"))),
+        Some(required) => Err(required),
+        None => Ok(format!("not available: {reason}")),
     }
 }
 

@@ -52,12 +52,11 @@ struct Shared {
 #[repr(align(64))]
 struct Aligned;
 
-const BEING_CAPTURED: DriverError = DriverError {
-    kind: DriverErrorKind::Unsupported,
-    call: "is_capturing",
-    code: -1,
-    name: "the stream is being captured as a graph, which cannot use pinned memory",
-};
+const BEING_CAPTURED: DriverError = DriverError::refused(
+    DriverErrorKind::Unsupported,
+    "is_capturing",
+    "the stream is being captured as a graph, which cannot use pinned memory",
+);
 
 impl<B: Backend> PinnedBuffer<B> {
     pub(super) fn new(allocator: &'static CachingHostAllocator<B>, block: Option<Block>, len: u64) -> Self {

@@ -115,7 +115,18 @@ impl FromStr for Device {
 }
 
 /// The properties that a device reports when it is opened. They are constant afterwards.
+///
+/// A backend starts with [`new`](Self::new) and sets what it knows:
+///
+/// ```
+/// use accelerator_core::{DeviceProperties, GIB};
+///
+/// let mut properties = DeviceProperties::new("Example 9000", 16 * GIB);
+/// properties.driver = "example driver 1.2".to_owned();
+/// properties.alignment = 256;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceProperties {
     /// The device's name, from its driver.
     pub name: String,
@@ -137,6 +148,24 @@ pub struct DeviceProperties {
     pub uuid: Option<Uuid>,
     /// The device's address on the bus, if the driver provides it. CUDA: `cuDeviceGetPCIBusId`.
     pub pci_address: Option<PciAddress>,
+}
+
+impl DeviceProperties {
+    /// The properties of a device with this name and memory, and otherwise the least that any device offers: no
+    /// promised alignment, one level of priority, no listed element types, and only free memory limits an allocation.
+    pub fn new(name: impl Into<String>, total_memory: u64) -> Self {
+        Self {
+            name: name.into(),
+            driver: String::new(),
+            total_memory,
+            largest_allocation: u64::MAX,
+            alignment: 1,
+            stream_priorities: (0, 0),
+            capability: DeviceCapability::default(),
+            uuid: None,
+            pci_address: None,
+        }
+    }
 }
 
 /// Identifies a device on any machine. Shown as `c0ffee00-1234-5678-9abc-def012345678`.
@@ -175,6 +204,7 @@ impl fmt::Display for PciAddress {
 
 /// The element types that a device supports. PyTorch: `torch.accelerator.get_device_capability`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceCapability {
     /// The names of the element types that kernels on this device may use, such as `float32`.
     pub supported_dtypes: Vec<&'static str>,
@@ -192,6 +222,7 @@ impl DeviceCapability {
 
 /// Free and total memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryInfo {
     /// Free bytes.
     pub free: u64,
@@ -201,8 +232,16 @@ pub struct MemoryInfo {
     pub source: MemoryInfoSource,
 }
 
+impl MemoryInfo {
+    /// Free and total bytes, and the source of `free`.
+    pub const fn new(free: u64, total: u64, source: MemoryInfoSource) -> Self {
+        Self { free, total, source }
+    }
+}
+
 /// The source of the free memory in a [`MemoryInfo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MemoryInfoSource {
     /// The driver reports it, so memory of other processes is taken into account.
     Driver,

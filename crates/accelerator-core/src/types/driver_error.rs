@@ -5,6 +5,7 @@ use super::printable;
 /// It is `Copy` and owns no text, since running out of memory is a normal event inside the allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{call} failed: {name} (code {code})")]
+#[non_exhaustive]
 pub struct DriverError {
     /// What the failure means to the caller.
     pub kind: DriverErrorKind,
@@ -14,6 +15,24 @@ pub struct DriverError {
     pub code: i64,
     /// The driver's name of the code, such as `CUDA_ERROR_OUT_OF_MEMORY`.
     pub name: &'static str,
+}
+
+impl DriverError {
+    /// An error that the driver's function `call` returned.
+    pub const fn new(kind: DriverErrorKind, call: &'static str, code: i64, name: &'static str) -> Self {
+        Self { kind, call, code, name }
+    }
+
+    /// An error of the backend rather than its driver, so without a driver's code: why `call` was not made, or why its
+    /// result is not accepted. The code is -1.
+    pub const fn refused(kind: DriverErrorKind, call: &'static str, why: &'static str) -> Self {
+        Self::new(kind, call, -1, why)
+    }
+
+    /// The error of a copy from or to a kind of [`Place`](crate::Place) that the backend does not know.
+    pub const fn unknown_place(call: &'static str) -> Self {
+        Self::refused(DriverErrorKind::Unsupported, call, "this backend does not know this kind of place")
+    }
 }
 
 /// The result of a driver call.
@@ -41,9 +60,17 @@ pub enum DriverErrorKind {
 /// Why a backend has no device on this machine, for people to read.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", printable(reason))] // it may contain text of a driver or of the environment
+#[non_exhaustive]
 pub struct Unavailable {
     /// The reason, such as `libcuda.so.1 was not found: install the NVIDIA driver`.
     pub reason: String,
+}
+
+impl Unavailable {
+    /// No device, for this reason.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
+    }
 }
 
 debug_as_display!(DriverError, Unavailable);

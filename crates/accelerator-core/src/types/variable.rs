@@ -8,7 +8,7 @@ use super::{Unavailable, parse_bytes};
 /// A value for which `read` returns `None`. The error names the variable and what was expected.
 pub fn read_variable<T>(name: &str, expected: &str, read: fn(&str) -> Option<T>) -> Result<Option<T>, Unavailable> {
     let Some(text) = env::var_os(name) else { return Ok(None) };
-    let refused = || Unavailable { reason: format!("{name} must be {expected}, but is {text:?}") };
+    let refused = || Unavailable::new(format!("{name} must be {expected}, but is {text:?}"));
     text.to_str().and_then(|text| read(text.trim())).map(Some).ok_or_else(refused)
 }
 

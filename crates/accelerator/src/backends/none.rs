@@ -31,12 +31,11 @@ unsafe impl Backend for NoBackend {
     type Event = Self;
 
     fn probe() -> Result<u32, Unavailable> {
-        Err(Unavailable { reason: "this build has no backend".to_owned() })
+        Err(Unavailable::new("this build has no backend"))
     }
 
     fn open(_ordinal: u32) -> DriverResult<Self> {
-        let kind = DriverErrorKind::InvalidArgument;
-        Err(DriverError { kind, call: "open", code: -1, name: "this build has no backend" })
+        Err(DriverError::refused(DriverErrorKind::InvalidArgument, "open", "this build has no backend"))
     }
 
     fn properties(&self) -> &DeviceProperties {

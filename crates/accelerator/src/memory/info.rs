@@ -16,7 +16,7 @@ pub fn get_memory_info<'a>(device: impl Into<DeviceArg<'a>>) -> Result<MemoryInf
 /// # Errors
 /// The errors of [`get_memory_info`].
 pub fn mem_get_info<'a>(device: impl Into<DeviceArg<'a>>) -> Result<(u64, u64)> {
-    get_memory_info(device).map(|MemoryInfo { free, total, source: _ }| (free, total))
+    get_memory_info(device).map(|MemoryInfo { free, total, .. }| (free, total))
 }
 
 /// Limits the memory that the allocator reserves from a device to this fraction of it; 1 means no limit. Memory that is

@@ -1,6 +1,8 @@
 //! The state that all simulated drivers share.
 
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
@@ -44,6 +46,8 @@ pub struct Engine<F: Face> {
     pub random: Rng,
     /// Virtual nanoseconds. Work takes time; waiting does not.
     pub clock: u64,
+    /// With a real clock: when the virtual clock was 0.
+    started: Option<Instant>,
     /// The number of calls so far, and the calls that are to fail.
     pub faults: Faults<F::Code>,
     /// Descriptions of what no correct program does.
@@ -74,6 +78,7 @@ impl<F: Face> Engine<F> {
         Self {
             random: Rng::with_seed(settings.seed),
             clock: 0,
+            started: settings.takes_time.then(Instant::now),
             faults,
             violations: Vec::new(),
             staged_copies: 0,
@@ -85,6 +90,24 @@ impl<F: Face> Engine<F> {
             host: HostMemory::new(settings.host_memory),
             next_handle: first_handle,
         }
+    }
+
+    /// With a real clock, moves the virtual clock on to the present, unless it is ahead.
+    pub(crate) fn catch_up(&mut self) {
+        self.clock = self.clock.max(self.now().unwrap_or(0));
+    }
+
+    /// With a real clock, sleeps until the virtual clock is no longer ahead, and moves it on to the present.
+    pub(crate) fn take_time(&mut self) {
+        let ahead = self.now().map_or(0, |now| self.clock.saturating_sub(now));
+        if ahead > 0 {
+            thread::sleep(Duration::from_nanos(ahead));
+        }
+        self.catch_up();
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.started.map(|started| started.elapsed().as_nanos() as u64)
     }
 
     /// Returns a handle that has never been used.

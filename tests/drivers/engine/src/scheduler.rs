@@ -135,6 +135,7 @@ impl<F: Face> Session<F> {
     /// Executes the next operation of a lane.
     fn step(&mut self, lane: Handle) {
         let engine = self.engine_mut();
+        engine.catch_up();
         let Some(state) = engine.lanes.get_mut(&lane) else { return };
         let device = state.device;
         let Some((number, operation)) = state.queue.front_mut() else { return };
@@ -149,7 +150,11 @@ impl<F: Face> Session<F> {
             return self.start_host_function(at, function, times);
         }
         let operation = state.queue.pop_front().map(|(_, operation)| operation);
-        match self.perform(device, work) {
+        let performed = self.perform(device, work);
+        let engine = self.engine_mut();
+        engine.take_time();
+        let times = Times { began, ended: engine.clock };
+        match performed {
             Ok(()) => self.finish(at, operation, times),
             Err(fault) => {
                 self.engine_mut().violations.push(fault.text.clone());

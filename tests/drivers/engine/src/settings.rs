@@ -14,6 +14,8 @@ pub struct Settings<C> {
     pub host_memory: u64,
     /// `SEED`
     pub seed: u64,
+    /// Whether work takes as long as it says: `CLOCK`, which is `real` or `virtual`.
+    pub takes_time: bool,
     /// The failures to inject: `FAIL` and `FAIL_AT`. The engine removes them from here.
     pub failures: Vec<Planned<C>>,
 }
@@ -27,6 +29,7 @@ impl<C: Code> Settings<C> {
             memory: environment.read("MEMORY", size).unwrap_or(16 << 30),
             host_memory: environment.read("HOST_MEMORY", size).unwrap_or(4 << 30),
             seed: environment.read("SEED", number).unwrap_or(0),
+            takes_time: environment.read("CLOCK", clock).unwrap_or(false),
             failures: failures.into_iter().chain(environment.read("FAIL_AT", failure_at)).collect(),
         }
     }
@@ -82,6 +85,14 @@ pub fn size(text: &str) -> Option<u64> {
     };
     let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn clock(text: &str) -> Option<bool> {
+    match text {
+        "real" => Some(true),
+        "virtual" => Some(false),
+        _ => None,
+    }
 }
 
 /// Parses failures, separated by commas. Each is `name@nth=code`, with `*` for every call of that name.

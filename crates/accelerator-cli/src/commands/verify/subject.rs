@@ -43,10 +43,10 @@ pub(super) fn facts<B: Backend>(accelerator: &Accelerator<B>) -> Vec<(&'static s
 }
 
 fn memory(memory: MemoryInfo) -> String {
-    let MemoryInfo { free, total, source } = memory;
+    let MemoryInfo { free, total, source, .. } = memory;
     let by = match source {
-        MemoryInfoSource::Driver => "",
         MemoryInfoSource::Accounting => ", counting only this process",
+        _ => "",
     };
     format!("{} free of {}{by}", Bytes(free), Bytes(total))
 }

@@ -1,0 +1,194 @@
+//! What the cases of a suite share: the opened backend, and what is known about it so far.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use accelerator_core::{Backend, Unavailable, VirtualMemory};
+
+use super::report::{CaseReport, Group, Verdict};
+use super::requirement::requirement;
+use super::{Capability, RunRaw};
+use crate::cases::{Case, Context, Run};
+use crate::erased::{AnyBackend, Opener};
+use crate::outcome::{Failure, caught};
+use crate::progress;
+use crate::raw::Scale;
+
+/// A longer message says no more.
+const LONGEST_MESSAGE: usize = 2000;
+
+pub(super) struct Shared {
+    name: String,
+    opener: Opener,
+    raw: RunRaw,
+    lacks: BTreeMap<Capability, String>,
+    /// Opened by the first trial that needs it.
+    backend: OnceLock<Result<Arc<AnyBackend>, Absent>>,
+    scale: OnceLock<Scale>,
+    /// Cases of group M look at how long work takes and use up the memory, so they run alone.
+    turns: RwLock<()>,
+    /// The first case of group M that failed.
+    broken: OnceLock<String>,
+    /// A case that is stuck in a driver call.
+    stuck: OnceLock<String>,
+}
+
+#[derive(Clone)]
+enum Absent {
+    Unavailable(String),
+    Broken(String),
+}
+
+/// How the suite lists one case.
+#[derive(Clone)]
+pub(super) enum Listing {
+    None,
+    Unsupported(String),
+    ExpectedFailure(String),
+}
+
+impl Shared {
+    pub(super) fn new(name: String, opener: Opener, raw: RunRaw, lacks: BTreeMap<Capability, String>) -> Self {
+        Self {
+            name,
+            opener,
+            raw,
+            lacks,
+            backend: OnceLock::new(),
+            scale: OnceLock::new(),
+            turns: RwLock::new(()),
+            broken: OnceLock::new(),
+            stuck: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn trial_name(&self, case: &Case) -> String {
+        format!("{}::{}", self.name, case.trial_name())
+    }
+
+    /// Runs a case, watched, when it is its turn.
+    pub(super) fn report(self: &Arc<Self>, case: Case, listing: Listing) -> CaseReport {
+        let (suite, trial, group, number) = (self.name.clone(), self.trial_name(&case), case.group(), case.number);
+        let report = |verdict| CaseReport { suite, group, number, trial: trial.clone(), verdict };
+        let is_raw = group == Group::Backend;
+        // A panic of another case does not matter here.
+        let alone = is_raw.then(|| self.turns.write().unwrap_or_else(PoisonError::into_inner));
+        let beside = (!is_raw).then(|| self.turns.read().unwrap_or_else(PoisonError::into_inner));
+        if let Some(stuck) = self.stuck.get() {
+            return report(Verdict::Skipped(format!("not run: `{stuck}` is stuck in the driver")));
+        }
+        let shared = Arc::clone(self);
+        let watched = progress::watch(&trial, move || shared.verdict(&case, &listing));
+        let verdict = watched.unwrap_or_else(|stuck| {
+            let _ = self.stuck.set(trial.clone()); // an earlier one stays
+            Verdict::Failed(stuck)
+        });
+        drop((alone, beside));
+        report(match verdict {
+            Verdict::Failed(why) if is_raw => {
+                let _ = self.broken.set(trial.clone()); // the first one stays
+                Verdict::Failed(shortened(why))
+            }
+            Verdict::Failed(why) => Verdict::Failed(self.explained(shortened(why))),
+            other => other,
+        })
+    }
+
+    /// Adds to a failure that the backend itself is to blame, if it is.
+    fn explained(&self, why: String) -> String {
+        match self.broken.get() {
+            Some(case) => format!("{why} (the backend breaks its contract: look at `{case}` first)"),
+            None => why,
+        }
+    }
+
+    fn verdict(&self, case: &Case, listing: &Listing) -> Verdict {
+        if let Run::Elsewhere(reason) = case.run {
+            return Verdict::Skipped(reason.to_owned());
+        }
+        let backend = match self.backend.get_or_init(|| self.open()) {
+            Ok(backend) => Arc::clone(backend),
+            Err(Absent::Unavailable(reason)) => return Verdict::Unavailable(reason.clone()),
+            Err(Absent::Broken(reason)) => return Verdict::Failed(reason.clone()),
+        };
+        if let Listing::Unsupported(reason) = listing {
+            return Verdict::Unsupported(reason.clone());
+        }
+        let lacking = case.needs.iter().find_map(|needed| self.lacks(&backend, *needed));
+        let run = match (&lacking, case.instead, &case.run) {
+            (None, _, Run::Here(run)) => Some(*run),
+            (Some(_), Some(instead), _) => Some(instead),
+            (Some(reason), None, _) => return Verdict::Skipped(reason.clone()),
+            (None, ..) => None,
+        };
+        let outcome = match run {
+            None => (self.raw)(&backend, case.number, &self.scale),
+            Some(run) => {
+                let lacks = self.lacks.keys().copied().collect();
+                let context = Context::new(self.opener, backend, lacks, case.policy);
+                let outcome = caught(|| run(&context));
+                let left = context.finish(outcome.is_ok());
+                outcome.and(left)
+            }
+        };
+        match (outcome, listing) {
+            (Err(Failure::NotAsked(reason)), _) => Verdict::Skipped(reason),
+            (Ok(()), Listing::ExpectedFailure(reason)) => Verdict::Failed(format!(
+                "passes, though it is listed as an expected failure ({reason}): remove it from the list"
+            )),
+            (Err(_), Listing::ExpectedFailure(reason)) => Verdict::ExpectedFailure(reason.clone()),
+            (Ok(()), _) => lacking.map_or(Verdict::Passed, Verdict::Skipped),
+            (Err(Failure::Failed(why)), _) => Verdict::Failed(why),
+        }
+    }
+
+    /// Returns why the backend lacks a capability that a case needs, or `None` if it has it.
+    fn lacks(&self, backend: &AnyBackend, needed: Capability) -> Option<String> {
+        let says = || {
+            let memory = backend.virtual_memory();
+            let (is_there, reason) = match needed {
+                Capability::VirtualMemory => (memory.is_some(), "the driver has no virtual memory"),
+                Capability::Aliases => {
+                    (memory.is_some_and(VirtualMemory::maps_twice), "the driver maps memory at one address only")
+                }
+                Capability::SerializedConflicts => {
+                    (backend.serializes_conflicts(), "the driver leaves the ordering of work to the program")
+                }
+                Capability::Bytes | Capability::Clock | Capability::Execution => return None, // listed by the suite
+            };
+            (!is_there).then(|| reason.to_owned())
+        };
+        self.lacks.get(&needed).cloned().or_else(says)
+    }
+
+    fn open(&self) -> Result<Arc<AnyBackend>, Absent> {
+        let name = &self.name;
+        match self.opener.probe() {
+            Ok(1..) => {}
+            Ok(0) => return Err(self.absent("there is no device")),
+            Err(Unavailable { reason, .. }) => return Err(self.absent(&reason)),
+        }
+        match self.opener.open(0) {
+            Ok(backend) => Ok(Arc::new(backend)),
+            Err(error) => Err(Absent::Broken(format!("`{name}` has a device, but it cannot be opened: {error}"))),
+        }
+    }
+
+    fn absent(&self, reason: &str) -> Absent {
+        let required = requirement(&self.name, reason);
+        required.map_or_else(|| Absent::Unavailable(reason.to_owned()), Absent::Broken)
+    }
+}
+
+fn shortened(mut why: String) -> String {
+    if why.len() > LONGEST_MESSAGE {
+        let end = (0..=LONGEST_MESSAGE).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+        why.truncate(end);
+        why.push('…');
+    }
+    why
+}
