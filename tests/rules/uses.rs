@@ -15,7 +15,7 @@ const LAYERS: [Layers; 4] = [
         rows: &[
             &["types"],
             &["sync"],
-            &["accounting", "host_memory", "virtual_memory"],
+            &["backend_kit", "host_memory", "virtual_memory"],
             &["backend"],
             &["stream"],
             &["event", "operator"],

@@ -28,11 +28,6 @@ pub(crate) fn is(error: &DriverError, code: Code) -> bool {
     error.code == code as i64
 }
 
-/// Makes an error of this crate rather than the driver: the reason for not making the call.
-pub(crate) fn refused(call: &'static str, kind: Kind, why: &'static str) -> DriverError {
-    DriverError::refused(kind, call, why)
-}
-
 /// Classifies a return code. Uses numbers, since older bindings lack some of the names.
 fn kind(code: Answer) -> Kind {
     match code {

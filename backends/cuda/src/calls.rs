@@ -8,10 +8,10 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
-use accelerator_core::{DriverErrorKind, DriverResult};
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream, CUuuid};
 
-use crate::answer::{self, Answer};
+use crate::answer::Answer;
 use crate::library;
 use crate::virtual_memory::{Access, Properties};
 
@@ -31,7 +31,7 @@ macro_rules! calls {
                 match found {
                     // SAFETY: The caller meets the conditions that CUDA documents.
                     Some(function) => Ok(unsafe { function($($argument),*) }),
-                    None => Err(answer::refused(stringify!($name), DriverErrorKind::Unsupported, MISSING)),
+                    None => Err(DriverError::refused(DriverErrorKind::Unsupported, stringify!($name), MISSING)),
                 }
             }
         )*

@@ -2,12 +2,12 @@
 #![allow(unsafe_code)] // calls the driver
 
 use std::ffi::c_uint;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{Health, try_twice};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUstreamCaptureMode};
 
-use crate::answer;
 use crate::calls::call;
 
 /// The primary context of one device, retained as long as this value lives.
@@ -15,9 +15,7 @@ use crate::calls::call;
 pub(crate) struct Context {
     pub(crate) device: CUdevice,
     raw: CUcontext,
-    process: u32,
-    /// The error that lost the device. Every later call returns it.
-    lost: OnceLock<DriverError>,
+    health: Health,
 }
 
 // SAFETY: The handle is only a name; CUDA lets any thread use it.
@@ -31,7 +29,7 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: The call writes a handle.
         unsafe { call!(cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        Ok(Arc::new(Self { device, raw, process: std::process::id(), lost: OnceLock::new() }))
+        Ok(Arc::new(Self { device, raw, health: Health::new("cuCtxSetCurrent", FORKED) }))
     }
 
     /// The handle.
@@ -41,18 +39,10 @@ impl Context {
 
     /// Makes calls with the context current on this thread. Sets it each time, since other libraries set theirs.
     pub(crate) fn run<T>(&self, calls: impl FnOnce() -> DriverResult<T>) -> DriverResult<T> {
-        if let Some(error) = self.lost.get() {
-            return Err(*error);
-        }
-        if std::process::id() != self.process {
-            return Err(answer::refused("cuCtxSetCurrent", DriverErrorKind::DeviceLost, FORKED));
-        }
-        // SAFETY: The context is retained.
-        let current = unsafe { call!(cuCtxSetCurrent(self.raw)) };
-        current.and_then(|()| calls()).inspect_err(|error| {
-            if error.kind == DriverErrorKind::DeviceLost {
-                let _ = self.lost.set(*error); // only the first error is kept
-            }
+        self.health.run(|| {
+            // SAFETY: The context is retained.
+            unsafe { call!(cuCtxSetCurrent(self.raw)) }?;
+            calls()
         })
     }
 
@@ -86,12 +76,12 @@ impl Context {
     /// leaked. If the device is lost, the call is not repeated: its memory is lost too, and the error comes from
     /// earlier work.
     pub(crate) fn give_back(&self, call: impl Fn() -> DriverResult<()>) {
-        let _ = self.run_beside_captures(&call).or_else(|_| self.run_beside_captures(&call));
+        try_twice(|| self.run_beside_captures(&call));
     }
 
     /// Whether the device is lost, so that it accepts no calls and does no more work.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
+        self.health.is_lost()
     }
 }
 
@@ -100,7 +90,7 @@ pub(crate) const FORKED: &str = "CUDA does not work in a process that was forked
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if std::process::id() == self.process {
+        if !self.health.is_forked() {
             // SAFETY: It was retained in `retain`, and nothing made in it is left: streams and events hold a reference
             // to this.
             let _ = unsafe { call!(cuDevicePrimaryCtxRelease(self.device)) };

@@ -4,13 +4,13 @@ use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use accelerator_core::backend_kit::byte_count;
 use accelerator_core::{
     Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
     MemoryInfoSource, PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
 };
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr};
 
-use crate::answer;
 use crate::calls::call;
 use crate::context::Context;
 use crate::devices;
@@ -59,7 +59,7 @@ unsafe impl Backend for Cuda {
     }
 
     fn open(ordinal: u32) -> DriverResult<Self> {
-        devices::count().map_err(|why| devices::refused(&why)).and_then(|_| Self::new(ordinal))
+        devices::opened().and_then(|()| Self::new(ordinal))
     }
 
     fn properties(&self) -> &DeviceProperties {
@@ -115,7 +115,7 @@ unsafe impl Backend for Cuda {
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<CudaPtr> {
         let mut at = 0;
-        let len = bytes(len);
+        let len = byte_count(len);
         // SAFETY: The call writes an address.
         self.context.run_beside_captures(|| unsafe { call!(cuMemAlloc(&mut at, len)) })?;
         Ok(CudaPtr::from_native(at))
@@ -133,7 +133,7 @@ unsafe impl Backend for Cuda {
         len: NonZeroU64,
         stream: &CudaStream,
     ) -> DriverResult<()> {
-        let (len, stream) = (bytes(len), stream.native());
+        let (len, stream) = (byte_count(len), stream.native());
         // SAFETY, for all: The caller promises two valid ranges; those on the host stay valid until the stream has done
         // the copy.
         self.context.run(|| match (dst, src) {
@@ -162,17 +162,18 @@ unsafe impl Backend for Cuda {
     }
 
     unsafe fn fill(&self, dst: CudaPtr, value: u8, len: NonZeroU64, stream: &CudaStream) -> DriverResult<()> {
-        let (to, len) = (dst.native(), bytes(len));
+        let (to, len) = (dst.native(), byte_count(len));
         // SAFETY: The caller promises a range valid for writes.
         self.context.run(|| unsafe { call!(cuMemsetD8Async(to, value, len, stream.native())) })
     }
 
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
-        let (mut at, len) = (ptr::null_mut(), bytes(len));
+        let (mut at, len) = (ptr::null_mut(), byte_count(len));
         // SAFETY: The call writes an address.
         let alloc = || unsafe { call!(cuMemHostAlloc(&mut at, len, CU_MEMHOSTALLOC_PORTABLE)) };
         self.context.run_beside_captures(alloc)?;
-        let nowhere = || answer::refused("cuMemHostAlloc", DriverErrorKind::Other, "the driver returned no address");
+        let nowhere =
+            || DriverError::refused(DriverErrorKind::Other, "cuMemHostAlloc", "the driver returned no address");
         NonNull::new(at.cast()).ok_or_else(nowhere)
     }
 
@@ -194,9 +195,4 @@ unsafe impl Backend for Cuda {
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<CudaPtr>> {
         self.pager.as_ref().map(|pager| pager as _)
     }
-}
-
-/// Converts a length for the driver. A length beyond the address space becomes the maximum.
-pub(crate) fn bytes(len: NonZeroU64) -> usize {
-    usize::try_from(len.get()).unwrap_or(usize::MAX)
 }

@@ -2,11 +2,9 @@
 #![allow(unsafe_code)] // calls the driver
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::OnceLock;
 
-use accelerator_core::{
-    DeviceCapability, DeviceProperties, DriverError, DriverErrorKind, DriverResult, PciAddress, Unavailable, Uuid,
-};
+use accelerator_core::backend_kit::Probed;
+use accelerator_core::{DeviceCapability, DeviceProperties, DriverError, DriverResult, PciAddress, Unavailable, Uuid};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUresult as Code, CUuuid};
 
 use crate::answer;
@@ -14,14 +12,16 @@ use crate::calls::call;
 use crate::context::FORKED;
 use crate::library;
 
+static COUNTED: Probed<u32> = Probed::new(FORKED);
+
 /// Returns the number of devices. Asks only once per process: the driver also reads `CUDA_VISIBLE_DEVICES` only once.
 pub(crate) fn count() -> Result<u32, Unavailable> {
-    static COUNTED: OnceLock<(u32, Result<u32, Unavailable>)> = OnceLock::new();
-    let process = std::process::id();
-    match COUNTED.get_or_init(|| (process, asked())) {
-        (asked_by, Ok(_)) if *asked_by != process => Err(Unavailable::new(FORKED)),
-        (_, counted) => counted.clone(),
-    }
+    COUNTED.get(asked).copied()
+}
+
+/// Checks that there are devices, with the error for opening one without probing first.
+pub(crate) fn opened() -> DriverResult<()> {
+    COUNTED.opened("cuInit", asked).map(|_| ())
 }
 
 fn asked() -> Result<u32, Unavailable> {
@@ -51,12 +51,6 @@ fn why(error: &DriverError) -> Unavailable {
         false => format!("the NVIDIA driver cannot be initialized: {error}"),
     };
     Unavailable::new(reason)
-}
-
-/// Returns the error for opening a device without probing first.
-pub(crate) fn refused(why: &Unavailable) -> DriverError {
-    let name = if why.reason == FORKED { FORKED } else { "there is no device to open" };
-    answer::refused("cuInit", DriverErrorKind::Unsupported, name)
 }
 
 fn none() -> Unavailable {

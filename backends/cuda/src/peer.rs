@@ -2,14 +2,15 @@
 #![allow(unsafe_code)] // calls the driver
 
 use std::num::NonZeroU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use accelerator_core::backend_kit::{byte_count, lock};
 use accelerator_core::{DriverResult, PeerCopies};
 use cudarc::driver::sys::{CUdevice, CUresult as Code};
 
 use crate::answer;
 use crate::calls::call;
-use crate::cuda::{Cuda, bytes};
+use crate::cuda::Cuda;
 use crate::memory::CudaPtr;
 use crate::stream::{CudaEvent, CudaStream};
 
@@ -29,7 +30,7 @@ impl Cuda {
             return Ok(true);
         }
         // The lock is held across the driver calls so that each pair is tried only once. Only first copies wait for it.
-        let mut tried = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tried = lock(&self.peers.0);
         if let Some((_, can)) = tried.iter().find(|(device, _)| *device == other) {
             return Ok(*can);
         }
@@ -64,7 +65,7 @@ unsafe impl PeerCopies<Cuda> for Cuda {
     ) -> DriverResult<()> {
         self.enable_peer_access(source)?; // without peer access the driver goes through the host
         let (on, of) = (self.context.raw(), source.context.raw());
-        let (to, from, len) = (dst.native(), src.native(), bytes(len));
+        let (to, from, len) = (dst.native(), src.native(), byte_count(len));
         self.context.run_with_peer(&source.context, || {
             // SAFETY: The caller promises two valid ranges, each in the memory of its context.
             unsafe { call!(cuMemcpyPeerAsync(to, on, from, of, len, stream.native())) }

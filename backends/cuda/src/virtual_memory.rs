@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::ptr;
 use std::sync::Arc;
 
+use accelerator_core::backend_kit::byte_count;
 use accelerator_core::{DriverResult, Pages, VirtualMemory};
 use cudarc::driver::sys::{
     CUdevice_attribute as Attribute, CUmemAccess_flags as Flag, CUmemAllocationGranularity_flags as Granularity,
@@ -14,7 +15,6 @@ use cudarc::driver::sys::{
 
 use crate::calls::call;
 use crate::context::Context;
-use crate::cuda::bytes;
 use crate::devices;
 use crate::memory::CudaPtr;
 
@@ -92,14 +92,14 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
     }
 
     fn reserve(&self, len: NonZeroU64) -> DriverResult<CudaPtr> {
-        let (mut at, len) = (0, bytes(len));
+        let (mut at, len) = (0, byte_count(len));
         // SAFETY: The call writes an address.
         self.context.run_beside_captures(|| unsafe { call!(cuMemAddressReserve(&mut at, len, 0, 0, 0)) })?;
         Ok(CudaPtr::from_native(at))
     }
 
     unsafe fn release(&self, at: CudaPtr, len: NonZeroU64) {
-        let (at, len) = (at.native(), bytes(len));
+        let (at, len) = (at.native(), byte_count(len));
         // SAFETY: The caller releases a reservation of `reserve`, once, with nothing mapped in it.
         self.context.give_back(|| unsafe { call!(cuMemAddressFree(at, len)) });
     }
@@ -108,7 +108,7 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
         let (mut handle, properties) = (0, properties(&self.context));
         self.context.run_beside_captures(|| {
             // SAFETY: The properties are complete, and the call writes a handle.
-            unsafe { call!(cuMemCreate(&mut handle, bytes(len), &properties, 0)) }
+            unsafe { call!(cuMemCreate(&mut handle, byte_count(len), &properties, 0)) }
         })?;
         Ok(Pages::new(handle, len))
     }
@@ -119,7 +119,7 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
     }
 
     unsafe fn map(&self, at: CudaPtr, pages: &Pages) -> DriverResult<()> {
-        let (start, len) = (at.native(), bytes(pages.len));
+        let (start, len) = (at.native(), byte_count(pages.len));
         let flags = Flag::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
         let access = Access { location: location(&self.context), flags };
         self.context.run_beside_captures(|| {
@@ -136,6 +136,6 @@ unsafe impl VirtualMemory<CudaPtr> for Pager {
 
     unsafe fn unmap(&self, at: CudaPtr, len: NonZeroU64) -> DriverResult<()> {
         // SAFETY: The caller promises whole mappings that no work uses.
-        self.context.run_beside_captures(|| unsafe { call!(cuMemUnmap(at.native(), bytes(len))) })
+        self.context.run_beside_captures(|| unsafe { call!(cuMemUnmap(at.native(), byte_count(len))) })
     }
 }

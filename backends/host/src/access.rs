@@ -9,6 +9,8 @@
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use accelerator_core::backend_kit::lock;
+
 use crate::memory::HostPtr;
 
 /// An address range that some work touches.
@@ -71,7 +73,7 @@ pub(crate) struct Access {
 impl Access {
     /// Runs work as soon as no conflicting work is running. Waits only for running work, so it cannot deadlock.
     pub(crate) fn run<T>(&self, touched: &[Bytes], work: impl FnOnce() -> T) -> T {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = lock(&self.running);
         let conflicting =
             |running: &mut Vec<Bytes>| running.iter().any(|other| touched.iter().any(|wanted| conflict(wanted, other)));
         let mut running = self.changed.wait_while(running, conflicting).unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +95,7 @@ struct Running<'a> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let mut running = self.access.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.access.running);
         for gone in self.touched {
             if let Some(place) = running.iter().position(|other| other == gone) {
                 running.swap_remove(place);

@@ -1,13 +1,13 @@
 use std::env;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::Instant;
 
+use accelerator_core::backend_kit::{byte_count, lock, nanoseconds_between, read_capacity, read_variable};
 use accelerator_core::{
     Backend, DeviceCapability, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags,
-    MemoryInfo, Place, StreamKind, Unavailable, read_capacity, read_variable,
+    MemoryInfo, Place, StreamKind, Unavailable,
 };
 
 use crate::access::{Access, Backing, Bytes, Touched};
@@ -97,7 +97,7 @@ impl Host {
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<HostStream>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.streams)
     }
 }
 
@@ -193,8 +193,7 @@ unsafe impl Backend for Host {
     fn elapsed_ns(&self, start: &HostEvent, end: &HostEvent) -> DriverResult<i64> {
         self.process.check()?;
         let (Some(start), Some(end)) = (start.reached(), end.reached()) else { return Ok(0) };
-        let after = |a: Instant, b: Instant| a.saturating_duration_since(b).as_nanos() as i64;
-        Ok(after(end, start) - after(start, end))
+        Ok(nanoseconds_between(start, end))
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
@@ -219,7 +218,7 @@ unsafe impl Backend for Host {
         len: NonZeroU64,
         stream: &HostStream,
     ) -> DriverResult<()> {
-        let (dst, src, len) = (address(dst)?, address(src)?, len.get() as usize);
+        let (dst, src, len) = (address(dst)?, address(src)?, byte_count(len));
         let touched = [Touched::new(src, len, false), Touched::new(dst, len, true)];
         // SAFETY: The caller promises two valid ranges that do not overlap, until the stream has done this. No other
         // work on the same bytes runs meanwhile, at whatever address.
@@ -227,7 +226,7 @@ unsafe impl Backend for Host {
     }
 
     unsafe fn fill(&self, dst: HostPtr, value: u8, len: NonZeroU64, stream: &HostStream) -> DriverResult<()> {
-        let len = len.get() as usize;
+        let len = byte_count(len);
         let touched = [Touched::new(dst, len, true)];
         // SAFETY: The caller promises a range that is valid for writes. No other work on the same bytes runs meanwhile,
         // at whatever address.

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use accelerator_core::{Accounting, DevicePtr, DriverError, DriverErrorKind, DriverResult};
+use accelerator_core::backend_kit::{Accounting, byte_count, lock};
+use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::process;
@@ -53,20 +54,16 @@ impl Memory {
     }
 
     pub(crate) fn map(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
-        if !self.accounting.take(len.get()) {
-            return Err(FULL);
-        }
-        let refused = |error: io::Error| {
-            self.accounting.give_back(len.get());
-            full("mmap", error.raw_os_error().unwrap_or(-1).into())
-        };
-        let length = usize::try_from(len.get()).unwrap_or(usize::MAX);
-        let map = MmapOptions::new().len(length).no_reserve_swap().map_anon().map_err(refused)?;
-        let map = MmapRaw::from(map); // never a slice: kernels write to it
-        // As with other device memory, a forked child has no use for it, and would cause copies when the parent writes
-        // to its pages.
-        #[cfg(target_os = "linux")]
-        map.advise(memmap2::Advice::DontFork).map_err(refused)?;
+        let refused = |error: io::Error| full("mmap", error.raw_os_error().unwrap_or(-1).into());
+        let map = self.accounting.alloc(len.get(), FULL, || {
+            let map = MmapOptions::new().len(byte_count(len)).no_reserve_swap().map_anon().map_err(refused)?;
+            let map = MmapRaw::from(map); // never a slice: kernels write to it
+            // As with other device memory, a forked child has no use for it, and would cause copies when the parent
+            // writes to its pages.
+            #[cfg(target_os = "linux")]
+            map.advise(memmap2::Advice::DontFork).map_err(refused)?;
+            Ok(map)
+        })?;
         let start = HostPtr(map.as_mut_ptr());
         self.maps().insert(start, map);
         Ok(start)
@@ -85,7 +82,7 @@ impl Memory {
     }
 
     fn maps(&self) -> MutexGuard<'_, HashMap<HostPtr, MmapRaw>> {
-        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.maps)
     }
 }
 

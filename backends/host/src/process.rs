@@ -1,8 +1,9 @@
 //! A device belongs to the process that opened it: a forked child has none of its threads.
 
 use std::mem;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use accelerator_core::backend_kit::get_mut;
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 /// The process that opened a device.
@@ -24,7 +25,7 @@ impl Process {
 /// Forgets values without dropping them or taking a lock: in a forked child, a thread that no longer exists may have
 /// held it.
 pub(crate) fn forget<T: Default>(things: &mut Mutex<T>) {
-    mem::forget(mem::take(things.get_mut().unwrap_or_else(PoisonError::into_inner)));
+    mem::forget(mem::take(get_mut(things)));
 }
 
 const FORKED: DriverError = DriverError::refused(

@@ -8,9 +8,10 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 
-use accelerator_core::{Accounting, DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
+use accelerator_core::backend_kit::{Accounting, byte_count, lock};
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult, MIB, Pages, VirtualMemory};
 
 use crate::access::{Backing, Bytes, Touched};
 use crate::memory::{FULL, HostPtr, full};
@@ -85,7 +86,7 @@ impl Pager {
     /// Takes a range of the file and makes the file long enough.
     fn take(&self, len: u64) -> DriverResult<u64> {
         let file = self.file()?;
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = lock(&self.taken);
         let start = taken.ranges.take(len).ok_or(FULL)?;
         let end = start + len;
         if end > taken.file_len {
@@ -134,11 +135,11 @@ impl Pager {
     }
 
     fn mappings(&self) -> MutexGuard<'_, BTreeMap<usize, Mapping>> {
-        self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mappings)
     }
 
     fn reservations(&self) -> MutexGuard<'_, HashMap<HostPtr, Reservation>> {
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reservations)
     }
 }
 
@@ -158,7 +159,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     fn reserve(&self, len: NonZeroU64) -> DriverResult<HostPtr> {
         self.process.check()?;
         whole_pages(len)?;
-        let len = usize::try_from(len.get()).unwrap_or(usize::MAX);
+        let len = byte_count(len);
         // SAFETY: New pages wherever the system has room. Nothing is replaced.
         let start = unsafe { map_nothing(ptr::null_mut(), len, 0) }?;
         self.reservations().insert(start, Reservation { start, len });
@@ -175,10 +176,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
         self.process.check()?;
         whole_pages(len)?;
-        if !self.accounting.take(len.get()) {
-            return Err(FULL);
-        }
-        let start = self.take(len.get()).inspect_err(|_| self.accounting.give_back(len.get()))?;
+        let start = self.accounting.alloc(len.get(), FULL, || self.take(len.get()))?;
         Ok(Pages::new(start, len))
     }
 
@@ -192,13 +190,13 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
         // SAFETY: The caller gives up the range, which is within the file. If the system refuses, the pages are kept
         // until the range is reused.
         unsafe { libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, len as libc::off_t) };
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).ranges.give_back(start, len);
+        lock(&self.taken).ranges.give_back(start, len);
         self.accounting.give_back(len);
     }
 
     unsafe fn map(&self, at: HostPtr, pages: &Pages) -> DriverResult<()> {
         self.process.check()?;
-        let (len, start) = (pages.len.get() as usize, pages.handle as libc::off_t);
+        let (len, start) = (byte_count(pages.len), pages.handle as libc::off_t);
         let (file, access) = (self.file()?.as_raw_fd(), libc::PROT_READ | libc::PROT_WRITE);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // SAFETY: The caller promises that the range is reserved, and that nothing uses the mapping that is replaced
@@ -220,7 +218,7 @@ unsafe impl VirtualMemory<HostPtr> for Pager {
     unsafe fn unmap(&self, at: HostPtr, len: NonZeroU64) -> DriverResult<()> {
         self.process.check()?;
         // SAFETY: The caller promises a whole mapping that no work uses. The addresses stay reserved.
-        unsafe { map_nothing(at.as_ptr(), len.get() as usize, libc::MAP_FIXED) }?;
+        unsafe { map_nothing(at.as_ptr(), byte_count(len), libc::MAP_FIXED) }?;
         self.mappings().remove(&at.as_ptr().addr());
         Ok(())
     }

@@ -4,10 +4,11 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 
 /// The jobs of a stream.
@@ -145,7 +146,7 @@ type Recording = Arc<OnceLock<Instant>>;
 impl HostEvent {
     pub(crate) fn record(&self, stream: &HostStream) {
         let recording = Recording::default();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&recording));
+        *lock(&self.0) = Some(Arc::clone(&recording));
         stream.state.pending.fetch_add(1, Ordering::Relaxed);
         stream.send(Job::Reach(recording));
     }
@@ -176,6 +177,6 @@ impl HostEvent {
     }
 
     fn recording(&self) -> Option<Recording> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }

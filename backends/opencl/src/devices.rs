@@ -1,9 +1,9 @@
 //! The devices of the machine, their order and their properties.
 
-use std::env;
 use std::sync::OnceLock;
 
-use accelerator_core::{DeviceCapability, DriverResult, Unavailable, read_capacity};
+use accelerator_core::backend_kit::{DeviceList, read_capacity};
+use accelerator_core::{DeviceCapability, DriverResult, Unavailable};
 use cl3::info_type::InfoType;
 use cl3::types::{cl_device_id, cl_device_info, cl_platform_id, cl_ulong};
 use cl3::{device, error_codes, platform};
@@ -35,23 +35,21 @@ impl Device {
         std::ptr::with_exposed_provenance_mut(self.id)
     }
 
-    /// Whether an entry of the list matches this device: a type, or a part of the name of the device or its platform.
-    fn is_meant_by(&self, entry: &str) -> bool {
-        let contains = |text: &str| text.to_lowercase().contains(&entry.to_lowercase());
-        match TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(entry)) {
-            Some((_, kind)) => self.kind & kind != 0,
-            None => !entry.is_empty() && (contains(&self.name) || contains(&self.platform)),
-        }
+    /// Whether the device has the type of this name; `None` if there is no such type.
+    fn is_of_type(&self, name: &str) -> Option<bool> {
+        let (_, kind) = TYPES.iter().find(|(named, _)| *named == name)?;
+        Some(self.kind & kind != 0)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name, &self.platform]
     }
 }
 
 /// Returns the devices in the order given by `ACCELERATOR_OPENCL_DEVICES`. They are looked up once.
 pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
     static FOUND: OnceLock<Result<Vec<Device>, Unavailable>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        let list = env::var_os(DEVICES).filter(|list| !list.is_empty());
-        chosen(find()?, &list.map_or(DEFAULT.into(), |list| list.to_string_lossy().into_owned()))
-    });
+    let found = FOUND.get_or_init(|| chosen(find()?, &DeviceList::read(DEVICES, DEFAULT)));
     found.as_deref().map_err(Clone::clone)
 }
 
@@ -60,18 +58,8 @@ pub(crate) fn capacity() -> Result<Option<u64>, Unavailable> {
     read_capacity(CAPACITY)
 }
 
-/// Sorts the devices by entries of the list. Each entry selects the matching devices that no earlier one selected.
-fn chosen(mut devices: Vec<Device>, list: &str) -> Result<Vec<Device>, Unavailable> {
-    let mut chosen = Vec::new();
-    for entry in list.split(',').map(str::trim) {
-        chosen.extend(devices.extract_if(.., |device| device.is_meant_by(entry)));
-    }
-    if !chosen.is_empty() {
-        return Ok(chosen);
-    }
-    let names = devices.iter().map(|device| format!("`{}` of `{}`", device.name, device.platform));
-    let names = names.collect::<Vec<_>>().join(", ");
-    Err(Unavailable::new(format!("{DEVICES} is `{list}`, which matches none of the devices: {names}")))
+fn chosen(devices: Vec<Device>, list: &DeviceList) -> Result<Vec<Device>, Unavailable> {
+    list.choose(devices, Device::is_of_type, Device::names)
 }
 
 /// Returns all usable devices of all platforms, or the reason if there are none.
@@ -187,7 +175,7 @@ mod tests {
             device(device::CL_DEVICE_TYPE_GPU, "H200", "NVIDIA CUDA"),
             device(device::CL_DEVICE_TYPE_ACCELERATOR, "FPGA", "Other"),
         ];
-        let chosen = chosen(devices, list)?;
+        let chosen = chosen(devices, &DeviceList::new(DEVICES, list))?;
         Ok(chosen.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(" "))
     }
 

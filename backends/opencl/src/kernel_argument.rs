@@ -4,7 +4,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use accelerator_core::{Buffer, DriverResult, Error, Result, Stream};
+use accelerator_core::backend_kit::lock;
+use accelerator_core::{Buffer, DevicePtr, DriverResult, Error, Result, Stream};
 use cl3::memory::{CL_BUFFER_CREATE_TYPE_REGION, create_sub_buffer};
 use cl3::types::{cl_buffer_region, cl_mem};
 
@@ -12,7 +13,6 @@ use crate::answer;
 use crate::handle::Memory;
 use crate::memory::OpenClPtr;
 use crate::opencl::OpenCl;
-use crate::stream::lock;
 
 /// The maximum number of cached sub-buffers per buffer object.
 const MOST: usize = 1024;
@@ -61,7 +61,8 @@ impl OpenCl {
     fn part(&self, ptr: OpenClPtr, len: usize) -> DriverResult<Arc<Memory>> {
         let (buffer, offset) = ptr.native();
         let key = (offset, len);
-        if let Some(part) = lock(&self.segments).around(ptr).and_then(|segment| segment.parts.get(&key)) {
+        let address = ptr.trace_address();
+        if let Some(part) = lock(&self.segments).find(address).and_then(|(segment, _)| segment.parts.get(&key)) {
             return Ok(Arc::clone(part));
         }
         let region = cl_buffer_region { origin: offset, size: len };
@@ -70,7 +71,7 @@ impl OpenCl {
         let part = unsafe { create_sub_buffer(buffer, 0, CL_BUFFER_CREATE_TYPE_REGION, region) };
         // SAFETY: The call has just returned this reference.
         let part = Arc::new(unsafe { Memory::owned(answer::of("clCreateSubBuffer", part)?) });
-        if let Some(segment) = lock(&self.segments).around(ptr) {
+        if let Some((segment, _)) = lock(&self.segments).find_mut(address) {
             if segment.parts.len() == MOST {
                 segment.parts.clear(); // current users hold their own references
             }

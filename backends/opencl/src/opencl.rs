@@ -2,19 +2,20 @@
 
 use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
+use accelerator_core::backend_kit::{Accounting, Streams, byte_count, lock};
 use accelerator_core::{
-    Accounting, Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags,
-    MemoryInfo, MemoryInfoSource, Place, StreamKind, Unavailable,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError, DriverErrorKind, DriverResult, EventFlags,
+    MemoryInfo, Place, StreamKind, Unavailable,
 };
 use cl3::types::{CL_NON_BLOCKING, cl_device_id, cl_mem_flags, cl_queue_properties};
 use cl3::{command_queue, context, device, error_codes, event, ext, memory};
 
 use crate::handle::{Context, Event, Memory, Queue};
-use crate::memory::{OpenClPtr, Segments};
+use crate::memory::{OpenClPtr, Segment, Segments};
 use crate::pinned::PinnedMemory;
-use crate::stream::{OpenClEvent, OpenClStream, lock};
+use crate::stream::{OpenClEvent, OpenClStream};
 use crate::{answer, devices};
 
 /// An OpenCL device: buffer objects as memory, in-order queues as streams, markers as events.
@@ -29,7 +30,7 @@ pub struct OpenCl {
     pub(crate) segments: Mutex<Segments>,
     pub(crate) pinned: PinnedMemory,
     /// All queues, for operations that wait for all work.
-    queues: Mutex<Vec<Weak<Queue>>>,
+    queues: Streams<Queue>,
     /// The queue for operations outside the streams.
     pub(crate) own: Arc<Queue>,
 }
@@ -61,6 +62,8 @@ impl OpenCl {
         properties.alignment = (devices::number(device, device::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1);
         properties.stream_priorities = priorities;
         properties.capability = devices::capability(device);
+        let queues = Streams::new();
+        queues.add(&own);
         Ok(Self {
             device: device.expose_provenance(),
             context,
@@ -68,7 +71,7 @@ impl OpenCl {
             properties,
             segments: Mutex::default(),
             pinned: PinnedMemory::default(),
-            queues: Mutex::new(vec![Arc::downgrade(&own)]),
+            queues,
             own,
         })
     }
@@ -76,9 +79,7 @@ impl OpenCl {
     /// Makes a stream over this queue. If `shared`, another library may use the queue too.
     pub(crate) fn stream_of(&self, queue: Queue, shared: bool) -> OpenClStream {
         let queue = Arc::new(queue);
-        let mut queues = lock(&self.queues);
-        queues.retain(|queue| queue.strong_count() > 0);
-        queues.push(Arc::downgrade(&queue));
+        self.queues.add(&queue);
         OpenClStream::new(queue, shared)
     }
 
@@ -106,8 +107,7 @@ impl OpenCl {
 
     /// Waits for all work, so that the driver frees the memory that was released while work still used it.
     fn finish(&self) {
-        let queues = lock(&self.queues).clone();
-        for queue in queues.iter().filter_map(Weak::upgrade) {
+        for queue in self.queues.alive() {
             let _ = command_queue::finish(queue.raw()); // work that failed has ended as well
         }
     }
@@ -138,9 +138,7 @@ unsafe impl Backend for OpenCl {
     }
 
     fn memory_info(&self) -> DriverResult<MemoryInfo> {
-        let own = self.accounting.memory_info();
-        Ok(devices::free_memory(self.native().1)
-            .map_or(own, |free| MemoryInfo::new(own.free.min(free), own.total, MemoryInfoSource::Driver)))
+        Ok(self.accounting.memory_info_with(devices::free_memory(self.native().1)))
     }
 
     fn stream(&self, kind: StreamKind) -> DriverResult<OpenClStream> {
@@ -187,23 +185,24 @@ unsafe impl Backend for OpenCl {
         if len.get() > self.properties.largest_allocation {
             return Err(answer::error("clCreateBuffer", error_codes::CL_INVALID_BUFFER_SIZE));
         }
-        if !self.accounting.take(len.get()) {
-            // The backend's own limit: some drivers hand out more memory than there is.
-            return Err(answer::error("clCreateBuffer", error_codes::CL_MEM_OBJECT_ALLOCATION_FAILURE));
-        }
-        let made = self.backed_buffer(len).or_else(|error| match error.kind {
-            DriverErrorKind::OutOfMemory => {
-                self.finish();
-                self.backed_buffer(len)
-            }
-            _ => Err(error),
-        });
-        let kept = made.map(|made| lock(&self.segments).add(made, len.get()));
-        kept.inspect_err(|_| self.accounting.give_back(len.get()))
+        // The backend's own limit: some drivers hand out more memory than there is.
+        let full = answer::error("clCreateBuffer", error_codes::CL_MEM_OBJECT_ALLOCATION_FAILURE);
+        self.accounting.alloc(len.get(), full, || {
+            let made = self.backed_buffer(len).or_else(|error| match error.kind {
+                DriverErrorKind::OutOfMemory => {
+                    self.finish();
+                    self.backed_buffer(len)
+                }
+                _ => Err(error),
+            })?;
+            let buffer = made.raw();
+            let base = lock(&self.segments).add(len, Segment::new(made))?;
+            Ok(OpenClPtr::new(buffer, base))
+        })
     }
 
     unsafe fn dealloc(&self, ptr: OpenClPtr, len: NonZeroU64) {
-        let segment = lock(&self.segments).remove(ptr);
+        let segment = lock(&self.segments).remove(ptr.trace_address());
         if let Some(segment) = segment {
             drop(segment); // the driver must have it back before the accounting shows room
             self.accounting.give_back(len.get());
@@ -217,7 +216,7 @@ unsafe impl Backend for OpenCl {
         len: NonZeroU64,
         stream: &OpenClStream,
     ) -> DriverResult<()> {
-        let (len, none) = (len.get() as usize, ptr::null());
+        let (len, none) = (byte_count(len), ptr::null());
         let copied = match (dst, src) {
             (Place::Device(to), Place::Device(from)) if to.overlaps(from, len) => {
                 Err(answer::error("clEnqueueCopyBuffer", error_codes::CL_MEM_COPY_OVERLAP))
@@ -251,7 +250,7 @@ unsafe impl Backend for OpenCl {
     }
 
     unsafe fn fill(&self, dst: OpenClPtr, value: u8, len: NonZeroU64, stream: &OpenClStream) -> DriverResult<()> {
-        let ((buffer, at), len) = (dst.native(), len.get() as usize);
+        let ((buffer, at), len) = (dst.native(), byte_count(len));
         let filled = stream.submit("clEnqueueFillBuffer", |queue| {
             let (pattern, none) = ((&raw const value).cast(), ptr::null());
             // SAFETY: The caller promises a range that is valid for writes; the pattern is one byte, which the call

@@ -7,13 +7,13 @@ use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{byte_count, lock};
 use cl3::types::CL_BLOCKING;
 use cl3::{command_queue, error_codes, memory};
 
 use crate::answer;
 use crate::handle::{Event, Memory};
 use crate::opencl::OpenCl;
-use crate::stream::lock;
 
 /// Buffer objects that are mapped as long as they live, by their addresses in host memory.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl OpenCl {
     /// Allocates pinned memory, initialized to 0. OpenCL: `CL_MEM_ALLOC_HOST_PTR`, mapped.
     pub(crate) fn pin(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         let memory = self.buffer(memory::CL_MEM_READ_WRITE | memory::CL_MEM_ALLOC_HOST_PTR, len)?;
-        let (len, none) = (len.get() as usize, ptr::null());
+        let (len, none) = (byte_count(len), ptr::null());
         let (flags, mut start) = (memory::CL_MAP_READ | memory::CL_MAP_WRITE, ptr::null_mut());
         let (to, of) = (self.own.raw(), memory.raw());
         // SAFETY: The queue and the buffer object are alive, and the range covers the whole object.

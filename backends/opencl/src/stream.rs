@@ -1,13 +1,13 @@
 //! Streams and events: queues, and markers in them.
 #![allow(unsafe_code)] // calls into the driver
 
-use std::collections::VecDeque;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use accelerator_core::{DriverError, DriverResult};
+use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{Submissions, lock};
 use cl3::types::{cl_command_queue, cl_event, cl_int, cl_ulong};
 use cl3::{command_queue, event};
 
@@ -23,16 +23,8 @@ pub struct OpenClStream {
     queue: Arc<Queue>,
     /// Whether another library has the queue and may submit work that this stream does not see.
     shared: AtomicBool,
-    work: Mutex<Work>,
-}
-
-/// The work submitted through this stream.
-#[derive(Debug, Default)]
-struct Work {
-    /// Commands in order; completed ones are removed from the front.
-    pending: VecDeque<Arc<Command>>,
-    /// The first failure among completed commands that has not been reported yet.
-    failed: Option<DriverError>,
+    /// The work submitted through this stream.
+    work: Mutex<Submissions<Arc<Command>>>,
 }
 
 /// A command in a queue.
@@ -67,10 +59,7 @@ impl OpenClStream {
         let event = answer::of(call, enqueue(self.queue.raw()))?;
         // SAFETY: The call has just returned this reference.
         let command = Arc::new(Command { call, event: unsafe { Event::owned(event) } });
-        let mut work = lock(&self.work);
-        work.look();
-        work.pending.push_back(Arc::clone(&command));
-        drop(work);
+        self.work().push(Arc::clone(&command));
         // The command is submitted in any case: a broken queue reports its error again.
         let _ = command_queue::flush(self.queue.raw());
         Ok(command)
@@ -82,26 +71,23 @@ impl OpenClStream {
         let finished = answer::of("clFinish", command_queue::finish(self.queue.raw()));
         if finished.is_err() {
             // Wait for each command, so that none touches host memory afterwards.
-            let pending = lock(&self.work).pending.clone();
-            for command in pending {
+            let running: Vec<_> = lock(&self.work).iter().cloned().collect();
+            for command in running {
                 let _ = command.wait();
             }
         }
-        let mut work = lock(&self.work);
-        work.look();
-        finished.and(work.failed.take().map_or(Ok(()), Err))
+        let failure = self.work().take_failure();
+        finished.and(failure)
     }
 
     /// Whether the stream is idle. OpenCL cannot query a queue. The state of commands submitted here is known. If other
     /// libraries submit commands too, each query submits a new marker after all work, and gives it a moment to
     /// complete.
     pub(crate) fn is_idle(&self) -> DriverResult<bool> {
-        let mut work = lock(&self.work);
-        work.look();
-        if !work.pending.is_empty() || !self.shared.load(Ordering::Relaxed) {
-            return Ok(work.pending.is_empty());
+        let is_done = self.work().is_empty();
+        if !is_done || !self.shared.load(Ordering::Relaxed) {
+            return Ok(is_done);
         }
-        drop(work);
         let (marker, start) = (self.marker()?, Instant::now());
         while start.elapsed() < SOON {
             if marker.is_over()? {
@@ -112,21 +98,18 @@ impl OpenClStream {
         Ok(false)
     }
 
+    /// Returns the commands that have not ended.
+    fn work(&self) -> MutexGuard<'_, Submissions<Arc<Command>>> {
+        let mut work = lock(&self.work);
+        work.retire(|command| command.outcome().ok().flatten());
+        work
+    }
+
     fn marker(&self) -> DriverResult<Arc<Command>> {
         self.submit("clEnqueueMarkerWithWaitList", |queue| {
             // SAFETY: The queue is alive; there is no wait list.
             unsafe { command_queue::enqueue_marker_with_wait_list(queue, 0, ptr::null()) }
         })
-    }
-}
-
-impl Work {
-    /// Removes completed commands.
-    fn look(&mut self) {
-        while let Some(Ok(Some(outcome))) = self.pending.front().map(|command| command.outcome()) {
-            self.failed = self.failed.or(outcome.err());
-            self.pending.pop_front();
-        }
     }
 }
 
@@ -195,8 +178,4 @@ impl OpenClEvent {
     fn marker(&self) -> Option<Arc<Command>> {
         lock(&self.0).clone()
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

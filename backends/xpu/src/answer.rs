@@ -17,7 +17,7 @@ pub(crate) use ask;
 /// Like [`ask`], on a device that was opened. Does not call anything if the device is lost.
 macro_rules! call {
     ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        $device.run(|| $crate::answer::ask!($device.api, $name($($argument),*)))
+        $device.health.run(|| $crate::answer::ask!($device.api, $name($($argument),*)))
     };
 }
 pub(crate) use call;
@@ -39,12 +39,7 @@ pub fn of(call: &'static str, code: Code) -> DriverResult<()> {
 
 /// Makes the error for a function that the loader lacks.
 pub(crate) fn missing(call: &'static str) -> DriverError {
-    refused(call, Kind::Unsupported, "the Level Zero loader is too old for this call: update it")
-}
-
-/// Makes an error of this crate rather than the driver: why a call is not made, or why its success is not accepted.
-pub(crate) fn refused(call: &'static str, kind: Kind, why: &'static str) -> DriverError {
-    DriverError::refused(kind, call, why)
+    DriverError::refused(Kind::Unsupported, call, "the Level Zero loader is too old for this call: update it")
 }
 
 pub(crate) fn is(error: &DriverError, code: Code) -> bool {

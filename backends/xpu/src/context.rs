@@ -2,13 +2,13 @@
 #![allow(unsafe_code)] // calls the driver
 
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{lock, try_twice};
 use level_zero_sys::{LevelZero, ze_context_desc_t, ze_context_handle_t, ze_driver_handle_t};
 
 use crate::answer::ask;
-use crate::device::give_back;
 
 /// A Level Zero context with all devices of a driver.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Context {
     /// Returns the driver's context, creating it if necessary.
     pub(crate) fn of(api: &'static LevelZero, driver: ze_driver_handle_t) -> DriverResult<Arc<Self>> {
         static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(Vec::new());
-        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut contexts = lock(&CONTEXTS);
         contexts.retain(|context| context.strong_count() > 0);
         let there = contexts.iter().filter_map(Weak::upgrade).find(|context| context.driver == driver);
         if let Some(context) = there {
@@ -47,7 +47,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         if std::process::id() == self.process {
             // SAFETY: It was made by `of`. Everything made in it holds a reference, so all of that has been destroyed.
-            give_back(|| unsafe { ask!(self.api, zeContextDestroy(self.raw)) });
+            try_twice(|| unsafe { ask!(self.api, zeContextDestroy(self.raw)) });
         }
     }
 }

@@ -4,7 +4,9 @@
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-use accelerator_core::{DeviceCapability, DeviceProperties, DriverResult, PciAddress, Uuid};
+use accelerator_core::{
+    DeviceCapability, DeviceProperties, DriverError, DriverErrorKind, DriverResult, PciAddress, Uuid,
+};
 use level_zero_sys::{
     LevelZero, ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ze_api_version_t, ze_command_queue_group_properties_t,
     ze_command_queue_group_property_flag_t as GroupFlag, ze_device_handle_t, ze_device_memory_properties_t,
@@ -13,7 +15,7 @@ use level_zero_sys::{
     ze_driver_properties_t, ze_pci_ext_properties_t, ze_structure_type_t,
 };
 
-use crate::answer::{self, ask};
+use crate::answer::ask;
 
 /// A GPU and its driver.
 #[derive(Clone, Copy, Debug)]
@@ -109,12 +111,9 @@ impl Found {
         let groups = list(blank, ask)?;
         let found = groups.iter().position(|group| group.flags & both == both && group.numQueues > 0);
         let none = || {
+            let call = "zeDeviceGetCommandQueueGroupProperties";
             let why = "the device has no queues for both computing and copying";
-            answer::refused(
-                "zeDeviceGetCommandQueueGroupProperties",
-                accelerator_core::DriverErrorKind::Unsupported,
-                why,
-            )
+            DriverError::refused(DriverErrorKind::Unsupported, call, why)
         };
         found.map(|place| (place as u32, groups[place].numQueues)).ok_or_else(none)
     }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
+use accelerator_core::backend_kit::try_twice;
 use accelerator_core::{
     Buffer, DriverError, DriverResult, Error, Operator, OperatorKind, Result, Stream, report_operator,
 };
@@ -14,7 +15,7 @@ use bytemuck::NoUninit;
 use level_zero_sys as sys;
 
 use crate::answer::{ask, call};
-use crate::device::{Device, give_back};
+use crate::device::Device;
 use crate::queue::{Queue, XpuStream};
 use crate::xpu::Xpu;
 
@@ -118,7 +119,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         // SAFETY: Each of its kernels holds a reference, so all of them have been destroyed.
-        give_back(|| unsafe { call!(self.device, zeModuleDestroy(self.raw)) });
+        try_twice(|| unsafe { call!(self.device, zeModuleDestroy(self.raw)) });
     }
 }
 
@@ -239,7 +240,7 @@ impl Drop for Kernel {
         match self.launched_on.iter().all(|queue| queue.is_done()) {
             true => {
                 // SAFETY: Its launches are done.
-                give_back(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
+                try_twice(|| unsafe { call!(self.module.device, zeKernelDestroy(self.raw)) });
             }
             // The kernel may still be running, so its module is leaked.
             false => std::mem::forget(Arc::clone(&self.module)),

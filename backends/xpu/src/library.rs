@@ -2,9 +2,9 @@
 #![allow(unsafe_code)] // calls the loader
 
 use std::ptr;
-use std::sync::OnceLock;
 
-use accelerator_core::{DriverErrorKind, DriverResult, Unavailable};
+use accelerator_core::backend_kit::Probed;
+use accelerator_core::{DriverResult, Unavailable};
 use level_zero_sys::{
     LevelZero, ze_driver_handle_t, ze_init_driver_type_desc_t, ze_init_driver_type_flag_t, ze_init_flag_t,
     ze_result_t as Code,
@@ -20,16 +20,13 @@ pub(crate) struct Library {
     pub(crate) devices: Vec<Found>,
 }
 
+static LIBRARY: Probed<Library> = Probed::new(FORKED);
+
 /// Returns the loader, or why none of its functions may be called. After a failed `zeInit`, some loaders crash in any
 /// other function, so the loader is initialized only once per process. It also reads `ZE_AFFINITY_MASK` and similar
 /// variables only once.
 pub(crate) fn library() -> Result<&'static Library, Unavailable> {
-    static LIBRARY: OnceLock<(u32, Result<Library, Unavailable>)> = OnceLock::new();
-    let process = std::process::id();
-    match LIBRARY.get_or_init(|| (process, load())) {
-        (loaded_by, Ok(_)) if *loaded_by != process => Err(Unavailable::new(FORKED)),
-        (_, library) => library.as_ref().map_err(Clone::clone),
-    }
+    LIBRARY.get(load)
 }
 
 pub(crate) const FORKED: &str = "Level Zero does not work in a process that was forked from one that used it: use \
@@ -81,8 +78,5 @@ fn masked() -> String {
 
 /// Returns the library, or the error for opening a device without probing first.
 pub(crate) fn opened() -> DriverResult<&'static Library> {
-    library().map_err(|why| {
-        let name = if why.reason == FORKED { FORKED } else { "there is no device to open" };
-        answer::refused("zeInit", DriverErrorKind::Unsupported, name)
-    })
+    LIBRARY.opened("zeInit", load)
 }

@@ -3,9 +3,9 @@
 
 use std::num::NonZeroU64;
 
-use accelerator_core::{DriverErrorKind, DriverResult, PeerCopies, Place};
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult, PeerCopies, Place};
 
-use crate::answer::{self, ask};
+use crate::answer::ask;
 use crate::event::XpuEvent;
 use crate::memory::XpuPtr;
 use crate::queue::XpuStream;
@@ -19,7 +19,7 @@ impl Xpu {
     /// Errors of the driver.
     pub fn can_access_peer(&self, peer: &Self) -> DriverResult<bool> {
         let (own, other) = (self.device.raw(), peer.device.raw());
-        [&self.device, &peer.device].into_iter().try_for_each(|device| device.check())?;
+        [&self.device, &peer.device].into_iter().try_for_each(|device| device.health.check())?;
         let mut can = u8::from(own == other);
         if can == 0 && self.device.context() == peer.device.context() {
             // SAFETY: The call writes a boolean.
@@ -41,7 +41,7 @@ unsafe impl PeerCopies<Xpu> for Xpu {
     ) -> DriverResult<()> {
         if !self.can_access_peer(source)? {
             let why = "the devices cannot access each other's memory";
-            return Err(answer::refused("zeDeviceCanAccessPeer", DriverErrorKind::Unsupported, why));
+            return Err(DriverError::refused(DriverErrorKind::Unsupported, "zeDeviceCanAccessPeer", why));
         }
         // SAFETY: The caller promises two valid ranges, which both belong to the context.
         unsafe { self.submit_copy(Place::Device(dst), Place::Device(src), len, stream) }

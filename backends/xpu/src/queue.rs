@@ -1,18 +1,18 @@
 //! Streams: immediate command lists that execute their commands in the order of submission.
 #![allow(unsafe_code)] // calls the driver
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, mem, ptr, thread};
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{Submissions, lock, try_twice};
 use level_zero_sys as sys;
 use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Priority};
 
 use crate::answer::{ask, call};
-use crate::device::{Device, give_back};
+use crate::device::Device;
 use crate::signal::{Signal, Signals};
 
 /// A stream of an Intel GPU: an immediate command list.
@@ -82,7 +82,7 @@ pub(crate) enum Order {
 struct Submitted {
     end: End,
     /// Signals of barriers that may not be done yet, each with the signal that its barrier waits for.
-    barriers: VecDeque<(Arc<Signal>, Option<Arc<Signal>>)>,
+    barriers: Submissions<(Arc<Signal>, Option<Arc<Signal>>)>,
     /// A spare signal, for waiting when there is no memory for another event: the caller is about to touch the host
     /// memory of copies.
     spare: Option<Arc<Signal>>,
@@ -117,7 +117,7 @@ impl Queue {
         (order, owned): (Order, bool),
         make: impl FnOnce() -> DriverResult<ze_command_list_handle_t>,
     ) -> DriverResult<Arc<Self>> {
-        let submitted = Submitted { end: End::Start, barriers: VecDeque::new(), spare: Some(signals.take()?) };
+        let submitted = Submitted { end: End::Start, barriers: Submissions::new(), spare: Some(signals.take()?) };
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             signals: Arc::clone(signals),
@@ -131,8 +131,8 @@ impl Queue {
 
     /// Locks the state, after a check: in a forked process, the thread that holds the lock may not exist.
     fn submitted(&self) -> DriverResult<MutexGuard<'_, Submitted>> {
-        self.device.check()?;
-        Ok(self.submitted.lock().unwrap_or_else(PoisonError::into_inner))
+        self.device.health.check()?;
+        Ok(lock(&self.submitted))
     }
 
     /// Adds commands to the list, after all earlier ones.
@@ -189,16 +189,15 @@ impl Queue {
         }
         // SAFETY: The lock is held, and the events are kept until the signal is reached.
         unsafe { self.barrier(signal.native(), awaited.map(Arc::as_ref)) }?;
-        submitted.barriers.push_back((Arc::clone(&signal), awaited.cloned()));
+        submitted.barriers.push((Arc::clone(&signal), awaited.cloned()));
         submitted.end = End::At(Arc::clone(&signal));
         Ok(signal)
     }
 
     /// Returns an unused signal to be placed after the submitted work.
     fn take(&self, submitted: &mut Submitted, kind: &Arc<Signals>) -> DriverResult<Arc<Signal>> {
-        while submitted.barriers.front().is_some_and(|(first, _)| first.is_reached() == Ok(true)) {
-            submitted.barriers.pop_front(); // this releases its events
-        }
+        // This releases the events of barriers.
+        submitted.barriers.retire(|(signal, _)| (signal.is_reached() == Ok(true)).then_some(Ok(())));
         if submitted.spare.is_none() {
             submitted.spare = self.signals.take().ok();
         }
@@ -279,12 +278,8 @@ impl Queue {
         }
         if self.owned {
             // SAFETY: The backend made the list for this queue alone, and its commands are done.
-            give_back(|| unsafe { call!(self.device, zeCommandListDestroy(self.list)) });
+            try_twice(|| unsafe { call!(self.device, zeCommandListDestroy(self.list)) });
         }
         self.closed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
     }
 }

@@ -3,15 +3,16 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{Timestamp, get_mut, lock, try_twice};
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
 use level_zero_sys as sys;
 use level_zero_sys::{ze_event_handle_t, ze_event_pool_flag_t as Flag, ze_event_pool_handle_t};
 
 use crate::answer::{self, call};
-use crate::device::{Device, give_back};
+use crate::device::Device;
 
 /// An unsignalled event, to be signalled by one command. The submitter of that command, and of any command that waits
 /// for it, keeps this until its command is done. Then the event is reset and reused.
@@ -20,7 +21,7 @@ pub(crate) struct Signal {
     pub(crate) event: ze_event_handle_t,
     reached: AtomicBool,
     /// When the host took it for a command; recorded only with timing.
-    pub(crate) taken: Option<Instant>,
+    taken: Option<Instant>,
     signals: Arc<Signals>,
 }
 
@@ -63,12 +64,15 @@ impl Signal {
         Ok(reached)
     }
 
-    /// Returns when it was signalled, in ticks of the device's clock.
-    pub(crate) fn ticks(&self) -> DriverResult<u64> {
+    /// Returns when it was signalled.
+    pub(crate) fn timestamp(&self) -> DriverResult<Timestamp> {
+        const CALL: &str = "zeEventQueryKernelTimestamp";
+        let untimed = || DriverError::refused(DriverErrorKind::InvalidArgument, CALL, "the event has no timing");
+        let submitted = self.taken.ok_or_else(untimed)?;
         let (device, mut timestamp) = (&self.signals.device, sys::ze_kernel_timestamp_result_t::default());
         // SAFETY: The event is alive, and the call fills a structure.
         unsafe { call!(device, zeEventQueryKernelTimestamp(self.event, &mut timestamp)) }?;
-        Ok(timestamp.global.kernelEnd)
+        Ok(Timestamp { ticks: timestamp.global.kernelEnd, submitted })
     }
 }
 
@@ -106,7 +110,7 @@ impl Signals {
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shelf)
     }
 
     /// Returns an unsignalled event.
@@ -160,15 +164,15 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        let (device, shelf) = (&self.device, self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let (device, shelf) = (&self.device, get_mut(&mut self.shelf));
         for event in shelf.free.drain(..) {
             // SAFETY: The event was made by `make`. Each signal holds a reference to this, so all events have been
             // returned.
-            give_back(|| unsafe { call!(device, zeEventDestroy(event)) });
+            try_twice(|| unsafe { call!(device, zeEventDestroy(event)) });
         }
         for pool in shelf.pools.drain(..) {
             // SAFETY: The pool was made by `make_pool`, and its events are gone.
-            give_back(|| unsafe { call!(device, zeEventPoolDestroy(pool)) });
+            try_twice(|| unsafe { call!(device, zeEventPoolDestroy(pool)) });
         }
     }
 }

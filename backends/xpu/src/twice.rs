@@ -5,10 +5,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use accelerator_core::backend_kit::try_twice;
 use accelerator_core::{DriverResult, Pages, VirtualMemory};
 
 use crate::answer::call;
-use crate::device::give_back;
 use crate::memory::XpuPtr;
 use crate::queue::XpuStream;
 use crate::virtual_memory::Pager;
@@ -66,7 +66,7 @@ impl Drop for Trial<'_> {
         let len = self.pager.granularity();
         let Self { pager, mapped, .. } = self;
         // SAFETY: Each is one whole mapping, whose copies are done.
-        mapped.retain(|at| !give_back(|| unsafe { pager.unmap(*at, len) }));
+        mapped.retain(|at| !try_twice(|| unsafe { pager.unmap(*at, len) }));
         if mapped.is_empty()
             && let Some(pages) = self.pages.take()
         {

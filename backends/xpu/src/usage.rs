@@ -47,7 +47,7 @@ impl Usage {
     }
 
     pub(crate) fn info(&self, device: &Device) -> DriverResult<MemoryInfo> {
-        device.check()?;
+        device.health.check()?;
         let driver = self.told(device).or_else(|| self.managed(device));
         let (free, source) = match driver {
             Some(free) => (free, MemoryInfoSource::Driver),

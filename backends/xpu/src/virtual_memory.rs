@@ -6,17 +6,17 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use accelerator_core::{DriverErrorKind, DriverResult, Pages, VirtualMemory};
+use accelerator_core::backend_kit::{byte_count, try_twice};
+use accelerator_core::{DriverError, DriverErrorKind, DriverResult, Pages, VirtualMemory};
 use level_zero_sys as sys;
 use level_zero_sys::ze_command_queue_priority_t as Priority;
 
-use crate::answer::{self, call};
-use crate::device::{Device, give_back};
+use crate::answer::call;
+use crate::device::Device;
 use crate::memory::XpuPtr;
 use crate::queue::{Group, Queue, XpuStream};
 use crate::signal::Signals;
 use crate::twice;
-use crate::xpu::bytes;
 
 /// Maps memory of one device.
 #[derive(Debug)]
@@ -78,20 +78,20 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
     fn reserve(&self, len: NonZeroU64) -> DriverResult<XpuPtr> {
         let (device, anywhere, mut at) = (&self.device, ptr::null(), ptr::null_mut());
         // SAFETY: The call writes an address.
-        unsafe { call!(device, zeVirtualMemReserve(device.context(), anywhere, bytes(len), &mut at)) }?;
+        unsafe { call!(device, zeVirtualMemReserve(device.context(), anywhere, byte_count(len), &mut at)) }?;
         let why = "the driver returned no address";
-        let nowhere = || answer::refused("zeVirtualMemReserve", DriverErrorKind::OutOfMemory, why);
+        let nowhere = || DriverError::refused(DriverErrorKind::OutOfMemory, "zeVirtualMemReserve", why);
         (!at.is_null()).then(|| XpuPtr::from_native(at)).ok_or_else(nowhere)
     }
 
     unsafe fn release(&self, at: XpuPtr, len: NonZeroU64) {
-        let (device, at, len) = (&self.device, at.native(), bytes(len));
+        let (device, at, len) = (&self.device, at.native(), byte_count(len));
         // SAFETY: The caller releases a reservation of `reserve`, once, with nothing mapped in it.
-        give_back(|| unsafe { call!(device, zeVirtualMemFree(device.context(), at, len)) });
+        try_twice(|| unsafe { call!(device, zeVirtualMemFree(device.context(), at, len)) });
     }
 
     fn create(&self, len: NonZeroU64) -> DriverResult<Pages> {
-        let mut description = sys::ze_physical_mem_desc_t { size: bytes(len), ..Default::default() };
+        let mut description = sys::ze_physical_mem_desc_t { size: byte_count(len), ..Default::default() };
         let (device, mut memory) = (&self.device, ptr::null_mut());
         let (context, raw) = (device.context(), device.raw());
         // SAFETY: The `stype` of the description is set, and the call writes a handle.
@@ -103,21 +103,21 @@ unsafe impl VirtualMemory<XpuPtr> for Pager {
     unsafe fn destroy(&self, pages: Pages) {
         let (device, memory) = (&self.device, physical(&pages));
         // SAFETY: The caller releases memory of `create`, once, and it is mapped nowhere.
-        if give_back(|| unsafe { call!(device, zePhysicalMemDestroy(device.context(), memory)) }) {
+        if try_twice(|| unsafe { call!(device, zePhysicalMemDestroy(device.context(), memory)) }) {
             device.handed_out.fetch_sub(pages.len.get(), Ordering::Relaxed);
         }
     }
 
     unsafe fn map(&self, at: XpuPtr, pages: &Pages) -> DriverResult<()> {
         let (device, memory) = (&self.device, physical(pages));
-        let (context, at, len) = (device.context(), at.native(), bytes(pages.len));
+        let (context, at, len) = (device.context(), at.native(), byte_count(pages.len));
         let access = sys::ze_memory_access_attribute_t::ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
         // SAFETY: The caller promises that the address range is free and fits the memory.
         unsafe { call!(device, zeVirtualMemMap(context, at, len, memory, 0, access)) }
     }
 
     unsafe fn unmap(&self, at: XpuPtr, len: NonZeroU64) -> DriverResult<()> {
-        let (device, at, len) = (&self.device, at.native(), bytes(len));
+        let (device, at, len) = (&self.device, at.native(), byte_count(len));
         // SAFETY: The caller promises a whole mapping that no work uses.
         unsafe { call!(device, zeVirtualMemUnmap(device.context(), at, len)) }
     }

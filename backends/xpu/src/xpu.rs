@@ -3,9 +3,10 @@
 use std::ffi::c_void;
 use std::num::NonZeroU64;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use accelerator_core::backend_kit::{DeviceClock, Streams, byte_count, try_twice};
 use accelerator_core::{
     Backend, DeviceKind, DeviceProperties, DriverError, DriverErrorKind, DriverResult, EventFlags, MemoryInfo,
     PeerCopies, Place, StreamKind, Unavailable, VirtualMemory,
@@ -13,10 +14,10 @@ use accelerator_core::{
 use level_zero_sys as sys;
 use level_zero_sys::{ze_command_list_handle_t, ze_command_queue_priority_t as Priority};
 
-use crate::answer::{self, ask, call};
-use crate::device::{Device, give_back};
+use crate::answer::{ask, call};
+use crate::device::Device;
 use crate::devices::{self, ALIGNMENT};
-use crate::event::{Clock, XpuEvent};
+use crate::event::XpuEvent;
 use crate::library::{self, Library};
 use crate::memory::XpuPtr;
 use crate::queue::{Group, Order, Queue, XpuStream};
@@ -31,7 +32,7 @@ pub struct Xpu {
     properties: DeviceProperties,
     /// The largest allocation without relaxed limits.
     usual_limit: u64,
-    clock: Clock,
+    clock: DeviceClock,
     group: Group,
     /// The number of the next stream, which selects its hardware queue.
     next_queue: AtomicU32,
@@ -39,7 +40,7 @@ pub struct Xpu {
     pub(crate) plain: Arc<Signals>,
     timed: Arc<Signals>,
     /// All streams, which may use memory that is being freed.
-    queues: Mutex<Vec<Arc<Queue>>>,
+    queues: Streams<Queue>,
     usage: Usage,
     pager: Option<Pager>,
 }
@@ -47,7 +48,8 @@ pub struct Xpu {
 impl Xpu {
     fn new(library: &'static Library, ordinal: u32) -> DriverResult<Self> {
         let api = &library.api;
-        let none = || answer::refused("zeDeviceGet", DriverErrorKind::InvalidArgument, "no device has this number");
+        let none =
+            || DriverError::refused(DriverErrorKind::InvalidArgument, "zeDeviceGet", "no device has this number");
         let found = *library.devices.get(ordinal as usize).ok_or_else(none)?;
         let described = devices::described(api, found.device)?;
         let extensions = found.extensions(api)?;
@@ -62,11 +64,11 @@ impl Xpu {
         let plain = Signals::new(&device, false);
         Ok(Self {
             usual_limit: described.maxMemAllocSize,
-            clock: Clock { ticks_per_second: described.timerResolution, bits: described.kernelTimestampValidBits },
+            clock: DeviceClock::with_frequency(described.kernelTimestampValidBits, described.timerResolution),
             group,
             next_queue: AtomicU32::new(0),
             timed: Signals::new(&device, true),
-            queues: Mutex::default(),
+            queues: Streams::new(),
             usage: Usage::new(&described, &extensions, properties.total_memory),
             pager: Pager::new(&device, group, &plain),
             plain,
@@ -82,16 +84,13 @@ impl Xpu {
         make: impl FnOnce() -> DriverResult<ze_command_list_handle_t>,
     ) -> DriverResult<XpuStream> {
         let queue = Queue::new(&self.device, &self.plain, (order, owned), make)?;
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.retain(|queue| !queue.is_closed());
-        queues.push(Arc::clone(&queue));
+        self.queues.add(&queue);
         Ok(XpuStream(queue))
     }
 
     /// Waits for all streams. Returns whether none of their work runs any more.
     fn wait_for_streams(&self) -> bool {
-        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        queues.iter().all(|queue| queue.is_done())
+        self.queues.alive().iter().all(|queue| queue.is_done())
     }
 
     /// Submits a copy. An error that a device is lost may concern either device.
@@ -106,7 +105,7 @@ impl Xpu {
         len: NonZeroU64,
         stream: &XpuStream,
     ) -> DriverResult<()> {
-        let (to, from, len, none) = (address(dst)?, address(src)?, bytes(len), ptr::null_mut());
+        let (to, from, len, none) = (address(dst)?, address(src)?, byte_count(len), ptr::null_mut());
         stream.0.submit(|list| {
             // SAFETY: The caller promises two valid ranges; the list is used under its lock.
             unsafe {
@@ -119,17 +118,14 @@ impl Xpu {
     /// alignment.
     fn checked(&self, call: &'static str, at: *mut c_void) -> DriverResult<NonNull<u8>> {
         let Some(memory) = NonNull::new(at.cast::<u8>()) else {
-            return Err(answer::refused(
-                call,
-                DriverErrorKind::OutOfMemory,
-                "the driver returned neither memory nor an error",
-            ));
+            let why = "the driver returned neither memory nor an error";
+            return Err(DriverError::refused(DriverErrorKind::OutOfMemory, call, why));
         };
         if !(at.addr() as u64).is_multiple_of(ALIGNMENT) {
             // SAFETY: The memory was just allocated, and nothing uses it yet.
             unsafe { self.free(at) };
             let why = "the driver returned an address that is not a multiple of 512";
-            return Err(answer::refused(call, DriverErrorKind::Other, why));
+            return Err(DriverError::refused(DriverErrorKind::Other, call, why));
         }
         Ok(memory)
     }
@@ -140,7 +136,7 @@ impl Xpu {
     /// * The memory belongs to the context, nothing uses it, and it is freed once: a failing call frees nothing.
     unsafe fn free(&self, at: *mut c_void) -> bool {
         // SAFETY: The caller makes the same promise.
-        give_back(|| unsafe { call!(self.device, zeMemFree(self.device.context(), at)) })
+        try_twice(|| unsafe { call!(self.device, zeMemFree(self.device.context(), at)) })
     }
 }
 
@@ -191,7 +187,7 @@ unsafe impl Backend for Xpu {
     fn event(&self, flags: EventFlags) -> DriverResult<XpuEvent> {
         flags.refuse_interprocess("event")?;
         let signals = if flags.enable_timing { &self.timed } else { &self.plain };
-        self.device.check().map(|()| XpuEvent::new(&self.device, signals))
+        self.device.health.check().map(|()| XpuEvent::new(&self.device, signals))
     }
 
     fn event_id(&self, event: &XpuEvent) -> u64 {
@@ -224,14 +220,14 @@ unsafe impl Backend for Xpu {
         if len.get() > self.properties.largest_allocation {
             let why = "the size exceeds maxMemAllocSize, and the driver lacks \
                        ZE_experimental_relaxed_allocation_limits: update the driver, or allocate several smaller parts";
-            return Err(answer::refused(CALL, DriverErrorKind::AllocationTooLarge, why));
+            return Err(DriverError::refused(DriverErrorKind::AllocationTooLarge, CALL, why));
         }
         let flags = sys::ze_relaxed_allocation_limits_exp_flag_t::ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE.0;
         let relaxed = sys::ze_relaxed_allocation_limits_exp_desc_t { flags, ..Default::default() };
         let chain = if beyond { (&raw const relaxed).cast() } else { ptr::null() };
         let description = sys::ze_device_mem_alloc_desc_t { pNext: chain, ..Default::default() };
         let (device, mut at) = (&self.device, ptr::null_mut());
-        let (context, raw, size, alignment) = (device.context(), device.raw(), bytes(len), ALIGNMENT as usize);
+        let (context, raw, size, alignment) = (device.context(), device.raw(), byte_count(len), ALIGNMENT as usize);
         // SAFETY: The `stype` of each description is set, and the call writes an address.
         let allocated =
             unsafe { call!(device, zeMemAllocDevice(context, &description, size, alignment, raw, &mut at)) };
@@ -263,11 +259,11 @@ unsafe impl Backend for Xpu {
         stream: &XpuStream,
     ) -> DriverResult<()> {
         // SAFETY: The caller makes the same promise.
-        self.device.run(|| unsafe { self.submit_copy(dst, src, len, stream) })
+        self.device.health.run(|| unsafe { self.submit_copy(dst, src, len, stream) })
     }
 
     unsafe fn fill(&self, dst: XpuPtr, value: u8, len: NonZeroU64, stream: &XpuStream) -> DriverResult<()> {
-        let (to, pattern, len, none) = (dst.native(), (&raw const value).cast(), bytes(len), ptr::null_mut());
+        let (to, pattern, len, none) = (dst.native(), (&raw const value).cast(), byte_count(len), ptr::null_mut());
         stream.0.submit(|list| {
             // SAFETY: The caller promises a range that is valid for writes; the call itself reads the one-byte pattern.
             unsafe {
@@ -279,7 +275,7 @@ unsafe impl Backend for Xpu {
     fn alloc_host(&self, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         let (device, mut at) = (&self.device, ptr::null_mut());
         let description = sys::ze_host_mem_alloc_desc_t::default();
-        let (context, size, alignment) = (device.context(), bytes(len), ALIGNMENT as usize);
+        let (context, size, alignment) = (device.context(), byte_count(len), ALIGNMENT as usize);
         // SAFETY: The `stype` of the description is set, and the call writes an address.
         unsafe { call!(device, zeMemAllocHost(context, &description, size, alignment, &mut at)) }?;
         self.checked("zeMemAllocHost", at)
@@ -305,9 +301,4 @@ fn address(place: Place<XpuPtr>) -> DriverResult<*mut c_void> {
         Place::Host(at) => Ok(at.as_ptr().cast()),
         _ => Err(DriverError::unknown_place("zeCommandListAppendMemoryCopy")),
     }
-}
-
-/// Converts a length for the driver. A length beyond the address space becomes the maximum.
-pub(crate) fn bytes(len: NonZeroU64) -> usize {
-    usize::try_from(len.get()).unwrap_or(usize::MAX)
 }

@@ -2,9 +2,9 @@
 #![deny(unsafe_code)] // calls into a backend are unsafe: each module that makes them proves each call
 
 mod accelerator;
-mod accounting;
 mod alloc;
 mod backend;
+pub mod backend_kit;
 mod buffer;
 mod event;
 mod host_memory;
@@ -17,7 +17,6 @@ mod types;
 mod virtual_memory;
 
 pub use accelerator::Accelerator;
-pub use accounting::Accounting;
 #[doc(hidden)]
 pub use alloc::ChunkLengths;
 pub use alloc::{
@@ -25,6 +24,7 @@ pub use alloc::{
     HistoryAction, HistoryContext, HistoryEntry, Policy, Recording, RoundupDivisions,
 };
 pub use backend::{Backend, EventFlags, PeerCopies, Place, StreamKind};
+pub use backend_kit::{Accounting, read_capacity, read_variable};
 pub use buffer::{Buffer, Slice, SliceMut, View, element_count};
 pub use event::Event;
 pub use operator::{Operator, OperatorKind, OperatorObserver, observe_operators, report_operator};
@@ -35,6 +35,6 @@ pub use types::{
     BlockSnapshot, BlockState, Bytes, Device, DeviceCapability, DeviceKind, DeviceProperties, DevicePtr, DriverError,
     DriverErrorKind, DriverResult, DurationStat, Error, GIB, HostOutOfMemory, HostStatistics, KIB, MIB, MemoryInfo,
     MemoryInfoSource, OutOfMemory, OutOfMemoryCause, PciAddress, PoolKind, PoolStat, Result, SegmentSnapshot, Snapshot,
-    Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, parse_bytes, printable, read_capacity, read_variable,
+    Stat, Statistics, StreamId, TraceAction, Unavailable, Uuid, parse_bytes, printable,
 };
 pub use virtual_memory::{Pages, VirtualMemory};

@@ -13,13 +13,41 @@ pub(crate) use self::owned_lock::{Guard, OwnedLock};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// Locks a mutex, also a poisoned one: no user code runs under these locks, so the data is consistent after a panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, also a poisoned one. For locks under which no user code runs, so that the data is consistent after a
+/// panic.
+///
+/// ```
+/// use std::sync::Mutex;
+///
+/// use accelerator_core::backend_kit::lock;
+///
+/// let count = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     let panicking = scope.spawn(|| {
+///         let _guard = count.lock();
+///         panic!("on purpose");
+///     });
+///     assert!(panicking.join().is_err());
+/// });
+/// *lock(&count) += 1;
+/// ```
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of a mutex that is borrowed mutably; ignores poison like [`lock`].
-pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
+/// The value of a mutex that is borrowed mutably; ignores poison like [`lock`]. No lock is taken, so it also works in a
+/// forked process, where the thread that holds the lock may not exist.
+///
+/// ```
+/// use std::sync::Mutex;
+///
+/// use accelerator_core::backend_kit::get_mut;
+///
+/// let mut pools = Mutex::new(vec![1, 2]);
+/// get_mut(&mut pools).clear(); // in `drop`
+/// assert!(pools.into_inner().unwrap().is_empty());
+/// ```
+pub fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -13,7 +13,6 @@ mod size;
 mod snapshot;
 mod stats;
 mod trace_action;
-mod variable;
 
 pub use device::{
     Device, DeviceCapability, DeviceKind, DeviceProperties, MemoryInfo, MemoryInfoSource, PciAddress, Uuid,
@@ -29,7 +28,6 @@ pub use size::{Bytes, GIB, KIB, MIB, parse_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 pub use stats::{PoolKind, PoolStat, Stat, Statistics};
 pub use trace_action::TraceAction;
-pub use variable::{read_capacity, read_variable};
 
 /// The number of a stream among the streams of its device. The core assigns it: 0 is the default stream, and the others
 /// increase and are never reused. It is not a driver handle.

@@ -1,0 +1,45 @@
+//! Parts that are already written, for authors of backends.
+//!
+//! Most drivers need the same code around their calls. Each type here is one such part, and none depends on another, so
+//! a backend takes those that it needs. Nothing here calls a driver or panics.
+//!
+//! | a backend that | uses |
+//! |---|---|
+//! | has a lock, which a panic elsewhere must not break | [`lock`], [`get_mut`] |
+//! | looks for its driver once per process | [`Probed`] |
+//! | lets its users choose and order devices | [`DeviceList`] |
+//! | reads variables of the environment | [`read_capacity`], [`read_variable`] |
+//! | counts its memory, or limits it | [`Accounting`] |
+//! | names memory by handles instead of addresses | [`SegmentTable`] |
+//! | passes lengths to a driver as `usize` | [`byte_count`] |
+//! | must know which work of a stream is done | [`Submissions`] |
+//! | waits for all streams before it frees memory | [`Streams`] |
+//! | measures time with a counter that wraps around | [`DeviceClock`], [`Timestamp`] |
+//! | measures time on the host | [`nanoseconds_between`] |
+//! | can lose its device, or does not work after a fork | [`Health`] |
+//! | releases something with a call that may fail | [`try_twice`] |
+
+mod accounting;
+mod clock;
+mod devices;
+mod health;
+mod length;
+mod probed;
+mod release;
+mod segments;
+mod streams;
+mod submissions;
+mod variable;
+
+pub use self::accounting::Accounting;
+pub use self::clock::{DeviceClock, Timestamp, nanoseconds_between};
+pub use self::devices::DeviceList;
+pub use self::health::Health;
+pub use self::length::byte_count;
+pub use self::probed::Probed;
+pub use self::release::try_twice;
+pub use self::segments::SegmentTable;
+pub use self::streams::Streams;
+pub use self::submissions::Submissions;
+pub use self::variable::{read_capacity, read_variable};
+pub use crate::sync::{get_mut, lock};
