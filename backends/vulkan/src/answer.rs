@@ -28,17 +28,18 @@ pub(crate) fn error(call: &'static str, result: vk::Result) -> DriverError {
         | vk::Result::ERROR_INVALID_SHADER_NV => Kind::InvalidArgument,
         _ => Kind::Other,
     };
-    DriverError { kind, call, code: result.as_raw().into(), name: name(result) }
+    DriverError::new(kind, call, result.as_raw().into(), name(result))
 }
 
 /// Makes the error for a request over the largest allocation of the device. A driver would call it out of memory.
 pub(crate) fn too_large(call: &'static str) -> DriverError {
-    DriverError { kind: Kind::AllocationTooLarge, ..error(call, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY) }
+    let DriverError { code, name, .. } = error(call, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+    DriverError::new(Kind::AllocationTooLarge, call, code, name)
 }
 
 /// Makes the error for a call that was not made, since Vulkan does not allow its arguments.
-pub(crate) fn refused(call: &'static str, name: &'static str) -> DriverError {
-    DriverError { kind: Kind::InvalidArgument, call, code: vk::Result::ERROR_UNKNOWN.as_raw().into(), name }
+pub(crate) fn refused(call: &'static str, why: &'static str) -> DriverError {
+    DriverError::refused(Kind::InvalidArgument, call, why)
 }
 
 fn name(result: vk::Result) -> &'static str {

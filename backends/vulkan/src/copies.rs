@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use accelerator_core::{DriverResult, Place};
+use accelerator_core::{DriverError, DriverResult, Place};
 use ash::vk;
 
 use crate::answer;
@@ -46,7 +46,7 @@ impl Vulkan {
         {
             return Err(answer::refused("vkCmdCopyBuffer", "the ranges of a copy overlap"));
         }
-        match (self.end(dst, len), self.end(src, len)) {
+        match (self.end(dst, len)?, self.end(src, len)?) {
             (End::Buffer(to, at), End::Buffer(from, start)) => {
                 let region = vk::BufferCopy { src_offset: start, dst_offset: at, size: len };
                 // SAFETY: The caller promises two valid ranges that do not overlap.
@@ -127,7 +127,8 @@ impl Vulkan {
             coming[turn] = Some((point, part));
         }
         let left = blocks.iter().zip(coming);
-        left.filter_map(|(block, earlier)| Some((block, earlier?))).try_for_each(|(block, earlier)| land(block, earlier))
+        left.filter_map(|(block, earlier)| Some((block, earlier?)))
+            .try_for_each(|(block, earlier)| land(block, earlier))
     }
 
     /// Submits a fill.
@@ -169,17 +170,16 @@ impl Vulkan {
         unsafe { stream.timeline.submit(Vec::new(), fill) }.map(drop)
     }
 
-    fn end(&self, place: Place<VulkanPtr>, len: u64) -> End {
-        match place {
-            Place::Device(ptr) => {
-                let (buffer, offset) = ptr.native();
-                End::Buffer(buffer, offset)
-            }
+    fn end(&self, place: Place<VulkanPtr>, len: u64) -> DriverResult<End> {
+        let (buffer, offset) = match place {
+            Place::Device(ptr) => ptr.native(),
             Place::Host(start) => match self.pinned.find(start, len) {
-                Some((buffer, offset)) => End::Buffer(buffer, offset),
-                None => End::Pageable(start),
+                Some(pinned) => pinned,
+                None => return Ok(End::Pageable(start)),
             },
-        }
+            _ => return Err(DriverError::unknown_place("vkCmdCopyBuffer")),
+        };
+        Ok(End::Buffer(buffer, offset))
     }
 
     /// # Safety

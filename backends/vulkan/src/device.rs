@@ -2,12 +2,14 @@
 #![allow(unsafe_code)] // calls into the driver
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use accelerator_core::{DriverError, DriverErrorKind, DriverResult};
+use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{Health, lock};
 use ash::{khr, vk};
 
 use crate::answer;
+use crate::library::FORKED;
 use crate::offer::Offer;
 use crate::queues::Queues;
 
@@ -20,8 +22,7 @@ pub(crate) struct Device {
     pub(crate) limits: vk::PhysicalDeviceLimits,
     calls: Calls,
     is_ours: bool,
-    /// The error that said that the device is lost.
-    lost: OnceLock<DriverError>,
+    health: Health,
 }
 
 /// Functions that are part of Vulkan 1.2, and of extensions before it.
@@ -48,9 +49,8 @@ impl Device {
         family: Queues,
     ) -> DriverResult<Arc<Self>> {
         let priorities = vec![1.0; family.count as usize];
-        let queues = vk::DeviceQueueCreateInfo::default()
-            .queue_family_index(family.family)
-            .queue_priorities(&priorities);
+        let queues =
+            vk::DeviceQueueCreateInfo::default().queue_family_index(family.family).queue_priorities(&priorities);
         let mut extensions = Vec::new();
         // A device that has this extension must be made with it.
         if offer.has_extension(khr::portability_subset::NAME) {
@@ -91,7 +91,8 @@ impl Device {
     ) -> Arc<Self> {
         let calls = Calls::of(instance, &raw, offer);
         let (instance, limits) = (instance.clone(), offer.properties.limits);
-        Arc::new(Self { raw, instance, physical, family, limits, calls, is_ours, lost: OnceLock::new() })
+        let health = Health::new("vkCreateDevice", FORKED);
+        Arc::new(Self { raw, instance, physical, family, limits, calls, is_ours, health })
     }
 
     /// Returns the queues of the device that was made with them.
@@ -105,20 +106,24 @@ impl Device {
 
     /// Converts the result of a call, and remembers if the device is lost.
     pub(crate) fn answer<T>(&self, call: &'static str, result: Result<T, vk::Result>) -> DriverResult<T> {
-        answer::of(call, result).inspect_err(|error| {
-            if error.kind == DriverErrorKind::DeviceLost {
-                let _ = self.lost.set(*error);
-            }
-        })
+        self.health.run(|| answer::of(call, result))
     }
 
-    /// Fails if the device is lost. No call to it can succeed any more.
+    /// Fails if the device is lost, or was opened before a fork.
     pub(crate) fn check(&self) -> DriverResult<()> {
-        self.lost.get().map_or(Ok(()), |error| Err(*error))
+        self.health.check()
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
+    /// Whether no work runs any more, since the device is lost or was opened before a fork.
+    pub(crate) fn is_over(&self) -> bool {
+        self.health.check().is_err()
+    }
+
+    /// Destroys objects of the device, unless it was opened before a fork.
+    pub(crate) fn destroy(&self, destroy: impl FnOnce(&ash::Device)) {
+        if !self.health.is_forked() {
+            destroy(&self.raw);
+        }
     }
 
     /// Waits until the counter of a timeline semaphore has this value.
@@ -134,8 +139,7 @@ impl Device {
     pub(crate) fn semaphore_value(&self, semaphore: vk::Semaphore) -> DriverResult<u64> {
         let mut value = 0;
         // SAFETY: The function is the device's; it writes a number.
-        let asked =
-            unsafe { (self.calls.get_semaphore_counter_value)(self.raw.handle(), semaphore, &mut value) };
+        let asked = unsafe { (self.calls.get_semaphore_counter_value)(self.raw.handle(), semaphore, &mut value) };
         self.answer("vkGetSemaphoreCounterValue", asked.result()).map(|()| value)
     }
 
@@ -157,7 +161,7 @@ impl Drop for Device {
     fn drop(&mut self) {
         if self.is_ours {
             // SAFETY: Whatever was made with the device keeps it alive, so all of it has been destroyed.
-            unsafe { self.raw.destroy_device(None) };
+            self.destroy(|raw| unsafe { raw.destroy_device(None) });
         }
     }
 }
@@ -202,9 +206,4 @@ impl Queue {
     pub(crate) fn raw(&self) -> vk::Queue {
         self.raw
     }
-}
-
-/// Takes a lock also after a panic of another thread: a backend must not panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
 //! The devices of the machine and their order.
 #![allow(unsafe_code)] // calls into the driver
 
-use std::env;
 use std::sync::OnceLock;
 
-use accelerator_core::{Unavailable, read_capacity};
+use accelerator_core::Unavailable;
+use accelerator_core::backend_kit::{DeviceList, read_capacity};
 use ash::vk;
 
 use crate::answer;
@@ -39,22 +39,21 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Whether an entry of the list matches this device: a type, or a part of its name.
-    fn is_meant_by(&self, entry: &str) -> bool {
-        match TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(entry)) {
-            Some((_, kinds)) => kinds.contains(&self.kind),
-            None => !entry.is_empty() && self.name.to_lowercase().contains(&entry.to_lowercase()),
-        }
+    /// Whether the device has the type of this name; `None` if there is no such type.
+    fn is_of_type(&self, name: &str) -> Option<bool> {
+        let (_, kinds) = TYPES.iter().find(|(named, _)| *named == name)?;
+        Some(kinds.contains(&self.kind))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec![&self.name]
     }
 }
 
 /// Returns the devices in the order given by `ACCELERATOR_VULKAN_DEVICES`. They are looked up once.
 pub(crate) fn all() -> Result<&'static [Device], Unavailable> {
     static FOUND: OnceLock<Result<Vec<Device>, Unavailable>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        let list = env::var_os(DEVICES).filter(|list| !list.is_empty());
-        chosen(find()?, &list.map_or(DEFAULT.into(), |list| list.to_string_lossy().into_owned()))
-    });
+    let found = FOUND.get_or_init(|| chosen(find()?, &DeviceList::read(DEVICES, DEFAULT)));
     found.as_deref().map_err(Clone::clone)
 }
 
@@ -63,17 +62,8 @@ pub(crate) fn capacity() -> Result<Option<u64>, Unavailable> {
     read_capacity(CAPACITY)
 }
 
-/// Sorts the devices by entries of the list. Each entry selects the matching devices that no earlier one selected.
-fn chosen(mut devices: Vec<Device>, list: &str) -> Result<Vec<Device>, Unavailable> {
-    let mut chosen = Vec::new();
-    for entry in list.split(',').map(str::trim) {
-        chosen.extend(devices.extract_if(.., |device| device.is_meant_by(entry)));
-    }
-    if !chosen.is_empty() {
-        return Ok(chosen);
-    }
-    let names = devices.iter().map(|device| format!("`{}`", device.name)).collect::<Vec<_>>().join(", ");
-    Err(Unavailable { reason: format!("{DEVICES} is `{list}`, which matches none of the devices: {names}") })
+fn chosen(devices: Vec<Device>, list: &DeviceList) -> Result<Vec<Device>, Unavailable> {
+    list.choose(devices, Device::is_of_type, Device::names)
 }
 
 /// Returns all usable devices, or the reason if there are none.
@@ -81,8 +71,7 @@ fn find() -> Result<Vec<Device>, Unavailable> {
     let library = library()?;
     // SAFETY: The instance lives until the process ends.
     let found = unsafe { library.instance.enumerate_physical_devices() };
-    let found = answer::of("vkEnumeratePhysicalDevices", found)
-        .map_err(|error| Unavailable { reason: error.to_string() })?;
+    let found = answer::of("vkEnumeratePhysicalDevices", found).map_err(|error| Unavailable::new(error.to_string()))?;
     let (mut devices, mut reasons) = (Vec::new(), Vec::new());
     for physical in found {
         match Offer::of(&library.instance, physical, library.version) {
@@ -96,7 +85,7 @@ fn find() -> Result<Vec<Device>, Unavailable> {
     if reasons.is_empty() {
         reasons.push("the Vulkan drivers found no device".to_owned());
     }
-    if devices.is_empty() { Err(Unavailable { reason: reasons.join("; ") }) } else { Ok(devices) }
+    if devices.is_empty() { Err(Unavailable::new(reasons.join("; "))) } else { Ok(devices) }
 }
 
 #[cfg(test)]
@@ -104,15 +93,14 @@ mod tests {
     use super::*;
 
     fn order(list: &str) -> Result<String, Unavailable> {
-        let device =
-            |kind, name: &str| Device { physical: vk::PhysicalDevice::null(), kind, name: name.to_owned() };
+        let device = |kind, name: &str| Device { physical: vk::PhysicalDevice::null(), kind, name: name.to_owned() };
         let devices = vec![
             device(vk::PhysicalDeviceType::CPU, "llvmpipe (LLVM 15)"),
             device(vk::PhysicalDeviceType::INTEGRATED_GPU, "Intel(R) UHD"),
             device(vk::PhysicalDeviceType::DISCRETE_GPU, "NVIDIA H200"),
             device(vk::PhysicalDeviceType::DISCRETE_GPU, "AMD Radeon"),
         ];
-        let chosen = chosen(devices, list)?;
+        let chosen = chosen(devices, &DeviceList::new(DEVICES, list))?;
         Ok(chosen.iter().map(|device| device.name.split(' ').nth(1).unwrap_or("")).collect::<Vec<_>>().join(" "))
     }
 
@@ -131,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_list_that_means_nothing_is_told_what_there_is() {
-        let Unavailable { reason } = order("voodoo").unwrap_err();
+        let reason = order("voodoo").unwrap_err().reason;
         assert!(reason.contains("`voodoo`") && reason.contains("`NVIDIA H200`"), "{reason}");
         assert!(order(",").is_err());
     }

@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::lock;
 
 use crate::answer;
-use crate::device::lock;
 use crate::stream::VulkanStream;
 use crate::timeline::{Kept, Point};
-use crate::timestamps::{Timestamp, Timestamps};
+use crate::timestamps::{Query, Timestamps};
 
 /// A value of the timeline semaphore of the stream on which it was recorded last.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct VulkanEvent {
 #[derive(Clone, Debug)]
 struct Record {
     point: Point,
-    timestamp: Option<Arc<Timestamp>>,
+    query: Option<Arc<Query>>,
 }
 
 impl VulkanEvent {
@@ -33,13 +33,17 @@ impl VulkanEvent {
     /// Records it. Without timing, this submits nothing: the last submission of the stream is the point.
     pub(crate) fn record(&self, stream: &VulkanStream) -> DriverResult<()> {
         let record = match &self.timestamps {
-            None => Record { point: stream.timeline.now(), timestamp: None },
+            None => Record { point: stream.timeline.now(), query: None },
             Some(timestamps) => {
-                let timestamp = Arc::new(timestamps.timestamp()?);
-                let kept: Vec<Kept> = vec![Box::new(Arc::clone(&timestamp))];
-                // SAFETY: The submission keeps the timestamp.
-                let point = unsafe { stream.timeline.submit(kept, |commands| timestamp.write(commands)) }?;
-                Record { point, timestamp: Some(timestamp) }
+                let query = Arc::new(timestamps.query()?);
+                let kept: Vec<Kept> = vec![Box::new(Arc::clone(&query))];
+                let write = |commands| {
+                    // SAFETY: The command buffer is being recorded, and the submission keeps the query.
+                    unsafe { query.write(commands) };
+                };
+                // SAFETY: As above.
+                let point = unsafe { stream.timeline.submit(kept, write) }?;
+                Record { point, query: Some(query) }
             }
         };
         *lock(&self.last) = Some(record);
@@ -48,17 +52,17 @@ impl VulkanEvent {
 
     /// Returns the point of the last record.
     pub(crate) fn point(&self) -> Option<Point> {
-        lock(&self.last).as_ref().map(|record| record.point.clone())
+        self.last().map(|record| record.point)
     }
 
     pub(crate) fn nanoseconds_to(&self, end: &Self) -> DriverResult<i64> {
-        match (self.timestamp(), end.timestamp()) {
-            (Some(start), Some(end)) => start.nanoseconds_to(&end),
-            _ => Err(answer::refused("vkGetQueryPoolResults", "an event without timing, or that was never recorded")),
-        }
+        let none = answer::refused("vkGetQueryPoolResults", "an event without timing, or that was never recorded");
+        let (start, end) = (self.last().ok_or(none)?, end.last().ok_or(none)?);
+        let same_stream = start.point.is_on_stream_of(&end.point);
+        start.query.ok_or(none)?.nanoseconds_to(&*end.query.ok_or(none)?, same_stream)
     }
 
-    fn timestamp(&self) -> Option<Arc<Timestamp>> {
-        lock(&self.last).as_ref().and_then(|record| record.timestamp.clone())
+    fn last(&self) -> Option<Record> {
+        lock(&self.last).clone()
     }
 }

@@ -17,7 +17,6 @@ mod staging;
 mod stream;
 mod table;
 mod timeline;
-mod timelines;
 mod timestamps;
 mod usage;
 mod vulkan;

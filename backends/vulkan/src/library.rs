@@ -2,14 +2,15 @@
 #![allow(unsafe_code)] // calls into the loader
 
 use std::env;
-use std::sync::OnceLock;
 
-use accelerator_core::Unavailable;
+use accelerator_core::backend_kit::Probed;
+use accelerator_core::{DriverError, Unavailable};
 use ash::{khr, vk};
 
 use crate::answer;
 
 const LOADER: &str = "ACCELERATOR_VULKAN_LOADER";
+pub(crate) const FORKED: &str = "Vulkan does not work after a fork: use it only in the child";
 /// The names of the loader on this system.
 const NAMES: &[&str] = if cfg!(windows) {
     &["vulkan-1.dll"]
@@ -30,8 +31,8 @@ pub(crate) struct Library {
 
 /// Returns the instance of this process, or why there is none.
 pub(crate) fn library() -> Result<&'static Library, Unavailable> {
-    static OPENED: OnceLock<Result<Library, Unavailable>> = OnceLock::new();
-    OPENED.get_or_init(open).as_ref().map_err(Clone::clone)
+    static OPENED: Probed<Library> = Probed::new(FORKED);
+    OPENED.get(open)
 }
 
 fn open() -> Result<Library, Unavailable> {
@@ -41,7 +42,7 @@ fn open() -> Result<Library, Unavailable> {
     let found = answer::of("vkEnumerateInstanceVersion", found).map_err(unavailable)?.unwrap_or(vk::API_VERSION_1_0);
     if found < vk::API_VERSION_1_1 {
         let reason = "the Vulkan loader supports Vulkan 1.0 only, but 1.1 is needed: install a newer one";
-        return Err(Unavailable { reason: reason.to_owned() });
+        return Err(Unavailable::new(reason));
     }
     let version = found.min(vk::API_VERSION_1_3);
     // SAFETY: The loader is open.
@@ -49,22 +50,18 @@ fn open() -> Result<Library, Unavailable> {
     let offered = answer::of("vkEnumerateInstanceExtensionProperties", offered).map_err(unavailable)?;
     let portability = khr::portability_enumeration::NAME;
     let is_portable = offered.iter().any(|one| one.extension_name_as_c_str() == Ok(portability));
-    let application = vk::ApplicationInfo::default()
-        .engine_name(c"accelerator")
-        .api_version(version);
+    let application = vk::ApplicationInfo::default().engine_name(c"accelerator").api_version(version);
     let extensions = [portability.as_ptr()];
     let mut description = vk::InstanceCreateInfo::default().application_info(&application);
     if is_portable {
         // Without this, the loader hides drivers over another API, such as MoltenVK.
-        description = description
-            .flags(vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR)
-            .enabled_extension_names(&extensions);
+        description =
+            description.flags(vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR).enabled_extension_names(&extensions);
     }
     // SAFETY: The description and what it points to are alive, and the loader offers the extension.
     let made = unsafe { entry.create_instance(&description, None) };
     let instance = made.map_err(|result| {
-        let error = answer::error("vkCreateInstance", result);
-        Unavailable { reason: format!("{error}{}", advice(result)) }
+        Unavailable::new(format!("{}{}", answer::error("vkCreateInstance", result), advice(result)))
     })?;
     Ok(Library { instance, version })
 }
@@ -85,7 +82,7 @@ fn load() -> Result<ash::Entry, Unavailable> {
         Some(_) => format!("{LOADER} must name the file of a Vulkan loader or driver"),
         None => "install one (Debian, Ubuntu: libvulkan1) and a driver (mesa-vulkan-drivers)".to_owned(),
     };
-    Err(Unavailable { reason: format!("there is no Vulkan loader ({}): {todo}", errors.join("; ")) })
+    Err(Unavailable::new(format!("there is no Vulkan loader ({}): {todo}", errors.join("; "))))
 }
 
 fn entry(library: libloading::Library) -> Result<ash::Entry, Unavailable> {
@@ -93,7 +90,7 @@ fn entry(library: libloading::Library) -> Result<ash::Entry, Unavailable> {
     let found = unsafe { library.get::<vk::PFN_vkGetInstanceProcAddr>(c"vkGetInstanceProcAddr") };
     let get_instance_proc_addr = match found {
         Ok(function) => *function,
-        Err(error) => return Err(Unavailable { reason: format!("the library is not a Vulkan loader: {error}") }),
+        Err(error) => return Err(Unavailable::new(format!("the library is not a Vulkan loader: {error}"))),
     };
     std::mem::forget(library); // stays open until the process ends
     // SAFETY: The function is the loader's, and the loader is not closed.
@@ -111,6 +108,6 @@ fn advice(result: vk::Result) -> &'static str {
     }
 }
 
-fn unavailable(error: accelerator_core::DriverError) -> Unavailable {
-    Unavailable { reason: error.to_string() }
+fn unavailable(error: DriverError) -> Unavailable {
+    Unavailable::new(error.to_string())
 }

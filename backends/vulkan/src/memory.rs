@@ -1,12 +1,11 @@
 //! Memory: buffers, each with memory of its own.
 #![allow(unsafe_code)] // calls into the driver
 
-use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use accelerator_core::{DevicePtr, DriverError, DriverErrorKind, DriverResult};
+use accelerator_core::{DevicePtr, DriverResult};
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Has;
 
@@ -14,16 +13,12 @@ use crate::answer;
 use crate::device::Device;
 use crate::offer::Offer;
 
-/// The first trace address that is made up, and the alignment of such addresses.
-const FIRST_ADDRESS: u64 = 0x1000_0000_0000;
-const ADDRESS_STEP: u64 = 1 << 21;
-
 /// An address in the memory of a Vulkan device: a buffer and an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VulkanPtr {
     buffer: vk::Buffer,
     offset: u64,
-    /// The trace address of the buffer: its device address, or a number that is made up.
+    /// The trace address of the buffer; its handle is not an address.
     base: u64,
 }
 
@@ -37,6 +32,15 @@ impl VulkanPtr {
     /// Returns the buffer, which contains many blocks of the core, and the offset in bytes from its start.
     pub fn native(self) -> (vk::Buffer, u64) {
         (self.buffer, self.offset)
+    }
+
+    /// The start of a segment with this trace address.
+    pub(crate) fn segment(buffer: vk::Buffer, base: u64) -> Self {
+        Self { buffer, offset: 0, base }
+    }
+
+    pub(crate) fn base(self) -> u64 {
+        self.base
     }
 
     pub(crate) fn overlaps(self, other: Self, len: u64) -> bool {
@@ -57,7 +61,7 @@ impl DevicePtr for VulkanPtr {
 /// Allocates buffers of a device, and counts their memory objects, of which a driver allows only so many.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    pub(crate) device: Arc<Device>,
+    device: Arc<Device>,
     /// The types of memory for segments and for pinned memory.
     segment: u32,
     pinned: u32,
@@ -69,11 +73,12 @@ pub(crate) struct Memory {
     objects: AtomicU32,
 }
 
-/// A buffer with memory. It must be [freed](Memory::free).
+/// A buffer with memory. Both are freed when it is dropped, so it must live until all work that uses it is done.
 #[derive(Debug)]
 pub(crate) struct Allocation {
+    memory: Arc<Memory>,
     pub(crate) buffer: vk::Buffer,
-    memory: vk::DeviceMemory,
+    raw: vk::DeviceMemory,
 }
 
 impl Memory {
@@ -95,31 +100,22 @@ impl Memory {
     }
 
     /// Allocates a buffer in the memory of the device.
-    pub(crate) fn segment(&self, len: u64) -> DriverResult<Allocation> {
+    pub(crate) fn segment(self: &Arc<Self>, len: u64) -> DriverResult<Allocation> {
         self.allocate(len, self.segment)
     }
 
     /// Allocates a buffer in the memory of the host, and returns where the host sees it. Its writes need no flushing.
-    pub(crate) fn pinned(&self, len: u64) -> DriverResult<(Allocation, NonNull<u8>)> {
+    pub(crate) fn pinned(self: &Arc<Self>, len: u64) -> DriverResult<(Allocation, NonNull<u8>)> {
         let made = self.allocate(len, self.pinned)?;
-        let all = (0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty());
+        let (all, none) = (vk::WHOLE_SIZE, vk::MemoryMapFlags::empty());
         // SAFETY: The memory is visible to the host, and not mapped yet.
-        let mapped = unsafe { self.device.raw.map_memory(made.memory, all.0, all.1, all.2) };
-        let mapped = self.device.answer("vkMapMemory", mapped).and_then(|start| {
-            NonNull::new(start.cast::<u8>())
-                .ok_or_else(|| answer::error("vkMapMemory", vk::Result::ERROR_MEMORY_MAP_FAILED))
-        });
-        match mapped {
-            Ok(start) => Ok((made, start)),
-            Err(error) => {
-                // SAFETY: Nothing uses it yet.
-                unsafe { self.free(made) };
-                Err(error)
-            }
-        }
+        let start = unsafe { self.device.raw.map_memory(made.raw, 0, all, none) };
+        let start = NonNull::new(self.device.answer("vkMapMemory", start)?.cast());
+        let failed = || answer::error("vkMapMemory", vk::Result::ERROR_MEMORY_MAP_FAILED);
+        Ok((made, start.ok_or_else(failed)?))
     }
 
-    fn allocate(&self, len: u64, kind: u32) -> DriverResult<Allocation> {
+    fn allocate(self: &Arc<Self>, len: u64, kind: u32) -> DriverResult<Allocation> {
         self.device.check()?;
         let limit = self.device.limits.max_memory_allocation_count;
         let more = |count: u32| count.checked_add(1).filter(|count| *count <= limit);
@@ -127,35 +123,21 @@ impl Memory {
             // Beyond this number of memory objects, the behaviour of a driver is undefined.
             return Err(answer::error("vkAllocateMemory", vk::Result::ERROR_TOO_MANY_OBJECTS));
         }
-        self.buffer_with_memory(len, kind).inspect_err(|_| {
-            self.objects.fetch_sub(1, Ordering::Relaxed);
-        })
-    }
-
-    fn buffer_with_memory(&self, len: u64, kind: u32) -> DriverResult<Allocation> {
-        let (device, raw) = (&self.device, &self.device.raw);
-        let buffer = buffer(device, len)?;
-        let memory = self.memory_for(buffer, kind).and_then(|memory| {
-            // SAFETY: Both have just been made, and the memory is large enough.
-            let bound = device.answer("vkBindBufferMemory", unsafe { raw.bind_buffer_memory(buffer, memory, 0) });
-            bound.map(|()| memory).inspect_err(|_| {
-                // SAFETY: Nothing uses the memory.
-                unsafe { raw.free_memory(memory, None) };
-            })
-        });
-        let memory = memory.inspect_err(|_| {
-            // SAFETY: Nothing uses the buffer.
-            unsafe { raw.destroy_buffer(buffer, None) };
-        })?;
-        Ok(Allocation { buffer, memory })
+        // From here on, dropping it gives back what it has; destroying a null handle does nothing.
+        let mut made =
+            Allocation { memory: Arc::clone(self), buffer: vk::Buffer::null(), raw: vk::DeviceMemory::null() };
+        made.buffer = buffer(&self.device, len)?;
+        made.raw = self.memory_for(made.buffer, kind)?;
+        // SAFETY: Both have just been made, and the memory is large enough.
+        let bound = unsafe { self.device.raw.bind_buffer_memory(made.buffer, made.raw, 0) };
+        self.device.answer("vkBindBufferMemory", bound).map(|()| made)
     }
 
     fn memory_for(&self, buffer: vk::Buffer, kind: u32) -> DriverResult<vk::DeviceMemory> {
         // SAFETY: The buffer is alive.
         let needs = unsafe { self.device.raw.get_buffer_memory_requirements(buffer) };
         let mut addressed = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
-        let mut description =
-            vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind);
+        let mut description = vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(kind);
         if self.device.has_addresses() {
             description = description.push_next(&mut addressed);
         }
@@ -163,17 +145,16 @@ impl Memory {
         let memory = unsafe { self.device.raw.allocate_memory(&description, None) };
         self.device.answer("vkAllocateMemory", memory)
     }
+}
 
-    /// Frees a buffer and its memory, which may be mapped.
-    ///
-    /// # Safety
-    /// * It comes from this value, and no work uses it.
-    pub(crate) unsafe fn free(&self, allocation: Allocation) {
-        // SAFETY: The caller promises that no work uses it.
-        unsafe { self.device.raw.destroy_buffer(allocation.buffer, None) };
-        // SAFETY: As above. Freeing unmaps it.
-        unsafe { self.device.raw.free_memory(allocation.memory, None) };
-        self.objects.fetch_sub(1, Ordering::Relaxed);
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let Self { memory, buffer, raw } = self;
+        // SAFETY: No work uses the buffer, since its owners wait for that.
+        memory.device.destroy(|device| unsafe { device.destroy_buffer(*buffer, None) });
+        // SAFETY: As above. Freeing the memory unmaps it.
+        memory.device.destroy(|device| unsafe { device.free_memory(*raw, None) });
+        memory.objects.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -209,47 +190,4 @@ fn choose(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<(
         (has(Has::HOST_CACHED), !has(Has::DEVICE_LOCAL), size(kind), u32::MAX - number)
     });
     Some((segment?.0, pinned?.0))
-}
-
-/// The buffers that a device has handed out.
-#[derive(Debug)]
-pub(crate) struct Segments {
-    next_address: u64,
-    live: HashMap<vk::Buffer, Allocation>,
-}
-
-impl Segments {
-    /// Adds a buffer with its device address, if it has one.
-    pub(crate) fn add(&mut self, made: Allocation, len: u64, address: Option<vk::DeviceAddress>) -> VulkanPtr {
-        let base = address.unwrap_or_else(|| {
-            let base = self.next_address;
-            self.next_address = base.saturating_add(len.next_multiple_of(ADDRESS_STEP));
-            base
-        });
-        let buffer = made.buffer;
-        self.live.insert(buffer, made);
-        VulkanPtr { buffer, offset: 0, base }
-    }
-
-    pub(crate) fn remove(&mut self, start: VulkanPtr) -> Option<Allocation> {
-        self.live.remove(&start.buffer)
-    }
-
-    pub(crate) fn take_all(&mut self) -> Vec<Allocation> {
-        self.live.drain().map(|(_, made)| made).collect()
-    }
-}
-
-impl Default for Segments {
-    fn default() -> Self {
-        Self { next_address: FIRST_ADDRESS, live: HashMap::new() }
-    }
-}
-
-/// Makes the error for a request that does not fit within the memory that the device may hand out.
-pub(crate) fn is_full() -> DriverError {
-    DriverError {
-        kind: DriverErrorKind::OutOfMemory,
-        ..answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY)
-    }
 }

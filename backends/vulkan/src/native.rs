@@ -110,7 +110,7 @@ impl Vulkan {
 
     pub(crate) fn stream_on(&self, queue: &Arc<Queue>) -> DriverResult<VulkanStream> {
         let timeline = Timeline::new(&self.device, queue)?;
-        self.timelines.add(&timeline);
+        self.streams.add(&timeline);
         Ok(VulkanStream { timeline })
     }
 }

@@ -122,12 +122,8 @@ impl Offer {
 
     /// Why this crate cannot use the device, or `None` if it can.
     pub(crate) fn flaw(&self) -> Option<DriverError> {
-        let lacks = |call, name| DriverError {
-            kind: DriverErrorKind::Unsupported,
-            call,
-            code: vk::Result::ERROR_FEATURE_NOT_PRESENT.as_raw().into(),
-            name,
-        };
+        let code = vk::Result::ERROR_FEATURE_NOT_PRESENT.as_raw().into();
+        let lacks = |call, name| DriverError::new(DriverErrorKind::Unsupported, call, code, name);
         if self.version < vk::API_VERSION_1_1 {
             let call = "vkGetPhysicalDeviceProperties";
             return Some(lacks(call, "the device supports Vulkan 1.0 only, but 1.1 is needed"));

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::lock;
 use ash::vk;
 
-use crate::device::lock;
 use crate::memory::{Allocation, Memory};
 
 /// Buffers that are mapped as long as they live, by their addresses in host memory.
@@ -25,7 +25,7 @@ struct Block {
 impl PinnedMemory {
     /// Allocates pinned memory, initialised to 0. It is aligned to at least 64 bytes, as Vulkan demands of
     /// `minMemoryMapAlignment`.
-    pub(crate) fn alloc(&self, memory: &Memory, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
+    pub(crate) fn alloc(&self, memory: &Arc<Memory>, len: NonZeroU64) -> DriverResult<NonNull<u8>> {
         let (made, start) = memory.pinned(len.get())?;
         // SAFETY: At least `len` bytes are mapped there, and nobody else knows them yet.
         unsafe { start.write_bytes(0, len.get() as usize) };
@@ -33,16 +33,10 @@ impl PinnedMemory {
         Ok(start)
     }
 
-    /// Frees pinned memory.
-    ///
-    /// # Safety
-    /// * `start` comes from `alloc` with the same `memory`, was not freed since, and nothing uses the memory.
-    pub(crate) unsafe fn dealloc(&self, memory: &Memory, start: NonNull<u8>) {
+    /// Frees pinned memory, which nothing may use any more.
+    pub(crate) fn dealloc(&self, start: NonNull<u8>) {
         let block = lock(&self.0).remove(&start.addr().get());
-        if let Some(block) = block {
-            // SAFETY: The caller promises that nothing uses it.
-            unsafe { memory.free(block.made) };
-        }
+        drop(block); // without the lock, since this calls the driver
     }
 
     /// Returns the buffer and the offset of host memory that is pinned throughout.
@@ -53,9 +47,5 @@ impl PinnedMemory {
         let offset = (start - first) as u64;
         let end = offset.checked_add(len)?;
         (end <= block.len).then_some((block.made.buffer, offset))
-    }
-
-    pub(crate) fn take_all(&self) -> Vec<Allocation> {
-        std::mem::take(&mut *lock(&self.0)).into_values().map(|block| block.made).collect()
     }
 }

@@ -3,13 +3,14 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{get_mut, lock};
 use ash::vk;
 
 use crate::answer;
-use crate::device::{Device, lock};
+use crate::device::Device;
 use crate::kernel::Kernel;
 use crate::memory::VulkanPtr;
 use crate::vulkan::Vulkan;
@@ -119,10 +120,8 @@ impl Pipeline {
         // SAFETY: The caller promises valid code.
         let module = unsafe { device.raw.create_shader_module(&description, None) };
         let module = device.answer("vkCreateShaderModule", module)?;
-        let stage = vk::PipelineShaderStageCreateInfo::default()
-            .stage(vk::ShaderStageFlags::COMPUTE)
-            .module(module)
-            .name(name);
+        let stage =
+            vk::PipelineShaderStageCreateInfo::default().stage(vk::ShaderStageFlags::COMPUTE).module(module).name(name);
         let description = vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout);
         let cache = vk::PipelineCache::null();
         // SAFETY: The caller promises that the code has this function and this layout.
@@ -166,10 +165,8 @@ impl Pipeline {
         if let Some(set) = sets.unused.pop() {
             return Ok(set);
         }
-        let sizes = [vk::DescriptorPoolSize {
-            ty: vk::DescriptorType::STORAGE_BUFFER,
-            descriptor_count: self.buffers * SETS,
-        }];
+        let sizes =
+            [vk::DescriptorPoolSize { ty: vk::DescriptorType::STORAGE_BUFFER, descriptor_count: self.buffers * SETS }];
         let description = vk::DescriptorPoolCreateInfo::default().max_sets(SETS).pool_sizes(&sizes);
         // SAFETY: The sizes are not 0.
         let pool = unsafe { device.raw.create_descriptor_pool(&description, None) };
@@ -199,18 +196,17 @@ impl Drop for Set {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        let raw = &self.device.raw;
-        let sets = self.sets.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for pool in sets.pools.drain(..) {
+        let Self { device, .. } = self;
+        for pool in get_mut(&mut self.sets).pools.drain(..) {
             // SAFETY: Each launch keeps this value until it is over.
-            unsafe { raw.destroy_descriptor_pool(pool, None) };
+            device.destroy(|raw| unsafe { raw.destroy_descriptor_pool(pool, None) });
         }
         // SAFETY: As above.
-        unsafe { raw.destroy_pipeline(self.raw, None) };
+        device.destroy(|raw| unsafe { raw.destroy_pipeline(self.raw, None) });
         // SAFETY: As above.
-        unsafe { raw.destroy_pipeline_layout(self.layout, None) };
+        device.destroy(|raw| unsafe { raw.destroy_pipeline_layout(self.layout, None) });
         // SAFETY: As above.
-        unsafe { raw.destroy_descriptor_set_layout(self.set_layout, None) };
+        device.destroy(|raw| unsafe { raw.destroy_descriptor_set_layout(self.set_layout, None) });
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which queues of a device the streams use.
 
-use accelerator_core::{DriverResult, Unavailable, read_variable};
+use accelerator_core::backend_kit::read_variable;
+use accelerator_core::{DriverResult, Unavailable};
 use ash::vk;
 
 use crate::answer;
@@ -71,8 +72,7 @@ impl Choice {
             (family.timestamp_valid_bits > 0, !draws(family), family.queue_count, u32::MAX - number)
         });
         let none = "no queue family of the device runs kernels and is the one that ACCELERATOR_VULKAN_QUEUES names";
-        let (number, family) =
-            best.ok_or_else(|| answer::refused("vkGetPhysicalDeviceQueueFamilyProperties", none))?;
+        let (number, family) = best.ok_or_else(|| answer::refused("vkGetPhysicalDeviceQueueFamilyProperties", none))?;
         Ok(Queues {
             family: number,
             count: family.queue_count.min(self.at_most),

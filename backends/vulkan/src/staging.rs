@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use accelerator_core::backend_kit::lock;
 use accelerator_core::{DriverResult, KIB, MIB};
 use ash::vk;
 
-use crate::device::lock;
 use crate::memory::{Allocation, Memory};
 
 /// The sizes of blocks. Larger copies are made in parts.
@@ -81,14 +81,7 @@ impl Staging {
     /// Frees the unused blocks. Returns whether there were any.
     pub(crate) fn trim(&self) -> bool {
         let unused = std::mem::take(&mut *lock(&self.unused));
-        let had_some = unused.iter().any(|blocks| !blocks.is_empty());
-        unused.into_iter().flatten().for_each(|block| self.free(block));
-        had_some
-    }
-
-    fn free(&self, block: Block) {
-        // SAFETY: It is not in the pool, and work that used it is over.
-        unsafe { self.memory.free(block.made) };
+        unused.into_iter().flatten().count() > 0
     }
 }
 
@@ -111,16 +104,7 @@ impl Drop for StagingBlock {
         let blocks = &mut unused[self.class];
         if blocks.len() < KEPT {
             blocks.push(block);
-        } else {
-            drop(unused);
-            self.pool.free(block);
-        }
-    }
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        self.trim();
+        } // otherwise it is freed, since work that used it is over
     }
 }
 

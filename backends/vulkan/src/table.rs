@@ -13,9 +13,7 @@ const COPIES: u64 = 4;
 /// A buffer with four copies of each byte value.
 #[derive(Debug)]
 pub(crate) struct Table {
-    memory: Arc<Memory>,
-    made: Option<Allocation>,
-    buffer: vk::Buffer,
+    made: Allocation,
 }
 
 impl Table {
@@ -27,24 +25,15 @@ impl Table {
             // SAFETY: As above, and nobody else uses the buffer.
             unsafe { place.write_bytes(value, COPIES as usize) };
         }
-        Ok(Self { memory: Arc::clone(memory), buffer: made.buffer, made: Some(made) })
+        Ok(Self { made })
     }
 
     pub(crate) fn buffer(&self) -> vk::Buffer {
-        self.buffer
+        self.made.buffer
     }
 
     /// Returns the offset of the copies of a value.
     pub(crate) fn place(&self, value: u8) -> u64 {
         u64::from(value) * COPIES
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        if let Some(made) = self.made.take() {
-            // SAFETY: The device is dropped after all work is done.
-            unsafe { self.memory.free(made) };
-        }
     }
 }

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)] // calls into the driver
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,9 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use accelerator_core::DriverResult;
+use accelerator_core::backend_kit::{Submissions, get_mut, lock};
 use ash::vk;
 
-use crate::device::{Device, Queue, lock};
+use crate::device::{Device, Queue};
 
 /// Submissions to one queue. Each ends with a barrier, so the next begins when its effects are visible, and adds one to
 /// the semaphore.
@@ -31,8 +31,7 @@ struct Work {
     free: Vec<vk::CommandBuffer>,
     /// The value that the semaphore has once all work is done.
     submitted: u64,
-    /// Submissions in order; completed ones are removed from the front.
-    pending: VecDeque<Submission>,
+    pending: Submissions<Submission>,
 }
 
 /// Anything that must live until a submission is done. It is dropped some time after.
@@ -73,7 +72,7 @@ impl Timeline {
             queue: Arc::clone(queue),
             semaphore,
             reached: AtomicU64::new(0),
-            work: Mutex::new(Work { pool, free: Vec::new(), submitted: 0, pending: VecDeque::new() }),
+            work: Mutex::new(Work { pool, free: Vec::new(), submitted: 0, pending: Submissions::new() }),
         }))
     }
 
@@ -125,7 +124,7 @@ impl Timeline {
         match submitted {
             Ok(()) => {
                 work.submitted = value;
-                work.pending.push_back(Submission { value, commands, _kept: kept });
+                work.pending.push(Submission { value, commands, _kept: kept });
                 Ok(Point { timeline: Arc::clone(self), value })
             }
             Err(error) => {
@@ -152,14 +151,12 @@ impl Timeline {
         self.device.answer("vkBeginCommandBuffer", begun)?;
         record(commands);
         // All later commands of the queue, and the host, see what all earlier ones wrote.
-        let all = vk::MemoryBarrier::default()
-            .src_access_mask(vk::AccessFlags::MEMORY_WRITE)
-            .dst_access_mask(
-                vk::AccessFlags::MEMORY_READ
-                    | vk::AccessFlags::MEMORY_WRITE
-                    | vk::AccessFlags::HOST_READ
-                    | vk::AccessFlags::HOST_WRITE,
-            );
+        let all = vk::MemoryBarrier::default().src_access_mask(vk::AccessFlags::MEMORY_WRITE).dst_access_mask(
+            vk::AccessFlags::MEMORY_READ
+                | vk::AccessFlags::MEMORY_WRITE
+                | vk::AccessFlags::HOST_READ
+                | vk::AccessFlags::HOST_WRITE,
+        );
         let (before, after) = (vk::PipelineStageFlags::ALL_COMMANDS, vk::PipelineStageFlags::HOST);
         let (after, none) = (before | after, vk::DependencyFlags::empty());
         // SAFETY: The command buffer is being recorded.
@@ -180,9 +177,8 @@ impl Timeline {
         let (semaphores, awaited): (Vec<_>, Vec<_>) = awaited.into_iter().unzip();
         let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; semaphores.len()];
         let (signalled, values) = ([self.semaphore], [value]);
-        let mut counting = vk::TimelineSemaphoreSubmitInfo::default()
-            .wait_semaphore_values(&awaited)
-            .signal_semaphore_values(&values);
+        let mut counting =
+            vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&awaited).signal_semaphore_values(&values);
         let batch = vk::SubmitInfo::default()
             .wait_semaphores(&semaphores)
             .wait_dst_stage_mask(&stages)
@@ -210,19 +206,23 @@ impl Timeline {
 
     /// Takes back what completed submissions used.
     fn retire(&self, work: &mut Work) {
-        let is_over = |submission: &Submission| self.has_reached(submission.value) == Ok(true);
-        while work.pending.front().is_some_and(is_over) {
-            work.free.extend(work.pending.pop_front().map(|done| done.commands));
-        }
+        let Work { pending, free, .. } = work;
+        pending.retire(|submission| {
+            if self.has_reached(submission.value) != Ok(true) {
+                return None;
+            }
+            free.push(submission.commands);
+            Some(Ok(()))
+        });
     }
 
     /// Whether the submission with this number is over.
     fn has_reached(&self, value: u64) -> DriverResult<bool> {
-        if self.reached.load(Ordering::Acquire) >= value || self.device.is_lost() {
+        if self.reached.load(Ordering::Acquire) >= value || self.device.is_over() {
             return Ok(true);
         }
         let now = match self.device.semaphore_value(self.semaphore) {
-            Err(_) if self.device.is_lost() => return Ok(true),
+            Err(_) if self.device.is_over() => return Ok(true),
             now => now?,
         };
         self.reached.fetch_max(now, Ordering::AcqRel);
@@ -279,19 +279,23 @@ impl Point {
     pub(crate) fn value(&self) -> u64 {
         self.value
     }
+
+    pub(crate) fn is_on_stream_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.timeline, &other.timeline)
+    }
 }
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        let work = self.work.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let work = get_mut(&mut self.work);
         let (last, pool) = (work.submitted, work.pool);
         let kept = std::mem::take(&mut work.pending);
         let _ = self.wait_until(last); // fails only if the device is lost, which ends all work
         drop(kept);
         // SAFETY: All of its command buffers are done.
-        unsafe { self.device.raw.destroy_command_pool(pool, None) };
+        self.device.destroy(|raw| unsafe { raw.destroy_command_pool(pool, None) });
         // SAFETY: Nothing waits for the semaphore any more: what does keeps this value alive.
-        unsafe { self.device.raw.destroy_semaphore(self.semaphore, None) };
+        self.device.destroy(|raw| unsafe { raw.destroy_semaphore(self.semaphore, None) });
     }
 }
 

@@ -5,23 +5,24 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use accelerator_core::backend_kit::{Accounting, SegmentTable, Streams, lock};
 use accelerator_core::{
-    Accounting, Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place,
-    StreamKind, Unavailable,
+    Backend, DeviceKind, DeviceProperties, DriverErrorKind, DriverResult, EventFlags, MemoryInfo, Place, StreamKind,
+    Unavailable,
 };
 use ash::{ext, vk};
 
-use crate::device::{Device, Queue, lock};
+use crate::device::{Device, Queue};
 use crate::event::VulkanEvent;
 use crate::library::library;
-use crate::memory::{Memory, Segments, VulkanPtr, is_full};
+use crate::memory::{Allocation, Memory, VulkanPtr};
 use crate::offer::Offer;
 use crate::pinned::PinnedMemory;
 use crate::queues::Choice;
 use crate::staging::Staging;
 use crate::stream::VulkanStream;
 use crate::table::Table;
-use crate::timelines::Timelines;
+use crate::timeline::Timeline;
 use crate::timestamps::Timestamps;
 use crate::{answer, devices};
 
@@ -39,15 +40,15 @@ pub struct Vulkan {
     /// Whether the driver tells how much memory is free.
     pub(crate) has_budget: bool,
     pub(crate) memory: Arc<Memory>,
-    segments: Mutex<Segments>,
+    segments: Mutex<SegmentTable<Allocation>>,
     pub(crate) pinned: PinnedMemory,
     pub(crate) staging: Arc<Staging>,
     pub(crate) table: Table,
     timestamps: Arc<Timestamps>,
     pub(crate) queues: Vec<Arc<Queue>>,
-    /// The number of streams made so far, which take the queues in turn.
-    streams: AtomicUsize,
-    pub(crate) timelines: Timelines,
+    /// The number of the queue of the next stream.
+    next_queue: AtomicUsize,
+    pub(crate) streams: Streams<Timeline>,
 }
 
 impl Vulkan {
@@ -75,17 +76,13 @@ impl Vulkan {
         capacity: Option<u64>,
     ) -> DriverResult<Self> {
         let memory = Arc::new(Memory::new(&device, offer)?);
-        let properties = DeviceProperties {
-            name: offer.name.clone(),
-            driver: offer.driver.clone(),
-            total_memory: capacity.unwrap_or(memory.heap_size),
-            largest_allocation: offer.largest_allocation,
-            alignment: memory.alignment,
-            stream_priorities: (0, 0),
-            capability: offer.capability(),
-            uuid: Some(offer.uuid),
-            pci_address: offer.pci_address,
-        };
+        let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.unwrap_or(memory.heap_size));
+        properties.driver = offer.driver.clone();
+        properties.largest_allocation = offer.largest_allocation;
+        properties.alignment = memory.alignment;
+        properties.capability = offer.capability();
+        properties.uuid = Some(offer.uuid);
+        properties.pci_address = offer.pci_address;
         Ok(Self {
             version: offer.version(),
             accounting: Accounting::new(properties.total_memory),
@@ -97,11 +94,18 @@ impl Vulkan {
             table: Table::new(&memory)?,
             timestamps: Timestamps::new(&device),
             queues,
-            streams: AtomicUsize::new(0),
-            timelines: Timelines::default(),
+            next_queue: AtomicUsize::new(0),
+            streams: Streams::new(),
             memory,
             device,
         })
+    }
+
+    /// Waits for all work submitted so far.
+    fn finish(&self) {
+        for timeline in self.streams.alive() {
+            let _ = timeline.finish(); // fails only if no work runs any more
+        }
     }
 
     /// Allocates memory of the driver. If there is too little, it tries once more without the memory that is kept for
@@ -145,7 +149,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<VulkanStream> {
-        let number = self.streams.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
         self.stream_on(&self.queues[number % self.queues.len()])
     }
 
@@ -198,21 +202,20 @@ unsafe impl Backend for Vulkan {
         if len.get() > self.properties.largest_allocation {
             return Err(answer::too_large("vkAllocateMemory"));
         }
-        if !self.accounting.take(len.get()) {
-            return Err(is_full());
-        }
-        let made = self.retried(|| self.memory.segment(len.get()));
-        let made = made.inspect_err(|_| self.accounting.give_back(len.get()))?;
-        let address = self.device.address(made.buffer);
-        Ok(lock(&self.segments).add(made, len.get(), address))
+        let full = answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+        self.accounting.alloc(len.get(), full, || {
+            let made = self.retried(|| self.memory.segment(len.get()))?;
+            let buffer = made.buffer;
+            lock(&self.segments).add(len, made).map(|base| VulkanPtr::segment(buffer, base))
+        })
     }
 
     unsafe fn dealloc(&self, ptr: VulkanPtr, len: NonZeroU64) {
-        self.timelines.finish();
-        let removed = lock(&self.segments).remove(ptr);
+        self.finish();
+        let removed = lock(&self.segments).remove(ptr.base());
         if let Some(made) = removed {
-            // SAFETY: All work submitted so far is done, and the caller submits no more that uses the memory.
-            unsafe { self.memory.free(made) };
+            // All work submitted so far is done, and the caller submits no more that uses the memory.
+            drop(made);
             self.accounting.give_back(len.get());
         }
     }
@@ -241,18 +244,13 @@ unsafe impl Backend for Vulkan {
     }
 
     unsafe fn dealloc_host(&self, ptr: NonNull<u8>, _len: NonZeroU64) {
-        // SAFETY: The caller promises the same.
-        unsafe { self.pinned.dealloc(&self.memory, ptr) };
+        self.pinned.dealloc(ptr);
     }
 }
 
 impl Drop for Vulkan {
     fn drop(&mut self) {
-        self.timelines.finish();
-        let segments = lock(&self.segments).take_all();
-        for left in segments.into_iter().chain(self.pinned.take_all()) {
-            // SAFETY: All work is done, and without this value none can be submitted that uses the memory.
-            unsafe { self.memory.free(left) };
-        }
+        // After this, no work uses the memory that is left and is now freed. Only this value can submit more.
+        self.finish();
     }
 }
