@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::{Health, lock};
+use accelerator_core::backend_kit::{Health, get_mut, lock};
 use ash::{khr, vk};
 
 use crate::answer;
@@ -20,7 +20,11 @@ pub(crate) struct Device {
     pub(crate) physical: vk::PhysicalDevice,
     pub(crate) family: Queues,
     pub(crate) limits: vk::PhysicalDeviceLimits,
+    pub(crate) queues: Vec<Arc<Queue>>,
     calls: Calls,
+    /// Timeline semaphores that no stream uses, with their values. They are destroyed with the device only: Mesa 22
+    /// still touches a semaphore after the work that waited for it is done.
+    semaphores: Mutex<Vec<(vk::Semaphore, u64)>>,
     is_ours: bool,
     health: Health,
 }
@@ -76,7 +80,10 @@ impl Device {
         // the description points to is alive.
         let raw = unsafe { instance.create_device(physical, &description, None) };
         let raw = answer::of("vkCreateDevice", raw)?;
-        Ok(Self::new(instance, raw, physical, offer, family, true))
+        // SAFETY: The device was made with this many queues of this family.
+        let queue = |number| Queue::new(unsafe { raw.get_device_queue(family.family, number) });
+        let queues = (0..family.count).map(queue).collect();
+        Ok(Self::new(instance, raw, physical, offer, family, queues, true))
     }
 
     /// Wraps a logical device, with timeline semaphores and, if the offer says so, buffer device addresses. It is
@@ -87,21 +94,14 @@ impl Device {
         physical: vk::PhysicalDevice,
         offer: &Offer,
         family: Queues,
+        queues: Vec<Arc<Queue>>,
         is_ours: bool,
     ) -> Arc<Self> {
         let calls = Calls::of(instance, &raw, offer);
         let (instance, limits) = (instance.clone(), offer.properties.limits);
         let health = Health::new("vkCreateDevice", FORKED);
-        Arc::new(Self { raw, instance, physical, family, limits, calls, is_ours, health })
-    }
-
-    /// Returns the queues of the device that was made with them.
-    pub(crate) fn queues(&self) -> Vec<Arc<Queue>> {
-        let queue = |number| {
-            // SAFETY: The device was made with this many queues of this family.
-            Queue::new(unsafe { self.raw.get_device_queue(self.family.family, number) })
-        };
-        (0..self.family.count).map(queue).collect()
+        let semaphores = Mutex::default();
+        Arc::new(Self { raw, instance, physical, family, limits, queues, calls, semaphores, is_ours, health })
     }
 
     /// Converts the result of a call, and remembers if the device is lost.
@@ -124,6 +124,24 @@ impl Device {
         if !self.health.is_forked() {
             destroy(&self.raw);
         }
+    }
+
+    /// Returns a timeline semaphore that nothing uses, and its value.
+    pub(crate) fn semaphore(&self) -> DriverResult<(vk::Semaphore, u64)> {
+        self.check()?;
+        if let Some(unused) = lock(&self.semaphores).pop() {
+            return Ok(unused);
+        }
+        let mut counting = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let description = vk::SemaphoreCreateInfo::default().push_next(&mut counting);
+        // SAFETY: The device has timeline semaphores.
+        let made = unsafe { self.raw.create_semaphore(&description, None) };
+        self.answer("vkCreateSemaphore", made).map(|made| (made, 0))
+    }
+
+    /// Takes back a semaphore that nothing uses any more.
+    pub(crate) fn keep_semaphore(&self, semaphore: vk::Semaphore, value: u64) {
+        lock(&self.semaphores).push((semaphore, value));
     }
 
     /// Waits until the counter of a timeline semaphore has this value.
@@ -159,6 +177,16 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        for queue in &self.queues {
+            self.destroy(|raw| {
+                // SAFETY: Only this thread uses the queue.
+                let _ = queue.with(|queue| unsafe { raw.queue_wait_idle(queue) });
+            });
+        }
+        for (semaphore, _) in std::mem::take(get_mut(&mut self.semaphores)) {
+            // SAFETY: The queues are idle.
+            self.destroy(|raw| unsafe { raw.destroy_semaphore(semaphore, None) });
+        }
         if self.is_ours {
             // SAFETY: Whatever was made with the device keeps it alive, so all of it has been destroyed.
             self.destroy(|raw| unsafe { raw.destroy_device(None) });

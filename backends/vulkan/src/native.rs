@@ -65,8 +65,9 @@ impl Vulkan {
             count: native.queues.len() as u32,
             timestamp_bits: family.timestamp_valid_bits,
         };
-        let device = Device::new(&native.instance, native.device, native.physical, &offer, family, false);
-        Self::new(device, native.queues.into_iter().map(Queue::new).collect(), &offer, capacity)
+        let queues = native.queues.into_iter().map(Queue::new).collect();
+        let device = Device::new(&native.instance, native.device, native.physical, &offer, family, queues, false);
+        Self::new(device, &offer, capacity)
     }
 
     /// Returns the handles of the device. They are valid as long as this value lives.
@@ -77,7 +78,7 @@ impl Vulkan {
             physical: self.device.physical,
             device: self.device.raw.clone(),
             family: self.device.family.family,
-            queues: self.queues.iter().map(|queue| queue.raw()).collect(),
+            queues: self.device.queues.iter().map(|queue| queue.raw()).collect(),
             has_buffer_addresses: self.device.has_addresses(),
         }
     }

@@ -52,27 +52,20 @@ pub(crate) struct Point {
 
 impl Timeline {
     pub(crate) fn new(device: &Arc<Device>, queue: &Arc<Queue>) -> DriverResult<Arc<Self>> {
-        device.check()?;
-        let mut counting = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
-        let description = vk::SemaphoreCreateInfo::default().push_next(&mut counting);
-        // SAFETY: The device has timeline semaphores.
-        let semaphore = unsafe { device.raw.create_semaphore(&description, None) };
-        let semaphore = device.answer("vkCreateSemaphore", semaphore)?;
+        let (semaphore, value) = device.semaphore()?;
         let description = vk::CommandPoolCreateInfo::default()
             .queue_family_index(device.family.family)
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER | vk::CommandPoolCreateFlags::TRANSIENT);
         // SAFETY: The device has queues of this family.
         let pool = unsafe { device.raw.create_command_pool(&description, None) };
-        let pool = device.answer("vkCreateCommandPool", pool).inspect_err(|_| {
-            // SAFETY: The semaphore has just been made.
-            unsafe { device.raw.destroy_semaphore(semaphore, None) };
-        })?;
+        let pool = device.answer("vkCreateCommandPool", pool);
+        let pool = pool.inspect_err(|_| device.keep_semaphore(semaphore, value))?;
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             queue: Arc::clone(queue),
             semaphore,
-            reached: AtomicU64::new(0),
-            work: Mutex::new(Work { pool, free: Vec::new(), submitted: 0, pending: Submissions::new() }),
+            reached: AtomicU64::new(value),
+            work: Mutex::new(Work { pool, free: Vec::new(), submitted: value, pending: Submissions::new() }),
         }))
     }
 
@@ -294,8 +287,8 @@ impl Drop for Timeline {
         drop(kept);
         // SAFETY: All of its command buffers are done.
         self.device.destroy(|raw| unsafe { raw.destroy_command_pool(pool, None) });
-        // SAFETY: Nothing waits for the semaphore any more: what does keeps this value alive.
-        self.device.destroy(|raw| unsafe { raw.destroy_semaphore(self.semaphore, None) });
+        // Nothing waits for the semaphore any more: what does keeps this value alive.
+        self.device.keep_semaphore(self.semaphore, last);
     }
 }
 

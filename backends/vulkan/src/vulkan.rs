@@ -12,7 +12,7 @@ use accelerator_core::{
 };
 use ash::{ext, vk};
 
-use crate::device::{Device, Queue};
+use crate::device::Device;
 use crate::event::VulkanEvent;
 use crate::library::library;
 use crate::memory::{Allocation, Memory, VulkanPtr};
@@ -45,7 +45,6 @@ pub struct Vulkan {
     pub(crate) staging: Arc<Staging>,
     pub(crate) table: Table,
     timestamps: Arc<Timestamps>,
-    pub(crate) queues: Vec<Arc<Queue>>,
     /// The number of the queue of the next stream.
     next_queue: AtomicUsize,
     pub(crate) streams: Streams<Timeline>,
@@ -65,16 +64,10 @@ impl Vulkan {
         let bad_choice = |_| answer::refused("vkGetDeviceQueue", "ACCELERATOR_VULKAN_QUEUES has no such form");
         let family = Choice::read().map_err(bad_choice)?.of(&offer.families)?;
         let device = Device::create(instance, listed.physical, &offer, family)?;
-        let queues = device.queues();
-        Self::new(device, queues, &offer, capacity)
+        Self::new(device, &offer, capacity)
     }
 
-    pub(crate) fn new(
-        device: Arc<Device>,
-        queues: Vec<Arc<Queue>>,
-        offer: &Offer,
-        capacity: Option<u64>,
-    ) -> DriverResult<Self> {
+    pub(crate) fn new(device: Arc<Device>, offer: &Offer, capacity: Option<u64>) -> DriverResult<Self> {
         let memory = Arc::new(Memory::new(&device, offer)?);
         let mut properties = DeviceProperties::new(offer.name.as_str(), capacity.unwrap_or(memory.heap_size));
         properties.driver = offer.driver.clone();
@@ -93,7 +86,6 @@ impl Vulkan {
             staging: Staging::new(&memory),
             table: Table::new(&memory)?,
             timestamps: Timestamps::new(&device),
-            queues,
             next_queue: AtomicUsize::new(0),
             streams: Streams::new(),
             memory,
@@ -150,7 +142,7 @@ unsafe impl Backend for Vulkan {
 
     fn stream(&self, _kind: StreamKind) -> DriverResult<VulkanStream> {
         let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
-        self.stream_on(&self.queues[number % self.queues.len()])
+        self.stream_on(&self.device.queues[number % self.device.queues.len()])
     }
 
     fn synchronize(&self, stream: &VulkanStream) -> DriverResult<()> {
