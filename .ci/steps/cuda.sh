@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154 # `built` and `scratch` are set by common.sh and run
 
 # Runs a program, not cargo, on the simulated driver.
-on_simulated_cuda() { env --unset CUDA_VISIBLE_DEVICES LD_PRELOAD="$built/libcuda_sim.so" "$@"; }
+on_simulated_cuda() { env --unset CUDA_VISIBLE_DEVICES LD_PRELOAD="$built/libcuda_sim.so" CUDA_SIM_CLOCK=real "$@"; }
 
 step cuda-info 'simulated CUDA: the same program as in no-driver sees a device'
 step_cuda-info() {
@@ -29,6 +29,6 @@ step cuda-old-driver 'simulated CUDA: a driver without virtual memory'
 step_cuda-old-driver() {
   programs
   cargo build --package cuda-sim --features old-driver --target-dir "$scratch/old-driver" --locked
-  LD_PRELOAD=$scratch/old-driver/debug/libcuda_sim.so env --unset CUDA_VISIBLE_DEVICES ACCELERATOR_REQUIRE=cuda \
-    "$built/accel" conformance --backend cuda
+  LD_PRELOAD=$scratch/old-driver/debug/libcuda_sim.so env --unset CUDA_VISIBLE_DEVICES CUDA_SIM_CLOCK=real \
+    ACCELERATOR_REQUIRE=cuda "$built/accel" conformance --backend cuda
 }

@@ -9,7 +9,7 @@ without_hardware() {
 # Runs a program with the simulated driver, under the loader's checks.
 on_simulated_ze() {
   env ZE_ENABLE_ALT_DRIVERS="$built/libze_sim.so" ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1 \
-    ACCELERATOR_REQUIRE=xpu "$@"
+    ZE_SIM_CLOCK=real ACCELERATOR_REQUIRE=xpu "$@"
 }
 
 step xpu-loader 'Level Zero: the real loader, and no driver'

@@ -79,6 +79,7 @@ controls! {
     clear_faults = b"cuda_sim_clear_faults" () -> u64;
     /// Returns the number of violations, such as accesses to freed memory.
     violations = b"cuda_sim_violations" () -> u64;
+    violation_bytes = b"cuda_sim_violation_text" (text: *mut c_char, room: usize) -> usize;
     /// Keeps a stream's work from running until something waits for it.
     hold = b"cuda_sim_hold" (stream: usize) -> c_int;
     /// Returns how often this device's context was created.
@@ -114,9 +115,16 @@ fn no_violations() -> Outcome {
     // SAFETY: The simulated driver documents this type.
     let simulated = unsafe { library.get::<unsafe extern "C" fn() -> u64>(b"cuda_sim_violations") }.is_ok();
     match simulated && env::var_os(VIOLATES).is_none() && violations() > 0 {
-        true => Err("the simulated driver recorded a violation".into()),
+        true => Err(format!("the simulated driver recorded violations:\n{}", violation_text()).into()),
         false => Ok(()),
     }
+}
+
+/// Returns the violations, one per line.
+fn violation_text() -> String {
+    let mut text = vec![0_u8; violation_bytes(std::ptr::null_mut(), 0)];
+    violation_bytes(text.as_mut_ptr().cast(), text.len());
+    String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned()
 }
 
 impl Simulated for Cuda {

@@ -7,15 +7,18 @@ use libtest_mimic::Trial;
 use crate::programs::{long, suite};
 use crate::rig::trial;
 
+/// The suite compares elapsed time with the host's clock.
+const REAL: (&str, &str) = ("CUDA_SIM_CLOCK", "real");
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let one = trial("suite::seed_1", &[("CUDA_SIM_SEED", "1")], suite::passes_without_compact::<Cuda>);
+    let one = trial("suite::seed_1", &[("CUDA_SIM_SEED", "1"), REAL], suite::passes_without_compact::<Cuda>);
     // These take several minutes, even in release builds.
     let more = [
-        trial("suite::seed_2", &[("CUDA_SIM_SEED", "2")], suite::passes::<Cuda>),
-        trial("suite::seed_3", &[("CUDA_SIM_SEED", "3")], suite::passes::<Cuda>),
+        trial("suite::seed_2", &[("CUDA_SIM_SEED", "2"), REAL], suite::passes::<Cuda>),
+        trial("suite::seed_3", &[("CUDA_SIM_SEED", "3"), REAL], suite::passes::<Cuda>),
     ];
-    let faults =
-        calls().map(|call| trial(format!("suite::with_a_failing::{call}"), &[], || suite::each_in_turn::<Cuda>(&[])));
+    let faults = calls()
+        .map(|call| trial(format!("suite::with_a_failing::{call}"), &[REAL], || suite::each_in_turn::<Cuda>(&[])));
     [one].into_iter().chain(more.into_iter().chain(faults).map(long)).collect()
 }
 

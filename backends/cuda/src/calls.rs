@@ -44,6 +44,7 @@ calls! {
     cuCtxEnablePeerAccess "cuCtxEnablePeerAccess" (peer: CUcontext, flags: c_uint);
     cuCtxGetStreamPriorityRange "cuCtxGetStreamPriorityRange" (least: *mut c_int, greatest: *mut c_int);
     cuCtxSetCurrent "cuCtxSetCurrent" (context: CUcontext);
+    cuCtxSynchronize "cuCtxSynchronize" ();
     cuDeviceCanAccessPeer "cuDeviceCanAccessPeer" (can: *mut c_int, device: CUdevice, peer: CUdevice);
     cuDeviceGet "cuDeviceGet" (device: *mut CUdevice, ordinal: c_int);
     cuDeviceGetAttribute "cuDeviceGetAttribute" (value: *mut c_int, attribute: c_int, device: CUdevice);

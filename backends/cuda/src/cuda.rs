@@ -196,3 +196,11 @@ unsafe impl Backend for Cuda {
         self.pager.as_ref().map(|pager| pager as _)
     }
 }
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // Destroying a stream does not wait for its work, which may still use memory. Only the context can wait for it.
+        // SAFETY: The call has no arguments.
+        self.context.give_back(|| unsafe { call!(cuCtxSynchronize()) });
+    }
+}

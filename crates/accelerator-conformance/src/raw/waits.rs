@@ -49,19 +49,20 @@ fn waits_for<B: Backend>(
     factor: u32,
 ) -> Result<bool, Failure> {
     let (own, written, copy) = (rig.stream()?, rig.filled(4096, 0, waiting)?, rig.pinned(4096, 0)?);
+    let other = rig.alloc(4096)?;
+    let links = (0..chain.links).map(|_| rig.stream()).collect::<Result<Vec<_>, _>>()?;
     let complete = rig.recorded(&own)?;
     rig.synchronize(&own)?;
     late.submit(rig, worker, factor)?;
     rig.fill(written, 1, &worker.stream)?;
     let event = rig.recorded(&worker.stream)?;
     let mut handed_on = None;
-    for _ in 0..chain.links {
-        let link = rig.stream()?;
-        rig.wait(&link, handed_on.as_ref().unwrap_or(&event))?;
-        handed_on = Some(rig.recorded(&link)?);
+    for link in &links {
+        rig.wait(link, handed_on.as_ref().unwrap_or(&event))?;
+        handed_on = Some(rig.recorded(link)?);
     }
     if chain.work_before {
-        rig.fill(rig.alloc(4096)?, 2, waiting)?;
+        rig.fill(other, 2, waiting)?;
     }
     if chain.other_waits {
         rig.wait(waiting, &complete)?;
