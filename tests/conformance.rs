@@ -11,5 +11,6 @@ fn main() -> ExitCode {
         .and(Choice::Cuda.conformance())
         .and(Choice::Xpu.conformance())
         .and(Choice::OpenCl.conformance())
+        .and(Choice::Vulkan.conformance())
         .main()
 }

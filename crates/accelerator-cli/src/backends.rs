@@ -7,10 +7,11 @@ use accelerator_core::{Backend, Device, DriverResult, Error, GIB, Result};
 use accelerator_cuda::Cuda;
 use accelerator_host::Host;
 use accelerator_opencl::OpenCl;
+use accelerator_vulkan::Vulkan;
 use accelerator_xpu::Xpu;
 use clap::ValueEnum;
 
-use crate::kernels::{Saxpy, cuda_saxpy, host_saxpy, opencl_saxpy, xpu_saxpy};
+use crate::kernels::{Saxpy, cuda_saxpy, host_saxpy, opencl_saxpy, vulkan_saxpy, xpu_saxpy};
 
 /// A backend by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -22,6 +23,8 @@ pub enum Choice {
     Xpu,
     /// The first OpenCL device, in the order of `ACCELERATOR_OPENCL_DEVICES`
     OpenCl,
+    /// The first Vulkan device, in the order of `ACCELERATOR_VULKAN_DEVICES`
+    Vulkan,
     /// The host's memory, reserved but not touched
     Host,
     /// A simulated device with addresses but no memory
@@ -62,6 +65,7 @@ impl Choice {
             Self::Cuda => job.with::<Cuda>(),
             Self::Xpu => job.with::<Xpu>(),
             Self::OpenCl => job.with::<OpenCl>(),
+            Self::Vulkan => job.with::<Vulkan>(),
             Self::Host => job.with::<Host>(),
             Self::Sim => job.with::<Sim>(),
         }
@@ -104,6 +108,18 @@ impl Offered for Xpu {
 impl Offered for OpenCl {
     type Replayed = Faulty<AnyBackend>;
     const SAXPY: Option<Saxpy<AnyBackend>> = Some(opencl_saxpy);
+
+    fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
+        opened(|| match capacity {
+            Some(_) => Self::with_capacity(0, capacity),
+            None => Self::open(0), // the environment may set a capacity
+        })
+    }
+}
+
+impl Offered for Vulkan {
+    type Replayed = Faulty<AnyBackend>;
+    const SAXPY: Option<Saxpy<AnyBackend>> = Some(vulkan_saxpy);
 
     fn replayed(capacity: Option<u64>) -> Result<Faulty<AnyBackend>> {
         opened(|| match capacity {

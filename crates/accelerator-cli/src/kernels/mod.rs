@@ -3,6 +3,7 @@
 mod cuda;
 mod host;
 mod opencl;
+mod vulkan;
 mod xpu;
 
 use std::error::Error;
@@ -13,6 +14,7 @@ use accelerator_core::{Backend, Buffer, Stream};
 pub(crate) use self::cuda::saxpy as cuda_saxpy;
 pub(crate) use self::host::saxpy as host_saxpy;
 pub(crate) use self::opencl::saxpy as opencl_saxpy;
+pub(crate) use self::vulkan::saxpy as vulkan_saxpy;
 pub(crate) use self::xpu::saxpy as xpu_saxpy;
 
 /// Launches the kernel on a stream. `x` and `y` have the same number of floats. The launch may be asynchronous.

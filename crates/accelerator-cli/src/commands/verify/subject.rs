@@ -5,13 +5,16 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// Environment variables that influence a run. The report lists those that are set.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 11] = [
     "CUDA_VISIBLE_DEVICES",
     "ZE_AFFINITY_MASK",
     "ZE_FLAT_DEVICE_HIERARCHY",
     "SetCommandStreamReceiver", // runs Intel's driver without a GPU
     "ACCELERATOR_OPENCL_DEVICES",
     "ACCELERATOR_OPENCL_CAPACITY",
+    "ACCELERATOR_VULKAN_DEVICES",
+    "ACCELERATOR_VULKAN_CAPACITY",
+    "ACCELERATOR_VULKAN_QUEUES",
     "ACCELERATOR_HOST_DEVICES",
     "ACCELERATOR_HOST_CAPACITY",
 ];
