@@ -43,7 +43,9 @@ pub(crate) fn refused(call: &'static str, why: &'static str) -> DriverError {
 }
 
 fn name(result: vk::Result) -> &'static str {
-    const NAMES: [(vk::Result, &str); 20] = [
+    const NAMES: [(vk::Result, &str); 22] = [
+        (vk::Result::ERROR_UNKNOWN, "VK_ERROR_UNKNOWN"),
+        (vk::Result::ERROR_VALIDATION_FAILED_EXT, "VK_ERROR_VALIDATION_FAILED_EXT"),
         (vk::Result::NOT_READY, "VK_NOT_READY"),
         (vk::Result::TIMEOUT, "VK_TIMEOUT"),
         (vk::Result::INCOMPLETE, "VK_INCOMPLETE"),
