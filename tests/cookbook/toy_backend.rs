@@ -1,10 +1,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::num::NonZeroU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
+use accelerator_core::backend_kit::{Accounting, byte_count, lock, nanoseconds_between};
 use accelerator_core::{
-    Accounting, Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError,
+    Backend, DeviceKind, DeviceProperties, DevicePtr, DriverError,
     DriverErrorKind, DriverResult, EventFlags, GIB, MemoryInfo, Place, StreamKind, Unavailable,
 };
 
@@ -104,26 +105,17 @@ unsafe impl Backend for Toy {
 
     fn elapsed_ns(&self, start: &ToyEvent, end: &ToyEvent) -> DriverResult<i64> {
         let (Some(start), Some(end)) = (*lock(&start.0), *lock(&end.0)) else { return Ok(0) };
-        let after = |a: Instant, b: Instant| a.saturating_duration_since(b).as_nanos() as i64;
-        Ok(after(end, start) - after(start, end))
+        Ok(nanoseconds_between(start, end))
     }
 
     fn alloc(&self, len: NonZeroU64) -> DriverResult<ToyPtr> {
         let full = DriverError::refused(DriverErrorKind::OutOfMemory, "alloc", "out of memory");
-        if !self.accounting.take(len.get()) {
-            return Err(full);
-        }
-        let start = layout(len).map(|layout| {
+        self.accounting.alloc(len.get(), full, || {
+            let layout = layout(len).ok_or(full)?;
             // SAFETY: The layout has a size other than 0.
-            unsafe { alloc_zeroed(layout) }
-        });
-        match start.filter(|start| !start.is_null()) {
-            Some(start) => Ok(ToyPtr(start.expose_provenance())),
-            None => {
-                self.accounting.give_back(len.get());
-                Err(full)
-            }
-        }
+            let start = unsafe { alloc_zeroed(layout) };
+            if start.is_null() { Err(full) } else { Ok(ToyPtr(start.expose_provenance())) }
+        })
     }
 
     unsafe fn dealloc(&self, ptr: ToyPtr, len: NonZeroU64) {
@@ -144,14 +136,14 @@ unsafe impl Backend for Toy {
         let (dst, src) = (place(dst)?, place(src)?);
         let _no_other_work = lock(&self.work);
         // SAFETY: The caller promises two valid ranges that do not overlap.
-        unsafe { src.copy_to_nonoverlapping(dst, len.get() as usize) };
+        unsafe { src.copy_to_nonoverlapping(dst, byte_count(len)) };
         Ok(())
     }
 
     unsafe fn fill(&self, dst: ToyPtr, value: u8, len: NonZeroU64, _stream: &ToyStream) -> DriverResult<()> {
         let _no_other_work = lock(&self.work);
         // SAFETY: The caller promises a range that is valid for writes.
-        unsafe { address(dst).write_bytes(value, len.get() as usize) };
+        unsafe { address(dst).write_bytes(value, byte_count(len)) };
         Ok(())
     }
 }
@@ -170,9 +162,4 @@ fn address(ptr: ToyPtr) -> *mut u8 {
 
 fn layout(len: NonZeroU64) -> Option<Layout> {
     Layout::from_size_align(usize::try_from(len.get()).ok()?, ALIGNMENT).ok()
-}
-
-/// Takes a lock also after a panic of another thread: a backend must not panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

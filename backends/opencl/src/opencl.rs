@@ -196,7 +196,7 @@ unsafe impl Backend for OpenCl {
                 _ => Err(error),
             })?;
             let buffer = made.raw();
-            let base = lock(&self.segments).add(len, Segment::new(made))?;
+            let base = lock(&self.segments).add(len, Segment::new(made)).map_err(|_| full)?;
             Ok(OpenClPtr::new(buffer, base))
         })
     }
@@ -300,4 +300,13 @@ fn hinted_queue(context: &Context, device: cl_device_id, priority: i32) -> Drive
         unsafe { command_queue::create_command_queue_with_properties(context.raw(), device, properties.as_ptr()) };
     // SAFETY: The call has just returned this reference.
     Ok(unsafe { Queue::owned(answer::of("clCreateCommandQueueWithProperties", made)?) })
+}
+
+impl Drop for OpenCl {
+    fn drop(&mut self) {
+        // Streams may outlive this, and their work may use its memory.
+        for queue in self.queues.alive() {
+            let _ = command_queue::finish(queue.raw());
+        }
+    }
 }

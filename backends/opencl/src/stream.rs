@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use accelerator_core::DriverResult;
 use accelerator_core::backend_kit::{Submissions, lock};
+use accelerator_core::{DriverErrorKind, DriverResult};
 use cl3::types::{cl_command_queue, cl_event, cl_int, cl_ulong};
 use cl3::{command_queue, event};
 
@@ -113,6 +113,13 @@ impl OpenClStream {
     }
 }
 
+impl Drop for OpenClStream {
+    /// Waits for the work, so that the backend need not know queues that have gone.
+    fn drop(&mut self) {
+        let _ = self.synchronize(); // nobody is left to be told
+    }
+}
+
 impl Command {
     /// Returns the command's result, or `None` if it has not ended.
     fn outcome(&self) -> DriverResult<Option<DriverResult<()>>> {
@@ -161,7 +168,10 @@ impl OpenClEvent {
     }
 
     pub(crate) fn is_complete(&self) -> DriverResult<bool> {
-        self.marker().map_or(Ok(true), |marker| marker.is_over())
+        match self.marker().map_or(Ok(true), |marker| marker.is_over()) {
+            Err(lost) if lost.kind == DriverErrorKind::DeviceLost => Ok(true), // no work runs any more
+            answer => answer,
+        }
     }
 
     pub(crate) fn wait(&self) -> DriverResult<()> {

@@ -94,10 +94,18 @@ impl EventFlags {
 /// relies on all of the following:
 /// * `alloc` returns `len` bytes with the alignment stated in the properties. They overlap no other live allocation,
 ///   and stay where they are until `dealloc`.
-/// * Work on one stream runs in the order of submission. `wait` orders later work after an event. `is_complete` returns
-///   `true` only when all work before the record is done and its effects are visible.
+/// * Work on one stream runs in the order of submission. This includes reads: a copy reads its source when its turn
+///   comes, since earlier work of the stream may still write it. Streams may share a hardware queue.
+/// * `wait` orders later work after an event. It is work of its stream: a later `record`, `is_idle` and `synchronize`
+///   include it.
+/// * `is_complete` returns `true` only when all work before the record is done and its effects are visible, or when the
+///   device is lost and does no more work.
 /// * Work submitted before `dealloc` may still use the memory afterwards, so the memory must not return to the system
 ///   before that work is done. (`cuMemFree` waits; `clReleaseMemObject` defers; the host backend defers.)
+/// * Dropping an event, pending or not, stops nothing: streams that wait for it keep waiting. Dropping a stream does
+///   not stop its work either. Dropping the backend waits for all work that was submitted, also to streams that were
+///   dropped before, or cancels it. Then nothing uses memory any more, and the backend gives its own back. The core
+///   drops neither a backend that it has opened nor a stream of it. Programs that use a backend without the core do.
 /// * No method panics or calls back into the core.
 ///
 /// *For allocator authors.* Callers of the unsafe methods uphold the conditions that each method lists. The allocator
@@ -113,13 +121,14 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// An event: a point in the work of a stream. Threads share it.
     type Event: Send + Sync + Debug + 'static;
 
-    /// Returns the number of devices.
+    /// Returns the number of devices. It may load the driver and make what the driver needs to list its devices, but it
+    /// makes no context and takes no memory of a device. Later calls take milliseconds at most.
     ///
     /// # Errors
-    /// The reason if there are none: no driver, no device. The call takes milliseconds at most and never panics.
+    /// The reason if there are none: no driver, no device.
     fn probe() -> Result<u32, Unavailable>;
 
-    /// Opens the device with this number.
+    /// Opens the device with this number. It may be open already: the two share the device's memory, but no streams.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::DriverErrorKind::InvalidArgument) for a number out of range; otherwise the driver's
@@ -178,14 +187,16 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// The driver's error; the previous record then still counts.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> DriverResult<()>;
 
-    /// Makes later work of the stream wait for the event as it is recorded now. Later records do not affect that.
+    /// Makes later work of the stream wait for the event as it is recorded now. Later records do not affect that. The
+    /// call returns at once, while the awaited work runs.
     ///
     /// # Errors
     /// The driver's error.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> DriverResult<()>;
 
-    /// Returns whether the event has been reached. Work that failed counts as done, too:
-    /// [`synchronize`](Self::synchronize) and [`wait_host`](Self::wait_host) return its error.
+    /// Returns whether the event has been reached, without waiting. Work that failed counts as done, too:
+    /// [`synchronize`](Self::synchronize) and [`wait_host`](Self::wait_host) return its error. After
+    /// [`DeviceLost`](crate::DriverErrorKind::DeviceLost), no work runs any more, so the answer is `true`.
     ///
     /// # Errors
     /// The driver's error. "Not yet" is `Ok(false)`.
@@ -222,15 +233,19 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
     /// * No work that uses the memory is submitted afterwards.
     unsafe fn dealloc(&self, ptr: Self::Ptr, len: NonZeroU64);
 
-    /// Submits a copy of `len` bytes to the stream.
+    /// Submits a copy of `len` bytes to the stream, between places of any kind. Lengths and places need no alignment.
+    ///
+    /// The source is read, and the destination written, when the stream gets there. Between device memory and memory of
+    /// [`alloc_host`](Self::alloc_host), the call returns while earlier work runs. With other host memory it may wait
+    /// for that work.
     ///
     /// # Errors
     /// The driver's error; nothing is copied then.
     ///
     /// # Safety
     /// * Both places are valid for `len` bytes, `dst` for writes, and do not overlap.
-    /// * Host memory stays valid, and is not written (if it is `src`) or accessed (if it is `dst`), until the stream
-    ///   has done the copy.
+    /// * Host memory stays valid, and the host does not write it (if it is `src`) or access it (if it is `dst`), until
+    ///   the stream has done the copy. Earlier work of the stream may.
     unsafe fn copy(
         &self,
         dst: Place<Self::Ptr>,
@@ -239,7 +254,8 @@ pub unsafe trait Backend: Send + Sync + Sized + 'static {
         stream: &Self::Stream,
     ) -> DriverResult<()>;
 
-    /// Submits a fill of `len` bytes with `value` to the stream.
+    /// Submits a fill of `len` bytes with `value` to the stream, and returns while earlier work runs. The length and
+    /// the place need no alignment.
     ///
     /// # Errors
     /// The driver's error; nothing is filled then.

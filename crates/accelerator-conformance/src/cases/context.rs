@@ -17,6 +17,7 @@ use crate::controls::Controls;
 use crate::erased::{AnyBackend, Opener};
 use crate::faulty::Faulty;
 use crate::outcome::Failure;
+use crate::raw::bytes;
 use crate::suite::Capability;
 
 /// Anything that takes longer than this counts as stuck. No passing case waits this long.
@@ -257,9 +258,14 @@ pub(super) fn bytes_of(buffer: &Buffer<Driver>, stream: Stream<Driver>) -> Resul
     Ok(bytes)
 }
 
-/// Whether every byte of the buffer is `value`.
-pub(super) fn holds(buffer: &Buffer<Driver>, value: u8, stream: Stream<Driver>) -> Result<bool> {
-    Ok(bytes_of(buffer, stream)?.iter().all(|byte| *byte == value))
+/// Checks that every byte of the buffer is `value`. `sentence` says what should be so.
+pub(super) fn holds(buffer: &Buffer<Driver>, value: u8, stream: Stream<Driver>, sentence: &str) -> Outcome {
+    all_are(&bytes_of(buffer, stream)?, value, sentence)
+}
+
+/// Checks that every byte is `value`. `sentence` says what should be so.
+pub(super) fn all_are(bytes: &[u8], value: u8, sentence: &str) -> Outcome {
+    bytes::all(bytes, value).map_err(|difference| format!("{sentence}, but {difference}").into())
 }
 
 /// Whether the stream, which has no work of ours, is or soon becomes idle: a driver may have queued work of its own.

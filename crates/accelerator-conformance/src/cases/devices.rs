@@ -105,6 +105,8 @@ fn stream_dropped_with_work_pending(context: &Context) -> Outcome {
     assert!(event.is_complete()?);
     again.synchronize()?;
     assert!(becomes_idle(again)?);
-    assert!(!bytes || holds(&buffer, 7, device.default_stream())?, "the work was done");
+    if bytes {
+        holds(&buffer, 7, device.default_stream(), "the work was done")?;
+    }
     Ok(())
 }

@@ -32,7 +32,7 @@ fn first_in_first_out(context: &Context) -> Outcome {
         }
         source.write(0, &[99; 4096], stream)?;
         for (value, copy) in copies.iter().enumerate() {
-            assert!(holds(copy, value as u8, stream)?, "copy {value} must contain the bytes of its time");
+            holds(copy, value as u8, stream, &format!("copy {value} contains the bytes of its time"))?;
         }
         let bytes = bytes_of(&source, stream)?;
         assert!(bytes[..4096].iter().all(|byte| *byte == 99) && bytes[4096..].iter().all(|byte| *byte == 31));
@@ -62,7 +62,7 @@ fn wait_orders_two_streams(context: &Context) -> Outcome {
             assert!(!copied.is_complete()?, "the consumer must wait for the producer");
             device.release(producer);
         }
-        assert!(holds(&copy, value, consumer)?, "the copy is made after the fill");
+        holds(&copy, value, consumer, "the copy is made after the fill")?;
         producer.wait_event(&copied)?;
     }
     device.synchronize()?;
@@ -110,7 +110,7 @@ fn complete_means_visible(device: Device) -> Outcome {
         while !event.is_complete()? {
             std::thread::yield_now();
         }
-        assert!(holds(&buffer, value, reader)?, "the event is complete, but the fill is not visible");
+        holds(&buffer, value, reader, "the event is complete, but the fill is not visible")?;
     }
     stream.synchronize()?;
     assert!(becomes_idle(stream)?);
@@ -218,7 +218,7 @@ fn recorded_twice_means_the_last(context: &Context) -> Outcome {
             event.wait(waiting)?;
             event.record(fast)?;
             copy.copy_from(&source, waiting)?;
-            assert!(holds(&copy, value, waiting)?, "a later record must not end an earlier wait");
+            holds(&copy, value, waiting, "a later record must not end an earlier wait")?;
         }
     }
     Ok(())

@@ -78,11 +78,11 @@ fn filled(context: &Context, device: Device, bytes: u64, value: u8) -> Result<Bu
     device.buffer(bytes, device.default_stream())
 }
 
-fn assert_holds(context: &Context, device: Device, buffers: &[(&Buffer<Driver>, u8)]) {
+fn all_hold(context: &Context, device: Device, buffers: &[(&Buffer<Driver>, u8)]) -> Outcome {
     for (buffer, value) in buffers.iter().filter(|_| context.offers(Capability::Bytes)) {
-        let held = holds(buffer, *value, device.default_stream());
-        assert!(held.is_ok_and(|held| held), "the buffer no longer contains {value}");
+        holds(buffer, *value, device.default_stream(), "the buffer keeps its bytes")?;
     }
+    Ok(())
 }
 
 fn start(buffer: &Buffer<Driver>) -> u64 {
@@ -101,13 +101,13 @@ fn grows_in_place(context: &Context) -> Outcome {
     assert_eq!(start(&second), from + page + page / 2, "free memory at the end is extended by new pages");
     assert_eq!(figures(device), [3 * large, 0, 2, 0]);
     assert_eq!(ranges(device, from), [(0, vec![3 * half, 3 * half])]);
-    assert_holds(context, device, &[(&first, 1), (&second, 2)]);
+    all_hold(context, device, &[(&first, 1), (&second, 2)])?;
     device.check_consistency();
 
     drop((first, second));
     let whole = filled(context, device, 5 * page, 3)?;
     assert_eq!((start(&whole), figures(device)), (from, [5 * large, 0, 3, 0]), "the segment must grow in place");
-    assert_holds(context, device, &[(&whole, 3)]);
+    all_hold(context, device, &[(&whole, 3)])?;
     let calls = [Call::Alloc, Call::Reserve, Call::Create, Call::Map, Call::Unmap];
     assert_eq!(calls.map(|call| device.calls(call)), [0, 1, 5, 5, 0], "pages are mapped one at a time");
 
@@ -167,7 +167,7 @@ fn unmaps_and_fills_holes(context: &Context) -> Outcome {
     assert_eq!((start(&filling), figures(device)), (from + page, [4 * large, 0, 5, 1]));
     let behind = filled(context, device, page / 5 * 3, 6)?;
     assert_eq!((start(&behind), figures(device)), (from + 4 * page, [5 * large, 0, 6, 1]));
-    assert_holds(context, device, &[(&first, 1), (&last, 4), (&filling, 5), (&behind, 6)]);
+    all_hold(context, device, &[(&first, 1), (&last, 4), (&filling, 5), (&behind, 6)])?;
     device.check_consistency();
 
     drop((first, last, filling, behind));
@@ -189,7 +189,7 @@ fn batches_that_grow(context: &Context) -> Outcome {
         }
         assert_eq!(device.reserved(), pages * page, "batch {batch}");
         let layers: Vec<_> = layers.iter().map(|(buffer, value)| (buffer, *value)).collect();
-        assert_holds(context, device, &layers);
+        all_hold(context, device, &layers)?;
         device.check_consistency();
     }
     assert_eq!(device.calls(Call::Reserve), 1);

@@ -2,7 +2,7 @@
 
 use accelerator_core::{DriverErrorKind, Error, KIB, MIB};
 
-use super::context::{Device, holds};
+use super::context::{Device, all_are, holds};
 use super::pinned::place;
 use super::{Case, Context, Outcome};
 use crate::calls::Call;
@@ -45,7 +45,7 @@ fn source_in_flight(device: Device) -> Outcome {
     assert_ne!(place(&next), taken, "its bytes have not been read yet");
     next.bytes_mut()?.fill(9);
     device.release(slow);
-    assert!(holds(&buffer, 7, slow)?, "the copy must contain the bytes at the time of the call");
+    holds(&buffer, 7, slow, "the copy must contain the bytes at the time of the call")?;
     drop(buffer);
     let again = device.allocate_host(SIZE)?;
     assert_eq!(place(&again), taken, "free once the copy is done");
@@ -64,7 +64,7 @@ fn destination_in_flight(device: Device) -> Outcome {
     assert_ne!(place(&next), taken, "it has not been written yet");
     device.release(slow);
     slow.synchronize()?;
-    assert_eq!(next.bytes()?, [1; BYTES], "the late copy wrote to a reused block");
+    all_are(next.bytes()?, 1, "the late copy wrote to a reused block")?;
     Ok(())
 }
 
@@ -83,7 +83,7 @@ fn given_back_behind_the_copy(context: &Context) -> Outcome {
     device.host_allocator().empty_cache()?;
     assert_eq!(device.calls(Call::DeallocHost), 1, "only the unused block is returned");
     device.release(slow);
-    assert!(holds(&buffer, 7, slow)?);
+    holds(&buffer, 7, slow, "the late copy finds the bytes of its source")?;
     device.host_allocator().empty_cache()?;
     assert_eq!(device.calls(Call::DeallocHost), 3);
     assert_eq!(device.backend().check_quarantine()?, []);
@@ -99,7 +99,7 @@ fn waits_for_the_copy_alone(device: Device) -> Outcome {
     buffer.copy_to_pinned(0..SIZE, &mut destination, 0, slow)?;
     later.fill(1, slow)?;
     let behind = device.recorded(slow)?;
-    assert_eq!(destination.bytes()?, [3; BYTES]);
+    all_are(destination.bytes()?, 3, "the copy is made before its bytes are returned")?;
     assert!(!behind.is_complete()?, "later work must not be waited for");
     let calls = device.all_calls();
     assert_eq!(destination.slice::<u16>()?, [0x0303; BYTES / 2]);
@@ -119,7 +119,7 @@ fn host_and_device_take_turns(device: Device) -> Outcome {
     device.hold(slow);
     buffer.copy_from_pinned(0, &source, 0..SIZE, slow)?;
     let waits = device.calls(Call::WaitHost);
-    assert_eq!(source.bytes()?, [7; BYTES], "a read by the host need not wait for reads by streams");
+    all_are(source.bytes()?, 7, "a read by the host need not wait for reads by streams")?;
     assert_eq!(device.calls(Call::WaitHost), waits);
     source.bytes_mut()?.fill(8);
     assert_eq!(device.calls(Call::WaitHost), waits + 1, "a write by the host must wait");
@@ -153,8 +153,9 @@ fn streams_take_turns(device: Device) -> Outcome {
     third.copy_from_pinned(0, &pinned, 0..SIZE, one)?;
     assert!(!device.recorded(two)?.is_complete()?, "the write must wait for the read");
     device.release(one);
-    assert!(holds(&first, 1, one)? && holds(&third, 2, one)?);
-    assert_eq!(pinned.bytes()?, [2; BYTES]);
+    holds(&first, 1, one, "the first copy comes before the write")?;
+    holds(&third, 2, one, "the third copy comes after the write")?;
+    all_are(pinned.bytes()?, 2, "the copy is made before its bytes are returned")?;
     Ok(())
 }
 
@@ -199,7 +200,7 @@ fn captured(device: Device) -> Outcome {
     device.backend().set_capturing(stream.native(), false);
     buffer.copy_from_pinned(0, &pinned, 0..SIZE, stream)?;
     pinned.bytes_mut()?.fill(2);
-    assert!(holds(&buffer, 1, stream)?);
+    holds(&buffer, 1, stream, "the copy finds the bytes of its time")?;
     Ok(())
 }
 
@@ -211,7 +212,7 @@ fn what_fails(device: Device) -> Outcome {
     for call in [Call::Copy, Call::IsCapturing] {
         device.backend().fail_next(call, DriverErrorKind::Other);
         assert!(buffer.copy_from_pinned(0, &pinned, 0..SIZE, slow).is_err());
-        assert!(holds(&buffer, 0, slow)?, "nothing was copied");
+        holds(&buffer, 0, slow, "nothing was copied")?;
     }
     // The stream gets the copy but no event after it, so the copy must be done before the error is returned.
     device.hold(slow);
@@ -220,7 +221,7 @@ fn what_fails(device: Device) -> Outcome {
     pinned.bytes_mut()?.fill(8);
     device.backend().fail_next(Call::Record, DriverErrorKind::Other);
     assert!(buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, slow).is_err());
-    assert_eq!(pinned.bytes()?, [7; BYTES]);
+    all_are(pinned.bytes()?, 7, "the copy is made before its bytes are returned")?;
 
     // A wait that fails gives no access to the bytes, and can be tried again.
     buffer.copy_to_pinned(0..SIZE, &mut pinned, 0, slow)?;
@@ -230,7 +231,7 @@ fn what_fails(device: Device) -> Outcome {
         device.backend().fail_next(Call::WaitHost, DriverErrorKind::Other);
         assert!(pinned.bytes_mut().is_err());
     }
-    assert_eq!(pinned.bytes()?, [7; BYTES]);
+    all_are(pinned.bytes()?, 7, "the copy is made before its bytes are returned")?;
 
     // If the end of a use cannot be recorded when the buffer is dropped, the block is kept until it can be.
     pinned.record_use(slow)?;

@@ -50,8 +50,9 @@ fn reuse_behind_a_device_side_wait(context: &Context) -> Outcome {
     let filled = device.recorded(own)?;
     assert!(!filled.is_complete()?, "the new owner must wait for the consumer");
     device.release(consumer);
-    assert!(holds(&copy, 1, consumer)?, "the consumer must read the original bytes");
-    assert!(holds(&next, 2, own)? && holds(&rest, 9, own)?);
+    holds(&copy, 1, consumer, "the consumer must read the original bytes")?;
+    holds(&next, 2, own, "the next buffer keeps its bytes")?;
+    holds(&rest, 9, own, "the rest keeps its bytes")?;
     device.check_consistency();
     Ok(())
 }

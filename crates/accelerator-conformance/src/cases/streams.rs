@@ -95,7 +95,7 @@ fn late_reader_sees_its_bytes(device: Device) -> Outcome {
     next.fill(2, own)?;
     own.synchronize()?;
     device.release(reader);
-    assert!(holds(&copy, 1, reader)?, "the late copy read memory that had been reused");
+    holds(&copy, 1, reader, "the late copy read memory that had been reused")?;
     Ok(())
 }
 

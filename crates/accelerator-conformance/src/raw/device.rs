@@ -1,6 +1,7 @@
 //! Finding, opening, describing and dropping a device.
 #![allow(unsafe_code)] // a backend without a rig, since it is dropped
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub(super) fn probe_and_open<B: Backend>(rig: &Rig<B>) -> Outcome {
     }
     match B::open(count - 1) {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("`open({})` of {count} devices failed: {error}", count - 1).into()),
+        Err(error) => Err(format!("`probe` found {count} devices, but `open({})` failed: {error}", count - 1).into()),
     }
 }
 
@@ -56,14 +57,19 @@ pub(super) fn properties_are_constant<B: Backend>(rig: &Rig<B>) -> Outcome {
     }
     let (least, greatest) = now.stream_priorities;
     let wrong = [
-        (now.name.is_empty(), "no name"),
-        (now.total_memory == 0, "no memory"),
-        (now.largest_allocation == 0, "a largest allocation of 0 bytes"),
-        (!now.alignment.is_power_of_two(), "an alignment that is not a power of two"),
-        (least < greatest, "a least priority before the greatest: lower numbers run first"),
+        (now.name.is_empty(), "an empty `name`".to_owned()),
+        (now.total_memory == 0, "a `total_memory` of 0".to_owned()),
+        (now.largest_allocation == 0, "a `largest_allocation` of 0".to_owned()),
+        (!now.alignment.is_power_of_two(), format!("an `alignment` of {}, not a power of two", now.alignment)),
+        (
+            least < greatest,
+            format!(
+                "`stream_priorities` from {least} to {greatest}: the first is the least, and lower numbers run first"
+            ),
+        ),
     ];
     if let Some((_, what)) = wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
-        return Err(format!("`properties` states {what}: {now:?}").into());
+        return Err(format!("`properties` states {what}").into());
     }
     rig.step(&"`event` refuses an interprocess event with `Unsupported`, if there are none");
     let interprocess = EventFlags { interprocess: true, ..EventFlags::default() };
@@ -72,6 +78,18 @@ pub(super) fn properties_are_constant<B: Backend>(rig: &Rig<B>) -> Outcome {
             Err(format!("`event` did not answer `Unsupported` for an interprocess event: {error:?}").into())
         }
         _ => Ok(()),
+    }
+}
+
+pub(super) fn event_ids_differ<B: Backend>(rig: &Rig<B>) -> Outcome {
+    rig.step(&"`event_id` distinguishes live events, or is 0 for all of them");
+    let stream = rig.stream()?;
+    let events = (0..64).map(|_| rig.recorded(&stream)).collect::<Result<Vec<_>, _>>()?;
+    let ids: Vec<u64> = events.iter().map(|event| rig.backend.event_id(event)).collect();
+    let different: BTreeSet<_> = ids.iter().collect();
+    match different.len() == ids.len() || ids.iter().all(|id| *id == 0) {
+        true => Ok(()),
+        false => Err(format!("`event_id` has {} values for {} live events", different.len(), ids.len()).into()),
     }
 }
 

@@ -116,6 +116,18 @@ pub(super) fn too_large_is_told<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.step(&"`alloc` answers `AllocationTooLarge` for more than the driver ever gives at once");
     let properties = rig.backend.properties();
     let (largest, total) = (properties.largest_allocation, properties.total_memory);
+    if largest < u64::MAX {
+        match try_alloc(rig, largest)? {
+            Ok(span) => rig.dealloc(span),
+            Err(error) if error.kind == DriverErrorKind::OutOfMemory => {}
+            Err(error) => {
+                return Err(format!(
+                    "`alloc` of {largest} bytes, the `largest_allocation` that `properties` states, answered {error:?}"
+                )
+                .into());
+            }
+        }
+    }
     for len in [largest.saturating_add(1), total.saturating_mul(2), u64::MAX / 2, u64::MAX - 4095, u64::MAX] {
         if len <= largest && len <= total {
             continue;
@@ -281,5 +293,28 @@ pub(super) fn host_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
         let after = bytes::all(span.bytes(), value ^ 0xFF);
         after.map_err(|difference| format!("`copy` to memory of `alloc_host`: {difference}"))?;
     }
-    Ok(())
+    rig.step(&"`dealloc_host` gives back the memory it is given, and no other");
+    while live.len() > 1 {
+        rig.dealloc_host(live.remove(live.len() / 2));
+        for span in &live {
+            let value = span.bytes()[0];
+            bytes::all(span.bytes(), value)
+                .map_err(|difference| format!("`dealloc_host` changed other memory of `alloc_host`: {difference}"))?;
+        }
+    }
+    rig.step(&"`alloc_host` answers `OutOfMemory` when there is no room");
+    for len in [1 << 60, u64::MAX - 4095, u64::MAX] {
+        let len = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
+        let inside = progress::inside(Call::AllocHost);
+        let answer = rig.backend.alloc_host(len);
+        drop(inside);
+        match answer.map_err(|error| error.kind) {
+            Err(DriverErrorKind::OutOfMemory | DriverErrorKind::AllocationTooLarge) => {}
+            other => {
+                return Err(format!("`alloc_host` of {len} bytes did not answer `OutOfMemory`, but {other:?}").into());
+            }
+        }
+    }
+    let span = rig.pinned(4096, 5)?;
+    bytes::all(span.bytes(), 5).map_err(|difference| format!("`alloc_host` after a refusal: {difference}").into())
 }

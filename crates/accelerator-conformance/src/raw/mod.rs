@@ -15,6 +15,7 @@ mod rig;
 mod threads;
 mod time;
 mod transfers;
+mod virtual_memory;
 mod waits;
 
 use std::sync::OnceLock;
@@ -35,7 +36,7 @@ struct RawCase<B: Backend> {
 }
 
 /// The cases, by number.
-fn table<B: Backend>() -> [RawCase<B>; 31] {
+fn table<B: Backend>() -> [RawCase<B>; 33] {
     let case = |number, name, run| RawCase { number, name, run };
     [
         case(115, "is_complete_means_done", completion::is_complete_means_done),
@@ -69,6 +70,8 @@ fn table<B: Backend>() -> [RawCase<B>; 31] {
         case(143, "backend_dropped_under_work", device::backend_dropped_under_work),
         case(144, "probe_and_open", device::probe_and_open),
         case(145, "properties_are_constant", device::properties_are_constant),
+        case(146, "mapped_memory_is_memory", virtual_memory::mapped_memory_is_memory),
+        case(147, "event_ids_differ", device::event_ids_differ),
     ]
 }
 

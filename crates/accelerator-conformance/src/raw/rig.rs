@@ -69,6 +69,21 @@ pub(crate) struct Scale {
     pub(super) time: Duration,
 }
 
+/// Whether a case could look at what it is about while the work ran.
+pub(super) enum Asked {
+    Yes,
+    /// The work was done before.
+    TooLate,
+    /// The call that asked waited for the work. Contains the message about it.
+    Waited(String),
+}
+
+impl From<bool> for Asked {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::TooLate }
+    }
+}
+
 /// A backend, and what a case has taken from it.
 pub(super) struct Rig<'a, B: Backend> {
     pub(super) backend: &'a B,
@@ -208,18 +223,26 @@ impl<'a, B: Backend> Rig<'a, B> {
         self.call(Call::WaitHost, || self.backend.wait_host(event))
     }
 
-    /// Polls until the answer is yes. Returns how often it was no.
-    pub(super) fn poll(&self, method: Call, mut ask: impl FnMut() -> Result<bool, Failure>) -> Result<u64, Failure> {
-        let (start, mut no) = (Instant::now(), 0);
+    /// Polls until the answer is yes. Returns whether it was no at first.
+    pub(super) fn poll(&self, method: Call, mut ask: impl FnMut() -> Result<bool, Failure>) -> Result<Asked, Failure> {
+        let (start, name) = (Instant::now(), method.name());
+        if ask()? {
+            let time = start.elapsed();
+            return Ok(match time < LONG {
+                true => Asked::TooLate,
+                false => Asked::Waited(format!(
+                    "`{name}` took {time:.0?} and returned when the work was done: it must answer without waiting"
+                )),
+            });
+        }
         while !ask()? {
-            no += 1;
             if start.elapsed() > progress::limit() {
-                let (name, seconds) = (method.name(), start.elapsed().as_secs());
+                let seconds = start.elapsed().as_secs();
                 return Err(format!("`{name}` still said no {seconds} s after the work was submitted").into());
             }
             std::thread::yield_now();
         }
-        Ok(no)
+        Ok(Asked::Yes)
     }
 
     pub(super) fn alloc(&self, len: u64) -> Result<Span<B::Ptr>, Failure> {
@@ -316,7 +339,7 @@ impl<'a, B: Backend> Rig<'a, B> {
                 break;
             }
             match scale.len < limit {
-                true => scale.len = (scale.len * 4).min(limit),
+                true => scale.len = (scale.len * 2).min(limit),
                 false => scale.pieces *= 2,
             }
         }
@@ -341,11 +364,20 @@ impl<'a, B: Backend> Rig<'a, B> {
     }
 
     /// Tries with more and more work, until `ask` says that it could look at what it is about while the work ran.
-    pub(super) fn asked(&self, why_not: &str, mut ask: impl FnMut(u32) -> Result<bool, Failure>) -> Outcome {
+    pub(super) fn asked<A: Into<Asked>>(
+        &self,
+        why_not: &str,
+        mut ask: impl FnMut(u32) -> Result<A, Failure>,
+    ) -> Outcome {
+        let mut last = Asked::TooLate;
         for factor in [1, 4, 16] {
-            if ask(factor)? {
+            last = ask(factor)?.into();
+            if matches!(last, Asked::Yes) {
                 return Ok(());
             }
+        }
+        if let Asked::Waited(blame) = last {
+            return Err(blame.into());
         }
         let time = self.scale()?.time * 16;
         Err(Failure::NotAsked(format!("could not ask: {why_not}, although it should have taken {time:.0?}")))

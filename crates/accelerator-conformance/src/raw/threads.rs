@@ -76,17 +76,17 @@ fn all_methods<B: Backend>(rig: &Rig<B>, number: u8, shared: &B::Stream, latest:
         rig.wait(&own, &other)?;
         rig.is_complete(&other)?;
         drop(other);
-        match round % 4 {
-            0 => rig.synchronize(stream)?,
-            1 => rig.wait_host(&ended)?,
-            2 => _ = rig.poll(Call::IsComplete, || rig.is_complete(&ended))?,
+        let told = match round % 4 {
+            0 => rig.synchronize(stream).map(|()| "synchronize")?,
+            1 => rig.wait_host(&ended).map(|()| "wait_host")?,
+            2 => rig.poll(Call::IsComplete, || rig.is_complete(&ended)).map(|_| "is_complete")?,
             _ => {
                 rig.wait(&own, &ended)?;
-                rig.poll(Call::IsIdle, || rig.is_idle(&own))?;
+                rig.poll(Call::IsIdle, || rig.is_idle(&own)).map(|_| "wait` and `is_idle")?
             }
-        }
+        };
         bytes::all(host.bytes(), value).map_err(|difference| -> Failure {
-            format!("with {THREADS} threads, the bytes of one thread are not those it wrote: {difference}").into()
+            format!("with {THREADS} threads, after `record` and `{told}` of one of them, {difference}").into()
         })?;
         let elapsed = rig.call(Call::ElapsedNs, || rig.backend.elapsed_ns(&started, &ended))?;
         if elapsed < 0 {

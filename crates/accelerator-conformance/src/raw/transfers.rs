@@ -1,6 +1,6 @@
 //! Fills and copies: every length, every offset, and in the order of the stream.
 
-use accelerator_core::{Backend, Place};
+use accelerator_core::{Backend, MIB, Place};
 
 use super::bytes;
 use super::rig::{Rig, Span};
@@ -114,9 +114,11 @@ fn clear<B: Backend>(rig: &Rig<B>, span: Span<B::Ptr>, stream: &B::Stream) -> Ou
 }
 
 pub(super) fn large_copies<B: Backend>(rig: &Rig<B>) -> Outcome {
-    rig.step(&"`copy` writes all bytes of a large source to its destination, in their order");
-    let stream = rig.stream()?;
-    let len = rig.scale()?.len.min(rig.backend.properties().largest_allocation) - 1;
+    rig.step(
+        &"`copy` writes all bytes of a large source to its destination, in their order, and `fill` all of its bytes",
+    );
+    let (stream, properties) = (rig.stream()?, rig.backend.properties());
+    let len = (33 * MIB + 1).min(properties.total_memory / 16).min(properties.largest_allocation);
     let pattern = bytes::pattern(len as usize, 0x33);
     let (source, target) = (rig.pinned(len, 0)?, rig.pageable(len, 0));
     source.bytes_mut().copy_from_slice(&pattern);
@@ -127,8 +129,10 @@ pub(super) fn large_copies<B: Backend>(rig: &Rig<B>) -> Outcome {
     rig.copy(other.part(0, len - 1), one.part(0, len - 1), &stream)?;
     rig.copy(target, other, &stream)?;
     rig.synchronize(&stream)?;
-    bytes::equal(target.bytes(), &pattern)
-        .map_err(|difference| format!("`copy` of {} bytes: {difference}", bytes::grouped(len as usize)).into())
+    let many = bytes::grouped(len as usize);
+    bytes::equal(target.bytes(), &pattern).map_err(|difference| format!("`copy` of {many} bytes: {difference}"))?;
+    rig.fill(other, 0x77, &stream)?;
+    rig.holds(other, 0x77, &stream, &format!("`fill` of {many} bytes"))
 }
 
 /// Earlier work of the stream still writes what a copy reads.

@@ -1,7 +1,8 @@
 //! Backends that a machine must have.
 
-/// Decides about a trial of your own whose backend is not available: returns the reason with which it is ignored, or
-/// with which it fails if the environment variable `ACCELERATOR_REQUIRE`, a list such as `host,cuda`, names the backend.
+/// Decides about a trial of your own whose backend is not available. Returns the reason with which it is ignored, or
+/// with which it fails if the environment variable `ACCELERATOR_REQUIRE`, a list such as `host,cuda`, names the
+/// backend.
 ///
 /// # Errors
 /// The backend is required.

@@ -13,6 +13,7 @@
 //! | names memory by handles instead of addresses | [`SegmentTable`] |
 //! | passes lengths to a driver as `usize` | [`byte_count`] |
 //! | must know which work of a stream is done | [`Submissions`] |
+//! | reuses events, queries or memory for copies | [`Pool`], [`Pooled`] |
 //! | waits for all streams before it frees memory | [`Streams`] |
 //! | measures time with a counter that wraps around | [`DeviceClock`], [`Timestamp`] |
 //! | measures time on the host | [`nanoseconds_between`] |
@@ -24,6 +25,7 @@ mod clock;
 mod devices;
 mod health;
 mod length;
+mod pool;
 mod probed;
 mod release;
 mod segments;
@@ -36,6 +38,7 @@ pub use self::clock::{DeviceClock, Timestamp, nanoseconds_between};
 pub use self::devices::DeviceList;
 pub use self::health::Health;
 pub use self::length::byte_count;
+pub use self::pool::{Pool, Pooled};
 pub use self::probed::Probed;
 pub use self::release::try_twice;
 pub use self::segments::SegmentTable;

@@ -3,35 +3,32 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use crate::types::{DriverError, DriverErrorKind, DriverResult};
-
-/// The first address: higher than those of most real memory, so that the two are easily told apart.
+/// The first invented address: higher than those of most real memory, so that the two are easily told apart.
 const FIRST: u64 = 0x1000_0000_0000;
-/// The alignment of all addresses.
+/// The alignment of invented addresses.
 const STEP: u64 = 2 << 20;
 
-/// The memory of a device whose driver has handles instead of addresses, found by made-up addresses.
+/// The memory of a device whose driver has handles instead of addresses, found by any address in it.
 ///
-/// Each segment gets a range of addresses that starts at a multiple of 2 MiB and is never used again. The pointers of
-/// such a backend contain an address for [`DevicePtr::trace_address`](crate::DevicePtr::trace_address), and the table
-/// leads from any address in a segment back to its memory.
+/// [`add`](Self::add) invents addresses: each segment gets a range that starts at a multiple of 2 MiB and is never used
+/// again. The pointers of such a backend contain an address for
+/// [`DevicePtr::trace_address`](crate::DevicePtr::trace_address). [`insert`](Self::insert) is for memory that has
+/// addresses besides its handle, such as pinned memory on the host. A table has one kind or the other.
 ///
 /// ```
 /// use std::num::NonZeroU64;
 ///
 /// use accelerator_core::backend_kit::SegmentTable;
 ///
-/// # fn main() -> accelerator_core::DriverResult<()> {
-/// let mut segments = SegmentTable::new();
-/// let start = segments.add(NonZeroU64::new(4096).unwrap(), "the handle")?;
+/// let (len, mut segments) = (NonZeroU64::new(4096).unwrap(), SegmentTable::new());
+/// let start = segments.add(len, "the handle").unwrap();
 /// assert_eq!(segments.find(start + 100), Some((&"the handle", 100)));
 /// assert_eq!(segments.find(start + 4096), None);
 /// assert_eq!(segments.remove(start), Some("the handle"));
-/// # Ok(())
-/// # }
 /// ```
 #[derive(Debug)]
 pub struct SegmentTable<T> {
+    /// The next invented address.
     next: u64,
     /// Live segments by their first address.
     live: BTreeMap<u64, Segment<T>>,
@@ -49,18 +46,22 @@ impl<T> SegmentTable<T> {
         Self { next: FIRST, live: BTreeMap::new() }
     }
 
-    /// Adds a segment of `len` bytes. Returns its first address.
+    /// Adds a segment of `len` bytes, with invented addresses. Returns the first.
     ///
     /// # Errors
-    /// [`OutOfMemory`](DriverErrorKind::OutOfMemory) if 2⁶⁴ bytes of addresses have been used; `memory` is dropped.
-    pub fn add(&mut self, len: NonZeroU64, memory: T) -> DriverResult<u64> {
-        let why = "all addresses of the device have been used: start the program again";
-        let used_up = DriverError::refused(DriverErrorKind::OutOfMemory, "alloc", why);
-        let (start, len) = (self.next, len.get());
-        let span = len.checked_next_multiple_of(STEP).ok_or(used_up)?;
-        self.next = start.checked_add(span).ok_or(used_up)?;
-        self.live.insert(start, Segment { len, memory });
+    /// The memory, to be freed, if all addresses have been used: 2⁶⁴ bytes in the life of the table.
+    pub fn add(&mut self, len: NonZeroU64, memory: T) -> Result<u64, T> {
+        let start = self.next;
+        let end = len.get().checked_next_multiple_of(STEP).and_then(|span| start.checked_add(span));
+        let Some(end) = end else { return Err(memory) };
+        self.next = end;
+        self.insert(start, len, memory);
         Ok(start)
+    }
+
+    /// Adds a segment of `len` bytes that has addresses of its own. No live segment may have any of them.
+    pub fn insert(&mut self, start: u64, len: NonZeroU64, memory: T) {
+        self.live.insert(start, Segment { len: len.get(), memory });
     }
 
     /// Removes the segment that starts at this address. Drop its memory after the lock around the table: that may call
@@ -71,22 +72,43 @@ impl<T> SegmentTable<T> {
 
     /// Returns the memory of the segment that contains this address, and the offset in it.
     pub fn find(&self, address: u64) -> Option<(&T, u64)> {
+        self.find_range(address, 1)
+    }
+
+    /// Returns the memory of the segment that contains `len` bytes from this address, and the offset in it.
+    pub fn find_range(&self, address: u64, len: u64) -> Option<(&T, u64)> {
         let (start, segment) = self.live.range(..=address).next_back()?;
         let offset = address - start;
-        (offset < segment.len).then_some((&segment.memory, offset))
+        segment.has(offset, len).then_some((&segment.memory, offset))
     }
 
     /// Like [`find`](Self::find), for changes.
     pub fn find_mut(&mut self, address: u64) -> Option<(&mut T, u64)> {
         let (start, segment) = self.live.range_mut(..=address).next_back()?;
         let offset = address - start;
-        (offset < segment.len).then_some((&mut segment.memory, offset))
+        segment.has(offset, 1).then_some((&mut segment.memory, offset))
+    }
+}
+
+impl<T> Segment<T> {
+    fn has(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.len)
     }
 }
 
 impl<T> Default for SegmentTable<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// The memory of all segments, in the order of their addresses: what is left when the device is dropped.
+impl<T> IntoIterator for SegmentTable<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.live.into_values().map(|segment| segment.memory).collect::<Vec<_>>().into_iter()
     }
 }
 
@@ -124,16 +146,32 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_run_out_with_an_error_that_drops_the_memory() {
+    fn when_the_addresses_run_out_the_memory_comes_back() {
         let mut table = SegmentTable::new();
-        let memory = std::sync::Arc::new(());
-        table.add(bytes(u64::MAX - 2 * FIRST), memory.clone()).unwrap();
-        for len in [u64::MAX, FIRST] {
-            let refused = table.add(bytes(len), memory.clone());
-            assert_eq!(refused.unwrap_err().kind, DriverErrorKind::OutOfMemory);
+        table.add(bytes(u64::MAX - 2 * FIRST), 'a').unwrap();
+        assert_eq!([u64::MAX, FIRST].map(|len| table.add(bytes(len), 'b')), [Err('b'), Err('b')]);
+        let start = table.add(bytes(1), 'c').unwrap();
+        assert_eq!(table.find(start), Some((&'c', 0)), "a small segment still fits");
+    }
+
+    #[test]
+    fn a_range_is_found_only_if_one_segment_contains_all_of_it() {
+        let mut table = SegmentTable::new();
+        for (start, len, name) in [(100, 50, 'a'), (150, 50, 'b'), (300, u64::MAX - 300, 'c')] {
+            table.insert(start, bytes(len), name);
         }
-        assert_eq!(std::sync::Arc::strong_count(&memory), 2);
-        let start = table.add(bytes(1), memory.clone()).unwrap();
-        assert_eq!(table.find(start), Some((&memory, 0)), "a small segment still fits");
+        for (start, len, found) in [
+            (100, 50, Some((&'a', 0))),
+            (149, 1, Some((&'a', 49))),
+            (149, 2, None),
+            (150, 51, None),
+            (99, 1, None),
+            (200, 1, None),
+            (u64::MAX - 1, 1, Some((&'c', u64::MAX - 301))),
+            (u64::MAX - 1, u64::MAX, None),
+        ] {
+            assert_eq!(table.find_range(start, len), found, "{len} bytes from {start}");
+        }
+        assert!(table.into_iter().eq(['a', 'b', 'c']));
     }
 }

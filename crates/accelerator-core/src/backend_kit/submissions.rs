@@ -48,10 +48,15 @@ impl<T> Submissions<T> {
     /// Drops submissions that have ended, up to the first one that has not. `outcome` returns how a submission ended,
     /// or `None` if it may still run. The first failure is kept for [`take_failure`](Self::take_failure).
     pub fn retire(&mut self, mut outcome: impl FnMut(&T) -> Option<DriverResult<()>>) {
-        while let Some(ended) = self.running.front().and_then(&mut outcome) {
-            self.failed = self.failed.or(ended.err());
-            self.running.pop_front();
-        }
+        while self.pop_ended(&mut outcome).is_some() {}
+    }
+
+    /// Removes and returns the oldest submission if it has ended, to reuse its parts. Like [`retire`](Self::retire)
+    /// otherwise.
+    pub fn pop_ended(&mut self, outcome: impl FnOnce(&T) -> Option<DriverResult<()>>) -> Option<T> {
+        let ended = self.running.front().and_then(outcome)?;
+        self.failed = self.failed.or(ended.err());
+        self.running.pop_front()
     }
 
     /// Returns the first failure since the last call, so that each is reported once.
@@ -99,8 +104,11 @@ mod tests {
         });
         assert_eq!(asked, [0, 1, 2]);
         assert!(work.iter().eq(&[2, 3, 4]) && !work.is_empty());
+        assert_eq!(work.pop_ended(|_| None), None);
+        assert_eq!(work.pop_ended(|_| Some(Ok(()))), Some(2));
         work.retire(|_| Some(Ok(())));
         assert!(work.is_empty());
+        assert_eq!(work.pop_ended(|_| Some(Ok(()))), None);
         assert_eq!(work.take_failure(), Ok(()));
     }
 

@@ -137,7 +137,8 @@ pub struct DeviceProperties {
     /// The size of the largest possible driver allocation in bytes; [`u64::MAX`] if only free memory limits it. OpenCL:
     /// `CL_DEVICE_MAX_MEM_ALLOC_SIZE`, Level Zero: `maxMemAllocSize`.
     pub largest_allocation: u64,
-    /// Every driver allocation starts at a multiple of this many bytes.
+    /// Every driver allocation starts at a multiple of this many bytes. Where memory is named by handles, this is about
+    /// the address that kernels see, and trace addresses are multiples of it, too.
     pub alignment: u64,
     /// The numerically greatest and least stream priority: `(0, -1)` offers two levels. A lower number runs first.
     /// CUDA: `cuCtxGetStreamPriorityRange`.

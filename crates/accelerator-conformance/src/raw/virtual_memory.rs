@@ -1,0 +1,122 @@
+//! Address space and memory, managed separately.
+#![allow(unsafe_code)] // the backend's own methods
+
+use std::num::NonZeroU64;
+
+use accelerator_core::{Backend, DevicePtr, Pages, Place, VirtualMemory};
+
+use super::rig::{Rig, Span};
+use crate::calls::Call;
+use crate::outcome::{Failure, Outcome};
+
+/// The calls of a driver's virtual memory. After a failure, what is mapped stays mapped.
+struct Mapper<'a, B: Backend> {
+    rig: &'a Rig<'a, B>,
+    memory: &'a dyn VirtualMemory<B::Ptr>,
+    page: NonZeroU64,
+}
+
+impl<B: Backend> Mapper<'_, B> {
+    fn create(&self) -> Result<Pages, Failure> {
+        self.rig.call(Call::Create, || self.memory.create(self.page))
+    }
+
+    fn destroy(&self, pages: Pages) {
+        // SAFETY: The cases unmap pages before they destroy them.
+        unsafe { self.memory.destroy(pages) };
+    }
+
+    /// Maps a page into a reservation, at a place counted in pages.
+    fn map(&self, reserved: B::Ptr, place: u64, pages: &Pages) -> Result<Span<B::Ptr>, Failure> {
+        let at = reserved.offset(place * self.page.get());
+        // SAFETY: The place is in a reservation, and the cases map nothing over something else.
+        self.rig.call(Call::Map, || unsafe { self.memory.map(at, pages) })?;
+        Ok(Span { place: Place::Device(at), len: self.page.get() })
+    }
+
+    fn unmap(&self, reserved: B::Ptr, place: u64) -> Outcome {
+        let at = reserved.offset(place * self.page.get());
+        // SAFETY: It is one whole mapping, and the cases wait for the work that uses it.
+        self.rig.call(Call::Unmap, || unsafe { self.memory.unmap(at, self.page) })
+    }
+}
+
+/// The places in a reservation at which pages are mapped, counted in pages, with gaps and not in order.
+const PLACES: [u64; 4] = [5, 0, 1, 3];
+const RESERVED: u64 = 8;
+
+pub(super) fn mapped_memory_is_memory<B: Backend>(rig: &Rig<B>) -> Outcome {
+    let Some(memory) = rig.backend.virtual_memory() else {
+        return Err("`virtual_memory` is not offered any more".into());
+    };
+    let page = memory.granularity();
+    let mapper = Mapper { rig, memory, page };
+    let stream = rig.stream()?;
+    rig.step(&"`create`, `reserve` and `map` accept all multiples of `granularity`");
+    if !page.get().is_multiple_of(512) {
+        return Err(format!("`granularity` is {page}, not a multiple of 512").into());
+    }
+    let space = NonZeroU64::new(RESERVED * page.get()).unwrap_or(page);
+    let reserved = rig.call(Call::Reserve, || memory.reserve(space))?;
+    let mut pages = Vec::new();
+    for (number, place) in PLACES.into_iter().enumerate() {
+        let page = mapper.create()?;
+        let span = mapper.map(reserved, place, &page)?;
+        rig.fill(span, number as u8 + 1, &stream)?;
+        pages.push((place, page, span));
+    }
+    rig.step(&"`map` puts memory at the address it is given, and each has bytes of its own");
+    for (number, (_, _, span)) in pages.iter().enumerate() {
+        rig.holds(*span, number as u8 + 1, &stream, "`map` put memory at another address")?;
+    }
+    rig.step(&"`unmap` removes a mapping, after which `map` puts other memory there");
+    let other = mapper.create()?;
+    let (place, page, _) = pages.remove(1);
+    mapper.unmap(reserved, place)?;
+    let span = mapper.map(reserved, place, &other)?;
+    rig.fill(span, 9, &stream)?;
+    let elsewhere = mapper.map(reserved, 7, &page)?;
+    rig.fill(elsewhere, 8, &stream)?;
+    rig.holds(span, 9, &stream, "`unmap` left a mapping: memory mapped there later shares bytes with it")?;
+    rig.holds(elsewhere, 8, &stream, "`unmap` left a mapping: its memory shares bytes with what came after it")?;
+    if memory.maps_twice() {
+        rig.step(&"`maps_twice` says that `map` accepts memory that is mapped already");
+        let alias = mapper.map(reserved, 6, &other)?;
+        rig.fill(alias, 10, &stream)?;
+        let sentence = "`maps_twice` says yes, but a write at one address is not seen at the other";
+        rig.holds(span, 10, &stream, sentence)?;
+        rig.fill(span, 11, &stream)?;
+        rig.holds(alias, 11, &stream, sentence)?;
+        mapper.unmap(reserved, 6)?;
+        rig.holds(span, 11, &stream, "`unmap` of one address took the memory from the other")?;
+    }
+    for (place, page) in pages.into_iter().map(|(place, page, _)| (place, page)).chain([(place, other), (7, page)]) {
+        mapper.unmap(reserved, place)?;
+        mapper.destroy(page);
+    }
+    // SAFETY: It comes from `reserve`, and nothing is mapped there any more.
+    unsafe { memory.release(reserved, space) };
+    destroyed_memory_goes_back(rig, memory)
+}
+
+fn destroyed_memory_goes_back<B: Backend>(rig: &Rig<B>, memory: &dyn VirtualMemory<B::Ptr>) -> Outcome {
+    rig.step(&"`destroy` gives memory back to the device");
+    let (page, total) = (memory.granularity(), rig.backend.properties().total_memory);
+    let len = NonZeroU64::new((total / 4).next_multiple_of(page.get())).unwrap_or(page);
+    for round in 0..10 {
+        match memory.create(len) {
+            // SAFETY: It is mapped nowhere.
+            Ok(pages) => unsafe { memory.destroy(pages) },
+            Err(error) if round == 0 => {
+                return Err(Failure::NotAsked(format!("could not ask: there is no room for {len} bytes: {error}")));
+            }
+            Err(error) => {
+                return Err(format!(
+                    "`destroy` gives nothing back: after {round} times `create` and `destroy` of {len} bytes, {error}"
+                )
+                .into());
+            }
+        }
+    }
+    Ok(())
+}
