@@ -1,6 +1,8 @@
 //! The Vulkan backend beyond conformance, on the first device: data, limits, kernels, native handles, failures.
 #![expect(clippy::unwrap_used, reason = "a trial that panics has failed")]
 
+#[path = "vulkan/absent.rs"]
+mod absent;
 #[path = "vulkan/bytes.rs"]
 mod bytes;
 #[path = "programs/caches.rs"]
@@ -23,6 +25,7 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [bytes::trials(), kernels::trials(), limits::trials(), native::trials(), failures::trials()];
+    let trials =
+        [absent::trials(), bytes::trials(), kernels::trials(), limits::trials(), native::trials(), failures::trials()];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

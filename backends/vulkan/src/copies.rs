@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use accelerator_core::backend_kit::Pooled;
 use accelerator_core::{DriverError, DriverResult, Place};
 use ash::vk;
 
 use crate::answer;
 use crate::memory::VulkanPtr;
-use crate::staging::{LARGE, StagingBlock};
+use crate::staging::{Block, LARGE};
 use crate::stream::VulkanStream;
 use crate::timeline::{Kept, Point};
 use crate::vulkan::Vulkan;
@@ -108,7 +109,7 @@ impl Vulkan {
         stream: &VulkanStream,
     ) -> DriverResult<()> {
         let blocks = self.blocks(len, stream)?;
-        let land = |block: &StagingBlock, (point, part): (Point, Range<u64>)| -> DriverResult<()> {
+        let land = |block: &Block, (point, part): (Point, Range<u64>)| -> DriverResult<()> {
             point.wait()?;
             // SAFETY: The part is inside the caller's range.
             let target = unsafe { to.add(part.start as usize) };
@@ -201,7 +202,7 @@ impl Vulkan {
     }
 
     /// Takes blocks for a copy: a second one lets the host and the device work at the same time.
-    fn blocks(&self, len: u64, stream: &VulkanStream) -> DriverResult<Vec<Arc<StagingBlock>>> {
+    fn blocks(&self, len: u64, stream: &VulkanStream) -> DriverResult<Vec<Arc<Pooled<Block>>>> {
         if self.staging.is_busy() {
             stream.timeline.finish()?; // gives back the blocks of earlier copies
         }
@@ -210,7 +211,7 @@ impl Vulkan {
     }
 }
 
-fn kept(block: &Arc<StagingBlock>) -> Vec<Kept> {
+fn kept(block: &Arc<Pooled<Block>>) -> Vec<Kept> {
     vec![Box::new(Arc::clone(block))]
 }
 

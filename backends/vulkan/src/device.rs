@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::{Health, get_mut, lock};
+use accelerator_core::backend_kit::{Health, Pool, Pooled, lock};
 use ash::{khr, vk};
 
 use crate::answer;
@@ -22,9 +22,9 @@ pub(crate) struct Device {
     pub(crate) limits: vk::PhysicalDeviceLimits,
     pub(crate) queues: Vec<Arc<Queue>>,
     calls: Calls,
-    /// Timeline semaphores that no stream uses, with their values. They are destroyed with the device only: Mesa 22
+    /// Timeline semaphores that no stream uses. They are destroyed with the device only: Mesa 22
     /// still touches a semaphore after the work that waited for it is done.
-    semaphores: Mutex<Vec<(vk::Semaphore, u64)>>,
+    semaphores: Arc<Pool<Semaphore>>,
     is_ours: bool,
     health: Health,
 }
@@ -35,6 +35,13 @@ struct Calls {
     get_semaphore_counter_value: vk::PFN_vkGetSemaphoreCounterValue,
     /// `None` if buffers have no addresses.
     get_buffer_device_address: Option<vk::PFN_vkGetBufferDeviceAddress>,
+}
+
+/// A timeline semaphore, and its value while no stream uses it.
+#[derive(Debug)]
+pub(crate) struct Semaphore {
+    pub(crate) raw: vk::Semaphore,
+    pub(crate) value: u64,
 }
 
 /// A queue of a device. Only one thread at a time may use it.
@@ -100,7 +107,7 @@ impl Device {
         let calls = Calls::of(instance, &raw, offer);
         let (instance, limits) = (instance.clone(), offer.properties.limits);
         let health = Health::new("vkCreateDevice", FORKED);
-        let semaphores = Mutex::default();
+        let semaphores = Pool::new(usize::MAX);
         Arc::new(Self { raw, instance, physical, family, limits, queues, calls, semaphores, is_ours, health })
     }
 
@@ -126,22 +133,18 @@ impl Device {
         }
     }
 
-    /// Returns a timeline semaphore that nothing uses, and its value.
-    pub(crate) fn semaphore(&self) -> DriverResult<(vk::Semaphore, u64)> {
+    /// Returns a timeline semaphore that nothing uses.
+    pub(crate) fn semaphore(&self) -> DriverResult<Pooled<Semaphore>> {
         self.check()?;
-        if let Some(unused) = lock(&self.semaphores).pop() {
-            return Ok(unused);
-        }
+        self.semaphores.take(|| self.new_semaphore())
+    }
+
+    fn new_semaphore(&self) -> DriverResult<Semaphore> {
         let mut counting = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let description = vk::SemaphoreCreateInfo::default().push_next(&mut counting);
         // SAFETY: The device has timeline semaphores.
         let made = unsafe { self.raw.create_semaphore(&description, None) };
-        self.answer("vkCreateSemaphore", made).map(|made| (made, 0))
-    }
-
-    /// Takes back a semaphore that nothing uses any more.
-    pub(crate) fn keep_semaphore(&self, semaphore: vk::Semaphore, value: u64) {
-        lock(&self.semaphores).push((semaphore, value));
+        self.answer("vkCreateSemaphore", made).map(|raw| Semaphore { raw, value: 0 })
     }
 
     /// Waits until the counter of a timeline semaphore has this value.
@@ -183,9 +186,9 @@ impl Drop for Device {
                 let _ = queue.with(|queue| unsafe { raw.queue_wait_idle(queue) });
             });
         }
-        for (semaphore, _) in std::mem::take(get_mut(&mut self.semaphores)) {
+        for semaphore in self.semaphores.drain() {
             // SAFETY: The queues are idle.
-            self.destroy(|raw| unsafe { raw.destroy_semaphore(semaphore, None) });
+            self.destroy(|raw| unsafe { raw.destroy_semaphore(semaphore.raw, None) });
         }
         if self.is_ours {
             // SAFETY: Whatever was made with the device keeps it alive, so all of it has been destroyed.

@@ -87,7 +87,7 @@ impl Kernel {
         self.check(groups, buffers, constants)?;
         let set = pipeline.set(buffers)?;
         let (commands_of, layout) = (vk::PipelineBindPoint::COMPUTE, pipeline.layout);
-        let sets: Vec<_> = set.iter().map(|set| set.raw()).collect();
+        let sets: Vec<_> = set.iter().map(|set| **set).collect();
         // These keep the pipeline.
         let kept: Vec<Kept> = vec![Box::new((Arc::clone(pipeline), set))];
         let record = |commands| {

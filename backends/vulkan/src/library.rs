@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // calls into the loader
 
 use std::env;
+use std::error::Error;
 
 use accelerator_core::backend_kit::Probed;
 use accelerator_core::{DriverError, Unavailable};
@@ -75,7 +76,7 @@ fn load() -> Result<ash::Entry, Unavailable> {
         // SAFETY: A Vulkan loader may be loaded at any time and from any thread.
         match unsafe { libloading::Library::new(&name) } {
             Ok(library) => return entry(library),
-            Err(error) => errors.push(error.to_string()),
+            Err(error) => errors.push(told(&error)),
         }
     }
     let todo = match named {
@@ -90,11 +91,16 @@ fn entry(library: libloading::Library) -> Result<ash::Entry, Unavailable> {
     let found = unsafe { library.get::<vk::PFN_vkGetInstanceProcAddr>(c"vkGetInstanceProcAddr") };
     let get_instance_proc_addr = match found {
         Ok(function) => *function,
-        Err(error) => return Err(Unavailable::new(format!("the library is not a Vulkan loader: {error}"))),
+        Err(error) => return Err(Unavailable::new(format!("the library is not a Vulkan loader: {}", told(&error)))),
     };
     std::mem::forget(library); // stays open until the process ends
     // SAFETY: The function is the loader's, and the loader is not closed.
     Ok(unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) })
+}
+
+/// The system's message. That of `error` itself only says which function failed.
+fn told(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn advice(result: vk::Result) -> &'static str {

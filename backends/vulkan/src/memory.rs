@@ -18,7 +18,7 @@ use crate::offer::Offer;
 pub struct VulkanPtr {
     buffer: vk::Buffer,
     offset: u64,
-    /// The trace address of the buffer; its handle is not an address.
+    /// The trace address of the buffer: its device address, or an invented one if it has none.
     base: u64,
 }
 

@@ -1,26 +1,19 @@
 //! Host memory that the device reads and writes directly.
 #![allow(unsafe_code)] // memory of the driver
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::lock;
+use accelerator_core::backend_kit::{SegmentTable, lock};
 use ash::vk;
 
 use crate::memory::{Allocation, Memory};
 
 /// Buffers that are mapped as long as they live, by their addresses in host memory.
 #[derive(Debug, Default)]
-pub(crate) struct PinnedMemory(Mutex<BTreeMap<usize, Block>>);
-
-#[derive(Debug)]
-struct Block {
-    made: Allocation,
-    len: u64,
-}
+pub(crate) struct PinnedMemory(Mutex<SegmentTable<Allocation>>);
 
 impl PinnedMemory {
     /// Allocates pinned memory, initialised to 0. It is aligned to at least 64 bytes, as Vulkan demands of
@@ -29,23 +22,23 @@ impl PinnedMemory {
         let (made, start) = memory.pinned(len.get())?;
         // SAFETY: At least `len` bytes are mapped there, and nobody else knows them yet.
         unsafe { start.write_bytes(0, len.get() as usize) };
-        lock(&self.0).insert(start.addr().get(), Block { made, len: len.get() });
+        lock(&self.0).insert(address(start), len, made);
         Ok(start)
     }
 
     /// Frees pinned memory, which nothing may use any more.
     pub(crate) fn dealloc(&self, start: NonNull<u8>) {
-        let block = lock(&self.0).remove(&start.addr().get());
-        drop(block); // without the lock, since this calls the driver
+        let made = lock(&self.0).remove(address(start));
+        drop(made); // without the lock, since this calls the driver
     }
 
     /// Returns the buffer and the offset of host memory that is pinned throughout.
     pub(crate) fn find(&self, start: NonNull<u8>, len: u64) -> Option<(vk::Buffer, u64)> {
-        let start = start.addr().get();
         let blocks = lock(&self.0);
-        let (first, block) = blocks.range(..=start).next_back()?;
-        let offset = (start - first) as u64;
-        let end = offset.checked_add(len)?;
-        (end <= block.len).then_some((block.made.buffer, offset))
+        blocks.find_range(address(start), len).map(|(made, offset)| (made.buffer, offset))
     }
+}
+
+fn address(start: NonNull<u8>) -> u64 {
+    start.addr().get() as u64
 }

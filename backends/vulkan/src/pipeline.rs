@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::{get_mut, lock};
+use accelerator_core::backend_kit::{Pool, Pooled, get_mut, lock};
 use ash::vk;
 
 use crate::answer;
@@ -28,32 +28,21 @@ pub(crate) struct Pipeline {
     pub(crate) buffers: u32,
     /// The bytes of push constants.
     pub(crate) constants: u32,
-    sets: Mutex<Sets>,
-}
-
-#[derive(Default)]
-struct Sets {
-    pools: Vec<vk::DescriptorPool>,
-    unused: Vec<vk::DescriptorSet>,
-}
-
-/// A descriptor set for one launch, which keeps it until it is over.
-pub(crate) struct Set {
-    home: Arc<Pipeline>,
-    raw: vk::DescriptorSet,
+    pools: Mutex<Vec<vk::DescriptorPool>>,
+    sets: Arc<Pool<vk::DescriptorSet>>,
 }
 
 impl Vulkan {
-    /// Compiles the function `name` of a compute shader. It has `buffers` storage buffers, at bindings 0, 1 and so on of
-    /// set 0, and `constants` bytes of push constants. Vulkan: `vkCreateShaderModule`, `vkCreateComputePipelines`.
+    /// Compiles the function `name` of a compute shader. It has `buffers` storage buffers, at bindings 0, 1 and so on
+    /// of set 0, and `constants` bytes of push constants. Vulkan: `vkCreateShaderModule`, `vkCreateComputePipelines`.
     ///
     /// # Errors
     /// [`InvalidArgument`](accelerator_core::DriverErrorKind::InvalidArgument) if `spirv` does not consist of whole
     /// words, or for more buffers or constants than the device allows; errors of the driver.
     ///
     /// # Safety
-    /// * `spirv` is valid SPIR-V for Vulkan, uses only what the device supports, and has this function and these buffers
-    ///   and constants: drivers do not check that.
+    /// * `spirv` is valid SPIR-V for Vulkan, uses only what the device supports, and has this function and these
+    ///   buffers and constants: drivers do not check that.
     pub unsafe fn kernel(&self, spirv: &[u8], name: &CStr, buffers: u32, constants: u32) -> DriverResult<Kernel> {
         let limits = &self.device.limits;
         self.device.check()?;
@@ -76,7 +65,8 @@ impl Vulkan {
             set_layout: vk::DescriptorSetLayout::null(),
             buffers,
             constants,
-            sets: Mutex::default(),
+            pools: Mutex::default(),
+            sets: Pool::new(usize::MAX),
         };
         pipeline.lay_out()?;
         let words: Vec<_> = spirv.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
@@ -132,72 +122,53 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Returns a descriptor set with these buffers, or `None` if the kernel has none. There are as many as it has.
-    pub(crate) fn set(self: &Arc<Self>, buffers: &[(VulkanPtr, u64)]) -> DriverResult<Option<Set>> {
+    /// Returns a descriptor set with these buffers, or `None` if the kernel has none. There are as many as it has. The
+    /// launch keeps the set until it is over.
+    pub(crate) fn set(&self, buffers: &[(VulkanPtr, u64)]) -> DriverResult<Option<Pooled<vk::DescriptorSet>>> {
         if buffers.is_empty() {
             return Ok(None);
         }
-        let set = Set { home: Arc::clone(self), raw: self.unused_set()? };
-        let infos: Vec<_> = buffers
-            .iter()
-            .map(|(place, len)| {
-                let (buffer, offset) = place.native();
-                [vk::DescriptorBufferInfo::default().buffer(buffer).offset(offset).range(*len)]
-            })
-            .collect();
-        let writes: Vec<_> = (0..)
-            .zip(&infos)
-            .map(|(binding, info)| {
-                vk::WriteDescriptorSet::default()
-                    .dst_set(set.raw)
-                    .dst_binding(binding)
-                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                    .buffer_info(info)
-            })
-            .collect();
+        let set = self.sets.take(|| self.new_set())?;
+        let info = |(place, len): &(VulkanPtr, u64)| {
+            let (buffer, offset) = place.native();
+            vk::DescriptorBufferInfo::default().buffer(buffer).offset(offset).range(*len)
+        };
+        let infos: Vec<_> = buffers.iter().map(info).collect();
+        let of_kind =
+            vk::WriteDescriptorSet::default().dst_set(*set).descriptor_type(vk::DescriptorType::STORAGE_BUFFER);
+        let writes = (0..).zip(infos.chunks(1)).map(|(binding, info)| of_kind.dst_binding(binding).buffer_info(info));
+        let writes: Vec<_> = writes.collect();
         // SAFETY: No work uses the set, and it has as many bindings.
         unsafe { self.device.raw.update_descriptor_sets(&writes, &[]) };
         Ok(Some(set))
     }
 
-    fn unused_set(&self) -> DriverResult<vk::DescriptorSet> {
-        let (device, mut sets) = (&self.device, lock(&self.sets));
-        if let Some(set) = sets.unused.pop() {
-            return Ok(set);
-        }
+    /// Makes several sets, of which it returns one.
+    fn new_set(&self) -> DriverResult<vk::DescriptorSet> {
+        let device = &self.device;
         let sizes =
             [vk::DescriptorPoolSize { ty: vk::DescriptorType::STORAGE_BUFFER, descriptor_count: self.buffers * SETS }];
         let description = vk::DescriptorPoolCreateInfo::default().max_sets(SETS).pool_sizes(&sizes);
         // SAFETY: The sizes are not 0.
         let pool = unsafe { device.raw.create_descriptor_pool(&description, None) };
         let pool = device.answer("vkCreateDescriptorPool", pool)?;
-        sets.pools.push(pool);
+        lock(&self.pools).push(pool);
         let layouts = [self.set_layout; SETS as usize];
         let description = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
-        // SAFETY: The pool has room for as many sets of this layout, and the lock on it is held.
+        // SAFETY: The pool has room for as many sets of this layout, and no other thread uses it.
         let made = unsafe { device.raw.allocate_descriptor_sets(&description) };
-        sets.unused = device.answer("vkAllocateDescriptorSets", made)?;
-        let none = || answer::error("vkAllocateDescriptorSets", vk::Result::ERROR_OUT_OF_POOL_MEMORY);
-        sets.unused.pop().ok_or_else(none)
-    }
-}
-
-impl Set {
-    pub(crate) fn raw(&self) -> vk::DescriptorSet {
-        self.raw
-    }
-}
-
-impl Drop for Set {
-    fn drop(&mut self) {
-        lock(&self.home.sets).unused.push(self.raw);
+        let mut made = device.answer("vkAllocateDescriptorSets", made)?.into_iter();
+        let none = answer::error("vkAllocateDescriptorSets", vk::Result::ERROR_OUT_OF_POOL_MEMORY);
+        let first = made.next().ok_or(none)?;
+        made.for_each(|set| self.sets.add(set));
+        Ok(first)
     }
 }
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
         let Self { device, .. } = self;
-        for pool in get_mut(&mut self.sets).pools.drain(..) {
+        for pool in get_mut(&mut self.pools).drain(..) {
             // SAFETY: Each launch keeps this value until it is over.
             device.destroy(|raw| unsafe { raw.destroy_descriptor_pool(pool, None) });
         }

@@ -9,17 +9,18 @@ use std::thread;
 use std::time::Duration;
 
 use accelerator_core::DriverResult;
-use accelerator_core::backend_kit::{Submissions, get_mut, lock};
+use accelerator_core::backend_kit::{Pooled, Submissions, get_mut, lock};
 use ash::vk;
 
-use crate::device::{Device, Queue};
+use crate::device::{Device, Queue, Semaphore};
 
 /// Submissions to one queue. Each ends with a barrier, so the next begins when its effects are visible, and adds one to
 /// the semaphore.
 pub(crate) struct Timeline {
+    /// It goes back to the device, so it comes first.
+    semaphore: Pooled<Semaphore>,
     pub(crate) device: Arc<Device>,
     pub(crate) queue: Arc<Queue>,
-    semaphore: vk::Semaphore,
     /// The highest value of the semaphore that was seen.
     reached: AtomicU64,
     work: Mutex<Work>,
@@ -52,18 +53,18 @@ pub(crate) struct Point {
 
 impl Timeline {
     pub(crate) fn new(device: &Arc<Device>, queue: &Arc<Queue>) -> DriverResult<Arc<Self>> {
-        let (semaphore, value) = device.semaphore()?;
+        let semaphore = device.semaphore()?;
+        let value = semaphore.value;
         let description = vk::CommandPoolCreateInfo::default()
             .queue_family_index(device.family.family)
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER | vk::CommandPoolCreateFlags::TRANSIENT);
         // SAFETY: The device has queues of this family.
         let pool = unsafe { device.raw.create_command_pool(&description, None) };
-        let pool = device.answer("vkCreateCommandPool", pool);
-        let pool = pool.inspect_err(|_| device.keep_semaphore(semaphore, value))?;
+        let pool = device.answer("vkCreateCommandPool", pool)?;
         Ok(Arc::new(Self {
+            semaphore,
             device: Arc::clone(device),
             queue: Arc::clone(queue),
-            semaphore,
             reached: AtomicU64::new(value),
             work: Mutex::new(Work { pool, free: Vec::new(), submitted: value, pending: Submissions::new() }),
         }))
@@ -166,10 +167,10 @@ impl Timeline {
         commands: &[vk::CommandBuffer],
         value: u64,
     ) -> DriverResult<()> {
-        let awaited = awaited.map(|point| (point.timeline.semaphore, point.value));
+        let awaited = awaited.map(|point| (point.timeline.semaphore(), point.value));
         let (semaphores, awaited): (Vec<_>, Vec<_>) = awaited.into_iter().unzip();
         let stages = vec![vk::PipelineStageFlags::ALL_COMMANDS; semaphores.len()];
-        let (signalled, values) = ([self.semaphore], [value]);
+        let (signalled, values) = ([self.semaphore()], [value]);
         let mut counting =
             vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&awaited).signal_semaphore_values(&values);
         let batch = vk::SubmitInfo::default()
@@ -199,14 +200,10 @@ impl Timeline {
 
     /// Takes back what completed submissions used.
     fn retire(&self, work: &mut Work) {
-        let Work { pending, free, .. } = work;
-        pending.retire(|submission| {
-            if self.has_reached(submission.value) != Ok(true) {
-                return None;
-            }
-            free.push(submission.commands);
-            Some(Ok(()))
-        });
+        let is_over = |submission: &Submission| (self.has_reached(submission.value) == Ok(true)).then_some(Ok(()));
+        while let Some(ended) = work.pending.pop_ended(is_over) {
+            work.free.push(ended.commands);
+        }
     }
 
     /// Whether the submission with this number is over.
@@ -214,7 +211,7 @@ impl Timeline {
         if self.reached.load(Ordering::Acquire) >= value || self.device.is_over() {
             return Ok(true);
         }
-        let now = match self.device.semaphore_value(self.semaphore) {
+        let now = match self.device.semaphore_value(self.semaphore()) {
             Err(_) if self.device.is_over() => return Ok(true),
             now => now?,
         };
@@ -227,7 +224,7 @@ impl Timeline {
         if self.reached.load(Ordering::Acquire) >= value {
             return Ok(());
         }
-        let waited = self.device.wait_semaphore(self.semaphore, value);
+        let waited = self.device.wait_semaphore(self.semaphore(), value);
         match waited {
             Ok(()) => {
                 self.reached.fetch_max(value, Ordering::AcqRel);
@@ -256,7 +253,7 @@ impl Timeline {
 
     /// Returns the semaphore, whose value is the number of submissions that are done.
     pub(crate) fn semaphore(&self) -> vk::Semaphore {
-        self.semaphore
+        self.semaphore.raw
     }
 }
 
@@ -288,12 +285,12 @@ impl Drop for Timeline {
         // SAFETY: All of its command buffers are done.
         self.device.destroy(|raw| unsafe { raw.destroy_command_pool(pool, None) });
         // Nothing waits for the semaphore any more: what does keeps this value alive.
-        self.device.keep_semaphore(self.semaphore, last);
+        self.semaphore.value = last;
     }
 }
 
 impl fmt::Debug for Timeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Timeline").field(&self.semaphore).finish()
+        f.debug_tuple("Timeline").field(&self.semaphore()).finish()
     }
 }

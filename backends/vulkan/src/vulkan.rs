@@ -42,7 +42,7 @@ pub struct Vulkan {
     pub(crate) memory: Arc<Memory>,
     segments: Mutex<SegmentTable<Allocation>>,
     pub(crate) pinned: PinnedMemory,
-    pub(crate) staging: Arc<Staging>,
+    pub(crate) staging: Staging,
     pub(crate) table: Table,
     timestamps: Arc<Timestamps>,
     /// The number of the queue of the next stream.
@@ -197,8 +197,16 @@ unsafe impl Backend for Vulkan {
         let full = answer::error("vkAllocateMemory", vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
         self.accounting.alloc(len.get(), full, || {
             let made = self.retried(|| self.memory.segment(len.get()))?;
-            let buffer = made.buffer;
-            lock(&self.segments).add(len, made).map(|base| VulkanPtr::segment(buffer, base))
+            let (buffer, address) = (made.buffer, self.device.address(made.buffer));
+            let mut segments = lock(&self.segments);
+            let base = match address {
+                Some(address) => {
+                    segments.insert(address, len, made);
+                    address
+                }
+                None => segments.add(len, made).map_err(|_| full)?,
+            };
+            Ok(VulkanPtr::segment(buffer, base))
         })
     }
 
