@@ -19,7 +19,11 @@ const BACKENDS: [(&str, usize, &[&str]); 5] = [
     ("backends/cuda", 710, &["devices.rs", "native.rs", "view.rs"]),
     ("backends/host", 480, &["access.rs", "launch.rs", "ranges.rs", "virtual_memory.rs"]),
     ("backends/opencl", 600, &["devices.rs", "kernel_argument.rs", "native.rs", "ocl.rs"]),
-    ("backends/vulkan", 1200, &["devices.rs", "kernel.rs", "native.rs", "pipeline.rs", "queues.rs", "usage.rs"]),
+    (
+        "backends/vulkan",
+        1400,
+        &["devices.rs", "kernel.rs", "native.rs", "offer.rs", "pipeline.rs", "queues.rs", "usage.rs"],
+    ),
     ("backends/xpu", 1100, &["devices.rs", "kernel.rs", "native.rs", "twice.rs", "usage.rs"]),
 ];
 
